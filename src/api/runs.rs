@@ -332,9 +332,10 @@ pub struct MissingNode {
     #[schema(required)]
     pub rank: Option<u32>,
     /// How it is known: `announced`, `earlier_round`, `role_exchange`, `named` (by PUT …/expect), `died`, `lost` (it was
-    /// not heard from any more), `left`, `removed` (others took it out of the round), `not_back` (it was connected when
-    /// the server was restarted, and has not come back), `turned_away` (a pod that may not join the others), or
-    /// `node_rank` (no pod that announced itself has that rank).
+    /// not heard from any more), `left`, `removed` (others took it out of the round, and nothing comes of it), `connected`
+    /// (it is connected, and has not joined this round yet), `not_back` (it was connected when the server was restarted,
+    /// and has not come back), `turned_away` (a pod that may not join the others), or `node_rank` (no pod that announced
+    /// itself has that rank).
     pub known_from: String,
     /// When it was last seen; of a node that is not back, when the server was restarted.
     #[schema(required)]

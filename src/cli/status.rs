@@ -195,9 +195,8 @@ fn has_more_to_tell(run: &RunSummary) -> bool {
     let missing = run.nodes.missing.is_some_and(|n| n > 0);
     let too_few_or_many = run.ranks.as_ref().is_some_and(|ranks| ranks.gone > 0) || run.nodes.redundant > 0;
     let is_told = run.explanation.is_some() || run.notes > 0 || run.exit.is_some();
-    // What lingers in a closed run may wait.
-    let holds = run.notes > 0 || run.explanation.as_ref().is_some_and(|told| told.holds);
-    let goes_on = !run.state.is_over() || run.state == RunState::Closed && holds;
+    // What lingers in a closed run may wait, and what it ended with may be the end of a longer story.
+    let goes_on = !run.state.is_over() || run.state == RunState::Closed;
     goes_on && (is_told || missing || ranks_missing || too_few_or_many)
 }
 

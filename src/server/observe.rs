@@ -236,7 +236,7 @@ impl State {
             self.insight.observe(port, at, observed);
         }
         if let Some(waits) = seen.waits {
-            self.insight.waits(port, waits, now);
+            self.insight.waits(port, waits, &seen.heard, now);
         }
     }
 
@@ -291,7 +291,11 @@ impl Watch {
         let waits = (with_waits && self.enabled).then_some(WAITS);
         let seen: Vec<(u16, Seen)> = listeners
             .iter()
-            .map(|listener| (listener.engine().port(), listener.engine().take_seen(waits)))
+            .map(|listener| {
+                let port = listener.engine().port();
+                let heard = waits.map(|_| self.state().insight.asks_for(port)).unwrap_or_default();
+                (port, listener.engine().take_seen(waits, &heard))
+            })
             .collect();
         // After the stores: when a worker of a round did something, the round is known already.
         let (mut state, now) = self.informed();

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::expect::Plan;
-use super::missing::{ANNOUNCED, is_gone, missing, turned_away};
+use super::missing::{ANNOUNCED, CONNECTED, is_gone, missing, turned_away};
 use super::reason::{Evidence, Finding, Names, Reason};
-use super::run::{Departure, FormerNode, LeftNode, Membership, NodeEnd, TrackedNode, TrackedRun};
+use super::run::{FormerNode, Membership, TrackedNode, TrackedRun};
 use crate::api::{Expected, MissingNode, RunKind, RunState, Seen};
 use crate::core::gate::{Announcement, Missing};
 use crate::core::ids::{Elapsed, Timestamp, count};
@@ -48,15 +48,17 @@ fn left_over(
     let is_restarting = run.state() == RunState::Restarting && !redundant;
     let staying = Names::of(run.still_running().filter(|_| is_restarting).map(TrackedNode::label));
     // Once a member has died or left there is a place, which torch gives them as soon as it has noticed.
-    let has_place = if is_restarting { staying.is_empty() } else { run.joined() < group };
-    if has_place {
+    let has_place = if is_restarting { staying.is_empty() } else { run.listed() < group };
+    let dead =
+        Names::of(run.participants().filter(|node| has_place && node.is_dead()).map(TrackedNode::label));
+    if has_place && dead.is_empty() {
         return None;
     }
     let joined = nodes.iter().map(|node| node.evidence(Seen::Joined, None, node.membership_since));
     let left_over = Names::of(nodes.iter().map(|node| node.name.clone()));
     let waited = Elapsed(now.since(since));
     let fewer = redundant && nodes.iter().all(|node| node.asks_not_for == Some(group));
-    let reason = Reason::LeftOver { group, left_over, staying, redundant, fewer, waited };
+    let reason = Reason::LeftOver { group, left_over, staying, dead, redundant, fewer, waited };
     Some(Finding::new(reason, redundant.to_string(), since).seen(joined))
 }
 
@@ -96,14 +98,20 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
             node.name.unwrap_or_else(|| format!("node {}", node.rank.unwrap_or_default()))
         };
         let (gone, missing): (Vec<_>, Vec<_>) = missing(run, plan, expected).into_iter().partition(is_gone);
+        let is_connected = |node: &MissingNode| node.known_from == CONNECTED;
+        let (connected, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_connected);
+        let there = run.participants().filter(|node| node.is_there());
+        let first = there.map(|node| node.joined).min().map_or(since, |first| first.max(since));
         let reason = Reason::NodesMissing {
             joined,
             expected: expected.map(|expected| expected.min),
             from: expected.map(|expected| expected.source),
             missing: Names::of(missing.into_iter().map(name)),
             gone: Names::of(gone.into_iter().map(name)),
+            connected: Names::of(connected.into_iter().map(name)),
             present,
             apart: Names::default(),
+            first: Elapsed(now.since(first)),
             waited,
         };
         held.push(of_round(run, reason, since).seen(joins(run, Membership::Participant)));
@@ -138,35 +146,26 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     }
     // Torch has taken these out of the round, and waits for them all the same.
     let is_of_round =
-        |node: &&FormerNode| round.completed.is_some_and(|completed| node.last_seen >= completed);
-    let earlier = || run.life().earlier.iter().filter(is_of_round);
-    let died = earlier().filter_map(|node| match &node.end {
-        NodeEnd::Died(closed) => Some(closed),
-        NodeEnd::NotBack(_) | NodeEnd::Unknown => None,
-    });
-    let not_back = earlier().filter_map(|node| match &node.end {
-        NodeEnd::NotBack(heard) => Some(heard.who.clone()),
-        NodeEnd::Died(_) | NodeEnd::Unknown => None,
-    });
-    let not_back =
-        run.participants().filter(|node| node.is_not_back()).map(TrackedNode::label).chain(not_back);
-    let is_out = |conn, left: &LeftNode| left.departure == Departure::Removed && !round.exit.contains(conn);
-    let left = run.life().left.iter().filter(|(conn, left)| is_out(conn, left));
-    let taken_out = left.map(|(_, left)| &left.heard);
-    let dead = run.participants().filter(|node| node.is_dead()).map(TrackedNode::label);
+        |former: &&FormerNode| round.completed.is_some_and(|completed| former.last_seen() >= completed);
+    let earlier = run.life().earlier.iter().filter(is_of_round).map(|former| &former.node);
+    let all = || run.participants().chain(earlier.clone());
+    let dead = || all().filter(|node| node.is_dead());
+    let not_back = all().filter(|node| node.is_not_back()).map(TrackedNode::label);
+    let taken_out = || run.life().left.values().filter(|left| left.is_silent()).map(|left| &left.node);
     let reason = Reason::ExitBarrier {
         arrived: count(round.exit.len()),
         nodes: run.exit_size(),
         running: Names::of(run.still_running().map(TrackedNode::label)),
-        taken_out: Names::of(taken_out.clone().map(|heard| heard.who.clone())),
-        dead: Names::of(dead.chain(died.clone().map(|died| died.who.clone()))),
+        taken_out: Names::of(taken_out().map(TrackedNode::label)),
+        dead: Names::of(dead().map(TrackedNode::label)),
         not_back: Names::of(not_back),
         waited: Elapsed(now.since(since)),
     };
     let closed = |node: &TrackedNode| Some(node.evidence(Seen::Closed, None, node.gone?));
-    let closed = run.participants().filter(|node| node.is_dead()).filter_map(closed);
+    let closed = dead().filter_map(closed);
+    let heard = taken_out().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
     let joined = run.still_running().map(|node| node.evidence(Seen::Joined, None, node.joined));
-    Some(of_round(run, reason, since).seen(closed.chain(died.chain(taken_out).cloned()).chain(joined)))
+    Some(of_round(run, reason, since).seen(closed.chain(heard).chain(joined)))
 }
 
 /// Ranks that end this soon after all have published their addresses may have been unable to connect to each other.

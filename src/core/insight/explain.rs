@@ -483,9 +483,10 @@ impl Look<'_> {
             let run = key.as_ref().and_then(|key| self.jobs.runs.get(key));
             let state = run.map(TrackedRun::state);
             // Said with more names.
+            let is_past = finding.round.zip(run).is_some_and(|(round, run)| round != run.round().number);
             let names_more = |held: &Held| match (&held.finding.reason, &finding.reason) {
                 (Reason::NodesMissing { .. }, Reason::WaitingForNode { .. }) => {
-                    state == Some(RunState::Joining)
+                    state == Some(RunState::Joining) && !is_past
                 }
                 (
                     Reason::TwoBackends { .. },
@@ -505,9 +506,9 @@ impl Look<'_> {
             }
         }
         let live = |run: &&TrackedRun| run.store() == Some(port) && !run.state().is_over();
-        held.extend(self.jobs.runs.values().filter(live).filter_map(|run| {
-            let finding = graph.without_heartbeat(run)?;
-            Some(Held { store: Some(port), run: Some(run.key().clone()), finding })
+        held.extend(self.jobs.runs.values().filter(live).flat_map(|run| {
+            let found = graph.without_heartbeat(run).into_iter();
+            found.map(|finding| Held { store: Some(port), run: Some(run.key().clone()), finding })
         }));
         for foreign in graph.store.foreign.iter() {
             let reason = Reason::ForeignClient {

@@ -1,6 +1,6 @@
 //! Folding one observation into what is known.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::jobs::Jobs;
 use super::reason::{Evidence, Finding, Reason};
-use super::run::{RankInfo, RunKey, TrackedRun, Writer, read_gloo};
+use super::run::{LeftNode, RankInfo, RunKey, Sign, TrackedRun, Writer, read_gloo};
 use super::told::Told;
 use super::watch::{Claim, Clash, Client, GivenUp, Waiting};
 use crate::api::{RunKind, Seen};
@@ -89,8 +89,9 @@ impl Fold<'_> {
     }
 
     /// The outstanding waits of the store that have lasted over a second; they replace those told before. Runs whose
-    /// waits are others than before have changed.
-    pub(super) fn waits(&mut self, waits: Vec<WaitView>) {
+    /// waits are others than before have changed. `heard`: when nodes that were taken out of their rounds asked for
+    /// something last.
+    pub(super) fn waits(&mut self, waits: Vec<WaitView>, heard: &[(ConnId, Timestamp)]) {
         let waiting = |view: WaitView| {
             (view.conn, Waiting { since: Timestamp(self.at.0.saturating_sub(view.waited)), view })
         };
@@ -109,10 +110,40 @@ impl Fold<'_> {
         for key in changed {
             self.jobs.runs.get_mut(&key).into_iter().for_each(TrackedRun::touch);
         }
+        self.see_signs(heard);
         for (key, nodes) in counted {
             if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.kind() == RunKind::Static) {
                 run.count_on(nodes, self.at);
             }
+        }
+    }
+
+    /// What is seen of the agents that others have taken out of their rounds.
+    fn see_signs(&mut self, heard: &[(ConnId, Timestamp)]) {
+        /// Agents read the state of the rendezvous at least each time that a heartbeat would be due.
+        const QUIET: Duration = Duration::from_secs(10);
+        let at = self.at;
+        let heard: HashMap<ConnId, Timestamp> = heard.iter().copied().collect();
+        let is_it = |run: &&TrackedRun| run.store() == Some(self.port) && !run.life().left.is_empty();
+        let keys: Vec<RunKey> = self.jobs.runs.values().filter(is_it).map(|run| run.key().clone()).collect();
+        for key in keys {
+            let plan = self.jobs.plan(&key);
+            let Some(graph) = self.jobs.graph(self.port, at) else { return };
+            let waiting: BTreeSet<ConnId> =
+                graph.runs.get(&key).into_iter().flat_map(|run| graph.waiting_outside(run)).collect();
+            let Some(run) = self.jobs.runs.get_mut(&key) else { continue };
+            let quiet = QUIET.max(run.late_after().unwrap_or_default());
+            let sign = |conn: ConnId, left: &LeftNode| {
+                let asks = |last: &&Timestamp| **last > left.since && at.since(**last) < quiet;
+                if waiting.contains(&conn) {
+                    Sign::Waits
+                } else if heard.get(&conn).filter(asks).is_some() {
+                    Sign::Asks
+                } else {
+                    Sign::None
+                }
+            };
+            run.give_signs(sign, &plan, at);
         }
     }
 
@@ -180,18 +211,15 @@ impl Fold<'_> {
             return;
         }
         let at = self.at;
+        let came = self.client(conn).map(|client| {
+            client.role = Role::Agent;
+            let (who, peer, pid) = (client.label(), Some(client.peer), client.pid);
+            Evidence { seen: Seen::Joined, who, peer, pid, key: None, at }
+        });
         let Some(run) = self.run_mut(&key, kind) else { return };
-        let closed = run.agent_came(conn, kind, at);
-        let Some(client) = self.client(conn) else { return };
-        client.role = Role::Agent;
-        client.run = Some(key.clone());
-        let (label, peer, pid) = (client.label(), Some(client.peer), client.pid);
-        if let (Some(closed), Some(run)) = (closed, self.jobs.runs.get_mut(&key)) {
-            let (newcomer, closed_for) = (label.clone(), Elapsed(self.at.since(closed.at)));
-            let (by, finished) = (closed.by, closed.finished);
-            let reason = Reason::RunIsClosed { newcomer, closed_for, by, finished };
-            let came = Evidence { seen: Seen::Joined, who: label.clone(), peer, pid, key: None, at: self.at };
-            run.found(Finding::new(reason, label, self.at).seen([came]));
+        run.agent_came(conn, kind, came, at);
+        if let Some(client) = self.client(conn) {
+            client.run = Some(key);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::expect::Plan;
-use super::run::{Departure, MISSING_SHOWN, Membership, NodeEnd, TrackedRun};
+use super::run::{Departure, LeftNode, MISSING_SHOWN, Membership, TrackedNode, TrackedRun};
 use crate::api::{Expected, MissingNode, RunKind, RunState};
 use crate::core::gate::{Announcement, GateSnapshot};
 use crate::core::ids::{Timestamp, count};
@@ -12,6 +12,8 @@ use crate::core::ids::{Timestamp, count};
 const DIED: &str = "died";
 const REMOVED: &str = "removed";
 const NOT_BACK: &str = "not_back";
+/// What it says of nodes that are connected, and were in a round before.
+pub(super) const CONNECTED: &str = "connected";
 /// What it says of pods that announced themselves and have not joined.
 pub(super) const ANNOUNCED: &str = "announced";
 
@@ -71,8 +73,14 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
     if let Some(gate) = gate_of(run, plan) {
         there.extend(gate.pods.iter().map(|pod| pod.pod.as_str()));
     }
-    let mut names = HashSet::new();
-    let is_new = |node: &MissingNode| node.name.as_ref().is_none_or(|name| names.insert(name.clone()));
+    let (mut names, mut seats) = (HashSet::new(), HashSet::new());
+    let mut is_new = |node: &MissingNode| {
+        let Some(name) = &node.name else { return true };
+        // Two processes of one node may have died in a round, each with another rank.
+        let has_another_rank =
+            is_gone(node) && node.rank.is_some() && seats.insert((name.clone(), node.rank));
+        names.insert(name.clone()) || has_another_rank
+    };
     // More than are to come: nodes that are there have other names than their pods.
     let one_more = wanted.saturating_add(1);
     let if_few = |nodes: Vec<MissingNode>| {
@@ -80,11 +88,12 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
         nodes.into_iter().filter(move |_| is_known)
     };
     let all = gone(run, &there)
+        .chain(connected(run, &there))
         .chain(if_few(announced(plan, &there).take(one_more).collect()))
         .chain(if_few(named(plan, &there).take(one_more).collect()))
         .chain(earlier(run, &there))
         .chain(without_role(run, plan, expected));
-    all.filter(is_new).take(MISSING_SHOWN.min(wanted)).collect()
+    all.filter(|node| is_new(node)).take(MISSING_SHOWN.min(wanted)).collect()
 }
 
 /// Pods that announced themselves and have not joined a round of the native rendezvous, if they are as many as are to
@@ -129,33 +138,35 @@ fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item
     pods.chain(missing.filter(|node| !node.name.as_deref().is_some_and(|name| there.contains(name))))
 }
 
-/// Nodes that had joined, and died or were taken out of the round.
-fn gone<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
-    // The next round hands out the ranks anew.
-    let has_it = |rank: &u32| run.round().completed.is_some() && run.node_of_rank(*rank).is_none();
-    let earlier = run.life().earlier.iter().filter(|node| !there.contains(node.name.as_str()));
-    let earlier = earlier.filter_map(move |node| {
-        let known_from = match node.end {
-            NodeEnd::Died(_) => DIED,
-            NodeEnd::NotBack(_) => NOT_BACK,
-            NodeEnd::Unknown => return None,
-        };
-        Some(known(node.name.clone(), node.rank.filter(has_it), known_from, Some(node.last_seen)))
-    });
-    // The round needs none of those beside it.
-    let lost = run.nodes().iter().filter(|node| node.is_lost() && node.membership != Membership::Redundant);
-    let lost = lost.filter(|node| !there.contains(node.name.as_str()));
-    let died = earlier.chain(lost.map(|node| {
+/// Nodes that had joined, and died or were taken out of the round: those first of which that was seen last.
+fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = MissingNode> + use<'a> {
+    let again = run.names_again();
+    // The next round hands out the ranks anew, and who has come again is in it.
+    let is_of_round = |round: u64| run.round().completed.is_some() && round == run.round().number;
+    let is_gone = |node: &TrackedNode, round: u64| {
+        let back = if is_of_round(round) { &again } else { there };
+        !back.contains(node.name.as_str())
+    };
+    let missing = |node: &TrackedNode, round: u64, known_from: &'static str, at: Timestamp| {
+        (at, known(node.name.clone(), node.rank.filter(|_| is_of_round(round)), known_from, Some(at)))
+    };
+    let lost = |node: &TrackedNode, round: u64| {
+        let at = node.gone.unwrap_or(node.last_heartbeat);
         let known_from = if node.is_dead() { DIED } else { NOT_BACK };
-        known(node.name.clone(), node.rank, known_from, node.gone.or(Some(node.last_heartbeat)))
-    }));
+        let is_lost = node.is_lost() && is_gone(node, round);
+        is_lost.then(|| missing(node, round, known_from, at))
+    };
+    let earlier = run.life().earlier.iter().filter_map(|former| lost(&former.node, former.round));
+    // The round needs none of those beside it.
+    let nodes = run.nodes().iter().filter(|node| node.membership != Membership::Redundant);
+    let now = nodes.filter_map(|node| lost(node, run.round().number));
     // A frozen agent, or one that is cut off: others have taken it out of the round.
-    let left = run.life().left.values().filter(|node| !there.contains(node.name.as_str()));
-    died.chain(
-        left.filter(|node| node.departure == Departure::Removed).map(move |node| {
-            known(node.name.clone(), node.rank.filter(has_it), REMOVED, Some(node.heard.at))
-        }),
-    )
+    let is_removed = |left: &&LeftNode| left.is_silent() && is_gone(&left.node, left.round);
+    let removed = run.life().left.values().filter(is_removed);
+    let removed = removed.map(|left| missing(&left.node, left.round, REMOVED, left.node.last_heartbeat));
+    let mut all: Vec<_> = earlier.chain(now).chain(removed).collect();
+    all.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+    all.into_iter().map(|(_, node)| node)
 }
 
 /// Whether it is missing because it is gone: it had joined.
@@ -170,14 +181,19 @@ fn named<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item = M
     named.map(|name| known(name.clone(), None, "named", None))
 }
 
-/// Nodes of an earlier round.
+/// Nodes that have left a round, or were taken out of it, and come when they are ready, or their waits are over.
+fn connected<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
+    let is_on_its_way = |left: &&LeftNode| left.departure != Departure::Finished && !left.is_silent();
+    let nodes = run.life().left.values().filter(is_on_its_way).map(|left| &left.node);
+    let nodes = nodes.filter(|node| !there.contains(node.name.as_str()));
+    nodes.map(|node| known(node.name.clone(), None, CONNECTED, None))
+}
+
+/// Nodes of an earlier round of which it is not known whether they are there.
 fn earlier<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
-    let earlier = run.life().earlier.iter().filter(|node| !there.contains(node.name.as_str()));
-    let earlier = earlier.map(|node| known(node.name.clone(), None, "earlier_round", Some(node.last_seen)));
-    // Those that have left by themselves are about to come again.
-    let left = run.life().left.values().filter(|node| node.departure == Departure::Own);
-    let left = left.filter(|node| !there.contains(node.name.as_str()));
-    earlier.chain(left.map(|node| known(node.name.clone(), None, "earlier_round", None)))
+    let earlier = run.life().earlier.iter().filter(|former| !former.node.is_lost());
+    let earlier = earlier.filter(|former| !there.contains(former.node.name.as_str()));
+    earlier.map(|former| known(former.node.name.clone(), None, "earlier_round", Some(former.last_seen())))
 }
 
 /// Node ranks of a static run that have not written their role.

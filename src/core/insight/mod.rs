@@ -40,7 +40,7 @@ use self::show::Documents;
 use self::told::Told;
 use crate::api::{LinkCounts, Run, RunKind, RunList, WaitList};
 use crate::core::gate::GateSnapshot;
-use crate::core::ids::{RunId, Timestamp};
+use crate::core::ids::{ConnId, RunId, Timestamp};
 use crate::core::rendezvous::barrier::OpenBarrier;
 use crate::core::rendezvous::{Fact, RunSnapshot};
 use crate::core::store::{Observed, WaitView};
@@ -139,10 +139,17 @@ impl Insight {
         self.fold(port, at).observe(observed);
     }
 
-    /// The outstanding waits of the store on `port` that have lasted over a second; they replace those told before.
-    pub fn waits(&mut self, port: u16, waits: Vec<WaitView>, now: Timestamp) {
+    /// The connections to the store on `port` of which insight wants to know when they asked for something last.
+    pub fn asks_for(&self, port: u16) -> Vec<ConnId> {
+        let of_store = self.jobs.runs.values().filter(|run| run.key().port() == Some(port));
+        of_store.flat_map(|run| run.life().left.keys().copied()).collect()
+    }
+
+    /// The outstanding waits of the store on `port` that have lasted over a second, which replace those told before, and when
+    /// the connections asked for something last that insight [asks for](Self::asks_for).
+    pub fn waits(&mut self, port: u16, waits: Vec<WaitView>, heard: &[(ConnId, Timestamp)], now: Timestamp) {
         self.waits_told = true;
-        self.fold(port, now).waits(waits);
+        self.fold(port, now).waits(waits, heard);
     }
 
     fn fold(&mut self, port: u16, at: Timestamp) -> Fold<'_> {

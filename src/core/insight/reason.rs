@@ -64,9 +64,14 @@ pub enum Reason {
         missing: Names,
         /// Of those that had joined: who died, or was taken out.
         gone: Names,
+        /// Of those that had joined: who is connected, and has not joined this round.
+        connected: Names,
         present: Names,
         /// Other runs that are not complete, with their nodes: together they are as many as each of them expects.
         apart: Names,
+        /// For how long the first of those waits that have joined.
+        first: Elapsed,
+        /// For how long nodes have been missing.
         waited: Elapsed,
     },
     /// The expected number of nodes has joined, but the round is not complete.
@@ -91,7 +96,14 @@ pub enum Reason {
         expected: Option<u32>,
     },
     /// Nodes died before the round was complete.
-    NodeDiedJoining { nodes: Names, joined: u32, expected: Option<u32>, backend: RunKind },
+    NodeDiedJoining {
+        nodes: Names,
+        joined: u32,
+        expected: Option<u32>,
+        /// For each of them another process has joined in its place.
+        replaced: bool,
+        backend: RunKind,
+    },
     /// Nodes died after the round was complete.
     NodeDied { nodes: Names, left: u32, moment: Moment, backend: RunKind },
     /// Nodes were lost with their links.
@@ -118,6 +130,8 @@ pub enum Reason {
         silent: Elapsed,
         /// Others go on.
         others: bool,
+        /// Others have taken them out of the round.
+        taken_out: bool,
     },
     /// Worker processes ended before all ranks had met.
     RankLost {
@@ -235,6 +249,8 @@ pub enum Reason {
         left_over: Names,
         /// Members that are in the round still, where others of it wait for the next one, too.
         staying: Names,
+        /// Members that are dead, and in the round until torch has noticed.
+        dead: Names,
         redundant: bool,
         /// They ask for fewer nodes than the round has.
         fewer: bool,
@@ -255,9 +271,9 @@ pub enum Reason {
     NodeRankBeyond { node: String, rank: u32, nodes: u32 },
     /// Pods announced different numbers of nodes.
     AnnouncementsDiffer { pod: String, says: String, other_pod: String, other_says: String },
-    /// A node came to a run that is closed.
+    /// Nodes came to a run that is closed.
     RunIsClosed {
-        newcomer: String,
+        newcomers: Names,
         closed_for: Elapsed,
         /// The agent that closed it, if it was seen.
         by: Option<String>,
@@ -493,6 +509,7 @@ impl Reason {
     /// How much it matters.
     pub fn severity(&self) -> Severity {
         match self {
+            Self::LeftOver { dead, .. } if !dead.is_empty() => Severity::Info,
             Self::RunStarted { .. }
             | Self::RoundComplete { .. }
             | Self::RanksComplete { .. }
@@ -502,6 +519,7 @@ impl Reason {
             | Self::RanksEnded { soon: None, .. }
             | Self::EndedUnpublished { .. }
             | Self::StandsBy { .. }
+            | Self::LeftOver { redundant: true, fewer: false, .. }
             | Self::WaitingForKey { .. }
             | Self::WaitingAtBarrier { .. }
             | Self::GaveUp { again: true, .. }
@@ -569,7 +587,7 @@ impl Reason {
         const ENDED: Duration = Duration::from_secs(5);
         match self {
             Self::RanksEnded { soon: None, .. } => explain_after.min(ENDED),
-            Self::NoHeartbeat { .. } => Duration::ZERO,
+            Self::NoHeartbeat { taken_out: false, .. } => Duration::ZERO,
             _ => explain_after,
         }
     }

@@ -42,10 +42,13 @@ pub(super) fn summary(
     let dropped =
         world.former.iter().filter(|(rank, info)| info.withdrawn.is_some() && !ranks.contains_key(rank));
     // Who is prepared for another number meets none of them.
-    let fits =
-        |info: &&RankInfo| info.size.is_none_or(|size| expected.is_none_or(|expected| size == expected));
+    let fits = |info: &&RankInfo| {
+        let has_size = info.size.is_none_or(|size| expected.is_none_or(|expected| size == expected));
+        has_size && !is_of_round_before(run, info)
+    };
     let published = || ranks.values().filter(fits);
-    let has_world = !world.ranks.is_empty() || !world.connected.is_empty() || world.meets_otherwise;
+    let has_ranks = world.ranks.values().any(|info| !is_of_round_before(run, info));
+    let has_world = has_ranks || !world.connected.is_empty() || world.meets_otherwise;
     // A round of which nobody has come yet.
     let began = if run.round().number == 0 { run.first_seen() } else { run.state_since() };
     RunSummary {
@@ -82,6 +85,12 @@ pub(super) fn summary(
         explanation,
         notes,
     }
+}
+
+/// c10d: whether it is a rank that ended with the round before.
+fn is_of_round_before(run: &TrackedRun, info: &RankInfo) -> bool {
+    let began = run.round().started.filter(|_| run.kind() == RunKind::C10d);
+    info.gone.is_some() && began.is_some_and(|began| info.joined < began)
 }
 
 /// The nodes of a run.
@@ -141,11 +150,14 @@ pub(super) fn rank_grid(run: &TrackedRun, epoch: Epoch) -> Option<RankGrid> {
     let (ranks, world_size) = world.meeting();
     let highest = ranks.keys().next_back().map(|rank| rank.saturating_add(1));
     let len = world_size.max(highest)?.min(GRID);
-    if world.ranks.is_empty() && matches!(run.kind(), RunKind::C10d | RunKind::Native) {
+    let has_none = world.ranks.values().all(|info| is_of_round_before(run, info));
+    if has_none && matches!(run.kind(), RunKind::C10d | RunKind::Native) {
         return None;
     }
-    let states = (0..len).map(|rank| world.shown(ranks, rank)).collect();
-    let ranks = world.ranks.iter().take(RANKS_SHOWN).map(|(&rank, info)| Rank {
+    let is_past = |rank: &u32| ranks.get(rank).is_some_and(|info| is_of_round_before(run, info));
+    let states = (0..len).map(|rank| if is_past(&rank) { '.' } else { world.shown(ranks, rank) }).collect();
+    let shown = world.ranks.iter().filter(|(rank, _)| !is_past(rank)).take(RANKS_SHOWN);
+    let ranks = shown.map(|(&rank, info)| Rank {
         rank,
         host: info.host.clone(),
         peer: Some(info.peer.to_string()),

@@ -67,6 +67,8 @@ struct Session {
     copied: Option<Box<Copied>>,
     /// It has used a key that is none of PyTorch's.
     used_own_keys: bool,
+    /// When it asked for something last.
+    heard: Timestamp,
 }
 
 impl Session {
@@ -152,6 +154,7 @@ impl Store {
             listed: None,
             copied: None,
             used_own_keys: false,
+            heard: Timestamp::default(),
         });
         self.connections = self.connections.saturating_add(1);
     }
@@ -220,6 +223,9 @@ impl Store {
     ) -> Result<Progress, Refusal> {
         if self.stale.is_holding() && self.is_put_off(conn, request) {
             return Ok(Progress::Begun);
+        }
+        if let Some(session) = self.session_mut(conn) {
+            session.heard = now;
         }
         self.settle_offer(conn, request, fx);
         match *request {

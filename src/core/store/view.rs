@@ -67,6 +67,11 @@ impl Store {
         }
     }
 
+    /// When each of these connections asked for something last.
+    pub fn heard(&self, conns: &[ConnId]) -> Vec<(ConnId, Timestamp)> {
+        conns.iter().filter_map(|&conn| Some((conn, self.session(conn)?.heard))).collect()
+    }
+
     /// How long the oldest wait has lasted.
     pub fn oldest_wait(&self, now: Timestamp) -> Option<Duration> {
         self.waits_since().map(|(_, since)| now.since(since)).max()

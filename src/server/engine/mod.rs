@@ -296,14 +296,16 @@ impl Engine {
         self.lock().store.waits(now, most, keys_each)
     }
 
-    /// What the store has observed since the last call, and the waits that are asked for.
-    pub fn take_seen(&self, waits: Option<LongWaits>) -> Seen {
+    /// What the store has observed since the last call, the waits that are asked for, and when these connections asked
+    /// for something last.
+    pub fn take_seen(&self, waits: Option<LongWaits>, heard: &[ConnId]) -> Seen {
         let now = self.clock.now();
         let mut state = self.lock();
         let mut seen = state.observations.take();
         seen.waits = waits.map(|LongWaits { at_least, most, keys_each }| {
             state.store.long_waits(now, at_least, most, keys_each).0
         });
+        seen.heard = state.store.heard(heard);
         self.finish(state, Vec::new());
         seen
     }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::core::ids::Timestamp;
+use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
 use crate::core::store::{Observed, WaitView};
 
@@ -17,6 +17,8 @@ pub struct Seen {
     pub lost: u64,
     /// The waits that have lasted long enough, in no order, if they were asked for.
     pub waits: Option<Vec<WaitView>>,
+    /// When the connections that were asked about asked for something last.
+    pub heard: Vec<(ConnId, Timestamp)>,
 }
 
 /// Which waits to show.

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::processes::{Graph, Silent, WAITS_SHOWN};
 use super::root::Root;
-use super::wanted::{BARRIER, ExpectedWriter, wanted};
+use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
 use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, RunId, Timestamp, count};
 use crate::core::insight::reason::{Awaited, Finding, Names, Reason, Whereabouts};
-use crate::core::insight::run::{RunKey, TrackedNode, TrackedRun};
+use crate::core::insight::run::{LeftNode, RunKey, TrackedNode, TrackedRun};
 use crate::core::insight::watch::{Client, Waiting};
 use crate::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
 
@@ -43,16 +43,21 @@ impl Graph<'_> {
                 .or_insert_with(|| self.root(conn, self.runs.get(&run)))
                 .clone();
             let about = match &root {
-                Root::At { writer: ExpectedWriter::LastAtExit | ExpectedWriter::Unknown, .. } => continue,
                 Root::At {
-                    writer: ExpectedWriter::Rank(_),
+                    asked: Wanted { writer: ExpectedWriter::LastAtExit | ExpectedWriter::Unknown, .. },
+                    ..
+                } => continue,
+                Root::At {
+                    asked: Wanted { writer: ExpectedWriter::Rank(_), .. },
                     whereabouts: Whereabouts::NeverCame | Whereabouts::NotTold { .. },
                     ..
                 } => NEVER_CAME.to_owned(),
-                Root::At { writer, what, whereabouts: Whereabouts::WentOn } => {
+                Root::At { asked: Wanted { writer, what, .. }, whereabouts: Whereabouts::WentOn } => {
                     format!("{writer:?} {what} of another round")
                 }
-                Root::At { writer, what, .. } => format!("{writer:?} {what}"),
+                Root::At { asked: Wanted { writer, what, round, .. }, .. } => {
+                    format!("{writer:?} {what} {round:?}")
+                }
                 Root::Cycle { members, .. } => format!("cycle {:?}", members.iter().min()),
             };
             let new = Group { since: wait.since, root: root.clone(), waits: Vec::new() };
@@ -77,7 +82,8 @@ impl Graph<'_> {
                 }
                 let waits = waits().take(WAITS_SHOWN);
                 let waits = waits.map(|wait| self.evidence(wait.view.conn, wait));
-                Some((Some(key), Finding::new(reason, about, group.since).seen(waits)))
+                let finding = Finding::new(reason, about, group.since).in_round(group.root.round());
+                Some((Some(key), finding.seen(waits)))
             })
             .chain(self.of_unknown_keys())
             .chain(self.of_dropped_states())
@@ -108,9 +114,8 @@ impl Graph<'_> {
                     }
                 })
             }
-            Root::At { writer, what, whereabouts } => {
-                let (what, whereabouts) = ((*what).to_owned(), whereabouts.clone());
-                let is_now = !matches!(whereabouts, Whereabouts::WentOn);
+            Root::At { asked, whereabouts } => {
+                let (writer, what, whereabouts) = (&asked.writer, asked.what.to_owned(), whereabouts.clone());
                 let missing = match (writer, &whereabouts) {
                     // Its own wait may be the cause.
                     (_, Whereabouts::JustCame | Whereabouts::JustWaited) => return None,
@@ -130,7 +135,7 @@ impl Graph<'_> {
                 };
                 let elsewhere = if missing.is_empty() { Names::default() } else { self.elsewhere(run) };
                 let staying = Self::staying(run, writer);
-                let who = Self::writer(is_now.then_some(run), writer)?;
+                let who = Self::writer(Some(run), asked)?;
                 // Of some it is not decided yet whether they are workers, and some are alike to others.
                 let is_not_counted =
                     |(client, is): &&(&Client, Silent)| client.run.is_none() || *is == Silent::Alike;
@@ -187,10 +192,13 @@ impl Graph<'_> {
         found.collect()
     }
 
-    /// Nodes of a c10d run that have missed heartbeats. While an agent waits here it sends none.
-    pub(in crate::core::insight) fn without_heartbeat(&self, run: &TrackedRun) -> Option<Finding> {
-        let late = run.late_after()?;
-        let is_late = |node: &&TrackedNode| self.now.since(node.last_heartbeat) >= late;
+    /// Nodes of a c10d run that have missed heartbeats, and those of them that others have taken out of the round. While an
+    /// agent waits here it sends none.
+    pub(in crate::core::insight) fn without_heartbeat(&self, run: &TrackedRun) -> Vec<Finding> {
+        let late = run.late_after();
+        let is_awake = late.is_some_and(|late| self.now.since(self.awake_since) >= late);
+        let late = late.unwrap_or_default();
+        let is_late = |node: &&TrackedNode| is_awake && self.now.since(node.last_heartbeat) >= late;
         let may_send = |node: &&TrackedNode| {
             let client = node.conn.and_then(|conn| self.store.clients.get(&conn));
             client.is_some_and(|client| {
@@ -201,19 +209,25 @@ impl Graph<'_> {
             })
         };
         let there = || run.participants().filter(|node| node.is_there() && !node.finished);
-        if self.now.since(self.awake_since) < late {
-            return None;
-        }
         let silent: Vec<_> = there().filter(is_late).filter(may_send).collect();
         let others = there().any(|node| !is_late(&node));
-        if !others && silent.len() < there().count() {
-            return None;
-        }
-        let since = silent.iter().map(|node| node.last_heartbeat).max()?;
-        let nodes = Names::of(silent.iter().map(|node| node.label()));
-        let about = nodes.to_string();
-        let reason = Reason::NoHeartbeat { nodes, silent: Elapsed(self.now.since(since)), others };
-        let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
-        Some(Finding::new(reason, about, since).seen(heard_of))
+        // Where some wait, the others may be about to.
+        let silent = if others || silent.len() == there().count() { silent } else { Vec::new() };
+        let is_out = |left: &&LeftNode| left.is_silent() && left.round == run.round().number;
+        let out = || run.life().left.values().filter(is_out).filter(|left| may_send(&&left.node));
+        // That they were taken out is said already.
+        let out_since = out().map(|left| left.since).max();
+        let out: Vec<_> = out().map(|left| &left.node).collect();
+        let told = |(silent, taken_out): (Vec<&TrackedNode>, bool)| {
+            let heard = silent.iter().map(|node| node.last_heartbeat).max()?;
+            let since = out_since.filter(|_| taken_out).unwrap_or(heard);
+            let nodes = Names::of(silent.iter().map(|node| node.label()));
+            let about = nodes.to_string();
+            let silent_for = Elapsed(self.now.since(heard));
+            let reason = Reason::NoHeartbeat { nodes, silent: silent_for, others, taken_out };
+            let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
+            Some(Finding::new(reason, about, since).seen(heard_of))
+        };
+        [(silent, false), (out, true)].into_iter().filter_map(told).collect()
     }
 }

@@ -91,15 +91,20 @@ impl Graph<'_> {
                 let is_one_of_two = run.life().rivals.iter().any(|rival| rival.rank == node.rank);
                 return if is_one_of_two { with_pid(node.label(), node.pid) } else { node.label() };
             }
-            if let Some(left) = run.life().left.get(&conn) {
-                return left.heard.who.clone();
-            }
         }
         let is_one_of_two = |rank: u32| run.is_some_and(|run| run.world().claimed_twice.contains_key(&rank));
         match client.rank_label() {
             Some(label) if client.rank.is_some_and(is_one_of_two) => with_pid(label, client.pid),
             label => label.unwrap_or_else(|| client.label()),
         }
+    }
+
+    /// The agents of a run that are in no list of its state, and wait for something here.
+    pub(in crate::core::insight) fn waiting_outside<'r>(
+        &'r self,
+        run: &'r TrackedRun,
+    ) -> impl Iterator<Item = ConnId> + 'r {
+        run.life().left.keys().copied().filter(move |&conn| self.wait_of(conn, Some(run)).is_some())
     }
 
     /// The wait of the process that has this connection: it may wait on another one.

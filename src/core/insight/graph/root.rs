@@ -3,6 +3,7 @@
 use super::processes::Graph;
 use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
 use super::whereabouts::{OVERWRITTEN, RESET};
+use crate::api::RunKind;
 use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::insight::reason::{Names, Whereabouts};
 use crate::core::insight::run::{RankInfo, RunKey, TrackedNode, TrackedRun, Withdrawn, World};
@@ -20,7 +21,7 @@ pub(in crate::core::insight) struct Traced {
 #[derive(Debug, Clone)]
 pub(in crate::core::insight) enum Root {
     /// With someone who does not wait here.
-    At { writer: ExpectedWriter, what: &'static str, whereabouts: Whereabouts },
+    At { asked: Wanted, whereabouts: Whereabouts },
     /// Nowhere.
     Cycle { members: Vec<ConnId>, newcomer: Option<ConnId>, rank_zero: Option<ConnId> },
 }
@@ -29,17 +30,25 @@ impl Root {
     /// The rank that it ends with.
     pub(super) const fn rank(&self) -> Option<u32> {
         match self {
-            Self::At { writer: ExpectedWriter::Rank(rank), .. } => Some(*rank),
+            Self::At { asked: Wanted { writer: ExpectedWriter::Rank(rank), .. }, .. } => Some(*rank),
             _ => None,
+        }
+    }
+
+    /// The round of a node that it ends with, where it is known who that was.
+    pub(super) const fn round(&self) -> Option<u64> {
+        match self {
+            Self::At { whereabouts: Whereabouts::WentOn, .. } | Self::Cycle { .. } => None,
+            Self::At { asked, .. } => asked.round,
         }
     }
 }
 
 impl Graph<'_> {
-    pub(super) fn writer(run: Option<&TrackedRun>, writer: &ExpectedWriter) -> Option<String> {
-        match writer {
-            ExpectedWriter::Node(rank) => Some(match run.and_then(|run| run.node_of_rank(*rank)) {
-                Some(node) => node.label(),
+    pub(super) fn writer(run: Option<&TrackedRun>, wanted: &Wanted) -> Option<String> {
+        match &wanted.writer {
+            ExpectedWriter::Node(rank) => Some(match run.and_then(|run| wanted.seat(run)) {
+                Some(seat) => seat.node().label(),
                 None => format!("node rank {rank}"),
             }),
             ExpectedWriter::Rank(rank) => {
@@ -71,7 +80,7 @@ impl Graph<'_> {
         if run.is_some_and(is_none) {
             return None;
         }
-        Self::writer(run.filter(|_| !wanted.is_of_another_round(run)), &wanted.writer)
+        Self::writer(run, &wanted)
     }
 
     /// When an operator's reset dropped what a node or a rank had written here.
@@ -111,7 +120,7 @@ impl Graph<'_> {
         let first = wanted(wait.view.missing.first()?);
         let run_key = self.run_of(self.store.clients.get(&conn), &first);
         let run = run_key.as_ref().and_then(|key| self.runs.get(key));
-        let writer = Self::writer(run.filter(|_| !first.is_of_another_round(run)), &first.writer);
+        let writer = Self::writer(run, &first);
         let root = self.root(conn, run);
         Some(Traced { run: run_key, who: self.who(conn), writer, root })
     }
@@ -124,54 +133,61 @@ impl Graph<'_> {
         loop {
             let missing = self.wait_of(at, run).and_then(|wait| wait.view.missing.first());
             let next = missing.map(|key| wanted(key));
-            let root = |writer: ExpectedWriter, what, whereabouts| Root::At { writer, what, whereabouts };
+            let root = |asked, whereabouts| Root::At { asked, whereabouts };
             let (next, key) = match (next, missing, asked) {
                 (Some(next), Some(key), asked) => {
                     if let (ExpectedWriter::Unknown, Some(asked)) = (&next.writer, asked) {
                         let key = ShownKey(key).to_string();
-                        return root(asked.writer, asked.what, Whereabouts::Waits { key });
+                        return root(asked, Whereabouts::Waits { key });
                     }
                     (next, key)
                 }
                 // A process for which others wait, and which waits for nothing.
-                (_, _, Some(asked)) => return root(asked.writer, asked.what, self.without_wait(at, run)),
-                (..) => return root(ExpectedWriter::Unknown, "a key", Whereabouts::Unknown),
+                (_, _, Some(asked)) => return root(asked, self.without_wait(at, run)),
+                (..) => return root(wanted(b""), Whereabouts::Unknown),
             };
             if let Some(from) = path.iter().position(|&member| member == at) {
                 return self.cycle(&path[from..], run);
             }
             path.push(at);
-            let (writer, what) = (next.writer.clone(), next.what);
-            if matches!(writer, ExpectedWriter::Node(_)) && Self::is_copy(at, run) {
-                return root(writer, what, Whereabouts::Met { ended: None });
+            if matches!(next.writer, ExpectedWriter::Node(_)) && Self::is_copy(at, run) {
+                return root(next, Whereabouts::Met { ended: None });
             }
-            if next.is_of_another_round(run) {
-                return root(writer, what, Whereabouts::WentOn);
+            let is_past = next.is_of_another_round(run);
+            if let Some(whereabouts) = run.filter(|_| !is_past).and_then(|run| Self::without_ranks(run, key))
+            {
+                return root(next, whereabouts);
             }
-            if let Some(whereabouts) = run.and_then(|run| Self::without_ranks(run, key)) {
-                return root(writer, what, whereabouts);
-            }
-            let found = self.find(run, &next.writer);
-            match found {
+            match Self::find(run, &next) {
+                None if is_past => return root(next, Whereabouts::WentOn),
                 Some((_, Some(gone))) if !matches!(next.writer, ExpectedWriter::Rank(_)) => {
                     let for_seconds = Elapsed(self.now.since(gone));
-                    return root(writer, what, Whereabouts::Gone { for_seconds });
+                    let has_heir = |run: &TrackedRun| {
+                        run.kind() == RunKind::C10d
+                            && next.seat(run).is_some_and(|seat| run.has_heir(seat.node()))
+                    };
+                    let whereabouts = if run.is_some_and(has_heir) {
+                        Whereabouts::Succeeded { for_seconds }
+                    } else {
+                        Whereabouts::Gone { for_seconds }
+                    };
+                    return root(next, whereabouts);
                 }
-                Some((_, None)) if run.is_some_and(|run| Self::was_dropped(run, &next)) => {
-                    return root(writer, what, Whereabouts::Dropped { why: RESET.to_owned() });
+                Some((_, None)) if !is_past && run.is_some_and(|run| Self::was_dropped(run, &next)) => {
+                    return root(next, Whereabouts::Dropped { why: RESET.to_owned() });
                 }
                 Some((conn, None)) if next.is_role && run.is_some_and(|run| run.is_heir(conn)) => {
-                    return root(writer, what, Whereabouts::Dropped { why: OVERWRITTEN.to_owned() });
+                    return root(next, Whereabouts::Dropped { why: OVERWRITTEN.to_owned() });
                 }
                 Some((conn, None)) => {
                     if let Some(whereabouts) = run.and_then(|run| Self::made_otherwise(run, key)) {
-                        return root(writer, what, whereabouts);
+                        return root(next, whereabouts);
                     }
                     at = conn;
                     asked = Some(next);
                 }
                 None | Some((_, Some(_))) => {
-                    let whereabouts = match writer {
+                    let whereabouts = match next.writer {
                         ExpectedWriter::Rank(rank) => {
                             run.map_or(Whereabouts::NeverCame, |run| self.missed(run, rank))
                         }
@@ -180,7 +196,7 @@ impl Graph<'_> {
                         }
                         _ => Whereabouts::Unknown,
                     };
-                    return root(writer, what, whereabouts);
+                    return root(next, whereabouts);
                 }
             }
         }
@@ -197,7 +213,7 @@ impl Graph<'_> {
     pub(in crate::core::insight) fn because(&self, traced: &Traced) -> Option<String> {
         let run = traced.run.as_ref().and_then(|key| self.runs.get(key));
         Some(match &traced.root {
-            Root::At { writer: ExpectedWriter::LastAtExit, .. } => {
+            Root::At { asked: Wanted { writer: ExpectedWriter::LastAtExit, .. }, .. } => {
                 let running = run.into_iter().flat_map(TrackedRun::still_running);
                 let running = Names::of(running.map(TrackedNode::label));
                 let dead = run.into_iter().flat_map(TrackedRun::participants).filter(|node| node.is_dead());
@@ -209,12 +225,11 @@ impl Graph<'_> {
                     (false, false) => format!("still running: {running}; died, failed or stopped: {dead}"),
                 }
             }
-            Root::At { writer: ExpectedWriter::Group(last), what: BARRIER, .. } => {
+            Root::At { asked: Wanted { writer: ExpectedWriter::Group(last), what: BARRIER, .. }, .. } => {
                 format!("{last} ends the wait")
             }
-            Root::At { writer, what, whereabouts } => {
-                let run = run.filter(|_| !matches!(whereabouts, Whereabouts::WentOn));
-                format!("{what} must come from {}: {whereabouts}", Self::writer(run, writer)?)
+            Root::At { asked, whereabouts } => {
+                format!("{} must come from {}: {whereabouts}", asked.what, Self::writer(run, asked)?)
             }
             Root::Cycle { members, .. } => {
                 format!(

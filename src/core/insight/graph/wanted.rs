@@ -1,7 +1,7 @@
 //! Keys that are waited for: what they hold, and who must write them.
 
 use crate::core::ids::{RunId, ShownKey};
-use crate::core::insight::run::TrackedRun;
+use crate::core::insight::run::{Seat, TrackedRun};
 use crate::core::protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
 
 /// What a key of a barrier of `torch.distributed` holds, for people.
@@ -114,6 +114,12 @@ impl Wanted {
     /// Whether it belongs to a round that the run has left, so that its ranks are not those of the run's nodes now.
     pub(super) fn is_of_another_round(&self, run: Option<&TrackedRun>) -> bool {
         self.round.zip(run).is_some_and(|(round, run)| round != run.round().number)
+    }
+
+    /// The node that is to write it, if it is one that had its rank in that round.
+    pub(super) fn seat<'r>(&self, run: &'r TrackedRun) -> Option<Seat<'r>> {
+        let ExpectedWriter::Node(rank) = self.writer else { return None };
+        run.seat(self.round.unwrap_or(run.round().number), rank)
     }
 }
 

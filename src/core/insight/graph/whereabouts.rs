@@ -8,9 +8,7 @@ use super::wanted::{ExpectedWriter, Wanted};
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, Elapsed, Timestamp};
 use crate::core::insight::reason::{Names, Whereabouts};
-use crate::core::insight::run::{
-    Departure, LeftNode, NodeEnd, RankInfo, TrackedNode, TrackedRun, Withdrawn, World,
-};
+use crate::core::insight::run::{Departure, RankInfo, Seat, TrackedNode, TrackedRun, Withdrawn, World};
 use crate::core::insight::watch::{Client, Passed};
 use crate::core::protocol::keys::{AddressKind, KeyPattern, RendezvousPart, classify};
 
@@ -35,23 +33,14 @@ fn processes_of<'c>(clients: impl Iterator<Item = &'c Client>) -> Names {
 
 impl Graph<'_> {
     /// The connection of a writer, and since when it is gone.
-    pub(super) fn find(
-        &self,
-        run: Option<&TrackedRun>,
-        writer: &ExpectedWriter,
-    ) -> Option<(ConnId, Option<Timestamp>)> {
+    pub(super) fn find(run: Option<&TrackedRun>, wanted: &Wanted) -> Option<(ConnId, Option<Timestamp>)> {
         let run = run?;
-        match writer {
-            ExpectedWriter::Node(rank) => {
-                if let Some(node) = run.node_of_rank(*rank) {
-                    return Some((node.conn?, node.gone));
-                }
-                // Others have taken it out of the round, as agents send no heartbeats while they wait: its wait is the cause.
-                let is_it =
-                    |left: &LeftNode| left.rank == Some(*rank) && left.departure == Departure::Removed;
-                let mut left = run.life().left.iter().filter(|(_, left)| is_it(left)).map(|(&conn, _)| conn);
-                left.find(|conn| self.store.waits.contains_key(conn)).map(|conn| (conn, None))
-            }
+        match &wanted.writer {
+            ExpectedWriter::Node(_) => match wanted.seat(run)? {
+                // It has gone on by itself.
+                Seat::Left(left) if left.departure == Departure::Own => None,
+                seat => Some((seat.node().conn?, seat.node().gone)),
+            },
             ExpectedWriter::Rank(rank) => {
                 let info = run.world().ranks.get(rank)?;
                 Some((info.conn, info.gone))
@@ -146,24 +135,18 @@ impl Graph<'_> {
         if let (false, Some(gone)) = (is_there, ended.filter_map(|node| node.gone).max()) {
             return Whereabouts::Gone { for_seconds: Elapsed(self.now.since(gone)) };
         }
-        let is_back = |name: &str| run.nodes().iter().any(|node| node.name == name);
-        let died = run.life().earlier.iter().filter(|node| node.rank == Some(rank) && !is_back(&node.name));
-        let died = died.filter_map(|node| match &node.end {
-            NodeEnd::Died(died) => Some(died.at),
-            NodeEnd::NotBack(_) | NodeEnd::Unknown => None,
-        });
-        // Those of rounds before had other ranks.
-        let died =
-            died.filter(|died| run.round().completed.is_some_and(|completed| *died >= completed)).max();
         match run.kind() {
-            RunKind::C10d if !is_there && run.round().completed.is_some() => match died {
-                Some(died) => Whereabouts::Gone { for_seconds: Elapsed(self.now.since(died)) },
-                None => Whereabouts::LeftRound,
-            },
+            RunKind::C10d if !is_there && run.round().completed.is_some() => Whereabouts::LeftRound,
             RunKind::C10d => Whereabouts::Unknown,
             _ if is_there => Whereabouts::Unknown,
             _ => Whereabouts::NeverCame,
         }
+    }
+
+    /// What is known of a rank that has not come, whose node others have taken out of the round.
+    fn silent_node(&self, node: &TrackedNode) -> Whereabouts {
+        let link = node.peer.and_then(|peer| self.links.away_at(peer.ip())).map(|link| link.name.clone());
+        Whereabouts::NodeSilent { link, for_seconds: Elapsed(self.now.since(node.last_heartbeat)) }
     }
 
     /// Where a rank is that has not come to this meeting: it may have been in the last one.
@@ -178,15 +161,17 @@ impl Graph<'_> {
             if run.world().was_outlived(rank) {
                 return Whereabouts::Met { ended: gone_for };
             }
-            let died = || run.node_with(rank).filter(|node| node.is_dead()).and_then(|node| node.gone);
+            let seat = run.seat_with(rank);
+            let died = || seat.map(Seat::node).filter(|node| node.is_dead()).and_then(|node| node.gone);
             return match gone_for {
                 // Even if none of them is likely to be it, it may have come.
                 _ if !silent.is_empty() => Whereabouts::NotTold { candidates, alike, gone_for },
                 Some(for_seconds) => Whereabouts::Gone { for_seconds },
                 None if run.world().is_disputed(rank) => Whereabouts::Disputed,
-                None => match died().or_else(|| run.fell(rank)) {
-                    Some(gone) => Whereabouts::NodeGone { for_seconds: Elapsed(self.now.since(gone)) },
-                    None => Whereabouts::NeverCame,
+                None => match (died().or_else(|| run.fell(rank)), seat) {
+                    (Some(gone), _) => Whereabouts::NodeGone { for_seconds: Elapsed(self.now.since(gone)) },
+                    (None, Some(Seat::Left(left))) if left.is_silent() => self.silent_node(&left.node),
+                    (None, _) => Whereabouts::NeverCame,
                 },
             };
         };

@@ -94,6 +94,15 @@ impl Awaited {
             Whereabouts::Gone { .. } => {
                 "look why that process ended, or left the group; the others go on only when it comes back or they are restarted"
             }
+            Whereabouts::Succeeded { .. } => {
+                "look why that process ended; those that wait for it end after their time-out (--rdzv-conf read_timeout): started \
+                 again, they meet the new one in the next round"
+            }
+            Whereabouts::NodeSilent { link: Some(_), .. } => LINK_AWAY,
+            Whereabouts::NodeSilent { .. } => {
+                "look at that node: is it frozen, overloaded, or cut off from this server? The others wait for its ranks until \
+                 their time-out"
+            }
             Whereabouts::Dropped { .. } => {
                 "it does not publish it again by itself: restart all processes of the job together"
             }

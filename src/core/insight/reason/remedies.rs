@@ -2,7 +2,7 @@
 
 use super::Reason;
 use super::awaited::{LINK_AWAY, SAME_WORLD_SIZE, Writer};
-use super::values::{Absence, ONE_JOB, Silence, for_each};
+use super::values::{Absence, Arrival, ONE_JOB, Silence, for_each};
 use crate::api::RunKind;
 
 impl Reason {
@@ -10,8 +10,21 @@ impl Reason {
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::NodesMissing { apart, .. } if !apart.is_empty() => ONE_JOB,
-            Self::NodesMissing { joined, expected, gone, .. }
-                if expected.unwrap_or(0).saturating_sub(*joined) as usize <= gone.count()
+            Self::NodesMissing { joined, expected: Some(expected), gone, connected, .. }
+                if gone.is_empty()
+                    && !connected.is_empty()
+                    && expected.saturating_sub(*joined) as usize <= connected.count() =>
+            {
+                for_each(
+                    connected,
+                    "look at the agent of that node: does it wait for another still, or stop its workers? It joins after that",
+                    "look at the agents of those nodes: do they wait for another still, or stop their workers? They join after \
+                     that",
+                )
+            }
+            Self::NodesMissing { joined, expected, gone, connected, .. }
+                if expected.unwrap_or(0).saturating_sub(*joined) as usize
+                    <= gone.count().saturating_add(connected.count())
                     && !gone.is_empty() =>
             {
                 for_each(
@@ -46,8 +59,9 @@ impl Reason {
                 "look why the nodes that are gone ended, or were taken out, and at the pod of each missing node: is it \
                  scheduled, has its image come, does it reach this server?",
             ),
-            Self::NodesMissing { joined, expected, .. }
-                if expected.unwrap_or(0).saturating_sub(*joined) > 1 =>
+            Self::NodesMissing { joined, expected, connected, .. }
+                if (expected.unwrap_or(0).saturating_sub(*joined) as usize)
+                    > connected.count().saturating_add(1) =>
             {
                 "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?"
             }
@@ -117,6 +131,15 @@ impl Reason {
                 "look at that pod's log and events; the others wait until it comes again with the same --node-rank",
                 "look at the logs and events of those pods; the others wait until they come again with the same --node-rank",
             ),
+            Self::NodeDiedJoining { nodes, joined, expected, replaced, .. }
+                if *replaced || expected.is_some_and(|expected| *joined >= expected) =>
+            {
+                for_each(
+                    nodes,
+                    "look at that pod's log and events; another has its place",
+                    "look at the logs and events of those pods; others have their places",
+                )
+            }
             Self::NodeDiedJoining { nodes, .. } => for_each(
                 nodes,
                 "look at that pod's log and events; the round needs it or a replacement",
@@ -146,6 +169,13 @@ impl Reason {
                 links,
                 "look at that node: is it gone, or its network? A longer --link-grace rides out longer breaks",
                 "look at those nodes: are they gone, or their network? A longer --link-grace rides out longer breaks",
+            ),
+            Self::NoHeartbeat { nodes, taken_out: true, .. } => for_each(
+                nodes,
+                "look at that node: is it frozen, overloaded, or cut off from this server? What waits for its ranks hangs until \
+                 their time-out",
+                "look at those nodes: are they frozen, overloaded, or cut off from this server? What waits for their ranks hangs \
+                 until its time-out",
             ),
             Self::NoHeartbeat { others: false, .. } => {
                 "look at the nodes and at the network between them and this server: are they frozen, or is it cut off from them?"
@@ -237,6 +267,11 @@ impl Reason {
             Self::TwoBackends { .. } => {
                 "start every node with the same --rdzv-backend; a second job needs another --rdzv-id"
             }
+            Self::LeftOver { left_over, dead, .. } if !dead.is_empty() => for_each(
+                left_over,
+                "nothing: it is taken in when torch has noticed, 15 s after the last heartbeat by default",
+                "nothing: they are taken in when torch has noticed, 15 s after the last heartbeat by default",
+            ),
             Self::LeftOver { staying, .. } if !staying.is_empty() => for_each(
                 staying,
                 "look at that node: do its workers take long to end, or is its agent frozen?",
@@ -258,9 +293,13 @@ impl Reason {
             Self::NnodesDiffer { .. } => {
                 "stop what came last, or start every node again with the same --nnodes; a second job needs another --rdzv-id"
             }
-            Self::LeftOver { .. } => {
-                "stop what is too many, or raise the maximum in --nnodes on every node; a second job needs another --rdzv-id"
-            }
+            Self::LeftOver { left_over, .. } => for_each(
+                left_over,
+                "nothing, if it is a spare: it gets the place of a node that leaves; else raise the maximum in --nnodes on every \
+                 node; a second job needs another --rdzv-id",
+                "nothing, if they are spares: they get the places of nodes that leave; else raise the maximum in --nnodes on every \
+                 node; a second job needs another --rdzv-id",
+            ),
             Self::NodeRankBeyond { .. } => {
                 "start every node with the same --nnodes and a --node-rank below it"
             }
@@ -383,7 +422,10 @@ impl Reason {
             | Self::RoundComplete { .. }
             | Self::RanksComplete { .. }
             | Self::RunFinished { .. }
-            | Self::NodeCameLate { .. } => "",
+            | Self::NodeCameLate { arrival: Arrival::First | Arrival::Again, .. } => "",
+            Self::NodeCameLate { .. } => {
+                "nothing, if its ranks go on; a node that was taken out joins again with the next round"
+            }
         }
     }
 }

@@ -158,6 +158,8 @@ pub enum Arrival {
     First,
     /// It had, or another process in its place.
     Again,
+    /// It was never away: others had taken it out, as nothing came of it, and it goes on with the round.
+    Back,
 }
 
 /// Why nothing came of nodes that another one took out of their round.
@@ -224,6 +226,11 @@ pub enum Whereabouts {
         /// How long.
         for_seconds: Elapsed,
     },
+    /// Its connection closed this long ago, and another process has come for it: not to this round, which is complete.
+    Succeeded {
+        /// How long.
+        for_seconds: Elapsed,
+    },
     /// It makes its process group for another time than those who wait for it, as torch counts that in each process.
     MadeOtherwise {
         /// For which time it does.
@@ -239,6 +246,13 @@ pub enum Whereabouts {
     /// It is a rank that has never been seen, and its node died this long ago.
     NodeGone {
         /// How long.
+        for_seconds: Elapsed,
+    },
+    /// It is a rank that has never been seen, and its node was taken out of the round, as nothing comes of it.
+    NodeSilent {
+        /// The relay whose link is away, if that is why.
+        link: Option<String>,
+        /// For how long.
         for_seconds: Elapsed,
     },
     /// It is a node that the one with rank 0 does not count on.
@@ -301,6 +315,11 @@ impl Display for Whereabouts {
             Self::Gone { for_seconds } => {
                 write!(f, "its connection closed {for_seconds} ago, and nobody has taken its place")
             }
+            Self::Succeeded { for_seconds } => write!(
+                f,
+                "its connection closed {for_seconds} ago, and the process that came in its place cannot join this round, \
+                 which is complete"
+            ),
             Self::MadeOtherwise { made, asked } => write!(
                 f,
                 "it makes its process group for time number {made}, and those who wait for it for time number {asked}"
@@ -311,6 +330,13 @@ impl Display for Whereabouts {
             }
             Self::NodeGone { for_seconds } => {
                 write!(f, "it has not come, and its node died, failed or was stopped {for_seconds} ago")
+            }
+            Self::NodeSilent { link, for_seconds } => {
+                let why = link.as_ref().map(|link| format!(", as the link of {link} is away")).unwrap_or_default();
+                write!(
+                    f,
+                    "it has not come; its node has sent no heartbeat for {for_seconds}{why}, and was taken out of the round"
+                )
             }
             Self::Disputed => f.write_str("it may not exist, as the ranks disagree on the world size"),
             Self::Joined => f.write_str("it has joined the round, and has written nothing in the round's store"),

@@ -53,6 +53,14 @@ fn who_is_missing(n: usize, missing: &Names, present: &Names, waited: Elapsed) -
     }
 }
 
+/// For how long the first of those that have joined waits: the others may have come later.
+fn waits_since(joined: u32, first: Elapsed) -> String {
+    match joined {
+        1 => format!(" and waited {first}"),
+        _ => format!(", and the first has waited {first}"),
+    }
+}
+
 fn the_link(links: &Names) -> &'static str {
     if links.count() == 1 { "the link" } else { "the links" }
 }
@@ -201,24 +209,30 @@ impl Reason {
                 from,
                 missing,
                 gone,
+                connected,
                 present,
                 apart,
+                first,
                 waited,
             } => {
                 let (there, are) = (of_expected(*joined, Some(*expected)), has(*joined as usize));
-                let n = (expected.saturating_sub(*joined) as usize).saturating_sub(gone.count());
+                let had_joined = gone.count().saturating_add(connected.count());
+                let n = (expected.saturating_sub(*joined) as usize).saturating_sub(had_joined);
                 let who = match n {
-                    0 => format!(" and waited {waited}"),
+                    0 => waits_since(*joined, *first),
                     n => format!("; {}", who_is_missing(n, missing, present, *waited)),
                 };
                 let from = from.map(|from| format!(" ({expected} by {})", says_who(from)));
                 let (gone, apart) = (if_any("; gone: ", gone), if_any("; not complete either: ", apart));
-                format!("{there} {are} joined{who}{gone}{apart}{}", from.unwrap_or_default())
+                let connected = if_any("; connected, and not in this round yet: ", connected);
+                format!("{there} {are} joined{who}{gone}{connected}{apart}{}", from.unwrap_or_default())
             }
-            Self::NodesMissing { joined, gone, present, waited, .. } => format!(
-                "{} joined ({present}) and waited {waited} for more{}; nobody has said how many there should be",
+            Self::NodesMissing { joined, gone, connected, present, first, .. } => format!(
+                "{} joined ({present}){} for more{}{}; nobody has said how many there should be",
                 have(*joined as usize, "node", "nodes"),
+                waits_since(*joined, *first),
                 if_any("; gone: ", gone),
+                if_any("; connected, and not in this round yet: ", connected),
             ),
             Self::RoundNotComplete { joined, expected, from, asks_for_more, asks_for_other, waited } => {
                 format!(
@@ -234,11 +248,19 @@ impl Reason {
                     },
                 )
             }
+            Self::NodeCameLate { node, nodes, arrival: Arrival::Back, after, joined, expected } => {
+                let (is, go, them) = if *nodes == 1 { ("is", "goes", "it") } else { ("are", "go", "them") };
+                let (there, all_are) = (of_expected(*joined, *expected), are(*joined as usize));
+                format!(
+                    "{node} {is} heard from again after {after}, and {go} on although others took {them} out of the round: \
+                     {there} {all_are} there"
+                )
+            }
             Self::NodeCameLate { node, nodes, arrival, after, joined, expected } => {
                 let there = of_expected(*joined, *expected);
                 let (have, all_have) = (has(*nodes), has(*joined as usize));
                 let again = match (arrival, nodes) {
-                    (Arrival::First, _) => "after",
+                    (Arrival::First | Arrival::Back, _) => "after",
                     (Arrival::Again, 1) => "again after",
                     (Arrival::Again, _) => "again after up to",
                 };
@@ -255,6 +277,14 @@ impl Reason {
                 let (has, are) = (has(left_over.count()), are(staying.count()));
                 format!(
                     "{left_over} {has} waited {waited} for the next round; {staying} {are} still in this one"
+                )
+            }
+            Self::LeftOver { left_over, dead, waited, .. } if !dead.is_empty() => {
+                let (has, are) = (has(left_over.count()), are(dead.count()));
+                let until =
+                    if dead.count() == 1 { "its heartbeats expire" } else { "their heartbeats expire" };
+                format!(
+                    "{left_over} {has} waited {waited} for the next round: {dead} {are} dead, and in this one until {until}"
                 )
             }
             Self::LeftOver { group, left_over, redundant, fewer, waited, .. } => {
@@ -303,11 +333,16 @@ impl Reason {
     /// Nodes and ranks that are gone.
     fn losses(&self) -> Option<String> {
         Some(match self {
-            Self::NodeDiedJoining { nodes, joined, expected, .. } => format!(
-                "{nodes} {}: {} closed while joining; {} left",
+            Self::NodeDiedJoining { nodes, joined, expected, replaced, .. } => format!(
+                "{nodes} {}: {} closed while joining; {} left{}",
                 died(nodes),
                 its_connection(nodes),
-                of_expected(*joined, *expected)
+                of_expected(*joined, *expected),
+                match (replaced, nodes.count()) {
+                    (false, _) => "",
+                    (true, 1) => ", its replacement among them",
+                    (true, _) => ", their replacements among them",
+                }
             ),
             Self::NodeDied { nodes, left, moment, .. } => {
                 let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
@@ -372,7 +407,16 @@ impl Reason {
                 let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
                 format!("{nodes} {have} {why}: {by} took {them} out of the round; {left} left")
             }
-            Self::NoHeartbeat { nodes, silent, others } => {
+            Self::NoHeartbeat { nodes, silent, taken_out: true, .. } => {
+                let (have, their, them) = match nodes.count() {
+                    1 => ("has", "its connection is open", "it"),
+                    _ => ("have", "their connections are open", "them"),
+                };
+                format!(
+                    "{nodes} {have} sent no heartbeat for {silent}, though {their}; others have taken {them} out of the round"
+                )
+            }
+            Self::NoHeartbeat { nodes, silent, others, .. } => {
                 let (have, their) = match nodes.count() {
                     1 => ("has", "its connection is open"),
                     _ => ("have", "their connections are open"),
@@ -584,10 +628,10 @@ impl Reason {
     /// Runs that are closed, and nodes at the exit barrier.
     fn endings(&self) -> Option<String> {
         Some(match self {
-            Self::RunIsClosed { newcomer, closed_for, by, finished } => {
+            Self::RunIsClosed { newcomers, closed_for, by, finished } => {
                 let closed = if *finished { "finished and was closed" } else { "was closed" };
                 let by = by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
-                format!("{newcomer} cannot join: the run {closed}{by} {closed_for} ago")
+                format!("{newcomers} cannot join: the run {closed}{by} {closed_for} ago")
             }
             Self::ClosedIncomplete { joined, expected, missing, present, by } => {
                 let was = if present.count() == 1 { "; there was " } else { "; there were " };

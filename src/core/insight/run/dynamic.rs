@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::facts::{Departure, Dying, FormerNode, LeftNode, NodeEnd};
+use super::facts::{Departure, Dying, FormerNode, LeftNode, Sign};
 use super::limits::MOST_NODES;
 use super::memory::Room;
 use super::node::{Membership, NodeId, TrackedNode};
@@ -14,20 +14,6 @@ use crate::core::insight::expect::Plan;
 use crate::core::insight::missing::missing;
 use crate::core::insight::reason::{Evidence, Finding, Names, Reason, Silence, Unit};
 use crate::core::protocol::rendezvous_state::{Node as Desc, RendezvousState, UtcMicros};
-
-impl FormerNode {
-    fn of(node: &TrackedNode) -> Self {
-        let last_seen = node.gone.unwrap_or(node.last_heartbeat);
-        let end = if node.is_dead() {
-            NodeEnd::Died(node.evidence(Seen::Closed, None, last_seen))
-        } else if node.is_not_back() {
-            NodeEnd::NotBack(node.evidence(Seen::Heard, None, last_seen))
-        } else {
-            NodeEnd::Unknown
-        };
-        Self { name: node.name.clone(), rank: node.rank, last_seen, end }
-    }
-}
 
 /// What a new state changes: nodes by their place in the list of all.
 #[derive(Default)]
@@ -57,6 +43,8 @@ impl TrackedRun {
         // Who closes the run may take all others out with that, and itself: the next round begins with nobody in it, and
         // nobody can join. It is this one that has ended.
         let is_end = state.closed && state.participants.is_empty();
+        // Who is in no list any more was in this one.
+        let round_before = self.round.number;
         let has_moved = self.has_state && state.round != self.round.number && !is_end;
         if has_moved {
             self.leave_round(state);
@@ -98,21 +86,17 @@ impl TrackedRun {
         if state.closed && self.round.closed.is_none() {
             self.close(conn, writer, now, plan);
         }
-        self.tell_removals(&was_in, &is_listed, has_moved, conn, writer, now);
+        self.tell_removals(&was_in, &is_listed, round_before, conn, writer, now);
         self.keep_beside(&mut is_listed, conn, participants);
-        self.let_go_of_unlisted(&is_listed, conn);
+        self.let_go_of_unlisted(&is_listed, conn, round_before, now);
     }
 
-    /// Another round begins: who was in the one before and is not in this is remembered, and all nodes join again.
+    /// Another round begins: who was gone before this one began is forgotten, and all nodes join again.
     fn leave_round(&mut self, state: &RendezvousState) {
-        let stays = |desc: &Desc| state.participants.iter().any(|(other, _)| other == desc);
-        let gone = |node: &&TrackedNode| matches!(&node.id, NodeId::Desc(desc) if !stays(desc));
-        // Those that died in this round may have been dropped from the state before it ended.
         let began = self.round.started.unwrap_or_default();
-        self.life.earlier.retain(|node| node.last_seen >= began);
-        let left: Vec<FormerNode> = self.participants().filter(gone).map(FormerNode::of).collect();
-        self.life.earlier.extend(left);
-        self.life.earlier.truncate(MOST_NODES);
+        self.life.earlier.retain(|former| former.last_seen() >= began);
+        let waiting = self.life.nodes.iter().filter(|node| node.membership == Membership::WaitList);
+        self.life.awaited_since = waiting.map(|node| node.membership_since).min();
         let (closed, closed_by) = (self.round.closed, self.round.closed_by.take());
         self.begin_round(state.round);
         // A run that is closed stays so, and it was said.
@@ -206,9 +190,10 @@ impl TrackedRun {
     ) {
         let id = NodeId::Desc(desc.clone());
         let name = self.name_for(&id, plan);
-        let back = self.life.left.extract_if(.., |_, left| left.id == id).next();
-        let before = self.life.earlier.iter().filter(|node| node.name == name).map(|node| node.last_seen);
-        let was_there = before.chain(back.as_ref().map(|(_, left)| left.heard.at)).max();
+        let back = self.life.left.extract_if(.., |_, left| left.node.id == id).next();
+        let former = self.life.earlier.iter().filter(|former| former.node.name == name);
+        let left = back.as_ref().map(|(_, left)| left.node.last_heartbeat);
+        let was_there = former.map(FormerNode::last_seen).chain(left).max();
         self.life.nodes.push(TrackedNode {
             id,
             name,
@@ -248,11 +233,12 @@ impl TrackedRun {
         &mut self,
         was_in: &[bool],
         is_listed: &[bool],
-        has_moved: bool,
+        round_before: u64,
         conn: ConnId,
         writer: &Writer,
         now: Timestamp,
     ) {
+        let has_moved = self.round.number != round_before;
         if self.round.closed.is_some() || self.round.exit_done.is_some() {
             return;
         }
@@ -269,7 +255,8 @@ impl TrackedRun {
         };
         let nodes = self.life.nodes.iter().zip(was_in.iter().zip(is_listed));
         let removed: Vec<_> = nodes.filter(is_removed).map(|(node, _)| node).collect();
-        let left = self.participants().filter(|node| node.is_there()).count();
+        // When the next round begins, nobody is left in that one.
+        let left = self.participants().filter(|node| node.is_there() && !has_moved).count();
         let removed_here = removed.iter().filter(|node| node.is_participant() && !node.is_not_back()).count();
         let left = count(left.saturating_sub(removed_here));
         let (not_back, connected): (Vec<_>, Vec<_>) =
@@ -283,7 +270,7 @@ impl TrackedRun {
             let evidence: Vec<_> = heard_of.chain([self.wrote_state(&writer.who, writer, now)]).collect();
             let silent = Elapsed(now.since(heard));
             let reason = Reason::NodeRemoved { nodes, by, silent, why, left, joining };
-            Some(Finding::new(reason, about, now).seen(evidence))
+            Some(Finding::new(reason, about, now).seen(evidence).in_round(Some(round_before)))
         };
         let told =
             [(connected, Silence::Connected), (not_back, Silence::NotBack)].into_iter().filter_map(told);
@@ -307,7 +294,7 @@ impl TrackedRun {
 
     /// Nodes that are in no list any more, as `by` wrote it. Who has finished stays in its round: agents send no heartbeats
     /// while they wait at the exit barrier, so others take them out of the state.
-    fn let_go_of_unlisted(&mut self, is_listed: &[bool], by: ConnId) {
+    fn let_go_of_unlisted(&mut self, is_listed: &[bool], by: ConnId, round: u64, now: Timestamp) {
         let mut at = 0;
         let (earlier, left) = (&mut self.life.earlier, &mut self.life.left);
         self.life.nodes.retain(|node| {
@@ -315,13 +302,11 @@ impl TrackedRun {
             at = at.saturating_add(1);
             let is_out = node.gone.is_some() || node.conn.is_none();
             if !stays && is_out && earlier.len() < MOST_NODES {
-                earlier.push(FormerNode::of(node));
+                earlier.push(FormerNode { node: node.clone(), round });
             }
             if let (false, None, Some(conn)) = (stays, node.gone, node.conn)
                 && left.len() < MOST_NODES
             {
-                let (id, name, rank) = (node.id.clone(), node.name.clone(), node.rank);
-                let heard = node.evidence(Seen::Heard, None, node.last_heartbeat);
                 let departure = if node.finished {
                     Departure::Finished
                 } else if conn == by {
@@ -329,7 +314,8 @@ impl TrackedRun {
                 } else {
                     Departure::Removed
                 };
-                left.insert(conn, LeftNode { id, name, rank, heard, departure });
+                let (node, since, sign) = (node.clone(), now, Sign::NotLooked);
+                left.insert(conn, LeftNode { node, round, departure, since, sign });
             }
             stays
         });
@@ -414,7 +400,7 @@ impl TrackedRun {
         let had = |name: &String| {
             self.round.most_present.shown.contains(name)
                 || self.participants().any(|node| node.name == *name)
-                || self.life.left.values().any(|left| left.name == *name)
+                || self.life.left.values().any(|left| left.node.name == *name)
         };
         let missing = missing(self, plan, expected).into_iter().filter_map(|node| node.name);
         Names::of(missing.filter(|name| !had(name)).take(wanted as usize))

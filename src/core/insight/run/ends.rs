@@ -2,19 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use super::facts::{Departure, Dying, FormerNode, NodeEnd};
+use super::facts::{Departure, Dying, FormerNode, LeftNode};
 use super::limits::{MOST_NODES, SETTLE};
-use super::node::Membership;
+use super::node::{Membership, TrackedNode};
 use super::tracked::TrackedRun;
-use crate::api::{RunKind, Seen};
+use crate::api::RunKind;
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
-use crate::core::insight::reason::{Evidence, Finding, Moment, Names, Reason};
+use crate::core::insight::reason::{Finding, Moment, Names, Reason};
 
 impl TrackedRun {
     /// An agent arrived at the exit barrier.
     pub(super) fn arrive_at_exit(&mut self, conn: ConnId, now: Timestamp) {
         self.round.exit.insert(conn);
         self.round.exit_since.get_or_insert(now);
+        // Who has finished is of its round, even if others had taken it out.
+        let is_of_round = |left: &LeftNode| left.round == self.round.number && left.node.is_participant();
+        if self.life.left.get(&conn).is_some_and(is_of_round) {
+            self.life.nodes.extend(self.life.left.remove(&conn).map(|left| left.node));
+        }
         if let Some(node) = self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)) {
             node.finished = true;
         }
@@ -70,17 +75,17 @@ impl TrackedRun {
         let has_finished = self.round.exit.contains(&conn);
         let has_left = self.life.left.remove(&conn);
         let has_left = has_left.filter(|left| !has_finished && left.departure != Departure::Finished);
-        if let Some(left) = has_left.filter(|_| self.life.earlier.len() < MOST_NODES) {
-            let died = Evidence { seen: Seen::Closed, at: now, ..left.heard };
-            self.life.earlier.push(FormerNode {
-                name: left.name,
-                rank: left.rank,
-                last_seen: now,
-                end: NodeEnd::Died(died),
-            });
+        let is_over = self.round.closed.is_some() || self.round.exit_done.is_some();
+        // One that others had taken out, and went on all the same.
+        if let Some(left) = has_left.as_ref().filter(|left| !is_over && self.goes_on_with_round(left)) {
+            let dying = Dying::of(&left.node, false, link, now);
+            self.life.dying.push(dying);
+        }
+        if let Some(LeftNode { node, round, .. }) = has_left.filter(|_| self.life.earlier.len() < MOST_NODES)
+        {
+            self.life.earlier.push(FormerNode { node: TrackedNode { gone: Some(now), ..node }, round });
         }
         self.life.strangers.retain(|node| node.conn != Some(conn));
-        let is_over = self.round.closed.is_some() || self.round.exit_done.is_some();
         if let Some(node) = self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)) {
             node.gone = Some(now);
             node.finished |= has_finished;
@@ -95,9 +100,7 @@ impl TrackedRun {
                 && (node.membership == Membership::Participant || goes_on)
                 && self.life.dying.len() < MOST_NODES
             {
-                let closed = node.evidence(Seen::Closed, None, now);
-                let (label, link) = (node.label(), link.map(str::to_owned));
-                self.life.dying.push(Dying { label, closed, at: now, joining, link });
+                self.life.dying.push(Dying::of(node, joining, link, now));
             }
         }
         self.heir_of(conn);
@@ -119,7 +122,8 @@ impl TrackedRun {
         }
         let since = first_at(&dying, now);
         let there = self.participants().filter(|node| node.is_there()).count();
-        let left = count(there.saturating_add(self.not_again().count()));
+        let others = self.not_again().chain(self.taken_out()).count();
+        let left = count(there.saturating_add(others));
         let (cut_off, dying): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.link.is_some());
         if !cut_off.is_empty() {
             let links: BTreeSet<_> = cut_off.iter().filter_map(|one| one.link.clone()).collect();
@@ -138,7 +142,10 @@ impl TrackedRun {
             let nodes = names(&joining);
             let about = nodes.to_string();
             let backend = self.kind;
-            let reason = Reason::NodeDiedJoining { nodes, joined: left, expected, backend };
+            let again = self.names_there();
+            let has_come = |one: &Dying| again.contains(one.name.as_str());
+            let replaced = joining.iter().all(has_come);
+            let reason = Reason::NodeDiedJoining { nodes, joined: left, expected, replaced, backend };
             self.found(Finding::new(reason, about, since).seen(closed(joining)));
         }
         if !training.is_empty() {

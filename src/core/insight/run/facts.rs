@@ -3,13 +3,13 @@
 //! A new round or life is assigned as a whole, so that no field is forgotten. The fields change in this folder; others read them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::time::Duration;
 
-use super::node::{NodeId, TrackedNode};
+use super::node::TrackedNode;
 use super::world::World;
-use crate::api::{ExitCounts, Expected, MissingNode, RunState, Severity};
+use crate::api::{ExitCounts, Expected, MissingNode, RunState, Seen, Severity};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::insight::reason::{Evidence, Names};
 
@@ -50,33 +50,67 @@ pub(in crate::core::insight) enum Departure {
 /// A node that is in no list of the state, whose agent is connected.
 #[derive(Debug)]
 pub(in crate::core::insight) struct LeftNode {
-    pub(super) id: NodeId,
-    pub(in crate::core::insight) name: String,
-    pub(in crate::core::insight) rank: Option<u32>,
-    /// When it was heard of last, with its name and its rank.
-    pub(in crate::core::insight) heard: Evidence,
+    pub(in crate::core::insight) node: TrackedNode,
+    /// The round that it was in last, of which its rank is.
+    pub(in crate::core::insight) round: u64,
     pub(in crate::core::insight) departure: Departure,
+    /// When it left, or was taken out.
+    pub(in crate::core::insight) since: Timestamp,
+    pub(in crate::core::insight) sign: Sign,
 }
 
-/// A node that is in no list of the state any more, and whose agent is gone, or which was in the round before.
+impl LeftNode {
+    /// Others have taken it out, and nothing comes of it: it is frozen, or cut off.
+    pub(in crate::core::insight) fn is_silent(&self) -> bool {
+        self.departure == Departure::Removed && self.sign == Sign::None
+    }
+}
+
+/// What is seen of a node that is in no list of the state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::core::insight) enum Sign {
+    /// It left just now.
+    NotLooked,
+    /// Nothing.
+    None,
+    /// It waits here, and agents send no heartbeats then.
+    Waits,
+    /// It has asked for something since.
+    Asks,
+}
+
+/// A node that is in no list of the state any more, and whose agent is not connected, as far as is known.
 #[derive(Debug)]
 pub(in crate::core::insight) struct FormerNode {
-    pub(in crate::core::insight) name: String,
-    pub(in crate::core::insight) rank: Option<u32>,
-    /// When it was last there.
-    pub(in crate::core::insight) last_seen: Timestamp,
-    pub(in crate::core::insight) end: NodeEnd,
+    pub(in crate::core::insight) node: TrackedNode,
+    /// The round that it was in last, of which its rank is.
+    pub(in crate::core::insight) round: u64,
 }
 
-/// How a node that is in no list of the state any more came to be gone, and what shows it.
-#[derive(Debug)]
-pub(in crate::core::insight) enum NodeEnd {
-    /// Its connection closed before it had finished.
-    Died(Evidence),
-    /// It was connected to the last server, and has not come back to this one.
-    NotBack(Evidence),
-    /// It is not known that it has ended.
-    Unknown,
+impl FormerNode {
+    /// When it was last there.
+    pub(in crate::core::insight) fn last_seen(&self) -> Timestamp {
+        self.node.gone.unwrap_or(self.node.last_heartbeat)
+    }
+}
+
+/// A node that had a rank in some round.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::core::insight) enum Seat<'r> {
+    /// It is in the round.
+    Taken(&'r TrackedNode),
+    Left(&'r LeftNode),
+    Former(&'r FormerNode),
+}
+
+impl<'r> Seat<'r> {
+    pub(in crate::core::insight) fn node(self) -> &'r TrackedNode {
+        match self {
+            Self::Taken(node) => node,
+            Self::Left(left) => &left.node,
+            Self::Former(former) => &former.node,
+        }
+    }
 }
 
 /// What is known of one round.
@@ -123,6 +157,10 @@ pub(in crate::core::insight) struct RoundFacts {
     pub(in crate::core::insight) closed: Option<Timestamp>,
     /// The agent that closed it.
     pub(super) closed_by: Option<String>,
+    /// Agents that came to it since then, and are not told of yet.
+    pub(super) newcomers: Vec<Evidence>,
+    /// Where such agents came from, and when that was told last: who is turned away may come again and again.
+    pub(super) turned_away: BTreeMap<IpAddr, Timestamp>,
     /// The agent whose arrival made it complete: it asks for no more nodes than there are.
     pub(super) filled_by: Option<String>,
     pub(in crate::core::insight) over_at: Option<Timestamp>,
@@ -141,6 +179,8 @@ pub(in crate::core::insight) struct LifeFacts {
     /// Nodes of the round before that are not there now.
     pub(in crate::core::insight) earlier: Vec<FormerNode>,
     pub(super) earlier_size: Option<u32>,
+    /// Since when nodes had waited to be taken in when the round before ended.
+    pub(super) awaited_since: Option<Timestamp>,
     /// When the store of the round before was reset, if it was.
     pub(super) earlier_reset: Option<Timestamp>,
     /// When the last complete round before this one was complete.
@@ -186,12 +226,21 @@ pub(super) struct AlreadyTold {
 /// A node whose connection closed, not yet reported.
 #[derive(Debug, Clone)]
 pub(super) struct Dying {
+    pub(super) name: String,
     pub(super) label: String,
     pub(super) closed: Evidence,
     pub(super) at: Timestamp,
     pub(super) joining: bool,
     /// The link that it was lost with.
     pub(super) link: Option<String>,
+}
+
+impl Dying {
+    pub(super) fn of(node: &TrackedNode, joining: bool, link: Option<&str>, at: Timestamp) -> Self {
+        let (name, label) = (node.name.clone(), node.label());
+        let closed = node.evidence(Seen::Closed, None, at);
+        Self { name, label, closed, at, joining, link: link.map(str::to_owned) }
+    }
 }
 
 /// A connection to the store of a native round that has told the role of a node.

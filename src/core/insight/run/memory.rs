@@ -52,8 +52,9 @@ impl TrackedRun {
         let nodes = nodes.saturating_add(self.life.strangers.len());
         let ranks =
             [self.life.world.ranks.len(), self.life.world.former.len()].map(|n| n.saturating_mul(RANK));
-        let texts =
-            [self.life.earlier.len(), self.life.left.len(), self.round.assigned.len(), self.timeline.len()];
+        let past = self.life.earlier.len().saturating_add(self.life.left.len());
+        let nodes = nodes.saturating_add(past);
+        let texts = [self.round.assigned.len(), self.timeline.len()];
         let history = self.timeline.iter().map(|moment| moment.text.len());
         let sizes = [RUN, nodes.saturating_mul(NODE)].into_iter().chain(ranks);
         sizes.chain(texts.map(|n| n.saturating_mul(TEXT))).chain(history).sum()

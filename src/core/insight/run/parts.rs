@@ -1,16 +1,17 @@
 //! What agents and workers do with a run's keys, one by one.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use super::limits::MOST_NODES;
+use super::limits::{MOST_NODES, SETTLE};
 use super::memory::Room;
 use super::node::TrackedNode;
 use super::tracked::TrackedRun;
 use super::world::{Process, RankInfo, SecondJob, Withdrawn};
 use crate::api::RunKind;
-use crate::core::ids::{ConnId, ShownKey, Timestamp};
+use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::insight::expect::Plan;
-use crate::core::insight::reason::{Finding, Names, Reason};
+use crate::core::insight::reason::{Evidence, Finding, Names, Reason};
 use crate::core::protocol::keys::RendezvousPart;
 use crate::core::protocol::rendezvous_state;
 
@@ -22,29 +23,22 @@ pub(in crate::core::insight) struct Writer {
     pub(in crate::core::insight) pid: Option<u32>,
 }
 
-/// How a run was closed before a node came to it.
-#[derive(Debug, Clone)]
-pub(in crate::core::insight) struct ClosedBefore {
-    pub(in crate::core::insight) at: Timestamp,
-    /// The agent that closed it, if it was seen.
-    pub(in crate::core::insight) by: Option<String>,
-    pub(in crate::core::insight) finished: bool,
-}
-
 impl TrackedRun {
-    /// An agent uses its keys for the first time.
+    /// An agent, which is `came`, uses its keys for the first time.
     pub(in crate::core::insight) fn agent_came(
         &mut self,
         conn: ConnId,
         kind: RunKind,
+        came: Option<Evidence>,
         now: Timestamp,
-    ) -> Option<ClosedBefore> {
+    ) {
         if kind == RunKind::Static && self.kind == RunKind::C10d && self.agents.is_empty() {
             // `none` is the id of all jobs that are given none, whatever their backend.
             self.follow_other(now);
         }
-        let finished = self.round.exit_done.is_some();
-        let closed = self.round.closed.filter(|_| self.has_state && kind == RunKind::C10d);
+        if self.round.closed.is_some() && self.has_state && kind == RunKind::C10d {
+            self.turn_away(came, now);
+        }
         if self.agents.is_empty() && self.kind == RunKind::Static && !self.life.nodes.is_empty() {
             // Nobody goes on with what was before, even if that has not been noticed yet.
             self.all_have_left(now);
@@ -60,7 +54,31 @@ impl TrackedRun {
         if kind == RunKind::C10d && self.kind == RunKind::Static {
             self.give_way();
         }
-        closed.map(|at| ClosedBefore { at, by: self.round.closed_by.clone(), finished })
+    }
+
+    /// An agent comes to the run, which is closed.
+    fn turn_away(&mut self, came: Option<Evidence>, now: Timestamp) {
+        const AGAIN: Duration = Duration::from_mins(10);
+        let Some((from, came)) = came.and_then(|came| Some((came.peer?.ip(), came))) else { return };
+        let is_told = self.round.turned_away.get(&from).is_some_and(|at| now.since(*at) < AGAIN);
+        if !is_told && self.round.newcomers.len() < MOST_NODES {
+            self.round.newcomers.push(came);
+        }
+    }
+
+    /// Reports the agents that have come to the closed run, together.
+    pub(super) fn tell_turned_away(&mut self, now: Timestamp) {
+        let Some(first) = self.round.newcomers.first().map(|came| came.at) else { return };
+        let Some(closed) = self.round.closed.filter(|_| now.since(first) >= SETTLE) else { return };
+        let came = std::mem::take(&mut self.round.newcomers);
+        let told = came.iter().filter_map(|came| Some((came.peer?.ip(), now)));
+        self.round.turned_away.extend(told.take(MOST_NODES));
+        let newcomers = Names::of(came.iter().map(|came| came.who.clone()));
+        let about = newcomers.to_string();
+        let (by, finished) = (self.round.closed_by.clone(), self.round.exit_done.is_some());
+        let closed_for = Elapsed(first.since(closed));
+        let reason = Reason::RunIsClosed { newcomers, closed_for, by, finished };
+        self.found(Finding::new(reason, about, first).seen(came));
     }
 
     /// A static job has the id of a c10d one that is over, and follows it.

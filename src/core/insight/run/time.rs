@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use super::facts::{LeftNode, Sign};
 use super::node::{NodeId, TrackedNode};
 use super::tracked::TrackedRun;
-use crate::api::{Expected, ExpectedFrom, RunState};
-use crate::core::ids::{Elapsed, Timestamp, count};
+use crate::api::{Expected, ExpectedFrom, RunState, Seen};
+use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::expect::Plan;
-use crate::core::insight::reason::{Arrival, Names, Reason, Unit};
+use crate::core::insight::reason::{Arrival, Finding, Names, Reason, Unit};
 
 /// A node of the native rendezvous that is alive asks again at once.
 const HEARD_OF: Duration = Duration::from_secs(3);
@@ -29,6 +30,7 @@ impl TrackedRun {
         self.settle_static(now);
         self.tell_beyond(now);
         let expected = self.expected(plan);
+        self.tell_turned_away(now);
         self.tell_deaths(now, expected.map(|expected| expected.min));
         if let Some(differ) = self.life.world.take_different(now) {
             self.found(differ);
@@ -149,7 +151,9 @@ impl TrackedRun {
         });
         let ended = self.life.world.ended_ranks().filter(|&(_, _, at)| at <= started);
         let ended = ended.filter(|_| self.has_agents() && self.round.number > 0);
-        let first_ended = ended.min_by_key(|(_, _, at)| *at);
+        // Agents end their ranks when nodes wait to be taken in.
+        let was_ended = |at: Timestamp| self.life.awaited_since.is_some_and(|since| since <= at);
+        let first_ended = ended.min_by_key(|(_, _, at)| *at).filter(|(_, _, at)| !was_ended(*at));
         let first_ended =
             first_ended.map(|(rank, _, at)| (self.rank_label(rank), Elapsed(started.since(at))));
         let (expected, from) = known.map(|known| (known.min, known.source)).unzip();
@@ -164,11 +168,43 @@ impl TrackedRun {
             && self.round.assigned_at.is_some_and(|at| now.since(at) >= explain_after)
             && self.life.world.connected.is_empty()
             && !self.state.is_over();
-        let has_died = self.node_of_rank(0).is_none_or(TrackedNode::is_dead);
-        if let (true, Some(address)) = (is_elsewhere && !has_died, self.workers_store()) {
+        if let (true, Some(address)) = (is_elsewhere, self.workers_store()) {
             self.life.workers_placed = true;
             self.finds(Reason::WorkersElsewhere { address }, "", now);
         }
+    }
+
+    /// What is seen of the agents that are in no list of the state. Those are told of that go on with the round although
+    /// others have taken them out of it.
+    pub(in crate::core::insight) fn give_signs(
+        &mut self,
+        sign: impl Fn(ConnId, &LeftNode) -> Sign,
+        plan: &Plan,
+        now: Timestamp,
+    ) {
+        let (mut back, mut has_changed) = (Vec::new(), false);
+        for (conn, left) in &mut self.life.left {
+            let sign = sign(*conn, left);
+            let before = std::mem::replace(&mut left.sign, sign);
+            has_changed |= before != sign;
+            if sign == Sign::Asks && matches!(before, Sign::NotLooked | Sign::None) {
+                back.push(*conn);
+            }
+        }
+        if has_changed {
+            self.touch();
+        }
+        let back = back.iter().filter_map(|conn| self.life.left.get(conn));
+        let back: Vec<_> = back.filter(|left| self.goes_on_with_round(left)).map(|left| &left.node).collect();
+        let after = back.iter().map(|node| now.since(node.last_heartbeat)).max();
+        let Some(after) = after.map(Elapsed) else { return };
+        let heard = back.iter().map(|node| node.evidence(Seen::Heard, None, now)).collect::<Vec<_>>();
+        let nodes = Names::of(back.iter().map(|node| node.label()));
+        let expected = self.expected(plan).map(|expected| expected.min);
+        let (node, nodes, joined) = (nodes.to_string(), nodes.count(), self.joined());
+        let about = node.clone();
+        let reason = Reason::NodeCameLate { node, nodes, arrival: Arrival::Back, after, joined, expected };
+        self.found(Finding::new(reason, about, now).seen(heard));
     }
 
     /// Nodes that were missing and have come: some for the first time, others again.

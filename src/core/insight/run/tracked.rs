@@ -5,7 +5,10 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::facts::{AlreadyTold, AssignedRanks, LifeFacts, Master, Native, RoundFacts, TimelineEntry};
+use super::facts::{
+    AlreadyTold, AssignedRanks, Departure, LeftNode, LifeFacts, Master, Native, RoundFacts, Seat,
+    TimelineEntry,
+};
 use super::key::RunKey;
 use super::limits::{LATE, LATEST, MOST_MOMENTS, SETTLE};
 use super::node::{Membership, NodeId, TrackedNode};
@@ -119,7 +122,9 @@ impl TrackedRun {
 
     /// The address that the workers meet at.
     pub(in crate::core::insight) fn workers_store(&self) -> Option<String> {
-        if self.life.has_workers_here {
+        // The agent of node rank 0, or a worker of it, holds it.
+        let has_died = self.seat(self.round.number, 0).is_some_and(|seat| seat.node().is_dead());
+        if self.life.has_workers_here || has_died {
             return None;
         }
         let Master { host, port } = &self.round.master;
@@ -133,21 +138,67 @@ impl TrackedRun {
 
     /// The nodes that have joined and are there.
     pub(in crate::core::insight) fn joined(&self) -> u32 {
+        self.listed().saturating_add(count(self.taken_out().count()))
+    }
+
+    /// Of those the ones that have a place in the round for those who join.
+    pub(in crate::core::insight) fn listed(&self) -> u32 {
         // torch notices a death late, or, with the static rendezvous, never.
         let lost = self.participants().filter(|node| node.is_lost()).count();
         self.members().saturating_sub(count(lost))
     }
 
+    /// c10d: nodes that others have taken out of the complete round, as no heartbeats came, and that are there: they wait for
+    /// something here, or are heard from again. Their ranks go on as if nothing had been.
+    pub(in crate::core::insight) fn taken_out(&self) -> impl Iterator<Item = &TrackedNode> {
+        self.life.left.values().filter(|left| self.goes_on_with_round(left)).map(|left| &left.node)
+    }
+
+    pub(super) fn goes_on_with_round(&self, left: &LeftNode) -> bool {
+        let is_of_round = left.round == self.round.number && self.round.completed.is_some();
+        is_of_round && left.departure == Departure::Removed && !left.is_silent() && left.node.rank.is_some()
+    }
+
+    /// Who has, or had, this rank in that round.
+    pub(in crate::core::insight) fn seat(&self, round: u64, rank: u32) -> Option<Seat<'_>> {
+        let is_it = |node: &TrackedNode, of: u64| of == round && node.rank == Some(rank);
+        let taken = self.node_of_rank(rank).filter(|_| round == self.round.number).map(Seat::Taken);
+        if self.kind != RunKind::C10d {
+            return taken;
+        }
+        let left = || self.life.left.values().find(|left| is_it(&left.node, left.round)).map(Seat::Left);
+        let mut former = self.life.earlier.iter().rev();
+        taken
+            .or_else(left)
+            .or_else(|| former.find(|former| is_it(&former.node, former.round)).map(Seat::Former))
+    }
+
+    /// Whether another process has come for a node that died.
+    pub(in crate::core::insight) fn has_heir(&self, dead: &TrackedNode) -> bool {
+        let is_it = |node: &TrackedNode| node.id != dead.id && node.name == dead.name && node.is_there();
+        self.life.nodes.iter().any(is_it)
+    }
+
     /// The names of the nodes that are there.
     pub(in crate::core::insight) fn names_there(&self) -> HashSet<&str> {
-        let there = self.life.nodes.iter().filter(|node| node.is_there());
+        let there = self.life.nodes.iter().filter(|node| node.is_there()).chain(self.taken_out());
         there.map(|node| node.name.as_str()).collect()
+    }
+
+    /// The names of those that come in the place of a lost node of the round. A complete round of the c10d backend gives
+    /// nobody a place: who has come again waits for the next one, or beside it.
+    pub(in crate::core::insight) fn names_again(&self) -> HashSet<&str> {
+        if self.kind != RunKind::C10d || self.round.completed.is_none() {
+            return self.names_there();
+        }
+        let waits = |node: &&TrackedNode| node.membership == Membership::WaitList && node.is_there();
+        self.life.nodes.iter().filter(waits).map(|node| node.name.as_str()).collect()
     }
 
     /// The nodes of the round that are lost and have not come again, as the state has them until their heartbeats expire.
     pub(in crate::core::insight) fn lost(&self) -> impl Iterator<Item = &TrackedNode> {
-        let there = self.names_there();
-        self.participants().filter(move |node| node.is_lost() && !there.contains(node.name.as_str()))
+        let again = self.names_again();
+        self.participants().filter(move |node| node.is_lost() && !again.contains(node.name.as_str()))
     }
 
     /// The nodes of the round as torch counts them: those that have died, too.
@@ -203,7 +254,8 @@ impl TrackedRun {
             return self.life.world.label(rank);
         }
         let Some((node, ranks)) = self.assigned_with(rank) else { return format!("rank {rank}") };
-        let name = self.node_of_rank(node).map_or_else(|| format!("node {node}"), TrackedNode::told);
+        let name = self.seat(self.round.number, node).map(|seat| seat.node().told());
+        let name = name.unwrap_or_else(|| format!("node {node}"));
         format!("rank {rank} (local rank {} on {name})", rank.saturating_sub(ranks.base))
     }
 
@@ -222,12 +274,13 @@ impl TrackedRun {
     }
 
     /// The node that was given this rank.
-    pub(in crate::core::insight) fn node_with(&self, rank: u32) -> Option<&TrackedNode> {
-        self.node_of_rank(self.assigned_with(rank)?.0)
+    pub(in crate::core::insight) fn seat_with(&self, rank: u32) -> Option<Seat<'_>> {
+        self.seat(self.round.number, self.assigned_with(rank)?.0)
     }
 
     pub(in crate::core::insight) fn node_of(&self, conn: ConnId) -> Option<&TrackedNode> {
-        self.life.nodes.iter().chain(&self.life.strangers).find(|node| node.conn == Some(conn))
+        let left = self.life.left.get(&conn).map(|left| &left.node);
+        self.life.nodes.iter().chain(&self.life.strangers).find(|node| node.conn == Some(conn)).or(left)
     }
 
     /// A node is silent when nothing has come of it for so long, if that is known.
@@ -254,7 +307,8 @@ impl TrackedRun {
     /// The nodes of the round that have not finished. Whom a restarted server has not heard of may have died meanwhile.
     pub(in crate::core::insight) fn still_running(&self) -> impl Iterator<Item = &TrackedNode> {
         let is_heard = |node: &TrackedNode| node.conn.is_some() || !self.round.is_of_before;
-        self.participants().filter(move |node| !node.finished && node.gone.is_none() && is_heard(node))
+        let runs = move |node: &&TrackedNode| !node.finished && node.gone.is_none() && is_heard(node);
+        self.participants().filter(runs).chain(self.taken_out())
     }
 
     /// The number of nodes expected, with what the traffic shows.
@@ -409,7 +463,8 @@ impl TrackedRun {
         const MOST: usize = 256;
         if self.findings.len() < MOST {
             // The next round may have begun when it is told.
-            self.findings.push(finding.in_round(Some(self.round.number)));
+            let round = finding.round.unwrap_or(self.round.number);
+            self.findings.push(finding.in_round(Some(round)));
         }
         self.touch();
     }
@@ -454,8 +509,8 @@ impl TrackedRun {
             NodeId::Native { info, .. } => (None, info.name.to_string()),
         };
         // One that comes back keeps its name, whoever else has come to its host.
-        if let Some(left) = self.life.left.values().find(|left| left.id == *id) {
-            return left.name.clone();
+        if let Some(left) = self.life.left.values().find(|left| left.node.id == *id) {
+            return left.node.name.clone();
         }
         let name = pod.map_or(own, |pod| pod.pod.clone());
         // Two agents on one host. This does not occur with so many nodes that the search would take long.

@@ -212,7 +212,8 @@ fn case_4_a_dead_node_is_missed_by_name_however_torch_drops_it() {
         lab.pass(35.0);
         let told = lab.texts("nodes_missing");
         assert!(
-            told[0].contains("2 of 3 nodes have joined and waited 3") && told[0].contains("gone: node1 ("),
+            told[0].contains("2 of 3 nodes have joined, and the first has waited 3")
+                && told[0].contains("gone: node1 ("),
             "{told:?}"
         );
     }
@@ -1077,7 +1078,12 @@ fn nodes_that_wait_for_the_next_round_are_not_missing() {
     let names: Vec<_> = run.missing.iter().filter_map(|node| node.name.as_deref()).collect();
     assert_eq!(names, ["node1"]);
     lab.pass(40.0);
-    assert!(lab.texts("left_over").is_empty(), "the one that stays is dead: {:?}", lab.texts("left_over"));
+    let told = lab.texts("left_over");
+    assert!(
+        told[0].ends_with("node1 (node rank 1) is dead, and in this one until its heartbeats expire"),
+        "{told:?}"
+    );
+    assert_eq!(lab.complaints().len(), 1, "only the death: {:?}", lab.complaints());
 
     lab.cas(0, "job", "drop:1 next join");
     for n in [2, 3] {

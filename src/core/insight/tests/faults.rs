@@ -1073,7 +1073,12 @@ fn who_replaces_a_dead_node_is_not_left_over_while_torch_takes_it_in() {
         lab.pass(2.0);
     }
     lab.pass(6.0);
-    assert_eq!(lab.texts("left_over"), Vec::<&str>::new());
+    let told = lab.texts("left_over");
+    let waits = |text: &&str| {
+        text.ends_with("node1 (node rank 1) is dead, and in this one until its heartbeats expire")
+    };
+    assert!(!told.is_empty() && told.iter().all(waits), "{told:?}");
+    assert_eq!(lab.complaints().len(), 1, "only the death: {:?}", lab.complaints());
 }
 
 #[test]
@@ -1700,7 +1705,7 @@ fn faults_of_backends() {
             code: "node_removed",
             says: &[
                 "node0 (node rank 0) has sent no heartbeat for 1",
-                "took it out of the round; 1 node left",
+                "took it out of the round; no node left",
             ],
             remedy: "frozen",
             within: FACT,
@@ -1771,11 +1776,8 @@ fn faults_of_backends() {
                 lab.cas(3, "job", "wait drop:0");
             },
             code: "rank_zero_slow",
-            says: &[
-                "2 processes",
-                "from node rank 0: it was in the round, and has left it or was taken out of it",
-            ],
-            remedy: "was it frozen, or cut off",
+            says: &["2 processes", "from node0 (node rank 0): it is connected, but waits for nothing here"],
+            remedy: "is it stopped or overloaded",
             within: WAIT,
             never: &["it has not come"],
         },

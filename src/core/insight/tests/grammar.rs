@@ -52,6 +52,9 @@ fn whereabouts(n: u32) -> Vec<Whereabouts> {
         Whereabouts::Waits { key: "k".into() },
         Whereabouts::Dropped { why: "an operator reset the store".into() },
         Whereabouts::Gone { for_seconds: time() },
+        Whereabouts::Succeeded { for_seconds: time() },
+        Whereabouts::NodeSilent { link: None, for_seconds: time() },
+        Whereabouts::NodeSilent { link: Some("node-a".into()), for_seconds: time() },
         Whereabouts::NotCounted { nodes: n },
         Whereabouts::Disputed,
         Whereabouts::LeftRound,
@@ -75,9 +78,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
     let (text, from, waited) = (|| "a".to_owned(), ExpectedFrom::Flag, time());
     let (some, others) = (|| names(n), || names(m));
     let (some_of_many, at_least_one) = (n < m, n.max(1));
-    let left_over = |staying, redundant, fewer| {
+    let left_over = |staying, dead, redundant, fewer| {
         let (group, left_over) = (n, names(m));
-        Reason::LeftOver { group, left_over, staying, redundant, fewer, waited }
+        Reason::LeftOver { group, left_over, staying, dead, redundant, fewer, waited }
     };
     let removed = |why, joining| {
         let (nodes, by) = (names(n), "a".to_owned());
@@ -126,8 +129,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         removed(Silence::Connected, true),
         removed(Silence::Waits, true),
         removed(Silence::LinkAway { links: names(at_least_one) }, true),
-        Reason::NoHeartbeat { nodes: some(), silent: waited, others: true },
-        Reason::NoHeartbeat { nodes: some(), silent: waited, others: false },
+        Reason::NoHeartbeat { nodes: some(), silent: waited, others: true, taken_out: false },
+        Reason::NoHeartbeat { nodes: some(), silent: waited, others: false, taken_out: false },
+        Reason::NoHeartbeat { nodes: some(), silent: waited, others: true, taken_out: true },
         Reason::BarrierWaits {
             barrier: text(),
             arrived: n,
@@ -161,9 +165,10 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         },
         Reason::TwoJobs { first: text(), second: text(), evidence: text() },
         Reason::TwoBackends { first: text(), second: text() },
-        left_over(names(0), true, true),
-        left_over(names(0), true, false),
-        left_over(some(), false, false),
+        left_over(names(0), names(0), true, true),
+        left_over(names(0), names(0), true, false),
+        left_over(names(0), some(), true, false),
+        left_over(some(), names(0), false, false),
         Reason::NnodesDiffer { newcomers: some(), group: m, other: text() },
         Reason::WorldSizesDiffer {
             rank: 0,
@@ -203,9 +208,10 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             nodes: names(at_least_one),
             joined: n,
             expected: world_size,
+            replaced: world_size.is_some(),
             backend: RunKind::C10d,
         });
-        all.extend([Arrival::First, Arrival::Again].map(|arrival| Reason::NodeCameLate {
+        all.extend([Arrival::First, Arrival::Again, Arrival::Back].map(|arrival| Reason::NodeCameLate {
             node: names(at_least_one).to_string(),
             nodes: at_least_one as usize,
             arrival,
@@ -249,12 +255,20 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             not_back: names(0),
             waited,
         });
-        for (missing, gone) in [(0, 0), (1, 0), (m - n, 0), (0, 1), (0, m - n)] {
-            let (missing, gone) = (names(missing), names(gone));
-            let (expected, from, present) = (Some(expected), Some(from), names(at_least_one));
-            let apart = names(0);
-            all.push(Reason::NodesMissing { joined, expected, from, missing, gone, present, apart, waited });
-        }
+        let missing =
+            [(0, 0, 0), (1, 0, 0), (m - n, 0, 0), (0, 1, 0), (0, m - n, 0), (0, 0, 1), (0, 0, m - n)];
+        all.extend(missing.map(|(missing, gone, connected)| Reason::NodesMissing {
+            joined,
+            expected: Some(expected),
+            from: Some(from),
+            missing: names(missing),
+            gone: names(gone),
+            connected: names(connected),
+            present: names(at_least_one),
+            apart: names(0),
+            first: waited,
+            waited,
+        }));
     }
     let (expected, from, missing) = (None, None, names(0));
     all.push(Reason::NodesMissing {
@@ -263,8 +277,10 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         from,
         missing,
         gone: others(),
+        connected: names(0),
         present: names(at_least_one),
         apart: names(0),
+        first: waited,
         waited,
     });
     for awaited in awaited(n, m) {
@@ -305,7 +321,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
     });
     for finished in [true, false] {
         all.push(Reason::RunIsClosed {
-            newcomer: text(),
+            newcomers: names(at_least_one),
             closed_for: waited,
             by: Some(text()).filter(|_| finished),
             finished,

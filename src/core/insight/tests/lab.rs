@@ -166,7 +166,8 @@ impl Lab {
         if self.now >= self.next_waits {
             self.next_waits = self.now + Duration::from_secs(1);
             let (waits, _) = self.store.long_waits(self.now, Duration::from_secs(1), 4096, 4);
-            self.insight.waits(PORT, waits, self.now);
+            let heard = self.store.heard(&self.insight.asks_for(PORT));
+            self.insight.waits(PORT, waits, &heard, self.now);
         }
         self.insight.tick(self.now);
         let at = self.began + self.now.0.as_secs_f64();

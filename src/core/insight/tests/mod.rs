@@ -10,6 +10,7 @@ mod native;
 pub(crate) mod pickle;
 mod random;
 mod reasons;
+mod removed;
 mod replay;
 mod restarts;
 mod room;

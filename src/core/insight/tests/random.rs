@@ -131,7 +131,7 @@ proptest! {
                         similar: None,
                         past: KeyPast::default(),
                     };
-                    insight.waits(7, waits.into_iter().map(open).collect(), now);
+                    insight.waits(7, waits.into_iter().map(open).collect(), &[], now);
                 }
                 Step::Announce(run, pod) => {
                     let run = format!("r{run}");

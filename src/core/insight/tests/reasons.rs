@@ -70,11 +70,13 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 from,
                 missing: names(&["train-llm-2"]),
                 gone: names(&[]),
+                connected: names(&[]),
                 present: names(&["train-llm-0", "train-llm-1", "train-llm-3"]),
                 apart: names(&[]),
+                first: secs(41.0),
                 waited: secs(41.0),
             },
-            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there. Nodes that had joined and died, or were taken out, are told apart: `gone`. Other runs that are not complete either, on the same store and with the same backend, are named if all of them together have as many nodes as each expects (of static runs each node rank once): it may be one job, with a slip in an id. A static run without node rank 0 is told as `rank_zero_slow`, with the same.",
+            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there. Nodes that had joined and died, or were taken out and are not heard from, are told apart: `gone`; and those that are connected, and wait or end their workers in the round before: `connected`. Other runs that are not complete either, on the same store and with the same backend, are named if all of them together have as many nodes as each expects (of static runs each node rank once): it may be one job, with a slip in an id. A static run without node rank 0 is told as `rank_zero_slow`, with the same.",
         ),
         (
             Reason::RoundNotComplete {
@@ -96,16 +98,17 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 joined: 4,
                 expected: Some(4),
             },
-            "A node that was reported missing has joined. Of one that had been in the round before (`arrival`: `again`) the time is since it was gone.",
+            "A node that was reported missing has joined. Of one that had been in the round before (`arrival`: `again`) the time is since it was gone. One that others had taken out of a complete round, as it was frozen or its link was away, and that is heard from again, goes on with its ranks (`arrival`: `back`).",
         ),
         (
             Reason::NodeDiedJoining {
                 nodes: names(&["train-llm-2"]),
                 joined: 2,
                 expected: Some(4),
+                replaced: false,
                 backend: RunKind::C10d,
             },
-            "An agent's connection closed before its round was complete. torchrun notices when the heartbeats expire.",
+            "An agent's connection closed before its round was complete; `replaced`: another process has joined for it. torchrun notices when the heartbeats expire.",
         ),
         (
             Reason::NodeDied {
@@ -132,8 +135,9 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 nodes: names(&["train-llm-2 (node rank 2)"]),
                 silent: secs(11.0),
                 others: true,
+                taken_out: false,
             },
-            "A torchrun agent is connected and waits for nothing here, but has missed two heartbeats. The time between two is learned from the run: 5 s, unless `keep_alive_interval` says otherwise.",
+            "A torchrun agent is connected and waits for nothing here, but has missed two heartbeats. While it is not heard from this holds, also when others have taken it out of the round. The time between two is learned from the run: 5 s, unless `keep_alive_interval` says otherwise.",
         ),
         (
             Reason::NodeCutOff {
@@ -294,11 +298,12 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 group: 2,
                 left_over: names(&["train-llm-2"]),
                 staying: Names::default(),
+                dead: Names::default(),
                 redundant: false,
                 fewer: false,
                 waited: secs(30.0),
             },
-            "Nodes stay in the wait list, or beyond the maximum, beside a complete round, or ask for fewer nodes than it has. If members of the round are among them, those that are still in it are named.",
+            "Nodes stay in the wait list, or beyond the maximum, beside a complete round, or ask for fewer nodes than it has. Spares beyond the maximum are only good to know, and so is who waits until torch has noticed that members are dead. If members of the round are among them, those that are still in it are named.",
         ),
         (
             Reason::WorldSizesDiffer {
@@ -326,12 +331,12 @@ fn examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Reason::RunIsClosed {
-                newcomer: "process 12 at 10.0.0.9".into(),
+                newcomers: names(&["process 12 at 10.0.0.9"]),
                 closed_for: secs(6.0),
                 by: Some("train-llm-0 (node rank 0)".into()),
                 finished: true,
             },
-            "An agent has come to a run whose state says `closed`: torchrun ends it at once.",
+            "Agents have come to a run whose state says `closed`: torchrun ends them at once. Of one address it is said again after ten minutes.",
         ),
         (
             Reason::ClosedIncomplete {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::super::lab::Lab;
 use super::complete::{Cause, Due, LOOKED, named};
-use super::{Checked, Past, Schedule, World, agree, names, number, play_all, played, text, yes};
+use super::{Checked, DELAY, Past, Schedule, World, agree, names, number, play_all, played, text, yes};
 use crate::api::{Explanation, Wait};
 use crate::core::insight::{Expectation, Settings};
 use crate::core::store::StaleKeyConfig;
@@ -77,6 +77,8 @@ struct Agent {
     phase: Phase,
     place: Place,
     rank: Option<usize>,
+    /// The rank that it had last, with its round and how many nodes that had: it goes by it, even if others take it out.
+    seat: Option<Seat>,
     /// What it waits for now.
     waits: bool,
     beat: f64,
@@ -84,10 +86,24 @@ struct Agent {
     until: f64,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Seat {
+    round: u64,
+    rank: usize,
+    group: usize,
+}
+
 impl Agent {
     /// Two on one host are told apart by their process ids.
     fn name(&self) -> String {
         format!("node{}", self.host)
+    }
+
+    /// Whether others have taken it out of this round, in which it has a rank.
+    fn is_taken_out(&self, round: &Round) -> bool {
+        round.complete
+            && self.place == Place::Nowhere
+            && self.seat.is_some_and(|seat| seat.round == round.number)
     }
 }
 
@@ -123,9 +139,23 @@ impl Moment {
         agent.place == Place::In || agent.phase == Phase::AtExit { round: self.round.number }
     }
 
+    /// Whether it goes on with the round, although others have taken it out.
+    fn goes_on(&self, agent: &Agent) -> bool {
+        agent.connected && agent.acts && !self.has(agent) && agent.is_taken_out(&self.round)
+    }
+
     /// Those of the round that are there.
     fn left(&self) -> usize {
         self.agents.iter().filter(|agent| agent.connected && self.has(agent)).count()
+    }
+
+    /// How many may be counted with them: one that is frozen gives signs of life for a while, or seems to wait.
+    fn taken_out(&self) -> std::ops::RangeInclusive<usize> {
+        let goes_on = self.agents.iter().filter(|agent| self.goes_on(agent)).count();
+        let is_frozen = |agent: &&Agent| {
+            agent.connected && !agent.acts && !self.has(agent) && agent.is_taken_out(&self.round)
+        };
+        goes_on..=goes_on + self.agents.iter().filter(is_frozen).count()
     }
 }
 
@@ -184,6 +214,7 @@ impl Truth {
             self.now.round = Round::default();
             for agent in &mut self.now.agents {
                 (agent.place, agent.rank, agent.phase) = (Place::Nowhere, None, Phase::Joins);
+                agent.seat = None;
             }
         }
         self.lab.first_cas(conn, "job");
@@ -198,6 +229,7 @@ impl Truth {
             phase: Phase::Joins,
             place: Place::Nowhere,
             rank: None,
+            seat: None,
             waits: false,
             beat: at,
             joined: at,
@@ -208,11 +240,12 @@ impl Truth {
     fn leave(&mut self, n: usize) {
         self.lab.leave(self.now.agents[n].conn);
         let at = self.seconds();
+        let goes_on = self.now.goes_on(&self.now.agents[n]);
         let agent = &mut self.now.agents[n];
         (agent.connected, agent.acts, agent.waits) = (false, false, false);
         // The round has not lost one that waits for the next, and one that is taken out was told of then.
         let agent = agent.clone();
-        if agent.place == Place::In && !agent.finished {
+        if (agent.place == Place::In || goes_on) && !agent.finished {
             let or = ["all_left", "run_finished", "closed_incomplete", "closed_unfinished"].as_slice();
             self.due.push(Due { at, cause: Cause::Dead, name: agent.name(), or });
         }
@@ -224,7 +257,7 @@ impl Truth {
 
     fn finish(&mut self, host: usize) {
         let Some(n) = self.on(host).filter(|&n| self.now.agents[n].phase == Phase::Runs) else { return };
-        if self.now.agents[n].place != Place::In {
+        if self.now.agents[n].place != Place::In && !self.now.goes_on(&self.now.agents[n]) {
             return;
         }
         let (conn, round) = (self.now.agents[n].conn, self.now.round.number);
@@ -267,12 +300,12 @@ impl Truth {
             words += " ";
             let agent = &mut self.now.agents[n];
             match word {
-                "join" => (agent.place, agent.joined) = (Place::In, at),
-                "wait" => agent.place = Place::Waits,
-                "redundant" => agent.place = Place::Redundant,
+                "join" => (agent.place, agent.joined, agent.seat) = (Place::In, at, None),
+                "wait" => (agent.place, agent.seat) = (Place::Waits, None),
+                "redundant" => (agent.place, agent.seat) = (Place::Redundant, None),
                 "leave" => {
                     let was_in = agent.place == Place::In;
-                    (agent.place, agent.rank) = (Place::Nowhere, None);
+                    (agent.place, agent.rank, agent.seat) = (Place::Nowhere, None, None);
                     if was_in {
                         words += self.after_removal(n);
                     }
@@ -307,9 +340,10 @@ impl Truth {
         let mut members: Vec<&mut Agent> =
             self.now.agents.iter_mut().filter(|agent| agent.place == Place::In).collect();
         members.sort_by_key(|agent| (agent.host, agent.conn));
-        self.now.round.group = members.len();
+        let (round, group) = (self.now.round.number, members.len());
+        self.now.round.group = group;
         for (rank, member) in members.into_iter().enumerate() {
-            member.rank = Some(rank);
+            (member.rank, member.seat) = (Some(rank), Some(Seat { round, rank, group }));
         }
         (self.now.round.complete, self.now.round.deadline) = (true, None);
         self.groups.push(self.now.round.group);
@@ -321,7 +355,7 @@ impl Truth {
         }
         let until = self.seconds() + PATIENCE;
         let agent = &mut self.now.agents[n];
-        (agent.phase, agent.until) = (Phase::Joins, until);
+        (agent.phase, agent.until, agent.seat) = (Phase::Joins, until, None);
     }
 
     /// It closes the run and ends.
@@ -333,6 +367,10 @@ impl Truth {
     }
 
     fn beat(&mut self, n: usize) {
+        if self.now.agents[n].place == Place::Nowhere {
+            // It finds no heartbeat of its own to renew.
+            return self.lab.get(self.now.agents[n].conn, "/torch.rendezvous.job");
+        }
         if self.now.agents[n].beat + HEARTBEAT <= self.seconds() {
             self.write(n, "");
         }
@@ -390,13 +428,10 @@ impl Truth {
 
     fn exchange(&mut self, n: usize, told: bool, since: f64) {
         let at = self.seconds();
-        let Agent { conn, rank, waits, .. } = self.now.agents[n];
-        let Some(rank) = rank else {
-            // It was taken out in the meantime, and hangs.
-            return;
-        };
-        let base = Self::base(self.now.round.number);
-        let group = self.now.round.group;
+        let Agent { conn, seat, waits, .. } = self.now.agents[n];
+        // Others may have taken it out in the meantime.
+        let Some(Seat { round, rank, group }) = seat else { return };
+        let base = Self::base(round);
         let role = |rank: usize| format!("{base}/torchelastic/role_info/{rank}");
         let ranks = |rank: usize| format!("{base}/torchelastic/assigned_ranks/{rank}");
         if !told {
@@ -450,8 +485,8 @@ impl Truth {
         };
         let mut causes = Vec::new();
         for stuck in self.now.agents.iter().filter(is_stuck) {
-            match stuck.rank {
-                Some(rank) if round.complete => causes.extend(self.causes_in_exchange(rank)),
+            match stuck.seat {
+                Some(seat) if stuck.phase != Phase::Joins => causes.extend(self.causes_in_exchange(seat)),
                 // The round that it waits in is over otherwise.
                 _ if stuck.phase == Phase::Joins && round.deadline.is_none() => {
                     causes.extend(self.causes_in_join());
@@ -463,16 +498,23 @@ impl Truth {
     }
 
     /// Node rank 0 waits for the roles of all, and the others for its address and for the ranks that it hands out.
-    fn causes_in_exchange(&self, rank: usize) -> Vec<(Cause, String)> {
-        let others = self.now.agents.iter().filter(|other| other.place == Place::In && other.rank.is_some());
-        let counts = |other: &&Agent| if rank == 0 { other.rank != Some(0) } else { other.rank == Some(0) };
+    fn causes_in_exchange(&self, seat: Seat) -> Vec<(Cause, String)> {
+        let others = self.now.agents.iter();
+        let counts = |other: &&Agent| {
+            let of_round = other.seat.filter(|other| other.round == seat.round);
+            of_round.is_some_and(|other| if seat.rank == 0 { other.rank != 0 } else { other.rank == 0 })
+        };
         let cause = |other: &Agent| match other.phase {
             _ if !other.connected && other.finished => None,
             _ if !other.connected => Some((Cause::Dead, other.name())),
             Phase::Exchanges { .. } if !other.acts && !other.waits => Some((Cause::Busy, other.name())),
             _ => None,
         };
-        others.filter(counts).filter_map(cause).collect()
+        // Of several in a row the first is waited for.
+        let mut others: Vec<&Agent> = others.filter(counts).collect();
+        others.sort_by_key(|other| other.seat.map(|seat| seat.rank));
+        let is_past = seat.round != self.now.round.number;
+        others.into_iter().filter_map(cause).take(if is_past { 1 } else { HOSTS }).collect()
     }
 
     fn causes_in_join(&self) -> Vec<(Cause, String)> {
@@ -630,6 +672,12 @@ impl World for Truth {
                 let (joined, present) = (number(facts, "joined"), names(facts, "present"));
                 any(&|m| !m.round.complete && m.count(Place::In) == joined, "not so many")?;
                 self.all(at, &present, is_in)?;
+                self.all(at, &names(facts, "gone"), |_, agent| !agent.connected || !agent.acts)?;
+                let is_beside = |_: &Moment, agent: &Agent| agent.connected && agent.place != Place::In;
+                self.all(at, &names(facts, "connected"), is_beside)?;
+                let first = facts["first"].as_f64().unwrap_or_default();
+                let has_waited = |m: &Moment| m.there(Place::In).any(|a| a.joined <= at - first + DELAY);
+                any(&has_waited, "nobody has waited for so long")?;
                 let missing = names(facts, "missing");
                 for name in &missing {
                     let called = self.called(name)?;
@@ -643,7 +691,8 @@ impl World for Truth {
                     }
                 }
                 let Some(expected) = facts["expected"].as_u64().map(|n| n as usize) else { return Ok(()) };
-                yes(missing.len() <= expected - joined, "more are missing than are")?;
+                let others = names(facts, "gone").len() + names(facts, "connected").len();
+                yes(missing.len() + others <= expected - joined, "more are missing than are")?;
                 match text(facts, "from") {
                     "flag" | "api" => yes(self.flag == Some(expected), "not expected"),
                     _ => yes(self.groups.contains(&expected), "no round had so many"),
@@ -664,8 +713,10 @@ impl World for Truth {
                 let is_in = |a: &&Agent| a.place == Place::In;
                 let lives = |a: &&Agent| is_in(a) && a.connected;
                 let so_many = |m: &Moment| {
-                    (m.agents.iter().filter(lives).count()..=m.agents.iter().filter(is_in).count())
-                        .contains(&joined)
+                    let (least, most) = m.taken_out().into_inner();
+                    let [lives, all] =
+                        [m.agents.iter().filter(lives).count(), m.agents.iter().filter(is_in).count()];
+                    (lives + least..=all + most).contains(&joined)
                 };
                 any(&so_many, "not so many")?;
                 let who: Vec<String> = text(facts, "node")
@@ -673,6 +724,9 @@ impl World for Truth {
                     .flat_map(|n| n.split(", "))
                     .map(str::to_owned)
                     .collect();
+                if facts["arrival"] == "back" {
+                    return self.all(at, &who, |m, agent| m.goes_on(agent));
+                }
                 self.all(at, &who, |_, agent| agent.place == Place::In)
             }
             "node_died" | "node_died_joining" => {
@@ -683,7 +737,20 @@ impl World for Truth {
                 for node in &nodes {
                     self.all(at - 1.0, std::slice::from_ref(node), |_, agent| agent.connected)?;
                 }
-                any(&|m| m.left() == left, "not so many left")
+                let joining = said.code == "node_died_joining";
+                if joining && facts["replaced"] == true {
+                    let is_back = |name: &String| {
+                        let called = self.called(name).unwrap_or_default();
+                        called.iter().any(|&n| self.now.agents[n].connected)
+                    };
+                    yes(nodes.iter().all(is_back), "nobody has come for it")?;
+                }
+                let (least, most) = (left.saturating_sub(HOSTS), left);
+                let is_so = |m: &Moment| {
+                    let others = m.taken_out();
+                    (least..=most).any(|n| m.left() == n && others.contains(&(left - n)))
+                };
+                any(&is_so, "not so many left")
             }
             "node_removed" => {
                 let (nodes, left) = (names(facts, "nodes"), number(facts, "left"));
@@ -711,7 +778,10 @@ impl World for Truth {
                 any(&|m| m.round.closed_by.is_some_and(|n| by.contains(&n)), "not by that one")?;
                 if said.code == "closed_unfinished" {
                     let finished = number(facts, "finished");
-                    self.all(at, &names(facts, "running"), |m, agent| agent.connected && m.has(agent))?;
+                    let runs = |m: &Moment, agent: &Agent| {
+                        agent.connected && (m.has(agent) || agent.is_taken_out(&m.round))
+                    };
+                    self.all(at, &names(facts, "running"), runs)?;
                     return any(&|m| m.round.exited == finished, "not so many have");
                 }
                 let is_missing = |_: &Moment, agent: &Agent| agent.place != Place::In;
@@ -720,7 +790,9 @@ impl World for Truth {
                 self.all(at, &have_come.collect::<Vec<_>>(), is_missing)
             }
             "run_is_closed" => {
-                self.called(text(facts, "newcomer"))?;
+                for newcomer in names(facts, "newcomers") {
+                    self.called(&newcomer)?;
+                }
                 let by = facts["by"].as_str().map(|by| self.called(by)).transpose()?;
                 let is_by = |n: &usize| by.as_ref().is_none_or(|by| by.contains(n));
                 any(&|m| m.round.closed_by.as_ref().is_some_and(is_by), "not by that one")
@@ -734,7 +806,9 @@ impl World for Truth {
                 let group = number(facts, "group");
                 any(&|m| m.round.complete && m.round.group == group, "no such round")?;
                 let place = if facts["redundant"] == true { Place::Redundant } else { Place::Waits };
-                self.all(at, &names(facts, "staying"), |_, agent| agent.place == Place::In)?;
+                let stays = |m: &Moment, agent: &Agent| agent.place == Place::In || m.goes_on(agent);
+                self.all(at, &names(facts, "staying"), stays)?;
+                self.all(at, &names(facts, "dead"), |_, agent| agent.place == Place::In && !agent.connected)?;
                 self.all(at, &names(facts, "left_over"), |_, agent| agent.place == place && agent.connected)
             }
             "fewer_than_expected" => {
@@ -753,9 +827,8 @@ impl World for Truth {
                 let who = text(facts, if said.code == "rank_zero_slow" { "who" } else { "node" });
                 let rank = if said.code == "rank_zero_slow" { Some(0) } else { rank_in(who) };
                 let holds = |m: &Moment, is_it: &dyn Fn(&Agent) -> bool| {
-                    m.agents
-                        .iter()
-                        .any(|agent| agent.place == Place::In && agent.rank == rank && is_it(agent))
+                    let has_rank = |agent: &&Agent| agent.seat.map(|seat| seat.rank) == rank;
+                    m.agents.iter().filter(has_rank).any(is_it)
                 };
                 match text(&facts["whereabouts"], "is") {
                     "never_came" => any(&|m| !holds(m, &|agent| agent.connected), "it is there"),
@@ -764,7 +837,22 @@ impl World for Truth {
                         "it is not busy",
                     ),
                     "gone" => any(&|m| holds(m, &|agent| !agent.connected), "it is not gone"),
-                    "left_round" => any(&|m| m.round.complete && !holds(m, &|_| true), "it is in the round"),
+                    "succeeded" => {
+                        let has_heir = |m: &Moment, dead: &Agent| {
+                            m.agents.iter().any(|agent| agent.connected && agent.host == dead.host)
+                        };
+                        any(
+                            &|m| holds(m, &|agent| !agent.connected && has_heir(m, agent)),
+                            "it is not gone, or nobody has come for it",
+                        )
+                    }
+                    "left_round" => any(
+                        &|m| {
+                            let is_of_round = |seat: Seat| seat.round == m.round.number;
+                            m.round.complete && !holds(m, &|agent| agent.seat.is_some_and(is_of_round))
+                        },
+                        "it is in the round, or died in it",
+                    ),
                     "went_on" | "unknown" => Ok(()),
                     other => Err(format!("cannot be: {other}")),
                 }
@@ -799,7 +887,8 @@ impl World for Truth {
         // Who has finished has left nobody alone.
         let is_counted = |agent: &&Agent| moment.has(agent) && (agent.connected || agent.finished);
         let counted = moment.agents.iter().filter(is_counted).count();
-        yes(joined == counted, &format!("{joined} are joined"))?;
+        let (least, most) = moment.taken_out().into_inner();
+        yes((counted + least..=counted + most).contains(&joined), &format!("{joined} are joined"))?;
         let is_lost = |agent: &&Agent| agent.place == Place::In && !agent.connected && !agent.finished;
         let is_back = |host: usize| moment.agents.iter().any(|agent| agent.connected && agent.host == host);
         let lost = moment.agents.iter().filter(is_lost);
@@ -819,7 +908,22 @@ impl World for Truth {
                 agent.connected && agent.place == Place::In
             };
             yes(called.is_empty() || !called.iter().all(is_there), &format!("{missing} is missing"))?;
+            let goes_on = |&n: &usize| moment.goes_on(&moment.agents[n]);
+            yes(
+                called.is_empty() || !called.iter().all(goes_on),
+                &format!("{missing} is missing, and goes on"),
+            )?;
         }
+        // Who died in the complete round is named, as long as somebody is missing.
+        let waits = |host: usize| moment.there(Place::Waits).any(|agent| agent.host == host);
+        let died = |agent: &&Agent| {
+            let is_of_round = |seat: Seat| seat.round == moment.round.number;
+            !agent.connected && !agent.finished && agent.seat.is_some_and(is_of_round) && !waits(agent.host)
+        };
+        let dead = moment.agents.iter().filter(|_| moment.round.complete).filter(died).count();
+        let missing = nodes.missing.unwrap_or_default() as usize;
+        let are_named = run.missing.iter().filter(|missing| missing.name.is_some()).count();
+        yes(are_named >= dead.min(missing), &format!("of {missing} that are missing {are_named} are named"))?;
         agree(&self.lab, &run)?;
         for (cause, name) in self.causes() {
             named(&run.explanations, cause, &name)?;

@@ -1,0 +1,149 @@
+//! Nodes of torchrun's c10d backend that others take out of the round, that die in it, and those that come after them.
+
+use super::lab::Lab;
+use crate::api::RunState;
+
+fn lab() -> Lab {
+    let mut lab = Lab::new();
+    lab.pauses = vec![250];
+    lab
+}
+
+/// A node that is taken out while it is frozen is missing; when it asks again it goes on with the round, and that is said.
+#[test]
+fn a_node_that_was_taken_out_and_is_back_is_not_missing() {
+    let mut lab = lab();
+    lab.complete_run("job", 3);
+    lab.pass(16.0);
+    lab.cas(0, "job", "drop:1");
+    lab.pass(40.0);
+    let run = lab.run("job");
+    assert_eq!((run.summary.nodes.joined, run.summary.nodes.missing), (2, Some(1)));
+    assert_eq!((run.missing[0].name.as_deref(), &*run.missing[0].known_from), (Some("node1"), "removed"));
+    let silent = lab.texts("no_heartbeat");
+    assert!(silent[0].contains("node1 (node rank 1)") && silent[0].contains("taken it out"), "{silent:?}");
+    lab.get(1, "/torch.rendezvous.job");
+    lab.pass(3.0);
+    let run = lab.run("job");
+    assert_eq!((run.summary.nodes.joined, run.summary.nodes.missing), (3, Some(0)));
+    assert!(run.missing.is_empty(), "{:?}", run.missing);
+    let told = lab.texts("node_came_late");
+    assert!(told[0].contains("node1 (node rank 1) is heard from again after"), "{told:?}");
+    assert!(told[0].ends_with("3 of 3 nodes are there"), "{told:?}");
+    // Its death is one of the round.
+    lab.leave(1);
+    lab.pass(3.0);
+    assert!(lab.texts("node_died")[0].contains("node1 (node rank 1) died"), "{:?}", lab.texts("node_died"));
+}
+
+/// Agents send no heartbeats while they wait: who is taken out then is there, waits with the others, and joins later. The
+/// dead node that all wait for is named, also when the next round has begun.
+#[test]
+fn who_waits_for_a_dead_node_is_not_gone_and_the_dead_one_is_named() {
+    let mut lab = lab();
+    for n in 0..3 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", if n == 2 { "join complete" } else { "join" });
+    }
+    let role = |n: u32| format!("/torch.rendezvous.job.0/torchelastic/role_info/{n}");
+    lab.set(0, &role(0), b"{}");
+    lab.set(1, &role(1), b"{}");
+    lab.wait(0, &[&role(0), &role(1), &role(2)]);
+    lab.wait(1, &["/torch.rendezvous.job.0/torchelastic/assigned_ranks/1"]);
+    lab.pass(1.0);
+    lab.leave(2);
+    lab.pass(14.0);
+    // The process that comes in its place takes all out, and begins the next round.
+    lab.connect(7, "10.77.0.12", 1007);
+    lab.ping(7);
+    lab.first_cas(7, "job");
+    lab.cas(7, "job", "drop:0 drop:2 wait");
+    lab.pass(3.0);
+    let run = lab.run("job");
+    assert!(run.missing.iter().all(|node| node.name.as_deref() != Some("node0")), "{:?}", run.missing);
+    let told = |lab: &Lab| lab.texts("waiting_for_node").last().map(ToString::to_string).unwrap_or_default();
+    lab.pass(40.0);
+    assert!(
+        told(&lab).contains("2 processes")
+            && told(&lab).contains("node2 (node rank 2): its connection closed")
+    );
+    assert!(lab.texts("rank_zero_slow").is_empty(), "{:?}", lab.texts("rank_zero_slow"));
+    lab.cas(7, "job", "drop:1 next join");
+    lab.pass(70.0);
+    assert!(told(&lab).starts_with("job round 0: 2 processes"), "{}", told(&lab));
+    assert!(told(&lab).contains("the process that came in its place"), "{}", told(&lab));
+    assert!(lab.texts("rank_zero_slow").is_empty(), "{:?}", lab.texts("rank_zero_slow"));
+    let missing = lab.texts("nodes_missing");
+    assert!(missing[0].contains("1 of 3 nodes has joined and waited"), "{missing:?}");
+    assert!(missing[0].contains("connected, and not in this round yet: node0 and node1"), "{missing:?}");
+    assert!(!missing[0].contains("gone: "), "{missing:?}");
+}
+
+/// A dead node's place in a complete round is free, whoever has come with its name.
+#[test]
+fn a_dead_node_is_missing_by_name_while_its_successor_has_another_place() {
+    let mut lab = lab();
+    for (n, addr) in [(0, "10.77.0.10"), (1, "10.77.0.11"), (7, "10.77.0.11"), (2, "10.77.0.12")] {
+        if n == 7 {
+            lab.leave(1);
+            lab.pass(0.5);
+        }
+        lab.connect(n, addr, 1000 + n);
+        lab.ping(n);
+        lab.first_cas(n, "job");
+        lab.cas(n, "job", "join");
+    }
+    lab.pass(3.0);
+    let died = lab.texts("node_died_joining");
+    assert!(died[0].ends_with("its replacement among them"), "{died:?}");
+    lab.cas(2, "job", "complete");
+    lab.pass(5.0);
+    let run = lab.run("job");
+    assert_eq!(
+        (run.summary.nodes.joined, run.summary.nodes.gone, run.summary.nodes.missing),
+        (3, 1, Some(1))
+    );
+    assert_eq!(run.missing[0].name.as_deref(), Some("node1"));
+    assert!(run.missing[0].rank.is_some(), "of the round");
+    assert!(run.missing[0].last_seen.is_some());
+}
+
+/// The ranks of the round before are none of this one, and agents that ended them for newcomers are not said to have failed.
+#[test]
+fn ranks_that_ended_for_newcomers_are_no_news() {
+    let mut lab = lab();
+    lab.complete_run("job", 2);
+    for rank in 0..2 {
+        lab.worker(10 + rank, &format!("10.77.0.{}", 10 + rank));
+        lab.publish(10 + rank, rank, 2);
+    }
+    lab.pass(5.0);
+    lab.agent(3, "job");
+    lab.cas(3, "job", "wait");
+    lab.pass(1.0);
+    for n in 0..2 {
+        lab.leave(10 + n);
+        lab.cas(n, "job", "leave");
+        lab.cas(n, "job", "wait");
+    }
+    lab.cas(0, "job", "next join");
+    lab.pass(2.0);
+    let run = lab.run("job");
+    assert_eq!(run.summary.state, RunState::Joining);
+    assert!(run.summary.ranks.is_none(), "{:?}", run.summary.ranks);
+    let started = lab.texts("run_started");
+    assert!(started.iter().all(|text| !text.contains("ended first")), "{started:?}");
+}
+
+/// A spare beyond the maximum is nothing to complain of.
+#[test]
+fn a_spare_is_a_note() {
+    let mut lab = lab();
+    lab.complete_run("job", 2);
+    lab.agent(3, "job");
+    lab.cas(3, "job", "redundant");
+    lab.pass(40.0);
+    let told = lab.texts("left_over");
+    assert!(told[0].contains("node3 has waited") && told[0].contains("which is the maximum"), "{told:?}");
+    assert_eq!(lab.complaints(), Vec::<&str>::new());
+}
