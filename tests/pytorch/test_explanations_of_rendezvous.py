@@ -105,7 +105,7 @@ def test_nobody_has_said_how_many_nodes_there_should_be(rallypoint_factory: Serv
     server = rallypoint_factory(*SOON)
     job = c10d(jobs, server, fork(2), nnodes="3", conf=f"{CONF},join_timeout=6")
     explained(
-        server, "nodes_missing", r"job round 0: 2 nodes have joined \(.*\) and waited TIME for more; nobody has said how many there should be", expected=None
+        server, "nodes_missing", r"job round 0: 2 nodes have joined \(.*\), and the first has waited TIME for more; nobody has said how many there should be", expected=None
     )
     explained(server, "closed_incomplete", r"job round 0: closed by \S+ at 2 nodes and never complete; there were 127\.0\.0\.1. and 127\.0\.0\.1.", joined=2)
     job.failure(0)
@@ -140,7 +140,7 @@ def test_a_node_dies_while_training_and_is_missed_by_name(rallypoint_factory: Se
     died = explained(server, "node_died", rf"job round 0: {B} \(node rank 1\) died, failed or was stopped: the connection closed after the round was complete; 2 nodes left", left=2)
     assert died["severity"] == "error"
     job.fail_workers()
-    explained(server, "nodes_missing", rf"job round 1: 2 of 3 nodes have joined and waited TIME; gone: {B} \(3 by an earlier round\)")
+    explained(server, "nodes_missing", rf"job round 1: 2 of 3 nodes have joined, and the first has waited TIME; gone: {B} \(3 by an earlier round\)")
 
 
 def test_a_job_in_pods_is_told_by_the_names_of_its_pods(pods: Pods, rallypoint_factory: Serve, jobs: Jobs) -> None:

@@ -148,7 +148,8 @@ impl Look<'_> {
             let nodes = Names::of(removed.iter().map(|node| node.who.clone()));
             let (about, by, silent) = (nodes.to_string(), by.clone(), Elapsed(finding.since.since(heard)));
             let reason = Reason::NodeRemoved { nodes, by, silent, why, left: *left, joining: *joining };
-            Some(Finding::new(reason, about, finding.since).seen(removed.into_iter().chain(wrote.clone())))
+            let told = Finding::new(reason, about, finding.since).in_round(finding.round);
+            Some(told.seen(removed.into_iter().chain(wrote.clone())))
         };
         [(waiting, Silence::Waits), (others, Silence::Connected)].into_iter().filter_map(told).collect()
     }

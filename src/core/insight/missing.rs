@@ -143,9 +143,10 @@ fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = 
     let again = run.names_again();
     // The next round hands out the ranks anew, and who has come again is in it.
     let is_of_round = |round: u64| run.round().completed.is_some() && round == run.round().number;
+    let is_beside = |name: &str| run.beside().any(|node| node.name == name);
     let is_gone = |node: &TrackedNode, round: u64| {
-        let back = if is_of_round(round) { &again } else { there };
-        !back.contains(node.name.as_str())
+        let name = node.name.as_str();
+        if is_of_round(round) { !again.contains(name) } else { !there.contains(name) && !is_beside(name) }
     };
     let missing = |node: &TrackedNode, round: u64, known_from: &'static str, at: Timestamp| {
         (at, known(node.name.clone(), node.rank.filter(|_| is_of_round(round)), known_from, Some(at)))

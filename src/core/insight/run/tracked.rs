@@ -176,7 +176,12 @@ impl TrackedRun {
     /// Whether another process has come for a node that died.
     pub(in crate::core::insight) fn has_heir(&self, dead: &TrackedNode) -> bool {
         let is_it = |node: &TrackedNode| node.id != dead.id && node.name == dead.name && node.is_there();
-        self.life.nodes.iter().any(is_it)
+        self.life.nodes.iter().chain(self.beside()).any(is_it)
+    }
+
+    /// Nodes that are in no list of the state, and that are there.
+    pub(in crate::core::insight) fn beside(&self) -> impl Iterator<Item = &TrackedNode> {
+        self.life.left.values().filter(|left| !left.is_silent()).map(|left| &left.node)
     }
 
     /// The names of the nodes that are there.
@@ -496,6 +501,10 @@ impl TrackedRun {
         }
         self.plan_version = plan.version;
         for at in 0..self.life.nodes.len() {
+            // Another may have the name of one that died: that one keeps it.
+            if self.life.nodes[at].is_dead() {
+                continue;
+            }
             self.life.nodes[at].name = self.name_for(&self.life.nodes[at].id, plan);
         }
         self.touch();

@@ -136,6 +136,12 @@ impl RunOf<'_> {
                 let is_out = |moment: &Moment, it: &AgentNow| !is_there(moment, it);
                 self.all(&names(facts, "missing"), is_out, "is there")
             }
+            // Others have taken it out of the state, and it goes on.
+            "node_came_late" if text(facts, "arrival") == "back" => self.all(
+                &list("node"),
+                |moment, it| it.is_alive && !self.is_part(moment, it),
+                "is in it, or dead",
+            ),
             "node_came_late" => {
                 self.all(&list("node"), |moment, it| self.is_part(moment, it), "has not joined")?;
                 self.were(number(facts, "joined"), |moment, it| self.is_part(moment, it), "not so many")
@@ -145,7 +151,18 @@ impl RunOf<'_> {
                 let left = number(facts, if said.code == "node_died" { "left" } else { "joined" });
                 // Those that have finished are of the round, also when others have taken them out of the state.
                 let is_of_it = |moment: &Moment, it: &AgentNow| it.has_finished || self.is_part(moment, it);
+                let goes_on = |moment: &Moment, it: &AgentNow| is_of_it(moment, it) || it.rank.is_some();
                 self.were(left, |moment, it| it.is_alive && is_of_it(moment, it), "not so many are left")
+                    .or_else(
+                        // So do those that others have taken out of the state.
+                        |_| {
+                            self.were(
+                                left,
+                                |moment, it| it.is_alive && goes_on(moment, it),
+                                "not so many are left",
+                            )
+                        },
+                    )
             }
             "node_cut_off" => {
                 let relays: Vec<Option<usize>> =
@@ -204,7 +221,7 @@ impl RunOf<'_> {
                 };
                 let is_there = |moment: &Moment| self.agents(moment).any(|it| it.rank == rank && it.is_alive);
                 match text(&facts["whereabouts"], "is") {
-                    "gone" => holds(&|it| !it.is_alive || self.is_cut_off(it), "it is alive"),
+                    "gone" | "succeeded" => holds(&|it| !it.is_alive || self.is_cut_off(it), "it is alive"),
                     "away" => self.world.some_link_was_away(),
                     "busy" | "just_came" => holds(&|it| !it.is_known_dead && !it.waits, "it is not busy"),
                     "never_came" => self.was(|moment| !is_there(moment), "it is there"),
@@ -236,7 +253,9 @@ impl RunOf<'_> {
             let is_there = |_: &Moment, it: &AgentNow| it.is_alive || it.has_finished || has_restarted;
             // What an agent has sent may arrive after its death.
             let was_there = |&no: &usize| {
-                self.was_one(no, |moment, it| self.is_part(moment, it)) && self.was_one(no, is_there)
+                // Others may have taken it out of the state, in which it has its rank still.
+                self.was_one(no, |moment, it| self.is_part(moment, it) || it.rank.is_some())
+                    && self.was_one(no, is_there)
             };
             let were_there = (0..self.world.elastic.processes.len()).filter(was_there).count();
             yes(were_there >= nodes.joined as usize, "so many were not there")?;
