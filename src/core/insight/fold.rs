@@ -134,10 +134,10 @@ impl Fold<'_> {
             let Some(run) = self.jobs.runs.get_mut(&key) else { continue };
             let quiet = QUIET.max(run.late_after().unwrap_or_default());
             let sign = |conn: ConnId, left: &LeftNode| {
-                let asks = |last: &&Timestamp| **last > left.since && at.since(**last) < quiet;
+                let asks = |last: &Timestamp| *last > left.since && at.since(*last) < quiet;
                 if waiting.contains(&conn) {
                     Sign::Waits
-                } else if heard.get(&conn).filter(asks).is_some() {
+                } else if heard.get(&conn).is_some_and(asks) {
                     Sign::Asks
                 } else {
                     Sign::None

@@ -86,11 +86,9 @@ impl Graph<'_> {
     pub(in crate::core::insight) fn who(&self, conn: ConnId) -> String {
         let Some(client) = self.store.clients.get(&conn) else { return "a process".into() };
         let run = client.run.as_ref().and_then(|key| self.runs.get(key));
-        if let Some(run) = run {
-            if let Some(node) = run.node_of(conn) {
-                let is_one_of_two = run.life().rivals.iter().any(|rival| rival.rank == node.rank);
-                return if is_one_of_two { with_pid(node.label(), node.pid) } else { node.label() };
-            }
+        if let Some((run, node)) = run.and_then(|run| Some((run, run.node_of(conn)?))) {
+            let is_one_of_two = run.life().rivals.iter().any(|rival| rival.rank == node.rank);
+            return if is_one_of_two { with_pid(node.label(), node.pid) } else { node.label() };
         }
         let is_one_of_two = |rank: u32| run.is_some_and(|run| run.world().claimed_twice.contains_key(&rank));
         match client.rank_label() {

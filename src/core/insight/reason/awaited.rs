@@ -98,15 +98,14 @@ impl Awaited {
                 "look why that process ended; those that wait for it end after their time-out (--rdzv-conf read_timeout): started \
                  again, they meet the new one in the next round"
             }
-            Whereabouts::NodeSilent { link: Some(_), .. } => LINK_AWAY,
-            Whereabouts::NodeSilent { .. } => {
+            Whereabouts::NodeSilent { link: None, .. } => {
                 "look at that node: is it frozen, overloaded, or cut off from this server? The others wait for its ranks until \
                  their time-out"
             }
             Whereabouts::Dropped { .. } => {
                 "it does not publish it again by itself: restart all processes of the job together"
             }
-            Whereabouts::Away { .. } => LINK_AWAY,
+            Whereabouts::Away { .. } | Whereabouts::NodeSilent { link: Some(_), .. } => LINK_AWAY,
             Whereabouts::Disputed => SAME_WORLD_SIZE,
             Whereabouts::Waits { .. } => {
                 "look which part of the program should write that key, and whether all ranks go the same way there"
