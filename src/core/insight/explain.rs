@@ -156,14 +156,16 @@ impl Look<'_> {
     fn subject_of(&self, held: &Held) -> Subject {
         let Some(key) = &held.run else { return Subject::default() };
         let name = self.jobs.name(key);
+        // torchrun's name of a run that was given none: "none complete" would say that nobody is.
+        let named = if name == "none" { format!("run {name}") } else { name.clone() };
         let text = match self.jobs.runs.get(key) {
             // The native rendezvous names the round itself, and most static jobs have only one.
             Some(run)
                 if run.kind() == RunKind::C10d || run.kind() == RunKind::Static && run.round().number > 0 =>
             {
-                format!("{name} round {}", held.finding.round.unwrap_or(run.round().number))
+                format!("{named} round {}", held.finding.round.unwrap_or(run.round().number))
             }
-            _ => name.clone(),
+            _ => named,
         };
         Subject { run_id: Some(name), text: Some(text) }
     }
@@ -372,7 +374,7 @@ impl Look<'_> {
         for held in held {
             let subject = self.subject_of(&held);
             let topic = Topic::of(held.store, held.run, &held.finding);
-            self.told.log.hold(topic, subject, held.finding);
+            self.told.log.hold(topic, subject, held.finding, self.now);
         }
         let foreign = self.jobs.stores.values_mut().map(|store| &mut store.foreign);
         foreign.chain([&mut self.jobs.at_admin.clients]).for_each(|clients| clients.pass_time(self.now));

@@ -574,6 +574,17 @@ impl Reason {
         }
     }
 
+    /// Who has ended, where that is a part of what is said: when more do, it is said again.
+    pub const fn ended(&self) -> Option<&Names> {
+        match self {
+            Self::WaitingForGroup { ended, .. }
+            | Self::WaitingForKey { ended, .. }
+            | Self::WaitingAtBarrier { ended, .. }
+            | Self::RanksEnded { ranks: ended, .. } => Some(ended),
+            _ => None,
+        }
+    }
+
     /// Whether it is a wait: reported only when it has lasted, and again with growing pauses.
     pub const fn is_waiting(&self) -> bool {
         matches!(

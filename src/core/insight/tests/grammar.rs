@@ -524,7 +524,7 @@ fn an_explanation_is_the_sentence_of_its_reason() {
         let mut log = ExplanationLog::new(Duration::from_secs(3), Epoch(0.0));
         let happened = log.fact(topic(), subject(), finding(), now).expect("room");
         let mut log = ExplanationLog::new(Duration::from_secs(3), Epoch(0.0));
-        log.hold(topic(), subject(), finding());
+        log.hold(topic(), subject(), finding(), now);
         let lasts = log.settle(now).into_iter().next().expect("it has lasted");
         let shown = log.about(None).into_iter().next().expect("it is shown");
         let sentence = reason.sentence(Some("job round 0"));
@@ -534,4 +534,31 @@ fn an_explanation_is_the_sentence_of_its_reason() {
             assert_eq!(said.facts["code"], reason.code());
         }
     }
+}
+
+/// The log keeps what was said: when the cause is seen later than the wait, that is said as well, and not for each of many.
+#[test]
+fn that_more_have_ended_is_said_again() {
+    let at = |secs| Timestamp(Duration::from_secs(secs));
+    let mut log = ExplanationLog::new(Duration::from_secs(3), Epoch(0.0));
+    let mut look = |secs, ended: usize| {
+        let ended = Names::of((0..ended).map(|rank| format!("rank {rank}")));
+        let reason = Reason::WaitingForKey {
+            key: "vocab".into(),
+            who: Names::of(["rank 9".into()]),
+            besides: Names::default(),
+            similar: None,
+            others: Names::default(),
+            ended,
+            absence: Absence::NotWritten,
+            waited: Elapsed(Duration::from_secs(secs)),
+        };
+        let finding = Finding::new(reason, "vocab", at(0));
+        log.hold(Topic::of(None, None, &finding), Subject::default(), finding, at(secs));
+        log.settle(at(secs)).len()
+    };
+    assert_eq!([look(1, 0), look(3, 0), look(20, 0)], [0, 1, 0], "once while it is the same");
+    assert_eq!([look(21, 1), look(24, 1), look(60, 1)], [0, 1, 0], "rank 0 ended");
+    let told: usize = (0..200).map(|n| look(61 + n, 2 + n as usize)).sum();
+    assert!((2..=6).contains(&told), "{told} lines for 200 that end one by one");
 }
