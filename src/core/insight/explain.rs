@@ -355,7 +355,7 @@ impl Look<'_> {
         let apart = self.two_backends();
         // They wait for each other in vain: the rest of what they wait for is said with that.
         held.retain(|held| {
-            let is_missing = matches!(held.finding.reason, Reason::NodesMissing { .. });
+            let is_missing = held.finding.reason.code() == "nodes_missing";
             !is_missing || apart.iter().all(|apart| apart.id() != held.id())
         });
         held.extend(apart);
