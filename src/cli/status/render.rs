@@ -413,7 +413,10 @@ fn ranks_by_state(run: &RunSummary, whole: Option<&Run>) -> Vec<Vec<Span>> {
         let numbers = (0_u64..).zip(grid.states.chars());
         ranges(numbers.filter(|&(_, c)| c == state).map(|(rank, _)| rank), NAMES)
     };
-    [('.', WARN, "missing"), ('o', WARN, "without an address"), ('x', BAD, "gone")]
+    // Which of them are there is not known before one has told its rank.
+    let has_untold = run.ranks.as_ref().is_some_and(|ranks| ranks.joined == 0 && ranks.connected > 0);
+    let missing = if has_untold { "not published" } else { "missing" };
+    [('.', WARN, missing), ('o', WARN, "without an address"), ('x', BAD, "gone")]
         .into_iter()
         .map(|(state, style, what)| (those(state), style, what))
         .filter(|(numbers, ..)| !numbers.is_empty())

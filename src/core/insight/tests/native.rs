@@ -386,7 +386,11 @@ fn two_backends_under_one_id_are_two_runs_and_a_finding() {
     kinds.sort_unstable();
     assert_eq!(kinds, ["c10d", "native"], "each is shown once");
     native.pass(40);
-    assert_eq!(native.lab.texts("nodes_missing"), [""; 0], "the node that is missing is there, with the other backend");
+    assert_eq!(
+        native.lab.texts("nodes_missing"),
+        [""; 0],
+        "the node that is missing is there, with the other backend"
+    );
 }
 
 #[test]
