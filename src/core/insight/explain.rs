@@ -227,6 +227,11 @@ impl Look<'_> {
             }
         }
         for (port, (run, key), given_up) in due {
+            let met = run.as_ref().and_then(|run| self.jobs.runs.get(run)?.world().last_met);
+            if given_up.again && met.is_some_and(|met| met >= given_up.at) {
+                // What they gave up on has come since, and all have met.
+                continue;
+            }
             let GivenUp { waited, who, more, again, writer, missing, reset, .. } = given_up;
             let reset = reset.map(|reset| Elapsed(self.now.since(reset)));
             let shown = who.iter().map(|(_, gave_up)| gave_up.who.clone()).collect();

@@ -4,7 +4,7 @@ use super::epoch::{Epoch, rounded};
 use super::explanation_log::Headline;
 use super::jobs::Jobs;
 use super::missing::{count_of_missing, joined};
-use super::run::{MOST_RANKS, Membership, NodeId, RankInfo, TrackedNode, TrackedRun};
+use super::run::{MOST_RANKS, Membership, NodeId, TrackedNode, TrackedRun};
 use crate::api::{self, ExitCounts, NodeCounts, NodeState, Rank, RankCounts, RankGrid, RunKind, RunSummary};
 use crate::core::ids::count;
 
@@ -38,14 +38,12 @@ pub(super) fn summary(
         missing: count_of_missing(run, &plan, expected).map(unless_over),
     };
     let world = run.world();
-    let (ranks, expected) = world.meeting();
+    let meeting = world.shown();
+    let (ranks, expected) = (&meeting.ranks, meeting.size);
     let dropped =
-        world.former.iter().filter(|(rank, info)| info.withdrawn.is_some() && !ranks.contains_key(rank));
-    // Who is prepared for another number meets none of them.
-    let fits =
-        |info: &&RankInfo| info.size.is_none_or(|size| expected.is_none_or(|expected| size == expected));
-    let published = || ranks.values().filter(fits);
-    let has_world = !world.ranks.is_empty() || !world.connected.is_empty() || world.meets_otherwise;
+        meeting.former.iter().filter(|(rank, info)| info.withdrawn.is_some() && !ranks.contains_key(rank));
+    let gone = ranks.values().chain(dropped.map(|(_, info)| info)).filter(|info| info.gone.is_some());
+    let has_world = !ranks.is_empty() || !world.connected.is_empty() || world.meets_otherwise;
     // A round of which nobody has come yet.
     let began = if run.round().number == 0 { run.first_seen() } else { run.state_since() };
     RunSummary {
@@ -57,10 +55,8 @@ pub(super) fn summary(
         version: run.version(),
         nodes,
         ranks: has_world.then(|| RankCounts {
-            joined: count(published().filter(|info| info.gone.is_none()).count()),
-            gone: count(
-                published().chain(dropped.map(|(_, info)| info)).filter(|info| info.gone.is_some()).count(),
-            ),
+            joined: meeting.joined(),
+            gone: count(gone.count()),
             expected,
             connected: world.processes(),
         }),
@@ -76,7 +72,7 @@ pub(super) fn summary(
         completed_at: run
             .round()
             .completed
-            .or(world.met_at().filter(|_| !run.has_agents()))
+            .or(meeting.met.filter(|_| !run.has_agents()))
             .map(|at| epoch.unix(at)),
         deadline: run.round().deadline.or_else(|| Some(epoch.unix(run.native()?.closes_at?))),
         explanation,
@@ -138,14 +134,14 @@ pub(super) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
 /// The worker ranks of a run.
 pub(super) fn rank_grid(run: &TrackedRun, epoch: Epoch) -> Option<RankGrid> {
     let world = run.world();
-    let (ranks, world_size) = world.meeting();
-    let highest = ranks.keys().next_back().map(|rank| rank.saturating_add(1));
-    let len = world_size.max(highest)?.min(GRID);
-    if world.ranks.is_empty() && matches!(run.kind(), RunKind::C10d | RunKind::Native) {
+    let meeting = world.shown();
+    let highest = meeting.ranks.keys().next_back().map(|rank| rank.saturating_add(1));
+    let len = meeting.size.max(highest)?.min(GRID);
+    if meeting.ranks.is_empty() && matches!(run.kind(), RunKind::C10d | RunKind::Native) {
         return None;
     }
-    let states = (0..len).map(|rank| world.shown(ranks, rank)).collect();
-    let ranks = world.ranks.iter().take(RANKS_SHOWN).map(|(&rank, info)| Rank {
+    let states = (0..len).map(|rank| meeting.shown(rank)).collect();
+    let ranks = meeting.ranks.iter().take(RANKS_SHOWN).map(|(&rank, info)| Rank {
         rank,
         host: info.host.clone(),
         peer: Some(info.peer.to_string()),
@@ -153,5 +149,5 @@ pub(super) fn rank_grid(run: &TrackedRun, epoch: Epoch) -> Option<RankGrid> {
         joined_at: epoch.unix(info.joined),
         gone_at: info.gone.map(|at| epoch.unix(at)),
     });
-    Some(RankGrid { world_size, states, ranks: ranks.collect() })
+    Some(RankGrid { world_size: meeting.size, states, ranks: ranks.collect() })
 }

@@ -42,7 +42,7 @@ impl TrackedRun {
             _ => return said,
         };
         let reset = if round == self.round.number { self.round.reset } else { self.life.earlier_reset };
-        let Some(reset) = reset.filter(|_| self.life.world.completed.is_none()) else { return said };
+        let Some(reset) = reset.filter(|_| self.life.world.shown().met.is_none()) else { return said };
         let ago = Elapsed(at.since(reset));
         let text = format!("{}; an operator reset the store of its workers {ago} ago", said.text);
         Said { text, remedy, ..said }
@@ -77,7 +77,7 @@ impl TrackedRun {
         if self.native.as_ref().is_none_or(|native| native.store != store) && store.is_some() {
             let size = snapshot.nodes.iter().map(|node| node.info.local_world_size).sum::<Option<u32>>();
             let size = size.filter(|_| snapshot.state == RoundState::Complete);
-            self.life.world = World { size: size.map(|size| (size, ExpectedFrom::Join)), ..World::default() };
+            self.life.world = World::of_size(size);
         }
         self.round.exit_done = snapshot.finished_for.map(|since| ago(now, since));
         self.round.over_at = state.is_over().then(|| self.round.over_at.unwrap_or(now));

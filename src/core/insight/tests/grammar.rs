@@ -172,6 +172,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             other_rank: 1,
             other_says: m,
             others: names(m.max(1)),
+            have_met: n == 2,
         },
         Reason::NodeRankBeyond { node: text(), rank: 2, nodes: n },
         Reason::AnnouncementsDiffer { pod: text(), says: text(), other_pod: text(), other_says: text() },
@@ -197,7 +198,14 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
     ];
     for world_size in [None, Some(m).filter(|_| some_of_many)] {
         for gave_up in [false, true] {
-            all.push(Reason::RankLost { ranks: names(at_least_one), joined: n, world_size, gave_up });
+            all.push(Reason::RankLost {
+                ranks: names(at_least_one),
+                joined: n,
+                world_size,
+                gave_up,
+                times: n,
+                go_on: n == 2,
+            });
         }
         all.push(Reason::NodeDiedJoining {
             nodes: names(at_least_one),

@@ -159,7 +159,14 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "A link was away for longer than `serve --link-grace`: the sessions of its clients are over.",
         ),
         (
-            Reason::RankLost { ranks: names(&[&rank]), joined: 3, world_size: Some(4), gave_up: false },
+            Reason::RankLost {
+                ranks: names(&[&rank]),
+                joined: 3,
+                world_size: Some(4),
+                gave_up: false,
+                times: 1,
+                go_on: false,
+            },
             "A worker's connection closed before all ranks had published their addresses.",
         ),
         (
@@ -308,6 +315,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 other_rank: 2,
                 other_says: 4,
                 others: names(&["rank 2", "rank 3"]),
+                have_met: false,
             },
             "The gloo addresses of some ranks have sizes that belong to different world sizes.",
         ),
