@@ -54,6 +54,9 @@ pub struct Announcement {
     pub nodes: Nodes,
     /// Where it connects from.
     pub address: IpAddr,
+    /// Its own address, if it knows that: several may connect from one.
+    #[serde(default)]
+    pub ip: Option<IpAddr>,
     /// Its version of PyTorch, if it knows it.
     pub torch: Option<String>,
     /// Whether it is meant to start a run that has finished.
@@ -73,7 +76,7 @@ pub enum PodStanding {
         node_rank: u32,
         /// The pod that holds it.
         holder: String,
-        /// Where that pod connects from.
+        /// Where that pod is.
         address: IpAddr,
         /// Its last sign of life.
         silent: Duration,
@@ -155,6 +158,11 @@ impl Announcement {
         const POD: usize = 768;
         let texts = [self.pod.len(), self.uid.len(), self.torch.as_ref().map_or(0, String::len)];
         texts.into_iter().sum::<usize>().saturating_mul(3).saturating_add(POD)
+    }
+
+    /// Where it is, for people.
+    pub fn shown_at(&self) -> IpAddr {
+        self.ip.unwrap_or(self.address)
     }
 
     fn place(&self) -> NameAndRank {
@@ -435,8 +443,11 @@ impl Gate {
         });
         let live_there = self.at_place(said).filter(is_live).count();
         if !beside && self.members.roll(now, timeout).live <= live_there {
-            // None of the earlier pods is left: these are pods of a new run with the same id.
+            // None of the earlier pods is left: these are pods of a new run with the same id, or were held back until now.
             let last = self.begin_anew(now);
+            if last.opened.is_none() && last.turned_away.values().any(|pod| pod.is_live(now, timeout)) {
+                self.since = last.since;
+            }
             let live = last.members.iter().filter(|(_, member)| is_live(member));
             let live = live.map(|(key, member)| (key.clone(), member.seen));
             self.replaced.extend(live.take(MAX_TURNED_AWAY));
@@ -444,7 +455,7 @@ impl Gate {
             let standing = PodStanding::Parked {
                 node_rank: said.node_rank.unwrap_or_default(),
                 holder: holder.said.pod.clone(),
-                address: holder.said.address,
+                address: holder.said.shown_at(),
                 silent: now.since(holder.seen),
             };
             if let Some(seen) = self.replaced.get_mut(&said.key()) {

@@ -122,12 +122,7 @@ impl Pods {
     }
 
     /// Adds a pod, or what it says now. If it said the same before, returns whether it lived since.
-    pub(super) fn insert(
-        &mut self,
-        said: &Announcement,
-        now: Timestamp,
-        timeout: Duration,
-    ) -> Option<bool> {
+    pub(super) fn insert(&mut self, said: &Announcement, now: Timestamp, timeout: Duration) -> Option<bool> {
         let key = said.key();
         if let Some(known) = self.members.get_mut(&key).filter(|known| known.said == *said) {
             let lived = known.is_live(now, timeout);

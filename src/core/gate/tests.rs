@@ -94,6 +94,7 @@ impl World {
             node_rank,
             nodes: Nodes::parse(nodes).expect("nodes"),
             address: IpAddr::from([10, 0, 0, node_rank.unwrap_or(99) as u8]),
+            ip: None,
             torch: Some(format!("2.{}", uid.len())),
             restarts: self.restarts,
         }
@@ -236,6 +237,7 @@ fn the_number_of_runs_is_bounded() {
         node_rank: None,
         nodes: Nodes::exactly(2),
         address: IpAddr::from([10, 0, 0, 1]),
+        ip: None,
         torch: None,
         restarts: false,
     };
@@ -361,10 +363,25 @@ fn a_killed_pod_makes_way_for_the_one_with_its_rank_and_comes_again_with_another
     let now = world.after(1).now;
     world.gates.tick(now, |_| true);
     // It comes before the other one asks again.
-    assert_eq!(progress(world.said("w-a", "a2", Some(0), "2")), "1 of 2 pods are there; missing: node rank 1");
+    assert_eq!(
+        progress(world.said("w-a", "a2", Some(0), "2")),
+        "1 of 2 pods are there; missing: node rank 1"
+    );
     assert!(goes(world.said("w-b", "b", Some(1), "2")), "nobody has its rank any more");
     assert!(goes(world.said("w-a", "a2", Some(0), "2")));
     assert!(world.snapshot().turned_away.is_empty());
+}
+
+#[test]
+fn a_pod_that_was_held_back_has_waited_since_the_first_one_came() {
+    let mut world = World::new();
+    world.said("w-a", "a", Some(1), "2").expect("taken");
+    world.said("w-b", "b", Some(1), "2").expect("parked");
+    world.after(7).said("w-a", "a", Some(1), "2").expect("taken");
+    assert!(world.cut("w-a", "a", Some(1), "2"));
+    progress(world.said("w-b", "b", Some(1), "2"));
+    let Ok(PodStanding::Go(opened)) = world.after(3).said("w-a", "a2", Some(0), "2") else { panic!("both") };
+    assert_eq!(opened.after, Duration::from_secs(10));
 }
 
 #[test]
