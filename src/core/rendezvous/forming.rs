@@ -50,7 +50,16 @@ impl Run {
             self.walk().filter(|(_, member)| member.seat == Seat::Forming).collect();
         nodes.sort_by_key(|(_, member)| member.serial);
         let may_be_dead = nodes.iter().filter(|(_, member)| member.may_be_dead(now, &self.terms));
-        let silent = may_be_dead.map(|(_, member)| member.info.who().to_string()).collect();
+        // Another process of that name may be in the round, too.
+        let name = |member: &Member| {
+            let is_later = |(_, other): &&(&Label, &Member)| {
+                other.serial > member.serial && other.info.who() == member.info.who()
+            };
+            let before =
+                if nodes.iter().any(|other| is_later(&other)) { " (the process of before)" } else { "" };
+            format!("{}{before}", member.info.who())
+        };
+        let silent = may_be_dead.map(|(_, member)| name(member)).collect();
         let claims: Vec<Claim> =
             nodes.iter().map(|(_, m)| Claim { requested: m.rank, previous: m.previous }).collect();
         let mut ranked: Vec<_> = assign_ranks(&claims).into_iter().zip(nodes).collect();
