@@ -157,6 +157,11 @@ impl Run {
 
     /// What the forming round waits for, in words, with those that wait, or are to join again, and are silent.
     pub(super) fn waits_in_words(&self, now: Timestamp) -> String {
+        self.waits_for(now) + &self.silent_in_words(now)
+    }
+
+    /// Those that wait, or are to join again, and are silent, in words that follow others.
+    pub(super) fn silent_in_words(&self, now: Timestamp) -> String {
         let successors = self.successors(now);
         let has_come = |node: &Label| successors.iter().any(|came| came.before == node);
         let is_awaited = |node: &Label, member: &Member| match member.seat {
@@ -167,8 +172,7 @@ impl Run {
         };
         let silent =
             self.members_that(|node, member| is_awaited(node, member) && member.is_silent(now, &self.terms));
-        let waits = self.waits_for(now);
-        if silent.is_empty() { waits } else { format!("{waits}; not heard from: {}", first_of(silent)) }
+        if silent.is_empty() { String::new() } else { format!("; not heard from: {}", first_of(silent)) }
     }
 
     /// What the forming round waits for, in words. If more nodes are needed and nothing is known of them, those are named

@@ -979,10 +979,16 @@ fn a_round_that_nobody_has_joined_is_waited_for_since_the_last_one_was_over() {
         "{}",
         told.text
     );
+    native.cut("id2");
+    native.pass(3);
+    native.lab.pass(1.0);
+    let silent = "rank 1, left; not heard from: c (10.0.0.2); what is silent is given up in 10 s";
+    assert!(native.shown("nodes_missing")[0].ends_with(silent), "{:?}", native.shown("nodes_missing"));
+    native.ask_again("id2");
     native.joins_again("a", 0);
     native.pass(3);
     let said = native.shown("nodes_missing");
-    assert!(said[0].starts_with("job round 2 is not complete after 9 s: 1 of 3"), "{said:?}");
+    assert!(said[0].starts_with("job round 2 is not complete after 13 s: 1 of 3"), "{said:?}");
 }
 
 #[test]
