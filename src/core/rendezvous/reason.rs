@@ -573,6 +573,9 @@ impl Fact {
                 "look at what is silent: the round counts on it; nodes of `rallypoint join` send no heartbeats, so of them \
                  nothing more will be known"
             }
+            Self::Refused { why: RunRefusal::Mismatch { .. } | RunRefusal::DuplicateRank { .. }, .. } => {
+                "if that node is of another job, it needs another --rdzv-id (--run-id)"
+            }
             Self::Forms { .. }
             | Self::Complete { .. }
             | Self::Extended { .. }
@@ -581,11 +584,8 @@ impl Fact {
             | Self::Adopted { .. }
             | Self::Broken { why: Break::Newcomers { .. } | Break::BeforeRestart { .. }, .. }
             // The reason says it.
-            | Self::NoStore { .. } => "",
-            Self::Refused { why: RunRefusal::Mismatch { .. } | RunRefusal::DuplicateRank { .. }, .. } => {
-                "if that node is of another job, it needs another --rdzv-id (--run-id)"
-            }
-            Self::Refused { .. } => "",
+            | Self::NoStore { .. }
+            | Self::Refused { .. } => "",
             Self::Broken { why: Break::Left { .. }, .. } => "look at that node's log",
             Self::Broken { why: Break::Rejoined { .. }, .. } => {
                 "its workers failed or were restarted, or those of another node did: look for the first error in the logs of all"

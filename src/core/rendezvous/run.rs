@@ -845,14 +845,13 @@ impl Run {
             Seat::InRound(rank) if !is_replaced => {
                 self.note_absent(node, who, Some(rank), Fate::Lost, member.last_seen);
             }
-            Seat::InRound(_) => {}
             Seat::Forming | Seat::Redundant => {
                 if member.seat == Seat::Forming {
                     self.note_absent(node, who.clone(), None, Fate::Lost, member.last_seen);
                 }
                 self.tell(Fact::WaiterLost { who, silent }, out);
             }
-            Seat::Ended(_) => {}
+            Seat::InRound(_) | Seat::Ended(_) => {}
         }
     }
 

@@ -461,11 +461,11 @@ pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evi
         Fact::Silent { nodes, since, .. }
         | Fact::Lost { nodes, silent: since, .. }
         | Fact::Broken { why: Break::Lost { nodes, silent: since }, .. } => all(Seen::Heard, nodes, *since),
-        // That they were there before the restart was not seen by this server.
-        Fact::NotBack { .. } => Vec::new(),
         Fact::Adopted { first, .. } => just(Seen::Heard, first),
-        // What an operator or the server does, the time, and what a refused node asked for are in the words.
-        Fact::Broken { why: Break::BeforeRestart { .. } | Break::Unreported { .. }, .. }
+        // What an operator or the server does, the time, what a refused node asked for, and who was there before a restart are
+        // in the words.
+        Fact::NotBack { .. }
+        | Fact::Broken { why: Break::BeforeRestart { .. } | Break::Unreported { .. }, .. }
         | Fact::Expiring { .. }
         | Fact::TimedOut { .. }
         | Fact::Extended { .. }

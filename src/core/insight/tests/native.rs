@@ -982,7 +982,7 @@ fn a_round_that_nobody_has_joined_is_waited_for_since_the_last_one_was_over() {
     native.cut("id2");
     native.pass(3);
     native.lab.pass(1.0);
-    let silent = "rank 1, left; not heard from: c (10.0.0.2); what is silent is given up in 10 s";
+    let silent = "rank 1, left; not heard from: c (10.0.0.2); what is silent is given up in 11 s";
     assert!(native.shown("nodes_missing")[0].ends_with(silent), "{:?}", native.shown("nodes_missing"));
     native.ask_again("id2");
     native.joins_again("a", 0);

@@ -276,7 +276,7 @@ fn a_barrier_that_ends_the_last_wait_in_its_group_is_as_the_model_says() {
 
 #[test]
 fn who_stands_for_others_that_wait_for_the_same_list_hands_its_place_over() {
-    let list = vec!["a", "b"].repeat(8);
+    let list = ["a", "b"].repeat(8);
     let acts = [
         (0, Act::Wait(list.clone())),
         (1, Act::Wait(vec!["a"])),
