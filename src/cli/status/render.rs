@@ -233,6 +233,7 @@ impl Sheet {
             (run.nodes.waiting, Style::new(), "waiting for the next round"),
             (run.nodes.earlier, Style::new(), "in the attempt before"),
             (run.nodes.redundant, Style::new(), "beyond the maximum"),
+            (run.nodes.finished, Style::new(), "finished in the round before"),
         ] {
             if n > 0 {
                 pieces.push(vec![Span::new(style, format!("{what}: {n}"))]);

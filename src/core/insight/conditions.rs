@@ -232,7 +232,7 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
     }
     for (pod, rank) in gate.turned_away.iter().filter_map(|pod| Some((pod, pod.node_rank?))) {
         if let Some(holder) = plan.pod_of_rank(rank) {
-            let label = |pod: &Announcement| format!("pod {} at {}", pod.pod, pod.address);
+            let label = |pod: &Announcement| format!("pod {} at {}", pod.pod, pod.shown_at());
             let reason = Reason::DuplicateRank {
                 what: format!("node rank {rank}"),
                 first: label(holder),

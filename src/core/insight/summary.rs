@@ -33,6 +33,7 @@ pub(super) fn summary(
         waiting: count_of(Membership::WaitList),
         earlier: count(run.not_again().count()),
         redundant: count_of(Membership::Redundant),
+        finished: run.native().map_or(0, |native| unless_over(native.finished)),
         gone: count(run.lost().count()),
         expected,
         missing: count_of_missing(run, &plan, expected).map(unless_over),

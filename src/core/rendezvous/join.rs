@@ -35,7 +35,7 @@ impl Run {
             return Err(RunRefusal::TooManyNodes { run: self.id.clone(), limit });
         }
         let previous = self.rejoin(&join, now, out).or(join.previous.map(|place| place.rank));
-        self.learn_place(join.previous, join.info.who(), out);
+        self.learn_place(join.previous, join.info.who(), now, out);
         self.absent.is_back(&join.info.who(), join.rank, previous.is_none());
         let node = join.node.clone();
         self.serials = self.serials.saturating_add(1);
@@ -170,7 +170,7 @@ impl Run {
                 let is_first = self.current.as_ref().is_some_and(|current| current.broken.is_none());
                 if self.closed.is_none() && is_first {
                     let why = self.why_rejoined(who, rank, now);
-                    self.break_round(why, out);
+                    self.break_round(why, now, out);
                 }
                 Some(rank)
             }
@@ -251,11 +251,11 @@ impl Run {
 
     /// A place in an earlier round: later rounds have greater numbers, even if this server never saw that
     /// round.
-    fn learn_place(&mut self, place: Option<RankInRound>, who: Who, out: &mut Vec<Decision>) {
+    fn learn_place(&mut self, place: Option<RankInRound>, who: Who, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(place) = place else { return };
         if place.can_be_learned() {
             self.last_round = self.last_round.max(place.round);
         }
-        self.count_as_reported(place, who, out);
+        self.count_as_reported(place, who, now, out);
     }
 }

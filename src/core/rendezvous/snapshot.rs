@@ -173,7 +173,7 @@ impl Run {
         };
         let reason = match (&self.closed, broken, &self.forming) {
             (Some(closed), ..) => format!("closed by {}", closed.by),
-            (_, Some(why), None) => why.to_string(),
+            (_, Some(why), None) => format!("{why}{}", self.silent_in_words(now)),
             // What the round waits for names those, and who is silent by now.
             (
                 _,

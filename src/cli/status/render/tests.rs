@@ -424,6 +424,7 @@ fn hostile() -> Run {
         waiting: u32::MAX,
         earlier: u32::MAX,
         redundant: u32::MAX,
+        finished: u32::MAX,
         gone: u32::MAX,
         expected: Some(Expected { min: u32::MAX, max: u32::MAX, source: ExpectedFrom::Flag }),
         missing: Some(u32::MAX),

@@ -104,6 +104,9 @@ impl Graph<'_> {
             if let Some(left) = run.life().left.get(&conn) {
                 return left.heard.who.clone();
             }
+            if let Some(name) = run.at_earlier_exit(conn) {
+                return name.to_owned();
+            }
         }
         let is_one_of_two = |rank: u32| run.is_some_and(|run| run.world().claimed_twice.contains_key(&rank));
         match client.rank_label() {

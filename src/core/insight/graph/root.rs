@@ -14,6 +14,8 @@ pub(in crate::core::insight) struct Traced {
     pub(in crate::core::insight) who: String,
     pub(in crate::core::insight) writer: Option<String>,
     pub(in crate::core::insight) root: Root,
+    /// It has finished in a round that the others were told to give up.
+    is_at_earlier_exit: bool,
 }
 
 /// Where a chain of waits ends.
@@ -142,7 +144,8 @@ impl Graph<'_> {
         let run = run_key.as_ref().and_then(|key| self.runs.get(key));
         let writer = self.writer(run.filter(|_| !first.is_of_another_round(run)), conn, &first.writer);
         let root = self.root(conn, run);
-        Some(Traced { run: run_key, who: self.who(conn), writer, root })
+        let is_at_earlier_exit = run.is_some_and(|run| run.at_earlier_exit(conn).is_some());
+        Some(Traced { who: self.who(conn), writer, root, is_at_earlier_exit, run: run_key })
     }
 
     pub(super) fn root(&self, start: ConnId, run: Option<&TrackedRun>) -> Root {
@@ -226,6 +229,10 @@ impl Graph<'_> {
     pub(in crate::core::insight) fn because(&self, conn: ConnId, traced: &Traced) -> Option<String> {
         let run = traced.run.as_ref().and_then(|key| self.runs.get(key));
         Some(match &traced.root {
+            Root::At { writer: ExpectedWriter::LastAtExit, .. } if traced.is_at_earlier_exit => {
+                "its round was given up, so nobody else finishes there: the others were told to join again"
+                    .into()
+            }
             Root::At { writer: ExpectedWriter::LastAtExit, .. } => {
                 let running = run.into_iter().flat_map(TrackedRun::still_running);
                 let running = Names::of(running.map(TrackedNode::label));

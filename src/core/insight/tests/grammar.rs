@@ -338,7 +338,7 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
     let label = |text: &str| Label::new(text).expect("a label");
     let who = || Who { name: label("a"), address: label("10.0.0.3") };
     let long = time().0;
-    let broken = |why| Fact::Broken { round: 3, why, left: 2 };
+    let broken = |why| Fact::Broken { round: 3, why, left: 2, restarted: (n > 1).then_some(long) };
     let refused = |why| Fact::Refused { who: who(), why };
     let run = || crate::core::ids::RunId::new(b"r");
     let differing = || Difference { what: "min_nodes", settled: n.to_string(), wanted: m.to_string() };
@@ -350,8 +350,21 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
         Fact::Extended { round: 3, by: long, left: long },
         Fact::Restarted { by: who() },
         Fact::WaiterLost { who: who(), silent: long },
-        Fact::Disconnected { nodes: list(n.max(1)), again: list(m), since: long, patience: long },
-        Fact::Silent { nodes: list(n.max(1)), since: long, patience: long },
+        Fact::Disconnected {
+            nodes: list(n.max(1)),
+            again: list(m),
+            since: long,
+            patience: long,
+            if_incomplete: n > m,
+        },
+        Fact::Silent {
+            nodes: list(n.max(1)),
+            again: list(m),
+            since: long,
+            patience: long,
+            if_incomplete: n > m,
+        },
+        Fact::NotBack { round: 3, nodes: list(n.max(1)), since: long },
         Fact::Lost { round: 3, nodes: list(n.max(1)), silent: long, others: list(m) },
         Fact::Failed {
             round: 3,

@@ -142,6 +142,7 @@ proptest! {
                         nodes: Nodes::exactly(pod / 2 + 3),
                         address: IpAddr::from([10, 0, 0, 1]),
                         torch: Some(pod.to_string()),
+                        ip: None,
                         restarts: false,
                     };
                     let _ = gates.announce(&run, &said, insight.finished(&run), now);
