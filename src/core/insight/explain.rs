@@ -270,6 +270,10 @@ impl Look<'_> {
                 let claims = of_one.entry((clash.run.clone(), is_of_node(&clash))).or_default();
                 claims.entry(clash.claim).or_default().push(clash);
             }
+            let clients = self.jobs.stores.get(&port).map(|store| &store.clients);
+            let is_there = |conn: &ConnId| clients.is_some_and(|clients| clients.contains_key(conn));
+            let of_claims = of_one.values_mut().flat_map(BTreeMap::values_mut);
+            of_claims.for_each(|clashes| keep_live(clashes, is_there));
             for ((run, of_nodes), claims) in of_one {
                 let known = self.claims(port, &run, of_nodes);
                 let Some(finding) = duplicates(claims, known) else { continue };
@@ -655,6 +659,17 @@ impl Look<'_> {
         for (key, summary) in changed {
             self.told.show(key, summary);
         }
+    }
+}
+
+/// Of the clashes over one rank those between processes that are there, or else the first: one that ended meanwhile may
+/// never have been there with one that came since.
+fn keep_live(clashes: &mut Vec<Clash>, is_there: impl Fn(&ConnId) -> bool) {
+    let is_live = |clash: &Clash| clash.conns.iter().all(&is_there);
+    if clashes.iter().any(is_live) {
+        clashes.retain(is_live);
+    } else {
+        clashes.truncate(1);
     }
 }
 

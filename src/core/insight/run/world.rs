@@ -447,7 +447,7 @@ impl World {
     }
 
     /// The process with this rank for those of a meeting: theirs, or another one that has not met, whose address they
-    /// find; or else the one of theirs that has ended.
+    /// find; or else the one of theirs that has ended, if none is there that has met with others.
     pub(in crate::core::insight) fn holder<'w>(
         &'w self,
         meeting: &'w Meeting,
@@ -456,7 +456,12 @@ impl World {
         let own = meeting.holder(rank);
         let is_live = |info: &&RankInfo| info.is_live();
         let others = || self.gathering_beside(meeting).filter_map(|other| other.holder(rank)).find(is_live);
-        own.filter(is_live).or_else(others).or(own)
+        own.filter(is_live).or_else(others).or_else(|| own.filter(|_| !self.is_elsewhere(meeting, rank)))
+    }
+
+    /// Whether the process with this rank is there, and has met with others. Who came beside it and has ended was a copy.
+    fn is_elsewhere(&self, meeting: &Meeting, rank: u32) -> bool {
+        self.met_elsewhere(meeting, rank).is_some_and(RankInfo::is_live)
     }
 
     /// The process that a rank finds there: as [`World::holder`], if its address was not dropped.
@@ -471,7 +476,8 @@ impl World {
                 .filter_map(|other| other.ranks.get(&rank))
                 .find(|info| info.is_live())
         };
-        let found = own.filter(|info| info.is_live()).or_else(others).or(own);
+        let ended = || own.filter(|_| !self.is_elsewhere(meeting, rank));
+        let found = own.filter(|info| info.is_live()).or_else(others).or_else(ended);
         found.map(|info| (info.conn, info.gone))
     }
 

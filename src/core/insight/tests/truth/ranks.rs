@@ -726,7 +726,8 @@ impl World for Truth {
             "rank_zero_slow" => self.check_wait(at, facts, text(facts, "who")),
             "duplicate_rank" | "two_jobs" => {
                 let name = |field| text(facts, field).trim_start_matches("that of ").to_owned();
-                let both = vec![name("first"), name("second")];
+                let mut both = vec![name("first"), name("second")];
+                both.extend(names(facts, "more"));
                 let others = names(facts, "others").into_iter().map(|other| {
                     let who = other
                         .strip_suffix(')')
@@ -867,7 +868,13 @@ impl World for Truth {
                 let have_begun = |other: &Process| other.published && other.came > dead.met;
                 // All had left, and a new job came before that was noticed.
                 let is_new_job = (due.at..due.at + FACT).contains(&self.empty);
-                is_new_job || processes.any(|other| is_next(other) || have_begun(other))
+                // Who was left had told nothing of itself, and then one came that is prepared for others.
+                let is_of_job = |other: &Process| other.is_rank() && other.world == dead.world;
+                let is_follower = |other: &Process| {
+                    other.published && other.world != dead.world && soon.contains(&other.came)
+                };
+                let is_followed = !processes.clone().any(is_of_job) && processes.clone().any(is_follower);
+                is_new_job || is_followed || processes.any(|other| is_next(other) || have_begun(other))
             }
             // One of the two was about to go.
             Cause::Twice | Cause::WorldSize => {
