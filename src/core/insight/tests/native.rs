@@ -1366,3 +1366,35 @@ fn nodes_that_die_one_after_the_other_are_all_gone() {
     let names: Vec<_> = native.lab.run("job").participants.into_iter().map(|node| node.name).collect();
     assert_eq!(names, ["a", "b", "c"]);
 }
+
+#[test]
+fn a_store_of_a_round_that_an_operator_closed_is_the_cause_though_all_had_met() {
+    let mut native = Native::of_two(2);
+    native.open_store();
+    for rank in 0..2 {
+        native.lab.worker(rank, &format!("10.0.0.{rank}"));
+        native.lab.publish(rank, rank, 2);
+    }
+    native.pass(2);
+    native.lab.reset();
+    native.lab.insight.forget_store(PORT);
+    native.pass(2);
+    native.rejoin("a", 0);
+    native.pass(1);
+    let told = native.lab.texts("node_rejoined");
+    assert!(
+        matches!(told[..], [text] if text.contains("; an operator reset the store of its workers")),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn the_next_round_runs_since_it_is_complete_however_fast_that_was() {
+    let mut native = Native::of_two(2);
+    native.rejoin("a", 0);
+    native.rejoin("b", 1);
+    native.pass(1);
+    let run = native.lab.run("job");
+    assert_eq!((run.summary.round, run.summary.state), (2, RunState::Running));
+    assert!(run.now - run.summary.state_since < 2.0, "{} {}", run.now, run.summary.state_since);
+}
