@@ -1368,27 +1368,6 @@ fn nodes_that_die_one_after_the_other_are_all_gone() {
 }
 
 #[test]
-fn a_store_of_a_round_that_an_operator_closed_is_the_cause_though_all_had_met() {
-    let mut native = Native::of_two(2);
-    native.open_store();
-    for rank in 0..2 {
-        native.lab.worker(rank, &format!("10.0.0.{rank}"));
-        native.lab.publish(rank, rank, 2);
-    }
-    native.pass(2);
-    native.lab.reset();
-    native.lab.insight.forget_store(PORT);
-    native.pass(2);
-    native.rejoin("a", 0);
-    native.pass(1);
-    let told = native.lab.texts("node_rejoined");
-    assert!(
-        matches!(told[..], [text] if text.contains("; an operator reset the store of its workers")),
-        "{told:?}"
-    );
-}
-
-#[test]
 fn the_next_round_runs_since_it_is_complete_however_fast_that_was() {
     let mut native = Native::of_two(2);
     native.rejoin("a", 0);
