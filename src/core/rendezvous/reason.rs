@@ -78,6 +78,12 @@ fn not_heard_from(nodes: &[String], silent: Duration) -> String {
     format!("{}, {were} not heard from for {}", some_of(nodes), Elapsed(silent))
 }
 
+/// That connections closed before something else happened.
+fn closed_before(nodes: &[String], since: Duration) -> String {
+    let connections = if nodes.len() == 1 { "connection" } else { "connections" };
+    format!("the {connections} of {}, closed, and {} later ", some_of(nodes), Elapsed(since))
+}
+
 /// That a round is over, and what its other nodes are to do.
 fn broken_text(round: u64, why: &Break, left: u32, restarted: Option<Duration>) -> String {
     let restarted = restarted
@@ -311,8 +317,20 @@ pub enum Break {
         /// For how long.
         silent_for: Duration,
     },
+    /// A node joined again, and the connections of others had closed before: those may be the cause.
+    #[error("{}{who}, rank {rank}, was the first to join again", closed_before(.closed, *.since))]
+    RejoinedAfterClosed {
+        /// The node.
+        who: Who,
+        /// Its rank.
+        rank: u32,
+        /// Those whose connections closed, with their ranks.
+        closed: Vec<String>,
+        /// How long before the first of them did.
+        since: Duration,
+    },
     /// The nodes join again to take in a newcomer.
-    #[error("{} joined and is to be taken in", some_of(.newcomers))]
+    #[error("{} joined and {} to be taken in", some_of(.newcomers), if .newcomers.len() == 1 { "is" } else { "are" })]
     Newcomers {
         /// Who came.
         newcomers: Vec<String>,
@@ -501,8 +519,10 @@ pub enum Fact {
         ran: Duration,
     },
     /// A closed run was started again.
-    #[error("had been closed and is started again by {by}")]
+    #[error("had {} and is started again by {by}", if *.had_finished { "finished" } else { "been closed" })]
     Restarted {
+        /// Whether all nodes of its last round had done their work.
+        had_finished: bool,
         /// The node.
         by: Who,
     },
@@ -542,7 +562,9 @@ impl Fact {
             Self::Broken { why, .. } => match why {
                 Break::Lost { .. } => "node_died",
                 Break::Left { .. } => "node_left",
-                Break::Rejoined { .. } | Break::RejoinedBesideSilent { .. } => "node_rejoined",
+                Break::Rejoined { .. }
+                | Break::RejoinedBesideSilent { .. }
+                | Break::RejoinedAfterClosed { .. } => "node_rejoined",
                 Break::Newcomers { .. } => "nodes_taken_in",
                 Break::Unreported { .. } => "nodes_unreported",
                 Break::BeforeRestart { .. } => "round_broken",
@@ -570,8 +592,8 @@ impl Fact {
     pub const fn remedy(&self) -> &'static str {
         match self {
             Self::Complete { silent, .. } if !silent.is_empty() => {
-                "look at what is silent: the round counts on it; nodes of `rallypoint join` send no heartbeats, so of them \
-                 nothing more will be known"
+                "look at what is silent: the round counts on it until it is given up; of nodes without heartbeats (`rallypoint \
+                 join`) nothing more will be known"
             }
             Self::Refused { why: RunRefusal::Mismatch { .. } | RunRefusal::DuplicateRank { .. }, .. } => {
                 "if that node is of another job, it needs another --rdzv-id (--run-id)"
@@ -592,6 +614,13 @@ impl Fact {
             }
             Self::Broken { why: Break::RejoinedBesideSilent { .. }, .. } => {
                 "look at the node that is silent first: has its pod died, can it reach this server?"
+            }
+            Self::Broken { why: Break::RejoinedAfterClosed { closed, .. }, .. } => match closed.len() {
+                1 => "look first at the node whose connection closed: has its pod died, can it reach this server?",
+                _ => "look first at the nodes whose connections closed: have their pods died, can they reach this server?",
+            },
+            Self::Broken { why: Break::Lost { nodes, .. }, .. } | Self::Lost { nodes, .. } if nodes.len() == 1 => {
+                "look at that pod's log and events"
             }
             Self::Broken { .. } | Self::Lost { .. } => "look at the pods' logs and events",
             Self::NotBack { .. } => {
@@ -617,7 +646,7 @@ impl Fact {
             Self::TimedOut { .. } => {
                 "start the missing nodes, and all others again; --join-timeout gives more time from the start"
             }
-            Self::Restarted { .. } => "stop that node if this is not a new run",
+            Self::Restarted { .. } => "nothing, if this is a new run; else stop that node",
             Self::MixedReleases(_) => "use one image for all",
             Self::Failed { others, .. } if others.is_empty() => "look at that node's log for the first error",
             Self::Failed { .. } => {
@@ -654,6 +683,7 @@ impl Fact {
                 | Self::Extended { .. }
                 | Self::Closed { .. }
                 | Self::Finished { .. }
+                | Self::Restarted { .. }
                 | Self::Broken { why: Break::Newcomers { .. }, .. }
         )
     }

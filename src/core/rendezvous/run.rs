@@ -21,6 +21,8 @@ const ENDED_KEPT: Duration = Duration::from_mins(1);
 /// told with it.
 const CUT_TOLD: Duration = Duration::from_secs(3);
 const CUT_AT_LEAST: Duration = Duration::from_secs(2);
+/// A node that is alive comes again within this time after its poll broke.
+const COMES_AGAIN: Duration = Duration::from_millis(250);
 /// The failure of a node is told after this time, with those that followed it.
 const FAILED_TOLD: Duration = Duration::from_secs(2);
 /// A round that is over so soon after a restart of the server may be so for that.
@@ -164,6 +166,11 @@ impl Member {
         counts && !self.parked
     }
 
+    /// Whether its connection broke, and it would have come again by now.
+    pub(super) fn is_cut_off(&self, now: Timestamp) -> bool {
+        self.cut && !self.parked && now.since(self.last_seen) > COMES_AGAIN
+    }
+
     /// Whether its connection broke, or a sign of life should have come by now.
     pub(super) fn may_be_dead(&self, now: Timestamp, terms: &Terms) -> bool {
         self.may_be_late() && self.cut || self.is_silent(now, terms)
@@ -176,7 +183,7 @@ impl Member {
     }
 
     /// The node with its rank, for people. `None` if it has no place.
-    fn label(&self) -> Option<String> {
+    pub(super) fn label(&self) -> Option<String> {
         match self.seat {
             Seat::InRound(rank) => Some(format!("{}, rank {rank}", self.info.who())),
             Seat::Forming | Seat::Redundant => Some(self.info.who().to_string()),
@@ -312,6 +319,8 @@ pub(super) struct Run {
     members_check: Option<Timestamp>,
     /// Nodes whose polls broke off just now, and when.
     cut: Vec<(Timestamp, Label)>,
+    /// Members whose polls broke off, and that have not come again.
+    pub(super) cut_off: u32,
     /// How often a node's silence was told, or was over after that.
     silences: u64,
     /// How many were silent at the last look, whether that was told or not.
@@ -355,6 +364,7 @@ impl Run {
             forget_soon: false,
             members_check: None,
             cut: Vec::new(),
+            cut_off: 0,
             silences: 0,
             silent: 0,
             restarted: None,
@@ -407,6 +417,7 @@ impl Run {
     /// Adds a member.
     pub(super) fn seat(&mut self, node: Label, member: Member) {
         self.members_memory = self.members_memory.saturating_add(member.memory(&node));
+        self.cut_off = self.cut_off.saturating_add(member.cut.into());
         self.members.insert(node, member);
     }
 
@@ -487,6 +498,7 @@ impl Run {
     pub(super) fn vacate(&mut self, node: &Label) -> Option<Member> {
         let member = self.members.remove(node)?;
         self.parked = self.parked.saturating_sub(member.parked.into());
+        self.cut_off = self.cut_off.saturating_sub(member.cut.into());
         self.members_memory = self.members_memory.saturating_sub(member.memory(node));
         match member.seat {
             Seat::Forming => {
@@ -526,7 +538,10 @@ impl Run {
             let left = current.present.saturating_add(current.unreported()).saturating_sub(lost);
             let may_be_for_it = matches!(
                 why,
-                Break::Left { .. } | Break::Rejoined { .. } | Break::RejoinedBesideSilent { .. }
+                Break::Left { .. }
+                    | Break::Rejoined { .. }
+                    | Break::RejoinedBesideSilent { .. }
+                    | Break::RejoinedAfterClosed { .. }
             );
             let restarted = self.restarted.filter(|_| may_be_for_it).map(|at| now.since(at));
             let restarted = restarted.filter(|ago| *ago < FOR_RESTART);
@@ -555,6 +570,7 @@ impl Run {
         if member.cut || member.silence_told {
             self.silences = self.silences.saturating_add(1);
         }
+        self.cut_off = self.cut_off.saturating_sub(member.cut.into());
         member.parked = parked;
         member.cut = false;
         member.silence_told = false;
@@ -579,6 +595,7 @@ impl Run {
         self.unpark(node, now);
         if let Some(member) = self.members.get_mut(node) {
             member.cut = true;
+            self.cut_off = self.cut_off.saturating_add(1);
         }
         if self.cut.len() < MOST {
             self.cut.push((now, node.clone()));

@@ -177,7 +177,13 @@ impl Run {
             // What the round waits for names those, and who is silent by now.
             (
                 _,
-                Some(Break::Lost { .. } | Break::Left { .. } | Break::RejoinedBesideSilent { .. }) | None,
+                Some(
+                    Break::Lost { .. }
+                    | Break::Left { .. }
+                    | Break::RejoinedBesideSilent { .. }
+                    | Break::RejoinedAfterClosed { .. },
+                )
+                | None,
                 Some(_),
             ) => self.waits_in_words(now),
             (_, Some(why), Some(_)) => format!("{why}; {}", self.waits_in_words(now)),

@@ -444,11 +444,16 @@ pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evi
     match fact {
         Fact::Forms { first: who, .. }
         | Fact::Complete { last: who, .. }
-        | Fact::Restarted { by: who }
+        | Fact::Restarted { by: who, .. }
         | Fact::Broken { why: Break::Rejoined { who, .. }, .. } => just(Seen::Joined, who),
         Fact::Broken { why: Break::RejoinedBesideSilent { who, silent, silent_for, .. }, .. } => {
             let mut seen = just(Seen::Joined, who);
             seen.push(did(Seen::Heard, silent.to_string(), *silent_for));
+            seen
+        }
+        Fact::Broken { why: Break::RejoinedAfterClosed { who, closed, since, .. }, .. } => {
+            let mut seen: Vec<Evidence> = all(Seen::Closed, closed, *since);
+            seen.extend(just(Seen::Joined, who));
             seen
         }
         Fact::WaiterLost { who, silent } => vec![did(Seen::Heard, who.to_string(), *silent)],

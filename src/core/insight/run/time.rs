@@ -49,9 +49,13 @@ impl TrackedRun {
             self.told.joined_of = self.round.started;
         }
         self.update_state(now);
-        // The meeting that counts may be another one now.
-        let met =
-            self.life.world.shown().met.filter(|_| !self.has_agents() && self.state == RunState::Running);
+        // The meeting or the round that counts may be another one now.
+        let met = if self.native.is_some() {
+            self.round.completed
+        } else {
+            self.life.world.shown().met.filter(|_| !self.has_agents())
+        };
+        let met = met.filter(|_| self.state == RunState::Running);
         if let Some(met) = met.filter(|met| *met != self.state_since) {
             self.state_since = met;
             self.touch();

@@ -348,7 +348,7 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
         Fact::Adopted { round: 3, nodes: n, first: who() },
         Fact::Closed { by: "a".into() },
         Fact::Extended { round: 3, by: long, left: long },
-        Fact::Restarted { by: who() },
+        Fact::Restarted { had_finished: n == 0, by: who() },
         Fact::WaiterLost { who: who(), silent: long },
         Fact::Disconnected {
             nodes: list(n.max(1)),
@@ -379,6 +379,7 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
         broken(Break::Left { who: who(), rank: 2, why: None }),
         broken(Break::Rejoined { who: who(), rank: 2 }),
         broken(Break::RejoinedBesideSilent { who: who(), rank: 2, silent: who(), silent_for: long }),
+        broken(Break::RejoinedAfterClosed { who: who(), rank: 2, closed: list(n.max(1)), since: long }),
         broken(Break::Newcomers { newcomers: list(n.max(1)) }),
         broken(Break::Unreported { missing: n, nodes: m }),
         refused(RunRefusal::BadRank { rank: 200, max_nodes: n }),

@@ -328,7 +328,7 @@ fn a_silent_node_is_blamed_and_not_the_one_that_joins_again_for_it() {
     native.pass(2);
     let blamed = native.lab.texts("node_rejoined");
     assert!(
-        matches!(blamed[..], [text] if text.contains("and b (10.0.0.1) has not been heard from for")),
+        matches!(blamed[..], [text] if text.contains("the connection of b (10.0.0.1), rank 1, closed, and 4.5 s later a (10.0.0.1)")),
         "{blamed:?}"
     );
     let names: Vec<_> = native.lab.run("job").missing.into_iter().filter_map(|node| node.name).collect();
@@ -1203,7 +1203,7 @@ fn in_each_state_each_event_is_told_as_what_it_is() {
             }
             ("leaves" | "finishes", _) => untold("node_left", b),
             ("comes anew", "joining" | "last call") => {
-                told("round_complete", "not heard from: b (10.0.0.1) (the process of before)");
+                untold("round_complete", "not heard from");
             }
             ("comes anew" | "comes under another name", "closed") => {
                 told("join_refused", "was refused: run job was closed");
@@ -1365,4 +1365,15 @@ fn nodes_that_die_one_after_the_other_are_all_gone() {
     assert_eq!((native.lab.run("job").summary.state, gone(&native)), (RunState::Gone, (0, 3, Some(0))));
     let names: Vec<_> = native.lab.run("job").participants.into_iter().map(|node| node.name).collect();
     assert_eq!(names, ["a", "b", "c"]);
+}
+
+#[test]
+fn the_next_round_runs_since_it_is_complete_however_fast_that_was() {
+    let mut native = Native::of_two(2);
+    native.rejoin("a", 0);
+    native.rejoin("b", 1);
+    native.pass(1);
+    let run = native.lab.run("job");
+    assert_eq!((run.summary.round, run.summary.state), (2, RunState::Running));
+    assert!(run.now - run.summary.state_since < 2.0, "{} {}", run.now, run.summary.state_since);
 }

@@ -508,6 +508,10 @@ impl World for Truth {
             "node_left" => self.all(at, &before(" left"), |_, agent| !agent.connected),
             "node_rejoined" => {
                 let (first, silent) = text.split_once(" was the first").unwrap_or_default();
+                let (closed, first) = first.split_once(" closed, and ").unwrap_or(("", first));
+                if !closed.is_empty() {
+                    self.all(at, closed, is_silent)?;
+                }
                 self.all(at, first, |_, agent| agent.joins > 1)?;
                 if !silent.contains("not been heard") {
                     return Ok(());
