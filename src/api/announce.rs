@@ -1,6 +1,7 @@
 //! Announcing a pod at the start gate of its run.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,10 @@ pub struct Announce {
     pub node_rank: Option<u32>,
     /// How many nodes the run has: `N` or `MIN:MAX`. All pods must say the same.
     pub nodes: String,
+    /// Its own IP address, if it connects from another one. It is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub ip: Option<IpAddr>,
     /// PyTorch's version there; if the pods have different ones, a warning says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub torch: Option<String>,

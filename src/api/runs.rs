@@ -158,12 +158,16 @@ pub struct NodeCounts {
     pub earlier: u32,
     /// Beyond the maximum.
     pub redundant: u32,
+    /// Native: have finished in a round that others had to give up, and do not join again. They are not missing.
+    #[serde(default)]
+    pub finished: u32,
     /// In the round by the state, but their connection is gone, and they have not come again.
     pub gone: u32,
     /// How many there should be; `null` while nobody has said so.
     #[schema(required)]
     pub expected: Option<Expected>,
-    /// `expected.min - joined`, not below 0, where that is known; else those that the ranks of others show to be missing;
+    /// How many are to come until there are `expected.min`, not below 0, where that is known: none of those that are there,
+    /// wait, have finished, or are on their way from the last round. Else those that the ranks of others show to be missing;
     /// `null` if nobody knows. 0 when the run is over: nobody waits for them any more.
     #[schema(required)]
     pub missing: Option<u32>,

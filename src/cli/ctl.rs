@@ -300,8 +300,15 @@ impl Reset {
         if !answer.is_success() {
             bail!("the store on port {port} was not reset: {} ({})", answer.text(), answer.status);
         }
+        let reset: Option<api::StoreReset> = serde_json::from_slice(&answer.body).ok();
+        let closed = reset.is_some_and(|reset| reset.closed);
         if self.operator.output.is_json() {
-            print_line(json!({"port": port, "reset": true}))?;
+            print_line(json!({"port": port, "reset": true, "closed": closed}))?;
+        } else if closed {
+            say(format_args!(
+                "the store on port {port} was that of a run's round, and is closed: its ranks are disconnected, and have to start \
+                 again"
+            ));
         } else {
             say(format_args!("the store on port {port} is empty"));
         }

@@ -75,6 +75,7 @@ impl AnnouncePayload {
             pod: pod.ok_or("this host has no name; set POD_NAME")?,
             // Without a UID this process is told from the next one, and from another one here.
             uid: launch.pod.uid.clone().unwrap_or_else(unique_token),
+            ip: launch.pod.address.as_ref().and_then(|address| address.parse().ok()),
             torch,
             restart_finished,
             store: false,

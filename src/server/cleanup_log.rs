@@ -75,8 +75,7 @@ impl OnCleanup for CleanupLog {
                             keys,
                             held_back,
                             "dropped {} of a process group with its last worker, such as `{example}`: of the program, \
-                             or of a PyTorch that is newer than this rallypoint (then please report the key). A \
-                             program's own keys stay under names without `default_pg/`",
+                             or of a newer PyTorch. A program's own keys stay under names without `default_pg/`",
                             counted(*keys as u64, "key", "keys")
                         );
                     });

@@ -4,6 +4,7 @@
 mod bells;
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,6 +34,26 @@ pub struct PodGates {
     memory: Mutex<Reservation>,
     most_memory: usize,
     bells: Bells,
+    /// How many requests there were: the number of the last one.
+    requests: AtomicU64,
+}
+
+/// The request of a pod while it is held. If its connection breaks meanwhile, this is dropped without an answer.
+struct Held<'g> {
+    gates: &'g PodGates,
+    run_id: &'g str,
+    said: &'g Announcement,
+    request: u64,
+    is_answered: bool,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered && self.gates.lock().cut(self.run_id, self.said, self.request) {
+            // Its rank is free.
+            self.gates.bells.ring(self.run_id);
+        }
+    }
 }
 
 /// Why a pod is not held.
@@ -63,6 +84,7 @@ impl PodGates {
             gates: Mutex::new(gates),
             memory: Mutex::new(memory),
             bells: Bells::default(),
+            requests: AtomicU64::default(),
             stores,
         }
     }
@@ -89,13 +111,27 @@ impl PodGates {
         wait: Duration,
         finished: impl Fn() -> Option<Timestamp>,
     ) -> Result<PodStanding, NotHeld> {
+        let request = self.requests.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let mut held = Held { gates: self, run_id, said, request, is_answered: false };
+        let standing = self.hold_request(&held, wait, finished).await;
+        held.is_answered = true;
+        standing
+    }
+
+    async fn hold_request(
+        &self,
+        held: &Held<'_>,
+        wait: Duration,
+        finished: impl Fn() -> Option<Timestamp>,
+    ) -> Result<PodStanding, NotHeld> {
+        let run_id = held.run_id;
         let deadline = deadline_in(wait);
         loop {
             let bell = self.bells.listen(run_id);
             if self.stores.is_stopping() {
                 return Err(NotHeld::Stopping);
             }
-            let standing = self.announce(run_id, said, &finished)?;
+            let standing = self.announce(held, &finished)?;
             let until = match &standing {
                 PodStanding::Go(_) => return Ok(standing),
                 // Nothing rings when the holder of a rank is gone.
@@ -108,17 +144,17 @@ impl PodGates {
             let rung = within(until, bell.heard()).await.is_some();
             if !rung && until >= deadline {
                 // Others may have come meanwhile.
-                return Ok(self.announce(run_id, said, &finished)?);
+                return Ok(self.announce(held, &finished)?);
             }
         }
     }
 
     fn announce(
         &self,
-        run_id: &str,
-        said: &Announcement,
+        held: &Held<'_>,
         finished: impl FnOnce() -> Option<Timestamp>,
     ) -> Result<PodStanding, PodRefusal> {
+        let Held { run_id, said, request, .. } = *held;
         let now = self.clock.now();
         let waits = self.look().is_waiting(run_id, said);
         let finished = if waits { None } else { finished() };
@@ -127,6 +163,7 @@ impl PodGates {
             gates.limit_memory(self.most_memory.min(memory.most()));
             let before = gates.replaced(run_id);
             let standing = gates.announce(run_id, said, finished, now);
+            gates.park(run_id, said, request);
             memory.set(gates.memory());
             self.keep(&mut gates);
             (standing?, gates.replaced(run_id) > before)

@@ -19,6 +19,7 @@ use crate::api::{Explanation, Run, RunKind, RunList, Severity, Snapshot};
 use crate::core::ids::{RunId, Timestamp};
 use crate::core::insight::{Change, Insight, PastRow, Reason, Settings, StoreOwner};
 use crate::core::journal::{Image, Row, Table};
+use crate::core::store::{DropCause, Observed};
 use crate::server::clock::{Clock, now};
 use crate::server::engine::{LongWaits, Reservation, Seen};
 
@@ -299,6 +300,9 @@ impl Watch {
             .collect();
         // After the stores: when a worker of a round did something, the round is known already.
         let (mut state, now) = self.informed();
+        for port in self.stores.take_closed_by_operator() {
+            state.insight.observe(port, now, Observed::StoreReset { cause: DropCause::Operator });
+        }
         state.name_stores(&listeners, |port| self.stores.owner(port));
         for (port, seen) in seen {
             state.take_in(port, seen, now);

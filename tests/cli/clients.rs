@@ -528,7 +528,7 @@ fn ctl_reset_empties_one_store_if_it_is_meant() {
     keys(other).gave("1\n");
 
     let answer = at.run(&["ctl", "reset", "--store", &other.to_string(), "--yes", "--json"]);
-    assert_eq!(answer.json(), serde_json::json!({"port": other.port(), "reset": true}));
+    assert_eq!(answer.json(), serde_json::json!({"port": other.port(), "reset": true, "closed": false}));
     keys(other).gave("0\n");
 }
 

@@ -226,6 +226,27 @@ fn a_second_pod_with_a_rank_that_lives_is_parked_until_the_first_is_gone() {
 }
 
 #[test]
+fn a_killed_pod_comes_again_with_another_rank_and_the_one_that_was_held_back_goes_on() {
+    let server = TestServer::start(&["--pod-timeout=10min"]);
+    let pod = |name, rank, uid| {
+        let pod = Pod { server: &server, name, rank, uid };
+        pod.start(&["wait", "--nodes=2", "--timeout=60s"])
+    };
+    let mut first = pod("w-a", "1", "a");
+    eventually("announced", || pods(server.admin) == 1);
+    let held_back = pod("w-b", "1", "b");
+    eventually("both claim it", || server.log().contains("have claimed node rank 1"));
+    first.kill().expect("it is there");
+    first.wait().expect("it ends");
+    eventually("its rank is free", || {
+        announced(server.admin)["pods"][0]["pod"] == "w-b" && pods(server.admin) == 1
+    });
+    let (code, _, err) = ended(pod("w-a", "0", "a2"));
+    assert_eq!(code, Some(0), "{err}");
+    assert_eq!(ended(held_back).0, Some(0));
+}
+
+#[test]
 fn two_live_commands_that_claim_one_place_are_told_so() {
     let server = TestServer::start(&[]);
     let command = |rank: &str, timeout: &str| {

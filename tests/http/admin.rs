@@ -154,7 +154,10 @@ fn resetting_a_listeners_store_empties_it_and_keeps_its_clients() {
     let server = TestServer::start(&[]);
     ask(server.store, ADD, 8);
     let answer = http(server.admin, &format!("DELETE /api/v1/stores/{}", server.store.port()), "", "");
-    assert_eq!(answer.json(), serde_json::json!({ "port": server.store.port(), "reset": true }));
+    assert_eq!(
+        answer.json(),
+        serde_json::json!({ "port": server.store.port(), "reset": true, "closed": false })
+    );
     assert_eq!(ask(server.store, NUM_KEYS, 8)[0], 0);
 }
 

@@ -383,7 +383,7 @@ FAULTS = [
         static_jobs_follow_each_other,
         2,
         "run_finished",
-        r"none finished: 2 nodes after TIME",
+        r"run none finished: 2 nodes after TIME",
         "",
         "started again|died, failed|left without finishing",
         shows="rendezvous_joined_nodes 0",

@@ -233,6 +233,7 @@ impl Sheet {
             (run.nodes.waiting, Style::new(), "waiting for the next round"),
             (run.nodes.earlier, Style::new(), "in the attempt before"),
             (run.nodes.redundant, Style::new(), "beyond the maximum"),
+            (run.nodes.finished, Style::new(), "finished in the round before"),
         ] {
             if n > 0 {
                 pieces.push(vec![Span::new(style, format!("{what}: {n}"))]);
@@ -413,7 +414,10 @@ fn ranks_by_state(run: &RunSummary, whole: Option<&Run>) -> Vec<Vec<Span>> {
         let numbers = (0_u64..).zip(grid.states.chars());
         ranges(numbers.filter(|&(_, c)| c == state).map(|(rank, _)| rank), NAMES)
     };
-    [('.', WARN, "missing"), ('o', WARN, "without an address"), ('x', BAD, "gone")]
+    // Which of them are there is not known before one has told its rank.
+    let has_untold = run.ranks.as_ref().is_some_and(|ranks| ranks.joined == 0 && ranks.connected > 0);
+    let missing = if has_untold { "not published" } else { "missing" };
+    [('.', WARN, missing), ('o', WARN, "without an address"), ('x', BAD, "gone")]
         .into_iter()
         .map(|(state, style, what)| (those(state), style, what))
         .filter(|(numbers, ..)| !numbers.is_empty())

@@ -4,12 +4,14 @@
 //! later every pod passes at once, except a pod whose node rank another live pod holds. A pod lives for
 //! [`Gates::pod_timeout`] after its last sign of life. That is an announcement (a waiting pod repeats it
 //! every few seconds), or an open connection from its address to any store (which the shell reports with
-//! [`Gates::tick`]). Pods behind one address keep each other alive.
+//! [`Gates::tick`]). Pods behind one address keep each other alive. A pod whose request waits here when its
+//! connection breaks is gone at once ([`Gates::cut`]), until it comes again.
 //!
 //! A pod is known by its name and its node rank, so two commands on one host are two pods. A pod with the
 //! same name and rank but another UID is the successor of the pod before it, which counts as gone. If the
 //! first one then announces itself again, two live pods claim one place. With a rank the first pod is held
-//! back and told so; without ranks they count as two pods.
+//! back and told so; without ranks they count as two pods. A pod whose connection broke has any new pod of its
+//! name as its successor: it may have been started again with its rank put right.
 //!
 //! Pure: the shell passes in time and addresses, holds the lock, and wakes the requests that wait.
 
@@ -52,6 +54,9 @@ pub struct Announcement {
     pub nodes: Nodes,
     /// Where it connects from.
     pub address: IpAddr,
+    /// Its own address, if it knows that: several may connect from one.
+    #[serde(default)]
+    pub ip: Option<IpAddr>,
     /// Its version of PyTorch, if it knows it.
     pub torch: Option<String>,
     /// Whether it is meant to start a run that has finished.
@@ -71,7 +76,7 @@ pub enum PodStanding {
         node_rank: u32,
         /// The pod that holds it.
         holder: String,
-        /// Where that pod connects from.
+        /// Where that pod is.
         address: IpAddr,
         /// Its last sign of life.
         silent: Duration,
@@ -155,6 +160,11 @@ impl Announcement {
         texts.into_iter().sum::<usize>().saturating_mul(3).saturating_add(POD)
     }
 
+    /// Where it is, for people.
+    pub fn shown_at(&self) -> IpAddr {
+        self.ip.unwrap_or(self.address)
+    }
+
     fn place(&self) -> NameAndRank {
         (self.pod.clone(), self.node_rank)
     }
@@ -176,6 +186,21 @@ pub struct Member {
     pub said: Announcement,
     /// Its last sign of life.
     pub seen: Timestamp,
+    /// Its last request that was held here.
+    request: u64,
+    /// The connection of that one broke, and it has not come again.
+    is_cut: bool,
+}
+
+impl Member {
+    const fn new(said: Announcement, seen: Timestamp) -> Self {
+        Self { said, seen, request: 0, is_cut: false }
+    }
+
+    /// Whether it counts.
+    pub fn is_live(&self, now: Timestamp, timeout: Duration) -> bool {
+        !self.is_cut && now.since(self.seen) < timeout
+    }
 }
 
 /// One run's gate.
@@ -277,6 +302,28 @@ impl Gates {
         standing
     }
 
+    /// Request number `request` of the pod is held here from now on, until [`Self::cut`] or its answer.
+    pub fn park(&mut self, run_id: &str, said: &Announcement, request: u64) {
+        let gate = self.by_run.get_mut(run_id);
+        if let Some(held) = gate.and_then(|gate| gate.held_mut(said)) {
+            held.request = held.request.max(request);
+        }
+    }
+
+    /// The connection of that request broke. Unless a later one of the pod is held here, it is gone: returns whether it is.
+    pub fn cut(&mut self, run_id: &str, said: &Announcement, request: u64) -> bool {
+        let Some(gate) = self.by_run.get_mut(run_id) else { return false };
+        if gate.held_mut(said).is_none_or(|held| held.request != request) {
+            return false;
+        }
+        gate.members.cut(&said.key());
+        gate.turned_away.retain(|_, pod| pod.said != *said);
+        gate.replaced.remove(&said.key());
+        self.version = self.version.saturating_add(1);
+        gate.version = self.version;
+        true
+    }
+
     /// Takes note of the pods that are connected, and forgets runs whose pods have all been silent for the
     /// pod timeout.
     pub fn tick(&mut self, now: Timestamp, is_connected: impl Fn(IpAddr) -> bool) {
@@ -285,7 +332,7 @@ impl Gates {
             gate.members.saw(now, timeout, |said| is_connected(said.address));
             gate.members.call_roll(now, timeout);
             let turned_away = gate.turned_away.len();
-            gate.turned_away.retain(|_, pod| now.since(pod.seen) < timeout);
+            gate.turned_away.retain(|_, pod| pod.is_live(now, timeout));
             gate.replaced.retain(|_, seen| now.since(*seen) < timeout);
             let live = gate.members.roll(now, timeout).live;
             if (live, gate.turned_away.len()) != (gate.live, turned_away) {
@@ -363,6 +410,12 @@ impl Gate {
         self.members.get(&said.key()).is_some()
     }
 
+    /// The pod, whether it was taken or turned away.
+    fn held_mut(&mut self, said: &Announcement) -> Option<&mut Member> {
+        let turned_away = self.turned_away.get_mut(&said.place()).filter(|pod| pod.said.uid == said.uid);
+        turned_away.or_else(|| self.members.get_mut(&said.key()))
+    }
+
     /// The pods of this name and node rank: several only without a rank.
     fn at_place(&self, said: &Announcement) -> impl Iterator<Item = &Member> {
         self.members.at_place(said.place()).map(|(_, member)| member)
@@ -380,7 +433,7 @@ impl Gate {
         let known = self.knows(said);
         let speaks_again =
             !known && self.replaced.get(&said.key()).is_some_and(|seen| now.since(*seen) < timeout);
-        let is_live = |member: &&Member| now.since(member.seen) < timeout;
+        let is_live = |member: &&Member| member.is_live(now, timeout);
         let successor = self.at_place(said).find(is_live).filter(|_| speaks_again);
         let beside = known || successor.is_some();
         let is_other = |member: &&Member| is_live(member) && !member.said.is_same_place(said);
@@ -390,8 +443,11 @@ impl Gate {
         });
         let live_there = self.at_place(said).filter(is_live).count();
         if !beside && self.members.roll(now, timeout).live <= live_there {
-            // None of the earlier pods is left: these are pods of a new run with the same id.
+            // None of the earlier pods is left: these are pods of a new run with the same id, or were held back until now.
             let last = self.begin_anew(now);
+            if last.opened.is_none() && last.turned_away.values().any(|pod| pod.is_live(now, timeout)) {
+                self.since = last.since;
+            }
             let live = last.members.iter().filter(|(_, member)| is_live(member));
             let live = live.map(|(key, member)| (key.clone(), member.seen));
             self.replaced.extend(live.take(MAX_TURNED_AWAY));
@@ -399,7 +455,7 @@ impl Gate {
             let standing = PodStanding::Parked {
                 node_rank: said.node_rank.unwrap_or_default(),
                 holder: holder.said.pod.clone(),
-                address: holder.said.address,
+                address: holder.said.shown_at(),
                 silent: now.since(holder.seen),
             };
             if let Some(seen) = self.replaced.get_mut(&said.key()) {
@@ -427,14 +483,17 @@ impl Gate {
     }
 
     /// Adds a pod to the members. A pod that held its rank before is removed. So is its predecessor, unless
-    /// the pod stands `beside` the others of its name.
+    /// the pod stands `beside` the others of its name. Whoever of its name was cut is its predecessor, if it is new.
     fn take_in(&mut self, said: &Announcement, beside: bool, now: Timestamp, timeout: Duration) {
         let key = said.key();
-        let leaving: Vec<PodKey> = match said.node_rank {
+        let mut leaving: Vec<PodKey> = match said.node_rank {
             Some(rank) => self.members.holder(rank).map(|holder| holder.said.key()).into_iter().collect(),
             None if beside => Vec::new(),
             None => self.members.at_place(said.place()).map(|(key, _)| key.clone()).collect(),
         };
+        if !self.knows(said) {
+            leaving.extend(self.members.cut_of(&said.pod).cloned());
+        }
         for other in leaving.into_iter().filter(|other| *other != key) {
             let Some(seen) = self.members.remove(&other, now, timeout) else { continue };
             if other.0 == key.0 && self.replaced.len() < MAX_TURNED_AWAY {
@@ -449,17 +508,17 @@ impl Gate {
             // Its name may have come with another rank before.
             self.turned_away.retain(|(pod, _), _| *pod != said.pod);
         }
-        let said_before = self.members.insert(said, now, timeout);
-        if self.opened.is_some() && said_before.is_none() {
+        let lived = self.members.insert(said, now, timeout);
+        if self.opened.is_some() && lived.is_none() {
             self.moved.push(key);
         }
-        self.has_changed |= said_before.is_none_or(|before| now.since(before) >= timeout);
+        self.has_changed |= lived != Some(true);
     }
 
     fn turn_away(&mut self, said: &Announcement, now: Timestamp) {
         let place = said.place();
         if self.turned_away.len() < MAX_TURNED_AWAY || self.turned_away.contains_key(&place) {
-            let before = self.turned_away.insert(place, Member { said: said.clone(), seen: now });
+            let before = self.turned_away.insert(place, Member::new(said.clone(), now));
             self.has_changed |= before.is_none_or(|before| before.said != *said);
         }
     }
@@ -481,7 +540,7 @@ impl Gate {
     }
 
     fn live(&self, now: Timestamp, timeout: Duration) -> impl Iterator<Item = &Member> {
-        self.members.values().filter(move |member| now.since(member.seen) < timeout)
+        self.members.values().filter(move |member| member.is_live(now, timeout))
     }
 
     /// The pods that announced themselves, by name.

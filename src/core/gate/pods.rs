@@ -47,6 +47,10 @@ impl Pods {
         self.members.get(key)
     }
 
+    pub(super) fn get_mut(&mut self, key: &PodKey) -> Option<&mut Member> {
+        self.members.get_mut(key)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (&PodKey, &Member)> {
         self.members.iter().map(|(key, member)| (&**key, looked_at(member)))
     }
@@ -70,10 +74,28 @@ impl Pods {
         behind.take_while(move |((at, _), _)| *at == place)
     }
 
+    fn of_name(&self, name: &str) -> impl Iterator<Item = (&PodKey, &Member)> {
+        let first = ((name.to_owned(), None), String::new());
+        let behind = self.members.range::<PodKey, _>(first..).map(|(key, member)| (&**key, member));
+        behind.take_while(move |(key, _)| key.0.0 == name)
+    }
+
     /// Whether no other pod has this name.
     pub(super) fn is_alone(&self, name: &str) -> bool {
-        let first = ((name.to_owned(), None), String::new());
-        self.members.range::<PodKey, _>(first..).take_while(|(key, _)| key.0.0 == name).take(2).count() == 1
+        self.of_name(name).take(2).count() == 1
+    }
+
+    /// The pods of this name whose connections broke.
+    pub(super) fn cut_of(&self, name: &str) -> impl Iterator<Item = &PodKey> {
+        self.of_name(name).filter(|(_, member)| member.is_cut).map(|(key, _)| key)
+    }
+
+    /// The connection of a pod broke: it does not count until it comes again.
+    pub(super) fn cut(&mut self, key: &PodKey) {
+        if let Some(member) = self.members.get_mut(key) {
+            member.is_cut = true;
+            self.roll = None;
+        }
     }
 
     pub(super) fn has_ranks(&self) -> bool {
@@ -99,20 +121,16 @@ impl Pods {
         &self.by_version
     }
 
-    /// Adds a pod, or what it says now. Returns when it said the same before.
-    pub(super) fn insert(
-        &mut self,
-        said: &Announcement,
-        now: Timestamp,
-        timeout: Duration,
-    ) -> Option<Timestamp> {
+    /// Adds a pod, or what it says now. If it said the same before, returns whether it lived since.
+    pub(super) fn insert(&mut self, said: &Announcement, now: Timestamp, timeout: Duration) -> Option<bool> {
         let key = said.key();
         if let Some(known) = self.members.get_mut(&key).filter(|known| known.said == *said) {
-            let before = std::mem::replace(&mut known.seen, now);
-            if now.since(before) >= timeout {
+            let lived = known.is_live(now, timeout);
+            (known.seen, known.is_cut) = (now, false);
+            if !lived {
                 self.count_in(said.node_rank);
             }
-            return Some(before);
+            return Some(lived);
         }
         self.remove(&key, now, timeout);
         let key = Arc::new(key);
@@ -124,7 +142,7 @@ impl Pods {
         }
         let alike = self.by_nodes.entry((said.nodes.min, said.nodes.max)).or_default();
         *alike = alike.saturating_add(1);
-        self.members.insert(key, Member { said: said.clone(), seen: now });
+        self.members.insert(key, Member::new(said.clone(), now));
         self.count_in(said.node_rank);
         None
     }
@@ -153,16 +171,16 @@ impl Pods {
                 self.by_nodes.remove(&nodes);
             }
         }
-        if now.since(gone.seen) < timeout {
+        if gone.is_live(now, timeout) {
             self.count_out(said.node_rank);
         }
         Some(gone.seen)
     }
 
-    /// Those of whom this is true have just been seen.
+    /// Those of whom this is true have just been seen. One that was cut has to say itself that it is there.
     pub(super) fn saw(&mut self, now: Timestamp, timeout: Duration, is_seen: impl Fn(&Announcement) -> bool) {
-        for member in self.members.values_mut().filter(|member| is_seen(&member.said)) {
-            if now.since(member.seen) >= timeout {
+        for member in self.members.values_mut().filter(|member| !member.is_cut && is_seen(&member.said)) {
+            if !member.is_live(now, timeout) {
                 self.roll = None;
             }
             member.seen = now;
@@ -204,7 +222,7 @@ impl Pods {
 
     fn count(&self, now: Timestamp, timeout: Duration) -> Roll {
         let mut roll = Roll { live: 0, held: HeldRanks::default(), until: now + timeout };
-        for member in self.values().filter(|member| now.since(member.seen) < timeout) {
+        for member in self.values().filter(|member| member.is_live(now, timeout)) {
             roll.live = roll.live.saturating_add(1);
             if let Some(rank) = member.said.node_rank {
                 roll.held.insert(rank);

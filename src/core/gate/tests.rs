@@ -12,6 +12,8 @@ struct World {
     now: Timestamp,
     finished: Option<Timestamp>,
     restarts: bool,
+    /// How many there were.
+    requests: u64,
     journal: Journal,
 }
 
@@ -25,6 +27,7 @@ impl World {
             now: Timestamp::default(),
             finished: None,
             restarts: false,
+            requests: 0,
             journal: Journal::new(),
         }
     }
@@ -77,16 +80,30 @@ impl World {
         node_rank: Option<u32>,
         nodes: &str,
     ) -> Result<PodStanding, PodRefusal> {
-        let said = Announcement {
+        let said = self.announcement(name, uid, node_rank, nodes);
+        let standing = self.gates.announce("run", &said, self.finished, self.now);
+        self.requests += 1;
+        self.gates.park("run", &said, self.requests);
+        standing
+    }
+
+    fn announcement(&self, name: &str, uid: &str, node_rank: Option<u32>, nodes: &str) -> Announcement {
+        Announcement {
             pod: name.into(),
             uid: uid.into(),
             node_rank,
             nodes: Nodes::parse(nodes).expect("nodes"),
             address: IpAddr::from([10, 0, 0, node_rank.unwrap_or(99) as u8]),
+            ip: None,
             torch: Some(format!("2.{}", uid.len())),
             restarts: self.restarts,
-        };
-        self.gates.announce("run", &said, self.finished, self.now)
+        }
+    }
+
+    /// The pod whose request was the last one is killed while that is held.
+    fn cut(&mut self, name: &str, uid: &str, node_rank: Option<u32>, nodes: &str) -> bool {
+        let said = self.announcement(name, uid, node_rank, nodes);
+        self.gates.cut("run", &said, self.requests)
     }
 
     fn snapshot(&self) -> GateSnapshot {
@@ -220,6 +237,7 @@ fn the_number_of_runs_is_bounded() {
         node_rank: None,
         nodes: Nodes::exactly(2),
         address: IpAddr::from([10, 0, 0, 1]),
+        ip: None,
         torch: None,
         restarts: false,
     };
@@ -334,6 +352,66 @@ fn a_pod_that_comes_again_with_another_rank_is_held_back_no_more() {
 }
 
 #[test]
+fn a_killed_pod_makes_way_for_the_one_with_its_rank_and_comes_again_with_another() {
+    let mut world = World::new();
+    world.said("w-a", "a", Some(1), "2").expect("taken");
+    let held_back = |standing| matches!(standing, Ok(PodStanding::Parked { .. }));
+    assert!(held_back(world.said("w-b", "b", Some(1), "2")));
+    progress(world.said("w-a", "a", Some(1), "2"));
+    assert!(world.cut("w-a", "a", Some(1), "2"));
+    assert_eq!(world.snapshot().pods.len(), 0);
+    let now = world.after(1).now;
+    world.gates.tick(now, |_| true);
+    // It comes before the other one asks again.
+    assert_eq!(
+        progress(world.said("w-a", "a2", Some(0), "2")),
+        "1 of 2 pods are there; missing: node rank 1"
+    );
+    assert!(goes(world.said("w-b", "b", Some(1), "2")), "nobody has its rank any more");
+    assert!(goes(world.said("w-a", "a2", Some(0), "2")));
+    assert!(world.snapshot().turned_away.is_empty());
+}
+
+#[test]
+fn a_pod_that_was_held_back_has_waited_since_the_first_one_came() {
+    let mut world = World::new();
+    world.said("w-a", "a", Some(1), "2").expect("taken");
+    world.said("w-b", "b", Some(1), "2").expect("parked");
+    world.after(7).said("w-a", "a", Some(1), "2").expect("taken");
+    assert!(world.cut("w-a", "a", Some(1), "2"));
+    progress(world.said("w-b", "b", Some(1), "2"));
+    let Ok(PodStanding::Go(opened)) = world.after(3).said("w-a", "a2", Some(0), "2") else { panic!("both") };
+    assert_eq!(opened.after, Duration::from_secs(10));
+}
+
+#[test]
+fn a_pod_that_is_held_back_is_so_no_more_when_it_is_killed() {
+    let mut world = World::new();
+    world.said("job-1", "old", Some(1), "3").expect("taken");
+    world.said("job-1", "new", Some(1), "3").expect("its successor");
+    world.said("job-1", "old", Some(1), "3").expect("parked");
+    assert_eq!(world.snapshot().turned_away.len(), 1);
+    let version = world.gates.version();
+    assert!(world.cut("job-1", "old", Some(1), "3"));
+    assert!(world.snapshot().turned_away.is_empty() && world.gates.version() > version);
+    assert_eq!(world.snapshot().pods.len(), 1, "the other one is there");
+}
+
+#[test]
+fn a_pod_that_asks_again_at_once_is_not_gone() {
+    let mut world = World::new();
+    world.said("t-0", "a", Some(0), "2").expect("taken");
+    let (said, first) = (world.announcement("t-0", "a", Some(0), "2"), world.requests);
+    world.said("t-0", "a", Some(0), "2").expect("its next request, before the first one is seen to break");
+    assert!(!world.gates.cut("run", &said, first));
+    assert_eq!(world.snapshot().pods.len(), 1);
+    assert!(world.cut("t-0", "a", Some(0), "2"));
+    assert_eq!(world.snapshot().pods.len(), 0);
+    progress(world.said("t-0", "a", Some(0), "2"));
+    assert!(goes(world.said("t-1", "b", Some(1), "2")), "it has come again");
+}
+
+#[test]
 fn two_commands_on_one_host_are_two_pods() {
     let mut world = World::new();
     let first = progress(world.said("host", "a", Some(0), "2"));
@@ -385,6 +463,8 @@ fn a_host_of_several_pods_names_no_missing_one() {
 #[derive(Debug, Clone)]
 enum Step {
     Announce(usize),
+    /// Its request is held, and it is killed.
+    Kill(usize),
     /// Another process takes its place.
     Restart(usize),
     Wait(u64),
@@ -394,6 +474,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let pod = 0..4_usize;
     let step = prop_oneof![
         6 => pod.clone().prop_map(Step::Announce),
+        1 => pod.clone().prop_map(Step::Kill),
         2 => pod.prop_map(Step::Restart),
         2 => prop_oneof![1..9_u64, Just(31)].prop_map(Step::Wait),
     ];
@@ -413,6 +494,17 @@ proptest! {
         for step in steps {
             match step {
                 Step::Announce(pod) => { announce(&mut world, &lives, pod); }
+                Step::Kill(pod) => {
+                    if !matches!(announce(&mut world, &lives, pod), PodStanding::Go(_)) {
+                        let host = format!("host-{}", pod / shared);
+                        let rank = with_ranks.then_some(pod as u32);
+                        let uid = format!("{pod}/{}", lives[pod]);
+                        prop_assert!(world.cut(&host, &uid, rank, "4"));
+                        let live: Vec<_> = world.snapshot().pods.into_iter().map(|pod| pod.uid).collect();
+                        prop_assert!(!live.contains(&uid), "who is dead does not count: {live:?}");
+                    }
+                    lives[pod] += 1;
+                }
                 Step::Restart(pod) => lives[pod] += 1,
                 Step::Wait(secs) => {
                     world.after(secs);
@@ -422,7 +514,7 @@ proptest! {
             let ranks: Vec<u32> = world.gates.of("run").into_iter()
                 .flat_map(super::Gate::members).filter_map(|member| member.said.node_rank).collect();
             if let Some(gate) = world.gates.of("run") {
-                let live = gate.members().filter(|member| world.now.since(member.seen) < TIMEOUT);
+                let live = gate.members().filter(|member| member.is_live(world.now, TIMEOUT));
                 prop_assert_eq!(live.count(), gate.members.roll(world.now, TIMEOUT).live, "who lives is not counted each time");
             }
             let distinct: std::collections::BTreeSet<&u32> = ranks.iter().collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::expect::Plan;
 use super::missing::{ANNOUNCED, CONNECTED, is_gone, missing, turned_away};
 use super::reason::{Evidence, Finding, Names, Reason};
-use super::run::{FormerNode, Membership, TrackedNode, TrackedRun};
+use super::run::{FormerNode, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, with_pid};
 use crate::api::{Expected, MissingNode, RunKind, RunState, Seen};
 use crate::core::gate::{Announcement, Missing};
 use crate::core::ids::{Elapsed, Timestamp, count};
@@ -171,24 +171,40 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
 /// Ranks that end this soon after all have published their addresses may have been unable to connect to each other.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Worker processes have ended while others go on: without agents, or in a native round that goes on. In other runs the
-/// agents tell.
-fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
-    let world = run.world();
+/// Worker processes have ended while others of their meeting go on: without agents, or in a native round that goes on. In
+/// other runs the agents tell.
+fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Vec<Finding> {
     let native_goes_on = run.native().is_some() && run.state() == RunState::Running;
-    if run.has_agents() && !native_goes_on || world.met_at().is_none() || world.connected.is_empty() {
-        return None;
+    if run.has_agents() && !native_goes_on {
+        return Vec::new();
     }
-    let mut ended: Vec<_> = world.ended_ranks().collect();
-    ended.sort_by_key(|&(rank, _, at)| (at, rank));
-    let since = ended.first()?.2;
-    let ranks = Names::of(ended.iter().map(|&(rank, ..)| world.label(rank)));
-    let left = world.processes();
-    let soon = world.met_at().map(|at| Elapsed(since.since(at)));
-    let soon = soon.filter(|soon| soon.0 <= SOON && !world.went_on);
-    let reason = Reason::RanksEnded { ranks, left, since: Elapsed(now.since(since)), soon };
-    let closed = ended.into_iter().map(|(rank, info, at)| info.closed(rank, at));
-    Some(Finding::new(reason, "", since).seen(closed))
+    let met = run.world().meetings().iter().filter_map(|meeting| Some((meeting, meeting.met?)));
+    let found = met.filter_map(|(meeting, met)| {
+        let mut ended: Vec<_> = meeting.ended_ranks().collect();
+        ended.sort_by_key(|&(rank, _, at)| (at, rank));
+        let since = ended.first()?.2;
+        let left = meeting.present();
+        if left == 0 {
+            return None;
+        }
+        let is_one_of_two = run.world().meetings().len() > 1;
+        let label = |&(rank, info, _): &(u32, &RankInfo, Timestamp)| {
+            let label = info.label(rank);
+            if is_one_of_two { with_pid(label, info.pid) } else { label }
+        };
+        let ranks = Names::of(ended.iter().map(label));
+        let soon = Some(Elapsed(since.since(met)));
+        let soon = soon.filter(|soon| soon.0 <= SOON && !meeting.went_on);
+        let reason = Reason::RanksEnded { ranks, left, since: Elapsed(now.since(since)), soon };
+        let closed = ended.into_iter().map(|(rank, info, at)| info.closed(rank, at));
+        Some(Finding::new(reason, of_meeting(meeting), since).seen(closed))
+    });
+    found.collect()
+}
+
+/// What tells one meeting from another.
+pub(super) fn of_meeting(meeting: &Meeting) -> String {
+    if meeting.number == 0 { String::new() } else { format!("meeting {}", meeting.number) }
 }
 
 /// What the gate shows, whether the run has traffic or not.
@@ -212,7 +228,7 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
     }
     for (pod, rank) in gate.turned_away.iter().filter_map(|pod| Some((pod, pod.node_rank?))) {
         if let Some(holder) = plan.pod_of_rank(rank) {
-            let label = |pod: &Announcement| format!("pod {} at {}", pod.pod, pod.address);
+            let label = |pod: &Announcement| format!("pod {} at {}", pod.pod, pod.shown_at());
             let reason = Reason::DuplicateRank {
                 what: format!("node rank {rank}"),
                 first: label(holder),

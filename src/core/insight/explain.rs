@@ -157,14 +157,16 @@ impl Look<'_> {
     fn subject_of(&self, held: &Held) -> Subject {
         let Some(key) = &held.run else { return Subject::default() };
         let name = self.jobs.name(key);
+        // torchrun's name of a run that was given none: "none complete" would say that nobody is.
+        let named = if name == "none" { format!("run {name}") } else { name.clone() };
         let text = match self.jobs.runs.get(key) {
             // The native rendezvous names the round itself, and most static jobs have only one.
             Some(run)
                 if run.kind() == RunKind::C10d || run.kind() == RunKind::Static && run.round().number > 0 =>
             {
-                format!("{name} round {}", held.finding.round.unwrap_or(run.round().number))
+                format!("{named} round {}", held.finding.round.unwrap_or(run.round().number))
             }
-            _ => name.clone(),
+            _ => named,
         };
         Subject { run_id: Some(name), text: Some(text) }
     }
@@ -226,6 +228,11 @@ impl Look<'_> {
             }
         }
         for (port, (run, key), given_up) in due {
+            let met = run.as_ref().and_then(|run| self.jobs.runs.get(run)?.world().last_met);
+            if given_up.again && met.is_some_and(|met| met >= given_up.at) {
+                // What they gave up on has come since, and all have met.
+                continue;
+            }
             let GivenUp { waited, who, more, again, writer, missing, reset, .. } = given_up;
             let reset = reset.map(|reset| Elapsed(self.now.since(reset)));
             let shown = who.iter().map(|(_, gave_up)| gave_up.who.clone()).collect();
@@ -264,6 +271,10 @@ impl Look<'_> {
                 let claims = of_one.entry((clash.run.clone(), is_of_node(&clash))).or_default();
                 claims.entry(clash.claim).or_default().push(clash);
             }
+            let clients = self.jobs.stores.get(&port).map(|store| &store.clients);
+            let is_there = |conn: &ConnId| clients.is_some_and(|clients| clients.contains_key(conn));
+            let of_claims = of_one.values_mut().flat_map(BTreeMap::values_mut);
+            of_claims.for_each(|clashes| keep_live(clashes, is_there));
             for ((run, of_nodes), claims) in of_one {
                 let known = self.claims(port, &run, of_nodes);
                 let Some(finding) = duplicates(claims, known) else { continue };
@@ -354,7 +365,7 @@ impl Look<'_> {
         let apart = self.two_backends();
         // They wait for each other in vain: the rest of what they wait for is said with that.
         held.retain(|held| {
-            let is_missing = matches!(held.finding.reason, Reason::NodesMissing { .. });
+            let is_missing = held.finding.reason.code() == "nodes_missing";
             !is_missing || apart.iter().all(|apart| apart.id() != held.id())
         });
         held.extend(apart);
@@ -373,7 +384,7 @@ impl Look<'_> {
         for held in held {
             let subject = self.subject_of(&held);
             let topic = Topic::of(held.store, held.run, &held.finding);
-            self.told.log.hold(topic, subject, held.finding);
+            self.told.log.hold(topic, subject, held.finding, self.now);
         }
         let foreign = self.jobs.stores.values_mut().map(|store| &mut store.foreign);
         foreign.chain([&mut self.jobs.at_admin.clients]).for_each(|clients| clients.pass_time(self.now));
@@ -650,6 +661,17 @@ impl Look<'_> {
         for (key, summary) in changed {
             self.told.show(key, summary);
         }
+    }
+}
+
+/// Of the clashes over one rank those between processes that are there, or else the first: one that ended meanwhile may
+/// never have been there with one that came since.
+fn keep_live(clashes: &mut Vec<Clash>, is_there: impl Fn(&ConnId) -> bool) {
+    let is_live = |clash: &Clash| clash.conns.iter().all(&is_there);
+    if clashes.iter().any(is_live) {
+        clashes.retain(is_live);
+    } else {
+        clashes.truncate(1);
     }
 }
 

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::epoch::Epoch;
-use super::reason::{Evidence, Finding, Reason};
+use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::RunKey;
 use crate::api::{self, Explanation, Severity};
 use crate::core::ids::Timestamp;
+
+/// That more have ended is said when this time has passed, with all that end meanwhile; then twice that time, and so on.
+const MORE_ENDED: Duration = Duration::from_secs(3);
 
 /// What an explanation is about. While a topic is held its text may change, but it is one explanation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +46,8 @@ struct Entry {
     /// When to say it next.
     next: Timestamp,
     pause: Duration,
+    /// When to say that more have ended.
+    more_ended: Duration,
     said: bool,
     /// It was seen to hold in this look.
     fresh: bool,
@@ -107,7 +112,9 @@ impl ExplanationLog {
         let id = self.take_id();
         let (next, pause) = (now, Duration::ZERO);
         let (said, fresh) = (true, true);
-        let entry = Entry { id, reason, evidence, subject, since, next, pause, said, fresh, until };
+        let more_ended = MORE_ENDED;
+        let entry =
+            Entry { id, reason, evidence, subject, since, next, pause, more_ended, said, fresh, until };
         let explanation = show(&topic, &entry, self.epoch);
         self.entries.insert(topic.clone(), entry);
         Some(Utterance { topic, explanation, aloud: true })
@@ -119,11 +126,19 @@ impl ExplanationLog {
         topic: Topic,
         subject: Subject,
         Finding { reason, since, evidence, .. }: Finding,
+        now: Timestamp,
     ) {
         if let Some(entry) = self.entries.get_mut(&topic).filter(|entry| entry.until.is_none()) {
             entry.fresh = true;
+            let ended = |reason: &Reason| reason.ended().map_or(0, Names::count);
             if entry.said && reason.severity() > entry.reason.severity() {
                 entry.next = since;
+            } else if entry.said
+                && ended(&reason) > ended(&entry.reason)
+                && now + entry.more_ended < entry.next
+            {
+                entry.next = now + entry.more_ended;
+                entry.more_ended = entry.more_ended.saturating_mul(2);
             }
             entry.reason = reason;
             entry.evidence = evidence;
@@ -138,7 +153,9 @@ impl ExplanationLog {
         let next = if reason.is_waiting() { since + reason.lasts_for(self.explain_after) } else { since };
         let id = self.take_id();
         let (said, fresh, until) = (false, true, None);
-        let entry = Entry { id, reason, evidence, subject, since, next, pause, said, fresh, until };
+        let more_ended = MORE_ENDED;
+        let entry =
+            Entry { id, reason, evidence, subject, since, next, pause, more_ended, said, fresh, until };
         self.entries.insert(topic, entry);
     }
 

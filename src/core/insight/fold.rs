@@ -304,8 +304,11 @@ impl Fold<'_> {
 
     /// A worker writes what none writes before it has reached the others, if they have met.
     fn went_on(&mut self, conn: ConnId) {
-        let run = self.run_of(conn).and_then(|key| self.jobs.runs.get_mut(&key));
-        run.into_iter().for_each(TrackedRun::worker_went_on);
+        let Some(client) = self.client(conn) else { return };
+        let (run, rank) = (client.run.clone(), client.rank);
+        if let Some(run) = run.and_then(|key| self.jobs.runs.get_mut(&key)) {
+            run.worker_went_on(conn, rank);
+        }
     }
 
     fn wrote_state(&mut self, key: &RunKey, conn: ConnId, value: &[u8]) {
@@ -418,9 +421,10 @@ impl Fold<'_> {
             run.worker_gave_up(conn, self.at);
         }
         let graph = self.jobs.graph(self.port, self.at);
-        let missing = graph.as_ref().map(|graph| graph.missing_with(run.as_ref(), &key)).unwrap_or_default();
-        let reset = graph.as_ref().and_then(|graph| graph.reset_that_dropped(run.as_ref(), &key));
-        let writer = graph.and_then(|graph| graph.writer_of(run.as_ref(), &key));
+        let missing =
+            graph.as_ref().map(|graph| graph.missing_with(run.as_ref(), conn, &key)).unwrap_or_default();
+        let reset = graph.as_ref().and_then(|graph| graph.reset_that_dropped(run.as_ref(), conn, &key));
+        let writer = graph.and_then(|graph| graph.writer_of(run.as_ref(), conn, &key));
         let given_up = &mut self.jobs.store(self.port).given_up;
         if given_up.len() >= MOST {
             return;

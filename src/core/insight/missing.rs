@@ -38,14 +38,14 @@ pub(super) fn joined(run: &TrackedRun, plan: &Plan) -> u32 {
 }
 
 /// How many are to come until there are as many as the run needs. Nodes that have finished and do not join again are not
-/// missing; but where the round cannot be complete for them, it needs another one.
+/// missing, even where the round cannot be complete for them.
 pub(super) fn to_come(run: &TrackedRun, plan: &Plan, expected: Expected) -> u32 {
-    let (on_their_way, at_exit) = run.native().map_or((0, 0), |native| (native.on_their_way, native.at_exit));
+    let (on_their_way, finished) =
+        run.native().map_or((0, 0), |native| (native.on_their_way, native.finished));
     let not_again = count(run.not_again().count());
-    let needed = [joined(run, plan), run.waiting(), not_again, on_their_way]
+    [joined(run, plan), run.waiting(), not_again, on_their_way, finished]
         .into_iter()
-        .fold(expected.min, u32::saturating_sub);
-    needed.saturating_sub(at_exit).max(needed.min(1))
+        .fold(expected.min, u32::saturating_sub)
 }
 
 /// How many are missing at least, as far as that is known: a static node shows that there are all with lower ranks.

@@ -140,6 +140,10 @@ pub enum Reason {
         world_size: Option<u32>,
         /// They had given up on others just before.
         gave_up: bool,
+        /// How often one of them has ended and been started again, at most.
+        times: u32,
+        /// Those who had met before go on, and nobody waits for it.
+        go_on: bool,
     },
     /// An operator reset the store while ranks waited for others there.
     AddressesDropped { ranks: Names },
@@ -266,6 +270,8 @@ pub enum Reason {
         other_rank: u32,
         other_says: u32,
         others: Names,
+        /// The first of them have met, and go on.
+        have_met: bool,
     },
     /// A node rank that rank 0 does not expect.
     NodeRankBeyond { node: String, rank: u32, nodes: u32 },
@@ -546,6 +552,7 @@ impl Reason {
             | Self::LinkAway { .. }
             | Self::UnreadableState { .. }
             | Self::RankLost { gave_up: true, .. }
+            | Self::RankLost { go_on: true, .. }
             | Self::NodeRemoved { why: Silence::Waits, .. } => Severity::Warning,
             Self::ExitBarrier { taken_out, dead, waited, .. } => {
                 let all_are_well = taken_out.is_empty() && dead.is_empty();
@@ -589,6 +596,17 @@ impl Reason {
             Self::RanksEnded { soon: None, .. } => explain_after.min(ENDED),
             Self::NoHeartbeat { taken_out: false, .. } => Duration::ZERO,
             _ => explain_after,
+        }
+    }
+
+    /// Who has ended, where that is a part of what is said: when more do, it is said again.
+    pub const fn ended(&self) -> Option<&Names> {
+        match self {
+            Self::WaitingForGroup { ended, .. }
+            | Self::WaitingForKey { ended, .. }
+            | Self::WaitingAtBarrier { ended, .. }
+            | Self::RanksEnded { ranks: ended, .. } => Some(ended),
+            _ => None,
         }
     }
 

@@ -154,7 +154,7 @@ impl Documents<'_> {
         waited: Duration,
         traced: Option<(&Graph<'_>, Traced)>,
     ) -> Wait {
-        let reason = traced.as_ref().and_then(|(graph, traced)| graph.because(traced));
+        let reason = traced.as_ref().and_then(|(graph, traced)| graph.because(wait.conn, traced));
         let (run, who, writer) = match traced {
             Some((_, traced)) => (traced.run, Some(traced.who), traced.writer),
             None => (None, None, None),

@@ -33,22 +33,20 @@ pub(super) fn summary(
         waiting: count_of(Membership::WaitList),
         earlier: count(run.not_again().count()),
         redundant: count_of(Membership::Redundant),
+        finished: run.native().map_or(0, |native| unless_over(native.finished)),
         gone: count(run.lost().count()),
         expected,
         missing: count_of_missing(run, &plan, expected).map(unless_over),
     };
     let world = run.world();
-    let (ranks, expected) = world.meeting();
+    let meeting = world.shown();
+    let (ranks, expected) = (&meeting.ranks, meeting.size);
     let dropped =
-        world.former.iter().filter(|(rank, info)| info.withdrawn.is_some() && !ranks.contains_key(rank));
-    // Who is prepared for another number meets none of them.
-    let fits = |info: &&RankInfo| {
-        let has_size = info.size.is_none_or(|size| expected.is_none_or(|expected| size == expected));
-        has_size && !is_of_round_before(run, info)
-    };
-    let published = || ranks.values().filter(fits);
-    let has_ranks = world.ranks.values().any(|info| !is_of_round_before(run, info));
-    let has_world = has_ranks || !world.connected.is_empty() || world.meets_otherwise;
+        meeting.former.iter().filter(|(rank, info)| info.withdrawn.is_some() && !ranks.contains_key(rank));
+    let is_of_round = |info: &&RankInfo| !is_of_round_before(run, info);
+    let published = || ranks.values().filter(is_of_round);
+    let gone = published().chain(dropped.map(|(_, info)| info)).filter(|info| info.gone.is_some());
+    let has_world = published().next().is_some() || !world.connected.is_empty() || world.meets_otherwise;
     // A round of which nobody has come yet.
     let began = if run.round().number == 0 { run.first_seen() } else { run.state_since() };
     RunSummary {
@@ -61,9 +59,7 @@ pub(super) fn summary(
         nodes,
         ranks: has_world.then(|| RankCounts {
             joined: count(published().filter(|info| info.gone.is_none()).count()),
-            gone: count(
-                published().chain(dropped.map(|(_, info)| info)).filter(|info| info.gone.is_some()).count(),
-            ),
+            gone: count(gone.count()),
             expected,
             connected: world.processes(),
         }),
@@ -79,7 +75,7 @@ pub(super) fn summary(
         completed_at: run
             .round()
             .completed
-            .or(world.met_at().filter(|_| !run.has_agents()))
+            .or(meeting.met.filter(|_| !run.has_agents()))
             .map(|at| epoch.unix(at)),
         deadline: run.round().deadline.or_else(|| Some(epoch.unix(run.native()?.closes_at?))),
         explanation,
@@ -147,16 +143,16 @@ pub(super) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
 /// The worker ranks of a run.
 pub(super) fn rank_grid(run: &TrackedRun, epoch: Epoch) -> Option<RankGrid> {
     let world = run.world();
-    let (ranks, world_size) = world.meeting();
-    let highest = ranks.keys().next_back().map(|rank| rank.saturating_add(1));
-    let len = world_size.max(highest)?.min(GRID);
-    let has_none = world.ranks.values().all(|info| is_of_round_before(run, info));
+    let meeting = world.shown();
+    let highest = meeting.ranks.keys().next_back().map(|rank| rank.saturating_add(1));
+    let len = meeting.size.max(highest)?.min(GRID);
+    let is_past = |rank: &u32| meeting.ranks.get(rank).is_some_and(|info| is_of_round_before(run, info));
+    let has_none = meeting.ranks.keys().all(is_past);
     if has_none && matches!(run.kind(), RunKind::C10d | RunKind::Native) {
         return None;
     }
-    let is_past = |rank: &u32| ranks.get(rank).is_some_and(|info| is_of_round_before(run, info));
-    let states = (0..len).map(|rank| if is_past(&rank) { '.' } else { world.shown(ranks, rank) }).collect();
-    let shown = world.ranks.iter().filter(|(rank, _)| !is_past(rank)).take(RANKS_SHOWN);
+    let states = (0..len).map(|rank| if is_past(&rank) { '.' } else { meeting.shown(rank) }).collect();
+    let shown = meeting.ranks.iter().filter(|(rank, _)| !is_past(rank)).take(RANKS_SHOWN);
     let ranks = shown.map(|(&rank, info)| Rank {
         rank,
         host: info.host.clone(),
@@ -165,5 +161,5 @@ pub(super) fn rank_grid(run: &TrackedRun, epoch: Epoch) -> Option<RankGrid> {
         joined_at: epoch.unix(info.joined),
         gone_at: info.gone.map(|at| epoch.unix(at)),
     });
-    Some(RankGrid { world_size, states, ranks: ranks.collect() })
+    Some(RankGrid { world_size: meeting.size, states, ranks: ranks.collect() })
 }

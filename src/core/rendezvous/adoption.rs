@@ -166,14 +166,20 @@ impl Run {
     }
 
     /// A node that joins again was in a learned round: it need not report any more.
-    pub(super) fn count_as_reported(&mut self, place: RankInRound, who: Who, out: &mut Vec<Decision>) {
+    pub(super) fn count_as_reported(
+        &mut self,
+        place: RankInRound,
+        who: Who,
+        now: Timestamp,
+        out: &mut Vec<Decision>,
+    ) {
         let Some(current) = self.current.as_mut().filter(|c| c.round.number == place.round) else { return };
         let Some(adoption) = &mut current.adoption else { return };
         if place.rank < adoption.world_size && adoption.ranks.insert(place.rank) {
             if adoption.unreported() == 0 {
                 adoption.until = None;
             }
-            self.break_round(Break::Rejoined { who, rank: place.rank }, out);
+            self.break_round(Break::Rejoined { who, rank: place.rank }, now, out);
         }
     }
 
@@ -184,7 +190,9 @@ impl Run {
         let nodes: Vec<String> = adoption.silent_ranks().map(|rank| format!("node rank {rank}")).collect();
         if !nodes.is_empty() && self.closed.is_none() {
             let since = TOLD_AFTER.saturating_add(now.since(at));
-            self.tell(Fact::Silent { nodes, since, patience: GRACE }, out);
+            let silent =
+                Fact::Silent { nodes, again: Vec::new(), since, patience: GRACE, if_incomplete: false };
+            self.tell(silent, out);
         }
     }
 
@@ -198,7 +206,7 @@ impl Run {
         let (missing, nodes) = (adoption.unreported(), adoption.world_size);
         adoption.until = None;
         if missing > 0 && self.closed.is_none() {
-            self.break_round(Break::Unreported { missing, nodes }, out);
+            self.break_round(Break::Unreported { missing, nodes }, now, out);
         }
     }
 }

@@ -50,7 +50,16 @@ impl Run {
             self.walk().filter(|(_, member)| member.seat == Seat::Forming).collect();
         nodes.sort_by_key(|(_, member)| member.serial);
         let may_be_dead = nodes.iter().filter(|(_, member)| member.may_be_dead(now, &self.terms));
-        let silent = may_be_dead.map(|(_, member)| member.info.who().to_string()).collect();
+        // Another process of that name may be in the round, too.
+        let name = |member: &Member| {
+            let is_later = |(_, other): &&(&Label, &Member)| {
+                other.serial > member.serial && other.info.who() == member.info.who()
+            };
+            let before =
+                if nodes.iter().any(|other| is_later(&other)) { " (the process of before)" } else { "" };
+            format!("{}{before}", member.info.who())
+        };
+        let silent = may_be_dead.map(|(_, member)| name(member)).collect();
         let claims: Vec<Claim> =
             nodes.iter().map(|(_, m)| Claim { requested: m.rank, previous: m.previous }).collect();
         let mut ranked: Vec<_> = assign_ranks(&claims).into_iter().zip(nodes).collect();
@@ -148,6 +157,11 @@ impl Run {
 
     /// What the forming round waits for, in words, with those that wait, or are to join again, and are silent.
     pub(super) fn waits_in_words(&self, now: Timestamp) -> String {
+        self.waits_for(now) + &self.silent_in_words(now)
+    }
+
+    /// Those that wait, or are to join again, and are silent, in words that follow others.
+    pub(super) fn silent_in_words(&self, now: Timestamp) -> String {
         let successors = self.successors(now);
         let has_come = |node: &Label| successors.iter().any(|came| came.before == node);
         let is_awaited = |node: &Label, member: &Member| match member.seat {
@@ -158,8 +172,7 @@ impl Run {
         };
         let silent =
             self.members_that(|node, member| is_awaited(node, member) && member.is_silent(now, &self.terms));
-        let waits = self.waits_for(now);
-        if silent.is_empty() { waits } else { format!("{waits}; not heard from: {}", first_of(silent)) }
+        if silent.is_empty() { String::new() } else { format!("; not heard from: {}", first_of(silent)) }
     }
 
     /// What the forming round waits for, in words. If more nodes are needed and nothing is known of them, those are named

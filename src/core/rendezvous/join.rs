@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::looks::look;
 use super::round::Forming;
-use super::run::{Member, Run, Seat, Work};
+use super::run::{Member, Run, Seat};
 use super::{Break, Decision, Fact, Join, Label, RankInRound, RunRefusal, Terms, Who};
 use crate::core::ids::Timestamp;
 
@@ -29,13 +29,14 @@ impl Run {
         if let Some(rank) = join.rank.filter(|&rank| rank >= self.terms.max_nodes) {
             return Err(RunRefusal::BadRank { rank, max_nodes: self.terms.max_nodes });
         }
+        self.succeed_to(&join, now, out);
         let contends = self.rank_is_held(&join)?;
         let limit = (self.terms.max_nodes as usize).saturating_mul(2).saturating_add(64);
         if self.members.len() >= limit && !self.members.contains_key(&join.node) {
             return Err(RunRefusal::TooManyNodes { run: self.id.clone(), limit });
         }
         let previous = self.rejoin(&join, now, out).or(join.previous.map(|place| place.rank));
-        self.learn_place(join.previous, join.info.who(), out);
+        self.learn_place(join.previous, join.info.who(), now, out);
         self.absent.is_back(&join.info.who(), join.rank, previous.is_none());
         let node = join.node.clone();
         self.serials = self.serials.saturating_add(1);
@@ -88,8 +89,8 @@ impl Run {
         self.clear();
         self.let_go = 0;
         self.dissolve(out);
-        self.work = Work::default();
-        self.tell(Fact::Restarted { by: join.info.who() }, out);
+        let had_finished = std::mem::take(&mut self.work).finished.is_some();
+        self.tell(Fact::Restarted { had_finished, by: join.info.who() }, out);
         Ok(())
     }
 
@@ -170,7 +171,7 @@ impl Run {
                 let is_first = self.current.as_ref().is_some_and(|current| current.broken.is_none());
                 if self.closed.is_none() && is_first {
                     let why = self.why_rejoined(who, rank, now);
-                    self.break_round(why, out);
+                    self.break_round(why, now, out);
                 }
                 Some(rank)
             }
@@ -181,7 +182,6 @@ impl Run {
     /// Why the nodes of the round join again, as far as it shows when the first of them does.
     fn why_rejoined(&self, who: Who, rank: u32, now: Timestamp) -> Break {
         const SHOWN: usize = 8;
-        const COMES_AGAIN: Duration = Duration::from_secs(1);
         let is_new = |member: &&Member| matches!(member.seat, Seat::Forming) && member.previous.is_none();
         let mut newcomers: Vec<&Member> = self.walk().map(|(_, member)| member).filter(is_new).collect();
         newcomers.sort_by_key(|member| member.serial);
@@ -189,15 +189,19 @@ impl Run {
             let names = newcomers.into_iter().take(SHOWN).map(|member| member.info.who().to_string());
             return Break::Newcomers { newcomers: names.collect() };
         }
-        let in_round = self
-            .walk()
-            .map(|(_, member)| member)
-            .filter(|member| matches!(member.seat, Seat::InRound(_)) && member.watched && !member.parked);
+        let is_quiet =
+            |member: &&Member| matches!(member.seat, Seat::InRound(_)) && member.watched && !member.parked;
+        let quiet = || self.walk().map(|(_, member)| member).filter(is_quiet);
+        let closed = quiet().filter(|member| member.is_cut_off(now));
+        let (mut closed, silences): (Vec<String>, Vec<Duration>) =
+            closed.filter_map(|member| Some((member.label()?, now.since(member.last_seen)))).unzip();
+        if let Some(since) = silences.into_iter().max() {
+            closed.sort_unstable();
+            return Break::RejoinedAfterClosed { who, rank, closed, since };
+        }
         let late = self.terms.late_after();
-        // One whose connection broke would have come again by now.
-        let is_silent =
-            |member: &&Member| now.since(member.last_seen) > if member.cut { COMES_AGAIN } else { late };
-        let silent = in_round.filter(is_silent).min_by_key(|member| (member.last_seen, member.serial));
+        let is_silent = |member: &&Member| !member.cut && now.since(member.last_seen) > late;
+        let silent = quiet().filter(is_silent).min_by_key(|member| (member.last_seen, member.serial));
         match silent {
             Some(silent) => Break::RejoinedBesideSilent {
                 who,
@@ -251,11 +255,11 @@ impl Run {
 
     /// A place in an earlier round: later rounds have greater numbers, even if this server never saw that
     /// round.
-    fn learn_place(&mut self, place: Option<RankInRound>, who: Who, out: &mut Vec<Decision>) {
+    fn learn_place(&mut self, place: Option<RankInRound>, who: Who, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(place) = place else { return };
         if place.can_be_learned() {
             self.last_round = self.last_round.max(place.round);
         }
-        self.count_as_reported(place, who, out);
+        self.count_as_reported(place, who, now, out);
     }
 }

@@ -148,6 +148,7 @@ impl Run {
     fn restore(&mut self, record: RunRecord, members: Vec<MemberRecord>, now: Timestamp) {
         let RunRecord { terms, settled_by, last_round, closed, succeeded, nodes, round } = record;
         (self.terms, self.settled_by, self.last_round) = (terms, settled_by, last_round);
+        self.restarted = Some(now);
         self.closed = closed.map(|by| Closed { by, at: now });
         let finished = (nodes > 0 && succeeded == nodes).then_some(now);
         self.work = Work { nodes, succeeded, finished, failed: false };

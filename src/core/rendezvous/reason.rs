@@ -78,12 +78,27 @@ fn not_heard_from(nodes: &[String], silent: Duration) -> String {
     format!("{}, {were} not heard from for {}", some_of(nodes), Elapsed(silent))
 }
 
+/// That connections closed before something else happened.
+fn closed_before(nodes: &[String], since: Duration) -> String {
+    let connections = if nodes.len() == 1 { "connection" } else { "connections" };
+    format!("the {connections} of {}, closed, and {} later ", some_of(nodes), Elapsed(since))
+}
+
 /// That a round is over, and what its other nodes are to do.
-fn broken_text(round: u64, why: &Break, left: u32) -> String {
+fn broken_text(round: u64, why: &Break, left: u32, restarted: Option<Duration>) -> String {
+    let restarted = restarted
+        .map(|ago| format!("; the server was restarted {} before", Elapsed(ago)))
+        .unwrap_or_default();
     match why {
         Break::Lost { .. } if left == 0 => format!("round {round} is over: {why}; none of its nodes is left"),
-        _ => format!("round {round} is over for its nodes: {why}; they are told to join again"),
+        _ => format!("round {round} is over for its nodes: {why}{restarted}; they are told to join again"),
     }
+}
+
+/// When those are given up that are silent. A round counts on what sends no heartbeats, once it is complete.
+fn given_up(patience: Duration, if_incomplete: bool) -> String {
+    let unless = if if_incomplete { ", unless the round is complete before" } else { "" };
+    format!("given up after {} of silence{unless}", Elapsed(patience))
 }
 
 /// The round, if it is not the first of its run.
@@ -302,8 +317,20 @@ pub enum Break {
         /// For how long.
         silent_for: Duration,
     },
+    /// A node joined again, and the connections of others had closed before: those may be the cause.
+    #[error("{}{who}, rank {rank}, was the first to join again", closed_before(.closed, *.since))]
+    RejoinedAfterClosed {
+        /// The node.
+        who: Who,
+        /// Its rank.
+        rank: u32,
+        /// Those whose connections closed, with their ranks.
+        closed: Vec<String>,
+        /// How long before the first of them did.
+        since: Duration,
+    },
     /// The nodes join again to take in a newcomer.
-    #[error("{} joined and is to be taken in", some_of(.newcomers))]
+    #[error("{} joined and {} to be taken in", some_of(.newcomers), if .newcomers.len() == 1 { "is" } else { "are" })]
     Newcomers {
         /// Who came.
         newcomers: Vec<String>,
@@ -346,7 +373,7 @@ pub enum Fact {
         silent: Vec<String>,
     },
     /// A complete round is to be given up.
-    #[error("{}", broken_text(*.round, .why, *.left))]
+    #[error("{}", broken_text(*.round, .why, *.left, *.restarted))]
     Broken {
         /// The round.
         round: u64,
@@ -354,9 +381,11 @@ pub enum Fact {
         why: Break,
         /// Nodes that are in it still.
         left: u32,
+        /// How long before that the server was restarted, where it may be for that.
+        restarted: Option<Duration>,
     },
     /// The connections of nodes closed while their requests waited, and they have not come again.
-    #[error("{}: the {} {} ago, and nothing has come {}since; given up after {} of silence{}", some_of(.nodes), if .nodes.len() == 1 { "connection closed" } else { "connections closed" }, Elapsed(*.since), from_before(.nodes, .again), Elapsed(*.patience), came_anew(.again))]
+    #[error("{}: the {} {} ago, and nothing has come {}since; {}{}", some_of(.nodes), if .nodes.len() == 1 { "connection closed" } else { "connections closed" }, Elapsed(*.since), from_before(.nodes, .again), given_up(*.patience, *.if_incomplete), came_anew(.again))]
     Disconnected {
         /// The nodes, with their ranks.
         nodes: Vec<String>,
@@ -366,16 +395,22 @@ pub enum Fact {
         since: Duration,
         /// How long they may be silent.
         patience: Duration,
+        /// One of them is given up only while its round is not complete.
+        if_incomplete: bool,
     },
     /// The requests of nodes were answered, and none has come since, though it was due.
-    #[error("{}: nothing has come for {}; given up after {} of silence", some_of(.nodes), Elapsed(*.since), Elapsed(*.patience))]
+    #[error("{}: nothing has come {}for {}; {}{}", some_of(.nodes), from_before(.nodes, .again), Elapsed(*.since), given_up(*.patience, *.if_incomplete), came_anew(.again))]
     Silent {
         /// The nodes, with their ranks.
         nodes: Vec<String>,
+        /// Those that came anew in their place.
+        again: Vec<String>,
         /// For how long all of them are silent.
         since: Duration,
         /// How long they may be silent.
         patience: Duration,
+        /// One of them is given up only while its round is not complete.
+        if_incomplete: bool,
     },
     /// A waiting node is gone.
     #[error("{who} waited and was not heard from for {}; its place is free", Elapsed(*.silent))]
@@ -454,6 +489,19 @@ pub enum Fact {
         /// The nodes that are left.
         others: Vec<String>,
     },
+    /// Nodes of a round that is over have not been heard from since the server was restarted, and are given up.
+    #[error(
+        "round {round}: {}, {} not been heard from since the server was restarted {} ago",
+        some_of(.nodes), if .nodes.len() == 1 { "has" } else { "have" }, Elapsed(*.since)
+    )]
+    NotBack {
+        /// The round.
+        round: u64,
+        /// The nodes, with their ranks.
+        nodes: Vec<String>,
+        /// Since the restart.
+        since: Duration,
+    },
     /// The run was closed.
     #[error("closed by {by}")]
     Closed {
@@ -471,8 +519,10 @@ pub enum Fact {
         ran: Duration,
     },
     /// A closed run was started again.
-    #[error("had been closed and is started again by {by}")]
+    #[error("had {} and is started again by {by}", if *.had_finished { "finished" } else { "been closed" })]
     Restarted {
+        /// Whether all nodes of its last round had done their work.
+        had_finished: bool,
         /// The node.
         by: Who,
     },
@@ -512,12 +562,15 @@ impl Fact {
             Self::Broken { why, .. } => match why {
                 Break::Lost { .. } => "node_died",
                 Break::Left { .. } => "node_left",
-                Break::Rejoined { .. } | Break::RejoinedBesideSilent { .. } => "node_rejoined",
+                Break::Rejoined { .. }
+                | Break::RejoinedBesideSilent { .. }
+                | Break::RejoinedAfterClosed { .. } => "node_rejoined",
                 Break::Newcomers { .. } => "nodes_taken_in",
                 Break::Unreported { .. } => "nodes_unreported",
                 Break::BeforeRestart { .. } => "round_broken",
             },
             Self::Lost { .. } => "node_died",
+            Self::NotBack { .. } => "nodes_unreported",
             Self::Disconnected { .. } => "node_disconnected",
             Self::Silent { .. } => "node_silent",
             Self::WaiterLost { .. } => "node_died_joining",
@@ -539,8 +592,11 @@ impl Fact {
     pub const fn remedy(&self) -> &'static str {
         match self {
             Self::Complete { silent, .. } if !silent.is_empty() => {
-                "look at what is silent: the round counts on it; nodes of `rallypoint join` send no heartbeats, so of them \
-                 nothing more will be known"
+                "look at what is silent: the round counts on it until it is given up; of nodes without heartbeats (`rallypoint \
+                 join`) nothing more will be known"
+            }
+            Self::Refused { why: RunRefusal::Mismatch { .. } | RunRefusal::DuplicateRank { .. }, .. } => {
+                "if that node is of another job, it needs another --rdzv-id (--run-id)"
             }
             Self::Forms { .. }
             | Self::Complete { .. }
@@ -559,8 +615,18 @@ impl Fact {
             Self::Broken { why: Break::RejoinedBesideSilent { .. }, .. } => {
                 "look at the node that is silent first: has its pod died, can it reach this server?"
             }
+            Self::Broken { why: Break::RejoinedAfterClosed { closed, .. }, .. } => match closed.len() {
+                1 => "look first at the node whose connection closed: has its pod died, can it reach this server?",
+                _ => "look first at the nodes whose connections closed: have their pods died, can they reach this server?",
+            },
+            Self::Broken { why: Break::Lost { nodes, .. }, .. } | Self::Lost { nodes, .. } if nodes.len() == 1 => {
+                "look at that pod's log and events"
+            }
             Self::Broken { .. } | Self::Lost { .. } => "look at the pods' logs and events",
-            Self::Disconnected { again, .. } if !again.is_empty() => {
+            Self::NotBack { .. } => {
+                "look at the pods' logs and events: they died meanwhile, or are cut off from this server"
+            }
+            Self::Disconnected { again, .. } | Self::Silent { again, .. } if !again.is_empty() => {
                 "look at the log and events of what ended; what came anew gets in by itself"
             }
             Self::Disconnected { nodes, .. } if nodes.len() > 1 => {
@@ -580,7 +646,7 @@ impl Fact {
             Self::TimedOut { .. } => {
                 "start the missing nodes, and all others again; --join-timeout gives more time from the start"
             }
-            Self::Restarted { .. } => "stop that node if this is not a new run",
+            Self::Restarted { .. } => "nothing, if this is a new run; else stop that node",
             Self::MixedReleases(_) => "use one image for all",
             Self::Failed { others, .. } if others.is_empty() => "look at that node's log for the first error",
             Self::Failed { .. } => {
@@ -617,6 +683,7 @@ impl Fact {
                 | Self::Extended { .. }
                 | Self::Closed { .. }
                 | Self::Finished { .. }
+                | Self::Restarted { .. }
                 | Self::Broken { why: Break::Newcomers { .. }, .. }
         )
     }

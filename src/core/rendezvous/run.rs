@@ -1,5 +1,6 @@
 //! One run: its nodes, the round they are in, and what each event means for them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +21,12 @@ const ENDED_KEPT: Duration = Duration::from_mins(1);
 /// told with it.
 const CUT_TOLD: Duration = Duration::from_secs(3);
 const CUT_AT_LEAST: Duration = Duration::from_secs(2);
+/// A node that is alive comes again within this time after its poll broke.
+const COMES_AGAIN: Duration = Duration::from_millis(250);
 /// The failure of a node is told after this time, with those that followed it.
 const FAILED_TOLD: Duration = Duration::from_secs(2);
+/// A round that is over so soon after a restart of the server may be so for that.
+const FOR_RESTART: Duration = Duration::from_secs(30);
 /// If the server checks its nodes later than this, it was stopped itself, and no node is lost for being silent.
 const OWN_LAG: Duration = Duration::from_secs(2);
 
@@ -161,6 +166,11 @@ impl Member {
         counts && !self.parked
     }
 
+    /// Whether its connection broke, and it would have come again by now.
+    pub(super) fn is_cut_off(&self, now: Timestamp) -> bool {
+        self.cut && !self.parked && now.since(self.last_seen) > COMES_AGAIN
+    }
+
     /// Whether its connection broke, or a sign of life should have come by now.
     pub(super) fn may_be_dead(&self, now: Timestamp, terms: &Terms) -> bool {
         self.may_be_late() && self.cut || self.is_silent(now, terms)
@@ -173,7 +183,7 @@ impl Member {
     }
 
     /// The node with its rank, for people. `None` if it has no place.
-    fn label(&self) -> Option<String> {
+    pub(super) fn label(&self) -> Option<String> {
         match self.seat {
             Seat::InRound(rank) => Some(format!("{}, rank {rank}", self.info.who())),
             Seat::Forming | Seat::Redundant => Some(self.info.who().to_string()),
@@ -228,6 +238,7 @@ pub(super) struct Outline {
     is_idle: bool,
     absent: usize,
     silences: u64,
+    silent: usize,
 }
 
 /// How many of the last round's nodes have done their work.
@@ -308,8 +319,14 @@ pub(super) struct Run {
     members_check: Option<Timestamp>,
     /// Nodes whose polls broke off just now, and when.
     cut: Vec<(Timestamp, Label)>,
+    /// Members whose polls broke off, and that have not come again.
+    pub(super) cut_off: u32,
     /// How often a node's silence was told, or was over after that.
     silences: u64,
+    /// How many were silent at the last look, whether that was told or not.
+    silent: usize,
+    /// When the server was restarted, if the run is of before.
+    pub(super) restarted: Option<Timestamp>,
     /// Nodes of the round that have failed just now.
     failures: Option<Failures>,
     /// Who could be in the round that forms and is not.
@@ -347,7 +364,10 @@ impl Run {
             forget_soon: false,
             members_check: None,
             cut: Vec::new(),
+            cut_off: 0,
             silences: 0,
+            silent: 0,
+            restarted: None,
             failures: None,
             absent: Absentees::default(),
         }
@@ -397,6 +417,7 @@ impl Run {
     /// Adds a member.
     pub(super) fn seat(&mut self, node: Label, member: Member) {
         self.members_memory = self.members_memory.saturating_add(member.memory(&node));
+        self.cut_off = self.cut_off.saturating_add(member.cut.into());
         self.members.insert(node, member);
     }
 
@@ -436,6 +457,7 @@ impl Run {
             is_idle: self.idle_since.is_some(),
             absent: self.absent.len(),
             silences: self.silences,
+            silent: self.silent,
         }
     }
 
@@ -476,6 +498,7 @@ impl Run {
     pub(super) fn vacate(&mut self, node: &Label) -> Option<Member> {
         let member = self.members.remove(node)?;
         self.parked = self.parked.saturating_sub(member.parked.into());
+        self.cut_off = self.cut_off.saturating_sub(member.cut.into());
         self.members_memory = self.members_memory.saturating_sub(member.memory(node));
         match member.seat {
             Seat::Forming => {
@@ -506,14 +529,23 @@ impl Run {
     }
 
     /// The current round is to be given up; people see the first reason.
-    pub(super) fn break_round(&mut self, why: Break, out: &mut Vec<Decision>) {
+    pub(super) fn break_round(&mut self, why: Break, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(current) = &mut self.current else { return };
         if current.broken.is_none() && !current.is_empty() {
             current.broken = Some(why.clone());
             let round = current.round.number;
             let lost = if let Break::Lost { nodes, .. } = &why { count(nodes.len()) } else { 0 };
             let left = current.present.saturating_add(current.unreported()).saturating_sub(lost);
-            self.tell(Fact::Broken { round, why, left }, out);
+            let may_be_for_it = matches!(
+                why,
+                Break::Left { .. }
+                    | Break::Rejoined { .. }
+                    | Break::RejoinedBesideSilent { .. }
+                    | Break::RejoinedAfterClosed { .. }
+            );
+            let restarted = self.restarted.filter(|_| may_be_for_it).map(|at| now.since(at));
+            let restarted = restarted.filter(|ago| *ago < FOR_RESTART);
+            self.tell(Fact::Broken { round, why, left, restarted }, out);
         }
     }
 
@@ -538,6 +570,7 @@ impl Run {
         if member.cut || member.silence_told {
             self.silences = self.silences.saturating_add(1);
         }
+        self.cut_off = self.cut_off.saturating_sub(member.cut.into());
         member.parked = parked;
         member.cut = false;
         member.silence_told = false;
@@ -562,6 +595,7 @@ impl Run {
         self.unpark(node, now);
         if let Some(member) = self.members.get_mut(node) {
             member.cut = true;
+            self.cut_off = self.cut_off.saturating_add(1);
         }
         if self.cut.len() < MOST {
             self.cut.push((now, node.clone()));
@@ -575,21 +609,22 @@ impl Run {
         };
         let due = self.cut.partition_point(|(at, _)| now.since(*at) >= CUT_AT_LEAST);
         let due: Vec<_> = self.cut.drain(..due).collect();
+        // Of one without heartbeats whose round is complete nothing more is known.
         let silent = due.iter().filter_map(|(at, node)| {
-            self.members.get(node).filter(|member| member.cut && member.last_seen == *at)?.label()
+            let is_it = |member: &&Member| member.cut && member.last_seen == *at && member.may_be_late();
+            self.members.get(node).filter(is_it)
         });
-        let mut nodes: Vec<String> = silent.collect();
+        let if_incomplete = silent.clone().any(|member| !member.watched);
+        let mut nodes: Vec<String> = silent.filter_map(Member::label).collect();
         if nodes.is_empty() {
             return;
         }
         nodes.sort_unstable();
         nodes.dedup();
-        let successors = self.successors(now);
-        let again = successors.iter().filter(|came| due.iter().any(|(_, node)| node == came.before));
-        let again = again.map(|came| came.member.info.who().to_string()).collect();
+        let again = self.came_anew(now, |before| due.iter().any(|(_, node)| node == before));
         let (since, patience) = (now.since(since), self.terms.patience());
         self.silences = self.silences.saturating_add(1);
-        self.tell(Fact::Disconnected { nodes, again, since, patience }, out);
+        self.tell(Fact::Disconnected { nodes, again, since, patience, if_incomplete }, out);
     }
 
     /// Tells which nodes are late, though their requests were answered: they are stopped, cut off or slow. Those that are
@@ -607,16 +642,25 @@ impl Run {
         }
         let since = silences().map(|(silence, _)| silence).min().unwrap_or_default();
         let silent: Vec<Label> = silences().map(|(_, node)| node.clone()).collect();
-        let mut nodes = Vec::new();
+        let again = self.came_anew(now, |before| silent.contains(before));
+        let (mut nodes, mut if_incomplete) = (Vec::new(), false);
         for node in &silent {
             if let Some(member) = self.members.get_mut(node) {
                 member.silence_told = true;
+                if_incomplete |= !member.watched;
                 nodes.extend(member.label());
             }
         }
         nodes.sort_unstable();
         self.silences = self.silences.saturating_add(1);
-        self.tell(Fact::Silent { nodes, since, patience: self.terms.patience() }, out);
+        let patience = self.terms.patience();
+        self.tell(Fact::Silent { nodes, again, since, patience, if_incomplete }, out);
+    }
+
+    /// Who came anew in the place of those.
+    fn came_anew(&self, now: Timestamp, is_before: impl Fn(&Label) -> bool) -> Vec<String> {
+        let came = self.successors(now).into_iter().filter(|came| is_before(came.before));
+        came.map(|came| came.member.info.who().to_string()).collect()
     }
 
     /// A member that shows that it is alive now may be late again from this time on.
@@ -681,7 +725,7 @@ impl Run {
                 outcome => {
                     self.note_absent(node, who.clone(), Some(rank), Fate::Left, now);
                     if self.closed.is_none() {
-                        self.break_round(Break::Left { who, rank, why: said.why }, out);
+                        self.break_round(Break::Left { who, rank, why: said.why }, now, out);
                     } else if outcome == Some(Outcome::Failed) {
                         // The agent that fails has closed the run before it leaves.
                         self.note_failure(who, rank, said.why, now);
@@ -720,8 +764,9 @@ impl Run {
         let due = |failures: &mut Failures| now.since(failures.at) >= FAILED_TOLD;
         let Some(Failures { at, who, rank, why, then }) = self.failures.take_if(due) else { return };
         // One whose connection broke is dead, or is told with those that are.
-        let in_round =
-            |(_, member): &(&Label, &Member)| matches!(member.seat, Seat::InRound(_)) && !member.cut;
+        let in_round = |(_, member): &(&Label, &Member)| {
+            matches!(member.seat, Seat::InRound(_)) && !member.cut && !self.is_unheard(member)
+        };
         let mut others: Vec<String> =
             self.walk().filter(in_round).map(|(_, member)| member.info.who().to_string()).collect();
         others.sort_unstable();
@@ -786,14 +831,17 @@ impl Run {
             if self.closed.is_some() || is_over {
                 self.tell_lost(|member| over(member).is_some_and(|at| at <= now), now, out);
             }
+            let replaced: HashSet<Label> =
+                self.successors(now).into_iter().map(|came| came.before.clone()).collect();
             for node in gone {
-                self.lose(&node, now, out);
+                self.lose(&node, replaced.contains(&node), now, out);
             }
             self.tell_silent(now, out);
+            self.silent = self.walk().filter(|(_, member)| member.is_silent(now, &self.terms)).count();
             let next = |member: &Member| {
-                let told = member.silence_told || member.cut || patience <= late;
-                let late = (!told && member.may_be_late()).then(|| member.last_seen + late);
-                late.or_else(|| over(member))
+                let is_told = member.silence_told && member.last_seen + late <= now;
+                let can_be_told = !is_told && !member.cut && late < patience && member.may_be_late();
+                if can_be_told { Some(member.last_seen + late) } else { over(member) }
             };
             self.members_check = self.walk().filter_map(|(_, member)| next(member)).min();
         }
@@ -803,14 +851,15 @@ impl Run {
         self.settle(now, out);
     }
 
-    fn lose(&mut self, node: &Label, now: Timestamp, out: &mut Vec<Decision>) {
+    /// A node is lost. One that `is_replaced` is not absent: the process that came anew gets its place.
+    fn lose(&mut self, node: &Label, is_replaced: bool, now: Timestamp, out: &mut Vec<Decision>) {
         if self.closed.is_none() && self.current.as_ref().is_some_and(|current| current.broken.is_none()) {
             self.break_for_lost(node, now, out);
         }
         let Some(member) = self.vacate(node) else { return };
         let (who, silent) = (member.info.who(), now.since(member.last_seen));
         match member.seat {
-            Seat::InRound(rank) => {
+            Seat::InRound(rank) if !is_replaced => {
                 self.note_absent(node, who, Some(rank), Fate::Lost, member.last_seen);
             }
             Seat::Forming | Seat::Redundant => {
@@ -819,18 +868,30 @@ impl Run {
                 }
                 self.tell(Fact::WaiterLost { who, silent }, out);
             }
-            Seat::Ended(_) => {}
+            Seat::InRound(_) | Seat::Ended(_) => {}
         }
     }
 
+    /// Whether nothing has come from it since the server was restarted.
+    fn is_unheard(&self, member: &Member) -> bool {
+        !member.parked && self.restarted == Some(member.joined) && member.last_seen == member.joined
+    }
+
     /// Nodes of a closed run, or of a round that is over, are lost: nobody is told to join again for them. Those of which a
-    /// restarted server has not heard may have ended well meanwhile. Some may be told already, as why the round is over.
+    /// restarted server has not heard may have ended well meanwhile, if the run is closed. Some may be told already, as why
+    /// the round is over.
     fn tell_lost(&self, is_lost: impl Fn(&Member) -> bool, now: Timestamp, out: &mut Vec<Decision>) {
         let in_round = |(_, member): &(&Label, &Member)| matches!(member.seat, Seat::InRound(_));
         let (lost, there): (Vec<_>, Vec<_>) =
             self.walk().filter(in_round).map(|(_, member)| member).partition(|member| is_lost(member));
-        let lost = lost.into_iter().filter(|member| member.last_seen > member.joined);
-        let lost = lost.filter_map(|member| Some((member.label()?, now.since(member.last_seen))));
+        let (unheard, lost): (Vec<_>, Vec<_>) = lost.into_iter().partition(|member| self.is_unheard(member));
+        let mut not_back: Vec<String> = unheard.into_iter().filter_map(Member::label).collect();
+        if let (Some(at), false, None) = (self.restarted, not_back.is_empty(), &self.closed) {
+            not_back.sort_unstable();
+            let (round, since) = (self.last_round, now.since(at));
+            self.tell(Fact::NotBack { round, nodes: not_back, since }, out);
+        }
+        let lost = lost.into_iter().filter_map(|member| Some((member.label()?, now.since(member.last_seen))));
         let told = match self.current.as_ref().and_then(|current| current.broken.as_ref()) {
             Some(Break::Lost { nodes, .. }) => nodes.as_slice(),
             _ => &[],
@@ -839,7 +900,8 @@ impl Run {
             lost.filter(|(node, _)| !told.contains(node)).unzip();
         let Some(silent) = silences.into_iter().min() else { return };
         // Those of a round that is over join again.
-        let there = there.into_iter().filter(|member| !member.cut && self.closed.is_some());
+        let is_there = |member: &&Member| !member.cut && !self.is_unheard(member);
+        let there = there.into_iter().filter(is_there).filter(|_| self.closed.is_some());
         let mut others: Vec<String> = there.map(|member| member.info.who().to_string()).collect();
         nodes.sort_unstable();
         others.sort_unstable();
@@ -860,7 +922,7 @@ impl Run {
             together.filter_map(|(_, member, silent)| Some((member.label()?, silent))).unzip();
         nodes.sort_unstable();
         let silent = silences.into_iter().min().unwrap_or_default();
-        self.break_round(Break::Lost { nodes, silent }, out);
+        self.break_round(Break::Lost { nodes, silent }, now, out);
     }
 
     /// Does everything that follows from an event: places, rounds, and what is over.

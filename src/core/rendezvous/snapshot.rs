@@ -173,11 +173,17 @@ impl Run {
         };
         let reason = match (&self.closed, broken, &self.forming) {
             (Some(closed), ..) => format!("closed by {}", closed.by),
-            (_, Some(why), None) => why.to_string(),
+            (_, Some(why), None) => format!("{why}{}", self.silent_in_words(now)),
             // What the round waits for names those, and who is silent by now.
             (
                 _,
-                Some(Break::Lost { .. } | Break::Left { .. } | Break::RejoinedBesideSilent { .. }) | None,
+                Some(
+                    Break::Lost { .. }
+                    | Break::Left { .. }
+                    | Break::RejoinedBesideSilent { .. }
+                    | Break::RejoinedAfterClosed { .. },
+                )
+                | None,
                 Some(_),
             ) => self.waits_in_words(now),
             (_, Some(why), Some(_)) => format!("{why}; {}", self.waits_in_words(now)),

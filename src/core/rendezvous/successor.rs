@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Label;
 use super::run::{Member, Run, Seat};
+use super::{Decision, Join, Label};
 use crate::core::ids::Timestamp;
 
 /// A node that came anew.
@@ -19,6 +19,31 @@ pub(super) struct Successor<'r> {
 }
 
 impl Run {
+    /// A node that comes anew takes the place of a process of its name that waits for the round and was cut off: the round
+    /// would count on a dead one. If that one is alive after all, its retry is a join again.
+    pub(super) fn succeed_to(&mut self, join: &Join, now: Timestamp, out: &mut Vec<Decision>) {
+        if self.joined == 0
+            || self.cut_off == 0
+            || join.previous.is_some()
+            || self.members.contains_key(&join.node)
+        {
+            return;
+        }
+        let is_before = |member: &Member| {
+            member.seat == Seat::Forming && member.is_cut_off(now) && member.info.name == join.info.name
+        };
+        let before = self.walk().filter(|(_, member)| is_before(member));
+        // Several nodes may share a name: rather one that was in the same place, or wants the same rank.
+        let before = before.min_by_key(|(_, member)| {
+            let is_like_it = member.info.address == join.info.address && member.rank == join.rank;
+            (!is_like_it, member.serial)
+        });
+        let Some(before) = before.map(|(node, _)| node.clone()) else { return };
+        if self.vacate(&before).is_some() {
+            out.push(Decision::Ended(self.id.clone(), before));
+        }
+    }
+
     /// The new nodes that have the name of one of the round that may be dead, each of another one. Nodes of the last round
     /// may share a name with others.
     pub(super) fn successors(&self, now: Timestamp) -> Vec<Successor<'_>> {

@@ -354,6 +354,64 @@ fn a_node_that_joins_again_after_a_failure_starts_a_new_round_with_its_rank() {
 }
 
 #[test]
+fn who_joins_again_after_others_were_cut_off_is_not_the_cause() {
+    let mut table = Table::new();
+    let nodes = ["a", "b", "c", "d"];
+    table.all_join(&nodes, 4, 4);
+    for node in nodes {
+        table.beat(node, 1);
+    }
+    table.core.cut(&run(), &label("d"), table.now);
+    table.advance(Duration::from_millis(400));
+    table.core.cut(&run(), &label("c"), table.now);
+    table.advance(Duration::from_millis(400));
+    // Its agent has closed its heartbeat, and joins again in a moment.
+    table.core.cut(&run(), &label("a"), table.now);
+    table.join(again("b", "2", 4, 4)).expect("a place");
+    table.told(
+        "round 1 is over for its nodes: the connections of c (10.0.0.1), rank 2, d (10.0.0.1), rank 3, closed, and 0.8 s \
+         later b (10.0.0.1), rank 1, was the first to join again",
+    );
+    let reason = table.snapshot().reason;
+    assert!(reason.starts_with("3 nodes of round 1 not yet joined again"), "{reason}");
+}
+
+#[test]
+fn a_process_that_was_cut_off_as_it_joined_gives_its_place_to_the_one_that_comes_in_its_place() {
+    let mut table = Table::new();
+    let anew = |node: &str, name: &str| Join { node: label(node), ..join(name, 3, 3) };
+    table.all_join(&["a", "b"], 3, 3);
+    table.core.cut(&run(), &label("b"), table.now);
+    // It may come again at once, and another node may have its name.
+    table.advance(Duration::from_millis(100));
+    table.join(anew("early", "b")).expect("complete");
+    assert_eq!(table.completed.len(), 1);
+
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 3, 3);
+    table.core.cut(&run(), &label("b"), table.now);
+    table.advance(5 * SECOND);
+    table.join(anew("new", "b")).expect("a place");
+    assert!(table.completed.is_empty(), "the dead process is not counted");
+    let snapshot = table.snapshot();
+    assert_eq!((snapshot.waiting, snapshot.absent.len()), (2, 0), "{snapshot:?}");
+    table.join(anew("other", "b")).expect("complete");
+    let told = table.facts.iter().filter(|fact| fact.contains("not heard from")).count();
+    assert_eq!((table.completed.len(), told), (1, 0), "one that waits there keeps its place");
+
+    // With the rank that it asks for.
+    let mut table = Table::new();
+    let ranked = |node: &str, name: &str, rank| Join { rank: Some(rank), ..anew(node, name) };
+    for (node, rank) in [("a", 0), ("b", 1)] {
+        table.join(ranked(node, node, rank)).expect("a place");
+    }
+    table.core.cut(&run(), &label("b"), table.now);
+    table.advance(SECOND);
+    assert_eq!(table.join(ranked("new", "b", 1)), Ok(JoinStanding::Waiting));
+    table.join(ranked("b", "b", 1)).expect_err("its place is taken");
+}
+
+#[test]
 fn a_node_that_came_anew_is_told_from_the_process_before() {
     let mut table = Table::new();
     table.all_join(&["a", "b", "c"], 2, 4);
@@ -515,6 +573,23 @@ fn a_run_has_finished_when_all_nodes_of_its_round_left_as_they_succeeded() {
         (0, None),
         "that was the last run"
     );
+}
+
+#[test]
+fn a_run_that_had_finished_is_started_again_as_such_and_that_is_no_warning() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 2, 2);
+    for node in ["a", "b"] {
+        table.beat(node, 1);
+        table.leave_with(node, Some(Outcome::Succeeded));
+    }
+    table.close();
+    table.advance(11 * SECOND);
+    table.all_join(&["c"], 2, 2);
+    table.told("had finished and is started again by c (10.0.0.1)");
+    let by = Who { name: label("c"), address: label("c") };
+    let facts = [true, false].map(|had_finished| Fact::Restarted { had_finished, by: by.clone() });
+    assert!(facts.iter().all(|fact| !fact.is_warning() && !fact.is_error()));
 }
 
 #[test]

@@ -53,6 +53,7 @@ pub(super) async fn announce(
         node_rank: sent.node_rank,
         nodes,
         address,
+        ip: sent.ip,
         torch: sent.torch,
         restarts: sent.restart_finished,
     };
@@ -142,17 +143,14 @@ pub(super) async fn announced(
         let detail = format!("no pod announced itself for run `{run_id}`, or all of them are gone");
         return Err(Problem::new(StatusCode::NOT_FOUND, detail));
     };
-    let entry = |member: &Member| {
-        let silent = now.since(member.seen);
-        api::AnnouncedPod {
-            pod: member.said.pod.clone(),
-            uid: member.said.uid.clone(),
-            node_rank: member.said.node_rank,
-            address: member.said.address.to_string(),
-            torch: member.said.torch.clone(),
-            silent_seconds: silent.as_secs_f64(),
-            live: silent < gates.pod_timeout(),
-        }
+    let entry = |member: &Member| api::AnnouncedPod {
+        pod: member.said.pod.clone(),
+        uid: member.said.uid.clone(),
+        node_rank: member.said.node_rank,
+        address: member.said.address.to_string(),
+        torch: member.said.torch.clone(),
+        silent_seconds: now.since(member.seen).as_secs_f64(),
+        live: member.is_live(now, gates.pod_timeout()),
     };
     Ok(Json(api::Announced {
         nodes: gate.nodes().map(|nodes| nodes.to_string()),

@@ -261,9 +261,9 @@ pub(super) async fn reset_store(
     Named(port): Named<u16>,
 ) -> Result<Json<api::StoreReset>, Problem> {
     caller.may_touch(&format!("the store on port {port}"), server.stores().run_of(port).as_deref())?;
-    if server.stores().reset(port) {
+    if let Some(closed) = server.stores().reset(port) {
         server.stores().safe().await;
-        return Ok(Json(api::StoreReset { port, reset: true }));
+        return Ok(Json(api::StoreReset { port, reset: true, closed }));
     }
     let open: Vec<String> =
         server.stores().listeners().iter().map(|listener| listener.engine().port().to_string()).collect();

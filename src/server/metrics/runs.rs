@@ -69,10 +69,12 @@ impl Series {
         let is_complete =
             run.completed_at.is_some() && !matches!(run.state, RunState::Closed | RunState::Gone);
         set(&self.complete, u32::from(is_complete));
+        // The API remembers who was in the last round; here are those who are in one now. In a run that was closed some may
+        // go on.
+        let has_members = !run.state.is_over() || run.state == RunState::Closed;
         if run.kind != RunKind::Env {
             self.round.with_label_values(&[&label]).set(i64::try_from(run.round).unwrap_or(i64::MAX));
-            // The API remembers who was in the last round; here are those who are in one now.
-            set(&self.joined, if run.state.is_over() { 0 } else { run.nodes.joined });
+            set(&self.joined, if has_members { run.nodes.joined } else { 0 });
             set(&self.waiting, run.nodes.waiting.saturating_add(run.nodes.redundant));
             if let Some(expected) = run.nodes.expected {
                 set(&self.expected, expected.min);
@@ -83,7 +85,7 @@ impl Series {
             }
         }
         if let Some(ranks) = &run.ranks {
-            set(&self.ranks_joined, if run.state.is_over() { 0 } else { ranks.joined });
+            set(&self.ranks_joined, if has_members { ranks.joined } else { 0 });
             if let Some(expected) = ranks.expected {
                 set(&self.ranks_expected, expected);
             }

@@ -85,6 +85,8 @@ pub struct StoreHost {
     leases: Leases,
     workers: Workers,
     stopping: AtomicBool,
+    /// Stores of runs that an operator has closed: what is observed there is not looked at any more.
+    closed_by_operator: Mutex<Vec<u16>>,
     /// The port of the store that was opened first.
     first: OnceLock<u16>,
     journal: Option<Arc<Journal>>,
@@ -115,6 +117,7 @@ impl StoreHost {
             cleanup_log,
             open: DashMap::new(),
             stopping: AtomicBool::new(false),
+            closed_by_operator: Mutex::default(),
             first: OnceLock::new(),
         }
     }
@@ -454,14 +457,32 @@ impl StoreHost {
         self.leases.owner(port)
     }
 
-    /// Empties the store on `port`; a run's own store is closed. `false` if there is none.
-    pub fn reset(&self, port: u16) -> bool {
-        let Some(listener) = self.listener(port) else { return false };
+    /// Empties the store on `port`; a run's own store is closed. Returns whether it was one, or nothing if there is none.
+    pub fn reset(&self, port: u16) -> Option<bool> {
+        const MOST: usize = 4096;
+        let listener = self.listener(port)?;
         listener.engine().reset();
-        if self.leases.remove(port, self.clock.now()) {
+        let run = self.run_of(port);
+        let is_of_run = self.leases.remove(port, self.clock.now());
+        if is_of_run {
+            tracing::warn!(
+                store = port,
+                run,
+                "closed a run's store: an operator reset it; the ranks of the round are disconnected, and have to start again"
+            );
+            let mut closed = self.closed_by_operator.lock().unwrap_or_else(PoisonError::into_inner);
+            if closed.len() < MOST {
+                closed.push(port);
+            }
+            drop(closed);
             self.close(port);
         }
-        true
+        Some(is_of_run)
+    }
+
+    /// The stores of runs that an operator has closed since the last call.
+    pub(in crate::server) fn take_closed_by_operator(&self) -> Vec<u16> {
+        std::mem::take(&mut *self.closed_by_operator.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Drops the keys of a run's rendezvous in all stores; returns how many there were.

@@ -353,6 +353,16 @@ fn nccl_ranks_are_counted_by_their_connections() {
 }
 
 #[test]
+fn ranks_are_not_missing_while_those_that_are_there_have_not_told_theirs() {
+    let mut run = healthy(static_job());
+    run.summary.ranks = Some(RankCounts { joined: 0, gone: 0, expected: Some(4), connected: 3 });
+    run.waits.clear();
+    run.rank_grid = Some(RankGrid { world_size: Some(4), states: "....".into(), ranks: Vec::new() });
+    let shown = overview(&[&run], 100);
+    assert!(shown.contains("0/4 ranks, 3 connected  not published: 0-3"), "{shown}");
+}
+
+#[test]
 fn no_run_is_said_too() {
     insta::assert_snapshot!(overview(&[], 100), @r"
     no runs: nobody has come to a store of this server to form a job, as far as is known
@@ -414,6 +424,7 @@ fn hostile() -> Run {
         waiting: u32::MAX,
         earlier: u32::MAX,
         redundant: u32::MAX,
+        finished: u32::MAX,
         gone: u32::MAX,
         expected: Some(Expected { min: u32::MAX, max: u32::MAX, source: ExpectedFrom::Flag }),
         missing: Some(u32::MAX),

@@ -9,12 +9,19 @@ use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
 use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, RunId, Timestamp, count};
 use crate::core::insight::reason::{Awaited, Finding, Names, Reason, Whereabouts};
-use crate::core::insight::run::{LeftNode, RunKey, TrackedNode, TrackedRun};
+use crate::core::insight::run::{LeftNode, Meeting, RunKey, TrackedNode, TrackedRun};
 use crate::core::insight::watch::{Client, Waiting};
 use crate::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
 
 /// All waits for ranks of which nothing was seen are one explanation.
 const NEVER_CAME: &str = "ranks that have not come";
+
+/// Waits of one meeting with one root.
+struct Group {
+    since: Timestamp,
+    root: Root,
+    waits: Vec<ConnId>,
+}
 
 impl Graph<'_> {
     /// A cycle is reported when each of its waits has lasted this long.
@@ -22,14 +29,9 @@ impl Graph<'_> {
 
     /// Everything that the waits show, one explanation for each root.
     pub(in crate::core::insight) fn explain(&self) -> Vec<(Option<RunKey>, Finding)> {
-        struct Group {
-            since: Timestamp,
-            root: Root,
-            waits: Vec<ConnId>,
-        }
-        let mut groups: HashMap<(RunKey, String), Group> = HashMap::new();
+        let mut groups: HashMap<(RunKey, u32, String), Group> = HashMap::new();
         // Waits for the same writer have the same root.
-        let mut roots: HashMap<(RunKey, Option<u64>, ExpectedWriter, &str), Root> = HashMap::new();
+        let mut roots: HashMap<(RunKey, u32, Option<u64>, ExpectedWriter, &str), Root> = HashMap::new();
         for (&conn, wait) in &self.store.waits {
             let Some(key) = wait.view.missing.first() else { continue };
             let first = wanted(key);
@@ -38,8 +40,9 @@ impl Graph<'_> {
             if self.runs.get(&run).is_some_and(|run| Self::without_ranks(run, key).is_some()) {
                 continue;
             }
+            let meeting = self.runs.get(&run).map_or(0, |run| self.meeting(conn, run).number);
             let root = roots
-                .entry((run.clone(), first.round, first.writer, first.what))
+                .entry((run.clone(), meeting, first.round, first.writer, first.what))
                 .or_insert_with(|| self.root(conn, self.runs.get(&run)))
                 .clone();
             let about = match &root {
@@ -61,7 +64,7 @@ impl Graph<'_> {
                 Root::Cycle { members, .. } => format!("cycle {:?}", members.iter().min()),
             };
             let new = Group { since: wait.since, root: root.clone(), waits: Vec::new() };
-            let group = groups.entry((run, about)).or_insert(new);
+            let group = groups.entry((run, meeting, about)).or_insert(new);
             if let (Some(of_group), Some(of_this)) = (group.root.rank(), root.rank())
                 && of_this < of_group
             {
@@ -72,13 +75,17 @@ impl Graph<'_> {
         }
         let mut told: Vec<_> = groups
             .into_iter()
-            .filter_map(|((key, about), group)| {
+            .filter_map(|((key, number, mut about), group)| {
                 let run = self.runs.get(&key)?;
                 let waits = || group.waits.iter().filter_map(|conn| self.store.waits.get(conn));
-                let mut reason = self.reason(run, &group.root, group.waits.len(), group.since)?;
+                let meeting = self.meeting(*group.waits.first()?, run);
+                if number > 0 {
+                    about = format!("{about} of meeting {number}");
+                }
+                let mut reason = self.reason(run, meeting, &group)?;
                 if let Reason::WaitingForGroup { others, .. } = &mut reason {
                     let members: Option<HashSet<ConnId>> = waits().map(|wait| self.member(wait)).collect();
-                    *others = members.map(|there| self.others(run, &there)).unwrap_or_default();
+                    *others = members.map(|there| self.others(run, meeting, &there)).unwrap_or_default();
                 }
                 let waits = waits().take(WAITS_SHOWN);
                 let waits = waits.map(|wait| self.evidence(wait.view.conn, wait));
@@ -93,8 +100,9 @@ impl Graph<'_> {
         told
     }
 
-    fn reason(&self, run: &TrackedRun, root: &Root, waiters: usize, since: Timestamp) -> Option<Reason> {
-        let waited = Elapsed(self.now.since(since));
+    fn reason(&self, run: &TrackedRun, meeting: &Meeting, group: &Group) -> Option<Reason> {
+        let Group { root, waits, since } = group;
+        let (waiters, waited) = (waits.len(), Elapsed(self.now.since(*since)));
         match root {
             Root::Cycle { members, newcomer, rank_zero } => {
                 let since = |conn: &ConnId| self.wait_of(*conn, Some(run)).map(|wait| wait.since);
@@ -120,7 +128,9 @@ impl Graph<'_> {
                     // Its own wait may be the cause.
                     (_, Whereabouts::JustCame | Whereabouts::JustWaited) => return None,
                     (_, Whereabouts::Met { .. }) => Names::default(),
-                    (ExpectedWriter::Rank(rank), whereabouts) => Self::absent(run, *rank, whereabouts),
+                    (ExpectedWriter::Rank(rank), whereabouts) => {
+                        Self::absent(run, meeting, *rank, whereabouts)
+                    }
                     // A static node that has come shows that there are all with lower ranks.
                     (_, Whereabouts::NeverCame) if run.kind() == RunKind::Static => {
                         Names::of(run.never_came().map(|rank| format!("node {rank}")))
@@ -133,23 +143,24 @@ impl Graph<'_> {
                     (ExpectedWriter::Rank(_), false) => self.ended_near(run, |_| true),
                     _ => Names::default(),
                 };
-                let elsewhere = if missing.is_empty() { Names::default() } else { self.elsewhere(run) };
-                let staying = Self::staying(run, writer);
-                let who = Self::writer(Some(run), asked)?;
+                let elsewhere =
+                    if missing.is_empty() { Names::default() } else { self.elsewhere(run, meeting) };
+                let staying = Self::staying(run, meeting, writer);
+                let who = self.writer(Some(run), *waits.first()?, asked)?;
                 // Of some it is not decided yet whether they are workers, and some are alike to others.
                 let is_not_counted =
                     |(client, is): &&(&Client, Silent)| client.run.is_none() || *is == Silent::Alike;
-                let not_counted = || self.silent(run).iter().filter(is_not_counted).count();
+                let not_counted = || self.silent(run, meeting).iter().filter(is_not_counted).count();
                 // It is looked for in all runs.
                 let apart = Names::default();
                 let awaited =
                     Awaited { whereabouts, missing, ended, elsewhere, apart, staying, waiters, waited };
                 Some(match writer {
-                    ExpectedWriter::Rank(rank @ 1..) => Reason::WaitingForRank {
-                        rank: run.rank_label(*rank),
-                        joined: run.world().published(),
-                        connected: run.world().processes().saturating_add(count(not_counted())),
-                        world_size: run.world().size_to_meet(),
+                    ExpectedWriter::Rank(1..) => Reason::WaitingForRank {
+                        rank: who,
+                        joined: meeting.published(),
+                        connected: run.world().processes_for(meeting).saturating_add(count(not_counted())),
+                        world_size: meeting.size,
                         awaited,
                     },
                     ExpectedWriter::Node(1..) => Reason::WaitingForNode { node: who, what, awaited },
@@ -159,7 +170,7 @@ impl Graph<'_> {
                     }
                     ExpectedWriter::Group(_) => {
                         let what = if what == BARRIER { who } else { format!("{what} of {who}") };
-                        let (others, ended) = (Names::default(), self.ended_ranks(run));
+                        let (others, ended) = (Names::default(), self.ended_ranks(meeting));
                         Reason::WaitingForGroup { what, waiters, others, ended, waited }
                     }
                     ExpectedWriter::LastAtExit | ExpectedWriter::Unknown => return None,

@@ -65,9 +65,12 @@ impl Graph<'_> {
         members.dedup_by_key(|(conn, _)| *conn);
         let who = Names::of_some(&members, |(conn, _)| self.who(*conn));
         let run = run.and_then(|run| self.runs.get(run));
-        let ended = run.map(|run| self.ended_ranks(run)).unwrap_or_default();
+        let first = members.first()?.0;
+        let of_run = run.map(|run| (run, self.meeting(first, run)));
+        let ended = of_run.map(|(_, meeting)| self.ended_ranks(meeting)).unwrap_or_default();
         let there: HashSet<ConnId> = members.iter().map(|(conn, _)| *conn).collect();
-        let others = run.filter(|_| all_are_known).map(|run| self.others(run, &there)).unwrap_or_default();
+        let others = of_run.filter(|_| all_are_known);
+        let others = others.map(|(run, meeting)| self.others(run, meeting, &there)).unwrap_or_default();
         let reason = if let Some(barrier) = barrier_of(key, size) {
             let size = size.and_then(|size| u32::try_from(size).ok());
             let all_are_there = all_are_known && run.is_some() && others.is_empty() && ended.is_empty();

@@ -9,7 +9,7 @@ use crate::api::Seen;
 use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::insight::links::Links;
 use crate::core::insight::reason::{Evidence, Names};
-use crate::core::insight::run::{RunKey, TrackedNode, TrackedRun, with_pid};
+use crate::core::insight::run::{Meeting, RunKey, TrackedNode, TrackedRun, with_pid};
 use crate::core::insight::watch::{Client, CountedRanks, StoreWatch, Waiting};
 use crate::core::store::WaitView;
 
@@ -82,13 +82,28 @@ impl Graph<'_> {
         (!is_copy).then_some((run, nodes))
     }
 
+    /// The meeting of a process: it may wait on another connection than the one by which it is known as a rank.
+    pub(super) fn meeting<'r>(&self, conn: ConnId, run: &'r TrackedRun) -> &'r Meeting {
+        let world = run.world();
+        if world.meetings().len() == 1 {
+            return world.shown();
+        }
+        let member = self.store.waits.get(&conn).and_then(|wait| self.member(wait)).unwrap_or(conn);
+        world.of(self.store.clients.get(&member).and_then(|client| client.rank), member)
+    }
+
     /// The name of a connection, for people.
     pub(in crate::core::insight) fn who(&self, conn: ConnId) -> String {
         let Some(client) = self.store.clients.get(&conn) else { return "a process".into() };
         let run = client.run.as_ref().and_then(|key| self.runs.get(key));
-        if let Some((run, node)) = run.and_then(|run| Some((run, run.node_of(conn)?))) {
-            let is_one_of_two = run.life().rivals.iter().any(|rival| rival.rank == node.rank);
-            return if is_one_of_two { with_pid(node.label(), node.pid) } else { node.label() };
+        if let Some(run) = run {
+            if let Some(node) = run.node_of(conn) {
+                let is_one_of_two = run.life().rivals.iter().any(|rival| rival.rank == node.rank);
+                return if is_one_of_two { with_pid(node.label(), node.pid) } else { node.label() };
+            }
+            if let Some(name) = run.at_earlier_exit(conn) {
+                return name.to_owned();
+            }
         }
         let is_one_of_two = |rank: u32| run.is_some_and(|run| run.world().claimed_twice.contains_key(&rank));
         match client.rank_label() {
@@ -131,7 +146,8 @@ impl Graph<'_> {
         let is_alike = |ip: IpAddr, pid, gone: Option<Timestamp>| {
             gone.is_none() && (ip, pid) == (client.peer.ip(), client.pid)
         };
-        let ranks = run.world().ranks.values().filter(|info| is_alike(info.peer.ip(), info.pid, info.gone));
+        let ranks = run.world().meetings().iter().flat_map(|meeting| meeting.ranks.values());
+        let ranks = ranks.filter(|info| is_alike(info.peer.ip(), info.pid, info.gone));
         let nodes = run.nodes().iter();
         let nodes =
             nodes.filter(|node| node.peer.is_some_and(|peer| is_alike(peer.ip(), node.pid, node.gone)));
@@ -181,7 +197,7 @@ impl Graph<'_> {
 
     /// Connections that have counted themselves, or more, and have told no rank. Of those of a process that has told one on
     /// another connection nothing is unknown.
-    pub(super) fn silent(&self, run: &TrackedRun) -> Vec<(&Client, Silent)> {
+    pub(super) fn silent(&self, run: &TrackedRun, meeting: &Meeting) -> Vec<(&Client, Silent)> {
         let is_of_run = |client: &Client| client.run.is_none() || client.run.as_ref() == Some(run.key());
         let clients = self.store.clients.values();
         let mut silent = clients.filter(|client| !client.is_member() && is_of_run(client)).peekable();
@@ -189,7 +205,9 @@ impl Graph<'_> {
             return Vec::new();
         }
         let (processes, counted) = (self.processes(), self.counted());
-        let has_met = |client: &Client| run.world().last_met.is_some_and(|met| client.since < met);
+        // Those who gathered already when others met may still lack it.
+        let met = run.world().last_met.filter(|met| !meeting.gathered_at(*met));
+        let has_met = |client: &Client| met.is_some_and(|met| client.since < met);
         let what = |client: &Client| {
             // Clients of PyTorch before 2.5 tell no process id; they count themselves on one connection only.
             let known = client.pid.and_then(|pid| processes.get(&(client.peer.ip(), pid)));
@@ -208,21 +226,21 @@ impl Graph<'_> {
     }
 
     /// The ranks of a run whose processes have ended.
-    pub(super) fn ended_ranks(&self, run: &TrackedRun) -> Names {
-        Names::of_some(run.world().ended_ranks(), |(rank, _, gone)| {
-            format!("{} ({} ago)", run.rank_label(rank), Elapsed(self.now.since(gone)))
+    pub(super) fn ended_ranks(&self, meeting: &Meeting) -> Names {
+        Names::of_some(meeting.ended_ranks(), |(rank, info, gone)| {
+            format!("{} ({} ago)", info.label(rank), Elapsed(self.now.since(gone)))
         })
     }
 
     /// The live processes of a run but for those of `there`: ranks if one of `there` is a rank, else nodes.
-    pub(super) fn others(&self, run: &TrackedRun, there: &HashSet<ConnId>) -> Names {
+    pub(super) fn others(&self, run: &TrackedRun, meeting: &Meeting, there: &HashSet<ConnId>) -> Names {
         let is_rank = |conn| self.store.clients.get(conn).is_some_and(|client| client.rank.is_some());
         if there.iter().any(is_rank) {
-            let others = run.world().live().filter(|(_, info)| !there.contains(&info.conn));
+            let others = meeting.live().filter(|(_, info)| !there.contains(&info.conn));
             return Names::of_some(others, |(rank, info)| {
                 let wait = self.wait_of(info.conn, Some(run)).and_then(|wait| wait.view.missing.first());
                 let waits = wait.map_or_else(String::new, |key| format!(" (waits for `{}`)", ShownKey(key)));
-                format!("{}{waits}", run.rank_label(rank))
+                format!("{}{waits}", info.label(rank))
             });
         }
         let live = run.participants().filter(|node| node.is_there());

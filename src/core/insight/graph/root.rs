@@ -6,7 +6,7 @@ use super::whereabouts::{OVERWRITTEN, RESET};
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::insight::reason::{Names, Whereabouts};
-use crate::core::insight::run::{RankInfo, RunKey, TrackedNode, TrackedRun, Withdrawn, World};
+use crate::core::insight::run::{RankInfo, RunKey, TrackedNode, TrackedRun, Withdrawn};
 
 /// One wait, followed to its root.
 #[derive(Debug, Clone)]
@@ -15,6 +15,8 @@ pub(in crate::core::insight) struct Traced {
     pub(in crate::core::insight) who: String,
     pub(in crate::core::insight) writer: Option<String>,
     pub(in crate::core::insight) root: Root,
+    /// It has finished in a round that the others were told to give up.
+    is_at_earlier_exit: bool,
 }
 
 /// Where a chain of waits ends.
@@ -45,14 +47,18 @@ impl Root {
 }
 
 impl Graph<'_> {
-    pub(super) fn writer(run: Option<&TrackedRun>, wanted: &Wanted) -> Option<String> {
+    pub(super) fn writer(&self, run: Option<&TrackedRun>, conn: ConnId, wanted: &Wanted) -> Option<String> {
         match &wanted.writer {
             ExpectedWriter::Node(rank) => Some(match run.and_then(|run| wanted.seat(run)) {
                 Some(seat) => seat.node().label(),
                 None => format!("node rank {rank}"),
             }),
             ExpectedWriter::Rank(rank) => {
-                Some(run.map_or(format!("rank {rank}"), |run| run.rank_label(*rank)))
+                let Some(run) = run else { return Some(format!("rank {rank}")) };
+                let (world, meeting) = (run.world(), self.meeting(conn, run));
+                let elsewhere = world.met_elsewhere(meeting, *rank);
+                let elsewhere = elsewhere.filter(|_| world.holder(meeting, *rank).is_none());
+                Some(elsewhere.map_or_else(|| run.rank_label_in(meeting, *rank), |info| info.label(*rank)))
             }
             ExpectedWriter::NcclRankZero => Some("rank 0".into()),
             ExpectedWriter::Group(name) => Some(name.clone()),
@@ -62,41 +68,53 @@ impl Graph<'_> {
     }
 
     /// The process that must write `key`, for people.
-    pub(in crate::core::insight) fn writer_of(&self, run: Option<&RunKey>, key: &[u8]) -> Option<String> {
+    pub(in crate::core::insight) fn writer_of(
+        &self,
+        run: Option<&RunKey>,
+        conn: ConnId,
+        key: &[u8],
+    ) -> Option<String> {
         let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
         // What it had written was dropped, or it has met with others.
-        let has_written = |world: &World, rank: u32| {
+        let has_written = |run: &TrackedRun, rank: u32| {
+            let (world, meeting) = (run.world(), self.meeting(conn, run));
             let is_dropped = |info: &RankInfo| {
                 // That it was an operator's reset is said besides.
                 let by_others = matches!(info.withdrawn, Some(Withdrawn::Paired | Withdrawn::Overwritten));
                 info.gone.is_none() && by_others
             };
-            world.goes_on().is_some() || world.holder(rank).is_some_and(is_dropped)
+            let holder = world.holder(meeting, rank);
+            holder.map_or_else(|| world.met_elsewhere(meeting, rank).is_some(), is_dropped)
         };
         let is_none = |run: &TrackedRun| match wanted.writer {
-            ExpectedWriter::Rank(rank) => run.world().is_disputed(rank) || has_written(run.world(), rank),
+            ExpectedWriter::Rank(rank) => {
+                run.world().is_disputed(self.meeting(conn, run), rank) || has_written(run, rank)
+            }
             _ => Self::without_ranks(run, key).is_some(),
         };
         if run.is_some_and(is_none) {
             return None;
         }
-        Self::writer(run, &wanted)
+        self.writer(run, conn, &wanted)
     }
 
     /// When an operator's reset dropped what a node or a rank had written here.
     pub(in crate::core::insight) fn reset_that_dropped(
         &self,
         run: Option<&RunKey>,
+        conn: ConnId,
         key: &[u8],
     ) -> Option<Timestamp> {
         let (run, wanted) = (self.runs.get(run?)?, wanted(key));
         let is_it = match wanted.writer {
-            ExpectedWriter::Rank(rank) => match run.world().holder(rank)?.withdrawn {
-                Some(Withdrawn::Reset(_)) => true,
-                _ => Self::was_dropped(run, &wanted),
-            },
+            ExpectedWriter::Rank(rank) => {
+                match run.world().holder(self.meeting(conn, run), rank)?.withdrawn {
+                    Some(Withdrawn::Reset(_)) => true,
+                    _ => self.was_dropped(run, conn, &wanted),
+                }
+            }
             ExpectedWriter::Node(_) => {
-                !wanted.is_of_another_round(Some(run)) && Self::was_dropped(run, &wanted)
+                !wanted.is_of_another_round(Some(run)) && self.was_dropped(run, conn, &wanted)
             }
             _ => false,
         };
@@ -104,14 +122,22 @@ impl Graph<'_> {
     }
 
     /// The ranks that have not come, if the one that must write `key` is one of them.
-    pub(in crate::core::insight) fn missing_with(&self, run: Option<&RunKey>, key: &[u8]) -> Names {
+    pub(in crate::core::insight) fn missing_with(
+        &self,
+        run: Option<&RunKey>,
+        conn: ConnId,
+        key: &[u8],
+    ) -> Names {
         let Some(run) = run.and_then(|run| self.runs.get(run)) else { return Names::default() };
         let ExpectedWriter::Rank(rank) = wanted(key).writer else { return Names::default() };
-        let never_came = |rank: &u32| run.world().holder(*rank).is_none();
+        let meeting = self.meeting(conn, run);
+        let never_came = |rank: &u32| run.world().holder(meeting, *rank).is_none();
         if !never_came(&rank) {
             return Names::default();
         }
-        Names::of_some(run.world().absent().filter(never_came), |rank| run.rank_label(rank))
+        Names::of_some(run.world().absent(meeting).filter(never_came), |rank| {
+            run.rank_label_in(meeting, rank)
+        })
     }
 
     /// Follows the wait of `conn` to its root.
@@ -120,9 +146,10 @@ impl Graph<'_> {
         let first = wanted(wait.view.missing.first()?);
         let run_key = self.run_of(self.store.clients.get(&conn), &first);
         let run = run_key.as_ref().and_then(|key| self.runs.get(key));
-        let writer = Self::writer(run, &first);
+        let writer = self.writer(run, conn, &first);
         let root = self.root(conn, run);
-        Some(Traced { run: run_key, who: self.who(conn), writer, root })
+        let is_at_earlier_exit = run.is_some_and(|run| run.at_earlier_exit(conn).is_some());
+        Some(Traced { who: self.who(conn), writer, root, is_at_earlier_exit, run: run_key })
     }
 
     pub(super) fn root(&self, start: ConnId, run: Option<&TrackedRun>) -> Root {
@@ -158,7 +185,7 @@ impl Graph<'_> {
             {
                 return root(next, whereabouts);
             }
-            match Self::find(run, &next) {
+            match self.find(run, start, &next) {
                 None if is_past => return root(next, Whereabouts::WentOn),
                 Some((_, Some(gone))) if !matches!(next.writer, ExpectedWriter::Rank(_)) => {
                     let for_seconds = Elapsed(self.now.since(gone));
@@ -173,14 +200,14 @@ impl Graph<'_> {
                     };
                     return root(next, whereabouts);
                 }
-                Some((_, None)) if !is_past && run.is_some_and(|run| Self::was_dropped(run, &next)) => {
+                Some((_, None)) if !is_past && run.is_some_and(|run| self.was_dropped(run, start, &next)) => {
                     return root(next, Whereabouts::Dropped { why: RESET.to_owned() });
                 }
                 Some((conn, None)) if next.is_role && run.is_some_and(|run| run.is_heir(conn)) => {
                     return root(next, Whereabouts::Dropped { why: OVERWRITTEN.to_owned() });
                 }
                 Some((conn, None)) => {
-                    if let Some(whereabouts) = run.and_then(|run| Self::made_otherwise(run, key)) {
+                    if let Some(whereabouts) = run.and_then(|run| self.made_otherwise(run, start, key)) {
                         return root(next, whereabouts);
                     }
                     at = conn;
@@ -188,9 +215,9 @@ impl Graph<'_> {
                 }
                 None | Some((_, Some(_))) => {
                     let whereabouts = match next.writer {
-                        ExpectedWriter::Rank(rank) => {
-                            run.map_or(Whereabouts::NeverCame, |run| self.missed(run, rank))
-                        }
+                        ExpectedWriter::Rank(rank) => run.map_or(Whereabouts::NeverCame, |run| {
+                            self.missed(run, self.meeting(start, run), rank)
+                        }),
                         ExpectedWriter::Node(rank) => {
                             run.map_or(Whereabouts::NeverCame, |run| self.missed_node(run, rank))
                         }
@@ -210,9 +237,15 @@ impl Graph<'_> {
     }
 
     /// Why one wait lasts, in a sentence.
-    pub(in crate::core::insight) fn because(&self, traced: &Traced) -> Option<String> {
+    pub(in crate::core::insight) fn because(&self, conn: ConnId, traced: &Traced) -> Option<String> {
         let run = traced.run.as_ref().and_then(|key| self.runs.get(key));
         Some(match &traced.root {
+            Root::At { asked: Wanted { writer: ExpectedWriter::LastAtExit, .. }, .. }
+                if traced.is_at_earlier_exit =>
+            {
+                "its round was given up, so nobody else finishes there: the others were told to join again"
+                    .into()
+            }
             Root::At { asked: Wanted { writer: ExpectedWriter::LastAtExit, .. }, .. } => {
                 let running = run.into_iter().flat_map(TrackedRun::still_running);
                 let running = Names::of(running.map(TrackedNode::label));
@@ -229,7 +262,7 @@ impl Graph<'_> {
                 format!("{last} ends the wait")
             }
             Root::At { asked, whereabouts } => {
-                format!("{} must come from {}: {whereabouts}", asked.what, Self::writer(run, asked)?)
+                format!("{} must come from {}: {whereabouts}", asked.what, self.writer(run, conn, asked)?)
             }
             Root::Cycle { members, .. } => {
                 format!(

@@ -8,7 +8,7 @@ use super::wanted::{ExpectedWriter, Wanted};
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, Elapsed, Timestamp};
 use crate::core::insight::reason::{Names, Whereabouts};
-use crate::core::insight::run::{Departure, RankInfo, Seat, TrackedNode, TrackedRun, Withdrawn, World};
+use crate::core::insight::run::{Departure, Meeting, RankInfo, Seat, TrackedNode, TrackedRun, Withdrawn};
 use crate::core::insight::watch::{Client, Passed};
 use crate::core::protocol::keys::{AddressKind, KeyPattern, RendezvousPart, classify};
 
@@ -33,7 +33,12 @@ fn processes_of<'c>(clients: impl Iterator<Item = &'c Client>) -> Names {
 
 impl Graph<'_> {
     /// The connection of a writer, and since when it is gone.
-    pub(super) fn find(run: Option<&TrackedRun>, wanted: &Wanted) -> Option<(ConnId, Option<Timestamp>)> {
+    pub(super) fn find(
+        &self,
+        run: Option<&TrackedRun>,
+        asking: ConnId,
+        wanted: &Wanted,
+    ) -> Option<(ConnId, Option<Timestamp>)> {
         let run = run?;
         match &wanted.writer {
             ExpectedWriter::Node(_) => match wanted.seat(run)? {
@@ -41,16 +46,13 @@ impl Graph<'_> {
                 Seat::Left(left) if left.departure == Departure::Own => None,
                 seat => Some((seat.node().conn?, seat.node().gone)),
             },
-            ExpectedWriter::Rank(rank) => {
-                let info = run.world().ranks.get(rank)?;
-                Some((info.conn, info.gone))
-            }
+            ExpectedWriter::Rank(rank) => run.world().published(self.meeting(asking, run), *rank),
             _ => None,
         }
     }
 
     /// Whether what is wanted had been written, and was dropped when the store was reset.
-    pub(super) fn was_dropped(run: &TrackedRun, wanted: &Wanted) -> bool {
+    pub(super) fn was_dropped(&self, run: &TrackedRun, asking: ConnId, wanted: &Wanted) -> bool {
         let round = run.round();
         let Some(reset) = round.reset else { return false };
         match wanted.writer {
@@ -59,16 +61,17 @@ impl Graph<'_> {
             }
             ExpectedWriter::Node(_) => wanted.is_master || !round.assigned.is_empty(),
             ExpectedWriter::Rank(rank) => {
-                run.world().ranks.get(&rank).is_some_and(|info| info.joined <= reset)
+                let ranks = &self.meeting(asking, run).ranks;
+                ranks.get(&rank).is_some_and(|info| info.joined <= reset)
             }
             _ => true,
         }
     }
 
     /// A rank that has published, as one that has made its groups more or less often than who asks for `key`.
-    pub(super) fn made_otherwise(run: &TrackedRun, key: &[u8]) -> Option<Whereabouts> {
+    pub(super) fn made_otherwise(&self, run: &TrackedRun, asking: ConnId, key: &[u8]) -> Option<Whereabouts> {
         let Some(KeyPattern::Address(address)) = classify(key) else { return None };
-        let (asked, rank) = (address.made_before()?, run.world().ranks.get(&address.member)?);
+        let (asked, rank) = (address.made_before()?, self.meeting(asking, run).ranks.get(&address.member)?);
         let made = rank.made_before.filter(|made| *made != asked)?;
         Some(Whereabouts::MadeOtherwise { made: made.saturating_add(1), asked: asked.saturating_add(1) })
     }
@@ -150,24 +153,24 @@ impl Graph<'_> {
     }
 
     /// Where a rank is that has not come to this meeting: it may have been in the last one.
-    pub(super) fn missed(&self, run: &TrackedRun, rank: u32) -> Whereabouts {
-        let before = run.world().holder(rank);
+    pub(super) fn missed(&self, run: &TrackedRun, meeting: &Meeting, rank: u32) -> Whereabouts {
+        let before = run.world().holder(meeting, rank);
         let Some(before) = before.filter(|before| before.gone.is_none()) else {
             let gone_for = before.and_then(|before| before.gone).map(|gone| Elapsed(self.now.since(gone)));
-            let silent = self.silent(run);
+            if let (None, Some(met)) = (before, run.world().met_elsewhere(meeting, rank)) {
+                return Whereabouts::Met { ended: met.gone.map(|gone| Elapsed(self.now.since(gone))) };
+            }
+            let silent = self.silent(run, meeting);
             let those =
                 |what| processes_of(silent.iter().filter(|(_, is)| *is == what).map(|(client, _)| *client));
             let (candidates, alike) = (those(Silent::MayBeRank), those(Silent::Alike));
-            if run.world().was_outlived(rank) {
-                return Whereabouts::Met { ended: gone_for };
-            }
             let seat = run.seat_with(rank);
             let died = || seat.map(Seat::node).filter(|node| node.is_dead()).and_then(|node| node.gone);
             return match gone_for {
                 // Even if none of them is likely to be it, it may have come.
                 _ if !silent.is_empty() => Whereabouts::NotTold { candidates, alike, gone_for },
                 Some(for_seconds) => Whereabouts::Gone { for_seconds },
-                None if run.world().is_disputed(rank) => Whereabouts::Disputed,
+                None if run.world().is_disputed(meeting, rank) => Whereabouts::Disputed,
                 None => match (died().or_else(|| run.fell(rank)), seat) {
                     (Some(gone), _) => Whereabouts::NodeGone { for_seconds: Elapsed(self.now.since(gone)) },
                     (None, Some(Seat::Left(left))) if left.is_silent() => self.silent_node(&left.node),
@@ -175,14 +178,13 @@ impl Graph<'_> {
                 },
             };
         };
-        if run.world().goes_on().is_some() {
-            return Whereabouts::Met { ended: None };
-        }
         match before.withdrawn {
             Some(Withdrawn::Reset(_)) => Whereabouts::Dropped { why: RESET.to_owned() },
-            Some(Withdrawn::Overwritten) => Whereabouts::Dropped { why: OVERWRITTEN.to_owned() },
+            Some(Withdrawn::Overwritten) => {
+                Whereabouts::Dropped { why: "another process with that rank wrote it as well".to_owned() }
+            }
             Some(Withdrawn::Paired) => {
-                let replaced = Names::of(run.world().replaced.iter().map(|rank| format!("rank {rank}")));
+                let replaced = Names::of(meeting.replaced.iter().map(|rank| format!("rank {rank}")));
                 let (of, took) = match replaced.count() {
                     0 => ("a process of another rank".to_owned(), "another took that one's place"),
                     1 => (format!("a process of {replaced}"), "another took that one's place"),
@@ -196,34 +198,37 @@ impl Graph<'_> {
                 Whereabouts::Dropped { why: format!("two live processes claim {}", Names::of(ranks)) }
             }
             // It met with the processes of before, of which another now has the place of at least one.
-            None if !run.world().replaced.is_empty() => Whereabouts::NotAgain,
+            None if !meeting.replaced.is_empty() => Whereabouts::NotAgain,
             None => Whereabouts::Busy,
         }
     }
 
     /// All ranks of which nobody is there, where others wait for `asked`. That its process ended is said already.
-    pub(super) fn absent(run: &TrackedRun, asked: u32, whereabouts: &Whereabouts) -> Names {
+    pub(super) fn absent(
+        run: &TrackedRun,
+        meeting: &Meeting,
+        asked: u32,
+        whereabouts: &Whereabouts,
+    ) -> Names {
         let is_said = |rank: u32| rank == asked && matches!(whereabouts, Whereabouts::Gone { .. });
-        Names::of_some(run.world().absent().filter(|rank| !is_said(*rank)), |rank| {
-            match run.world().holder(rank) {
-                Some(_) => format!("{} (its connection closed)", run.rank_label(rank)),
-                None => run.rank_label(rank),
+        Names::of_some(run.world().absent(meeting).filter(|rank| !is_said(*rank)), |rank| {
+            match run.world().holder(meeting, rank) {
+                Some(_) => format!("{} (its connection closed)", run.rank_label_in(meeting, rank)),
+                None => run.rank_label_in(meeting, rank),
             }
         })
     }
 
     /// Those other than `writer` that are there, and go on with the attempt before.
-    pub(super) fn staying(run: &TrackedRun, writer: &ExpectedWriter) -> Names {
+    pub(super) fn staying(run: &TrackedRun, meeting: &Meeting, writer: &ExpectedWriter) -> Names {
         match writer {
-            // Strangers beside a meeting wait for it, and no attempt goes on.
-            ExpectedWriter::Rank(_) if run.world().goes_on().is_some() => Names::default(),
             ExpectedWriter::Node(rank) => {
                 let others = run.not_again().filter(|node| node.rank != Some(*rank));
                 Names::of_some(others, TrackedNode::label)
             }
-            ExpectedWriter::Rank(rank) if !run.world().replaced.is_empty() => {
-                let others = run.world().not_again().filter(|other| other != rank);
-                Names::of_some(others, |other| run.rank_label(other))
+            ExpectedWriter::Rank(rank) if !meeting.replaced.is_empty() => {
+                let others = meeting.not_again().filter(|other| other != rank);
+                Names::of_some(others, |other| run.rank_label_in(meeting, other))
             }
             _ => Names::default(),
         }
@@ -231,29 +236,28 @@ impl Graph<'_> {
 
     /// Ranks in other stores that may be those that this run misses: they wait there for those that are here, and there are
     /// to be as many.
-    pub(super) fn elsewhere(&self, run: &TrackedRun) -> Names {
-        let here = run.world();
-        let is_missed = |world: &World, rank: u32| world.holder(rank).is_none();
-        let complements = |other: &World| {
-            other.size() == here.size()
-                && other.completed.is_none()
+    pub(super) fn elsewhere(&self, run: &TrackedRun, here: &Meeting) -> Names {
+        let is_missed = |meeting: &Meeting, rank: u32| meeting.holder(rank).is_none();
+        let complements = |other: &Meeting| {
+            other.size == here.size
+                && other.met.is_none()
                 && other.ranks.keys().all(|&rank| is_missed(here, rank))
                 && here.ranks.keys().all(|&rank| is_missed(other, rank))
         };
         // Or one of them is a stranger there, prepared for as many as those here.
-        let strayed = |other: &World, rank: u32, info: &RankInfo| {
-            other.size() != here.size() && info.size == here.size() && is_missed(here, rank)
+        let strayed = |other: &Meeting, rank: u32, info: &RankInfo| {
+            other.size != here.size && info.size == here.size && is_missed(here, rank)
         };
         let others = self.runs.values().filter(|other| {
             other.key().port() != run.key().port() && !other.has_agents() && !other.state().is_over()
         });
-        let others = others.filter(|_| here.size().is_some());
+        let others = others.filter(|_| here.size.is_some());
         Names::of(others.flat_map(|other| {
             let port = other.key().port().unwrap_or_default();
-            let world = other.world();
-            let all = complements(world);
-            let live = world.ranks.iter().filter(|(_, info)| info.gone.is_none());
-            let live = live.filter(move |&(&rank, info)| all || strayed(world, rank, info));
+            let meeting = other.world().shown();
+            let all = complements(meeting);
+            let live = meeting.ranks.iter().filter(|(_, info)| info.gone.is_none());
+            let live = live.filter(move |&(&rank, info)| all || strayed(meeting, rank, info));
             live.map(move |(&rank, _)| format!("{} (port {port})", other.rank_label(rank)))
         }))
     }

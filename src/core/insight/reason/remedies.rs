@@ -78,6 +78,11 @@ impl Reason {
                 "look at the network between those nodes and this server, and at the logs of their relays; nothing has died \
                  as far as is known, and the clients go on when the links are back",
             ),
+            Self::WorldSizesDiffer { have_met: true, .. } => {
+                "stop what came last, or give it its own store (--listen twice, or POST /api/v1/stores): those who have met do \
+                 not wait for it. If it is to take part, restart all processes of the job together with the same WORLD_SIZE \
+                 (--nnodes, --nproc-per-node)"
+            }
             Self::WorldSizesDiffer { .. } => SAME_WORLD_SIZE,
             Self::WaitingForKey { similar: None, absence: Absence::Deleted, .. } => {
                 "look which part of the program deletes that key before all have read it; nothing is wrong with a queue that is empty"
@@ -224,6 +229,10 @@ impl Reason {
             ),
             Self::RankLost { gave_up: true, .. } => {
                 "look at what they gave up on, and why that was not there; their own logs say no more than that"
+            }
+            Self::RankLost { go_on: true, .. } => {
+                "those who had met do not wait for what comes in another's place, and cannot meet it: restart all processes of the \
+                 job together. Look at the log of what ended, too"
             }
             Self::RankLost { ranks, .. } => for_each(
                 ranks,

@@ -7,6 +7,9 @@ use super::values::{Arrival, Names, Silence, Unit};
 use crate::api::ExpectedFrom;
 use crate::core::ids::{Elapsed, counted};
 
+/// A rank that has ended so often before all have met is in a loop.
+const CRASH_LOOP: u32 = 3;
+
 /// `1 node has`, `3 nodes have`.
 fn have(n: usize, one: &str, many: &str) -> String {
     if n == 1 { format!("1 {one} has") } else { format!("{n} {many} have") }
@@ -424,14 +427,20 @@ impl Reason {
                 let others = if *others { "others have" } else { "nor has any other node of the run" };
                 format!("{nodes} {have} sent no heartbeat for {silent}, though {their}; {others}")
             }
-            Self::RankLost { ranks, joined, world_size, gave_up } => {
+            Self::RankLost { ranks, joined, world_size, gave_up, times, go_on } => {
                 let (there, are) = (of_whole(*joined, *world_size), if *joined < 2 { "is" } else { "are" });
                 let why = match (gave_up, ranks.count()) {
                     (false, _) => "",
                     (true, 1) => ", after it had given up on another",
                     (true, _) => ", after they had given up on others",
                 };
-                format!("{ranks} ended before all ranks had come{why}; {there} {are} still there")
+                let again = match (*times >= CRASH_LOOP, ranks.count()) {
+                    (false, _) => String::new(),
+                    (true, 1) => format!("; it has ended {times} times"),
+                    (true, _) => format!("; one of them has ended {times} times"),
+                };
+                let met = if *go_on { ", and had met before" } else { "" };
+                format!("{ranks} ended before all ranks had come{why}{again}; {there} {are} still there{met}")
             }
             Self::AddressesDropped { ranks } => {
                 let addresses = if ranks.count() == 1 { "the address" } else { "the addresses" };
@@ -573,10 +582,15 @@ impl Reason {
                     "nodes of this run use two rendezvous backends, and never meet: {first}, and {second}"
                 )
             }
-            Self::WorldSizesDiffer { says, ranks, other_says, others, .. } => {
+            Self::WorldSizesDiffer { says, ranks, other_says, others, have_met, .. } => {
                 let are = are(ranks.count());
+                let met = match (have_met, ranks.count()) {
+                    (false, _) => "",
+                    (true, 1) => " and has met",
+                    (true, _) => " and have met",
+                };
                 format!(
-                    "the ranks disagree on the world size: {ranks} {are} prepared for {}, {others} for {other_says}",
+                    "the ranks disagree on the world size: {ranks} {are} prepared for {}{met}, {others} for {other_says}",
                     counted(*says, "rank", "ranks")
                 )
             }

@@ -153,7 +153,7 @@ impl TrackedRun {
             let about = nodes.to_string();
             let world = &self.life.world;
             // They may have met in the round before.
-            let met = world.completed.filter(|met| self.round.completed.is_none_or(|round| *met >= round));
+            let met = world.shown().met.filter(|met| self.round.completed.is_none_or(|round| *met >= round));
             let moment = match met {
                 Some(_) => Moment::RanksComplete,
                 None if self.life.has_workers_here => Moment::RanksComing,

@@ -271,7 +271,8 @@ pub(in crate::core::insight) struct Native {
     pub(super) met_at: Option<u16>,
     /// Since when it is known that the round that forms is to be given up soon, and what it needs.
     pub(super) expiring: Option<(Timestamp, String)>,
-    /// When the round that forms closes: with the nodes that are there, or for want of nodes.
+    /// When the round that forms closes: with the nodes that are there, or for want of nodes. `None` while that depends on
+    /// nodes of the last one that are alive and join again.
     pub(in crate::core::insight) closes_at: Option<Timestamp>,
     /// What the round that forms waits for, and since when.
     pub(super) waits: Option<(String, Timestamp)>,
@@ -283,8 +284,8 @@ pub(in crate::core::insight) struct Native {
     /// Nodes of the last round that were told to join again, and have not yet; and those that came anew, and get a place
     /// when the process of before is given up.
     pub(in crate::core::insight) on_their_way: u32,
-    /// Others of them have finished, and wait at its exit barrier: they do not join again.
-    pub(in crate::core::insight) at_exit: u32,
+    /// Others of its nodes have finished, and have left or wait at its exit barrier: they do not join again.
+    pub(in crate::core::insight) finished: u32,
     /// Nodes that have done their work, once there is one.
     pub(in crate::core::insight) exit: Option<ExitCounts>,
     /// Nodes without a place.

@@ -9,7 +9,7 @@ use super::limits::MOST_NODES;
 use super::memory::Room;
 use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
-use crate::api::{ExpectedFrom, RunKind, Seen};
+use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::expect::Plan;
 use crate::core::insight::reason::{Finding, Reason};
@@ -273,7 +273,7 @@ impl TrackedRun {
             return;
         }
         self.round.assigned.insert(node, AssignedRanks { base, world_size });
-        self.life.world.size = Some((world_size, ExpectedFrom::RoleExchange));
+        self.life.world.tell_size(world_size);
         self.round.assigned_at = Some(now);
         self.touch();
     }

@@ -42,7 +42,7 @@ impl TrackedRun {
 
     /// Whether the address of `rank` may be remembered.
     pub(super) fn takes_rank(&mut self, rank: u32, room: &mut Room) -> bool {
-        self.life.world.ranks.contains_key(&rank) || room.take(RANK)
+        self.life.world.has(rank) || room.take(RANK)
     }
 
     /// Bytes that it takes, roughly.
@@ -50,13 +50,12 @@ impl TrackedRun {
         const RUN: usize = 2 * size_of::<TrackedRun>();
         let nodes = if self.native.is_some() { 0 } else { self.life.nodes.len() };
         let nodes = nodes.saturating_add(self.life.strangers.len());
-        let ranks =
-            [self.life.world.ranks.len(), self.life.world.former.len()].map(|n| n.saturating_mul(RANK));
+        let ranks = self.life.world.len().saturating_mul(RANK);
         let past = self.life.earlier.len().saturating_add(self.life.left.len());
         let nodes = nodes.saturating_add(past);
         let texts = [self.round.assigned.len(), self.timeline.len()];
         let history = self.timeline.iter().map(|moment| moment.text.len());
-        let sizes = [RUN, nodes.saturating_mul(NODE)].into_iter().chain(ranks);
+        let sizes = [RUN, nodes.saturating_mul(NODE), ranks].into_iter();
         sizes.chain(texts.map(|n| n.saturating_mul(TEXT))).chain(history).sum()
     }
 
@@ -87,8 +86,7 @@ impl TrackedRun {
         self.life.earlier = Vec::new();
         self.life.left.clear();
         self.round.assigned.clear();
-        self.life.world.ranks.clear();
-        self.life.world.former.clear();
+        self.life.world.summarize();
     }
 
     /// The last events stay.

@@ -42,7 +42,7 @@ impl TrackedRun {
             _ => return said,
         };
         let reset = if round == self.round.number { self.round.reset } else { self.life.earlier_reset };
-        let Some(reset) = reset.filter(|_| self.life.world.completed.is_none()) else { return said };
+        let Some(reset) = reset.filter(|_| self.life.world.shown().met.is_none()) else { return said };
         let ago = Elapsed(at.since(reset));
         let text = format!("{}; an operator reset the store of its workers {ago} ago", said.text);
         Said { text, remedy, ..said }
@@ -67,6 +67,10 @@ impl TrackedRun {
         let round = snapshot.round.saturating_add((snapshot.state == RoundState::Breaking).into());
         // The first round was given up.
         let round = round.max(1);
+        // A round that nobody has joined yet is waited for since the last one was given up.
+        let waited_since =
+            self.native.as_ref().and_then(|native| native.waits.as_ref()).map(|(_, since)| *since);
+        let waited_since = waited_since.filter(|_| round == self.round.number);
         if round != self.round.number {
             let at_exit = self.participants().filter(|node| node.finished && node.gone.is_none());
             let at_exit: Vec<_> = at_exit.filter_map(|node| Some((node.conn?, AtExit::of(node)))).collect();
@@ -77,7 +81,7 @@ impl TrackedRun {
         if self.native.as_ref().is_none_or(|native| native.store != store) && store.is_some() {
             let size = snapshot.nodes.iter().map(|node| node.info.local_world_size).sum::<Option<u32>>();
             let size = size.filter(|_| snapshot.state == RoundState::Complete);
-            self.life.world = World { size: size.map(|size| (size, ExpectedFrom::Join)), ..World::default() };
+            self.life.world = World::of_size(size);
         }
         self.round.exit_done = snapshot.finished_for.map(|since| ago(now, since));
         self.round.over_at = state.is_over().then(|| self.round.over_at.unwrap_or(now));
@@ -104,8 +108,12 @@ impl TrackedRun {
         let finished: HashSet<&str> =
             self.life.at_earlier_exit.values().map(|node| node.node.as_str()).collect();
         let at_exit = count(on_their_way().filter(|node| finished.contains(node.node.as_str())).count());
+        let has_left = if forms { snapshot.succeeded } else { 0 };
         let came_anew = if forms { count(came_anew(snapshot).count()) } else { 0 };
-        let on_their_way = count(on_their_way().count()).saturating_add(came_anew);
+        let on_their_way = count(on_their_way().count()).saturating_add(came_anew).saturating_sub(at_exit);
+        let to_come = [snapshot.waiting, on_their_way, at_exit, has_left]
+            .into_iter()
+            .fold(terms.min_nodes, u32::saturating_sub);
         let met_at = store.or_else(|| self.native.as_ref()?.met_at);
         let (min, max) = (terms.min_nodes, terms.max_nodes);
         let needed = if min == max { min.to_string() } else { format!("{min} to {max}") };
@@ -117,16 +125,17 @@ impl TrackedRun {
         self.native = Some(Native {
             state,
             expiring,
-            closes_at: snapshot.deadline.filter(|_| forms).map(|left| now + left),
+            closes_at: closes_at(snapshot).filter(|_| forms),
             expected: Expected { min, max, source: ExpectedFrom::Join },
             store,
             met_at,
-            remedy: remedy(snapshot, at_exit),
+            remedy: remedy(snapshot, at_exit, has_left),
             given_up_at: given_up_at(snapshot),
-            waits: (state == RunState::Joining).then(|| (waits, self.round.started.unwrap_or(now))),
-            missing: missing(snapshot, forms),
-            on_their_way: on_their_way.saturating_sub(at_exit),
-            at_exit,
+            waits: (state == RunState::Joining)
+                .then(|| (waits, waited_since.or(self.round.started).unwrap_or(now))),
+            missing: missing(snapshot, forms, to_come),
+            on_their_way,
+            finished: at_exit.saturating_add(has_left),
             exit: (snapshot.succeeded > 0 && !forms)
                 .then_some(ExitCounts { arrived: snapshot.succeeded, expected: Some(snapshot.round_size) }),
             spares: spares(snapshot),
@@ -289,6 +298,11 @@ impl TrackedRun {
         }
     }
 
+    /// The node that waits with this connection at the exit barrier of a round that was given up.
+    pub(in crate::core::insight) fn at_earlier_exit(&self, conn: ConnId) -> Option<&str> {
+        self.life.at_earlier_exit.get(&conn).map(|node| node.name.as_str())
+    }
+
     fn connect_native(&mut self, rank: u32, agent: Option<NativeAgent>) {
         let is_it = |node: &&mut TrackedNode| node.rank == Some(rank) && node.is_participant();
         if let Some(node) = self.life.nodes.iter_mut().find(is_it).filter(|node| node.gone.is_none()) {
@@ -381,6 +395,13 @@ impl TrackedRun {
             1 => format!("; {at_exit} has finished, and waits at the exit barrier of a round before"),
             _ => format!("; {at_exit} have finished, and wait at the exit barrier of a round before"),
         };
+        // The others have left since.
+        let left = native.finished.saturating_sub(count(self.life.at_earlier_exit.len()));
+        let left = match left {
+            0 => String::new(),
+            1 => "; 1 node of a round before has done its work, and left".into(),
+            some => format!("; {some} nodes of a round before have done their work, and left"),
+        };
         let given_up = native.given_up_at.map(|at| Elapsed(at.since(now)));
         let given_up = given_up.map(|left| format!("; what is silent is given up in {left}"));
         let given_up = given_up.unwrap_or_default();
@@ -391,7 +412,7 @@ impl TrackedRun {
             waiting: true,
             is_predicate: true,
             text: format!(
-                "round {round} is not complete after {waited}: {text}{given_up}{announced}{at_exit}"
+                "round {round} is not complete after {waited}: {text}{given_up}{announced}{at_exit}{left}"
             ),
             remedy,
         };
@@ -423,11 +444,16 @@ pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evi
     match fact {
         Fact::Forms { first: who, .. }
         | Fact::Complete { last: who, .. }
-        | Fact::Restarted { by: who }
+        | Fact::Restarted { by: who, .. }
         | Fact::Broken { why: Break::Rejoined { who, .. }, .. } => just(Seen::Joined, who),
         Fact::Broken { why: Break::RejoinedBesideSilent { who, silent, silent_for, .. }, .. } => {
             let mut seen = just(Seen::Joined, who);
             seen.push(did(Seen::Heard, silent.to_string(), *silent_for));
+            seen
+        }
+        Fact::Broken { why: Break::RejoinedAfterClosed { who, closed, since, .. }, .. } => {
+            let mut seen: Vec<Evidence> = all(Seen::Closed, closed, *since);
+            seen.extend(just(Seen::Joined, who));
             seen
         }
         Fact::WaiterLost { who, silent } => vec![did(Seen::Heard, who.to_string(), *silent)],
@@ -441,8 +467,10 @@ pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evi
         | Fact::Lost { nodes, silent: since, .. }
         | Fact::Broken { why: Break::Lost { nodes, silent: since }, .. } => all(Seen::Heard, nodes, *since),
         Fact::Adopted { first, .. } => just(Seen::Heard, first),
-        // What an operator or the server does, the time, and what a refused node asked for are in the words.
-        Fact::Broken { why: Break::BeforeRestart { .. } | Break::Unreported { .. }, .. }
+        // What an operator or the server does, the time, what a refused node asked for, and who was there before a restart are
+        // in the words.
+        Fact::NotBack { .. }
+        | Fact::Broken { why: Break::BeforeRestart { .. } | Break::Unreported { .. }, .. }
         | Fact::Expiring { .. }
         | Fact::TimedOut { .. }
         | Fact::Extended { .. }
@@ -534,6 +562,25 @@ fn heard_waiting(snapshot: &RunSnapshot) -> u32 {
     count(snapshot.nodes.iter().filter(waits).count())
 }
 
+/// When the round that forms closes: it is given up, or is complete with those that are there. `None` if that depends on
+/// nodes of the last one that are alive and join again.
+fn closes_at(snapshot: &RunSnapshot) -> Option<Timestamp> {
+    let RunSnapshot { at, terms, waiting, .. } = snapshot;
+    let deadline = *at + snapshot.deadline?;
+    let of_last = |node: &&NodeSnapshot| matches!(node.state, NodeState::InRound { .. }) && node.is_watched;
+    let mut awaited = snapshot.nodes.iter().filter(of_last).peekable();
+    if *waiting < terms.min_nodes || awaited.peek().is_none() && snapshot.unreported == 0 {
+        return Some(deadline);
+    }
+    if awaited.clone().any(is_on_its_way) || snapshot.unreported > 0 {
+        return None;
+    }
+    // It goes on without those that are silent when they are given up, at once if it is full.
+    let heard = awaited.map(|node| ago(*at, node.silent.unwrap_or_default())).max()?;
+    let more = if *waiting < terms.max_nodes { terms.last_call } else { Duration::ZERO };
+    Some(deadline.min(heard + terms.patience() + more))
+}
+
 /// When all are given up that the round that forms waits for and that are not heard from.
 fn given_up_at(snapshot: &RunSnapshot) -> Option<Timestamp> {
     let silent = snapshot.nodes.iter().filter(|node| is_awaited_in_vain(node));
@@ -541,10 +588,13 @@ fn given_up_at(snapshot: &RunSnapshot) -> Option<Timestamp> {
     heard.map(|heard| heard + snapshot.terms.patience())
 }
 
-/// How much it matters that a round does not become complete, with so many of the last one at its exit barrier, and what to
-/// do about it.
-fn remedy(snapshot: &RunSnapshot, at_exit: u32) -> (Severity, &'static str) {
+/// How much it matters that a round does not become complete, and what to do about it. Of the nodes of the last one so many
+/// have finished: they are at its exit barrier, or have left.
+fn remedy(snapshot: &RunSnapshot, at_exit: u32, has_left: u32) -> (Severity, &'static str) {
     let (heard, min) = (heard_waiting(snapshot), snapshot.terms.min_nodes);
+    let came_anew = count(came_anew(snapshot).count());
+    let alive = count(snapshot.nodes.iter().filter(|node| is_on_its_way(node)).count());
+    let coming = heard.saturating_add(came_anew).saturating_add(alive.saturating_sub(at_exit));
     let is_silent = snapshot.nodes.iter().any(is_awaited_in_vain);
     if heard >= min && is_silent {
         let remedy = "nothing for the round: it goes on without what is silent when that is given up; look there: has it died, \
@@ -555,21 +605,25 @@ fn remedy(snapshot: &RunSnapshot, at_exit: u32) -> (Severity, &'static str) {
             Severity::Info,
             "nothing, if it does not last: the round waits for the nodes of the last one that are alive",
         )
-    } else if heard.saturating_add(count(came_anew(snapshot).count())) >= min {
+    } else if heard.saturating_add(came_anew) >= min {
         let remedy = "nothing for the round: what came anew gets in when the process of before is given up; look at the log \
                       and events of that one: why did it end?";
         (Severity::Info, remedy)
     } else {
-        (Severity::Warning, remedy_of_missing(snapshot, at_exit))
+        let lacks = min.saturating_sub(coming);
+        (Severity::Warning, remedy_of_missing(snapshot, lacks, at_exit, has_left))
     }
 }
 
-/// What to do about nodes that a round lacks.
-fn remedy_of_missing(snapshot: &RunSnapshot, at_exit: u32) -> &'static str {
+/// What to do about so many nodes that a round lacks.
+fn remedy_of_missing(snapshot: &RunSnapshot, lacks: u32, at_exit: u32, has_left: u32) -> &'static str {
     let needed = snapshot.terms.min_nodes.saturating_sub(snapshot.waiting);
+    let is_silent = snapshot.nodes.iter().any(is_awaited_in_vain);
     let of = |fates: &[Fate]| snapshot.absent.iter().filter(|absent| fates.contains(&absent.fate)).count();
     let (gone, refused) = (of(&[Fate::Lost, Fate::Left]), of(&[Fate::Refused]));
-    if gone > 0 && at_exit > 0 && needed > 1 {
+    if lacks == 0 {
+        "look at the nodes that have not joined again: they are alive and were told to, so is it their workers that do not stop?"
+    } else if gone > 0 && at_exit > 0 && needed > 1 {
         "look at the logs and events of what is gone; what has finished does not join again, so the round is complete only \
          with as many others, and the run is closed when what has finished gives up at the exit barrier, after up to 300 s"
     } else if gone > 0 && refused > 0 {
@@ -577,15 +631,22 @@ fn remedy_of_missing(snapshot: &RunSnapshot, at_exit: u32) -> &'static str {
          what the others have, or is of another job, which needs another --rdzv-id"
     } else if gone > 0 {
         "look at the logs and events of what is gone: the round needs it, or a replacement"
+    } else if is_silent && refused > 0 {
+        "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round needs it, or a \
+         replacement; what was refused has to ask for what the others have, or is of another job, which needs another \
+         --rdzv-id"
     } else if refused > 0 {
-        "look why that was refused, and start it again with what the others have"
-    } else if snapshot.nodes.iter().any(is_awaited_in_vain) {
+        "look why that was refused: it has to ask for what the others have, or is of another job, which needs another \
+         --rdzv-id"
+    } else if is_silent {
         "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round needs it, or a \
          replacement"
     } else if snapshot.nodes.iter().any(is_without_heartbeats) {
         "if this is the same group, start all of its nodes again: those that have joined once (rallypoint join) do not come \
          to another round by themselves; another group needs another --run-id"
-    } else if at_exit > 0 && needed <= at_exit {
+    } else if has_left > 0 && lacks <= has_left {
+        "what has finished and left does not join again: the round needs as many others, or the others can end, too"
+    } else if at_exit > 0 && lacks <= at_exit {
         "look why those that join again ended or failed: what has finished does not join again, and closes the run when it \
          gives up at the exit barrier, after up to 300 s"
     } else if needed > 1 {
@@ -596,8 +657,8 @@ fn remedy_of_missing(snapshot: &RunSnapshot, at_exit: u32) -> &'static str {
 }
 
 /// What is missing, as far as the rendezvous knows: nodes of the last round and those that are gone, else ranks that no
-/// node holds, or of which no node has reported.
-fn missing(snapshot: &RunSnapshot, forms: bool) -> Vec<MissingNode> {
+/// node holds, or of which no node has reported. At least so many are `to_come` to a round that forms.
+fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<MissingNode> {
     let rank = |&rank: &u32| MissingNode {
         name: None,
         rank: Some(rank),
@@ -607,6 +668,9 @@ fn missing(snapshot: &RunSnapshot, forms: bool) -> Vec<MissingNode> {
     let ranks = || snapshot.missing_ranks.iter().map(rank).collect();
     if !forms {
         return ranks();
+    }
+    if to_come == 0 {
+        return Vec::new();
     }
     // Those that were heard of just now are on their way: they were told to join again.
     let of_last_round = snapshot.nodes.iter().filter(|node| node.is_watched && !is_on_its_way(node));
@@ -641,6 +705,5 @@ fn missing(snapshot: &RunSnapshot, forms: bool) -> Vec<MissingNode> {
         }
     }
     // Of more than are needed it is not known who has a replacement.
-    let needed = snapshot.terms.min_nodes.saturating_sub(snapshot.waiting) as usize;
-    if !named.is_empty() && named.len() <= needed { named } else { ranks() }
+    if !named.is_empty() && named.len() <= to_come as usize { named } else { ranks() }
 }

@@ -90,8 +90,9 @@ impl TrackedRun {
     }
 
     /// A worker wrote a key that is none of the group of all ranks.
-    pub(in crate::core::insight) fn worker_went_on(&mut self) {
-        self.life.world.went_on |= self.life.world.completed.is_some();
+    pub(in crate::core::insight) fn worker_went_on(&mut self, conn: ConnId, rank: Option<u32>) {
+        let meeting = self.life.world.of_mut(rank, conn);
+        meeting.went_on |= meeting.met.is_some();
     }
 
     /// A worker comes. A run without agents that is over begins anew; returns whether it did.
@@ -149,12 +150,10 @@ impl TrackedRun {
         if !self.takes_rank(rank, room) {
             return;
         }
-        let at = info.joined;
-        if self.life.world.publish(rank, attempt, info)
-            && !self.has_agents()
-            && self.life.world.size.is_some()
-        {
-            self.round.started = self.life.world.started.or(Some(at));
+        let has_size = info.size.is_some();
+        let begins = self.life.world.publish(rank, attempt, info);
+        if begins.is_some() && !self.has_agents() && has_size {
+            self.round.started = begins;
         }
         self.check_ranks();
     }
@@ -179,8 +178,7 @@ impl TrackedRun {
             self.state_dropped(at);
         }
         self.round.reset = Some(at);
-        let world = &self.life.world;
-        let lost: Vec<_> = world.addresses().take_while(|_| world.completed.is_none()).collect();
+        let lost: Vec<_> = self.life.world.addresses().collect();
         if !lost.is_empty() {
             let ranks = Names::of(lost.iter().map(|address| address.who.clone()));
             self.found(Finding::new(Reason::AddressesDropped { ranks }, format!("{at:?}"), at).seen(lost));

@@ -50,7 +50,7 @@ impl TrackedRun {
             round: self.round.number,
             started: unix(self.round.started),
             completed: unix(self.round.completed),
-            met: unix(self.life.world.completed),
+            met: unix(self.life.world.shown().met),
             timeline: moments.map(|it| (epoch.unix(it.at), it.code.clone(), it.text.clone())).collect(),
         }
     }
@@ -71,7 +71,7 @@ impl TrackedRun {
             let is_told = self.told.start == self.round.started;
             earlier_if(&mut self.round.started, past.started);
             earlier_if(&mut self.round.completed, past.completed);
-            earlier_if(&mut self.life.world.completed, past.met);
+            earlier_if(&mut self.life.world.shown_mut().met, past.met);
             if is_told {
                 self.told.start = self.round.started;
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::facts::{LeftNode, Sign};
 use super::node::{NodeId, TrackedNode};
 use super::tracked::TrackedRun;
+use super::world::EndedBeside;
 use crate::api::{Expected, ExpectedFrom, RunState, Seen};
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::expect::Plan;
@@ -22,9 +23,11 @@ impl TrackedRun {
         is_missed: bool,
         now: Timestamp,
     ) {
-        if let Some((met, ended)) = self.life.world.settle().filter(|_| !self.has_agents()) {
-            let ran = Elapsed(ended.since(met.at));
-            self.finds(Reason::RunEnded { processes: met.ranks, ran }, format!("{ended:?}"), ended);
+        for EndedBeside { ranks: processes, met, ended } in self.life.world.settle() {
+            if !self.has_agents() {
+                let ran = Elapsed(ended.since(met));
+                self.finds(Reason::RunEnded { processes, ran }, format!("{ended:?}"), ended);
+            }
         }
         self.name_nodes(plan);
         self.settle_static(now);
@@ -48,6 +51,17 @@ impl TrackedRun {
             self.told.joined_of = self.round.started;
         }
         self.update_state(now);
+        // The meeting or the round that counts may be another one now.
+        let met = if self.native.is_some() {
+            self.round.completed
+        } else {
+            self.life.world.shown().met.filter(|_| !self.has_agents())
+        };
+        let met = met.filter(|_| self.state == RunState::Running);
+        if let Some(met) = met.filter(|met| *met != self.state_since) {
+            self.state_since = met;
+            self.touch();
+        }
     }
 
     /// Takes over its present state, if that has changed.
@@ -80,7 +94,8 @@ impl TrackedRun {
             return;
         }
         let world = &self.life.world;
-        let processes = world.completed.and(world.size()).unwrap_or_else(|| world.most_processes());
+        let meeting = world.shown();
+        let processes = meeting.met.and(meeting.size).unwrap_or_else(|| world.most_processes());
         let ended = world.ended.unwrap_or(now);
         let about = self.round.number.to_string();
         match (state, self.has_agents()) {
@@ -95,14 +110,14 @@ impl TrackedRun {
                 self.finds(Reason::AllLeft { members, unit: Unit::Node, finished }, about, since);
             }
             // Clients of the store that never were ranks: what they came for is not known.
-            (RunState::Gone, false) if world.ranks.is_empty() && world.former.is_empty() => {}
+            (RunState::Gone, false) if meeting.ranks.is_empty() && meeting.former.is_empty() => {}
             (RunState::Gone, false) => {
-                self.life.world.lost.clear();
+                self.life.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
                 let (members, unit, finished) = (processes, Unit::Process, 0);
                 self.finds(Reason::AllLeft { members, unit, finished }, about, ended);
             }
             (RunState::Ended, false) if before != RunState::Ended => {
-                let met = world.first_met.or(world.completed).or(self.round.started);
+                let met = meeting.first_met.or(meeting.met).or(self.round.started);
                 let ran = Elapsed(ended.since(met.unwrap_or(ended)));
                 self.finds(Reason::RunEnded { processes, ran }, about, ended);
             }
@@ -130,7 +145,7 @@ impl TrackedRun {
         if self.told.start == Some(started) || now.since(started) < Duration::from_millis(100) {
             return;
         }
-        if self.round.completed.is_some() || self.life.world.first_met.is_some() {
+        if self.round.completed.is_some() || self.life.world.shown().first_met.is_some() {
             // The line about its completion says everything, or the run goes on.
             self.told.start = Some(started);
             return;
@@ -138,8 +153,8 @@ impl TrackedRun {
         let first = if self.has_agents() {
             self.participants().min_by_key(|node| node.joined).map(TrackedNode::told)
         } else {
-            let first = self.life.world.ranks.iter().min_by_key(|(_, info)| info.joined);
-            first.map(|(&rank, _)| self.life.world.label(rank))
+            let first = self.life.world.shown().ranks.iter().min_by_key(|(_, info)| info.joined);
+            first.map(|(&rank, info)| info.label(rank))
         };
         let Some(who) = first else { return };
         self.told.start = Some(started);
@@ -149,7 +164,7 @@ impl TrackedRun {
                 ExpectedFrom::Api | ExpectedFrom::Announced | ExpectedFrom::Flag | ExpectedFrom::Join
             )
         });
-        let ended = self.life.world.ended_ranks().filter(|&(_, _, at)| at <= started);
+        let ended = self.life.world.shown().ended_ranks().filter(|&(_, _, at)| at <= started);
         let ended = ended.filter(|_| self.has_agents() && self.round.number > 0);
         // Agents end their ranks when nodes wait to be taken in.
         let was_ended = |at: Timestamp| self.life.awaited_since.is_some_and(|since| since <= at);

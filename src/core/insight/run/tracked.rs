@@ -12,7 +12,7 @@ use super::facts::{
 use super::key::RunKey;
 use super::limits::{LATE, LATEST, MOST_MOMENTS, SETTLE};
 use super::node::{Membership, NodeId, TrackedNode};
-use super::world::World;
+use super::world::{Meeting, World};
 use crate::api::{Expected, ExpectedFrom, RunKind, RunState};
 use crate::core::ids::{ConnId, Timestamp, count};
 use crate::core::insight::expect::{Plan, short};
@@ -255,8 +255,13 @@ impl TrackedRun {
 
     /// A rank, for people: with its host, or else its place on the node that it was given to.
     pub(in crate::core::insight) fn rank_label(&self, rank: u32) -> String {
-        if self.life.world.holder(rank).is_some() {
-            return self.life.world.label(rank);
+        self.rank_label_in(self.life.world.shown(), rank)
+    }
+
+    /// The same for those of a meeting.
+    pub(in crate::core::insight) fn rank_label_in(&self, meeting: &Meeting, rank: u32) -> String {
+        if let Some(known) = self.life.world.holder(meeting, rank) {
+            return known.label(rank);
         }
         let Some((node, ranks)) = self.assigned_with(rank) else { return format!("rank {rank}") };
         let name = self.seat(self.round.number, node).map(|seat| seat.node().told());
@@ -349,7 +354,7 @@ impl TrackedRun {
             return RunState::Closed;
         }
         if !self.has_agents() {
-            return match (world.met_at(), world.ended) {
+            return match (world.shown().met, world.ended) {
                 (Some(_), ended) if settled(ended) => RunState::Ended,
                 (None, ended) if settled(ended) && (world.meets_otherwise || world.is_of_before) => {
                     RunState::Ended
@@ -427,8 +432,8 @@ impl TrackedRun {
             members.for_each(|node| node.finished = true);
         }
         self.life.dying.clear();
-        self.life.world.lost.clear();
-        self.life.world.is_of_before = !self.life.world.ranks.is_empty();
+        self.life.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
+        self.life.world.is_of_before = !self.life.world.shown().ranks.is_empty();
         self.told.start = self.round.started;
         self.findings.clear();
         self.new_moments.clear();
@@ -546,10 +551,8 @@ impl TrackedRun {
     /// Begins anew after the run was over or its state was dropped, with this round.
     pub(super) fn restart(&mut self, round: u64) {
         self.round = RoundFacts { number: round, ..RoundFacts::default() };
-        let connected = std::mem::take(&mut self.life.world.connected).counted_anew();
-        let former = self.life.world.take_unmet();
-        let last_met = self.life.world.last_met;
-        let world = World { connected, last_met, former, ..World::default() };
+        let mut world = std::mem::take(&mut self.life.world);
+        world.begin_anew();
         self.life = LifeFacts { world, ..LifeFacts::default() };
         self.touch();
     }

@@ -1,195 +1,79 @@
 //! The worker ranks of a run, as far as they use this server: which have published their address, and which are gone.
+//!
+//! They are divided into meetings. A process comes to those that have not met yet, and are prepared for as many ranks; or
+//! in the place of one that has ended, of those who had met. Else it begins another meeting: it is a stranger beside
+//! them, a copy, or one of a second job. Each meeting has its own times, sizes and losses.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+mod connected;
+mod gloo;
+mod meeting;
+mod rank;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use self::connected::Connected;
+pub(super) use self::connected::Process;
+#[cfg(test)]
+pub(in crate::core::insight) use self::gloo::GlooAddress;
+pub(in crate::core::insight) use self::gloo::read_gloo;
+use self::meeting::Leaving;
+pub(in crate::core::insight) use self::meeting::{Lost, Meeting};
+pub(in crate::core::insight) use self::rank::{RankInfo, Withdrawn, with_pid};
 use super::limits::SETTLE;
-use crate::api::{ExpectedFrom, Seen};
-use crate::core::ids::{ConnId, Timestamp, count, is_plain};
+use crate::core::ids::{ConnId, Timestamp, count};
 use crate::core::insight::reason::{Evidence, Finding, Names, Reason};
 
 /// Ranks that are tracked in one run.
 pub(in crate::core::insight) const MOST_RANKS: u32 = 131_072;
-
-/// Who has been beside a job for so long is not its next attempt.
-const STRANGER: Duration = Duration::from_secs(3);
+/// Meetings that are told apart in one run.
+const MOST_MEETINGS: usize = 16;
 /// A rank that gives up on another ends within this time, or else goes on.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
-/// One rank.
-#[derive(Debug, Clone)]
-pub(in crate::core::insight) struct RankInfo {
-    pub(in crate::core::insight) conn: ConnId,
-    pub(in crate::core::insight) peer: SocketAddr,
-    pub(in crate::core::insight) pid: Option<u32>,
-    pub(in crate::core::insight) host: Option<String>,
-    pub(in crate::core::insight) joined: Timestamp,
-    pub(in crate::core::insight) gone: Option<Timestamp>,
-    /// It is gone with its link: what has become of it is not known.
-    pub(in crate::core::insight) is_cut_off: bool,
-    /// The world size that its address is made for.
-    pub(in crate::core::insight) size: Option<u32>,
-    /// How often it had made its groups before: only ranks that have made them equally often meet.
-    pub(in crate::core::insight) made_before: Option<u32>,
-    /// Its address was dropped while it was there.
-    pub(in crate::core::insight) withdrawn: Option<Withdrawn>,
-}
-
-/// Why the address of a live rank is not there any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::core::insight) enum Withdrawn {
-    /// It was paired with a process whose place another took.
-    Paired,
-    /// Another process with this rank published its own, and has gone.
-    Overwritten,
-    /// An operator reset the store, or a rule emptied it.
-    Reset(Timestamp),
-}
-
-/// The address and the process id. Containers may share both.
-pub(super) type Process = (IpAddr, u32);
-
-/// Connections of workers. A program that makes its process group again may keep the connections of the one before.
-#[derive(Debug, Default)]
-pub(in crate::core::insight) struct Connected {
-    conns: BTreeMap<ConnId, Option<Process>>,
-    /// How many connections each process has that told its id.
-    processes: BTreeMap<Process, u32>,
-    /// Connections whose process is not known: each is taken for one.
-    unnamed: usize,
-    /// How many processes there were, at most.
-    most: usize,
-}
-
-impl Connected {
-    fn insert(&mut self, conn: ConnId, process: Option<Process>) {
-        if self.conns.insert(conn, process).is_some() {
-            return;
-        }
-        match process {
-            Some(process) => {
-                let conns = self.processes.entry(process).or_default();
-                *conns = conns.saturating_add(1);
-            }
-            None => self.unnamed = self.unnamed.saturating_add(1),
-        }
-        self.most = self.most.max(self.processes());
-    }
-
-    fn remove(&mut self, conn: ConnId) {
-        match self.conns.remove(&conn) {
-            Some(Some(process)) => {
-                if let Entry::Occupied(mut conns) = self.processes.entry(process) {
-                    match conns.get().saturating_sub(1) {
-                        0 => drop(conns.remove()),
-                        left => *conns.get_mut() = left,
-                    }
-                }
-            }
-            Some(None) => self.unnamed = self.unnamed.saturating_sub(1),
-            None => {}
-        }
-    }
-
-    pub(in crate::core::insight) fn is_empty(&self) -> bool {
-        self.conns.is_empty()
-    }
-
-    fn contains(&self, conn: ConnId) -> bool {
-        self.conns.contains_key(&conn)
-    }
-
-    fn has(&self, process: Process) -> bool {
-        self.processes.contains_key(&process)
-    }
-
-    fn processes(&self) -> usize {
-        self.processes.len().saturating_add(self.unnamed)
-    }
-
-    /// For the next meeting, of those that are there.
-    pub(super) fn counted_anew(self) -> Self {
-        Self { most: self.processes(), ..self }
-    }
-}
-
 /// The ranks of one attempt.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::core::insight) struct World {
     pub(in crate::core::insight) attempt: Option<u32>,
-    pub(in crate::core::insight) ranks: BTreeMap<u32, RankInfo>,
+    /// The oldest first. There is always one.
+    meetings: Vec<Meeting>,
+    /// The number of the next one.
+    next: u32,
+    /// The last that ended beside others: those may still ask for its ranks.
+    past: Option<Meeting>,
     /// Worker processes that are connected.
     pub(in crate::core::insight) connected: Connected,
-    /// When they met first, if the processes of the meeting before meet once more.
-    pub(super) first_met: Option<Timestamp>,
-    pub(in crate::core::insight) size: Option<(u32, ExpectedFrom)>,
-    pub(in crate::core::insight) started: Option<Timestamp>,
-    pub(in crate::core::insight) completed: Option<Timestamp>,
+    /// The world size that the agents told their workers.
+    told_size: Option<u32>,
     /// When all of a meeting had come last: who was connected then, and told no rank, is none of them.
     pub(in crate::core::insight) last_met: Option<Timestamp>,
     /// An NCCL id was published, or where a worker of RPC listens. Who meets like this does not tell its rank.
     pub(in crate::core::insight) meets_otherwise: bool,
-    /// Ranks that ended before all had met, not yet reported.
-    pub(in crate::core::insight) lost: Vec<Lost>,
     /// Ranks that gave up on others, by connection: that they end then is no other's fault.
     pub(in crate::core::insight) gave_up: BTreeMap<ConnId, Timestamp>,
     /// When the last of them ended.
     pub(in crate::core::insight) ended: Option<Timestamp>,
-    /// Ranks whose process ended and whose place another took.
-    pub(in crate::core::insight) replaced: BTreeSet<u32>,
-    /// Who held a rank before: when the ranks met last, or until the address was dropped because the other end of its
-    /// connection is replaced.
-    pub(in crate::core::insight) former: BTreeMap<u32, RankInfo>,
-    /// All of `former` had met and were there when processes came that are none of them: strangers, or those that take
-    /// their places.
-    pub(super) met_before: Option<Met>,
-    /// Strangers were beside those who had met, and have outlived them.
-    pub(super) outlived: bool,
     /// Ranks that two live processes have published: the first and the second.
     pub(in crate::core::insight) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
-    /// The first of these: the rank is theirs again if the second ends before all have met.
-    pub(in crate::core::insight) rivals: BTreeMap<u32, RankInfo>,
-    /// The world size of the last address that shows one.
-    pub(in crate::core::insight) last_size: Option<u32>,
-    /// Two ranks whose addresses are made for different world sizes.
-    pub(in crate::core::insight) differ: Option<Differ>,
-    /// Since all had met, one of them wrote what none writes before it has reached the others: a key of a sub-group, or of
-    /// the program.
-    pub(in crate::core::insight) went_on: bool,
+    /// Ranks came that are prepared for other world sizes. That is told when it still is so then, as others may leave.
+    differ: Option<Differ>,
     /// Some of them came before the server was restarted. Others may have come and gone then: whether all had met is not
     /// known.
     pub(super) is_of_before: bool,
 }
 
-/// A rank that ended before all had met.
-#[derive(Debug)]
-pub(in crate::core::insight) struct Lost {
-    pub(super) closed: Evidence,
-    /// It had given up on another just before.
-    pub(super) gave_up: bool,
-}
-
-/// A meeting that was complete.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::core::insight) struct Met {
-    pub(in crate::core::insight) at: Timestamp,
-    pub(super) ranks: u32,
-}
-
-/// Ranks that cannot meet: each is prepared for another number of ranks.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::core::insight) struct Differ {
-    rank: u32,
-    says: u32,
-    other: u32,
-    other_says: u32,
-    /// When it is told, so that others may have come by then.
+struct Differ {
     due: Timestamp,
-    /// The first has met with others already, and may be about to leave them: it counts when it is still there then.
-    unless_gone: bool,
-    told: bool,
+    is_told: bool,
+}
+
+/// A meeting that was complete, and has ended while others are there.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::core::insight) struct EndedBeside {
+    pub(super) ranks: u32,
+    pub(super) met: Timestamp,
+    pub(super) ended: Timestamp,
 }
 
 /// Two jobs that publish the same ranks.
@@ -202,310 +86,202 @@ pub(in crate::core::insight) struct SecondJob {
     pub(in crate::core::insight) second: ConnId,
 }
 
-/// What a gloo address shows besides the address.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(in crate::core::insight) struct GlooAddress {
-    pub(in crate::core::insight) host: Option<String>,
-    pub(in crate::core::insight) size: Option<u32>,
-}
-
-/// Reads the value that a rank writes under `…//cpu//G/r`: a host name with its length, an address with its length,
-/// and 8 bytes for each rank of the group (seen with 2.4.1 and 2.15.0 at 2, 4 and 8 ranks). Older releases write a socket
-/// address of 128 bytes and a number of 8 for each other rank, without a host name (seen with 2.1.2 at 2 and 3 ranks).
-pub(in crate::core::insight) fn read_gloo(value: &[u8]) -> GlooAddress {
-    const LONGEST_HOST: usize = 256;
-    const OLD_PAIR: usize = 136;
-    const INET: [[u8; 2]; 2] = [[2, 0], [10, 0]];
-    if !value.is_empty()
-        && value.len().is_multiple_of(OLD_PAIR)
-        && value.chunks(OLD_PAIR).all(|pair| INET.iter().any(|family| pair.starts_with(family)))
-    {
-        let size = u32::try_from((value.len() / OLD_PAIR).saturating_add(1))
-            .ok()
-            .filter(|ranks| *ranks <= MOST_RANKS);
-        return GlooAddress { host: None, size };
-    }
-    let number = |bytes: &[u8]| usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok();
-    let read = || {
-        let (len, rest) = value.split_at_checked(8)?;
-        let len = number(len).filter(|len| (1..=LONGEST_HOST).contains(len))?;
-        let (host, rest) = rest.split_at_checked(len)?;
-        let host = std::str::from_utf8(host).ok().filter(|host| host.chars().all(is_plain))?;
-        Some((host.to_owned(), rest))
-    };
-    let Some((host, rest)) = read() else { return GlooAddress::default() };
-    let size = || {
-        let (len, rest) = rest.split_at_checked(8)?;
-        let rest = rest.get(number(len)?..)?;
-        let ranks = u32::try_from(rest.len() / 8).ok()?;
-        (rest.len() % 8 == 0 && (1..=MOST_RANKS).contains(&ranks)).then_some(ranks)
-    };
-    GlooAddress { host: Some(host), size: size() }
-}
-
-/// Who is called like others: with its process id.
-pub(in crate::core::insight) fn with_pid(who: String, pid: Option<u32>) -> String {
-    match pid.filter(|_| !who.starts_with("process ")) {
-        Some(pid) if !who.contains(" (pid ") => format!("{who} (pid {pid})"),
-        _ => who,
-    }
-}
-
-impl RankInfo {
-    fn is_live(&self) -> bool {
-        self.gone.is_none()
-    }
-
-    /// That its connection closed.
-    pub(in crate::core::insight) fn closed(&self, rank: u32, at: Timestamp) -> Evidence {
-        let (who, peer) = (self.label(rank), Some(self.peer));
-        Evidence { seen: Seen::Closed, who, peer, pid: self.pid, key: None, at }
-    }
-
-    /// The process, where it told its id.
-    fn process(&self) -> Option<Process> {
-        Some((self.peer.ip(), self.pid?))
-    }
-
-    /// That it published its address.
-    fn wrote(&self, rank: u32) -> Evidence {
-        Evidence { seen: Seen::Wrote, ..self.closed(rank, self.joined) }
-    }
-
-    fn label(&self, rank: u32) -> String {
-        match &self.host {
-            Some(host) => format!("rank {rank} on {host}"),
-            None => format!("rank {rank} at {}", self.peer.ip()),
+impl Default for World {
+    fn default() -> Self {
+        Self {
+            attempt: None,
+            meetings: vec![Meeting::default()],
+            next: 1,
+            past: None,
+            connected: Connected::default(),
+            told_size: None,
+            last_met: None,
+            meets_otherwise: false,
+            gave_up: BTreeMap::new(),
+            ended: None,
+            claimed_twice: BTreeMap::new(),
+            differ: None,
+            is_of_before: false,
         }
     }
-
-    /// One process with two connections, the old of which was seen to close after the new one was there.
-    fn is_same_process(&self, other: &Self) -> bool {
-        self.peer.ip() == other.peer.ip() && self.pid.is_some() && self.pid == other.pid
-    }
 }
 
+/// What happens.
 impl World {
-    /// A rank published its address. Returns whether a meeting begins with it of which nobody was in the one before.
-    pub(super) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo) -> bool {
-        let now = info.joined;
-        let nobody_stays = !self.ranks.values().any(RankInfo::is_live);
-        let mut begins = false;
-        let gone: Option<Vec<Timestamp>> = self.ranks.values().map(|info| info.gone).collect();
-        let all_gone = gone.and_then(|gone| gone.into_iter().max());
-        let all_gone = all_gone.filter(|_| !self.former.values().any(RankInfo::is_live));
-        // Processes that have met and meet again close their connections before.
-        let is_new = |before: &RankInfo| !before.is_same_process(&info);
-        let is_other_job = self.completed.is_some() && self.ranks.get(&rank).is_none_or(is_new);
-        let is_over = all_gone.is_some_and(|at| is_other_job || now.since(at) >= SETTLE);
-        if is_over || attempt != self.attempt {
-            let former = if is_over { self.take_unmet() } else { BTreeMap::new() };
-            self.begin(attempt, former);
-            begins = true;
-        } else if self.completed.is_some() {
-            // They meet again. Some may not even have left the last meeting.
-            let mut former = std::mem::take(&mut self.former);
-            former.append(&mut self.ranks);
-            let meets_again = former.get(&rank).is_some_and(|before| before.is_same_process(&info));
-            let first_met = self.first_met.or(self.completed).filter(|_| meets_again);
-            let all_are_there =
-                former.values().all(|member| member.is_live() && !member.is_same_process(&info));
-            let met = self.completed.filter(|_| all_are_there);
-            let met_before = met.map(|at| Met { at, ranks: count(former.len()) });
-            self.begin(attempt, former);
-            (self.first_met, self.met_before, begins) = (first_met, met_before, true);
+    /// A rank published its address. Returns when its meeting began with it, if nobody of another one is there.
+    pub(super) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo) -> Option<Timestamp> {
+        let nobody_stays = !self.meetings.iter().any(|meeting| meeting.ranks.values().any(RankInfo::is_live));
+        let is_next = attempt != self.attempt;
+        if is_next {
+            self.begin(attempt);
         }
         if rank >= MOST_RANKS {
-            return false;
-        }
-        // One of those who met meets again: with those that have come.
-        self.met_before = self.met_before.filter(|_| self.former.get(&rank).is_none_or(is_new));
-        let holder = if self.met_before.is_some() {
-            self.former.get(&rank).cloned()
-        } else {
-            self.former.remove(&rank)
-        };
-        let is_other = |before: &RankInfo| before.conn != info.conn && !before.is_same_process(&info);
-        if self.ranks.get(&rank).or(holder.as_ref()).is_some_and(is_other) {
-            self.replaced.insert(rank);
-        }
-        if let Some(first) = self.ranks.get(&rank).or(holder.as_ref())
-            && first.conn != info.conn
-            && first.is_live()
-            && self.connected.contains(first.conn)
-            && !first.is_same_process(&info)
-        {
-            self.claimed_twice.insert(rank, (first.conn, info.conn));
-            if self.met_before.is_none() || self.ranks.contains_key(&rank) {
-                self.rivals.insert(rank, first.clone());
-            }
-        }
-        self.started.get_or_insert(now);
-        if let Some(size) = info.size {
-            // Nearly always they agree: then none is looked for.
-            if self.differ.is_none() && self.last_size.is_some_and(|last| last != size) {
-                // Strangers take nobody's place.
-                let is_there = self.met_before.is_none() && holder.as_ref().is_some_and(RankInfo::is_live);
-                let was_not_there = !is_there;
-                self.differ = self.find_different(rank, size, now + SETTLE, was_not_there);
-            }
-            self.last_size = Some(size);
-            if self.size.is_none_or(|(_, from)| from == ExpectedFrom::GlooAddress) {
-                self.size = Some((size, ExpectedFrom::GlooAddress));
-            }
+            return None;
         }
         self.enter(info.conn, info.process());
-        self.ranks.insert(rank, info);
-        begins && nobody_stays
-    }
-
-    /// All that came and did not meet: what became of them is told of those that the next ones wait for.
-    pub(super) fn take_unmet(&mut self) -> BTreeMap<u32, RankInfo> {
-        if self.completed.is_some() {
-            return BTreeMap::new();
+        let at = self.place(rank, &info);
+        let of_rank = self.meetings.iter().filter_map(|other| other.holder(rank)).filter(|first| {
+            first.is_live()
+                && first.conn != info.conn
+                && self.connected.contains(first.conn)
+                && !first.is_same_process(&info)
+        });
+        if let Some(first) = of_rank.max_by_key(|first| first.joined) {
+            self.claimed_twice.insert(rank, (first.conn, info.conn));
         }
-        let mut unmet = std::mem::take(&mut self.former);
-        unmet.append(&mut self.ranks);
-        unmet.retain(|_, info| !info.is_live());
-        unmet
-    }
-
-    /// A live rank that is prepared for another world size than `size`. One that has met already counts only beside a
-    /// rank that was not there: else they meet again as fewer or more.
-    fn find_different(&self, rank: u32, size: u32, due: Timestamp, was_not_there: bool) -> Option<Differ> {
-        let find = |ranks: &BTreeMap<u32, RankInfo>, unless_gone| {
-            let mut live = ranks.iter().filter(|(_, info)| info.is_live());
-            let found =
-                live.find_map(|(&other, info)| Some((other, info.size.filter(|&says| says != size)?)));
-            found.map(|(first, says)| Differ {
-                rank: first,
-                says,
-                other: rank,
-                other_says: size,
-                due,
-                unless_gone,
-                told: false,
-            })
+        let (size, made_before, now) = (info.size, info.made_before, info.joined);
+        let is_other = |other: &Meeting| {
+            other.number != self.meetings[at].number && other.is_live() && !other.fits(size)
         };
-        find(&self.ranks, false).or_else(|| if was_not_there { find(&self.former, true) } else { None })
-    }
-
-    /// Two ranks that disagree on the world size. Reported once.
-    pub(super) fn take_different(&mut self, now: Timestamp) -> Option<Finding> {
-        let differ = self.differ.as_mut().filter(|differ| !differ.told)?;
-        if differ.unless_gone && !self.former.get(&differ.rank).is_some_and(RankInfo::is_live) {
-            self.differ = None;
-            return None;
+        if self.differ.is_none() && self.meetings.iter().any(is_other) {
+            self.differ = Some(Differ { due: now + SETTLE, is_told: false });
         }
-        if now < differ.due {
-            return None;
+        // Nobody finds what it has written over.
+        let number = self.meetings[at].number;
+        let others = self.meetings.iter_mut().filter(|other| other.number != number);
+        others.for_each(|other| other.withdraw(rank, Withdrawn::Overwritten));
+        let begins = self.meetings[at].publish(rank, info, self.told_size) || is_next;
+        if begins {
+            self.connected.most = self.connected.processes();
+            (self.meets_otherwise, self.is_of_before) = (false, false);
         }
-        if !differ.unless_gone {
-            // Some may have ended meanwhile, and others come; of those that are there the addresses may have been dropped.
-            let dropped = self.former.iter().filter(|(_, info)| info.withdrawn.is_some());
-            // Of two that claim one rank each may be prepared for another number.
-            let live =
-                self.ranks.iter().chain(&self.rivals).chain(dropped).filter(|(_, info)| info.is_live());
-            let mut sizes = live.filter_map(|(&rank, info)| Some((rank, info.size?)));
-            let first = sizes.next();
-            let other = first.and_then(|(_, says)| sizes.find(|&(_, other)| other != says));
-            let (Some((rank, says)), Some((other, other_says))) = (first, other) else {
-                self.differ = None;
-                return None;
-            };
-            *differ = Differ { rank, says, other, other_says, ..*differ };
+        let at = if begins { self.unite(at, size, made_before) } else { at };
+        self.meetings[at].started.filter(|_| begins && nobody_stays)
+    }
+
+    /// The meeting that a process comes to.
+    fn place(&mut self, rank: u32, info: &RankInfo) -> usize {
+        let meetings = &self.meetings;
+        let its_own = || meetings.iter().position(|meeting| meeting.has(rank, info));
+        let gathers = |meeting: &Meeting| meeting.met.is_none() && meeting.is_live();
+        let gathering = || meetings.iter().rposition(|meeting| gathers(meeting) && meeting.fits(info.size));
+        let takes_place = |meeting: &Meeting| {
+            meeting.met.is_some() && meeting.fits(info.size) && !meeting.goes_on_without(info)
+        };
+        let in_place = || meetings.iter().rposition(takes_place);
+        let is_over = || meetings.iter().rposition(|meeting| !meeting.is_live());
+        let found = its_own().or_else(gathering).or_else(in_place).or_else(is_over);
+        found.unwrap_or_else(|| {
+            if self.meetings.len() < MOST_MEETINGS {
+                self.meetings.push(Meeting::new(self.next));
+                self.next = self.next.saturating_add(1);
+            }
+            self.meetings.len().saturating_sub(1)
+        })
+    }
+
+    /// Those who meet again meet all that have come meanwhile, and are prepared for as many.
+    fn unite(&mut self, at: usize, size: Option<u32>, made_before: Option<u32>) -> usize {
+        if self.meetings.len() == 1 {
+            return at;
         }
-        differ.told = true;
-        let Differ { rank, says, other: other_rank, other_says, .. } = *differ;
-        let (ranks, others) = (self.prepared_for(rank, says), self.prepared_for(other_rank, other_says));
-        let reason = Reason::WorldSizesDiffer { rank, says, ranks, other_rank, other_says, others };
-        let wrote = |rank| self.holder(rank).map(|info| info.wrote(rank));
-        Some(Finding::new(reason, "", now).seen([rank, other_rank].into_iter().filter_map(wrote)))
+        let number = self.meetings[at].number;
+        let is_alike = |info: &RankInfo| info.size == size && info.made_before == made_before;
+        let gathers = |other: &mut Meeting| {
+            other.number != number
+                && other.met.is_none()
+                && other.is_live()
+                && other.ranks.values().all(is_alike)
+        };
+        let others: Vec<Meeting> = self.meetings.extract_if(.., gathers).collect();
+        let at = self.meetings.iter().position(|meeting| meeting.number == number).unwrap_or_default();
+        for other in others {
+            self.meetings[at].unite(other);
+        }
+        at
     }
 
-    /// The ranks that are prepared for `size` ranks: `rank`, and all that are there.
-    fn prepared_for(&self, rank: u32, size: u32) -> Names {
-        let all = self.former.iter().chain(&self.ranks).chain(&self.rivals);
-        let is_it = |info: &RankInfo| info.is_live() && info.size == Some(size);
-        let ranks: BTreeSet<u32> =
-            all.filter(|(_, info)| is_it(info)).map(|(&rank, _)| rank).chain([rank]).collect();
-        Names::of(ranks.iter().map(|rank| format!("rank {rank}")))
-    }
-
-    /// That a rank published its address, of those that are there.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = Evidence> {
-        let live = self.ranks.iter().filter(|(_, info)| info.is_live());
-        live.map(|(&rank, info)| info.wrote(rank))
-    }
-
-    fn begin(&mut self, attempt: Option<u32>, former: BTreeMap<u32, RankInfo>) {
-        let connected = std::mem::take(&mut self.connected).counted_anew();
-        // Two jobs may meet with each other's processes meanwhile.
-        let claimed_twice = std::mem::take(&mut self.claimed_twice);
-        let size = self.size.filter(|(_, from)| *from != ExpectedFrom::GlooAddress);
+    /// The next attempt begins. Who is connected stays, and what two jobs claim.
+    fn begin(&mut self, attempt: Option<u32>) {
         *self = Self {
             attempt,
-            connected,
-            size,
-            former,
-            claimed_twice,
-            last_size: self.last_size,
+            connected: std::mem::take(&mut self.connected).counted_anew(),
+            claimed_twice: std::mem::take(&mut self.claimed_twice),
             last_met: self.last_met,
+            ..Self::default()
+        }
+        .told(self.told_size);
+    }
+
+    /// The run begins anew.
+    pub(super) fn begin_anew(&mut self) {
+        let had_met = self.meetings.iter().any(|meeting| meeting.met.is_some());
+        let unmet = self.meetings.iter_mut().flat_map(Meeting::take_unmet).filter(|_| !had_met).collect();
+        *self = Self {
+            connected: std::mem::take(&mut self.connected).counted_anew(),
+            last_met: self.last_met,
+            meetings: vec![Meeting::after(unmet)],
             ..Self::default()
         };
     }
 
-    /// The address of a live rank was dropped.
+    /// Nobody has come yet. The world size may be told.
+    pub(super) fn of_size(size: Option<u32>) -> Self {
+        Self::default().told(size)
+    }
+
+    fn told(mut self, size: Option<u32>) -> Self {
+        self.told_size = size;
+        for meeting in self.meetings.iter_mut().filter(|meeting| !meeting.is_live()) {
+            meeting.size = size.or(meeting.size);
+        }
+        self
+    }
+
+    /// The agents tell their workers how many they are.
+    pub(super) fn tell_size(&mut self, size: u32) {
+        *self = std::mem::take(self).told(Some(size));
+    }
+
+    /// The address of a live rank was dropped: that of the one who wrote it last.
     pub(super) fn unpublish(&mut self, rank: u32, why: Withdrawn) {
-        // Once all have met, no rank needs it.
+        let joined = |meeting: &&mut Meeting| {
+            meeting.ranks.get(&rank).filter(|info| info.is_live()).map(|info| info.joined)
+        };
         // And who is a stranger beside those who have met cannot meet with them anyway.
-        if self.met_at().is_none()
-            && self.ranks.get(&rank).is_some_and(RankInfo::is_live)
-            && let Some(info) = self.ranks.remove(&rank)
+        if self.shown().met.is_none()
+            && let Some(last) = self.meetings.iter_mut().max_by_key(joined)
         {
-            self.former.insert(rank, RankInfo { withdrawn: Some(why), ..info });
+            last.withdraw(rank, why);
         }
     }
 
     /// All that was written is gone.
     pub(super) fn reset(&mut self, at: Timestamp) {
-        for rank in self.ranks.keys().copied().collect::<Vec<_>>() {
-            self.unpublish(rank, Withdrawn::Reset(at));
+        if self.shown().met.is_some() {
+            return;
         }
+        for meeting in &mut self.meetings {
+            for rank in meeting.ranks.keys().copied().collect::<Vec<_>>() {
+                meeting.withdraw(rank, Withdrawn::Reset(at));
+            }
+        }
+    }
+
+    /// That a rank published its address, of those that are there and have not met.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = Evidence> {
+        let unmet =
+            self.meetings.iter().filter(|meeting| meeting.met.is_none() && self.shown().met.is_none());
+        unmet.flat_map(Meeting::addresses)
     }
 
     /// A second job: a live process already has each of its ranks. Reported once.
     pub(super) fn take_second_job(&mut self) -> Option<SecondJob> {
-        let &(first, second) = self.claimed_twice.values().next()?;
-        let ranks = count(self.claimed_twice.len());
-        if ranks < 2 || self.size.is_none_or(|(size, _)| ranks < size) {
+        let (&rank, &(first, second)) = self.claimed_twice.iter().next()?;
+        let ranks = self.of(Some(rank), second).size.filter(|&ranks| ranks > 1)?;
+        if !(0..ranks).all(|rank| self.claimed_twice.contains_key(&rank)) {
             return None;
         }
         self.claimed_twice.clear();
         Some(SecondJob { ranks, first, second })
     }
 
-    /// Sets `completed` once every rank has published its address. Returns whether that is new.
-    ///
-    /// Called for every rank that comes: at the next look they may have left again.
-    pub(super) fn check_complete(&mut self) -> bool {
-        let Some((size, _)) = self.size else { return false };
-        let differ = self.differ.as_ref().is_some_and(|differ| !differ.unless_gone);
-        let can_be = self.completed.is_none() && !differ && self.ranks.len() >= size as usize;
-        if !can_be {
-            return false;
-        }
-        let fits = |info: &&RankInfo| info.is_live() && info.size.is_none_or(|other| other == size);
-        let mut fitting = self.ranks.values().filter(fits).peekable();
-        let made_before = fitting.peek().and_then(|info| info.made_before);
-        if fitting.filter(|info| info.made_before == made_before).count() < size as usize {
-            return false;
-        }
-        self.completed = self.ranks.values().map(|info| info.joined).max();
-        self.last_met = self.completed;
-        // Ranks that left before that have come back.
-        self.lost.clear();
-        true
+    /// The meetings of which all ranks have published their addresses since the last call.
+    pub(super) fn take_complete(&mut self) -> Vec<usize> {
+        let complete = |(at, meeting): (usize, &mut Meeting)| meeting.check_complete().then_some(at);
+        let complete: Vec<usize> = self.meetings.iter_mut().enumerate().filter_map(complete).collect();
+        self.last_met = complete.iter().filter_map(|&at| self.meetings[at].met).max().or(self.last_met);
+        complete
     }
 
     /// A worker is connected, as this process if that is known.
@@ -522,272 +298,258 @@ impl World {
     }
 
     /// A worker's connection closed.
-    pub(super) fn leave(&mut self, conn: ConnId, rank: Option<u32>, is_cut_off: bool, now: Timestamp) {
+    pub(super) fn leave(&mut self, conn: ConnId, rank: Option<u32>, is_cut_off: bool, at: Timestamp) {
         self.connected.remove(conn);
-        let gave_up = self.gave_up.remove(&conn).is_some_and(|at| now.since(at) < ENDS_WITHIN);
+        let gave_up = self.gave_up.remove(&conn).is_some_and(|gave_up| at.since(gave_up) < ENDS_WITHIN);
         if let Some(rank) = rank {
             self.claimed_twice
                 .retain(|&other, &mut (first, second)| other != rank || (first != conn && second != conn));
-            let of_former = self.former.get_mut(&rank).into_iter();
-            let its_own = of_former.chain(self.ranks.get_mut(&rank)).filter(|info| info.conn == conn);
-            let mut of_this_meeting = None;
-            for info in its_own {
-                (info.gone, info.is_cut_off) = (Some(now), is_cut_off);
-                if info.withdrawn.is_some() || info.joined >= self.started.unwrap_or(now) {
-                    of_this_meeting = Some(info.closed(rank, now));
-                }
-            }
-            self.rivals.retain(|_, info| info.conn != conn);
-            let had_met = self.completed.is_some() || self.is_of_before;
-            if let Some(closed) = &mut of_this_meeting
-                && !had_met
-                && let Some(rival) = self.rivals.remove(&rank)
-            {
-                closed.who = with_pid(std::mem::take(&mut closed.who), closed.pid);
-                if self.met_before.is_some() {
-                    self.ranks.insert(rank, rival);
-                } else {
-                    self.ranks.remove(&rank);
-                    self.former.insert(rank, RankInfo { withdrawn: Some(Withdrawn::Overwritten), ..rival });
-                }
-            }
-            if let Some(closed) = of_this_meeting.filter(|_| !had_met && !is_cut_off)
-                && self.lost.len() < MOST_RANKS as usize
-            {
-                // Another may take its place before it is told.
-                self.lost.push(Lost { closed, gave_up });
-            }
+            let may_have_met = self.is_of_before;
+            let leaving = Leaving { conn, rank, is_cut_off, gave_up, may_have_met, at };
+            self.meetings.iter_mut().for_each(|meeting| meeting.leave(leaving));
         }
         if self.connected.is_empty() {
-            self.ended.get_or_insert(now);
+            self.ended.get_or_insert(at);
         }
     }
 
-    /// When all ended who had met. Others that are connected are none of them: a tool, a script that watches.
-    fn all_ended(&self) -> Option<Timestamp> {
-        let gone = |info: &RankInfo| {
-            let is_there = info.process().is_some_and(|process| self.connected.has(process));
-            info.gone.filter(|_| !is_there)
-        };
-        let gone: Option<Vec<_>> = self.ranks.values().chain(self.former.values()).map(gone).collect();
-        gone?.into_iter().max().filter(|_| self.completed.is_some())
-    }
-
-    /// The meeting before, if its ranks go on while others come that are none of them.
-    pub(in crate::core::insight) fn goes_on(&self) -> Option<Met> {
-        self.met_before.filter(|_| self.completed.is_none())
-    }
-
-    /// Whether this rank is one of those who had met, and ended before strangers that were beside them.
-    pub(in crate::core::insight) fn was_outlived(&self, rank: u32) -> bool {
-        self.outlived
-            && self.former.get(&rank).is_some_and(|info| info.gone.is_some() && info.withdrawn.is_none())
-    }
-
-    /// When all had met: those who are there, or those who go on beside others.
-    pub(in crate::core::insight) fn met_at(&self) -> Option<Timestamp> {
-        self.completed.or(self.goes_on().map(|met| met.at))
-    }
-
-    /// Those who came after all had met were strangers if they have left before them, and the next ranks if not.
-    /// Returns the meeting whose ranks have all ended while others are there, and when that was.
-    pub(super) fn settle(&mut self) -> Option<(Met, Timestamp)> {
-        self.ended = self.ended.or_else(|| self.all_ended());
-        self.settle_size();
-        let met = self.met_before?;
-        let is_there = |ranks: &BTreeMap<u32, RankInfo>| ranks.values().any(RankInfo::is_live);
-        match (is_there(&self.former), is_there(&self.ranks)) {
-            (true, true) => None,
-            (false, true) => {
-                self.met_before = None;
-                let ended = self.former.values().filter_map(|info| info.gone).max()?;
-                // The next ranks of a job may come while the last ones leave.
-                self.outlived = self.started.is_some_and(|came| ended.since(came) >= STRANGER);
-                Some((met, ended))
-            }
-            (_, false) => {
-                self.return_to(met);
-                None
+    /// Looks which meetings have ended. Returns those that had met, and ended while others are there.
+    pub(super) fn settle(&mut self) -> Vec<EndedBeside> {
+        self.meetings.iter_mut().for_each(Meeting::return_to_before);
+        let mut told = Vec::new();
+        if self.meetings.len() > 1 {
+            // Who is connected but for its rank's connection may go on.
+            let is_over = |meeting: &Meeting| match meeting.met {
+                Some(_) => meeting.all_ended(&self.connected).is_some(),
+                None => !meeting.is_live(),
+            };
+            let stay = self.meetings.iter().rposition(|meeting| !is_over(meeting)).or_else(|| {
+                let last = |(_, meeting): &(usize, &Meeting)| (meeting.met.is_some(), meeting.all_gone());
+                self.meetings.iter().enumerate().max_by_key(last).map(|(at, _)| at)
+            });
+            let stays = stay.map(|at| self.meetings[at].number);
+            let over = |meeting: &mut Meeting| is_over(meeting) && Some(meeting.number) != stays;
+            for ended in self.meetings.extract_if(.., over).collect::<Vec<_>>() {
+                if let (Some(met), Some(at)) = (ended.met, ended.all_gone()) {
+                    let met = ended.first_met.unwrap_or(met);
+                    told.push(EndedBeside { ranks: count(ended.ranks.len()), met, ended: at });
+                    self.past = Some(ended);
+                } else if let Some(gathering) = self.meetings.iter_mut().find(|meeting| meeting.met.is_none())
+                {
+                    gathering.take_in(ended);
+                }
             }
         }
-    }
-
-    /// Ranks that disagreed on the world size may have left: when all who are there agree, that is the size.
-    fn settle_size(&mut self) {
-        if !self.differ.as_ref().is_some_and(|differ| differ.told && !differ.unless_gone) {
-            return;
+        let is_gathering = |meeting: &Meeting| meeting.met.is_none() && meeting.is_live();
+        if self.ended.is_none() && !self.meetings.iter().any(is_gathering) {
+            self.ended = self.shown().all_ended(&self.connected);
         }
-        let all = self.ranks.values().chain(self.former.values()).chain(self.rivals.values());
-        let mut sizes = all.filter(|info| info.is_live()).filter_map(|info| info.size);
-        if let Some(size) = sizes.next().filter(|size| sizes.all(|other| other == *size)) {
+        if self.differ.is_some_and(|differ| differ.is_told) && self.different().is_none() {
             self.differ = None;
-            self.last_size = Some(size);
-            if self.size.is_none_or(|(_, from)| from == ExpectedFrom::GlooAddress) {
-                self.size = Some((size, ExpectedFrom::GlooAddress));
-            }
         }
+        told
     }
 
-    fn return_to(&mut self, met: Met) {
-        self.ranks = std::mem::take(&mut self.former);
-        (self.completed, self.started, self.met_before) = (Some(met.at), Some(met.at), None);
-        self.last_size = self.ranks.values().find_map(|info| info.size);
-        let is_told = self.size.is_some_and(|(_, from)| from != ExpectedFrom::GlooAddress);
-        self.size = if is_told { self.size } else { Some((met.ranks, ExpectedFrom::GlooAddress)) };
+    /// Two meetings whose ranks are there and prepared for different numbers. One of them at least has not met.
+    fn different(&self) -> Option<(&Meeting, &Meeting)> {
+        let live = || self.meetings.iter().filter(|meeting| meeting.size.is_some() && meeting.is_live());
+        let newest = live().rfind(|meeting| meeting.met.is_none())?;
+        let mut others = live().filter(|other| other.size != newest.size);
+        let gathering = others.clone().find(|other| other.met.is_none());
+        Some((gathering.or_else(|| others.next())?, newest))
+    }
+
+    /// Ranks that disagree on the world size. Reported once.
+    pub(super) fn take_different(&mut self, now: Timestamp) -> Option<Finding> {
+        self.differ.filter(|differ| !differ.is_told && now >= differ.due)?;
         self.differ = None;
-        self.replaced.clear();
-        self.lost.clear();
+        let (first, other) = self.different()?;
+        let of = |meeting: &Meeting| {
+            let live: BTreeMap<u32, &RankInfo> = meeting.live().collect();
+            let (&rank, info) = live.first_key_value()?;
+            let ranks = Names::of(live.keys().map(|rank| format!("rank {rank}")));
+            Some((rank, meeting.size?, ranks, info.wrote(rank)))
+        };
+        let (rank, says, ranks, wrote) = of(first)?;
+        let (other_rank, other_says, others, other_wrote) = of(other)?;
+        let have_met = first.met.is_some();
+        let reason = Reason::WorldSizesDiffer { rank, says, ranks, other_rank, other_says, others, have_met };
+        self.differ = Some(Differ { due: now, is_told: true });
+        Some(Finding::new(reason, "", now).seen([wrote, other_wrote]))
     }
 
-    /// The ranks that have ended, and when. What has become of those that are gone with their link is not known.
-    pub(in crate::core::insight) fn ended_ranks(&self) -> impl Iterator<Item = (u32, &RankInfo, Timestamp)> {
-        let ranks = self.meeting().0.iter().filter(|(_, info)| !info.is_cut_off);
-        ranks.filter_map(|(&rank, info)| Some((rank, info, info.gone?)))
-    }
-
-    /// How many ranks there should be.
-    pub(in crate::core::insight) fn size(&self) -> Option<u32> {
-        self.size.map(|(ranks, _)| ranks)
-    }
-
-    /// The ranks of the meeting that counts, and how many there should be, unless they disagree on it: those who met last,
-    /// while only processes have come since that are prepared for another number.
-    pub(in crate::core::insight) fn meeting(&self) -> (&BTreeMap<u32, RankInfo>, Option<u32>) {
-        if let Some(met) = self.goes_on() {
-            return (&self.former, Some(met.ranks));
-        }
-        match self.differ.as_ref().filter(|differ| differ.told) {
-            Some(differ) if !differ.unless_gone => (&self.ranks, self.size_that_meets()),
-            Some(differ) if self.former.len() == differ.says as usize => (&self.former, Some(differ.says)),
-            _ => (&self.ranks, self.size()),
+    /// What may be missed: the number of ranks and the times stay.
+    pub(super) fn summarize(&mut self) {
+        self.past = None;
+        for meeting in &mut self.meetings {
+            meeting.ranks.clear();
+            meeting.former.clear();
         }
     }
+}
 
-    /// How many ranks those count on who have not met.
-    pub(in crate::core::insight) fn size_to_meet(&self) -> Option<u32> {
-        if self.goes_on().is_some() { self.size() } else { self.meeting().1 }
+/// What others read.
+impl World {
+    /// The oldest first.
+    pub(in crate::core::insight) fn meetings(&self) -> &[Meeting] {
+        &self.meetings
     }
 
-    /// A world size of which all ranks are there.
-    fn size_that_meets(&self) -> Option<u32> {
-        let mut sizes: BTreeMap<u32, u32> = BTreeMap::new();
-        let live = self.ranks.iter().filter(|(_, info)| info.is_live());
-        for size in live.filter_map(|(&rank, info)| info.size.filter(|&size| rank < size)) {
-            let ranks = sizes.entry(size).or_default();
-            *ranks = ranks.saturating_add(1);
+    pub(super) fn meetings_mut(&mut self) -> &mut [Meeting] {
+        &mut self.meetings
+    }
+
+    /// The meeting that counts: the first of those who have met and are there, or else that of most ranks.
+    pub(in crate::core::insight) fn shown(&self) -> &Meeting {
+        &self.meetings[self.shown_at()]
+    }
+
+    pub(super) fn shown_mut(&mut self) -> &mut Meeting {
+        let at = self.shown_at();
+        &mut self.meetings[at]
+    }
+
+    fn shown_at(&self) -> usize {
+        if self.meetings.len() == 1 {
+            return 0;
         }
-        sizes.into_iter().find_map(|(size, ranks)| (size == ranks).then_some(size))
+        let met = |(at, meeting): (usize, &Meeting)| Some((meeting.first_met.or(meeting.met)?, at));
+        let live = self.meetings.iter().enumerate().filter(|(_, meeting)| meeting.is_live());
+        live.filter_map(met).min().map_or_else(
+            || {
+                let meetings = self.meetings.iter().enumerate().rev();
+                let most = meetings.max_by_key(|(_, meeting)| (meeting.present(), meeting.all_gone()));
+                most.map_or(0, |(at, _)| at)
+            },
+            |(_, at)| at,
+        )
     }
 
-    /// Whether the process whose connection closed is there with another one.
-    pub(super) fn has_come_again(&self, closed: &Evidence) -> bool {
-        let process = closed.peer.map(|peer| peer.ip()).zip(closed.pid);
-        process.is_some_and(|process| self.connected.has(process))
+    /// The meeting that this connection of a rank is in.
+    pub(in crate::core::insight) fn of(&self, rank: Option<u32>, conn: ConnId) -> &Meeting {
+        let is_it = |meeting: &&Meeting| rank.is_some_and(|rank| meeting.has_conn(rank, conn));
+        match self.meetings.len() {
+            1 => self.shown(),
+            _ => self.meetings.iter().find(is_it).unwrap_or_else(|| self.shown()),
+        }
+    }
+
+    pub(super) fn of_mut(&mut self, rank: Option<u32>, conn: ConnId) -> &mut Meeting {
+        let number = self.of(rank, conn).number;
+        let at = self.meetings.iter().position(|meeting| meeting.number == number);
+        &mut self.meetings[at.unwrap_or_default()]
+    }
+
+    /// The others of this run that have not met.
+    fn gathering_beside(&self, meeting: &Meeting) -> impl Iterator<Item = &Meeting> {
+        let number = meeting.number;
+        self.meetings.iter().filter(move |other| other.number != number && other.met.is_none())
+    }
+
+    /// The process with this rank for those of a meeting: theirs, or another one that has not met, whose address they
+    /// find; or else the one of theirs that has ended, if none is there that has met with others.
+    pub(in crate::core::insight) fn holder<'w>(
+        &'w self,
+        meeting: &'w Meeting,
+        rank: u32,
+    ) -> Option<&'w RankInfo> {
+        let own = meeting.holder(rank);
+        let is_live = |info: &&RankInfo| info.is_live();
+        let others = || self.gathering_beside(meeting).filter_map(|other| other.holder(rank)).find(is_live);
+        own.filter(is_live).or_else(others).or_else(|| own.filter(|_| !self.is_elsewhere(meeting, rank)))
+    }
+
+    /// Whether the process with this rank is there, and has met with others. Who came beside it and has ended was a copy.
+    fn is_elsewhere(&self, meeting: &Meeting, rank: u32) -> bool {
+        self.met_elsewhere(meeting, rank).is_some_and(RankInfo::is_live)
+    }
+
+    /// The process that a rank finds there: as [`World::holder`], if its address was not dropped.
+    pub(in crate::core::insight) fn published(
+        &self,
+        meeting: &Meeting,
+        rank: u32,
+    ) -> Option<(ConnId, Option<Timestamp>)> {
+        let own = meeting.ranks.get(&rank);
+        let others = || {
+            self.gathering_beside(meeting)
+                .filter_map(|other| other.ranks.get(&rank))
+                .find(|info| info.is_live())
+        };
+        let ended = || own.filter(|_| !self.is_elsewhere(meeting, rank));
+        let found = own.filter(|info| info.is_live()).or_else(others).or_else(ended);
+        found.map(|info| (info.conn, info.gone))
+    }
+
+    /// The process with this rank that has met with others, of which those of this meeting are none.
+    pub(in crate::core::insight) fn met_elsewhere(&self, meeting: &Meeting, rank: u32) -> Option<&RankInfo> {
+        let others = self.meetings.iter().rev().filter(|other| other.number != meeting.number);
+        let mut met = others.filter(|other| other.met.is_some() && meeting.met.is_none());
+        let past = self.past.as_ref();
+        // Who came when these had ended is of the next job.
+        let past = past.filter(|past| past.all_gone().is_some_and(|ended| meeting.gathered_at(ended)));
+        met.find_map(|other| other.holder(rank)).or_else(|| past?.holder(rank))
+    }
+
+    /// Ranks of which nobody is there for those of a meeting, as far as all that gather count on them.
+    pub(in crate::core::insight) fn absent<'w>(
+        &'w self,
+        meeting: &'w Meeting,
+    ) -> impl Iterator<Item = u32> + 'w {
+        let others =
+            self.gathering_beside(meeting).filter(|other| other.is_live()).filter_map(|other| other.size);
+        let size = meeting.size.filter(|_| meeting.met.is_none());
+        let size = size.map_or(0, |size| others.fold(size, u32::min)).min(MOST_RANKS);
+        let known =
+            move |rank| [self.holder(meeting, rank), self.met_elsewhere(meeting, rank)].into_iter().flatten();
+        (0..size).filter(move |&rank| !known(rank).any(RankInfo::is_live))
+    }
+
+    /// Whether nobody has come as this rank, and others who are there do not count on it.
+    pub(in crate::core::insight) fn is_disputed(&self, meeting: &Meeting, rank: u32) -> bool {
+        // Of those that met while these gathered it is not so.
+        let counts = |other: &&Meeting| {
+            let met = other.first_met.or(other.met);
+            other.number != meeting.number
+                && other.is_live()
+                && met.is_none_or(|met| !meeting.gathered_at(met))
+        };
+        let others = self.meetings.iter().filter(counts);
+        self.holder(meeting, rank).is_none() && others.filter_map(|other| other.size).any(|size| size <= rank)
+    }
+
+    /// Takes the ranks of a meeting that ended before all had met.
+    pub(super) fn take_lost(&mut self, at: usize) -> Vec<Lost> {
+        self.meetings[at].take_lost(&self.connected)
     }
 
     /// Worker processes that are connected. Where containers share addresses and process ids, at least their ranks.
     pub(in crate::core::insight) fn processes(&self) -> u32 {
-        count(self.connected.processes()).max(count(self.live().count()))
+        let live: usize = self.meetings.iter().map(|meeting| meeting.live().count()).sum();
+        count(self.connected.processes().max(live))
+    }
+
+    /// Those of them that are of no other meeting.
+    pub(in crate::core::insight) fn processes_for(&self, meeting: &Meeting) -> u32 {
+        let others = self.meetings.iter().filter(|other| other.number != meeting.number);
+        let others: usize = others.map(|other| other.live().count()).sum();
+        self.processes().saturating_sub(count(others))
     }
 
     /// How many worker processes there were, at most.
     pub(super) fn most_processes(&self) -> u32 {
-        let most = if self.outlived { 0 } else { self.connected.most };
-        count(self.ranks.len().max(most))
+        let is_alone = self.past.is_none() && self.meetings.len() == 1;
+        count(self.shown().ranks.len().max(if is_alone { self.connected.most } else { 0 }))
     }
 
-    /// Ranks that are there, whether their address still is or not: those that met before go on.
-    pub(in crate::core::insight) fn present(&self) -> u32 {
-        self.joined().saturating_add(count(self.without_address().count()))
+    /// Ranks that are remembered.
+    pub(super) fn len(&self) -> usize {
+        let all = self.meetings.iter().chain(&self.past);
+        all.map(|meeting| meeting.ranks.len().saturating_add(meeting.former.len())).sum()
     }
 
-    /// Ranks that are there and have published their address, which may have been dropped since.
-    pub(in crate::core::insight) fn published(&self) -> u32 {
-        let size = self.goes_on().and(self.size());
-        let fits = |info: &RankInfo| size.is_none() || info.size.is_none() || info.size == size;
-        let joined = self.ranks.values().filter(|info| info.is_live() && fits(info)).count();
-        if size.is_some() {
-            return count(joined);
-        }
-        let dropped = self.without_address().filter(|(_, info)| info.withdrawn.is_some());
-        count(joined.saturating_add(dropped.count()))
-    }
-
-    /// Ranks that are there and have not come again since they met.
-    pub(in crate::core::insight) fn not_again(&self) -> impl Iterator<Item = u32> {
-        self.without_address().filter(|(_, info)| info.withdrawn.is_none()).map(|(&rank, _)| rank)
-    }
-
-    /// Ranks that are there, and whose address is not: it was dropped, or they have not come again since they met.
-    fn without_address(&self) -> impl Iterator<Item = (&u32, &RankInfo)> {
-        let has_come = |rank| self.ranks.get(rank).is_some_and(RankInfo::is_live);
-        self.former.iter().filter(move |(rank, info)| info.is_live() && !has_come(rank))
-    }
-
-    /// How a rank is shown beside these of the meeting that counts: see `RankGrid`.
-    pub(in crate::core::insight) fn shown(&self, meeting: &BTreeMap<u32, RankInfo>, rank: u32) -> char {
-        match (meeting.get(&rank), self.former.get(&rank)) {
-            (Some(info), _) if info.is_live() => 'j',
-            (Some(_), _) => 'x',
-            (None, Some(info)) if info.is_live() => 'o',
-            (None, Some(info)) if info.withdrawn.is_some() => 'x',
-            (None, _) => '.',
-        }
-    }
-
-    /// How many ranks all who are there count on: the least that one of them does, if they disagree.
-    fn agreed_size(&self) -> Option<u32> {
-        let size = self.size()?;
-        if self.differ.is_none() {
-            return Some(size);
-        }
-        let live = self.ranks.values().chain(self.former.values()).filter(|info| info.is_live());
-        live.filter_map(|info| info.size).min().or(Some(size))
-    }
-
-    /// Ranks of which nobody is there, if the world size is known.
-    pub(in crate::core::insight) fn absent(&self) -> impl Iterator<Item = u32> {
-        let size = self.agreed_size().filter(|_| self.completed.is_none()).unwrap_or(0).min(MOST_RANKS);
-        (0..size).filter(|&rank| !self.holder(rank).is_some_and(RankInfo::is_live))
-    }
-
-    /// The ranks that are there: those of the meeting before go on beside it.
-    pub(in crate::core::insight) fn live(&self) -> impl Iterator<Item = (u32, &RankInfo)> {
-        let (first, then) =
-            if self.goes_on().is_some() { (&self.former, &self.ranks) } else { (&self.ranks, &self.former) };
-        first
-            .iter()
-            .chain(then.iter().filter(|(rank, _)| !first.contains_key(rank)))
-            .filter(|(_, info)| info.is_live())
-            .map(|(&rank, info)| (rank, info))
-    }
-
-    /// Whether nobody has come as this rank, and not all who are there count on it.
-    pub(in crate::core::insight) fn is_disputed(&self, rank: u32) -> bool {
-        self.differ.is_some()
-            && self.holder(rank).is_none()
-            && self.agreed_size().is_some_and(|size| size <= rank)
-    }
-
-    /// Ranks that have published their address and are there.
-    pub(in crate::core::insight) fn joined(&self) -> u32 {
-        count(self.ranks.values().filter(|info| info.is_live()).count())
-    }
-
-    /// The rank that came last, and when.
-    pub(super) fn last(&self) -> Option<(u32, &RankInfo)> {
-        self.ranks.iter().max_by_key(|(_, info)| info.joined).map(|(&rank, info)| (rank, info))
-    }
-
-    /// The process with this rank now, or else the one that had it before.
-    pub(in crate::core::insight) fn holder(&self, rank: u32) -> Option<&RankInfo> {
-        if self.goes_on().is_some() {
-            return self.former.get(&rank).or_else(|| self.ranks.get(&rank));
-        }
-        self.ranks.get(&rank).or_else(|| self.former.get(&rank))
-    }
-
-    pub(in crate::core::insight) fn label(&self, rank: u32) -> String {
-        self.holder(rank).map_or_else(|| format!("rank {rank}"), |info| info.label(rank))
+    /// Whether one with this rank is remembered.
+    pub(super) fn has(&self, rank: u32) -> bool {
+        self.meetings.iter().any(|meeting| meeting.ranks.contains_key(&rank))
     }
 }

@@ -481,7 +481,7 @@ fn case_7_the_ranks_disagree_on_the_world_size() {
     lab.pass(5.0);
     lab.assert_said(
         "world_sizes_differ",
-        "store:29500: the ranks disagree on the world size: rank 0 and rank 1 are prepared for 2 ranks, rank 2 and rank 3 for 4",
+        "store:29500: the ranks disagree on the world size: rank 0 and rank 1 are prepared for 2 ranks and have met, rank 2 and rank 3 for 4",
     );
 }
 

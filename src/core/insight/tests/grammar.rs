@@ -177,6 +177,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             other_rank: 1,
             other_says: m,
             others: names(m.max(1)),
+            have_met: n == 2,
         },
         Reason::NodeRankBeyond { node: text(), rank: 2, nodes: n },
         Reason::AnnouncementsDiffer { pod: text(), says: text(), other_pod: text(), other_says: text() },
@@ -202,7 +203,14 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
     ];
     for world_size in [None, Some(m).filter(|_| some_of_many)] {
         for gave_up in [false, true] {
-            all.push(Reason::RankLost { ranks: names(at_least_one), joined: n, world_size, gave_up });
+            all.push(Reason::RankLost {
+                ranks: names(at_least_one),
+                joined: n,
+                world_size,
+                gave_up,
+                times: n,
+                go_on: n == 2,
+            });
         }
         all.push(Reason::NodeDiedJoining {
             nodes: names(at_least_one),
@@ -346,7 +354,7 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
     let label = |text: &str| Label::new(text).expect("a label");
     let who = || Who { name: label("a"), address: label("10.0.0.3") };
     let long = time().0;
-    let broken = |why| Fact::Broken { round: 3, why, left: 2 };
+    let broken = |why| Fact::Broken { round: 3, why, left: 2, restarted: (n > 1).then_some(long) };
     let refused = |why| Fact::Refused { who: who(), why };
     let run = || crate::core::ids::RunId::new(b"r");
     let differing = || Difference { what: "min_nodes", settled: n.to_string(), wanted: m.to_string() };
@@ -356,10 +364,23 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
         Fact::Adopted { round: 3, nodes: n, first: who() },
         Fact::Closed { by: "a".into() },
         Fact::Extended { round: 3, by: long, left: long },
-        Fact::Restarted { by: who() },
+        Fact::Restarted { had_finished: n == 0, by: who() },
         Fact::WaiterLost { who: who(), silent: long },
-        Fact::Disconnected { nodes: list(n.max(1)), again: list(m), since: long, patience: long },
-        Fact::Silent { nodes: list(n.max(1)), since: long, patience: long },
+        Fact::Disconnected {
+            nodes: list(n.max(1)),
+            again: list(m),
+            since: long,
+            patience: long,
+            if_incomplete: n > m,
+        },
+        Fact::Silent {
+            nodes: list(n.max(1)),
+            again: list(m),
+            since: long,
+            patience: long,
+            if_incomplete: n > m,
+        },
+        Fact::NotBack { round: 3, nodes: list(n.max(1)), since: long },
         Fact::Lost { round: 3, nodes: list(n.max(1)), silent: long, others: list(m) },
         Fact::Failed {
             round: 3,
@@ -374,6 +395,7 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
         broken(Break::Left { who: who(), rank: 2, why: None }),
         broken(Break::Rejoined { who: who(), rank: 2 }),
         broken(Break::RejoinedBesideSilent { who: who(), rank: 2, silent: who(), silent_for: long }),
+        broken(Break::RejoinedAfterClosed { who: who(), rank: 2, closed: list(n.max(1)), since: long }),
         broken(Break::Newcomers { newcomers: list(n.max(1)) }),
         broken(Break::Unreported { missing: n, nodes: m }),
         refused(RunRefusal::BadRank { rank: 200, max_nodes: n }),
@@ -540,7 +562,7 @@ fn an_explanation_is_the_sentence_of_its_reason() {
         let mut log = ExplanationLog::new(Duration::from_secs(3), Epoch(0.0));
         let happened = log.fact(topic(), subject(), finding(), now).expect("room");
         let mut log = ExplanationLog::new(Duration::from_secs(3), Epoch(0.0));
-        log.hold(topic(), subject(), finding());
+        log.hold(topic(), subject(), finding(), now);
         let lasts = log.settle(now).into_iter().next().expect("it has lasted");
         let shown = log.about(None).into_iter().next().expect("it is shown");
         let sentence = reason.sentence(Some("job round 0"));
@@ -550,4 +572,31 @@ fn an_explanation_is_the_sentence_of_its_reason() {
             assert_eq!(said.facts["code"], reason.code());
         }
     }
+}
+
+/// The log keeps what was said: when the cause is seen later than the wait, that is said as well, and not for each of many.
+#[test]
+fn that_more_have_ended_is_said_again() {
+    let at = |secs| Timestamp(Duration::from_secs(secs));
+    let mut log = ExplanationLog::new(Duration::from_secs(3), Epoch(0.0));
+    let mut look = |secs, ended: usize| {
+        let ended = Names::of((0..ended).map(|rank| format!("rank {rank}")));
+        let reason = Reason::WaitingForKey {
+            key: "vocab".into(),
+            who: Names::of(["rank 9".into()]),
+            besides: Names::default(),
+            similar: None,
+            others: Names::default(),
+            ended,
+            absence: Absence::NotWritten,
+            waited: Elapsed(Duration::from_secs(secs)),
+        };
+        let finding = Finding::new(reason, "vocab", at(0));
+        log.hold(Topic::of(None, None, &finding), Subject::default(), finding, at(secs));
+        log.settle(at(secs)).len()
+    };
+    assert_eq!([look(1, 0), look(3, 0), look(20, 0)], [0, 1, 0], "once while it is the same");
+    assert_eq!([look(21, 1), look(24, 1), look(60, 1)], [0, 1, 0], "rank 0 ended");
+    let told: usize = (0..200).map(|n| look(61 + n, 2 + n as usize)).sum();
+    assert!((2..=6).contains(&told), "{told} lines for 200 that end one by one");
 }

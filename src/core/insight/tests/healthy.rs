@@ -183,7 +183,8 @@ impl Job {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    // As many as `PROPTEST_CASES` says.
+    #![proptest_config(ProptestConfig::default())]
 
     #[test]
     fn ranks_that_meet_as_often_as_they_like(

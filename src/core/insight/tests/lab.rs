@@ -122,6 +122,7 @@ impl Lab {
                 nodes: Nodes::exactly(nodes),
                 address: IpAddr::from([10, 1, 0, rank as u8]),
                 torch: None,
+                ip: None,
                 restarts: false,
             };
             // Whether it is taken is what is asked for below.

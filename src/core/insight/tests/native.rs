@@ -7,8 +7,8 @@ use crate::api::{Evidence, RunState, Seen, Severity};
 use crate::core::ids::{Label, RunId};
 use crate::core::insight::{Settings, StoreOwner};
 use crate::core::rendezvous::{
-    Action, Decision, Join, JoinStanding, LeaveRequest, NodeInfo, Outcome, RankInRound, Rendezvous, Report,
-    RoundState, RunRefusal, RunSnapshot, Terms, Wanted,
+    Action, Decision, Join, JoinStanding, KeptChange, LeaveRequest, NodeInfo, Outcome, RankInRound,
+    Rendezvous, Report, RoundState, RunRefusal, RunSnapshot, Terms, Wanted,
 };
 use crate::core::store::StaleKeyConfig;
 
@@ -18,6 +18,8 @@ pub(super) struct Native {
     core: Rendezvous,
     run: RunId,
     nodes: (u32, u32),
+    /// What its nodes ask for, if not for the default.
+    keep_alive: Option<Duration>,
     /// The store of a complete round.
     store: Option<u16>,
 }
@@ -47,7 +49,7 @@ impl Native {
 
     fn of(lab: Lab, nodes: (u32, u32)) -> Self {
         let core = Rendezvous::new(Terms::default(), 10);
-        Self { lab, core, run: RunId::new(b"job"), nodes, store: None }
+        Self { lab, core, run: RunId::new(b"job"), nodes, keep_alive: None, store: None }
     }
 
     /// Insight hears what has happened.
@@ -73,7 +75,12 @@ impl Native {
     }
 
     fn wanted(&self) -> Wanted {
-        Wanted { min_nodes: self.nodes.0, max_nodes: self.nodes.1, ..Wanted::default() }
+        Wanted {
+            min_nodes: self.nodes.0,
+            max_nodes: self.nodes.1,
+            keep_alive: self.keep_alive,
+            ..Wanted::default()
+        }
     }
 
     fn info(name: &str, address: &str) -> NodeInfo {
@@ -147,6 +154,17 @@ impl Native {
         self.core.park_in_round(&self.run, &label(node), place.round);
         self.tell();
         Ok(view.action)
+    }
+
+    /// The server is restarted, with its journal: it knows of the complete round, and not who waited.
+    pub(super) fn restart_server(&mut self) {
+        let kept = self.core.kept(&self.run);
+        self.core = Rendezvous::new(Terms::default(), 10);
+        if let Some(KeptChange::Run(run, record, members)) = kept {
+            let members = members.into_iter().map(|(_, member)| member).collect();
+            self.core.restore(&run, *record, members, self.lab.now);
+        }
+        self.tell();
     }
 
     /// The connection of its request breaks.
@@ -310,7 +328,7 @@ fn a_silent_node_is_blamed_and_not_the_one_that_joins_again_for_it() {
     native.pass(2);
     let blamed = native.lab.texts("node_rejoined");
     assert!(
-        matches!(blamed[..], [text] if text.contains("and b (10.0.0.1) has not been heard from for")),
+        matches!(blamed[..], [text] if text.contains("the connection of b (10.0.0.1), rank 1, closed, and 4.5 s later a (10.0.0.1)")),
         "{blamed:?}"
     );
     let names: Vec<_> = native.lab.run("job").missing.into_iter().filter_map(|node| node.name).collect();
@@ -385,6 +403,12 @@ fn two_backends_under_one_id_are_two_runs_and_a_finding() {
     let mut kinds: Vec<_> = list.runs.iter().map(|run| run.kind.name()).collect();
     kinds.sort_unstable();
     assert_eq!(kinds, ["c10d", "native"], "each is shown once");
+    native.pass(40);
+    assert_eq!(
+        native.lab.texts("nodes_missing"),
+        [""; 0],
+        "the node that is missing is there, with the other backend"
+    );
 }
 
 #[test]
@@ -854,7 +878,14 @@ fn what_has_finished_is_not_missing_and_its_round_needs_what_has_died() {
         let native = play(names, names.len() as u32);
         let run = native.lab.run("job");
         let missing: Vec<_> = run.missing.into_iter().filter_map(|node| node.name).collect();
-        assert_eq!((run.summary.nodes.missing, run.summary.nodes.gone), (Some(1), 1));
+        let nodes = &run.summary.nodes;
+        assert_eq!((nodes.missing, nodes.gone, nodes.finished), (Some(1), 1, 1));
+        assert_eq!(nodes.joined + nodes.finished + 1, names.len() as u32, "all are counted once");
+        let waits: Vec<_> =
+            run.waits.iter().map(|wait| (wait.who.as_deref(), wait.reason.as_deref())).collect();
+        let over =
+            "its round was given up, so nobody else finishes there: the others were told to join again";
+        assert_eq!(waits, [(Some("a"), Some(over))]);
         assert_eq!(missing, names[names.len() - 1..]);
         let told = run.explanations.iter().find(|said| said.code == "nodes_missing").expect("it is told");
         assert!(told.remedy.starts_with("look at the logs and events of what is gone"), "{}", told.remedy);
@@ -865,7 +896,8 @@ fn what_has_finished_is_not_missing_and_its_round_needs_what_has_died() {
     native.join_as("id9", "b", &address(1), "1", None).expect("it joins");
     native.pass(33);
     let run = native.lab.run("job");
-    assert_eq!((run.summary.nodes.missing, run.summary.nodes.gone), (Some(1), 0));
+    let nodes = &run.summary.nodes;
+    assert_eq!((nodes.joined, nodes.missing, nodes.gone, nodes.finished), (1, Some(0), 0, 1));
     let told = run.explanations.iter().find(|said| said.code == "nodes_missing" && said.holds);
     let told = told.expect("it is told");
     assert!(told.text.contains("a has finished"), "{}", told.text);
@@ -912,6 +944,289 @@ fn a_pod_that_is_started_again_is_told_with_its_process_of_before() {
 }
 
 #[test]
+fn a_silent_node_is_told_with_the_process_that_came_in_its_place() {
+    let mut native = Native::of_all_soon(3, &["a", "b", "c"]);
+    native.unpark("id1");
+    native.pass(1);
+    native.join_as("id9", "b", &address(1), "1", None).expect("it waits");
+    native.pass(8);
+    let said = native.lab.said.iter().find(|(_, said)| said.code == "node_silent").expect("it is told");
+    let text = &said.1.text;
+    assert!(text.starts_with("job: b (10.0.0.1), rank 1: nothing has come from that process for "), "{text}");
+    assert!(
+        text.ends_with("s; given up after 15 s of silence; b (10.0.0.1) came anew, and waits until then"),
+        "{text}"
+    );
+    assert!(said.1.remedy.ends_with("what came anew gets in by itself"), "{}", said.1.remedy);
+}
+
+#[test]
+fn of_a_round_that_is_complete_without_heartbeats_nobody_is_given_up() {
+    let mut native = Native::new(2);
+    native.join_once("a", None);
+    native.pass(1);
+    native.cut("a");
+    native.pass(1);
+    native.join_once("b", None);
+    native.pass(20);
+    assert_eq!(native.lab.texts("node_disconnected"), Vec::<&str>::new());
+    assert!(native.lab.texts("round_complete")[0].ends_with("not heard from: a (10.0.0.1)"));
+}
+
+#[test]
+fn a_round_that_nobody_has_joined_is_waited_for_since_the_last_one_was_over() {
+    let mut native = Native::of_all_soon(3, &["a", "b", "c"]);
+    native.leave("id1", LeaveRequest::default());
+    native.pass(5);
+    let waits = native.lab.run("job").explanations;
+    let told = waits.iter().find(|said| said.code == "nodes_missing").expect("it is told");
+    assert!(
+        told.text.starts_with("job round 2 is not complete after 5 s: 0 of 3 nodes have joined"),
+        "{}",
+        told.text
+    );
+    native.cut("id2");
+    native.pass(3);
+    native.lab.pass(1.0);
+    let silent = "rank 1, left; not heard from: c (10.0.0.2); what is silent is given up in 11 s";
+    assert!(native.shown("nodes_missing")[0].ends_with(silent), "{:?}", native.shown("nodes_missing"));
+    native.ask_again("id2");
+    native.joins_again("a", 0);
+    native.pass(3);
+    let said = native.shown("nodes_missing");
+    assert!(said[0].starts_with("job round 2 is not complete after 13 s: 1 of 3"), "{said:?}");
+}
+
+#[test]
+fn what_is_silent_is_the_cause_and_not_who_was_refused() {
+    let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
+    let mut native = Native::with(settings, (3, 3));
+    native.join_as("id0", "a", &address(0), "1", None).expect("it joins");
+    native.join_as("id1", "b", &address(1), "1", None).expect("it joins");
+    native.nodes = (2, 2);
+    native.join_as("other", "other", &address(7), "1", None).expect_err("it asks for two");
+    native.pass(5);
+    let refused = native.lab.said.iter().find(|(_, said)| said.code == "join_refused").expect("it is told");
+    assert!(refused.1.remedy.contains("another --rdzv-id"), "{}", refused.1.remedy);
+    let remedy = |native: &Native| {
+        let run = native.lab.run("job");
+        let told = run.explanations.into_iter().find(|said| said.code == "nodes_missing" && said.holds);
+        told.map(|said| said.remedy)
+    };
+    native.cut("id1");
+    native.pass(7);
+    let told = remedy(&native).expect("it is told");
+    assert!(
+        told.starts_with("look at what is not heard from") && told.contains("another --rdzv-id"),
+        "{told}"
+    );
+    native.ask_again("id1");
+    native.pass(2);
+    let told = remedy(&native).expect("it is told");
+    assert!(told.starts_with("look why that was refused") && told.contains("another --rdzv-id"), "{told}");
+}
+
+#[test]
+fn after_a_restart_who_does_not_come_back_is_named_and_the_restart_is_told() {
+    for keep_alive in [5, 2] {
+        let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
+        let mut native = Native::with(settings, (2, 3));
+        native.keep_alive = Some(Duration::from_secs(keep_alive));
+        for rank in 0..3 {
+            native
+                .join_as(&format!("id{rank}"), &format!("n{rank}"), &address(rank), "1", None)
+                .expect("it joins");
+        }
+        for rank in 0..3 {
+            let place = RankInRound { round: 1, rank };
+            let (id, name) = (format!("id{rank}"), format!("n{rank}"));
+            native.beat_as(&id, &name, &address(rank), "1", place, 3).expect("a view");
+        }
+        native.pass(3);
+        native.restart_server();
+        native.joins_again("n1", 1);
+        native.joins_again("n0", 0);
+        let text = "job round 1 is over for its nodes: n1 (10.0.0.1), rank 1, was the first to join again; the server was \
+                    restarted 0 s before; they are told to join again";
+        native.lab.pass(0.5);
+        native.lab.assert_said("node_rejoined", text);
+        let late = if keep_alive == 5 { 8 } else { 4 };
+        native.pass(late);
+        let run = native.lab.run("job");
+        let told = run.explanations.iter().find(|said| said.code == "nodes_missing" && said.holds);
+        let told = told.expect("it is told");
+        assert!(
+            told.text.contains("not heard from: n2 (10.0.0.2); what is silent is given up in"),
+            "{}",
+            told.text
+        );
+        let closes = run.summary.deadline.map_or(0.0, |at| at - run.now);
+        assert!((30.0..40.0).contains(&closes), "it is given up, and the last call begins: {closes}");
+        native.pass(9);
+        let text = format!(
+            "job round 1: n2 (10.0.0.2), rank 2, has not been heard from since the server was restarted {} s ago",
+            if keep_alive == 5 { "15" } else { "6" }
+        );
+        native.lab.assert_said("nodes_unreported", &text);
+        assert_eq!(native.lab.texts("node_died"), Vec::<&str>::new());
+    }
+}
+
+/// A state of a run of the nodes a, b and c, with ranks 0 to 2 in round 1, where there is one.
+fn in_state(state: &str) -> Native {
+    let names = ["a", "b", "c"];
+    let mut native = match state {
+        "joining" | "last call" => {
+            let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
+            let mut native = Native::with(settings, if state == "joining" { (3, 3) } else { (2, 3) });
+            for (rank, name) in (0..2).zip(names) {
+                native.join_as(&format!("id{rank}"), name, &address(rank), "1", None).expect("it joins");
+            }
+            native
+        }
+        _ => {
+            let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
+            let lab = Lab::with(settings, StaleKeyConfig::default());
+            Native::of_all_in(lab, 3, &names, &[0, 1, 2])
+        }
+    };
+    native.pass(2);
+    match state {
+        "exit" => native.reach_exit(0),
+        "closed" => {
+            native.close("node c");
+            native.leave("id2", failed());
+        }
+        "next round" => native.joins_again("a", 0),
+        _ => {}
+    }
+    native.pass(1);
+    native
+}
+
+fn happens(native: &mut Native, event: &str) {
+    let done = || LeaveRequest { why: None, outcome: Some(Outcome::Succeeded) };
+    match event {
+        "is killed" => native.cut("id1"),
+        "is frozen" => native.unpark("id1"),
+        "leaves" => native.leave("id1", LeaveRequest::default()),
+        "finishes" => native.leave("id1", done()),
+        "comes anew" => {
+            native.cut("id1");
+            native.pass(1);
+            let _ = native.join_as("id9", "b", &address(1), "1", None);
+        }
+        "comes under another name" => {
+            native.cut("id1");
+            native.pass(1);
+            let _ = native.join_as("id9", "d", &address(9), "1", None);
+        }
+        "does not come back after a restart" => {
+            native.restart_server();
+            // Who only waited joins again, as if for the first time.
+            let was_complete = native.store.is_some();
+            for (rank, name) in [(0, "a"), (2, "c")].into_iter().filter(|_| was_complete) {
+                let (id, place) = (format!("id{rank}"), RankInRound { round: 1, rank });
+                let told = native.beat_as(&id, name, &address(rank), "1", place, 3);
+                if name == "a" && told == Ok(Action::Rejoin) {
+                    native.joins_again("a", 0);
+                }
+            }
+        }
+        _ => unreachable!("{event}"),
+    }
+}
+
+#[test]
+fn in_each_state_each_event_is_told_as_what_it_is() {
+    let states = ["joining", "last call", "complete", "exit", "closed", "next round"];
+    let events = [
+        "is killed",
+        "is frozen",
+        "leaves",
+        "finishes",
+        "comes anew",
+        "comes under another name",
+        "does not come back after a restart",
+    ];
+    for (state, event) in states.iter().flat_map(|state| events.map(|event| (*state, event))) {
+        let was_complete = !["joining", "last call"].contains(&state);
+        let mut native = in_state(state);
+        happens(&mut native, event);
+        let case = format!("{state}: b {event}");
+        for _ in 0..12 {
+            native.pass(1);
+            // What holds is looked at again.
+            native.lab.pass(0.5);
+            let run = native.lab.run("job");
+            let nodes = &run.summary.nodes;
+            let (missing, min) = (nodes.missing.unwrap_or(0), nodes.expected.as_ref().map_or(0, |of| of.min));
+            if matches!(run.summary.state, RunState::Joining | RunState::LastCall) {
+                assert!(missing == 0 || nodes.joined + nodes.finished + missing <= min, "{case}: {nodes:?}");
+            }
+            assert!(run.missing.len() <= missing as usize, "{case}: {missing}, {:?}", run.missing);
+            for said in run.explanations.iter().filter(|said| said.code == "nodes_missing" && said.holds) {
+                assert!(missing > 0 || !said.remedy.contains("needs it"), "{case}: {said:?}");
+                assert!(!was_complete || !said.remedy.contains("scheduled"), "{case}: {said:?}");
+            }
+        }
+        let told = |code: &str, part: &str| {
+            let of_code = native.lab.said.iter().filter(|(_, said)| said.code == code);
+            let texts: Vec<_> = of_code.map(|(_, said)| said.text.as_str()).collect();
+            assert!(
+                texts.iter().any(|text| text.contains(part)),
+                "{case}: {code} with {part}, but {texts:?}"
+            );
+        };
+        let untold = |code: &str, part: &str| {
+            let texts = native.lab.texts(code);
+            assert!(!texts.iter().any(|text| text.contains(part)), "{case}: {code} with {part}: {texts:?}");
+        };
+        let died = if was_complete { "node_died" } else { "node_died_joining" };
+        let b = "b (10.0.0.1)";
+        match (event, state) {
+            ("is killed", _) => {
+                told("node_disconnected", b);
+                told(died, b);
+            }
+            ("is frozen", _) => {
+                told("node_silent", b);
+                told(died, b);
+            }
+            ("leaves", "complete" | "exit") => told("node_left", b),
+            ("leaves" | "finishes", "joining" | "last call") | ("leaves", "next round") => {
+                told("nodes_missing", "gone: b (10.0.0.1)");
+            }
+            ("finishes", "next round") => {
+                told("nodes_missing", "1 node of a round before has done its work, and left");
+                assert_eq!(native.lab.run("job").summary.nodes.finished, 1);
+            }
+            ("leaves" | "finishes", _) => untold("node_left", b),
+            ("comes anew", "joining" | "last call") => {
+                untold("round_complete", "not heard from");
+            }
+            ("comes anew" | "comes under another name", "closed") => {
+                told("join_refused", "was refused: run job was closed");
+                told("node_disconnected", b);
+            }
+            ("comes anew", _) => {
+                told("node_disconnected", "b (10.0.0.1) came anew, and waits until then");
+                untold("nodes_missing", "gone: b");
+            }
+            ("comes under another name", _) => {
+                told("node_disconnected", b);
+                untold("node_disconnected", "came anew");
+                told("node_died", b);
+            }
+            (_, "joining" | "last call") => assert_eq!(native.lab.run("job").summary.state, RunState::Gone),
+            (_, "closed") => untold("node_died", b),
+            (_, "next round") => told("nodes_unreported", b),
+            _ => told("node_died", b),
+        }
+    }
+}
+
+#[test]
 fn a_node_that_waited_for_its_place_came_when_it_asked_for_it() {
     let mut native = Native::of_all_soon(2, &["a", "b"]);
     native.cut("id1");
@@ -939,6 +1254,8 @@ fn a_round_with_enough_nodes_waits_only_until_what_is_silent_is_given_up() {
                from: c (10.0.0.2); what is silent is given up in 9.5 s";
     assert!(told.text.ends_with(end), "{}", told.text);
     assert_eq!((told.severity, run.summary.nodes.missing), (Severity::Info, Some(0)));
+    let closes = run.summary.deadline.map(|at| (at - run.now).round());
+    assert_eq!(closes, Some(39.0), "and the last call begins then");
     assert!(told.remedy.starts_with("nothing for the round: it goes on without"), "{}", told.remedy);
     assert_eq!(native.lab.texts("node_died"), Vec::<&str>::new());
     native.pass(12);
@@ -999,6 +1316,11 @@ fn of_a_group_without_heartbeats_it_is_said_what_is_not_known() {
     native.pass(2);
     native.cut("a");
     native.pass(5);
+    native.lab.assert_said(
+        "node_disconnected",
+        "job: a (10.0.0.1): the connection closed 3 s ago, and nothing has come since; given up after 15 s of silence, unless \
+         the round is complete before",
+    );
     native.join_once("d", None);
     let completed = native.lab.now;
     native.pass(2);
@@ -1043,4 +1365,15 @@ fn nodes_that_die_one_after_the_other_are_all_gone() {
     assert_eq!((native.lab.run("job").summary.state, gone(&native)), (RunState::Gone, (0, 3, Some(0))));
     let names: Vec<_> = native.lab.run("job").participants.into_iter().map(|node| node.name).collect();
     assert_eq!(names, ["a", "b", "c"]);
+}
+
+#[test]
+fn the_next_round_runs_since_it_is_complete_however_fast_that_was() {
+    let mut native = Native::of_two(2);
+    native.rejoin("a", 0);
+    native.rejoin("b", 1);
+    native.pass(1);
+    let run = native.lab.run("job");
+    assert_eq!((run.summary.round, run.summary.state), (2, RunState::Running));
+    assert!(run.now - run.summary.state_since < 2.0, "{} {}", run.now, run.summary.state_since);
 }

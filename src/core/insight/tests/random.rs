@@ -142,6 +142,7 @@ proptest! {
                         nodes: Nodes::exactly(pod / 2 + 3),
                         address: IpAddr::from([10, 0, 0, 1]),
                         torch: Some(pod.to_string()),
+                        ip: None,
                         restarts: false,
                     };
                     let _ = gates.announce(&run, &said, insight.finished(&run), now);
@@ -206,7 +207,7 @@ fn a_flood_is_bounded() {
             .jobs
             .runs
             .values()
-            .all(|run| run.world().ranks.len() <= 131_072 && run.timeline().len() <= 256)
+            .all(|run| run.world().shown().ranks.len() <= 131_072 && run.timeline().len() <= 256)
     );
     assert!(insight.take_changes().len() <= 16_384);
 }

@@ -163,7 +163,14 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "A link was away for longer than `serve --link-grace`: the sessions of its clients are over.",
         ),
         (
-            Reason::RankLost { ranks: names(&[&rank]), joined: 3, world_size: Some(4), gave_up: false },
+            Reason::RankLost {
+                ranks: names(&[&rank]),
+                joined: 3,
+                world_size: Some(4),
+                gave_up: false,
+                times: 1,
+                go_on: false,
+            },
             "A worker's connection closed before all ranks had published their addresses.",
         ),
         (
@@ -313,6 +320,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 other_rank: 2,
                 other_says: 4,
                 others: names(&["rank 2", "rank 3"]),
+                have_met: false,
             },
             "The gloo addresses of some ranks have sizes that belong to different world sizes.",
         ),
@@ -483,7 +491,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
     use crate::core::rendezvous::{Break, Fact, RunRefusal, Who};
     let label = |text: &str| Label::new(text).expect("a label");
     let who = || Who { name: label("train-llm-2"), address: label("10.0.0.3") };
-    let broken = |why| Fact::Broken { round: 3, why, left: 2 };
+    let broken = |why| Fact::Broken { round: 3, why, left: 2, restarted: None };
     let seconds = Duration::from_secs;
     let all = [
         (
@@ -508,14 +516,17 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
                 again: Vec::new(),
                 since: seconds(3),
                 patience: seconds(15),
+                if_incomplete: false,
             },
             "Native runs: the connection of a node closed while its request waited here, and the node has not come again. A node that is alive does so at once.",
         ),
         (
             Fact::Silent {
                 nodes: vec!["train-llm-1 (10.0.0.2), rank 1".into(), "train-llm-2 (10.0.0.3), rank 2".into()],
+                again: Vec::new(),
                 since: seconds(7),
                 patience: seconds(15),
+                if_incomplete: false,
             },
             "Native runs: the last request of a node was answered, and one and a half keep-alive times later no other has come. While a node trains a request waits here for half a keep-alive time, so a node that is stopped is named 7.5 to 10 s later with the defaults; while it joins, for 15 s.",
         ),

@@ -306,24 +306,24 @@ fn static_runs() {
     assert_story(
         &lab,
         &[
-            (7.3, "none complete: 2 nodes in 22 ms; last: node 1 at 10.77.0.11 (+17 ms)"),
+            (7.3, "run none complete: 2 nodes in 22 ms; last: node 1 at 10.77.0.11 (+17 ms)"),
             (
                 13.6,
-                "none: all 4 ranks have published their addresses in 0.1 s; last: rank 0 on node0 (+0.1 s)",
+                "run none: all 4 ranks have published their addresses in 0.1 s; last: rank 0 on node0 (+0.1 s)",
             ),
-            (24.4, "none finished: 2 nodes after 17 s"),
+            (24.4, "run none finished: 2 nodes after 17 s"),
         ],
     );
     let lab = replay("run4_static_standalone_4x", &[], Lab::new(), 60.0);
     assert_story(
         &lab,
         &[
-            (3.6, "none complete: 2 nodes in 0.1 s; last: node 0 at 10.77.0.12 (+0.1 s)"),
+            (3.6, "run none complete: 2 nodes in 0.1 s; last: node 0 at 10.77.0.12 (+0.1 s)"),
             (
                 7.3,
-                "none: all 4 ranks have published their addresses in 0.6 s; last: rank 1 on node2 (+0.6 s)",
+                "run none: all 4 ranks have published their addresses in 0.6 s; last: rank 1 on node2 (+0.6 s)",
             ),
-            (13.9, "none finished: 2 nodes after 10 s"),
+            (13.9, "run none finished: 2 nodes after 10 s"),
         ],
     );
 }
@@ -399,21 +399,21 @@ fn static_restarts() {
     assert_story(
         &lab,
         &[
-            (7.1, "none complete: 2 nodes in 0.1 s; last: node 0 at 10.77.0.12 (+0.1 s)"),
+            (7.1, "run none complete: 2 nodes in 0.1 s; last: node 0 at 10.77.0.12 (+0.1 s)"),
             (
                 10.7,
-                "none: all 4 ranks have published their addresses in 47 ms; last: rank 0 on node2 (+47 ms)",
+                "run none: all 4 ranks have published their addresses in 47 ms; last: rank 0 on node2 (+47 ms)",
             ),
             (
                 13.6,
-                "none round 1 started: node 0 at 10.77.0.12 is the first; of the ranks before rank 1 on node2 ended first, 0.2 s earlier",
+                "run none round 1 started: node 0 at 10.77.0.12 is the first; of the ranks before rank 1 on node2 ended first, 0.2 s earlier",
             ),
-            (15.4, "none round 1 complete: 2 nodes in 1.9 s; last: node 1 at 10.77.0.13 (+1.9 s)"),
+            (15.4, "run none round 1 complete: 2 nodes in 1.9 s; last: node 1 at 10.77.0.13 (+1.9 s)"),
             (
                 18.9,
-                "none round 1: all 4 ranks have published their addresses in 1.4 s; last: rank 2 on node3 (+1.4 s)",
+                "run none round 1: all 4 ranks have published their addresses in 1.4 s; last: rank 2 on node3 (+1.4 s)",
             ),
-            (25.2, "none round 1 finished: 2 nodes after 9.7 s"),
+            (25.2, "run none round 1 finished: 2 nodes after 9.7 s"),
         ],
     );
 }
@@ -424,30 +424,30 @@ fn a_static_restart_that_fails() {
     assert_story(
         &lab,
         &[
-            (3.2, "none started: node 1 at 10.77.0.13 is the first"),
-            (3.4, "none complete: 2 nodes in 0.3 s; last: node 0 at 10.77.0.12 (+0.3 s)"),
+            (3.2, "run none started: node 1 at 10.77.0.13 is the first"),
+            (3.4, "run none complete: 2 nodes in 0.3 s; last: node 0 at 10.77.0.12 (+0.3 s)"),
             (
                 6.6,
-                "none: all 4 ranks have published their addresses in 0.8 s; last: rank 1 on node2 (+0.8 s)",
+                "run none: all 4 ranks have published their addresses in 0.8 s; last: rank 1 on node2 (+0.8 s)",
             ),
             (
                 9.7,
-                "none round 1 started: node 0 at 10.77.0.12 is the first; of the ranks before rank 1 on node2 ended first, 0.2 s earlier",
+                "run none round 1 started: node 0 at 10.77.0.12 is the first; of the ranks before rank 1 on node2 ended first, 0.2 s earlier",
             ),
-            (11.6, "none round 1 complete: 2 nodes in 2 s; last: node 1 at 10.77.0.13 (+2 s)"),
+            (11.6, "run none round 1 complete: 2 nodes in 2 s; last: node 1 at 10.77.0.13 (+2 s)"),
             (
                 15.3,
-                "none round 1: rank 1 on node2 and rank 0 on node2 ended before all ranks had come; none of 4 is still there",
+                "run none round 1: rank 1 on node2 and rank 0 on node2 ended before all ranks had come; none of 4 is still there",
             ),
             (
                 16.8,
-                "none round 1: node 0 at 10.77.0.12 died, failed or was stopped: the connection closed before all ranks had published their addresses; 1 node left",
+                "run none round 1: node 0 at 10.77.0.12 died, failed or was stopped: the connection closed before all ranks had published their addresses; 1 node left",
             ),
             (
                 17.8,
-                "none round 1: rank 2 on node3 and rank 3 on node3 ended before all ranks had come; none of 4 is still there",
+                "run none round 1: rank 2 on node3 and rank 3 on node3 ended before all ranks had come; none of 4 is still there",
             ),
-            (18.9, "none round 1: all 2 nodes left without finishing"),
+            (18.9, "run none round 1: all 2 nodes left without finishing"),
         ],
     );
 }

@@ -97,7 +97,9 @@ fn a_rank_that_dies_beside_a_stranger_is_told() {
     lab.pass(8.0);
     let ended = lab.texts("ranks_ended");
     assert!(
-        ended.first().is_some_and(|text| text.starts_with(&format!("{RUN}: rank 2 on host2 ended"))),
+        ended
+            .first()
+            .is_some_and(|text| text.starts_with(&format!("{RUN}: rank 2 on host2 (pid 2002) ended"))),
         "{ended:?}"
     );
     let ranks = lab.run(RUN).summary.ranks.expect("ranks");
@@ -317,4 +319,120 @@ fn a_static_node_that_dies_beside_its_copy_is_told() {
     lab.pass(4.0);
     assert_eq!(lab.texts("node_died").len(), 1, "{:?}", lab.said);
     assert!(lab.texts("node_died_joining").is_empty(), "{:?}", lab.said);
+}
+
+/// All ranks of a second job.
+fn second(lab: &mut Lab, ranks: u32) {
+    (0..ranks).for_each(|n| rank(lab, 10 + n, n, ranks as usize));
+}
+
+#[test]
+fn a_second_job_beside_one_that_gathers_is_another() {
+    let mut lab = lab();
+    for n in 0..3 {
+        rank(&mut lab, n, n, 4);
+        lab.wait_for_rank(n, 3);
+    }
+    lab.pass(2.0);
+    second(&mut lab, 2);
+    lab.pass(6.0);
+    assert_trains(&lab, 2, 2);
+    let complete = lab.texts("ranks_complete");
+    assert!(complete.first().is_some_and(|text| text.contains("all 2 ranks")), "{:?}", lab.said);
+    let waits = lab.texts("waiting_for_rank").join("; ");
+    assert!(waits.contains("3 of 4 ranks have published, 3 processes"), "{waits}");
+    assert!(!waits.contains("of 2 ranks"), "{waits}");
+    lab.leave(10);
+    lab.leave(11);
+    lab.pass(8.0);
+    assert!(lab.texts("rank_lost").is_empty(), "{:?}", lab.said);
+    let ended = lab.texts("run_ended");
+    assert!(ended.first().is_some_and(|text| text.contains("all 2 processes")), "{:?}", lab.said);
+    // What it wrote over does not come back.
+    rank(&mut lab, 3, 3, 4);
+    lab.wait_for_rank(3, 0);
+    lab.pass(8.0);
+    assert_eq!(lab.texts("ranks_complete").len(), 1, "{:?}", lab.said);
+    let waits = lab.texts("rank_zero_slow").join("; ");
+    assert!(waits.contains("another process with that rank wrote it as well"), "{waits}");
+}
+
+#[test]
+fn a_job_that_ends_beside_a_second_one_is_told_to_have_ended() {
+    let mut lab = job(3);
+    second(&mut lab, 2);
+    lab.pass(5.0);
+    (0..3).for_each(|n| lab.leave(n));
+    lab.pass(8.0);
+    assert_trains(&lab, 2, 2);
+    assert!(lab.texts("ranks_ended").is_empty(), "{:?}", lab.said);
+    let ended = lab.texts("run_ended");
+    assert!(ended.first().is_some_and(|text| text.contains("all 3 processes")), "{:?}", lab.said);
+    lab.leave(10);
+    lab.leave(11);
+    lab.pass(5.0);
+    let ended = lab.texts("run_ended");
+    assert!(ended.last().is_some_and(|text| text.contains("all 2 processes")), "{:?}", lab.said);
+}
+
+#[test]
+fn a_death_is_told_of_its_own_job() {
+    let mut lab = job(2);
+    lab.pass(5.0);
+    second(&mut lab, 3);
+    lab.leave(0);
+    lab.pass(8.0);
+    let ended = lab.texts("ranks_ended").join("; ");
+    assert!(ended.contains("rank 0 on host0 (pid 2000) ended"), "{:?}", lab.said);
+    assert!(ended.contains("while 1 process still runs"), "{ended}");
+}
+
+#[test]
+fn who_comes_in_the_place_of_one_that_ended_well_keeps_nobody_waiting() {
+    let mut lab = job(3);
+    lab.pass(10.0);
+    lab.leave(2);
+    lab.pass(4.0);
+    rank(&mut lab, 10, 2, 3);
+    lab.wait_for_rank(10, 0);
+    lab.pass(5.0);
+    lab.leave(10);
+    lab.pass(5.0);
+    assert_trains(&lab, 2, 3);
+    let lost = lab.texts("rank_lost").join("; ");
+    assert!(lost.contains("2 of 3 are still there, and had met before"), "{lost}");
+    lab.leave(0);
+    lab.leave(1);
+    lab.pass(5.0);
+    assert_eq!(lab.texts("run_ended").len(), 1, "{:?}", lab.said);
+    assert!(lab.texts("all_left").is_empty(), "{:?}", lab.said);
+}
+
+#[test]
+fn a_rank_that_ends_again_and_again_is_told_as_such() {
+    let mut lab = lab();
+    rank(&mut lab, 0, 0, 3);
+    for n in 1..4 {
+        rank(&mut lab, n, 1, 3);
+        lab.pass(1.0);
+        lab.leave(n);
+        lab.pass(4.0);
+    }
+    let lost = lab.texts("rank_lost");
+    assert!(lost.iter().take(2).all(|text| !text.contains("times")), "{lost:?}");
+    assert!(lost.last().is_some_and(|text| text.contains("it has ended 3 times")), "{lost:?}");
+}
+
+#[test]
+fn the_time_until_all_have_come_is_that_of_those_who_met() {
+    let mut lab = lab();
+    rank(&mut lab, 10, 0, 3);
+    rank(&mut lab, 11, 1, 3);
+    lab.pass(9.0);
+    lab.leave(10);
+    lab.leave(11);
+    (0..3).for_each(|n| rank(&mut lab, n, n, 3));
+    lab.pass(4.0);
+    let complete = lab.texts("ranks_complete");
+    assert!(complete.first().is_some_and(|text| text.contains("in 0 s")), "{complete:?}");
 }

@@ -256,15 +256,31 @@ impl Model {
                 if keys.contains(&queue) && keys.iter().all(|key| self.is_present(key)))
         });
         if let Some(at) = ready {
-            let (client, _) = self.waits.remove(at);
+            let (client, _) = self.end_wait_at(at);
             self.offers.insert(client, queue);
             self.outcomes.push(Outcome::Wake(client));
         }
     }
 
+    /// Of those who wait for the same long list one is registered for all: when its wait ends, the next has its place before
+    /// others who came between. To find the next one's own place in the list of each key would cost a look at all who wait.
+    fn end_wait_at(&mut self, at: usize) -> (usize, Wait) {
+        const FEWEST_SHARED: usize = 16;
+        let ended = self.waits.remove(at);
+        if let Wait::Keys(list) = &ended.1 {
+            let waits_too = |(_, wait): &(usize, Wait)| matches!(wait, Wait::Keys(keys) if keys == list);
+            let next = self.waits.iter().position(waits_too).filter(|_| list.len() >= FEWEST_SHARED);
+            if let Some(next) = next.filter(|next| *next >= at) {
+                let next = self.waits.remove(next);
+                self.waits.insert(at, next);
+            }
+        }
+        ended
+    }
+
     fn end_wait(&mut self, client: usize) {
         if let Some(at) = self.waits.iter().position(|(waiter, _)| *waiter == client)
-            && let (_, Wait::Barrier { key, counted }) = self.waits.remove(at)
+            && let (_, Wait::Barrier { key, counted }) = self.end_wait_at(at)
             && counted > 0
             && let Some(count @ 1..) = self.counter(key)
         {

@@ -274,6 +274,21 @@ fn a_barrier_that_ends_the_last_wait_in_its_group_is_as_the_model_says() {
     }
 }
 
+#[test]
+fn who_stands_for_others_that_wait_for_the_same_list_hands_its_place_over() {
+    let list = ["a", "b"].repeat(8);
+    let acts = [
+        (0, Act::Wait(list.clone())),
+        (1, Act::Wait(vec!["a"])),
+        (2, Act::Wait(list)),
+        (0, Act::Leave),
+        (3, Act::Set("b", String::new())),
+        (3, Act::Push("a", "1".into())),
+        (2, Act::Cancel),
+    ];
+    compare(&acts, &PROGRAM_KEYS, usize::MAX);
+}
+
 /// What happens to a whole store.
 #[derive(Debug, Clone)]
 pub(super) enum Step {

@@ -136,7 +136,8 @@ impl World {
                 self.was_so_of(who, |node| !node.asks, "has not lost its connection")
             }
             "node_silent" => {
-                let (who, silence) = text.split_once(": nothing has come for ").ok_or("it says not what")?;
+                let (who, silence) = text.split_once(": nothing has come ").ok_or("it says not what")?;
+                let (_, silence) = silence.split_once("for ").ok_or("it says not for how long")?;
                 self.were_silent(who, seconds_of(silence).ok_or("for how long?")?)
             }
             "node_left" => self.was_so_of(text, |node| node.left.is_some(), "has not left"),
@@ -145,7 +146,12 @@ impl World {
                 self.was_so_of(who, |node| node.left == Some(Left::Failed), "has not failed")
             }
             "node_rejoined" => {
-                let who = text.split(", rank").next().unwrap_or_default();
+                let (closed, joined) = text.split_once(" closed, and ").unwrap_or(("", text));
+                if !closed.is_empty() {
+                    let who = closed.rsplit(" of ").next().unwrap_or_default();
+                    self.was_so_of(who, |node| !node.asks, "has not lost its connection")?;
+                }
+                let who = joined.split(", rank").next().unwrap_or_default();
                 self.was_so_of(who, |node| node.doing == Doing::Joins, "has not joined again")?;
                 match text.split_once("has not been heard from for ") {
                     Some((who, silence)) => {

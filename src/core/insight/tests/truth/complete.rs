@@ -149,7 +149,7 @@ impl Cause {
 }
 
 /// These follow from the traffic of a run as a whole.
-const WITHOUT_EVIDENCE: [&str; 18] = [
+const WITHOUT_EVIDENCE: [&str; 19] = [
     "run_restarted",
     "round_extended",
     "round_timed_out",
@@ -168,6 +168,8 @@ const WITHOUT_EVIDENCE: [&str; 18] = [
     "join_refused",
     "round_expiring",
     "workers_elsewhere",
+    // Who has not come back is known by the journal.
+    "nodes_unreported",
 ];
 
 /// What is true of every explanation.

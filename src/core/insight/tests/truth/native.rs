@@ -39,6 +39,8 @@ enum Op {
     /// An operator gives more time.
     Extend,
     Close,
+    /// The server is restarted, with its journal.
+    Server,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -161,6 +163,16 @@ impl Truth {
         self.look();
     }
 
+    /// Its join is sent again, as it was.
+    fn ask_again(&mut self, n: usize) {
+        let agent = self.now.agents[n].clone();
+        let (name, join) = (format!("h{}", agent.host), agent.joins.to_string());
+        match self.native.join_as(&agent.id, &name, &address(agent.host), &join, agent.place) {
+            Ok(()) => (self.now.agents[n].heard, self.now.agents[n].polls) = (self.seconds(), true),
+            Err(_) => self.refused(n),
+        }
+    }
+
     /// Its agent ends, and its connections close.
     fn refused(&mut self, n: usize) {
         self.native.cut(&self.now.agents[n].id.clone());
@@ -252,6 +264,23 @@ impl Truth {
         words.filter_map(|word| word.strip_prefix('h')?.parse().ok()).collect()
     }
 
+    /// Who came anew in the place of those of the round that are silent is said with them.
+    fn names_successors(&self, at: f64, silent: &str, text: &str) -> Checked {
+        let came_anew = |host: usize| {
+            move |m: &Moment| {
+                let waits =
+                    |agent: &Agent| matches!(agent.phase, Phase::Joins { .. }) && agent.place.is_none();
+                m.agents
+                    .iter()
+                    .any(|agent| agent.host == host && agent.acts && agent.connected && waits(agent))
+            }
+        };
+        let in_round = silent.split(", h").filter(|node| node.contains(", rank "));
+        let hosts = in_round.flat_map(|node| Self::hosts(&format!("h{}", node.trim_start_matches("job: h"))));
+        let unsaid = hosts.into_iter().find(|host| !self.past.any(at, |m| !came_anew(*host)(m)));
+        yes(unsaid.is_none() || text.contains("came anew"), "its successor waits")
+    }
+
     /// Whether this was so of an agent of each of these hosts just before.
     fn all(&self, at: f64, text: &str, holds: impl Fn(&Moment, &Agent) -> bool) -> Checked {
         let hosts = Self::hosts(text);
@@ -335,6 +364,21 @@ impl World for Truth {
                     self.now.closed = true;
                 }
             }
+            Op::Server => {
+                self.native.restart_server();
+                let now = self.seconds();
+                for n in 0..self.now.agents.len() {
+                    let agent = &mut self.now.agents[n];
+                    if agent.acts && matches!(agent.phase, Phase::Joins { .. }) {
+                        self.ask_again(n);
+                    } else if !agent.acts {
+                        // All count as heard of then, and no connection of theirs closes.
+                        (agent.polls, agent.heard) = (false, now);
+                    }
+                }
+                // Whose connection had closed just before is given up later.
+                self.due.clear();
+            }
         }
         self.look();
         self.past.0.push((self.seconds(), self.now.clone()));
@@ -365,8 +409,7 @@ impl World for Truth {
                     self.join(n);
                 }
             } else {
-                self.native.ask_again(&agent.id);
-                (self.now.agents[n].heard, self.now.agents[n].polls) = (now, true);
+                self.ask_again(n);
             }
         }
         self.look();
@@ -401,6 +444,7 @@ impl World for Truth {
                 self.all(at, &after("last: "), |_, agent| agent.place.is_some() || !agent.acts)
             }
             "nodes_missing" => {
+                yes(!text.contains(" after 0 s: "), "it lasts for longer")?;
                 let joined = first_number(after(" after ").split_once(": ").unwrap_or_default().1)?;
                 // Of one that is dead or frozen it is known a while later.
                 let count = |m: &Moment, sure: bool| {
@@ -436,11 +480,16 @@ impl World for Truth {
                 self.all(at, &before(" come after"), |_, agent| agent.is_there())
             }
             "round_timed_out" | "round_expiring" | "round_extended" => Ok(()),
-            "node_disconnected" => self.all(at, &before(": the connection"), |_, agent| {
-                !agent.connected && agent.phase != Phase::Finished
-            }),
+            "node_disconnected" => {
+                self.names_successors(at, &before(": the connection"), text)?;
+                self.all(at, &before(": the connection"), |_, agent| {
+                    !agent.connected && agent.phase != Phase::Finished
+                })
+            }
+            "nodes_unreported" => self.all(at, &before("not been heard"), is_silent),
             "node_silent" => {
-                let silence = first_number(&after("nothing has come for "))? as f64;
+                self.names_successors(at, &before(": nothing has"), text)?;
+                let silence = first_number(&after("nothing has come "))? as f64;
                 self.all(at, &before(": nothing has"), |_, agent| agent.heard <= at - silence + 1.0)?;
                 self.all(at, &before(": nothing has"), is_silent)
             }
@@ -459,6 +508,10 @@ impl World for Truth {
             "node_left" => self.all(at, &before(" left"), |_, agent| !agent.connected),
             "node_rejoined" => {
                 let (first, silent) = text.split_once(" was the first").unwrap_or_default();
+                let (closed, first) = first.split_once(" closed, and ").unwrap_or(("", first));
+                if !closed.is_empty() {
+                    self.all(at, closed, is_silent)?;
+                }
                 self.all(at, first, |_, agent| agent.joins > 1)?;
                 if !silent.contains("not been heard") {
                     return Ok(());
@@ -520,6 +573,8 @@ impl World for Truth {
             let running = moment.agents.iter().filter(runs).count();
             yes((running..=moment.size as usize).contains(&joined), &format!("{joined} have joined"))?;
         }
+        let listed = run.missing.len();
+        yes(listed <= missing || none, &format!("{missing} are missing, and {listed} are listed"))?;
         for missing in run.missing.iter().filter_map(|missing| missing.name.as_ref()) {
             let mut called = moment.agents.iter().filter(|agent| format!("h{}", agent.host) == *missing);
             yes(!called.any(|agent| agent.joins() && agent.acts), &format!("{missing} is missing"))?;
@@ -565,6 +620,7 @@ fn schedule() -> impl Strategy<Value = ((u32, u32), Schedule<Op>)> {
         1 => Just(Op::FinishAll),
         1 => Just(Op::Extend),
         1 => Just(Op::Close),
+        1 => Just(Op::Server),
     ];
     let nodes = prop::sample::select(vec![(2, 2), (3, 3), (4, 4), (2, 3), (1, 4), (2, 4)]);
     let pause = prop::sample::select(vec![0, 2, 5, 10, 40, 90, 180_u32]);

@@ -33,6 +33,10 @@ enum Op {
     ComeWrong(u32, u32),
     /// Another process comes with this rank, though one is there.
     Duplicate(u32),
+    /// A job of so many ranks comes, whoever is there.
+    SecondJob(u32),
+    /// All that have met with those of this rank end.
+    EndJob(u32),
     Die(u32),
     DieAll,
     /// It is killed, and started again at once.
@@ -140,6 +144,16 @@ impl Moment {
     fn has_met(&self, world: u32) -> bool {
         (0..world).all(|rank| self.has(rank))
     }
+
+    /// Whether all ranks are there that are prepared for so many.
+    fn is_whole(&self, world: u32) -> bool {
+        (0..world).all(|rank| self.live().any(|p| p.is_rank() && p.rank == rank && p.world == world))
+    }
+
+    /// Whether jobs of several sizes are there.
+    fn has_several(&self) -> bool {
+        self.live().filter(|p| p.published).map(|p| p.world).collect::<BTreeSet<_>>().len() > 1
+    }
 }
 
 struct Truth {
@@ -155,6 +169,8 @@ struct Truth {
     /// How often the key of the program was written.
     answers: u32,
     due: Vec<Due>,
+    /// Second jobs have come.
+    mixed: bool,
 }
 
 /// The process that a name means, or only its rank.
@@ -183,6 +199,7 @@ impl Truth {
             were_there: BTreeSet::new(),
             answers: 0,
             due,
+            mixed: false,
         }
     }
 
@@ -223,8 +240,7 @@ impl Truth {
         let at = self.seconds();
         let process = &mut self.now.processes[n];
         (process.connected, process.ended) = (false, at);
-        let is_stranger = process.met.is_infinite();
-        if process.published && !(is_stranger && self.now.beside) {
+        if self.is_missed(n) {
             let process = &self.now.processes[n];
             let (cause, name, or) = (Cause::Dead, process.label(), ["all_left", "run_ended"].as_slice());
             self.due.push(Due { at, cause, name, or });
@@ -236,6 +252,25 @@ impl Truth {
             self.now.live().filter(|process| process.published).partition(|process| process.met.is_finite());
         let both_are_there = !met.is_empty() && !others.is_empty();
         self.now.beside &= both_are_there;
+    }
+
+    /// Whether the end of this process has to be said: it had met, or others miss it who have not.
+    fn is_missed(&self, n: usize) -> bool {
+        let dead = &self.now.processes[n];
+        let others = || self.now.live().filter(|other| other.published);
+        let gathers = |other: &Process| other.met.is_infinite();
+        let is_of_it = |other: &Process| gathers(other) && other.world == dead.world;
+        let lacks_it =
+            |other: &Process| gathers(other) && dead.rank < other.world && !self.now.has(dead.rank);
+        let nobody_has_met = others().all(gathers);
+        let had_met = |other: &Process| other.met.is_finite() && other.met <= dead.came;
+        let is_stranger = gathers(dead) && (self.now.beside || others().any(had_met));
+        dead.published
+            && !is_stranger
+            && (dead.met.is_finite()
+                || others().next().is_none()
+                || others().any(is_of_it)
+                || nobody_has_met && others().any(lacks_it))
     }
 
     /// Whether somebody has gone on.
@@ -267,7 +302,10 @@ impl Truth {
                 self.lab.cancel(conn);
                 self.die(n);
             } else if next >= world && self.now.processes[n].met > at {
-                self.now.processes[n].met = at;
+                // Those whose addresses are made for other world sizes cannot connect to each other.
+                if self.now.is_whole(world) {
+                    self.now.processes[n].met = at;
+                }
             } else if let Some((key, _)) = asks.filter(|_| next >= world) {
                 if self.lab.has(&key) {
                     self.lab.get(conn, &key);
@@ -289,7 +327,7 @@ impl Truth {
         let mut others = self.now.processes.iter().filter(|other| other.is_rank());
         if is_there && others.clone().any(|other| other.rank == new.rank) {
             let name = format!("rank {}", new.rank);
-            self.due.push(Due { at, cause: Cause::Twice, name, or: &[] });
+            self.due.push(Due { at, cause: Cause::Twice, name, or: &["two_jobs"] });
         }
         // Those that have met may be about to meet again as more or fewer.
         if others.any(|other| other.world != new.world && other.met.is_infinite()) {
@@ -309,7 +347,8 @@ impl Truth {
             let has_lost = self.reset > live.came && self.reset < live.met && self.were_there.contains(&rank);
             return vec![(if has_lost { Cause::Reset } else { Cause::Withdrawn }, live.label())];
         }
-        if let Some(dead) = last.filter(|process| process.ended > self.empty) {
+        let is_of_job = |dead: &Process| self.now.live().any(|p| p.published && p.world == dead.world);
+        if let Some(dead) = last.filter(|process| process.ended > self.empty && is_of_job(process)) {
             let is_new = dead.ended + FACT > self.seconds();
             return if is_new { Vec::new() } else { vec![(Cause::Dead, dead.label())] };
         }
@@ -339,6 +378,10 @@ impl Truth {
 
     /// Why somebody has waited for long.
     fn causes(&self) -> Vec<(Cause, String)> {
+        // Of jobs that find each other's addresses only what is said is looked at.
+        if self.mixed {
+            return Vec::new();
+        }
         // Of one that is frozen only the server knows whether its wait was answered.
         let has_waited = |since| since + EXPLAIN_AFTER + LOOKED < self.seconds();
         let is_stuck = |process: &&Process| !process.frozen && process.waits.is_some_and(has_waited);
@@ -346,11 +389,14 @@ impl Truth {
         let mut causes = Vec::new();
         for process in &stuck {
             if process.next < process.world {
+                // Of jobs of several sizes each finds addresses of the other.
+                if self.now.has_several() {
+                    continue;
+                }
                 if self.now.beside {
-                    let of_job = |p: &&Process| p.rank == process.next && p.met.is_finite();
-                    if self.now.live().any(|p| of_job(&p)) {
-                        let holders = self.now.live().filter(|p| p.published && p.rank == process.next);
-                        let names: Vec<String> = holders.map(Process::label).collect();
+                    let holders = || self.now.live().filter(|p| p.published && p.rank == process.next);
+                    if holders().next().is_some() && holders().all(|p| p.met.is_finite()) {
+                        let names: Vec<String> = holders().map(Process::label).collect();
                         causes.push((Cause::Met, names.join("|")));
                     }
                     continue;
@@ -363,14 +409,20 @@ impl Truth {
                 continue;
             }
             let Some((key, _)) = &process.asks else { continue };
-            let is_of_job = |other: &Process| !self.now.beside || other.met.is_finite();
+            if self.now.live().any(|p| p.published && p.rank == process.rank && p.conn != process.conn) {
+                continue;
+            }
+            let is_of_job =
+                |other: &Process| other.world == process.world && (!self.now.beside || other.met.is_finite());
             let others = self.now.live().filter(|other| other.is_rank() && !other.asks_for(key));
             let others = others.filter(|other| is_of_job(other));
             let is_last = |other: &&Process| {
                 let claims = |p: &&Process| p.published && p.rank == other.rank;
                 !self.now.processes.iter().filter(claims).any(|p| p.came > other.came)
             };
-            causes.extend(others.filter(is_last).map(|other| (Cause::Elsewhere, other.label())));
+            let claimants = |rank: u32| self.now.live().filter(move |p| p.published && p.rank == rank);
+            let names = |rank: u32| claimants(rank).map(Process::label).collect::<Vec<_>>().join("|");
+            causes.extend(others.filter(is_last).map(|other| (Cause::Elsewhere, names(other.rank))));
         }
         causes
     }
@@ -440,18 +492,26 @@ impl Truth {
         let had_come = |m: &Moment| m.processes.iter().any(|p| p.rank == rank && p.published);
         let is_there = |m: &Moment| m.live().any(|p| p.rank == rank);
         match text(&facts["whereabouts"], "is") {
-            "never_came" => any(&|m| !is_there(m), "its process is there")?,
+            // That of another job is none of them.
+            "never_came" => any(&|m| !is_there(m) || self.mixed, "its process is there")?,
             "not_told" => {
                 let silent = names(&facts["whereabouts"], "candidates");
                 self.all(at, &silent, |_, process| process.is_silent())?;
-                any(&|m| !m.last_of_ranks().contains(&rank), "it has published")?;
+                any(&|m| !m.last_of_ranks().contains(&rank) || self.mixed, "it has published")?;
             }
             "disputed" => {
                 let beyond = |m: &Moment| m.live().any(|p| p.published && p.world <= rank);
                 any(&|m| beyond(m) && !is_there(m), "all count on it")?;
             }
             "gone" => {
-                any(&|m| !m.last_of_ranks().contains(&rank), "it is there")?;
+                let is_of = |m: &Moment, p: &Process| m.live().any(|q| q.rank == rank && q.world == p.world);
+                let has_ended = |m: &Moment| match self.called(who) {
+                    Ok(Named::Process(n)) => {
+                        m.processes.get(n).is_some_and(|p| !p.connected && (self.mixed || !is_of(m, p)))
+                    }
+                    _ => false,
+                };
+                any(&|m| !m.last_of_ranks().contains(&rank) || has_ended(m), "it is there")?;
                 any(&had_come, "it never came")?;
             }
             "dropped" => any(&|m| m.has(rank) && !m.there.contains(&rank), "its address is there")?,
@@ -472,14 +532,15 @@ impl Truth {
             };
             let is_told = text(&facts["whereabouts"], "is") != "never_came";
             any(
-                &|m| if is_told { !m.has(rank) } else { !m.live().any(|p| p.rank == rank) },
+                &|m| self.mixed || if is_told { !m.has(rank) } else { !m.live().any(|p| p.rank == rank) },
                 &format!("{name} is there"),
             )?;
         }
         self.check_ended(at, facts)?;
         if facts.get("connected").is_some() {
             let (joined, connected) = (number(facts, "joined"), number(facts, "connected"));
-            any(&|m| m.live().count() == connected, "not so many are connected")?;
+            // Those of another job are none of them.
+            any(&|m| (joined..=m.live().count()).contains(&connected), "not so many are connected")?;
             // Those that met before and stay have published as well, but not for the ranks that come now.
             any(&|m| joined <= m.ranks().len(), "not so many have published")?;
             self.is_world(at, facts)?;
@@ -517,6 +578,20 @@ impl World for Truth {
             }
             Op::ComeWrong(rank, world) => self.come(rank, world, false),
             Op::Duplicate(rank) => self.connect(rank, RANKS, false),
+            Op::SecondJob(world) => {
+                self.mixed = true;
+                (0..world).for_each(|rank| self.connect(rank, world, false));
+            }
+            Op::EndJob(rank) => {
+                self.mixed = true;
+                let met = |p: &Process| p.connected && p.met.is_finite();
+                let world = self.on(rank).map(|n| self.now.processes[n].world);
+                (0..self.now.processes.len()).for_each(|n| {
+                    if met(&self.now.processes[n]) && Some(self.now.processes[n].world) == world {
+                        self.die(n);
+                    }
+                });
+            }
             Op::Die(rank) => {
                 if let Some(n) = self.on(rank) {
                     self.die(n);
@@ -589,8 +664,11 @@ impl World for Truth {
                 self.all(at, &[text(facts, "last").into()], is_told)
             }
             "run_ended" => {
-                any(&|m| m.live().next().is_none(), "some are there")?;
                 let processes = number(facts, "processes") as u32;
+                // Others may be beside them.
+                let ended = |p: &&Process| !p.connected && p.published && p.world == processes;
+                let have_ended = |m: &Moment| m.processes.iter().filter(ended).count() >= processes as usize;
+                any(&|m| m.live().next().is_none() || have_ended(m), "some are there")?;
                 ever(&|m| m.has_met(processes), "so many have never met")
             }
             "all_left" => {
@@ -608,9 +686,16 @@ impl World for Truth {
                 for rank in &ranks {
                     self.all(at, std::slice::from_ref(rank), |_, process| process.connected)?;
                 }
-                any(&|m| !m.beside, "the others have met without it")?;
+                any(&|m| !m.beside || self.mixed, "the others have met without it")?;
+                let of_world = |m: &Moment| {
+                    let fits = |p: &&Process| p.published && facts["world_size"] == p.world;
+                    m.live().filter(fits).map(|p| p.rank).collect::<BTreeSet<_>>().len()
+                };
                 any(
-                    &|m| [m.ranks().len(), m.last_of_ranks().len()].contains(&joined),
+                    &|m| {
+                        let there = [m.ranks().len(), m.last_of_ranks().len(), of_world(m)];
+                        there.contains(&joined) || self.mixed && joined <= m.ranks().len()
+                    },
                     "not so many are there",
                 )?;
                 self.is_world(at, facts)
@@ -618,8 +703,16 @@ impl World for Truth {
             "ranks_ended" => {
                 let (ranks, left) = (names(facts, "ranks"), number(facts, "left"));
                 self.all(at, &ranks, |_, process| !process.connected && process.published)?;
-                // Of one that has only connected it is not known at once whether it is of this job.
-                any(&|m| (m.ranks().len()..=m.live().count()).contains(&left), "not so many are left")
+                // Strangers are none of them. Who is frozen may not have read the last addresses.
+                let met = |m: &Moment, world| {
+                    let met = m.live().filter(|p| p.met.is_finite() && p.world == world);
+                    met.map(|p| p.rank).collect::<BTreeSet<_>>().len()
+                };
+                let are = |m: &Moment, world| m.live().filter(|p| p.published && p.world == world).count();
+                let is_it =
+                    |m: &Moment| (2..=MOST).any(|n| met(m, n) <= left + ranks.len() && left <= are(m, n));
+                yes(left > 0, "it is over")?;
+                any(&is_it, "not so many are left")
             }
             "addresses_dropped" => self.all(at, &names(facts, "ranks"), |_, process| process.is_rank()),
             "ended_unpublished" => {
@@ -632,7 +725,9 @@ impl World for Truth {
             "waiting_for_rank" => self.check_wait(at, facts, text(facts, "rank")),
             "rank_zero_slow" => self.check_wait(at, facts, text(facts, "who")),
             "duplicate_rank" | "two_jobs" => {
-                let both = vec![text(facts, "first").to_owned(), text(facts, "second").to_owned()];
+                let name = |field| text(facts, field).trim_start_matches("that of ").to_owned();
+                let mut both = vec![name("first"), name("second")];
+                both.extend(names(facts, "more"));
                 let others = names(facts, "others").into_iter().map(|other| {
                     let who = other
                         .strip_suffix(')')
@@ -689,7 +784,9 @@ impl World for Truth {
                     let beyond =
                         |m: &Moment| m.processes.iter().any(|p| p.published && Some(p.world) <= rank);
                     // It had written it before.
-                    let had_written = |m: &Moment| rank.is_some_and(|rank| m.has(rank));
+                    let had_met =
+                        |m: &Moment| m.processes.iter().any(|p| Some(p.rank) == rank && p.met.is_finite());
+                    let had_written = |m: &Moment| rank.is_some_and(|rank| m.has(rank)) || had_met(m);
                     let is_none = |m: &Moment| beyond(m) || had_written(m) || m.beside;
                     return any(&is_none, "all counted on it");
                 }
@@ -707,11 +804,17 @@ impl World for Truth {
     fn check_end(&self) -> Checked {
         let Some(run) = self.lab.insight.run(RUN, None, None, self.lab.now) else { return Ok(()) };
         let (moment, state) = (&self.now, run.summary.state);
-        let is_it = |m: &Moment| m.live().next().is_none() == state.is_over();
+        // A job has ended, whoever else is connected.
+        let is_it = |m: &Moment| {
+            m.live().next().is_none() == state.is_over() || state.is_over() && m.ranks().is_empty()
+        };
         yes(self.past.any(self.seconds(), is_it), &format!("its state is {state:?}"))?;
         let have_all_met = || moment.live().all(|process| !process.published || process.met.is_finite());
         let goes_on = moment.goes_on() && (moment.beside || have_all_met());
-        yes(!goes_on || state == RunState::Running, &format!("all have met and go on: {state:?}"))?;
+        yes(
+            !goes_on || self.mixed || state == RunState::Running,
+            &format!("all have met and go on: {state:?}"),
+        )?;
         let ranks = run.summary.ranks.as_ref();
         let connected = ranks.map_or(0, |ranks| ranks.connected as usize);
         let live = moment.live().count();
@@ -732,7 +835,8 @@ impl World for Truth {
         let published = ranks.iter().filter(is_there).count();
         let ranks = ranks.len();
         yes(
-            published <= there && there <= most || ranks == 0,
+            (published <= there || moment.beside || moment.has_several() || self.mixed) && there <= most
+                || ranks == 0,
             &format!("{there} ranks are there, and not {ranks}"),
         )?;
         for (cause, name) in self.causes() {
@@ -764,7 +868,13 @@ impl World for Truth {
                 let have_begun = |other: &Process| other.published && other.came > dead.met;
                 // All had left, and a new job came before that was noticed.
                 let is_new_job = (due.at..due.at + FACT).contains(&self.empty);
-                is_new_job || processes.any(|other| is_next(other) || have_begun(other))
+                // Who was left had told nothing of itself, and then one came that is prepared for others.
+                let is_of_job = |other: &Process| other.is_rank() && other.world == dead.world;
+                let is_follower = |other: &Process| {
+                    other.published && other.world != dead.world && soon.contains(&other.came)
+                };
+                let is_followed = !processes.clone().any(is_of_job) && processes.clone().any(is_follower);
+                is_new_job || is_followed || processes.any(|other| is_next(other) || have_begun(other))
             }
             // One of the two was about to go.
             Cause::Twice | Cause::WorldSize => {
@@ -784,6 +894,8 @@ fn schedule() -> impl Strategy<Value = Schedule<Op>> {
         2 => rank().prop_map(Op::Publish),
         1 => (rank(), 2..=MOST).prop_map(|(rank, world)| Op::ComeWrong(rank, world)),
         1 => rank().prop_map(Op::Duplicate),
+        1 => (2..=MOST).prop_map(Op::SecondJob),
+        1 => rank().prop_map(Op::EndJob),
         4 => rank().prop_map(Op::Die),
         1 => Just(Op::DieAll),
         2 => rank().prop_map(Op::Restart),
