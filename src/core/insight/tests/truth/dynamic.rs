@@ -725,7 +725,7 @@ impl World for Truth {
                     .map(str::to_owned)
                     .collect();
                 if facts["arrival"] == "back" {
-                    return self.all(at, &who, |m, agent| m.goes_on(agent));
+                    return self.all(at, &who, Moment::goes_on);
                 }
                 self.all(at, &who, |_, agent| agent.place == Place::In)
             }
