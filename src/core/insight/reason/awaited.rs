@@ -174,9 +174,11 @@ impl Awaited {
                     "look at rank 0's process: has it started, is it still importing or loading, did it fail to bind its \
                      port (EADDRINUSE)?"
                 }
-                Writer::Rank => {
-                    "look at the process with that rank: has it started, does it reach this server?"
-                }
+                Writer::Rank => for_each(
+                    &self.missing,
+                    "look at the process with that rank: has it started, does it reach this server?",
+                    "look at the processes with those ranks: have they started, do they reach this server?",
+                ),
             },
         }
     }

@@ -1,9 +1,14 @@
 //! What to do about each reason.
 
+use std::time::Duration;
+
 use super::Reason;
 use super::awaited::{LINK_AWAY, SAME_WORLD_SIZE, Writer};
 use super::values::{Absence, Arrival, ONE_JOB, Silence, for_each};
 use crate::api::RunKind;
+
+/// Who ends this soon may not have reached the others at the addresses that they published.
+const SHORT: Duration = Duration::from_secs(15);
 
 impl Reason {
     /// What to do about it; empty if there is nothing to do.
@@ -239,9 +244,11 @@ impl Reason {
                 "look at the log of what ended; the others wait for it until their time-out",
                 "look at the logs of what ended; the others wait for them until their time-out",
             ),
-            Self::AddressesDropped { .. } => {
-                "they do not publish them again by themselves: restart all processes of the job together"
-            }
+            Self::AddressesDropped { ranks } => for_each(
+                ranks,
+                "it does not publish it again by itself: restart all processes of the job together",
+                "they do not publish them again by themselves: restart all processes of the job together",
+            ),
             Self::EndedUnpublished { .. } => {
                 "if they were to be ranks, look at their logs: a failed import, too little memory, a wrong interface \
                  (GLOO_SOCKET_IFNAME)?"
@@ -412,6 +419,13 @@ impl Reason {
                  time is over"
             }
             Self::Rendezvous(said) => said.remedy,
+            Self::RunEnded { processes: 0 | 1, .. } => {
+                "whether it succeeded cannot be seen here: its exit code and log tell"
+            }
+            Self::RunEnded { ran, .. } if ran.0 <= SHORT => {
+                "whether they succeeded cannot be seen here: their exit codes and logs tell; where they could not connect to \
+                 each other, GLOO_SOCKET_IFNAME chooses the network interface"
+            }
             Self::RunEnded { .. } => {
                 "whether they succeeded cannot be seen here: their exit codes and logs tell"
             }

@@ -46,8 +46,14 @@ struct Words {
     certainty: Option<Certainty>,
 }
 
-const STARTS: [&str; 5] =
-    ["is it scheduled", "are they scheduled", "has its image come", "has it started", "does it reach"];
+const STARTS: [&str; 6] = [
+    "is it scheduled",
+    "are they scheduled",
+    "has its image come",
+    "has it started",
+    "have they started",
+    "does it reach",
+];
 
 impl Cause {
     fn words(self) -> Words {
