@@ -138,6 +138,11 @@ impl Graph<'_> {
         if let (false, Some(gone)) = (is_there, ended.filter_map(|node| node.gone).max()) {
             return Whereabouts::Gone { for_seconds: Elapsed(self.now.since(gone)) };
         }
+        // Of a node that is not there any more it may never have been known which connection it had.
+        if let Some(Seat::Former(former)) = run.seat(run.round().number, rank).filter(|_| !is_there) {
+            let gone = former.node.gone.map(|gone| Elapsed(self.now.since(gone)));
+            return gone.map_or(Whereabouts::Unknown, |for_seconds| Whereabouts::Gone { for_seconds });
+        }
         match run.kind() {
             RunKind::C10d if !is_there && run.round().completed.is_some() => Whereabouts::LeftRound,
             RunKind::C10d => Whereabouts::Unknown,
