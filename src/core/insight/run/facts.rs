@@ -62,7 +62,8 @@ pub(in crate::core::insight) struct LeftNode {
 impl LeftNode {
     /// Others have taken it out, and nothing comes of it: it is frozen, or cut off.
     pub(in crate::core::insight) fn is_silent(&self) -> bool {
-        self.departure == Departure::Removed && self.sign == Sign::None
+        // Others took it out as they had not heard of it.
+        self.departure == Departure::Removed && matches!(self.sign, Sign::None | Sign::NotLooked)
     }
 }
 
