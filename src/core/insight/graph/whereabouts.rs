@@ -139,9 +139,9 @@ impl Graph<'_> {
             return Whereabouts::Gone { for_seconds: Elapsed(self.now.since(gone)) };
         }
         // Of a node that is not there any more it may never have been known which connection it had.
-        if let Some(Seat::Former(former)) = run.seat(run.round().number, rank).filter(|_| !is_there) {
-            let gone = former.node.gone.map(|gone| Elapsed(self.now.since(gone)));
-            return gone.map_or(Whereabouts::Unknown, |for_seconds| Whereabouts::Gone { for_seconds });
+        let seat = run.seat(run.round().number, rank).filter(|_| !is_there).map(Seat::node);
+        if let Some(gone) = seat.and_then(|node| node.gone) {
+            return Whereabouts::Gone { for_seconds: Elapsed(self.now.since(gone)) };
         }
         match run.kind() {
             RunKind::C10d if !is_there && run.round().completed.is_some() => Whereabouts::LeftRound,

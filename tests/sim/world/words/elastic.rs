@@ -229,7 +229,9 @@ impl RunOf<'_> {
                         let rank = rank.and_then(|rank| u32::try_from(rank).ok());
                         let is_in =
                             |state: &RendezvousState| state.participants.iter().any(|it| Some(it.1) == rank);
-                        self.state_was(|state| state.complete && !is_in(state), "it is in the round")
+                        // Who closes a run leaves the state without anybody in it.
+                        let has_begun = |state: &RendezvousState| state.complete || state.closed;
+                        self.state_was(|state| has_begun(state) && !is_in(state), "it is in the round")
                     }
                     // It was in a round that is over; or the server does not know.
                     "went_on" | "unknown" => Ok(()),
