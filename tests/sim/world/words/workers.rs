@@ -136,7 +136,9 @@ impl World {
                 self.was_so_of_workers(run, waiters, waits, "so many do not wait")?;
                 let who = [who.to_owned()];
                 match text(&facts["whereabouts"], "is") {
-                    "never_came" | "not_told" | "node_gone" => self.no_worker_has_come(run, &who),
+                    "never_came" | "not_told" | "node_gone" | "node_silent" => {
+                        self.no_worker_has_come(run, &who)
+                    }
                     "gone" => dead(&who),
                     "away" => self.some_link_was_away(),
                     "busy" | "just_came" | "just_waited" => {
