@@ -831,8 +831,8 @@ impl Run {
             if self.closed.is_some() || is_over {
                 self.tell_lost(|member| over(member).is_some_and(|at| at <= now), now, out);
             }
-            let replaced: HashSet<Label> =
-                self.successors(now).into_iter().map(|came| came.before.clone()).collect();
+            let came = if gone.is_empty() { Vec::new() } else { self.successors(now) };
+            let replaced: HashSet<Label> = came.into_iter().map(|came| came.before.clone()).collect();
             for node in gone {
                 self.lose(&node, replaced.contains(&node), now, out);
             }
