@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::jobs::Jobs;
 use super::reason::{Evidence, Finding, Reason};
-use super::run::{LeftNode, RankInfo, RunKey, Sign, TrackedRun, Writer, read_gloo};
+use super::run::{RankInfo, RunKey, TrackedRun, Writer, read_gloo};
 use super::told::Told;
 use super::watch::{Claim, Clash, Client, GivenUp, Waiting};
 use crate::api::{RunKind, Seen};
@@ -120,8 +120,6 @@ impl Fold<'_> {
 
     /// What is seen of the agents that others have taken out of their rounds.
     fn see_signs(&mut self, heard: &[(ConnId, Timestamp)]) {
-        /// Agents read the state of the rendezvous at least each time that a heartbeat would be due.
-        const QUIET: Duration = Duration::from_secs(10);
         let at = self.at;
         let heard: HashMap<ConnId, Timestamp> = heard.iter().copied().collect();
         let is_it = |run: &&TrackedRun| run.store() == Some(self.port) && !run.life().left.is_empty();
@@ -132,18 +130,8 @@ impl Fold<'_> {
             let waiting: BTreeSet<ConnId> =
                 graph.runs.get(&key).into_iter().flat_map(|run| graph.waiting_outside(run)).collect();
             let Some(run) = self.jobs.runs.get_mut(&key) else { continue };
-            let quiet = QUIET.max(run.late_after().unwrap_or_default());
-            let sign = |conn: ConnId, left: &LeftNode| {
-                let asks = |last: &Timestamp| *last > left.since && at.since(*last) < quiet;
-                if waiting.contains(&conn) {
-                    Sign::Waits
-                } else if heard.get(&conn).is_some_and(asks) {
-                    Sign::Asks
-                } else {
-                    Sign::None
-                }
-            };
-            run.give_signs(sign, &plan, at);
+            let waits = |conn| waiting.contains(&conn);
+            run.give_signs(waits, |conn| heard.get(&conn).copied(), &plan, at);
         }
     }
 

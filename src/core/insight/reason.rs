@@ -15,7 +15,9 @@ use serde::Serialize;
 
 pub use self::awaited::Awaited;
 pub(super) use self::evidence::{Evidence, Finding};
-pub use self::values::{Absence, Arrival, Moment, Names, Numbered, Said, Silence, Unit, Whereabouts};
+pub use self::values::{
+    Absence, Arrival, Moment, Names, Numbered, Said, Silence, Standing, Unit, Vacancy, Whereabouts,
+};
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
 
@@ -36,7 +38,14 @@ pub enum Reason {
         first_ended: Option<(String, Elapsed)>,
     },
     /// Every node of a round is there.
-    RoundComplete { nodes: u32, took: Elapsed, last: String, last_after: Elapsed },
+    RoundComplete {
+        nodes: u32,
+        took: Elapsed,
+        last: String,
+        last_after: Elapsed,
+        /// Those of them that had died before: torch had not noticed, and counts on them.
+        dead: Names,
+    },
     /// Every rank has published its address.
     RanksComplete { ranks: u32, took: Elapsed, last: String, last_after: Elapsed },
     /// Every node arrived at the exit barrier.
@@ -96,14 +105,7 @@ pub enum Reason {
         expected: Option<u32>,
     },
     /// Nodes died before the round was complete.
-    NodeDiedJoining {
-        nodes: Names,
-        joined: u32,
-        expected: Option<u32>,
-        /// For each of them another process has joined in its place.
-        replaced: bool,
-        backend: RunKind,
-    },
+    NodeDiedJoining { nodes: Names, joined: u32, expected: Option<u32>, vacancy: Vacancy, backend: RunKind },
     /// Nodes died after the round was complete.
     NodeDied { nodes: Names, left: u32, moment: Moment, backend: RunKind },
     /// Nodes were lost with their links.
@@ -125,14 +127,7 @@ pub enum Reason {
     /// Another node took nodes out of the round of which no heartbeat came, though their connections had not closed.
     NodeRemoved { nodes: Names, by: String, silent: Elapsed, why: Silence, left: u32, joining: bool },
     /// Nodes whose connections are open have stopped sending heartbeats.
-    NoHeartbeat {
-        nodes: Names,
-        silent: Elapsed,
-        /// Others go on.
-        others: bool,
-        /// Others have taken them out of the round.
-        taken_out: bool,
-    },
+    NoHeartbeat { nodes: Names, silent: Elapsed, standing: Standing },
     /// Worker processes ended before all ranks had met.
     RankLost {
         ranks: Names,
@@ -516,6 +511,7 @@ impl Reason {
     pub fn severity(&self) -> Severity {
         match self {
             Self::LeftOver { dead, .. } if !dead.is_empty() => Severity::Info,
+            Self::RoundComplete { dead, .. } if !dead.is_empty() => Severity::Error,
             Self::RunStarted { .. }
             | Self::RoundComplete { .. }
             | Self::RanksComplete { .. }
@@ -594,7 +590,9 @@ impl Reason {
         const ENDED: Duration = Duration::from_secs(5);
         match self {
             Self::RanksEnded { soon: None, .. } => explain_after.min(ENDED),
-            Self::NoHeartbeat { taken_out: false, .. } => Duration::ZERO,
+            // That they were silent was said when they were taken out.
+            Self::NoHeartbeat { standing: Standing::TakenOut { .. }, .. } => explain_after,
+            Self::NoHeartbeat { .. } => Duration::ZERO,
             _ => explain_after,
         }
     }

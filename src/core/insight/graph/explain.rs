@@ -8,7 +8,7 @@ use super::root::Root;
 use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
 use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, RunId, Timestamp, count};
-use crate::core::insight::reason::{Awaited, Finding, Names, Reason, Whereabouts};
+use crate::core::insight::reason::{Awaited, Finding, Names, Reason, Standing, Whereabouts};
 use crate::core::insight::run::{LeftNode, Meeting, RunKey, TrackedNode, TrackedRun};
 use crate::core::insight::watch::{Client, Waiting};
 use crate::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
@@ -226,19 +226,30 @@ impl Graph<'_> {
         let silent = if others || silent.len() == there().count() { silent } else { Vec::new() };
         let is_out = |left: &&LeftNode| left.is_silent() && left.round == run.round().number;
         let out = || run.life().left.values().filter(is_out).filter(|left| may_send(&&left.node));
-        // That they were taken out is said already.
         let out_since = out().map(|left| left.since).max();
-        let out: Vec<_> = out().map(|left| &left.node).collect();
-        let told = |(silent, taken_out): (Vec<&TrackedNode>, bool)| {
+        let (again, out): (Vec<_>, Vec<_>) = out()
+            .map(|left| (&left.node, left.since))
+            .partition(|(node, since)| node.last_heartbeat > *since);
+        let [out, again] = [out, again].map(|left| left.into_iter().map(|(node, _)| node).collect());
+        let joining = run.round().completed.is_none();
+        let told = |(silent, standing): (Vec<&TrackedNode>, Standing)| {
             let heard = silent.iter().map(|node| node.last_heartbeat).max()?;
-            let since = out_since.filter(|_| taken_out).unwrap_or(heard);
+            // That they were taken out is said already.
+            let out_since = out_since.filter(|_| matches!(standing, Standing::TakenOut { .. }));
+            let since = out_since.unwrap_or(heard);
             let nodes = Names::of(silent.iter().map(|node| node.label()));
             let about = nodes.to_string();
             let silent_for = Elapsed(self.now.since(heard));
-            let reason = Reason::NoHeartbeat { nodes, silent: silent_for, others, taken_out };
+            let reason = Reason::NoHeartbeat { nodes, silent: silent_for, standing };
             let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
             Some(Finding::new(reason, about, since).seen(heard_of))
         };
-        [(silent, false), (out, true)].into_iter().filter_map(told).collect()
+        let told = [
+            (silent, Standing::InRound { others }),
+            (out, Standing::TakenOut { joining }),
+            (again, Standing::SilentAgain),
+        ]
+        .map(told);
+        told.into_iter().flatten().collect()
     }
 }

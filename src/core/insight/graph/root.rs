@@ -2,7 +2,7 @@
 
 use super::processes::Graph;
 use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
-use super::whereabouts::{OVERWRITTEN, RESET};
+use super::whereabouts::{Found, OVERWRITTEN, RESET};
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::insight::reason::{Names, Whereabouts};
@@ -187,33 +187,32 @@ impl Graph<'_> {
             }
             match self.find(run, start, &next) {
                 None if is_past => return root(next, Whereabouts::WentOn),
-                Some((_, Some(gone))) if !matches!(next.writer, ExpectedWriter::Rank(_)) => {
+                Some(Found::Gone(gone)) if !matches!(next.writer, ExpectedWriter::Rank(_)) => {
                     let for_seconds = Elapsed(self.now.since(gone));
-                    let has_heir = |run: &TrackedRun| {
-                        run.kind() == RunKind::C10d
-                            && next.seat(run).is_some_and(|seat| run.has_heir(seat.node()))
-                    };
-                    let whereabouts = if run.is_some_and(has_heir) {
-                        Whereabouts::Succeeded { for_seconds }
-                    } else {
-                        Whereabouts::Gone { for_seconds }
+                    let has_heir =
+                        |run: &TrackedRun| next.seat(run).is_some_and(|seat| run.has_heir(seat.node()));
+                    let whereabouts = match run.filter(|run| run.kind() == RunKind::C10d).map(has_heir) {
+                        Some(has_heir) => Whereabouts::GoneForRound { for_seconds, has_heir },
+                        None => Whereabouts::Gone { for_seconds },
                     };
                     return root(next, whereabouts);
                 }
-                Some((_, None)) if !is_past && run.is_some_and(|run| self.was_dropped(run, start, &next)) => {
+                Some(Found::There(_))
+                    if !is_past && run.is_some_and(|run| self.was_dropped(run, start, &next)) =>
+                {
                     return root(next, Whereabouts::Dropped { why: RESET.to_owned() });
                 }
-                Some((conn, None)) if next.is_role && run.is_some_and(|run| run.is_heir(conn)) => {
+                Some(Found::There(conn)) if next.is_role && run.is_some_and(|run| run.is_heir(conn)) => {
                     return root(next, Whereabouts::Dropped { why: OVERWRITTEN.to_owned() });
                 }
-                Some((conn, None)) => {
+                Some(Found::There(conn)) => {
                     if let Some(whereabouts) = run.and_then(|run| self.made_otherwise(run, start, key)) {
                         return root(next, whereabouts);
                     }
                     at = conn;
                     asked = Some(next);
                 }
-                None | Some((_, Some(_))) => {
+                None | Some(Found::Gone(_)) => {
                     let whereabouts = match next.writer {
                         ExpectedWriter::Rank(rank) => run.map_or(Whereabouts::NeverCame, |run| {
                             self.missed(run, self.meeting(start, run), rank)

@@ -18,6 +18,14 @@ pub(super) const RESET: &str = "an operator reset the store while it was there";
 /// Why the role of a node that is there is not.
 pub(super) const OVERWRITTEN: &str = "another process wrote it as well, and has gone";
 
+/// The process that is to write a key.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Found {
+    There(ConnId),
+    /// Its connection closed then.
+    Gone(Timestamp),
+}
+
 /// The processes of these connections, and where one has several, how many.
 fn processes_of<'c>(clients: impl Iterator<Item = &'c Client>) -> Names {
     let mut processes: BTreeMap<String, usize> = BTreeMap::new();
@@ -32,23 +40,23 @@ fn processes_of<'c>(clients: impl Iterator<Item = &'c Client>) -> Names {
 }
 
 impl Graph<'_> {
-    /// The connection of a writer, and since when it is gone.
-    pub(super) fn find(
-        &self,
-        run: Option<&TrackedRun>,
-        asking: ConnId,
-        wanted: &Wanted,
-    ) -> Option<(ConnId, Option<Timestamp>)> {
+    /// A writer, if it is known which process that is.
+    pub(super) fn find(&self, run: Option<&TrackedRun>, asking: ConnId, wanted: &Wanted) -> Option<Found> {
         let run = run?;
-        match &wanted.writer {
+        let (conn, gone) = match &wanted.writer {
             ExpectedWriter::Node(_) => match wanted.seat(run)? {
                 // It has gone on by itself.
-                Seat::Left(left) if left.departure == Departure::Own => None,
-                seat => Some((seat.node().conn?, seat.node().gone)),
+                Seat::Left(left) if left.departure == Departure::Own => return None,
+                seat => (seat.node().conn, seat.node().gone),
             },
-            ExpectedWriter::Rank(rank) => run.world().published(self.meeting(asking, run), *rank),
-            _ => None,
-        }
+            ExpectedWriter::Rank(rank) => {
+                let (conn, gone) = run.world().published(self.meeting(asking, run), *rank)?;
+                (Some(conn), gone)
+            }
+            _ => return None,
+        };
+        // Of a node that is gone it may never have been known which connection it had.
+        gone.map(Found::Gone).or(conn.map(Found::There))
     }
 
     /// Whether what is wanted had been written, and was dropped when the store was reset.
@@ -125,22 +133,14 @@ impl Graph<'_> {
         if run.not_again().any(|node| node.rank == Some(rank)) {
             return Whereabouts::NotAgain;
         }
-        if let Some(node) = run.node_of_rank(rank).filter(|_| run.native().is_some()) {
-            return match node.gone {
-                Some(gone) => Whereabouts::Gone { for_seconds: Elapsed(self.now.since(gone)) },
-                None if run.round().roles.contains(&rank) => Whereabouts::Unknown,
-                None => Whereabouts::Joined,
-            };
+        if run.node_of_rank(rank).is_some() && run.native().is_some() {
+            let has_written = run.round().roles.contains(&rank);
+            return if has_written { Whereabouts::Unknown } else { Whereabouts::Joined };
         }
         let is_there = run.node_of_rank(rank).is_some();
         // Static: it ended, and the others have begun another attempt since.
         let ended = run.nodes().iter().filter(|node| node.rank == Some(rank) && node.is_dead());
         if let (false, Some(gone)) = (is_there, ended.filter_map(|node| node.gone).max()) {
-            return Whereabouts::Gone { for_seconds: Elapsed(self.now.since(gone)) };
-        }
-        // Of a node that is not there any more it may never have been known which connection it had.
-        let seat = run.seat(run.round().number, rank).filter(|_| !is_there).map(Seat::node);
-        if let Some(gone) = seat.and_then(|node| node.gone) {
             return Whereabouts::Gone { for_seconds: Elapsed(self.now.since(gone)) };
         }
         match run.kind() {

@@ -94,9 +94,13 @@ impl Awaited {
             Whereabouts::Gone { .. } => {
                 "look why that process ended, or left the group; the others go on only when it comes back or they are restarted"
             }
-            Whereabouts::Succeeded { .. } => {
+            Whereabouts::GoneForRound { has_heir: true, .. } => {
                 "look why that process ended; those that wait for it end after their time-out (--rdzv-conf read_timeout): started \
                  again, they meet the new one in the next round"
+            }
+            Whereabouts::GoneForRound { has_heir: false, .. } => {
+                "look why that process ended; those that wait for it end after their time-out (--rdzv-conf read_timeout), and \
+                 meet in the next round when all are started again"
             }
             Whereabouts::NodeSilent { link: None, .. } => {
                 "look at that node: is it frozen, overloaded, or cut off from this server? The others wait for its ranks until \

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Reason;
 use super::awaited::{LINK_AWAY, SAME_WORLD_SIZE, Writer};
-use super::values::{Absence, Arrival, ONE_JOB, Silence, for_each};
+use super::values::{Absence, Arrival, ONE_JOB, Silence, Standing, Vacancy, for_each};
 use crate::api::RunKind;
 
 /// Who ends this soon may not have reached the others at the addresses that they published.
@@ -141,13 +141,26 @@ impl Reason {
                 "look at that pod's log and events; the others wait until it comes again with the same --node-rank",
                 "look at the logs and events of those pods; the others wait until they come again with the same --node-rank",
             ),
-            Self::NodeDiedJoining { nodes, joined, expected, replaced, .. }
-                if *replaced || expected.is_some_and(|expected| *joined >= expected) =>
+            Self::NodeDiedJoining { nodes, vacancy: Vacancy::Filled, .. } => for_each(
+                nodes,
+                "look at that pod's log and events; another has its place",
+                "look at the logs and events of those pods; others have their places",
+            ),
+            Self::NodeDiedJoining { nodes, vacancy: Vacancy::Spare, .. } => for_each(
+                nodes,
+                "look at that pod's log and events; there are as many nodes as the round needs without it",
+                "look at the logs and events of those pods; there are as many nodes as the round needs without them",
+            ),
+            Self::NodeDiedJoining { nodes, vacancy: Vacancy::Counted, .. }
+            | Self::RoundComplete { dead: nodes, .. }
+                if !nodes.is_empty() =>
             {
                 for_each(
                     nodes,
-                    "look at that pod's log and events; another has its place",
-                    "look at the logs and events of those pods; others have their places",
+                    "look at that pod's log and events; what comes in its place cannot join this round, and the others wait for \
+                     it until their time-outs: restart all agents of the job together",
+                    "look at the logs and events of those pods; what comes in their places cannot join this round, and the others \
+                     wait for them until their time-outs: restart all agents of the job together",
                 )
             }
             Self::NodeDiedJoining { nodes, .. } => for_each(
@@ -180,14 +193,22 @@ impl Reason {
                 "look at that node: is it gone, or its network? A longer --link-grace rides out longer breaks",
                 "look at those nodes: are they gone, or their network? A longer --link-grace rides out longer breaks",
             ),
-            Self::NoHeartbeat { nodes, taken_out: true, .. } => for_each(
+            Self::NoHeartbeat { nodes, standing: Standing::TakenOut { joining: true }, .. } => for_each(
+                nodes,
+                "look at that node: is it frozen, overloaded, or cut off from this server? The round needs it or a replacement",
+                "look at those nodes: are they frozen, overloaded, or cut off from this server? The round needs them or \
+                 replacements",
+            ),
+            Self::NoHeartbeat {
+                nodes, standing: Standing::TakenOut { .. } | Standing::SilentAgain, ..
+            } => for_each(
                 nodes,
                 "look at that node: is it frozen, overloaded, or cut off from this server? What waits for its ranks hangs until \
                  their time-out",
                 "look at those nodes: are they frozen, overloaded, or cut off from this server? What waits for their ranks hangs \
                  until its time-out",
             ),
-            Self::NoHeartbeat { others: false, .. } => {
+            Self::NoHeartbeat { standing: Standing::InRound { others: false }, .. } => {
                 "look at the nodes and at the network between them and this server: are they frozen, or is it cut off from them?"
             }
             Self::NoHeartbeat { nodes, .. } => for_each(

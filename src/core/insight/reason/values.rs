@@ -162,6 +162,38 @@ pub enum Arrival {
     Back,
 }
 
+/// Where nodes stand that send no heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "is")]
+pub enum Standing {
+    /// They are in the round.
+    InRound {
+        /// Others go on.
+        others: bool,
+    },
+    /// Others have taken them out of the round.
+    TakenOut {
+        /// The round had not been complete.
+        joining: bool,
+    },
+    /// Others had taken them out, and they were heard from since.
+    SilentAgain,
+}
+
+/// What becomes of the place of a node that died while its round was not complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Vacancy {
+    /// The round needs it, or another.
+    Open,
+    /// Another process has joined in its place.
+    Filled,
+    /// There are as many nodes as the round needs without it.
+    Spare,
+    /// Nobody can have it: the others have completed the round with it.
+    Counted,
+}
+
 /// Why nothing came of nodes that another one took out of their round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
@@ -226,10 +258,12 @@ pub enum Whereabouts {
         /// How long.
         for_seconds: Elapsed,
     },
-    /// Its connection closed this long ago, and another process has come for it: not to this round, which is complete.
-    Succeeded {
+    /// Its connection closed this long ago, and its round is complete: c10d takes nobody in.
+    GoneForRound {
         /// How long.
         for_seconds: Elapsed,
+        /// Another process has come for it.
+        has_heir: bool,
     },
     /// It makes its process group for another time than those who wait for it, as torch counts that in each process.
     MadeOtherwise {
@@ -315,7 +349,11 @@ impl Display for Whereabouts {
             Self::Gone { for_seconds } => {
                 write!(f, "its connection closed {for_seconds} ago, and nobody has taken its place")
             }
-            Self::Succeeded { for_seconds } => write!(
+            Self::GoneForRound { for_seconds, has_heir: false } => write!(
+                f,
+                "its connection closed {for_seconds} ago, and nobody can take its place in this round, which is complete"
+            ),
+            Self::GoneForRound { for_seconds, has_heir: true } => write!(
                 f,
                 "its connection closed {for_seconds} ago, and the process that came in its place cannot join this round, \
                  which is complete"

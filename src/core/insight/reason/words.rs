@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::Reason;
-use super::values::{Arrival, Names, Silence, Unit};
+use super::values::{Arrival, Names, Silence, Standing, Unit, Vacancy};
 use crate::api::ExpectedFrom;
 use crate::core::ids::{Elapsed, counted};
 
@@ -160,9 +160,13 @@ impl Reason {
                 });
                 format!("started: {who} is the first{expected}{ended}")
             }
-            Self::RoundComplete { nodes, took, last, last_after } => {
+            Self::RoundComplete { nodes, took, last, last_after, dead } => {
                 let nodes = Unit::Node.count(*nodes);
-                format!("complete: {nodes} in {took}; last: {last} (+{last_after})")
+                let dead = match dead.is_empty() {
+                    true => String::new(),
+                    false => format!("; it counts {dead}, which {} while joining", died(dead)),
+                };
+                format!("complete: {nodes} in {took}; last: {last} (+{last_after}){dead}")
             }
             Self::RanksComplete { ranks, took, last, last_after } => {
                 let all = if *ranks == 1 {
@@ -336,15 +340,17 @@ impl Reason {
     /// Nodes and ranks that are gone.
     fn losses(&self) -> Option<String> {
         Some(match self {
-            Self::NodeDiedJoining { nodes, joined, expected, replaced, .. } => format!(
+            Self::NodeDiedJoining { nodes, joined, expected, vacancy, .. } => format!(
                 "{nodes} {}: {} closed while joining; {} left{}",
                 died(nodes),
                 its_connection(nodes),
                 of_expected(*joined, *expected),
-                match (replaced, nodes.count()) {
-                    (false, _) => "",
-                    (true, 1) => ", its replacement among them",
-                    (true, _) => ", their replacements among them",
+                match (vacancy, nodes.count()) {
+                    (Vacancy::Open | Vacancy::Spare, _) => "",
+                    (Vacancy::Filled, 1) => ", its replacement among them",
+                    (Vacancy::Filled, _) => ", their replacements among them",
+                    (Vacancy::Counted, 1) => ", and the round is complete with it",
+                    (Vacancy::Counted, _) => ", and the round is complete with them",
                 }
             ),
             Self::NodeDied { nodes, left, moment, .. } => {
@@ -410,22 +416,25 @@ impl Reason {
                 let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
                 format!("{nodes} {have} {why}: {by} took {them} out of the round; {left} left")
             }
-            Self::NoHeartbeat { nodes, silent, taken_out: true, .. } => {
+            Self::NoHeartbeat { nodes, silent, standing } => {
                 let (have, their, them) = match nodes.count() {
                     1 => ("has", "its connection is open", "it"),
                     _ => ("have", "their connections are open", "them"),
                 };
-                format!(
-                    "{nodes} {have} sent no heartbeat for {silent}, though {their}; others have taken {them} out of the round"
-                )
-            }
-            Self::NoHeartbeat { nodes, silent, others, .. } => {
-                let (have, their) = match nodes.count() {
-                    1 => ("has", "its connection is open"),
-                    _ => ("have", "their connections are open"),
-                };
-                let others = if *others { "others have" } else { "nor has any other node of the run" };
-                format!("{nodes} {have} sent no heartbeat for {silent}, though {their}; {others}")
+                match standing {
+                    Standing::InRound { others } => {
+                        let others =
+                            if *others { "others have" } else { "nor has any other node of the run" };
+                        format!("{nodes} {have} sent no heartbeat for {silent}, though {their}; {others}")
+                    }
+                    Standing::TakenOut { .. } => format!(
+                        "{nodes} {have} sent no heartbeat for {silent}, though {their}; others have taken {them} out of the round"
+                    ),
+                    Standing::SilentAgain => format!(
+                        "{nodes} {have} not been heard from again for {silent}, though {their}; others had taken {them} out of \
+                         the round before"
+                    ),
+                }
             }
             Self::RankLost { ranks, joined, world_size, gave_up, times, go_on } => {
                 let (there, are) = (of_whole(*joined, *world_size), if *joined < 2 { "is" } else { "are" });

@@ -346,14 +346,18 @@ impl TrackedRun {
         self.life.dying = dying;
         let started = self.round.started.unwrap_or(now);
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
+        let dead = || self.participants().filter(|node| node.is_dead());
+        let closed = dead().filter_map(|node| Some(node.evidence(Seen::Closed, None, node.gone?)));
+        let closed: Vec<_> = closed.collect();
         let reason = Reason::RoundComplete {
             nodes: self.members(),
             took: Elapsed(now.since(started)),
             last: last.told(),
             last_after: Elapsed(last.joined.since(started)),
+            dead: Names::of(dead().map(TrackedNode::label)),
         };
         let about = format!("round {}", self.round.number);
-        self.finds(reason, about, now);
+        self.found(Finding::new(reason, about, now).seen(closed));
     }
 
     /// That a process, called `who`, wrote the state.

@@ -8,7 +8,7 @@ use super::node::{Membership, TrackedNode};
 use super::tracked::TrackedRun;
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
-use crate::core::insight::reason::{Finding, Moment, Names, Reason};
+use crate::core::insight::reason::{Finding, Moment, Names, Reason, Vacancy};
 
 impl TrackedRun {
     /// An agent arrived at the exit barrier.
@@ -76,9 +76,11 @@ impl TrackedRun {
         let has_left = self.life.left.remove(&conn);
         let has_left = has_left.filter(|left| !has_finished && left.departure != Departure::Finished);
         let is_over = self.round.closed.is_some() || self.round.exit_done.is_some();
-        // One that others had taken out, and went on all the same.
-        if let Some(left) = has_left.as_ref().filter(|left| !is_over && self.goes_on_with_round(left)) {
-            let dying = Dying::of(&left.node, false, link, now);
+        if let Some(left) = has_left.as_ref().filter(|left| !is_over && self.was_to_go_on(left)) {
+            let joining = self.round.completed.is_none();
+            // Its rank was one of the round before.
+            let rank = left.node.rank.filter(|_| !joining);
+            let dying = Dying::of(&TrackedNode { rank, ..left.node.clone() }, joining, link, now);
             self.life.dying.push(dying);
         }
         if let Some(LeftNode { node, round, .. }) = has_left.filter(|_| self.life.earlier.len() < MOST_NODES)
@@ -107,6 +109,13 @@ impl TrackedRun {
         if self.agents.is_empty() {
             self.life.all_gone = Some(now);
         }
+    }
+
+    /// Whether the run loses something with a node that is in no list of the state: others have taken it out of the
+    /// round, or it is to join the next one.
+    fn was_to_go_on(&self, left: &LeftNode) -> bool {
+        let is_of_round = left.round == self.round.number && left.node.is_participant();
+        self.round.completed.is_none() || is_of_round
     }
 
     /// Reports the deaths that have been collected.
@@ -144,8 +153,16 @@ impl TrackedRun {
             let backend = self.kind;
             let again = self.names_there();
             let has_come = |one: &Dying| again.contains(one.name.as_str());
-            let replaced = joining.iter().all(has_come);
-            let reason = Reason::NodeDiedJoining { nodes, joined: left, expected, replaced, backend };
+            let vacancy = if self.kind == RunKind::C10d && self.round.completed.is_some() {
+                Vacancy::Counted
+            } else if joining.iter().all(has_come) {
+                Vacancy::Filled
+            } else if expected.is_some_and(|expected| left >= expected) {
+                Vacancy::Spare
+            } else {
+                Vacancy::Open
+            };
+            let reason = Reason::NodeDiedJoining { nodes, joined: left, expected, vacancy, backend };
             self.found(Finding::new(reason, about, since).seen(closed(joining)));
         }
         if !training.is_empty() {

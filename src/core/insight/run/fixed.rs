@@ -12,7 +12,7 @@ use super::tracked::TrackedRun;
 use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::expect::Plan;
-use crate::core::insight::reason::{Finding, Reason};
+use crate::core::insight::reason::{Finding, Names, Reason};
 
 /// What node rank 0 waits for shows how many nodes it counts on, and is seen within two seconds.
 const COUNTED_WITHIN: Duration = Duration::from_secs(3);
@@ -300,6 +300,7 @@ impl TrackedRun {
             took: Elapsed(at.since(started)),
             last: last.told(),
             last_after: Elapsed(last.joined.since(started)),
+            dead: Names::default(),
         };
         self.finds(reason, format!("round {}", self.round.number), at);
     }

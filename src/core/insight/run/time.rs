@@ -1,5 +1,6 @@
 //! What is found as time goes by: the line that begins a round, nodes that came late, the state of a run now.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::facts::{LeftNode, Sign};
@@ -193,26 +194,40 @@ impl TrackedRun {
     /// others have taken them out of it.
     pub(in crate::core::insight) fn give_signs(
         &mut self,
-        sign: impl Fn(ConnId, &LeftNode) -> Sign,
+        waits: impl Fn(ConnId) -> bool,
+        heard: impl Fn(ConnId) -> Option<Timestamp>,
         plan: &Plan,
         now: Timestamp,
     ) {
-        let (mut back, mut has_changed) = (Vec::new(), false);
-        for (conn, left) in &mut self.life.left {
-            let sign = sign(*conn, left);
+        /// Agents read the state of the rendezvous at least each time that a heartbeat would be due.
+        const QUIET: Duration = Duration::from_secs(10);
+        let quiet = QUIET.max(self.late_after().unwrap_or_default());
+        let (mut back, mut has_changed) = (BTreeMap::new(), false);
+        for (&conn, left) in &mut self.life.left {
+            let was_silent_for = now.since(left.node.last_heartbeat);
+            let asked = heard(conn).filter(|at| *at > left.since);
+            left.node.last_heartbeat = left.node.last_heartbeat.max(asked.unwrap_or_default());
+            let sign = if waits(conn) {
+                Sign::Waits
+            } else if asked.is_some_and(|at| now.since(at) < quiet) {
+                Sign::Asks
+            } else {
+                Sign::None
+            };
             let before = std::mem::replace(&mut left.sign, sign);
             has_changed |= before != sign;
             if sign == Sign::Asks && matches!(before, Sign::NotLooked | Sign::None) {
-                back.push(*conn);
+                back.insert(conn, was_silent_for);
             }
         }
         if has_changed {
             self.touch();
         }
-        let back = back.iter().filter_map(|conn| self.life.left.get(conn));
-        let back: Vec<_> = back.filter(|left| self.goes_on_with_round(left)).map(|left| &left.node).collect();
-        let after = back.iter().map(|node| now.since(node.last_heartbeat)).max();
-        let Some(after) = after.map(Elapsed) else { return };
+        let is_back = |left: &LeftNode| self.goes_on_with_round(left);
+        back.retain(|conn, _| self.life.left.get(conn).is_some_and(is_back));
+        let Some(after) = back.values().max().copied().map(Elapsed) else { return };
+        let back = back.keys().filter_map(|conn| Some(&self.life.left.get(conn)?.node));
+        let back: Vec<&TrackedNode> = back.collect();
         let heard = back.iter().map(|node| node.evidence(Seen::Heard, None, now)).collect::<Vec<_>>();
         let nodes = Names::of(back.iter().map(|node| node.label()));
         let expected = self.expected(plan).map(|expected| expected.min);

@@ -8,7 +8,9 @@ use crate::core::ids::{Elapsed, Label, Timestamp};
 use crate::core::insight::epoch::Epoch;
 use crate::core::insight::explanation_log::{ExplanationLog, Subject, Topic};
 use crate::core::insight::reason::{Finding, Names, Reason, Said};
-use crate::core::insight::{Absence, Arrival, Awaited, Moment, Silence, Unit, Whereabouts};
+use crate::core::insight::{
+    Absence, Arrival, Awaited, Moment, Silence, Standing, Unit, Vacancy, Whereabouts,
+};
 use crate::core::rendezvous::{Break, Difference, Fact, RunRefusal, Who};
 
 const SIZES: [u32; 5] = [0, 1, 2, 9, 100];
@@ -52,7 +54,8 @@ fn whereabouts(n: u32) -> Vec<Whereabouts> {
         Whereabouts::Waits { key: "k".into() },
         Whereabouts::Dropped { why: "an operator reset the store".into() },
         Whereabouts::Gone { for_seconds: time() },
-        Whereabouts::Succeeded { for_seconds: time() },
+        Whereabouts::GoneForRound { for_seconds: time(), has_heir: false },
+        Whereabouts::GoneForRound { for_seconds: time(), has_heir: true },
         Whereabouts::NodeSilent { link: None, for_seconds: time() },
         Whereabouts::NodeSilent { link: Some("node-a".into()), for_seconds: time() },
         Whereabouts::NotCounted { nodes: n },
@@ -86,10 +89,11 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         let (nodes, by) = (names(n), "a".to_owned());
         Reason::NodeRemoved { nodes, by, silent: waited, why, left: m, joining }
     };
+    let no_heartbeat = |standing| Reason::NoHeartbeat { nodes: some(), silent: waited, standing };
     let mut all = vec![
         Reason::RunStarted { who: text(), expected: Some(at_least_one), from: Some(from), first_ended: None },
         Reason::RunStarted { who: text(), expected: None, from: None, first_ended: Some((text(), time())) },
-        Reason::RoundComplete { nodes: n, took: waited, last: text(), last_after: waited },
+        Reason::RoundComplete { nodes: n, took: waited, last: text(), last_after: waited, dead: others() },
         Reason::RanksComplete { ranks: n, took: waited, last: text(), last_after: waited },
         Reason::RunFinished { nodes: n, ran: waited },
         Reason::RunEnded { processes: n, ran: waited },
@@ -129,9 +133,11 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         removed(Silence::Connected, true),
         removed(Silence::Waits, true),
         removed(Silence::LinkAway { links: names(at_least_one) }, true),
-        Reason::NoHeartbeat { nodes: some(), silent: waited, others: true, taken_out: false },
-        Reason::NoHeartbeat { nodes: some(), silent: waited, others: false, taken_out: false },
-        Reason::NoHeartbeat { nodes: some(), silent: waited, others: true, taken_out: true },
+        no_heartbeat(Standing::InRound { others: true }),
+        no_heartbeat(Standing::InRound { others: false }),
+        no_heartbeat(Standing::TakenOut { joining: false }),
+        no_heartbeat(Standing::TakenOut { joining: true }),
+        no_heartbeat(Standing::SilentAgain),
         Reason::BarrierWaits {
             barrier: text(),
             arrived: n,
@@ -212,13 +218,14 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
                 go_on: n == 2,
             });
         }
-        all.push(Reason::NodeDiedJoining {
+        let vacancies = [Vacancy::Open, Vacancy::Filled, Vacancy::Spare, Vacancy::Counted];
+        all.extend(vacancies.map(|vacancy| Reason::NodeDiedJoining {
             nodes: names(at_least_one),
             joined: n,
             expected: world_size,
-            replaced: world_size.is_some(),
+            vacancy,
             backend: RunKind::C10d,
-        });
+        }));
         all.extend([Arrival::First, Arrival::Again, Arrival::Back].map(|arrival| Reason::NodeCameLate {
             node: names(at_least_one).to_string(),
             nodes: at_least_one as usize,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
 use crate::core::insight::{
-    Absence, Arrival, Awaited, Moment, Names, Reason, Said, Silence, Unit, Whereabouts,
+    Absence, Arrival, Awaited, Moment, Names, Reason, Said, Silence, Standing, Unit, Vacancy, Whereabouts,
 };
 
 fn names(names: &[&str]) -> Names {
@@ -32,8 +32,9 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 took: secs(38.2),
                 last: "train-llm-2".into(),
                 last_after: secs(31.0),
+                dead: Names::default(),
             },
-            "All nodes of a round are there.",
+            "All nodes of a round are there. An error if the c10d backend counts nodes that died while joining (`dead`): torch notices that when their heartbeats expire.",
         ),
         (
             Reason::RanksComplete { ranks: 32, took: secs(2.4), last: rank.clone(), last_after: secs(2.4) },
@@ -105,10 +106,10 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 nodes: names(&["train-llm-2"]),
                 joined: 2,
                 expected: Some(4),
-                replaced: false,
+                vacancy: Vacancy::Open,
                 backend: RunKind::C10d,
             },
-            "An agent's connection closed before its round was complete; `replaced`: another process has joined for it. torchrun notices when the heartbeats expire.",
+            "An agent's connection closed before its round was complete. torchrun notices when the heartbeats expire. `vacancy` says what becomes of its place: the round needs it (`open`), another process has it (`filled`), there are enough nodes without it (`spare`), or the others have completed the round with it (`counted`).",
         ),
         (
             Reason::NodeDied {
@@ -134,8 +135,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
             Reason::NoHeartbeat {
                 nodes: names(&["train-llm-2 (node rank 2)"]),
                 silent: secs(11.0),
-                others: true,
-                taken_out: false,
+                standing: Standing::InRound { others: true },
             },
             "A torchrun agent is connected and waits for nothing here, but has missed two heartbeats. While it is not heard from this holds, also when others have taken it out of the round. The time between two is learned from the run: 5 s, unless `keep_alive_interval` says otherwise.",
         ),

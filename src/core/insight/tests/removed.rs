@@ -1,7 +1,7 @@
 //! Nodes of torchrun's c10d backend that others take out of the round, that die in it, and those that come after them.
 
 use super::lab::Lab;
-use crate::api::RunState;
+use crate::api::{RunState, Severity};
 
 fn lab() -> Lab {
     let mut lab = Lab::new();
@@ -109,6 +109,105 @@ fn a_dead_node_is_missing_by_name_while_its_successor_has_another_place() {
     assert_eq!(run.missing[0].name.as_deref(), Some("node1"));
     assert!(run.missing[0].rank.is_some(), "of the round");
     assert!(run.missing[0].last_seen.is_some());
+}
+
+/// torch counts a node until its heartbeats expire, so a round may be complete with one that is dead. That is said at once.
+#[test]
+fn a_round_that_counts_a_dead_node_says_so() {
+    for died_before in [5.0, 0.5] {
+        let mut lab = lab();
+        for n in 0..2 {
+            lab.agent(n, "job");
+            lab.cas(n, "job", "join");
+        }
+        lab.pass(5.0);
+        lab.leave(1);
+        lab.pass(died_before);
+        lab.agent(2, "job");
+        lab.cas(2, "job", "join complete");
+        lab.pass(2.0);
+        let (_, complete) =
+            lab.said.iter().find(|(_, said)| said.code == "round_complete").expect("it is said");
+        let counts = "; it counts node1 (node rank 1), which died, failed or was stopped while joining";
+        assert!(complete.text.ends_with(counts), "{}", complete.text);
+        assert_eq!(complete.severity, Severity::Error);
+        assert!(complete.remedy.contains("restart all agents"), "{}", complete.remedy);
+        assert!(complete.evidence.iter().any(|closed| closed.pid == Some(1001)), "{:?}", complete.evidence);
+        let (_, died) =
+            lab.said.iter().find(|(_, said)| said.code == "node_died_joining").expect("it is said");
+        let (end, remedy) = match died_before {
+            0.5 => ("2 of 3 nodes left, and the round is complete with it", "restart all agents"),
+            _ => ("1 node left", "the round needs it"),
+        };
+        let is_told = died.text.ends_with(end) && died.remedy.contains(remedy);
+        assert!(
+            is_told || died_before > 0.5 && died.remedy.contains(remedy),
+            "{} {}",
+            died.text,
+            died.remedy
+        );
+        lab.wait(2, &["/torch.rendezvous.job.0/torchelastic/role_info/1"]);
+        lab.pass(40.0);
+        let waits = lab.texts("waiting_for_node");
+        assert!(
+            waits[0].ends_with("nobody can take its place in this round, which is complete"),
+            "{waits:?}"
+        );
+    }
+}
+
+/// Others have taken it out before it is killed, while they train or join: its death is said all the same.
+#[test]
+fn the_death_of_a_node_that_was_taken_out_is_said() {
+    let mut lab = lab();
+    lab.complete_run("job", 3);
+    lab.pass(16.0);
+    lab.cas(0, "job", "drop:1");
+    lab.pass(5.0);
+    lab.leave(1);
+    lab.pass(3.0);
+    let died = lab.texts("node_died");
+    assert!(
+        died[0].starts_with("job round 0: node1 (node rank 1) died") && died[0].ends_with("2 nodes left")
+    );
+
+    let mut lab = self::lab();
+    for n in 0..2 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", "join");
+    }
+    lab.pass(16.0);
+    lab.cas(0, "job", "drop:1");
+    lab.pass(5.0);
+    lab.leave(1);
+    lab.pass(3.0);
+    let died = lab.texts("node_died_joining");
+    assert!(died[0].starts_with("job round 0: node1 died") && died[0].ends_with("1 node left"), "{died:?}");
+}
+
+/// A node that was taken out, came back, and is frozen again: that is news, and its silence is counted from then.
+#[test]
+fn a_node_that_is_silent_again_is_said_to_be() {
+    let mut lab = lab();
+    lab.complete_run("job", 3);
+    let beat = |lab: &mut Lab, seconds: u32| {
+        for _ in 0..seconds {
+            [0, 2].into_iter().for_each(|n| lab.cas(n, "job", ""));
+            lab.pass(1.0);
+        }
+    };
+    beat(&mut lab, 16);
+    lab.cas(0, "job", "drop:1");
+    beat(&mut lab, 5);
+    lab.get(1, "/torch.rendezvous.job");
+    let heard = lab.now.0.as_secs_f64();
+    beat(&mut lab, 14);
+    let run = lab.run("job");
+    assert_eq!(run.missing[0].name.as_deref(), Some("node1"));
+    assert_eq!(run.missing[0].last_seen, Some(heard));
+    let silent = lab.texts("no_heartbeat");
+    let again = "job round 0: node1 (node rank 1) has not been heard from again for 1";
+    assert!(silent.last().is_some_and(|text| text.starts_with(again)), "{silent:?}");
 }
 
 /// The ranks of the round before are none of this one, and agents that ended them for newcomers are not said to have failed.

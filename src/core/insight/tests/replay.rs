@@ -220,7 +220,7 @@ fn an_elastic_run_with_a_death_a_newcomer_and_the_deadlock() {
             ),
             (
                 118.0,
-                "elastic1 round 2: 1 process has waited 1 min for the role of node3 (node rank 2): its connection closed 0.5 s ago, and nobody has taken its place",
+                "elastic1 round 2: 1 process has waited 1 min for the role of node3 (node rank 2): its connection closed 0.5 s ago, and nobody can take its place in this round, which is complete",
             ),
             (
                 119.0,

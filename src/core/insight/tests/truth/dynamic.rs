@@ -240,12 +240,12 @@ impl Truth {
     fn leave(&mut self, n: usize) {
         self.lab.leave(self.now.agents[n].conn);
         let at = self.seconds();
-        let goes_on = self.now.goes_on(&self.now.agents[n]);
+        let is_taken_out = self.now.agents[n].is_taken_out(&self.now.round);
         let agent = &mut self.now.agents[n];
         (agent.connected, agent.acts, agent.waits) = (false, false, false);
-        // The round has not lost one that waits for the next, and one that is taken out was told of then.
+        // The round has not lost one that waits for the next.
         let agent = agent.clone();
-        if (agent.place == Place::In || goes_on) && !agent.finished {
+        if (agent.place == Place::In || is_taken_out) && !agent.finished {
             let or = ["all_left", "run_finished", "closed_incomplete", "closed_unfinished"].as_slice();
             self.due.push(Due { at, cause: Cause::Dead, name: agent.name(), or });
         }
@@ -666,6 +666,13 @@ impl World for Truth {
             "round_complete" => {
                 let nodes = number(facts, "nodes");
                 any(&|m| m.round.complete && m.round.group == nodes, "not complete with so many")?;
+                let dead = names(facts, "dead");
+                self.all(at, &dead, |_, agent| agent.place == Place::In && !agent.connected)?;
+                let all_dead = |m: &Moment| {
+                    let is_dead = |agent: &&Agent| agent.place == Place::In && !agent.connected;
+                    m.round.complete && m.agents.iter().filter(is_dead).count() >= dead.len()
+                };
+                any(&all_dead, "not so many are dead")?;
                 self.all(at, &[text(facts, "last").into()], |_, agent| agent.place == Place::In)
             }
             "nodes_missing" => {
@@ -738,7 +745,7 @@ impl World for Truth {
                     self.all(at - 1.0, std::slice::from_ref(node), |_, agent| agent.connected)?;
                 }
                 let joining = said.code == "node_died_joining";
-                if joining && facts["replaced"] == true {
+                if joining && facts["vacancy"] == "filled" {
                     let is_back = |name: &String| {
                         let called = self.called(name).unwrap_or_default();
                         called.iter().any(|&n| self.now.agents[n].connected)
@@ -836,15 +843,14 @@ impl World for Truth {
                         &|m| holds(m, &|agent| agent.connected && !(agent.waits && agent.acts)),
                         "it is not busy",
                     ),
-                    "gone" => any(&|m| holds(m, &|agent| !agent.connected), "it is not gone"),
-                    "succeeded" => {
+                    "gone_for_round" => {
                         let has_heir = |m: &Moment, dead: &Agent| {
                             m.agents.iter().any(|agent| agent.connected && agent.host == dead.host)
                         };
-                        any(
-                            &|m| holds(m, &|agent| !agent.connected && has_heir(m, agent)),
-                            "it is not gone, or nobody has come for it",
-                        )
+                        let is_said = facts["whereabouts"]["has_heir"] == true;
+                        let is_so =
+                            |m: &Moment| holds(m, &|agent| !agent.connected && has_heir(m, agent) == is_said);
+                        any(&is_so, "it is not gone, or not so of who comes for it")
                     }
                     "left_round" => any(
                         &|m| {
