@@ -126,7 +126,38 @@ def test_a_node_dies_during_the_join(rallypoint_factory: Serve, jobs: Jobs, fork
     assert_silent(server, f"{B} died")
 
 
+def test_a_round_counts_a_node_that_died_while_joining(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
+    """Case 3, when the others come before its heartbeats expire: they wait for it."""
+    server = rallypoint_factory(*SOON, "--nodes", "3")
+    job = c10d(jobs, server, fork(3), start=[0, 1], conf="is_host=0,last_call_timeout=1")
+    poll(lambda: any(run["nodes"]["joined"] == 2 for run in runs(server)), "two nodes have joined", 30)
+    job.kill_node(1)
+    job.start(2)
+    dead = rf"{B} \(node rank 1\)"
+    complete = explained(
+        server, "round_complete", rf"job round 0 complete: 3 nodes in TIME; last: {C} \(\+TIME\); it counts {dead}, which died, failed or was stopped while joining", nodes=3
+    )
+    assert complete["severity"] == "error"
+    explained(
+        server,
+        "waiting_for_node",
+        rf"job round 0: 2 processes have waited TIME for the role of {dead}: its connection closed TIME ago, and nobody can take its place in this round, which is complete",
+    )
+
+
 # --- 4, 13: while training
+
+
+def test_a_node_is_frozen_and_killed_when_others_have_taken_it_out(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
+    """Case 13."""
+    server = rallypoint_factory(*SOON)
+    job = c10d(jobs, server, fork(3))
+    for rank in range(3):
+        job.wait_for_mark("training", rank)
+    job.freeze_node(1)
+    explained(server, "node_removed", rf"job round 0: {B} \(node rank 1\) has sent no heartbeat for TIME, though its connection is open: .* took it out of the round; 2 nodes left", left=2)
+    job.kill_node(1)
+    explained(server, "node_died", rf"job round 0: {B} \(node rank 1\) died, failed or was stopped: the connection closed after the round was complete; 2 nodes left", left=2)
 
 
 def test_a_node_dies_while_training_and_is_missed_by_name(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:

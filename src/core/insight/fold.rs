@@ -111,10 +111,25 @@ impl Fold<'_> {
             self.jobs.runs.get_mut(&key).into_iter().for_each(TrackedRun::touch);
         }
         self.see_signs(heard);
+        self.see_exchanges();
         for (key, nodes) in counted {
             if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.kind() == RunKind::Static) {
                 run.count_on(nodes, self.at);
             }
+        }
+    }
+
+    /// Agents of a complete round that wait for a role, or for the address or the ranks that node rank 0 hands out.
+    fn see_exchanges(&mut self) {
+        let is_it = |run: &TrackedRun| run.store() == Some(self.port) && run.may_exchange();
+        if !self.jobs.runs.values().any(is_it) {
+            return;
+        }
+        let Some(graph) = self.jobs.graph(self.port, self.at) else { return };
+        let waits = graph.store.waits.values();
+        let waiting: BTreeSet<RunKey> = waits.filter_map(|wait| graph.exchange_of(&wait.view)).collect();
+        for run in self.jobs.runs.values_mut().filter(|run| run.store() == Some(self.port)) {
+            run.exchanges(waiting.contains(run.key()));
         }
     }
 
@@ -309,6 +324,20 @@ impl Fold<'_> {
         let again = self.jobs.grow(key, |run, room| run.state_written(value, conn, &writer, at, &plan, room));
         if again == Some(true) {
             self.told.log.forget(key);
+        }
+        self.see_who_waits(key);
+    }
+
+    /// Of agents that others have just taken out of the round those are there that wait for something here.
+    fn see_who_waits(&mut self, key: &RunKey) {
+        if !self.jobs.runs.get(key).is_some_and(TrackedRun::has_unseen) {
+            return;
+        }
+        let Some(graph) = self.jobs.graph(self.port, self.at) else { return };
+        let waiting: BTreeSet<ConnId> =
+            graph.runs.get(key).into_iter().flat_map(|run| graph.waiting_outside(run)).collect();
+        if let Some(run) = self.jobs.runs.get_mut(key) {
+            run.wait_outside(&waiting);
         }
     }
 

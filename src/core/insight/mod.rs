@@ -49,8 +49,8 @@ pub use self::expect::Expectation;
 pub use self::links::{AwayLink, LostLink};
 pub use self::pasts::PastRow;
 pub use self::reason::{
-    Absence, Arrival, Awaited, Moment, Names, Numbered, Reason, Said, Silence, Standing, Unit, Vacancy,
-    Whereabouts,
+    Absence, Arrival, Awaited, Moment, Names, Numbered, Others, Reason, Said, Silence, Standing, Unit,
+    Vacancy, Whereabouts,
 };
 pub use self::run::Past;
 pub use self::show::RunFigures;

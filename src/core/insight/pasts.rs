@@ -32,12 +32,18 @@ impl Pasts {
         self.kept = self.of_before.keys().cloned().collect();
     }
 
-    /// Gives the runs that are seen again their pasts. The others are over.
+    /// Gives the runs that are seen again their pasts. The others are over, or go on without the server.
     pub(super) fn recall(&mut self, runs: &mut BTreeMap<RunKey, TrackedRun>, epoch: Epoch, now: Timestamp) {
-        let up = now.since(*self.looked.get_or_insert(now));
+        let looked = *self.looked.get_or_insert(now);
+        let up = now.since(looked);
         self.of_before.retain(|key, past| {
-            let Some(run) = runs.get_mut(key) else { return key.is_native() && up < ASK_AGAIN };
-            run.recall(past, epoch);
+            match runs.get_mut(key) {
+                None if key.is_native() => return up < ASK_AGAIN,
+                None => return past.goes_on(),
+                Some(run) if up.is_zero() || key.is_native() => run.recall(past, epoch),
+                // It comes anew, or a part of it.
+                Some(run) => run.had_met_before(looked),
+            }
             false
         });
     }

@@ -16,7 +16,7 @@ use serde::Serialize;
 pub use self::awaited::Awaited;
 pub(super) use self::evidence::{Evidence, Finding};
 pub use self::values::{
-    Absence, Arrival, Moment, Names, Numbered, Said, Silence, Standing, Unit, Vacancy, Whereabouts,
+    Absence, Arrival, Moment, Names, Numbered, Others, Said, Silence, Standing, Unit, Vacancy, Whereabouts,
 };
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
@@ -92,6 +92,8 @@ pub enum Reason {
         asks_for_more: Option<String>,
         /// The node with which there were as many as expected, and which did not complete the round.
         asks_for_other: Option<String>,
+        /// It has gone since, but torch counts only when a node joins.
+        is_gone: bool,
         waited: Elapsed,
     },
     /// Nodes that were missing have come.
@@ -572,6 +574,7 @@ impl Reason {
                 matches!(
                     awaited.whereabouts,
                     Whereabouts::NeverCame
+                        | Whereabouts::NotSinceRestart { .. }
                         | Whereabouts::NotTold { .. }
                         | Whereabouts::Joined
                         | Whereabouts::Busy

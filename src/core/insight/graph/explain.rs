@@ -8,7 +8,7 @@ use super::root::Root;
 use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
 use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, RunId, Timestamp, count};
-use crate::core::insight::reason::{Awaited, Finding, Names, Reason, Standing, Whereabouts};
+use crate::core::insight::reason::{Awaited, Finding, Names, Others, Reason, Standing, Whereabouts};
 use crate::core::insight::run::{LeftNode, Meeting, RunKey, TrackedNode, TrackedRun};
 use crate::core::insight::watch::{Client, Waiting};
 use crate::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
@@ -52,7 +52,8 @@ impl Graph<'_> {
                 } => continue,
                 Root::At {
                     asked: Wanted { writer: ExpectedWriter::Rank(_), .. },
-                    whereabouts: Whereabouts::NeverCame | Whereabouts::NotTold { .. },
+                    whereabouts:
+                        Whereabouts::NeverCame | Whereabouts::NotSinceRestart { .. } | Whereabouts::NotTold { .. },
                     ..
                 } => NEVER_CAME.to_owned(),
                 Root::At { asked: Wanted { writer, what, .. }, whereabouts: Whereabouts::WentOn } => {
@@ -132,7 +133,9 @@ impl Graph<'_> {
                         Self::absent(run, meeting, *rank, whereabouts)
                     }
                     // A static node that has come shows that there are all with lower ranks.
-                    (_, Whereabouts::NeverCame) if run.kind() == RunKind::Static => {
+                    (_, Whereabouts::NeverCame | Whereabouts::NotSinceRestart { .. })
+                        if run.kind() == RunKind::Static =>
+                    {
                         Names::of(run.never_came().map(|rank| format!("node {rank}")))
                     }
                     _ => Names::default(),
@@ -210,20 +213,32 @@ impl Graph<'_> {
         let is_awake = late.is_some_and(|late| self.now.since(self.awake_since) >= late);
         let late = late.unwrap_or_default();
         let is_late = |node: &&TrackedNode| is_awake && self.now.since(node.last_heartbeat) >= late;
+        let client = |node: &TrackedNode| node.conn.and_then(|conn| self.store.clients.get(&conn));
+        let waits = |node: &TrackedNode| {
+            client(node).is_some_and(|client| self.store.waited_just_now(client, self.now))
+        };
         let may_send = |node: &&TrackedNode| {
-            let client = node.conn.and_then(|conn| self.store.clients.get(&conn));
-            client.is_some_and(|client| {
+            client(node).is_some_and(|client| {
                 let ip = client.peer.ip();
-                !self.store.waited_just_now(client, self.now)
+                !waits(node)
                     && self.links.away_at(ip).is_none()
                     && self.links.back_for(ip, self.now).is_none_or(|since| since >= late)
             })
         };
         let there = || run.participants().filter(|node| node.is_there() && !node.finished);
         let silent: Vec<_> = there().filter(is_late).filter(may_send).collect();
-        let others = there().any(|node| !is_late(&node));
-        // Where some wait, the others may be about to.
-        let silent = if others || silent.len() == there().count() { silent } else { Vec::new() };
+        // Those on the wait list send theirs, too.
+        let sends = |node: &TrackedNode| node.is_there() && !node.finished && !is_late(&node);
+        let others = if run.nodes().iter().any(sends) {
+            Others::Send
+        } else if run.participants().any(waits) {
+            Others::Wait
+        } else {
+            Others::Silent
+        };
+        // Where the links of others are away, theirs may be about to be.
+        let is_clear = others != Others::Silent || silent.len() == there().count();
+        let silent = if is_clear { silent } else { Vec::new() };
         let is_out = |left: &&LeftNode| left.is_silent() && left.round == run.round().number;
         let out = || run.life().left.values().filter(is_out).filter(|left| may_send(&&left.node));
         let out_since = out().map(|left| left.since).max();

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
-use super::wanted::{Wanted, wanted};
+use super::wanted::{ExpectedWriter, Wanted, wanted};
 use crate::api::Seen;
 use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::insight::links::Links;
@@ -72,6 +72,14 @@ impl Graph<'_> {
         self.run_of(self.store.clients.get(&wait.conn), &wanted(wait.missing.first()?))
     }
 
+    /// The run in whose exchange of this round a wait is.
+    pub(in crate::core::insight) fn exchange_of(&self, wait: &WaitView) -> Option<RunKey> {
+        let asks = wanted(wait.missing.first()?);
+        let run = self.run_of(self.store.clients.get(&wait.conn), &asks)?;
+        let is_it = matches!(asks.writer, ExpectedWriter::Node(_));
+        (is_it && !asks.is_of_another_round(self.runs.get(&run))).then_some(run)
+    }
+
     /// The agent with node rank 0 waits for the roles of all nodes at once: this shows how many there are.
     pub(in crate::core::insight) fn nodes_asked_for(&self, wait: &Waiting) -> Option<(RunKey, u32)> {
         let asks = wanted(wait.view.missing.first()?);
@@ -112,12 +120,18 @@ impl Graph<'_> {
         }
     }
 
-    /// The agents of a run that are in no list of its state, and wait for something here.
+    /// The agents of a run that are in no list of its state, and wait for something here, or did until just now.
     pub(in crate::core::insight) fn waiting_outside<'r>(
         &'r self,
         run: &'r TrackedRun,
     ) -> impl Iterator<Item = ConnId> + 'r {
-        run.life().left.keys().copied().filter(move |&conn| self.wait_of(conn, Some(run)).is_some())
+        let waits = move |conn: &ConnId| {
+            let waited = |client: &Client| {
+                self.store.waited_just_now(client, self.now) && !Self::has_alike(client, Some(run))
+            };
+            self.wait_of(*conn, Some(run)).is_some() || self.store.clients.get(conn).is_some_and(waited)
+        };
+        run.life().left.keys().copied().filter(waits)
     }
 
     /// The wait of the process that has this connection: it may wait on another one.

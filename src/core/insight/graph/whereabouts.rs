@@ -147,8 +147,15 @@ impl Graph<'_> {
             RunKind::C10d if !is_there && run.round().completed.is_some() => Whereabouts::LeftRound,
             RunKind::C10d => Whereabouts::Unknown,
             _ if is_there => Whereabouts::Unknown,
-            _ => Whereabouts::NeverCame,
+            _ => self.never_came(run),
         }
+    }
+
+    /// Nobody has come, as far as this server knows.
+    fn never_came(&self, run: &TrackedRun) -> Whereabouts {
+        run.life().had_met_before.map_or(Whereabouts::NeverCame, |restarted| Whereabouts::NotSinceRestart {
+            for_seconds: Elapsed(self.now.since(restarted)),
+        })
     }
 
     /// What is known of a rank that has not come, whose node others have taken out of the round.
@@ -179,7 +186,7 @@ impl Graph<'_> {
                 None => match (died().or_else(|| run.fell(rank)), seat) {
                     (Some(gone), _) => Whereabouts::NodeGone { for_seconds: Elapsed(self.now.since(gone)) },
                     (None, Some(Seat::Left(left))) if left.is_silent() => self.silent_node(&left.node),
-                    (None, _) => Whereabouts::NeverCame,
+                    (None, _) => self.never_came(run),
                 },
             };
         };

@@ -66,8 +66,14 @@ impl Awaited {
     pub(super) fn besides(&self) -> String {
         let Self { whereabouts, missing, ended, elsewhere, apart, .. } = self;
         let missing = match (whereabouts, missing.count()) {
-            (_, 0) | (Whereabouts::NotTold { .. } | Whereabouts::NeverCame, 1) => String::new(),
-            (Whereabouts::NeverCame, _) => format!("; missing: {missing}"),
+            (_, 0) => String::new(),
+            (
+                Whereabouts::NotTold { .. } | Whereabouts::NeverCame | Whereabouts::NotSinceRestart { .. },
+                1,
+            ) => String::new(),
+            (Whereabouts::NeverCame | Whereabouts::NotSinceRestart { .. }, _) => {
+                format!("; missing: {missing}")
+            }
             // One of them may be a process that has told no rank.
             _ => format!("; not published: {missing}"),
         };
@@ -145,6 +151,10 @@ impl Awaited {
             Whereabouts::MadeOtherwise { .. } => {
                 "torch counts in each process how often it makes its group, and those with other counts never meet: start all \
                  ranks anew instead of trying again in the same process"
+            }
+            Whereabouts::NotSinceRestart { .. } => {
+                "those who had met before the restart and go on do not come again: restart all processes of the job together; else \
+                 look whether that one has started, and reaches this server"
             }
             Whereabouts::Met { .. } => {
                 "stop what came last, or give it its own store (--listen twice, or POST /api/v1/stores): those who have met do \

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Reason;
 use super::awaited::{LINK_AWAY, SAME_WORLD_SIZE, Writer};
-use super::values::{Absence, Arrival, ONE_JOB, Silence, Standing, Vacancy, for_each};
+use super::values::{Absence, Arrival, ONE_JOB, Others, Silence, Standing, Vacancy, for_each};
 use crate::api::RunKind;
 
 /// Who ends this soon may not have reached the others at the addresses that they published.
@@ -27,6 +27,13 @@ impl Reason {
                      that",
                 )
             }
+            Self::NodesMissing { expected: None, gone, .. } if !gone.is_empty() => for_each(
+                gone,
+                "look why the node that is gone ended, or was taken out; nobody has said whether the round needs it or a \
+                 replacement (rallypoint ctl expect RUN N, or serve --nodes), or whether others have another --nnodes",
+                "look why the nodes that are gone ended, or were taken out; nobody has said whether the round needs them or \
+                 replacements (rallypoint ctl expect RUN N, or serve --nodes), or whether others have another --nnodes",
+            ),
             Self::NodesMissing { joined, expected, gone, connected, .. }
                 if expected.unwrap_or(0).saturating_sub(*joined) as usize
                     <= gone.count().saturating_add(connected.count())
@@ -146,6 +153,13 @@ impl Reason {
                 "look at that pod's log and events; another has its place",
                 "look at the logs and events of those pods; others have their places",
             ),
+            Self::NodeDiedJoining { nodes, vacancy: Vacancy::Unknown, .. } => for_each(
+                nodes,
+                "look at that pod's log and events; nobody has said whether the round needs it or a replacement (rallypoint ctl \
+                 expect RUN N, or serve --nodes)",
+                "look at the logs and events of those pods; nobody has said whether the round needs them or replacements \
+                 (rallypoint ctl expect RUN N, or serve --nodes)",
+            ),
             Self::NodeDiedJoining { nodes, vacancy: Vacancy::Spare, .. } => for_each(
                 nodes,
                 "look at that pod's log and events; there are as many nodes as the round needs without it",
@@ -178,9 +192,9 @@ impl Reason {
             Self::NodeDied { nodes, .. } => for_each(
                 nodes,
                 "look at that pod's log and events; torchrun takes it out of the round when its heartbeats expire, 15 s by \
-                 default, and restarts nobody for that",
+                 default, and restarts the others only when another node comes",
                 "look at the logs and events of those pods; torchrun takes them out of the round when their heartbeats \
-                 expire, 15 s by default, and restarts nobody for that",
+                 expire, 15 s by default, and restarts the others only when another node comes",
             ),
             Self::NodeCutOff { nodes, .. } => for_each(
                 nodes,
@@ -208,7 +222,16 @@ impl Reason {
                 "look at those nodes: are they frozen, overloaded, or cut off from this server? What waits for their ranks hangs \
                  until its time-out",
             ),
-            Self::NoHeartbeat { standing: Standing::InRound { others: false }, .. } => {
+            Self::NoHeartbeat { nodes, standing: Standing::InRound { others: Others::Wait }, .. } => {
+                for_each(
+                    nodes,
+                    "look at that node: is it frozen, overloaded, or cut off from this server? What waits for it does so until its \
+                 time-out",
+                    "look at those nodes: are they frozen, overloaded, or cut off from this server? What waits for them does so until \
+                 its time-out",
+                )
+            }
+            Self::NoHeartbeat { standing: Standing::InRound { others: Others::Silent }, .. } => {
                 "look at the nodes and at the network between them and this server: are they frozen, or is it cut off from them?"
             }
             Self::NoHeartbeat { nodes, .. } => for_each(
@@ -227,10 +250,10 @@ impl Reason {
             ),
             Self::NodeRemoved { nodes, why: Silence::Waits, .. } => for_each(
                 nodes,
-                "look at what that node waits for: it joins the next round when its wait is over, unless it is frozen or cut off \
-                 as well",
-                "look at what those nodes wait for: they join the next round when their waits are over, unless they are frozen \
+                "look at what that node waits for: it goes on when that comes, and ends after its time-out, unless it is frozen \
                  or cut off as well",
+                "look at what those nodes wait for: they go on when that comes, and end after their time-outs, unless they are \
+                 frozen or cut off as well",
             ),
             Self::NodeRemoved { nodes, why: Silence::NotBack, .. } => for_each(
                 nodes,
@@ -304,6 +327,12 @@ impl Reason {
             Self::TwoBackends { .. } => {
                 "start every node with the same --rdzv-backend; a second job needs another --rdzv-id"
             }
+            Self::LeftOver { left_over, dead, redundant: true, .. }
+                if !dead.is_empty() && left_over.count() > dead.count() =>
+            {
+                "nothing: of them as many are taken in as there are places, when torch has noticed, 15 s after the last heartbeat by \
+                 default; a second job needs another --rdzv-id"
+            }
             Self::LeftOver { left_over, dead, .. } if !dead.is_empty() => for_each(
                 left_over,
                 "nothing: it is taken in when torch has noticed, 15 s after the last heartbeat by default",
@@ -314,9 +343,10 @@ impl Reason {
                 "look at that node: do its workers take long to end, or is its agent frozen?",
                 "look at those nodes: do their workers take long to end, or are their agents frozen?",
             ),
-            Self::RoundNotComplete { asks_for_more: None, asks_for_other: None, .. } => {
-                "start every node with the same --nnodes; where all have it by now, restart one of them, as torch counts again only \
-                 when a node joins; a second job needs another --rdzv-id"
+            Self::RoundNotComplete { is_gone: true, .. }
+            | Self::RoundNotComplete { asks_for_more: None, asks_for_other: None, .. } => {
+                "stop all agents of the job, and start them with the same --nnodes: torch counts the nodes only when one joins; a \
+                 second job needs another --rdzv-id"
             }
             Self::RoundNotComplete { .. }
             | Self::FewerThanExpected { .. }

@@ -168,8 +168,8 @@ pub enum Arrival {
 pub enum Standing {
     /// They are in the round.
     InRound {
-        /// Others go on.
-        others: bool,
+        /// What the others do.
+        others: Others,
     },
     /// Others have taken them out of the round.
     TakenOut {
@@ -180,12 +180,26 @@ pub enum Standing {
     SilentAgain,
 }
 
+/// What the other nodes of a run do where some send no heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Others {
+    /// They send theirs.
+    Send,
+    /// They wait here: agents send none then.
+    Wait,
+    /// Nothing comes of them either, or there are none.
+    Silent,
+}
+
 /// What becomes of the place of a node that died while its round was not complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Vacancy {
     /// The round needs it, or another.
     Open,
+    /// Nobody has said how many nodes there should be.
+    Unknown,
     /// Another process has joined in its place.
     Filled,
     /// There are as many nodes as the round needs without it.
@@ -217,6 +231,11 @@ pub enum Silence {
 pub enum Whereabouts {
     /// It has never been seen.
     NeverCame,
+    /// It has not been seen since the server was restarted: its job had met before, and may go on without the store.
+    NotSinceRestart {
+        /// How long ago that was.
+        for_seconds: Elapsed,
+    },
     /// Nobody has told this rank, and connections are there that have told none: one of them may be its.
     NotTold {
         /// The processes of those, as far as they are likely to be it.
@@ -310,6 +329,10 @@ impl Display for Whereabouts {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::NeverCame => f.write_str("it has not come"),
+            Self::NotSinceRestart { for_seconds } => write!(
+                f,
+                "it has not come since the server was restarted {for_seconds} ago; before that the job had met"
+            ),
             Self::NotTold { candidates, alike, gone_for } => {
                 match gone_for {
                     Some(gone_for) => write!(f, "its connection closed {gone_for} ago")?,

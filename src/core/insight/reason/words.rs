@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::Reason;
-use super::values::{Arrival, Names, Silence, Standing, Unit, Vacancy};
+use super::values::{Arrival, Names, Others, Silence, Standing, Unit, Vacancy};
 use crate::api::ExpectedFrom;
 use crate::core::ids::{Elapsed, counted};
 
@@ -241,20 +241,29 @@ impl Reason {
                 if_any("; gone: ", gone),
                 if_any("; connected, and not in this round yet: ", connected),
             ),
-            Self::RoundNotComplete { joined, expected, from, asks_for_more, asks_for_other, waited } => {
-                format!(
-                    "{} joined and the round is not complete after {waited}, although {expected} by {} {} enough: {}",
-                    have(*joined as usize, "node", "nodes"),
-                    says_who(*from),
-                    are(*expected as usize),
-                    match (asks_for_more, asks_for_other) {
-                        (Some(node), _) => format!("{node} asked for more"),
-                        (_, Some(node)) =>
-                            format!("{node} came as number {expected}, and asks for another number"),
-                        (None, None) => "some nodes ask for another number, or did when they came".into(),
-                    },
-                )
-            }
+            Self::RoundNotComplete {
+                joined,
+                expected,
+                from,
+                asks_for_more,
+                asks_for_other,
+                is_gone,
+                waited,
+            } => format!(
+                "{} joined and the round is not complete after {waited}, although {expected} by {} {} enough: {}",
+                have(*joined as usize, "node", "nodes"),
+                says_who(*from),
+                are(*expected as usize),
+                match (asks_for_more, asks_for_other) {
+                    (Some(node), _) if *is_gone => format!("{node} (gone since) asked for more"),
+                    (Some(node), _) => format!("{node} asked for more"),
+                    (_, Some(node)) if *is_gone =>
+                        format!("{node} (gone since) came as number {expected}, and asked for another number"),
+                    (_, Some(node)) =>
+                        format!("{node} came as number {expected}, and asks for another number"),
+                    (None, None) => "some nodes ask for another number, or did when they came".into(),
+                },
+            ),
             Self::NodeCameLate { node, nodes, arrival: Arrival::Back, after, joined, expected } => {
                 let (is, go, them) = if *nodes == 1 { ("is", "goes", "it") } else { ("are", "go", "them") };
                 let (there, all_are) = (of_expected(*joined, *expected), are(*joined as usize));
@@ -346,7 +355,7 @@ impl Reason {
                 its_connection(nodes),
                 of_expected(*joined, *expected),
                 match (vacancy, nodes.count()) {
-                    (Vacancy::Open | Vacancy::Spare, _) => "",
+                    (Vacancy::Open | Vacancy::Unknown | Vacancy::Spare, _) => "",
                     (Vacancy::Filled, 1) => ", its replacement among them",
                     (Vacancy::Filled, _) => ", their replacements among them",
                     (Vacancy::Counted, 1) => ", and the round is complete with it",
@@ -423,15 +432,18 @@ impl Reason {
                 };
                 match standing {
                     Standing::InRound { others } => {
-                        let others =
-                            if *others { "others have" } else { "nor has any other node of the run" };
+                        let others = match others {
+                            Others::Send => "others have",
+                            Others::Wait => "others wait here, and send none meanwhile",
+                            Others::Silent => "nor has any other node of the run",
+                        };
                         format!("{nodes} {have} sent no heartbeat for {silent}, though {their}; {others}")
                     }
                     Standing::TakenOut { .. } => format!(
                         "{nodes} {have} sent no heartbeat for {silent}, though {their}; others have taken {them} out of the round"
                     ),
                     Standing::SilentAgain => format!(
-                        "{nodes} {have} not been heard from again for {silent}, though {their}; others had taken {them} out of \
+                        "{nodes} {have} again not been heard from for {silent}, though {their}; others had taken {them} out of \
                          the round before"
                     ),
                 }

@@ -221,7 +221,7 @@ impl TrackedRun {
         let Some(other) = self.round.filled_by.clone().filter(|_| !waiting.is_empty()) else { return };
         let newcomers = Names::of(waiting.iter().map(|&at| self.life.nodes[at].told()));
         let about = newcomers.to_string();
-        self.life.asks_for_more = Some(about.clone());
+        self.life.asks_for_more = Some(newcomers.clone());
         let wrote = self.wrote_state(&writer.who, writer, now);
         let reason = Reason::NnodesDiffer { newcomers, group, other };
         self.found(Finding::new(reason, about, now).seen([wrote]));
@@ -255,10 +255,12 @@ impl TrackedRun {
         };
         let nodes = self.life.nodes.iter().zip(was_in.iter().zip(is_listed));
         let removed: Vec<_> = nodes.filter(is_removed).map(|(node, _)| node).collect();
-        // When the next round begins, nobody is left in that one.
-        let left = self.participants().filter(|node| node.is_there() && !has_moved).count();
-        let removed_here = removed.iter().filter(|node| node.is_participant() && !node.is_not_back()).count();
-        let left = count(left.saturating_sub(removed_here));
+        let is_removed = |node: &TrackedNode| removed.iter().any(|removed| removed.id == node.id);
+        // When the next round begins, those of the last one are in it, or wait for it.
+        let is_left =
+            |node: &TrackedNode| if has_moved { node.was_there.is_some() } else { node.is_participant() };
+        let there = self.life.nodes.iter().filter(|node| node.is_there() && !is_removed(node));
+        let left = count(there.filter(|node| is_left(node)).count());
         let (not_back, connected): (Vec<_>, Vec<_>) =
             removed.into_iter().partition(|node| node.is_not_back());
         let joining = self.round.completed.is_none();

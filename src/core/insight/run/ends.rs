@@ -80,7 +80,12 @@ impl TrackedRun {
             let joining = self.round.completed.is_none();
             // Its rank was one of the round before.
             let rank = left.node.rank.filter(|_| !joining);
-            let dying = Dying::of(&TrackedNode { rank, ..left.node.clone() }, joining, link, now);
+            let dying = Dying::of(
+                &TrackedNode { rank, ..left.node.clone() },
+                (self.round.number, joining),
+                link,
+                now,
+            );
             self.life.dying.push(dying);
         }
         if let Some(LeftNode { node, round, .. }) = has_left.filter(|_| self.life.earlier.len() < MOST_NODES)
@@ -102,7 +107,7 @@ impl TrackedRun {
                 && (node.membership == Membership::Participant || goes_on)
                 && self.life.dying.len() < MOST_NODES
             {
-                self.life.dying.push(Dying::of(node, joining, link, now));
+                self.life.dying.push(Dying::of(node, (self.round.number, joining), link, now));
             }
         }
         self.heir_of(conn);
@@ -121,7 +126,9 @@ impl TrackedRun {
     /// Reports the deaths that have been collected.
     pub(super) fn tell_deaths(&mut self, now: Timestamp, expected: Option<u32>) {
         let Some(first) = self.life.dying.first() else { return };
-        if now.since(first.at) < SETTLE {
+        // Of who was taken out just now it is seen within a second whether it is there.
+        let settles_in = if self.has_unseen() { SETTLE.saturating_mul(2) } else { SETTLE };
+        if now.since(first.at) < settles_in {
             return;
         }
         let dying = std::mem::take(&mut self.life.dying);
@@ -130,10 +137,8 @@ impl TrackedRun {
             return;
         }
         let since = first_at(&dying, now);
-        let there = self.participants().filter(|node| node.is_there()).count();
-        let others = self.not_again().chain(self.taken_out()).count();
-        let left = count(there.saturating_add(others));
-        let (cut_off, dying): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.link.is_some());
+        let left = self.left();
+        let (cut_off, mut dying): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.link.is_some());
         if !cut_off.is_empty() {
             let links: BTreeSet<_> = cut_off.iter().filter_map(|one| one.link.clone()).collect();
             let nodes = Names::of(cut_off.into_iter().map(|one| one.label));
@@ -141,11 +146,13 @@ impl TrackedRun {
             self.finds(Reason::NodeCutOff { nodes, links: Names::of(links), left }, about, since);
         }
         if self.agents.is_empty() {
-            // Reported as the end of the run.
+            // Reported as the end of the run, unless somebody comes before that.
+            self.life.dying.append(&mut dying);
             return;
         }
         let (joining, training): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.joining);
         let names = |dead: &[Dying]| Names::of(dead.iter().map(|one| one.label.clone()));
+        let round = |dead: &[Dying]| dead.first().map(|one| one.round);
         let closed = |dead: Vec<Dying>| dead.into_iter().map(|one| one.closed);
         if !joining.is_empty() {
             let nodes = names(&joining);
@@ -157,13 +164,14 @@ impl TrackedRun {
                 Vacancy::Counted
             } else if joining.iter().all(has_come) {
                 Vacancy::Filled
-            } else if expected.is_some_and(|expected| left >= expected) {
-                Vacancy::Spare
             } else {
-                Vacancy::Open
+                expected.map_or(Vacancy::Unknown, |expected| {
+                    if left < expected { Vacancy::Open } else { Vacancy::Spare }
+                })
             };
             let reason = Reason::NodeDiedJoining { nodes, joined: left, expected, vacancy, backend };
-            self.found(Finding::new(reason, about, since).seen(closed(joining)));
+            let round = round(&joining);
+            self.found(Finding::new(reason, about, since).seen(closed(joining)).in_round(round));
         }
         if !training.is_empty() {
             let nodes = names(&training);
@@ -178,7 +186,8 @@ impl TrackedRun {
             };
             let backend = self.kind;
             let reason = Reason::NodeDied { nodes, left, moment, backend };
-            self.found(Finding::new(reason, about, since).seen(closed(training)));
+            let round = round(&training);
+            self.found(Finding::new(reason, about, since).seen(closed(training)).in_round(round));
         }
     }
 }

@@ -141,6 +141,8 @@ pub(in crate::core::insight) struct RoundFacts {
     pub(in crate::core::insight) roles: BTreeSet<u32>,
     pub(in crate::core::insight) assigned: BTreeMap<u32, AssignedRanks>,
     pub(super) assigned_at: Option<Timestamp>,
+    /// Agents wait for each other in its exchange of roles and ranks.
+    pub(super) is_awaited: bool,
     /// Static: the attempt before, which goes on if what has come since were copies of its nodes.
     pub(super) before: Option<Box<RoundFacts>>,
     /// Static: ranks of nodes that had died in the attempt before, and since when. Others may go on with that.
@@ -192,6 +194,8 @@ pub(in crate::core::insight) struct LifeFacts {
     pub(super) all_gone: Option<Timestamp>,
     /// Its connections were to the last server, and nobody has come since.
     pub(super) ended_with_server: bool,
+    /// Its processes had met before the server was restarted at this time, of which it knows nothing else.
+    pub(in crate::core::insight) had_met_before: Option<Timestamp>,
     /// Some of its connections were lost with their link.
     pub(super) was_cut_off: bool,
     /// Nodes whose deaths are not reported yet.
@@ -206,7 +210,7 @@ pub(in crate::core::insight) struct LifeFacts {
     /// Native: agents that have finished in a round that was given up then, and wait at its exit barrier.
     pub(super) at_earlier_exit: BTreeMap<ConnId, AtExit>,
     /// A node that came to a round that was full for others, and asks for more nodes than they do.
-    pub(in crate::core::insight) asks_for_more: Option<String>,
+    pub(in crate::core::insight) asks_for_more: Option<Names>,
     /// c10d: agents of the static rendezvous that have the same run id. They and the nodes never meet.
     pub(in crate::core::insight) strangers: Vec<TrackedNode>,
 }
@@ -231,16 +235,23 @@ pub(super) struct Dying {
     pub(super) label: String,
     pub(super) closed: Evidence,
     pub(super) at: Timestamp,
+    /// The round then, and whether it was not complete.
+    pub(super) round: u64,
     pub(super) joining: bool,
     /// The link that it was lost with.
     pub(super) link: Option<String>,
 }
 
 impl Dying {
-    pub(super) fn of(node: &TrackedNode, joining: bool, link: Option<&str>, at: Timestamp) -> Self {
+    pub(super) fn of(
+        node: &TrackedNode,
+        (round, joining): (u64, bool),
+        link: Option<&str>,
+        at: Timestamp,
+    ) -> Self {
         let (name, label) = (node.name.clone(), node.label());
         let closed = node.evidence(Seen::Closed, None, at);
-        Self { name, label, closed, at, joining, link: link.map(str::to_owned) }
+        Self { name, label, closed, at, round, joining, link: link.map(str::to_owned) }
     }
 }
 

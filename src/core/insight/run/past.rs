@@ -29,6 +29,11 @@ pub struct Past {
 impl Past {
     /// What happened before the last of these is forgotten with the server.
     const MOMENTS: usize = 16;
+
+    /// Whether its processes had met and it was not over: they may go on without a server.
+    pub(in crate::core::insight) fn goes_on(&self) -> bool {
+        !self.state.is_over() && (self.completed.is_some() || self.met.is_some())
+    }
 }
 
 impl TrackedRun {

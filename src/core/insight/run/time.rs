@@ -1,6 +1,6 @@
 //! What is found as time goes by: the line that begins a round, nodes that came late, the state of a run now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::facts::{LeftNode, Sign};
@@ -188,6 +188,17 @@ impl TrackedRun {
             self.life.workers_placed = true;
             self.finds(Reason::WorkersElsewhere { address }, "", now);
         }
+    }
+
+    /// Whether it is not known of some agents that are in no list of the state what they do.
+    pub(in crate::core::insight) fn has_unseen(&self) -> bool {
+        self.life.left.values().any(|left| left.sign == Sign::NotLooked)
+    }
+
+    /// Of those that nobody has looked at these wait for something here.
+    pub(in crate::core::insight) fn wait_outside(&mut self, waiting: &BTreeSet<ConnId>) {
+        let unseen = self.life.left.iter_mut().filter(|(_, left)| left.sign == Sign::NotLooked);
+        unseen.filter(|(conn, _)| waiting.contains(conn)).for_each(|(_, left)| left.sign = Sign::Waits);
     }
 
     /// What is seen of the agents that are in no list of the state. Those are told of that go on with the round although

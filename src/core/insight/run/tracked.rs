@@ -221,6 +221,16 @@ impl TrackedRun {
         count(self.nodes().iter().filter(waits).count())
     }
 
+    /// How many nodes go on with the round: c10d's members may have left it for the next one, and wait there.
+    pub(super) fn left(&self) -> u32 {
+        let there = self.participants().filter(|node| node.is_there());
+        let others = there.chain(self.not_again()).chain(self.taken_out()).count();
+        let waits = self.waits_for_next_round();
+        let of_round = |node: &&TrackedNode| node.is_there() && node.was_there.is_some();
+        let waiting = self.left_over(Membership::WaitList).filter(of_round).filter(|_| waits).count();
+        count(others.saturating_add(waiting))
+    }
+
     /// Static: nodes of the attempt before that are there, and have not come to this one.
     pub(in crate::core::insight) fn not_again(&self) -> impl Iterator<Item = &TrackedNode> {
         self.life.nodes.iter().filter(|node| node.membership == Membership::Earlier && node.gone.is_none())
@@ -378,7 +388,9 @@ impl TrackedRun {
             return RunState::Restarting;
         }
         let exchanged = !round.assigned.is_empty()
-            || (round.roles.is_empty() && now.since(completed.max(self.known_since)) >= WITHOUT_EXCHANGE);
+            || (round.roles.is_empty()
+                && !round.is_awaited
+                && now.since(completed.max(self.known_since)) >= WITHOUT_EXCHANGE);
         if exchanged { RunState::Running } else { RunState::Exchanging }
     }
 }
@@ -442,6 +454,15 @@ impl TrackedRun {
         if self.state.is_over() {
             self.round.over_at.get_or_insert(at);
         }
+    }
+
+    /// Whether its agents may be in their exchange.
+    pub(in crate::core::insight) fn may_exchange(&self) -> bool {
+        self.kind == RunKind::C10d && self.round.completed.is_some() && self.round.assigned.is_empty()
+    }
+
+    pub(in crate::core::insight) fn exchanges(&mut self, is_awaited: bool) {
+        self.round.is_awaited = is_awaited;
     }
 
     /// Goes on with the version of another, whose place it takes.
@@ -555,6 +576,11 @@ impl TrackedRun {
         world.begin_anew();
         self.life = LifeFacts { world, ..LifeFacts::default() };
         self.touch();
+    }
+
+    /// Its processes had met before the server was restarted, and nothing of them was in the store: they may go on.
+    pub(in crate::core::insight) fn had_met_before(&mut self, restarted: Timestamp) {
+        self.life.had_met_before = Some(restarted);
     }
 
     /// Finds the nodes of before a restart that none of the connected agents can be, given whether one of those may have a

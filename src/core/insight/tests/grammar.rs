@@ -9,7 +9,7 @@ use crate::core::insight::epoch::Epoch;
 use crate::core::insight::explanation_log::{ExplanationLog, Subject, Topic};
 use crate::core::insight::reason::{Finding, Names, Reason, Said};
 use crate::core::insight::{
-    Absence, Arrival, Awaited, Moment, Silence, Standing, Unit, Vacancy, Whereabouts,
+    Absence, Arrival, Awaited, Moment, Others, Silence, Standing, Unit, Vacancy, Whereabouts,
 };
 use crate::core::rendezvous::{Break, Difference, Fact, RunRefusal, Who};
 
@@ -54,6 +54,7 @@ fn whereabouts(n: u32) -> Vec<Whereabouts> {
         Whereabouts::Waits { key: "k".into() },
         Whereabouts::Dropped { why: "an operator reset the store".into() },
         Whereabouts::Gone { for_seconds: time() },
+        Whereabouts::NotSinceRestart { for_seconds: time() },
         Whereabouts::GoneForRound { for_seconds: time(), has_heir: false },
         Whereabouts::GoneForRound { for_seconds: time(), has_heir: true },
         Whereabouts::NodeSilent { link: None, for_seconds: time() },
@@ -107,6 +108,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             expected: m,
             from,
             asks_for_more: None,
+            is_gone: false,
             asks_for_other: None,
             waited,
         },
@@ -115,6 +117,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             expected: m,
             from,
             asks_for_more: Some(text()),
+            is_gone: true,
             asks_for_other: None,
             waited,
         },
@@ -123,6 +126,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             expected: m,
             from,
             asks_for_more: None,
+            is_gone: n > 1,
             asks_for_other: Some(text()),
             waited,
         },
@@ -133,8 +137,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         removed(Silence::Connected, true),
         removed(Silence::Waits, true),
         removed(Silence::LinkAway { links: names(at_least_one) }, true),
-        no_heartbeat(Standing::InRound { others: true }),
-        no_heartbeat(Standing::InRound { others: false }),
+        no_heartbeat(Standing::InRound { others: Others::Send }),
+        no_heartbeat(Standing::InRound { others: Others::Silent }),
+        no_heartbeat(Standing::InRound { others: Others::Wait }),
         no_heartbeat(Standing::TakenOut { joining: false }),
         no_heartbeat(Standing::TakenOut { joining: true }),
         no_heartbeat(Standing::SilentAgain),
@@ -218,7 +223,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
                 go_on: n == 2,
             });
         }
-        let vacancies = [Vacancy::Open, Vacancy::Filled, Vacancy::Spare, Vacancy::Counted];
+        let vacancies = [Vacancy::Open, Vacancy::Unknown, Vacancy::Filled, Vacancy::Spare, Vacancy::Counted];
         all.extend(vacancies.map(|vacancy| Reason::NodeDiedJoining {
             nodes: names(at_least_one),
             joined: n,

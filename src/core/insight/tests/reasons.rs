@@ -5,7 +5,8 @@ use std::time::Duration;
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
 use crate::core::insight::{
-    Absence, Arrival, Awaited, Moment, Names, Reason, Said, Silence, Standing, Unit, Vacancy, Whereabouts,
+    Absence, Arrival, Awaited, Moment, Names, Others, Reason, Said, Silence, Standing, Unit, Vacancy,
+    Whereabouts,
 };
 
 fn names(names: &[&str]) -> Names {
@@ -85,6 +86,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 expected: 4,
                 from: ExpectedFrom::Announced,
                 asks_for_more: None,
+                is_gone: false,
                 asks_for_other: Some("train-llm-2".into()),
                 waited: secs(30.0),
             },
@@ -135,7 +137,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
             Reason::NoHeartbeat {
                 nodes: names(&["train-llm-2 (node rank 2)"]),
                 silent: secs(11.0),
-                standing: Standing::InRound { others: true },
+                standing: Standing::InRound { others: Others::Send },
             },
             "A torchrun agent is connected and waits for nothing here, but has missed two heartbeats. While it is not heard from this holds, also when others have taken it out of the round. The time between two is learned from the run: 5 s, unless `keep_alive_interval` says otherwise.",
         ),

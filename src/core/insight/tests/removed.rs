@@ -206,7 +206,7 @@ fn a_node_that_is_silent_again_is_said_to_be() {
     assert_eq!(run.missing[0].name.as_deref(), Some("node1"));
     assert_eq!(run.missing[0].last_seen, Some(heard));
     let silent = lab.texts("no_heartbeat");
-    let again = "job round 0: node1 (node rank 1) has not been heard from again for 1";
+    let again = "job round 0: node1 (node rank 1) has again not been heard from for 1";
     assert!(silent.last().is_some_and(|text| text.starts_with(again)), "{silent:?}");
 }
 
@@ -248,4 +248,57 @@ fn a_spare_is_a_note() {
     let told = lab.texts("left_over");
     assert!(told[0].contains("node3 has waited") && told[0].contains("which is the maximum"), "{told:?}");
     assert_eq!(lab.complaints(), Vec::<&str>::new());
+}
+
+/// A node that asked for another number and has gone leaves a round that nobody completes: torch counts only who joins.
+#[test]
+fn who_asked_for_another_number_and_has_gone_is_no_loss() {
+    let is_last = |lab: &Lab, code: &str, words: &str, remedy: &str| {
+        let said = lab.said.iter().rfind(|(_, said)| said.code == code);
+        assert!(
+            said.is_some_and(|(_, it)| it.text.contains(words) && it.remedy.contains(remedy)),
+            "{said:?}"
+        );
+    };
+    let all_again = "stop all agents of the job";
+    // It comes to a complete round.
+    let mut lab = lab();
+    lab.complete_run("job", 2);
+    lab.agent(3, "job");
+    lab.cas(3, "job", "wait");
+    (0..2).for_each(|n| lab.cas(n, "job", "leave"));
+    lab.cas(0, "job", "next join");
+    [3, 1].into_iter().for_each(|n| lab.cas(n, "job", "join"));
+    lab.pass(5.0);
+    lab.leave(3);
+    lab.pass(3.0);
+    is_last(&lab, "node_died_joining", "2 of 2 nodes left", "as many nodes as the round needs without it");
+    lab.pass(60.0);
+    is_last(&lab, "round_not_complete", "enough: node3 (gone since) asked for more", all_again);
+    // It comes while others join.
+    let mut lab = Lab::expecting(2, 2);
+    for n in 0..3 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", "join");
+        lab.pass(1.0);
+    }
+    lab.leave(1);
+    lab.pass(3.0);
+    is_last(&lab, "node_died_joining", "2 of 2 nodes left", "as many nodes as the round needs without it");
+    for change in ["", "drop:1"] {
+        lab.cas(0, "job", change);
+        lab.pass(60.0);
+        let came = "node1 (gone since) came as number 2, and asked for another number";
+        is_last(&lab, "round_not_complete", came, all_again);
+    }
+    // Nobody has said how many there should be.
+    let mut lab = self::lab();
+    for n in 0..3 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", "join");
+    }
+    lab.leave(1);
+    lab.pass(40.0);
+    is_last(&lab, "node_died_joining", "2 nodes left", "nobody has said whether the round needs it");
+    is_last(&lab, "nodes_missing", "gone: node1", "nobody has said whether the round needs it");
 }

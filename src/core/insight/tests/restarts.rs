@@ -321,3 +321,28 @@ fn a_recorded_job_has_the_same_story_wherever_the_server_is_killed() {
         }
     }
 }
+
+/// Ranks that have met go on without a server. Of them the next one knows only that the last one knew them: whom it has not
+/// seen since may be there.
+#[test]
+fn who_has_not_come_since_the_restart_may_go_on_from_before() {
+    let mut lab = Lab::new();
+    for rank in 0..2 {
+        lab.worker(rank, &format!("10.77.0.{rank}"));
+        lab.publish(rank, rank, 2);
+    }
+    lab.pass(5.0);
+    lab.restart(1.0, &[0, 1]);
+    lab.pass(60.0);
+    lab.worker(5, "10.77.0.1");
+    lab.publish(5, 1, 2);
+    lab.wait_for_rank(5, 0);
+    lab.pass(40.0);
+    let (_, said) = lab.said.iter().rfind(|(_, said)| said.code == "rank_zero_slow").expect("it is said");
+    assert!(
+        said.text.contains("rank 0: it has not come since the server was restarted 1 min"),
+        "{}",
+        said.text
+    );
+    assert!(said.remedy.contains("restart all processes of the job together"), "{}", said.remedy);
+}

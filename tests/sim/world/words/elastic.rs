@@ -221,7 +221,9 @@ impl RunOf<'_> {
                 };
                 let is_there = |moment: &Moment| self.agents(moment).any(|it| it.rank == rank && it.is_alive);
                 match text(&facts["whereabouts"], "is") {
-                    "gone" | "succeeded" => holds(&|it| !it.is_alive || self.is_cut_off(it), "it is alive"),
+                    "gone" | "gone_for_round" => {
+                        holds(&|it| !it.is_alive || self.is_cut_off(it), "it is alive")
+                    }
                     "away" => self.world.some_link_was_away(),
                     "busy" | "just_came" => holds(&|it| !it.is_known_dead && !it.waits, "it is not busy"),
                     "never_came" => self.was(|moment| !is_there(moment), "it is there"),

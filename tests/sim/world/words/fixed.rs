@@ -91,6 +91,7 @@ impl RunOf<'_> {
                 let who = [who.to_owned()];
                 match text(&facts["whereabouts"], "is") {
                     "never_came" => self.nobody(&who),
+                    "not_since_restart" => yes(self.world.server_life > 1, "the server was not restarted"),
                     "gone" => self.all_ranks(&who, |it| !it.is_alive || self.is_cut_off(it), "is alive"),
                     "away" => self.world.some_link_was_away(),
                     "busy" | "just_came" => {

@@ -140,6 +140,7 @@ impl World {
                 let who = [who.to_owned()];
                 match text(&facts["whereabouts"], "is") {
                     "never_came" | "not_told" => self.nobody_has_come(&who),
+                    "not_since_restart" => yes(self.server_life > 1, "the server was not restarted"),
                     "gone" => dead(&who),
                     "away" => self.some_link_was_away(),
                     "busy" | "just_came" | "just_waited" => {

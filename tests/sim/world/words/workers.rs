@@ -139,6 +139,7 @@ impl World {
                     "never_came" | "not_told" | "node_gone" | "node_silent" => {
                         self.no_worker_has_come(run, &who)
                     }
+                    "not_since_restart" => yes(self.server_life > 1, "the server was not restarted"),
                     "gone" => dead(&who),
                     "away" => self.some_link_was_away(),
                     "busy" | "just_came" | "just_waited" => {

@@ -149,6 +149,11 @@ impl Moment {
         self.agents.iter().filter(|agent| agent.connected && self.has(agent)).count()
     }
 
+    /// Those that have left the round for the next one.
+    fn waiting(&self) -> usize {
+        self.count(Place::Waits)
+    }
+
     /// How many may be counted with them: one that is frozen gives signs of life for a while, or seems to wait.
     fn taken_out(&self) -> std::ops::RangeInclusive<usize> {
         let goes_on = self.agents.iter().filter(|agent| self.goes_on(agent)).count();
@@ -507,6 +512,8 @@ impl Truth {
         let cause = |other: &Agent| match other.phase {
             _ if !other.connected && other.finished => None,
             _ if !other.connected => Some((Cause::Dead, other.name())),
+            // Node rank 0 waits for the roles of the others.
+            Phase::Exchanges { told: true, .. } if seat.rank == 0 => None,
             Phase::Exchanges { .. } if !other.acts && !other.waits => Some((Cause::Busy, other.name())),
             _ => None,
         };
@@ -755,7 +762,9 @@ impl World for Truth {
                 let (least, most) = (left.saturating_sub(HOSTS), left);
                 let is_so = |m: &Moment| {
                     let others = m.taken_out();
-                    (least..=most).any(|n| m.left() == n && others.contains(&(left - n)))
+                    let is_left =
+                        |n: usize| (n..=n + m.waiting()).contains(&left) || others.contains(&(left - n));
+                    (least..=most).any(|n| m.left() == n && is_left(n))
                 };
                 any(&is_so, "not so many left")
             }
@@ -767,7 +776,11 @@ impl World for Truth {
                 self.all(at, &nodes, is_silent)?;
                 self.all(at, &[text(facts, "by").into()], |_, agent| agent.acts || !agent.connected)?;
                 // The one that wrote it may join with that, and another after it.
-                any(&|m| (left..=left + 2).contains(&m.left()), "not so many left")
+                let is_so = |m: &Moment| {
+                    (left..=left + 2).contains(&m.left())
+                        || (m.left()..=m.left() + m.waiting()).contains(&left)
+                };
+                any(&is_so, "not so many left")
             }
             "no_heartbeat" => {
                 let is_silent = |_: &Moment, agent: &Agent| {
@@ -844,10 +857,14 @@ impl World for Truth {
                         "it is not busy",
                     ),
                     "gone_for_round" => {
-                        let has_heir = |m: &Moment, dead: &Agent| {
-                            m.agents.iter().any(|agent| agent.connected && agent.host == dead.host)
-                        };
                         let is_said = facts["whereabouts"]["has_heir"] == true;
+                        // One that is frozen, or whose name is not its host's, may be taken for none.
+                        let is_heir = |heir: &Agent, dead: &Agent| {
+                            let is_plain = heir.acts && heir.conn > dead.conn;
+                            heir.connected && heir.host == dead.host && (is_said || is_plain)
+                        };
+                        let has_heir =
+                            |m: &Moment, dead: &Agent| m.agents.iter().any(|heir| is_heir(heir, dead));
                         let is_so =
                             |m: &Moment| holds(m, &|agent| !agent.connected && has_heir(m, agent) == is_said);
                         any(&is_so, "it is not gone, or not so of who comes for it")
