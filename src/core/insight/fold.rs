@@ -96,7 +96,9 @@ impl Fold<'_> {
             (view.conn, Waiting { since: Timestamp(self.at.0.saturating_sub(view.waited)), view })
         };
         let told = waits.into_iter().map(waiting).collect();
-        let before = self.jobs.store(self.port).take_waits(told, self.at);
+        let store = self.jobs.store(self.port);
+        store.heard = heard.iter().copied().collect();
+        let before = store.take_waits(told, self.at);
         self.see_exits();
         let Some(graph) = self.jobs.graph(self.port, self.at) else { return };
         let mut changed: BTreeSet<RunKey> = BTreeSet::new();
@@ -110,7 +112,7 @@ impl Fold<'_> {
         for key in changed {
             self.jobs.runs.get_mut(&key).into_iter().for_each(TrackedRun::touch);
         }
-        self.see_signs(heard);
+        self.see_signs();
         self.see_exchanges();
         for (key, nodes) in counted {
             if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.kind() == RunKind::Static) {
@@ -134,9 +136,8 @@ impl Fold<'_> {
     }
 
     /// What is seen of the agents that others have taken out of their rounds.
-    fn see_signs(&mut self, heard: &[(ConnId, Timestamp)]) {
+    fn see_signs(&mut self) {
         let at = self.at;
-        let heard: HashMap<ConnId, Timestamp> = heard.iter().copied().collect();
         let is_it = |run: &&TrackedRun| run.store() == Some(self.port) && !run.life().left.is_empty();
         let keys: Vec<RunKey> = self.jobs.runs.values().filter(is_it).map(|run| run.key().clone()).collect();
         for key in keys {
@@ -144,6 +145,7 @@ impl Fold<'_> {
             let Some(graph) = self.jobs.graph(self.port, at) else { return };
             let waiting: BTreeSet<ConnId> =
                 graph.runs.get(&key).into_iter().flat_map(|run| graph.waiting_outside(run)).collect();
+            let heard = graph.store.heard.clone();
             let Some(run) = self.jobs.runs.get_mut(&key) else { continue };
             let waits = |conn| waiting.contains(&conn);
             run.give_signs(waits, |conn| heard.get(&conn).copied(), &plan, at);

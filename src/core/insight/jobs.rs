@@ -25,7 +25,7 @@ pub(super) struct Jobs {
     pub(super) barriers: Vec<OpenBarrier>,
     pub(super) links: Links,
     pub(super) at_admin: AtAdmin,
-    looked: Timestamp,
+    pub(super) looked: Timestamp,
     /// Since when this server has looked without a long pause: what comes late was not held up here.
     pub(super) awake_since: Timestamp,
     pub(super) plans: Plans,

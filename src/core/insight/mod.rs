@@ -143,7 +143,11 @@ impl Insight {
     /// The connections to the store on `port` of which insight wants to know when they asked for something last.
     pub fn asks_for(&self, port: u16) -> Vec<ConnId> {
         let of_store = self.jobs.runs.values().filter(|run| run.key().port() == Some(port));
-        of_store.flat_map(|run| run.life().left.keys().copied()).collect()
+        let asked = of_store.flat_map(|run| {
+            let late = run.late_nodes(self.jobs.looked).filter_map(|node| node.conn);
+            run.life().left.keys().copied().chain(late)
+        });
+        asked.collect()
     }
 
     /// The outstanding waits of the store on `port` that have lasted over a second, which replace those told before, and when

@@ -212,7 +212,13 @@ impl Graph<'_> {
         let late = run.late_after();
         let is_awake = late.is_some_and(|late| self.now.since(self.awake_since) >= late);
         let late = late.unwrap_or_default();
-        let is_late = |node: &&TrackedNode| is_awake && self.now.since(node.last_heartbeat) >= late;
+        // When all were frozen for so long each takes itself for dead: they read the state, and send no heartbeats any more.
+        let asked = |node: &TrackedNode| {
+            let at = node.conn.and_then(|conn| self.store.heard.get(&conn));
+            at.is_some_and(|at| self.now.since(*at) < late)
+        };
+        let is_late =
+            |node: &&TrackedNode| is_awake && self.now.since(node.last_heartbeat) >= late && !asked(node);
         let client = |node: &TrackedNode| node.conn.and_then(|conn| self.store.clients.get(&conn));
         let waits = |node: &TrackedNode| {
             client(node).is_some_and(|client| self.store.waited_just_now(client, self.now))

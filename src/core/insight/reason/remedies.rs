@@ -160,6 +160,13 @@ impl Reason {
                 "look at the logs and events of those pods; nobody has said whether the round needs them or replacements \
                  (rallypoint ctl expect RUN N, or serve --nodes)",
             ),
+            Self::NodeDiedJoining { nodes, vacancy: Vacancy::Waited, .. } => for_each(
+                nodes,
+                "look at that pod's log and events; torch takes it for one that waits until its heartbeats expire, 15 s by default, \
+                 and may stop the workers of all nodes for it, more than once",
+                "look at the logs and events of those pods; torch takes them for nodes that wait until their heartbeats expire, 15 s \
+                 by default, and may stop the workers of all nodes for them, more than once",
+            ),
             Self::NodeDiedJoining { nodes, vacancy: Vacancy::Spare, .. } => for_each(
                 nodes,
                 "look at that pod's log and events; there are as many nodes as the round needs without it",

@@ -204,6 +204,8 @@ pub enum Vacancy {
     Filled,
     /// There are as many nodes as the round needs without it.
     Spare,
+    /// It had none yet: it waited for the next round.
+    Waited,
     /// Nobody can have it: the others have completed the round with it.
     Counted,
 }

@@ -350,12 +350,13 @@ impl Reason {
     fn losses(&self) -> Option<String> {
         Some(match self {
             Self::NodeDiedJoining { nodes, joined, expected, vacancy, .. } => format!(
-                "{nodes} {}: {} closed while joining; {} left{}",
+                "{nodes} {}: {} closed while {}; {} left{}",
                 died(nodes),
                 its_connection(nodes),
+                if *vacancy == Vacancy::Waited { "waiting for the next round" } else { "joining" },
                 of_expected(*joined, *expected),
                 match (vacancy, nodes.count()) {
-                    (Vacancy::Open | Vacancy::Unknown | Vacancy::Spare, _) => "",
+                    (Vacancy::Open | Vacancy::Unknown | Vacancy::Spare | Vacancy::Waited, _) => "",
                     (Vacancy::Filled, 1) => ", its replacement among them",
                     (Vacancy::Filled, _) => ", their replacements among them",
                     (Vacancy::Counted, 1) => ", and the round is complete with it",

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::facts::{Departure, Dying, FormerNode, LeftNode, Sign};
+use super::facts::{Departure, Dying, FormerNode, LeftNode, Sign, Stage};
 use super::limits::MOST_NODES;
 use super::memory::Room;
 use super::node::{Membership, NodeId, TrackedNode};
@@ -153,6 +153,9 @@ impl TrackedRun {
                     if membership == Membership::Participant && node.membership != membership {
                         node.joined = now;
                         relisted.joined.push(at);
+                    }
+                    if node.membership == Membership::Participant && node.membership != membership {
+                        node.was_there = Some(now);
                     }
                     if node.membership != membership {
                         node.membership_since = now;
@@ -344,7 +347,7 @@ impl TrackedRun {
         // Of those that died while joining only those are still told of that it has taken in.
         let mut dying = std::mem::take(&mut self.life.dying);
         let is_it = |one: &Dying, node: &TrackedNode| node.gone == Some(one.at) && node.pid == one.closed.pid;
-        dying.retain(|one| !one.joining || self.participants().any(|node| is_it(one, node)));
+        dying.retain(|one| one.stage != Stage::Joining || self.participants().any(|node| is_it(one, node)));
         self.life.dying = dying;
         let started = self.round.started.unwrap_or(now);
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::facts::{Departure, Dying, FormerNode, LeftNode};
+use super::facts::{Departure, Dying, FormerNode, LeftNode, Stage};
 use super::limits::{MOST_NODES, SETTLE};
 use super::node::{Membership, TrackedNode};
 use super::tracked::TrackedRun;
@@ -77,15 +77,11 @@ impl TrackedRun {
         let has_left = has_left.filter(|left| !has_finished && left.departure != Departure::Finished);
         let is_over = self.round.closed.is_some() || self.round.exit_done.is_some();
         if let Some(left) = has_left.as_ref().filter(|left| !is_over && self.was_to_go_on(left)) {
-            let joining = self.round.completed.is_none();
+            let stage = if self.round.completed.is_none() { Stage::Joining } else { Stage::InRound };
             // Its rank was one of the round before.
-            let rank = left.node.rank.filter(|_| !joining);
-            let dying = Dying::of(
-                &TrackedNode { rank, ..left.node.clone() },
-                (self.round.number, joining),
-                link,
-                now,
-            );
+            let rank = left.node.rank.filter(|_| stage == Stage::InRound);
+            let node = TrackedNode { rank, ..left.node.clone() };
+            let dying = Dying::of(&node, (self.round.number, stage), link, now);
             self.life.dying.push(dying);
         }
         if let Some(LeftNode { node, round, .. }) = has_left.filter(|_| self.life.earlier.len() < MOST_NODES)
@@ -97,17 +93,22 @@ impl TrackedRun {
             node.gone = Some(now);
             node.finished |= has_finished;
             let goes_on = node.membership == Membership::Earlier && !node.finished;
-            let joining = self.round.completed.is_none() && !goes_on;
+            let waits = node.membership == Membership::WaitList && self.kind == RunKind::C10d;
+            let stage = match self.round.completed {
+                None if !goes_on => Stage::Joining,
+                Some(_) if waits => Stage::Waiting,
+                _ => Stage::InRound,
+            };
             // Another process that claims its rank is the node from now on.
             let has_heir = self.round.completed.is_none()
                 && self.life.rivals.iter().any(|rival| rival.rank == node.rank);
             if !is_over
                 && !has_finished
                 && !has_heir
-                && (node.membership == Membership::Participant || goes_on)
+                && (node.membership == Membership::Participant || goes_on || waits)
                 && self.life.dying.len() < MOST_NODES
             {
-                self.life.dying.push(Dying::of(node, (self.round.number, joining), link, now));
+                self.life.dying.push(Dying::of(node, (self.round.number, stage), link, now));
             }
         }
         self.heir_of(conn);
@@ -150,19 +151,25 @@ impl TrackedRun {
             self.life.dying.append(&mut dying);
             return;
         }
-        let (joining, training): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.joining);
+        let (training, others): (Vec<_>, Vec<_>) =
+            dying.into_iter().partition(|one| one.stage == Stage::InRound);
+        let (joining, waiting): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|one| one.stage == Stage::Joining);
         let names = |dead: &[Dying]| Names::of(dead.iter().map(|one| one.label.clone()));
         let round = |dead: &[Dying]| dead.first().map(|one| one.round);
         let closed = |dead: Vec<Dying>| dead.into_iter().map(|one| one.closed);
-        if !joining.is_empty() {
-            let nodes = names(&joining);
+        for dead in [joining, waiting] {
+            let Some(stage) = dead.first().map(|one| one.stage) else { continue };
+            let nodes = names(&dead);
             let about = nodes.to_string();
             let backend = self.kind;
             let again = self.names_there();
             let has_come = |one: &Dying| again.contains(one.name.as_str());
-            let vacancy = if self.kind == RunKind::C10d && self.round.completed.is_some() {
+            let vacancy = if stage == Stage::Waiting {
+                Vacancy::Waited
+            } else if self.kind == RunKind::C10d && self.round.completed.is_some() {
                 Vacancy::Counted
-            } else if joining.iter().all(has_come) {
+            } else if dead.iter().all(has_come) {
                 Vacancy::Filled
             } else {
                 expected.map_or(Vacancy::Unknown, |expected| {
@@ -170,8 +177,8 @@ impl TrackedRun {
                 })
             };
             let reason = Reason::NodeDiedJoining { nodes, joined: left, expected, vacancy, backend };
-            let round = round(&joining);
-            self.found(Finding::new(reason, about, since).seen(closed(joining)).in_round(round));
+            let round = round(&dead);
+            self.found(Finding::new(reason, about, since).seen(closed(dead)).in_round(round));
         }
         if !training.is_empty() {
             let nodes = names(&training);

@@ -228,6 +228,16 @@ pub(super) struct AlreadyTold {
     pub(super) unreadable: bool,
 }
 
+/// How far a node was in its round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The round was not complete.
+    Joining,
+    /// c10d: it waited beside a complete round for the next one.
+    Waiting,
+    InRound,
+}
+
 /// A node whose connection closed, not yet reported.
 #[derive(Debug, Clone)]
 pub(super) struct Dying {
@@ -235,9 +245,9 @@ pub(super) struct Dying {
     pub(super) label: String,
     pub(super) closed: Evidence,
     pub(super) at: Timestamp,
-    /// The round then, and whether it was not complete.
+    /// The round then, and how far the node was in it.
     pub(super) round: u64,
-    pub(super) joining: bool,
+    pub(super) stage: Stage,
     /// The link that it was lost with.
     pub(super) link: Option<String>,
 }
@@ -245,13 +255,13 @@ pub(super) struct Dying {
 impl Dying {
     pub(super) fn of(
         node: &TrackedNode,
-        (round, joining): (u64, bool),
+        (round, stage): (u64, Stage),
         link: Option<&str>,
         at: Timestamp,
     ) -> Self {
         let (name, label) = (node.name.clone(), node.label());
         let closed = node.evidence(Seen::Closed, None, at);
-        Self { name, label, closed, at, round, joining, link: link.map(str::to_owned) }
+        Self { name, label, closed, at, round, stage, link: link.map(str::to_owned) }
     }
 }
 

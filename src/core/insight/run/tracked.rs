@@ -309,6 +309,14 @@ impl TrackedRun {
         Some(LATEST.max(beat.saturating_mul(LATE)))
     }
 
+    /// Nodes of which no heartbeat has come for so long.
+    pub(in crate::core::insight) fn late_nodes(&self, now: Timestamp) -> impl Iterator<Item = &TrackedNode> {
+        let late = self.late_after();
+        let is_late =
+            move |node: &&TrackedNode| late.is_some_and(|late| now.since(node.last_heartbeat) >= late);
+        self.participants().filter(is_late)
+    }
+
     pub(in crate::core::insight) fn node_of_rank(&self, rank: u32) -> Option<&TrackedNode> {
         self.life
             .nodes

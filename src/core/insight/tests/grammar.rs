@@ -223,7 +223,14 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
                 go_on: n == 2,
             });
         }
-        let vacancies = [Vacancy::Open, Vacancy::Unknown, Vacancy::Filled, Vacancy::Spare, Vacancy::Counted];
+        let vacancies = [
+            Vacancy::Open,
+            Vacancy::Unknown,
+            Vacancy::Filled,
+            Vacancy::Spare,
+            Vacancy::Waited,
+            Vacancy::Counted,
+        ];
         all.extend(vacancies.map(|vacancy| Reason::NodeDiedJoining {
             nodes: names(at_least_one),
             joined: n,

@@ -111,7 +111,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 vacancy: Vacancy::Open,
                 backend: RunKind::C10d,
             },
-            "An agent's connection closed before its round was complete. torchrun notices when the heartbeats expire. `vacancy` says what becomes of its place: the round needs it (`open`), another process has it (`filled`), there are enough nodes without it (`spare`), or the others have completed the round with it (`counted`).",
+            "An agent's connection closed before its round was complete. torchrun notices when the heartbeats expire. `vacancy` says what becomes of its place: the round needs it (`open`), nobody has said whether it does (`unknown`), another process has it (`filled`), there are enough nodes without it (`spare`), it waited for the next round (`waited`), or the others have completed the round with it (`counted`).",
         ),
         (
             Reason::NodeDied {

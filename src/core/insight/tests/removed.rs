@@ -302,3 +302,37 @@ fn who_asked_for_another_number_and_has_gone_is_no_loss() {
     is_last(&lab, "node_died_joining", "2 nodes left", "nobody has said whether the round needs it");
     is_last(&lab, "nodes_missing", "gone: node1", "nobody has said whether the round needs it");
 }
+
+/// While a node waits for the next round torch restarts all for it, also when it has died.
+#[test]
+fn the_death_of_a_node_that_waits_is_said() {
+    let mut lab = lab();
+    lab.complete_run("job", 2);
+    lab.agent(3, "job");
+    lab.cas(3, "job", "wait");
+    lab.pass(1.0);
+    lab.leave(3);
+    lab.pass(3.0);
+    let (_, died) = lab.said.iter().find(|(_, said)| said.code == "node_died_joining").expect("it is said");
+    let words = "node3 died, failed or was stopped: the connection closed while waiting for the next round; 2 of 2 nodes left";
+    assert!(died.text.ends_with(words), "{}", died.text);
+    assert!(died.remedy.contains("may stop the workers of all nodes for it"), "{}", died.remedy);
+}
+
+/// When all have been frozen for long each of them takes itself for dead, and sends no heartbeat any more. They go on.
+#[test]
+fn nodes_that_read_the_state_are_not_silent() {
+    let mut lab = lab();
+    lab.complete_run("job", 2);
+    for _ in 0..3 {
+        (0..2).for_each(|n| lab.cas(n, "job", ""));
+        lab.pass(5.0);
+    }
+    for _ in 0..60 {
+        (0..2).for_each(|n| lab.get(n, "/torch.rendezvous.job"));
+        lab.pass(1.0);
+    }
+    assert!(lab.texts("no_heartbeat").is_empty(), "{:?}", lab.texts("no_heartbeat"));
+    lab.pass(15.0);
+    assert!(!lab.texts("no_heartbeat").is_empty(), "now they are");
+}

@@ -248,9 +248,8 @@ impl Truth {
         let is_taken_out = self.now.agents[n].is_taken_out(&self.now.round);
         let agent = &mut self.now.agents[n];
         (agent.connected, agent.acts, agent.waits) = (false, false, false);
-        // The round has not lost one that waits for the next.
         let agent = agent.clone();
-        if (agent.place == Place::In || is_taken_out) && !agent.finished {
+        if (matches!(agent.place, Place::In | Place::Waits) || is_taken_out) && !agent.finished {
             let or = ["all_left", "run_finished", "closed_incomplete", "closed_unfinished"].as_slice();
             self.due.push(Due { at, cause: Cause::Dead, name: agent.name(), or });
         }
