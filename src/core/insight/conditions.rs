@@ -161,8 +161,9 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
         return None;
     }
     // Torch has taken these out of the round, and waits for them all the same.
-    let is_of_round =
-        |former: &&FormerNode| round.completed.is_some_and(|completed| former.last_seen() >= completed);
+    let is_of_round = |former: &&FormerNode| {
+        former.node.rank.is_some() && round.completed.is_some_and(|completed| former.last_seen() >= completed)
+    };
     let earlier = run.life().earlier.iter().filter(is_of_round).map(|former| &former.node);
     let all = || run.participants().chain(earlier.clone());
     let dead = || all().filter(|node| node.is_dead());

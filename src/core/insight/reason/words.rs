@@ -162,9 +162,10 @@ impl Reason {
             }
             Self::RoundComplete { nodes, took, last, last_after, dead } => {
                 let nodes = Unit::Node.count(*nodes);
-                let dead = match dead.is_empty() {
-                    true => String::new(),
-                    false => format!("; it counts {dead}, which {} while joining", died(dead)),
+                let dead = if dead.is_empty() {
+                    String::new()
+                } else {
+                    format!("; it counts {dead}, which {} while joining", died(dead))
                 };
                 format!("complete: {nodes} in {took}; last: {last} (+{last_after}){dead}")
             }

@@ -857,15 +857,15 @@ impl World for Truth {
                     ),
                     "gone_for_round" => {
                         let is_said = facts["whereabouts"]["has_heir"] == true;
-                        // One that is frozen, or whose name is not its host's, may be taken for none.
-                        let is_heir = |heir: &Agent, dead: &Agent| {
-                            let is_plain = heir.acts && heir.conn > dead.conn;
-                            heir.connected && heir.host == dead.host && (is_said || is_plain)
+                        let has_heir = |m: &Moment, dead: &Agent| {
+                            let is_heir = |heir: &Agent| {
+                                heir.connected && heir.host == dead.host && heir.conn != dead.conn
+                            };
+                            m.agents.iter().any(is_heir)
                         };
-                        let has_heir =
-                            |m: &Moment, dead: &Agent| m.agents.iter().any(|heir| is_heir(heir, dead));
-                        let is_so =
-                            |m: &Moment| holds(m, &|agent| !agent.connected && has_heir(m, agent) == is_said);
+                        let is_so = |m: &Moment| {
+                            holds(m, &|agent| !agent.connected && (!is_said || has_heir(m, agent)))
+                        };
                         any(&is_so, "it is not gone, or not so of who comes for it")
                     }
                     "left_round" => any(
