@@ -166,7 +166,7 @@ impl Awaited {
             }
             Whereabouts::NeverCame if writer == Writer::FirstAgent => {
                 "look at the pod of node rank 0: is it scheduled, has its image come, does it reach this server, has it the same \
-                 --rdzv-id?"
+                 --rdzv-id? --node-rank begins at 0"
             }
             _ => match writer {
                 Writer::FirstAgent | Writer::Agent => "look at the log of that node's agent",

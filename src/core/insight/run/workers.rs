@@ -1,8 +1,10 @@
 //! The workers' ranks: all of them have met, or some are lost on the way.
 
+use std::collections::BTreeMap;
+
 use super::limits::SETTLE;
 use super::tracked::TrackedRun;
-use super::world::Lost;
+use super::world::{Lost, Meeting};
 use crate::api::RunState;
 use crate::core::ids::Timestamp;
 use crate::core::insight::reason::{Finding, Names, Reason};
@@ -54,6 +56,16 @@ impl TrackedRun {
         }
     }
 
+    /// The rank whose process ended first of all that had met, and when. Nodes that have finished have ended theirs well.
+    pub(super) fn first_ended(&self, until: Timestamp) -> Option<(String, Timestamp)> {
+        let meeting = self.life.world.shown();
+        let is_well = |rank| self.seat_with(rank).is_some_and(|seat| seat.node().finished);
+        let ended = meeting.met.into_iter().flat_map(|_| meeting.ended_ranks());
+        let ended = ended.filter(|&(rank, _, at)| at <= until && !is_well(rank));
+        let (rank, _, at) = ended.min_by_key(|&(rank, _, at)| (at, rank))?;
+        Some((self.rank_label(rank), at))
+    }
+
     fn tell_lost(&mut self, at: usize, lost: Vec<Lost>, since: Timestamp) {
         // Agents of a native round that is over end their workers, to join the next one.
         let is_over = self.native.as_ref().is_some_and(|native| native.state != RunState::Running);
@@ -64,17 +76,71 @@ impl TrackedRun {
         }
         let meeting = &self.life.world.meetings()[at];
         let (joined, world_size, go_on) = (meeting.present(), meeting.size, meeting.met.is_some());
-        let (victims, others): (Vec<_>, Vec<_>) = lost.into_iter().partition(|lost| lost.gave_up);
-        for (lost, gave_up) in [(others, false), (victims, true)] {
-            if lost.is_empty() {
+        let of_nodes = self.by_node(meeting, lost).into_iter();
+        let (victims, others): (Vec<_>, Vec<_>) = of_nodes.partition(|node| node.gave_up);
+        for (nodes, gave_up) in [(others, false), (victims, true)] {
+            if nodes.is_empty() {
                 continue;
             }
-            let times = lost.iter().map(|lost| lost.times).max().unwrap_or_default();
-            let closed: Vec<_> = lost.into_iter().map(|lost| lost.closed).collect();
-            let ranks = Names::of(closed.iter().map(|closed| closed.who.clone()));
+            let (mut first, mut then, mut unseen) = (Vec::new(), Vec::new(), Vec::new());
+            for node in nodes {
+                first.extend(node.first);
+                then.extend(node.then);
+                unseen.extend(node.unseen);
+            }
+            let times = first.iter().map(|lost| lost.times).max().unwrap_or_default();
+            let named = |lost: &[Lost]| Names::of(lost.iter().map(|lost| lost.closed.who.clone()));
+            let (ranks, named_then) = (named(&first), named(&then));
             let about = ranks.to_string();
-            let reason = Reason::RankLost { ranks, joined, world_size, gave_up, times, go_on };
+            let closed = first.into_iter().chain(then).map(|lost| lost.closed);
+            let reason = Reason::RankLost {
+                ranks,
+                then: named_then,
+                unseen: Names::of(unseen),
+                joined,
+                world_size,
+                gave_up,
+                times,
+                go_on,
+            };
             self.found(Finding::new(reason, about, since).seen(closed));
         }
     }
+
+    /// Ranks that ended, in this order, by their nodes. An agent ends its other workers when one fails: that is the first
+    /// of them, unless one has not come, of which it is not known when it ended.
+    fn by_node(&self, meeting: &Meeting, lost: Vec<Lost>) -> Vec<LostOfNode> {
+        let began = lost.first().map(|lost| lost.closed.at);
+        let is_of_round = self.round.completed.is_some_and(|at| began.is_some_and(|began| at <= began));
+        let mut of_nodes: Vec<LostOfNode> = Vec::new();
+        let mut at_node: BTreeMap<u32, usize> = BTreeMap::new();
+        for lost in lost {
+            let node = self.node_with(lost.rank).filter(|_| is_of_round);
+            match node.and_then(|node| at_node.get(&node)).and_then(|&at| of_nodes.get_mut(at)) {
+                Some(of_node) if of_node.unseen.is_empty() => of_node.then.push(lost),
+                Some(of_node) => of_node.first.push(lost),
+                None => {
+                    let ranks = node.and_then(|node| self.ranks_of(node)).into_iter().flatten();
+                    let unseen = ranks.filter(|rank| meeting.has_not_come(*rank));
+                    let unseen = unseen.map(|rank| self.rank_label_in(meeting, rank)).collect();
+                    at_node.extend(node.map(|node| (node, of_nodes.len())));
+                    let gave_up = lost.gave_up;
+                    of_nodes.push(LostOfNode { first: vec![lost], then: Vec::new(), unseen, gave_up });
+                }
+            }
+        }
+        of_nodes
+    }
+}
+
+/// Ranks of one node that ended before all had met.
+struct LostOfNode {
+    /// One of these failed.
+    first: Vec<Lost>,
+    /// What ended after that.
+    then: Vec<Lost>,
+    /// Its ranks that had not come.
+    unseen: Vec<String>,
+    /// The first had given up on another just before.
+    gave_up: bool,
 }

@@ -153,9 +153,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             grace: waited,
         },
         Reason::LinkLost { links: some(), clients: m as usize, grace: waited },
-        Reason::AllLeft { members: n, unit: Unit::Node, finished: 0 },
-        Reason::AllLeft { members: n.saturating_add(1), unit: Unit::Node, finished: n },
-        Reason::AllLeft { members: n, unit: Unit::Process, finished: 0 },
+        Reason::AllLeft { members: n, unit: Unit::Node, finished: 0, first: Some(text()) },
+        Reason::AllLeft { members: n.saturating_add(1), unit: Unit::Node, finished: n, first: None },
+        Reason::AllLeft { members: n, unit: Unit::Process, finished: 0, first: None },
         Reason::DuplicateRank {
             what: text(),
             first: text(),
@@ -205,6 +205,8 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         for gave_up in [false, true] {
             all.push(Reason::RankLost {
                 ranks: names(at_least_one),
+                then: names(n),
+                unseen: names(if gave_up { m } else { 0 }),
                 joined: n,
                 world_size,
                 gave_up,
@@ -212,6 +214,11 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
                 go_on: n == 2,
             });
         }
+        all.push(Reason::WorkersRestarted {
+            nodes: names(at_least_one),
+            times: m,
+            first_ended: world_size.map(|_| (text(), time())),
+        });
         all.push(Reason::NodeDiedJoining {
             nodes: names(at_least_one),
             joined: n,

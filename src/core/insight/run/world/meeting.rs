@@ -344,6 +344,11 @@ impl Meeting {
         all.map(|(&rank, info)| (rank, info))
     }
 
+    /// Whether nobody has come to it as this rank.
+    pub(in crate::core::insight::run) fn has_not_come(&self, rank: u32) -> bool {
+        self.shown(rank) == '.'
+    }
+
     /// How a rank is shown: see `RankGrid`.
     pub(in crate::core::insight) fn shown(&self, rank: u32) -> char {
         match (self.ranks.get(&rank), self.former.get(&rank)) {
