@@ -66,7 +66,14 @@ impl Awaited {
     pub(super) fn besides(&self) -> String {
         let Self { whereabouts, missing, ended, elsewhere, apart, .. } = self;
         let missing = match (whereabouts, missing.count()) {
-            (_, 0) | (Whereabouts::NotTold { .. } | Whereabouts::NeverCame, 1) => String::new(),
+            (_, 0) => String::new(),
+            (
+                Whereabouts::NotTold { .. }
+                | Whereabouts::NeverCame
+                | Whereabouts::NodeFinished
+                | Whereabouts::NodeGone { .. },
+                1,
+            ) => String::new(),
             (Whereabouts::NeverCame, _) => format!("; missing: {missing}"),
             // One of them may be a process that has told no rank.
             _ => format!("; not published: {missing}"),
@@ -97,6 +104,9 @@ impl Awaited {
             Whereabouts::Succeeded { .. } => {
                 "look why that process ended; those that wait for it end after their time-out (--rdzv-conf read_timeout): started \
                  again, they meet the new one in the next round"
+            }
+            Whereabouts::NodeFinished => {
+                "what has come again meets nobody of those that are done: restart all agents of the job together, if it is to go on"
             }
             Whereabouts::NodeSilent { link: None, .. } => {
                 "look at that node: is it frozen, overloaded, or cut off from this server? The others wait for its ranks until \

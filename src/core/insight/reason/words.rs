@@ -432,7 +432,11 @@ impl Reason {
                 format!("{nodes} {have} sent no heartbeat for {silent}, though {their}; {others}")
             }
             Self::RankLost { ranks, then, unseen, joined, world_size, gave_up, times, go_on } => {
-                let (there, are) = (of_whole(*joined, *world_size), if *joined < 2 { "is" } else { "are" });
+                let there = match (*joined, *world_size) {
+                    (joined, Some(all)) if joined >= all => format!("all {all} are there by now"),
+                    (0 | 1, whole) => format!("{} is still there", of_whole(*joined, whole)),
+                    (joined, whole) => format!("{} are still there", of_whole(joined, whole)),
+                };
                 let why = match (gave_up, ranks.count()) {
                     (false, _) => "",
                     (true, 1) => ", after it had given up on another",
@@ -454,9 +458,7 @@ impl Reason {
                     1 => format!("; {unseen} of the same node had not come"),
                     _ => format!("; {unseen} of the same nodes had not come"),
                 };
-                format!(
-                    "{ranks} ended before all ranks had come{why}{again}{then}{unseen}; {there} {are} still there{met}"
-                )
+                format!("{ranks} ended before all ranks had come{why}{again}{then}{unseen}; {there}{met}")
             }
             Self::WorkersRestarted { nodes, times, first_ended } => {
                 let (have, their, start) =

@@ -105,7 +105,12 @@ impl TrackedRun {
             times: node.restarts,
             joined: node.evidence(Seen::Joined, None, now),
         };
-        let first_ended = self.first_ended(now).map(|(rank, at)| (rank, Elapsed(now.since(at))));
+        // Where they had come to meet again, they have not ended because of those who had met before.
+        let meeting = self.life.world.shown();
+        let is_of_met = meeting.met.is_some()
+            || !self.ranks_of(rank).into_iter().flatten().any(|rank| meeting.ranks.contains_key(&rank));
+        let first_ended = self.first_ended(now).filter(|_| is_of_met);
+        let first_ended = first_ended.map(|(rank, at)| (rank, Elapsed(now.since(at))));
         let restarting =
             self.life.restarting.get_or_insert_with(|| Restarting { first_ended, nodes: Vec::new() });
         if restarting.nodes.len() < MOST_NODES {

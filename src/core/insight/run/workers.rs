@@ -1,6 +1,6 @@
 //! The workers' ranks: all of them have met, or some are lost on the way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::limits::SETTLE;
 use super::tracked::TrackedRun;
@@ -58,12 +58,11 @@ impl TrackedRun {
 
     /// The rank whose process ended first of all that had met, and when. Nodes that have finished have ended theirs well.
     pub(super) fn first_ended(&self, until: Timestamp) -> Option<(String, Timestamp)> {
-        let meeting = self.life.world.shown();
         let is_well = |rank| self.seat_with(rank).is_some_and(|seat| seat.node().finished);
-        let ended = meeting.met.into_iter().flat_map(|_| meeting.ended_ranks());
+        let ended = self.life.world.shown().ended_of_met();
         let ended = ended.filter(|&(rank, _, at)| at <= until && !is_well(rank));
-        let (rank, _, at) = ended.min_by_key(|&(rank, _, at)| (at, rank))?;
-        Some((self.rank_label(rank), at))
+        let (rank, info, at) = ended.min_by_key(|&(rank, _, at)| (at, rank))?;
+        Some((info.label(rank), at))
     }
 
     fn tell_lost(&mut self, at: usize, lost: Vec<Lost>, since: Timestamp) {
@@ -112,16 +111,27 @@ impl TrackedRun {
     fn by_node(&self, meeting: &Meeting, lost: Vec<Lost>) -> Vec<LostOfNode> {
         let began = lost.first().map(|lost| lost.closed.at);
         let is_of_round = self.round.completed.is_some_and(|at| began.is_some_and(|began| at <= began));
+        // The node with the highest first rank that is not above it.
+        let bases: BTreeMap<u32, u32> = self
+            .round
+            .assigned
+            .iter()
+            .filter(|_| is_of_round)
+            .map(|(&node, ranks)| (ranks.base, node))
+            .collect();
+        let ended: BTreeSet<u32> = lost.iter().map(|lost| lost.rank).collect();
         let mut of_nodes: Vec<LostOfNode> = Vec::new();
         let mut at_node: BTreeMap<u32, usize> = BTreeMap::new();
         for lost in lost {
-            let node = self.node_with(lost.rank).filter(|_| is_of_round);
+            let node = bases.range(..=lost.rank).next_back().map(|(_, &node)| node);
             match node.and_then(|node| at_node.get(&node)).and_then(|&at| of_nodes.get_mut(at)) {
                 Some(of_node) if of_node.unseen.is_empty() => of_node.then.push(lost),
                 Some(of_node) => of_node.first.push(lost),
                 None => {
                     let ranks = node.and_then(|node| self.ranks_of(node)).into_iter().flatten();
-                    let unseen = ranks.filter(|rank| meeting.has_not_come(*rank));
+                    let had_come =
+                        |rank: &u32| ended.contains(rank) || meeting.had_come(*rank, lost.closed.at);
+                    let unseen = ranks.filter(|rank| !had_come(rank));
                     let unseen = unseen.map(|rank| self.rank_label_in(meeting, rank)).collect();
                     at_node.extend(node.map(|node| (node, of_nodes.len())));
                     let gave_up = lost.gave_up;

@@ -937,6 +937,33 @@ fn faults_of_static_runs() {
             never: &["round 1", "missing", "of 2 nodes", "rank 0"],
         },
         Fault {
+            name: "static: a node starts its workers again long after that of the rank that failed first",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..4, 4);
+                lab.pass(5.0);
+                (102..104).for_each(|rank| lab.leave(rank));
+                lab.restart_workers(1, "s", 1);
+                lab.pass(1.0);
+                for rank in 2..4 {
+                    lab.worker(202 + rank, "10.77.0.11");
+                    lab.publish(202 + rank, rank, 4);
+                }
+                lab.leave(100);
+                lab.pass(2.0);
+                lab.leave(101);
+                lab.restart_workers(0, "s", 0);
+            },
+            code: "workers_restarted",
+            says: &[
+                "node 0 at 10.77.0.10 has ended",
+                "of the ranks before rank 2 on host102 ended first, 3 s earlier",
+            ],
+            remedy: "log of the rank that ended first",
+            within: FACT,
+            never: &["round 1", "missing", "of 2 nodes", "rank 0"],
+        },
+        Fault {
             name: "static: a rank fails before all have come, and its agent ends the other one of its node",
             play: |lab| {
                 static_run(lab, "s", 2);
@@ -970,6 +997,51 @@ fn faults_of_static_runs() {
             remedy: "which of the node's ranks failed",
             within: FACT,
             never: &["look at the log of what ended;"],
+        },
+        Fault {
+            name: "static: a node starts its workers again after the other has finished",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..4, 4);
+                lab.pass(5.0);
+                (100..102).for_each(|rank| lab.leave(rank));
+                lab.exit_static(0, "s", false);
+                lab.pass(2.0);
+                (102..104).for_each(|rank| lab.leave(rank));
+                lab.restart_workers(1, "s", 1);
+                for rank in 2..4 {
+                    lab.worker(202 + rank, "10.77.0.11");
+                    lab.publish(202 + rank, rank, 4);
+                    lab.wait_for_rank(202 + rank, 0);
+                }
+            },
+            code: "rank_zero_slow",
+            says: &["the address from rank 0", "its node has finished, and does not start it again"],
+            remedy: "restart all agents",
+            within: WAIT,
+            never: &["has not come", "has it started"],
+        },
+        Fault {
+            name: "static: a rank that has come again gives up, and its node starts its workers once more",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..4, 4);
+                lab.pass(5.0);
+                (102..104).for_each(|rank| lab.leave(rank));
+                lab.restart_workers(1, "s", 1);
+                for rank in 2..4 {
+                    lab.worker(202 + rank, "10.77.0.11");
+                    lab.publish(202 + rank, rank, 4);
+                }
+                lab.pass(20.0);
+                (204..206).for_each(|rank| lab.leave(rank));
+                lab.restart_workers(1, "s", 1);
+            },
+            code: "rank_lost",
+            says: &["rank 2 on host204 ended before all ranks had come, and then rank 3 on host205"],
+            remedy: "restart all processes",
+            within: FACT,
+            never: &["20 s earlier"],
         },
         Fault {
             name: "static: a rank fails, and with it the whole job",

@@ -40,6 +40,7 @@ fn whereabouts(n: u32) -> Vec<Whereabouts> {
         Whereabouts::NotTold { candidates: names(0), alike: names(n), gone_for: None },
         Whereabouts::NotTold { candidates: names(n), alike: names(n), gone_for: Some(time()) },
         Whereabouts::NodeGone { for_seconds: time() },
+        Whereabouts::NodeFinished,
         Whereabouts::Met { ended: None },
         Whereabouts::Met { ended: Some(time()) },
         Whereabouts::MadeOtherwise { made: 1, asked: 3 },
