@@ -1044,6 +1044,40 @@ fn faults_of_static_runs() {
             never: &["20 s earlier"],
         },
         Fault {
+            name: "static: a node is killed before all ranks have come",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..1, 4);
+                workers(lab, 2..4, 4);
+                lab.pass(5.0);
+                (102..104).for_each(|rank| lab.leave(rank));
+                lab.leave(1);
+            },
+            code: "rank_lost",
+            says: &[
+                "rank 2 on host102 and rank 3 on host103 ended before all ranks had come; 1 of 4 is still there",
+            ],
+            remedy: "logs of what ended",
+            within: FACT,
+            never: &["and then", "of the same node"],
+        },
+        Fault {
+            name: "static: a worker fails long after it has closed its group",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..4, 4);
+                lab.pass(5.0);
+                (100..104).for_each(|rank| lab.leave(rank));
+                lab.pass(20.0);
+                lab.restart_workers(1, "s", 1);
+            },
+            code: "workers_restarted",
+            says: &["node 1 at 10.77.0.11 has ended its workers and starts them again"],
+            remedy: "one of them failed",
+            within: FACT,
+            never: &["ended first"],
+        },
+        Fault {
             name: "static: a rank fails, and with it the whole job",
             play: |lab| {
                 static_run(lab, "s", 2);
