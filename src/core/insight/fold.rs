@@ -351,11 +351,19 @@ impl Fold<'_> {
             let Some(client) = self.client(conn) else { return };
             let (peer, pid) = (client.peer, client.pid);
             let node = address.node_rank();
-            self.jobs.grow(&key, |run, room| match address.kind {
-                AddressKind::RoleInfo if run.native().is_some() => {}
-                AddressKind::RoleInfo => run.static_role(node, conn, (peer, pid), at, &plan, room),
-                _ => run.part_written(RendezvousPart::AssignedRanks(node), conn, value, at),
+            let again = self.jobs.grow(&key, |run, room| {
+                match address.kind {
+                    AddressKind::RoleInfo if run.native().is_some() => {}
+                    AddressKind::RoleInfo => {
+                        return run.static_role(node, conn, (peer, pid), at, &plan, room);
+                    }
+                    _ => run.part_written(RendezvousPart::AssignedRanks(node), conn, value, at),
+                }
+                false
             });
+            if again == Some(true) {
+                self.told.log.forget(&key);
+            }
             return;
         }
         let Some(key) = self.enter_worker(conn) else { return };

@@ -133,6 +133,10 @@ pub enum Reason {
     /// Worker processes ended before all ranks had met.
     RankLost {
         ranks: Names,
+        /// Ranks that ended after them on the same nodes, whose agents end them then.
+        then: Names,
+        /// Ranks of the same nodes that had not come: one of those may have failed first.
+        unseen: Names,
         joined: u32,
         world_size: Option<u32>,
         /// They had given up on others just before.
@@ -141,6 +145,14 @@ pub enum Reason {
         times: u32,
         /// Those who had met before go on, and nobody waits for it.
         go_on: bool,
+    },
+    /// Static: nodes have ended their workers, as one of them failed, and start them again.
+    WorkersRestarted {
+        nodes: Names,
+        /// How often one of the nodes has done so, at most.
+        times: u32,
+        /// The rank of those before whose process ended first, and how long before.
+        first_ended: Option<(String, Elapsed)>,
     },
     /// An operator reset the store while ranks waited for others there.
     AddressesDropped { ranks: Names },
@@ -160,6 +172,8 @@ pub enum Reason {
         unit: Unit,
         /// Nodes of those that had finished.
         finished: u32,
+        /// What ended first, where that is known.
+        first: Option<String>,
     },
     /// Waits whose root is node rank or group rank 0.
     RankZeroSlow {
@@ -374,7 +388,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 70] = [
+    pub const CODES: [&'static str; 71] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -393,6 +407,7 @@ impl Reason {
         "link_away",
         "link_lost",
         "rank_lost",
+        "workers_restarted",
         "addresses_dropped",
         "ended_unpublished",
         "ranks_ended",
@@ -468,6 +483,7 @@ impl Reason {
             Self::LinkAway { .. } => "link_away",
             Self::LinkLost { .. } => "link_lost",
             Self::RankLost { .. } => "rank_lost",
+            Self::WorkersRestarted { .. } => "workers_restarted",
             Self::AddressesDropped { .. } => "addresses_dropped",
             Self::EndedUnpublished { .. } => "ended_unpublished",
             Self::RanksEnded { .. } => "ranks_ended",
@@ -549,6 +565,7 @@ impl Reason {
             | Self::StoreClientAtAdmin { .. }
             | Self::LinkAway { .. }
             | Self::UnreadableState { .. }
+            | Self::WorkersRestarted { .. }
             | Self::RankLost { gave_up: true, .. }
             | Self::RankLost { go_on: true, .. }
             | Self::NodeRemoved { why: Silence::Waits, .. } => Severity::Warning,

@@ -177,6 +177,9 @@ impl Graph<'_> {
                 |what| processes_of(silent.iter().filter(|(_, is)| *is == what).map(|(client, _)| *client));
             let (candidates, alike) = (those(Silent::MayBeRank), those(Silent::Alike));
             let seat = run.seat_with(rank);
+            if seat.map(Seat::node).is_some_and(|node| node.finished) {
+                return Whereabouts::NodeFinished;
+            }
             let died = || seat.map(Seat::node).filter(|node| node.is_dead()).and_then(|node| node.gone);
             return match gone_for {
                 // Even if none of them is likely to be it, it may have come.

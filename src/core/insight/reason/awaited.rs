@@ -66,9 +66,13 @@ impl Awaited {
     pub(super) fn besides(&self) -> String {
         let Self { whereabouts, missing, ended, elsewhere, apart, .. } = self;
         let missing = match (whereabouts, missing.count()) {
-            (_, 0)
-            | (
-                Whereabouts::NotTold { .. } | Whereabouts::NeverCame | Whereabouts::NotSinceRestart { .. },
+            (_, 0) => String::new(),
+            (
+                Whereabouts::NotTold { .. }
+                | Whereabouts::NeverCame
+                | Whereabouts::NotSinceRestart { .. }
+                | Whereabouts::NodeFinished
+                | Whereabouts::NodeGone { .. },
                 1,
             ) => String::new(),
             (Whereabouts::NeverCame | Whereabouts::NotSinceRestart { .. }, _) => {
@@ -107,6 +111,9 @@ impl Awaited {
             Whereabouts::GoneForRound { has_heir: false, .. } => {
                 "look why that process ended; those that wait for it end after their time-out (--rdzv-conf read_timeout), and \
                  meet in the next round when all are started again"
+            }
+            Whereabouts::NodeFinished => {
+                "what has come again meets nobody of those that are done: restart all agents of the job together, if it is to go on"
             }
             Whereabouts::NodeSilent { link: None, .. } => {
                 "look at that node: is it frozen, overloaded, or cut off from this server? The others wait for its ranks until \
@@ -180,7 +187,7 @@ impl Awaited {
             }
             Whereabouts::NeverCame if writer == Writer::FirstAgent => {
                 "look at the pod of node rank 0: is it scheduled, has its image come, does it reach this server, has it the same \
-                 --rdzv-id?"
+                 --rdzv-id? --node-rank begins at 0"
             }
             _ => match writer {
                 Writer::FirstAgent | Writer::Agent => "look at the log of that node's agent",

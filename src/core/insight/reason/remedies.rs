@@ -290,10 +290,28 @@ impl Reason {
                 "those who had met do not wait for what comes in another's place, and cannot meet it: restart all processes of the \
                  job together. Look at the log of what ended, too"
             }
+            Self::RankLost { unseen, .. } if !unseen.is_empty() => {
+                "look which of the node's ranks failed, perhaps one that had not come (a failed import?): torchrun ends the others \
+                 of its node then; the ranks of other nodes wait for them until their time-out"
+            }
+            Self::RankLost { then, .. } if !then.is_empty() => {
+                "look at the log of what ended first: torchrun ends the other ranks of its node then; those of other nodes wait for \
+                 them until their time-out"
+            }
             Self::RankLost { ranks, .. } => for_each(
                 ranks,
                 "look at the log of what ended; the others wait for it until their time-out",
                 "look at the logs of what ended; the others wait for them until their time-out",
+            ),
+            Self::WorkersRestarted { first_ended: Some(_), .. } => {
+                "look at the log of the rank that ended first: those that failed with it ended because of it. torchrun starts \
+                 them again up to --max-restarts times"
+            }
+            Self::WorkersRestarted { nodes, .. } => for_each(
+                nodes,
+                "look at the logs of its workers: one of them failed. torchrun starts them again up to --max-restarts times",
+                "look at the logs of their workers: one of them failed on each. torchrun starts them again up to \
+                 --max-restarts times",
             ),
             Self::AddressesDropped { ranks } => for_each(
                 ranks,
@@ -316,6 +334,9 @@ impl Reason {
                 "if they were not meant to end before the others, look at their logs; the store cannot tell success from \
                  a crash"
             }
+            Self::AllLeft { first: Some(_), .. } => {
+                "if the job was not stopped on purpose, look at the log of what ended first, and at the pods' events"
+            }
             Self::AllLeft { .. } => {
                 "if the job was not stopped on purpose, look at the pods' logs and events"
             }
@@ -324,8 +345,8 @@ impl Reason {
                  (--listen twice, or POST /api/v1/stores)"
             }
             Self::DuplicateRank { .. } => {
-                "give each node its own rank, stop the process that should not be there; a second job needs its own store \
-                 (--listen twice, or POST /api/v1/stores)"
+                "give each node its own rank (--node-rank, from 0 on), stop the process that should not be there; a second job \
+                 needs its own store (--listen twice, or POST /api/v1/stores)"
             }
             Self::TwoJobs { .. } => {
                 "give each job its own store (--listen twice, or POST /api/v1/stores), and start again what has not met or fails; \
@@ -375,7 +396,7 @@ impl Reason {
                  node; a second job needs another --rdzv-id",
             ),
             Self::NodeRankBeyond { .. } => {
-                "start every node with the same --nnodes and a --node-rank below it"
+                "start every node with the same --nnodes and a --node-rank below it: they begin at 0"
             }
             Self::AnnouncementsDiffer { .. } => "give every pod the same number of nodes",
             Self::RunIsClosed { finished: true, .. } => {

@@ -303,6 +303,8 @@ pub enum Whereabouts {
         /// How long.
         for_seconds: Elapsed,
     },
+    /// It is a rank whose node has finished: it does not come again.
+    NodeFinished,
     /// It is a rank that has never been seen, and its node was taken out of the round, as nothing comes of it.
     NodeSilent {
         /// The relay whose link is away, if that is why.
@@ -394,6 +396,7 @@ impl Display for Whereabouts {
             Self::NodeGone { for_seconds } => {
                 write!(f, "it has not come, and its node died, failed or was stopped {for_seconds} ago")
             }
+            Self::NodeFinished => f.write_str("its node has finished, and does not start it again"),
             Self::NodeSilent { link, for_seconds } => {
                 let why = link.as_ref().map(|link| format!(", as the link of {link} is away")).unwrap_or_default();
                 write!(

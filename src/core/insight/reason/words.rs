@@ -95,6 +95,13 @@ pub(super) fn if_any(before: &str, names: &Names) -> String {
     if names.is_empty() { String::new() } else { format!("{before}{names}") }
 }
 
+/// Which of the ranks before ended first, if that is known.
+fn ended_first(first_ended: Option<&(String, Elapsed)>) -> String {
+    first_ended.map_or_else(String::new, |(rank, before)| {
+        format!("; of the ranks before {rank} ended first, {before} earlier")
+    })
+}
+
 /// The words for the source of a number.
 const fn says_who(from: ExpectedFrom) -> &'static str {
     match from {
@@ -155,10 +162,7 @@ impl Reason {
                     }
                     None => String::new(),
                 };
-                let ended = first_ended.as_ref().map_or_else(String::new, |(rank, before)| {
-                    format!("; of the ranks before {rank} ended first, {before} earlier")
-                });
-                format!("started: {who} is the first{expected}{ended}")
+                format!("started: {who} is the first{expected}{}", ended_first(first_ended.as_ref()))
             }
             Self::RoundComplete { nodes, took, last, last_after, dead } => {
                 let nodes = Unit::Node.count(*nodes);
@@ -450,8 +454,12 @@ impl Reason {
                     ),
                 }
             }
-            Self::RankLost { ranks, joined, world_size, gave_up, times, go_on } => {
-                let (there, are) = (of_whole(*joined, *world_size), if *joined < 2 { "is" } else { "are" });
+            Self::RankLost { ranks, then, unseen, joined, world_size, gave_up, times, go_on } => {
+                let there = match (*joined, *world_size) {
+                    (joined, Some(all)) if joined >= all => format!("all {all} are there by now"),
+                    (0 | 1, whole) => format!("{} is still there", of_whole(*joined, whole)),
+                    (joined, whole) => format!("{} are still there", of_whole(joined, whole)),
+                };
                 let why = match (gave_up, ranks.count()) {
                     (false, _) => "",
                     (true, 1) => ", after it had given up on another",
@@ -463,7 +471,28 @@ impl Reason {
                     (true, _) => format!("; one of them has ended {times} times"),
                 };
                 let met = if *go_on { ", and had met before" } else { "" };
-                format!("{ranks} ended before all ranks had come{why}{again}; {there} {are} still there{met}")
+                let then = match then.count() {
+                    0 => String::new(),
+                    1 => format!(", and then {then} of the same node"),
+                    _ => format!(", and then {then} of the same nodes"),
+                };
+                let unseen = match unseen.count() {
+                    0 => String::new(),
+                    1 => format!("; {unseen} of the same node had not come"),
+                    _ => format!("; {unseen} of the same nodes had not come"),
+                };
+                format!("{ranks} ended before all ranks had come{why}{again}{then}{unseen}; {there}{met}")
+            }
+            Self::WorkersRestarted { nodes, times, first_ended } => {
+                let (have, their, start) =
+                    if nodes.count() == 1 { ("has", "its", "starts") } else { ("have", "their", "start") };
+                let again = match (*times >= CRASH_LOOP, nodes.count()) {
+                    (false, _) => String::new(),
+                    (true, 1) => format!(", {times} times by now"),
+                    (true, _) => format!(", one of them {times} times by now"),
+                };
+                let first = ended_first(first_ended.as_ref());
+                format!("{nodes} {have} ended {their} workers and {start} them again{again}{first}")
             }
             Self::AddressesDropped { ranks } => {
                 let addresses = if ranks.count() == 1 { "the address" } else { "the addresses" };
@@ -484,15 +513,16 @@ impl Reason {
                 let left = Unit::Process.count(*left);
                 format!("{ranks} ended{first} {since} ago{soon} while {left} still {run}")
             }
-            Self::AllLeft { members: 1, unit, .. } => {
-                format!("its only {} left without finishing", unit.count(1).trim_start_matches("1 "))
-            }
-            Self::AllLeft { members, unit, finished: 0 } => {
-                format!("all {} left without finishing", unit.count(*members))
-            }
-            Self::AllLeft { members, unit, finished } => {
-                let had = if *finished == 1 { "had" } else { "of them had" };
-                format!("all {} left, and only {finished} {had} finished", unit.count(*members))
+            Self::AllLeft { members, unit, finished, first } => {
+                let first = first.as_ref().map_or_else(String::new, |first| format!("; first: {first}"));
+                let all = unit.count(*members);
+                let left = match (members, finished) {
+                    (1, _) => format!("its only {} left without finishing", all.trim_start_matches("1 ")),
+                    (_, 0) => format!("all {all} left without finishing"),
+                    (_, 1) => format!("all {all} left, and only 1 had finished"),
+                    (_, finished) => format!("all {all} left, and only {finished} of them had finished"),
+                };
+                format!("{left}{first}")
             }
             Self::WatchdogFired { who } => format!("{who} reported that a collective timed out or failed"),
             _ => return None,

@@ -212,6 +212,7 @@ impl TrackedRun {
             stamp,
             gone: None,
             finished: false,
+            restarts: 0,
             asks_not_for: None,
             not_back: false,
         });

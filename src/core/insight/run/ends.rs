@@ -89,7 +89,10 @@ impl TrackedRun {
             self.life.earlier.push(FormerNode { node: TrackedNode { gone: Some(now), ..node }, round });
         }
         self.life.strangers.retain(|node| node.conn != Some(conn));
-        if let Some(node) = self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)) {
+        if let Some(at) = self.life.nodes.iter().position(|node| node.conn == Some(conn)) {
+            // Another process that claims its rank is the node from now on.
+            let has_heir = self.heir(&self.life.nodes[at]).is_some();
+            let node = &mut self.life.nodes[at];
             node.gone = Some(now);
             node.finished |= has_finished;
             let goes_on = node.membership == Membership::Earlier && !node.finished;
@@ -99,9 +102,6 @@ impl TrackedRun {
                 Some(_) if waits => Stage::Waiting,
                 _ => Stage::InRound,
             };
-            // Another process that claims its rank is the node from now on.
-            let has_heir = self.round.completed.is_none()
-                && self.life.rivals.iter().any(|rival| rival.rank == node.rank);
             if !is_over
                 && !has_finished
                 && !has_heir

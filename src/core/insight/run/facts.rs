@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::node::TrackedNode;
 use super::world::World;
 use crate::api::{ExitCounts, Expected, MissingNode, RunState, Seen, Severity};
-use crate::core::ids::{ConnId, Timestamp};
+use crate::core::ids::{ConnId, Elapsed, Timestamp};
 use crate::core::insight::reason::{Evidence, Names};
 
 /// Something that happened in a run.
@@ -200,6 +200,8 @@ pub(in crate::core::insight) struct LifeFacts {
     pub(super) was_cut_off: bool,
     /// Nodes whose deaths are not reported yet.
     pub(super) dying: Vec<Dying>,
+    /// Static: nodes that start their workers again, not yet reported.
+    pub(super) restarting: Option<Restarting>,
     /// It is known where the workers meet: it was reported, or they came here.
     pub(super) workers_placed: bool,
     /// Its workers use a store of this server.
@@ -263,6 +265,23 @@ impl Dying {
         let closed = node.evidence(Seen::Closed, None, at);
         Self { name, label, closed, at, round, stage, link: link.map(str::to_owned) }
     }
+}
+
+/// Nodes that start their workers again.
+#[derive(Debug)]
+pub(super) struct Restarting {
+    /// The rank that had ended first then, and how long before.
+    pub(super) first_ended: Option<(String, Elapsed)>,
+    pub(super) nodes: Vec<Restart>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Restart {
+    pub(super) label: String,
+    /// How often it has done so.
+    pub(super) times: u32,
+    pub(super) joined: Evidence,
 }
 
 /// A connection to the store of a native round that has told the role of a node.

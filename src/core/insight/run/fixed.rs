@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::facts::{AssignedRanks, RoundFacts};
-use super::limits::MOST_NODES;
+use super::facts::{AssignedRanks, Restart, Restarting, RoundFacts};
+use super::limits::{MOST_NODES, SETTLE};
 use super::memory::Room;
 use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
@@ -18,7 +18,7 @@ use crate::core::insight::reason::{Finding, Names, Reason};
 const COUNTED_WITHIN: Duration = Duration::from_secs(3);
 
 impl TrackedRun {
-    /// Static: node `rank` wrote its role.
+    /// Static: node `rank` wrote its role. Returns whether another job begins with it.
     pub(in crate::core::insight) fn static_role(
         &mut self,
         rank: u32,
@@ -27,12 +27,12 @@ impl TrackedRun {
         now: Timestamp,
         plan: &Plan,
         room: &mut Room,
-    ) {
+    ) -> bool {
         let is_over = self.round.over_at.is_some() || self.round.exit_done.is_some_and(|at| at < now);
         if self.kind == RunKind::C10d && !is_over {
             let name = self.name_for(&NodeId::Rank(rank), plan);
             self.meet_stranger(static_node(rank, name, conn, (peer, pid), now));
-            return;
+            return is_over;
         }
         if is_over {
             self.follow_static();
@@ -43,7 +43,10 @@ impl TrackedRun {
         let node = static_node(rank, self.name_for(&NodeId::Rank(rank), plan), conn, (peer, pid), now);
         if is_again && self.is_copy(&node) {
             self.meet_copy(node);
-            return;
+            return is_over;
+        }
+        if is_again && self.restarts_workers(rank, conn, now) {
+            return is_over;
         }
         if is_again {
             let round = self.round.number.saturating_add(1);
@@ -58,13 +61,13 @@ impl TrackedRun {
         }
         self.round.started.get_or_insert(now);
         if self.round.roles.len() >= MOST_NODES {
-            return;
+            return is_over;
         }
         let is_new = self.round.roles.insert(rank);
         let was_there = self.set_aside(rank, conn);
         if !self.takes_node(room) {
             self.round.let_go = self.round.let_go.saturating_add(u32::from(is_new));
-            return;
+            return is_over;
         }
         self.life.nodes.push(TrackedNode { was_there, ..node });
         self.life.nodes.sort_by_key(|node| node.rank);
@@ -74,6 +77,7 @@ impl TrackedRun {
         if is_beyond {
             self.set_beyond(now);
         }
+        is_over
     }
 
     /// Whether this is another process than the node with its rank, which has met with the others and is there.
@@ -85,6 +89,50 @@ impl TrackedRun {
         };
         let of_rank = node.rank.and_then(|rank| self.node_of_rank(rank));
         of_rank.is_some_and(|other| other.gone.is_none() && !other.finished && !is_same(other))
+    }
+
+    /// A node of the complete round tells its role again on its connection: it has ended its workers, as one of them
+    /// failed, and starts them again. Its ranks are there still, unless node rank 0 is lost; that one needs the roles of all.
+    /// Returns whether it needs nobody.
+    fn restarts_workers(&mut self, rank: u32, conn: ConnId, now: Timestamp) -> bool {
+        let needs = |node: &TrackedNode| rank == 0 || node.rank == Some(0);
+        let needs_none = !self.participants().any(|node| node.is_lost() && needs(node));
+        let is_it = |node: &&mut TrackedNode| needs_none && node.is_participant() && node.conn == Some(conn);
+        let Some(node) = self.life.nodes.iter_mut().find(is_it) else { return false };
+        node.restarts = node.restarts.saturating_add(1);
+        let restart = Restart {
+            label: node.label(),
+            times: node.restarts,
+            joined: node.evidence(Seen::Joined, None, now),
+        };
+        // Where they had come to meet again, they have not ended because of those who had met before.
+        let meeting = self.life.world.shown();
+        let is_of_met = meeting.met.is_some()
+            || !self.ranks_of(rank).into_iter().flatten().any(|rank| meeting.ranks.contains_key(&rank));
+        let first_ended = self.first_ended(now).filter(|_| is_of_met);
+        let first_ended = first_ended.map(|(rank, at)| (rank, Elapsed(now.since(at))));
+        let restarting =
+            self.life.restarting.get_or_insert_with(|| Restarting { first_ended, nodes: Vec::new() });
+        if restarting.nodes.len() < MOST_NODES {
+            restarting.nodes.push(restart);
+        }
+        self.touch();
+        true
+    }
+
+    /// Reports the nodes that start their workers again, together.
+    pub(super) fn tell_restarts(&mut self, now: Timestamp) {
+        let Some(first) = self.life.restarting.as_ref().and_then(|it| it.nodes.first()) else { return };
+        let since = first.joined.at;
+        if now.since(since) < SETTLE {
+            return;
+        }
+        let Some(Restarting { nodes, first_ended }) = self.life.restarting.take() else { return };
+        let times = nodes.iter().map(|node| node.times).max().unwrap_or_default();
+        let names = Names::of(nodes.iter().map(|node| node.label.clone()));
+        let about = format!("{names} {times}");
+        let reason = Reason::WorkersRestarted { nodes: names, times, first_ended };
+        self.found(Finding::new(reason, about, since).seen(nodes.into_iter().map(|node| node.joined)));
     }
 
     /// A copy of a node has come to a job that goes on.
@@ -127,17 +175,22 @@ impl TrackedRun {
     pub(super) fn heir_of(&mut self, conn: ConnId) {
         self.life.rivals.retain(|node| node.conn != Some(conn));
         self.life.heirs.remove(&conn);
-        // A copy that came after all had met is none of them.
-        if self.round.completed.is_some() {
-            return;
-        }
-        let Some(node) = self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)) else { return };
-        let heir = self.life.rivals.iter().rposition(|rival| rival.rank == node.rank);
-        if let Some(heir) = heir.filter(|_| !node.finished) {
-            *node = TrackedNode { membership: node.membership, ..self.life.rivals.remove(heir) };
+        let Some(node) = self.life.nodes.iter().position(|node| node.conn == Some(conn)) else { return };
+        if let Some(heir) = self.heir(&self.life.nodes[node]).filter(|_| !self.life.nodes[node].finished) {
+            let heir = self.life.rivals.remove(heir);
+            let node = &mut self.life.nodes[node];
+            *node = TrackedNode { membership: node.membership, ..heir };
             self.life.heirs.extend(node.conn);
             self.return_to_before();
         }
+    }
+
+    /// Another process that claims the rank of a node. A copy that came after all had met is none of them.
+    pub(super) fn heir(&self, node: &TrackedNode) -> Option<usize> {
+        let is_it = |rival: &TrackedNode| {
+            rival.rank == node.rank && self.round.completed.is_none_or(|completed| rival.joined <= completed)
+        };
+        self.life.rivals.iter().rposition(is_it)
     }
 
     /// What had come again were copies of nodes that go on, and has gone: there is no other attempt.
@@ -328,6 +381,7 @@ fn static_node(
         stamp: 0,
         gone: None,
         finished: false,
+        restarts: 0,
         asks_not_for: None,
         not_back: false,
     }

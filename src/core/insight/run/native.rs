@@ -229,6 +229,7 @@ impl TrackedRun {
                 stamp: 0,
                 gone: None,
                 finished: had_finished || agent.is_some_and(|agent| self.round.exit.contains(&agent.conn)),
+                restarts: 0,
                 asks_not_for: None,
                 not_back: false,
             });
@@ -264,6 +265,7 @@ impl TrackedRun {
                 stamp: 0,
                 gone: None,
                 finished: false,
+                restarts: 0,
                 asks_not_for: None,
                 not_back: false,
             };

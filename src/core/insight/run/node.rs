@@ -50,6 +50,8 @@ pub(in crate::core::insight) struct TrackedNode {
     pub(in crate::core::insight) stamp: i64,
     pub(in crate::core::insight) gone: Option<Timestamp>,
     pub(in crate::core::insight) finished: bool,
+    /// Static: how often it has started its workers again.
+    pub(super) restarts: u32,
     /// c10d: a number of nodes for which it does not ask. With this one the round had so many when it joined, and it did not
     /// begin the last call, as a node does when there are as many as the least that it asks for. Or the complete round has
     /// so many, and a node beside it does not stay in the list of those that are too many.

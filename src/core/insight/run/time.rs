@@ -7,7 +7,7 @@ use super::facts::{LeftNode, Sign};
 use super::node::{NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::EndedBeside;
-use crate::api::{Expected, ExpectedFrom, RunState, Seen};
+use crate::api::{Expected, ExpectedFrom, RunKind, RunState, Seen};
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::expect::Plan;
 use crate::core::insight::reason::{Arrival, Finding, Names, Reason, Unit};
@@ -36,6 +36,7 @@ impl TrackedRun {
         let expected = self.expected(plan);
         self.tell_turned_away(now);
         self.tell_deaths(now, expected.map(|expected| expected.min));
+        self.tell_restarts(now);
         if let Some(differ) = self.life.world.take_different(now) {
             self.found(differ);
         }
@@ -108,14 +109,15 @@ impl TrackedRun {
                 let members = self.round.group.unwrap_or_else(known);
                 let since = self.life.all_gone.unwrap_or(now);
                 let finished = count(self.round.exit.len());
-                self.finds(Reason::AllLeft { members, unit: Unit::Node, finished }, about, since);
+                let first = self.first_to_leave(now);
+                self.finds(Reason::AllLeft { members, unit: Unit::Node, finished, first }, about, since);
             }
             // Clients of the store that never were ranks: what they came for is not known.
             (RunState::Gone, false) if meeting.ranks.is_empty() && meeting.former.is_empty() => {}
             (RunState::Gone, false) => {
                 self.life.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
-                let (members, unit, finished) = (processes, Unit::Process, 0);
-                self.finds(Reason::AllLeft { members, unit, finished }, about, ended);
+                let (members, unit, finished, first) = (processes, Unit::Process, 0, None);
+                self.finds(Reason::AllLeft { members, unit, finished, first }, about, ended);
             }
             (RunState::Ended, false) if before != RunState::Ended => {
                 let met = meeting.first_met.or(meeting.met).or(self.round.started);
@@ -124,6 +126,21 @@ impl TrackedRun {
             }
             _ => {}
         }
+    }
+
+    /// What ended first of a run whose agents have all left: a rank, where they had met here. Static: or else a node, of
+    /// several; the agents of other backends end each other.
+    fn first_to_leave(&self, now: Timestamp) -> Option<String> {
+        let rank = self.first_ended(now).map(|(rank, _)| rank);
+        let mut died: Vec<&TrackedNode> = self.participants().filter(|node| node.is_dead()).collect();
+        died.sort_by_key(|node| node.gone);
+        let node = || match died[..] {
+            [first, second, ..] if self.kind == RunKind::Static && first.gone < second.gone => {
+                Some(first.told())
+            }
+            _ => None,
+        };
+        rank.or_else(node)
     }
 
     /// When it came to this state: that a run is over is noticed later. The native rendezvous tells it at once.
@@ -165,13 +182,11 @@ impl TrackedRun {
                 ExpectedFrom::Api | ExpectedFrom::Announced | ExpectedFrom::Flag | ExpectedFrom::Join
             )
         });
-        let ended = self.life.world.shown().ended_ranks().filter(|&(_, _, at)| at <= started);
-        let ended = ended.filter(|_| self.has_agents() && self.round.number > 0);
+        let ended = self.first_ended(started).filter(|_| self.has_agents() && self.round.number > 0);
         // Agents end their ranks when nodes wait to be taken in.
         let was_ended = |at: Timestamp| self.life.awaited_since.is_some_and(|since| since <= at);
-        let first_ended = ended.min_by_key(|(_, _, at)| *at).filter(|(_, _, at)| !was_ended(*at));
-        let first_ended =
-            first_ended.map(|(rank, _, at)| (self.rank_label(rank), Elapsed(started.since(at))));
+        let first_ended = ended.filter(|(_, at)| !was_ended(*at));
+        let first_ended = first_ended.map(|(rank, at)| (rank, Elapsed(started.since(at))));
         let (expected, from) = known.map(|known| (known.min, known.source)).unzip();
         let reason = Reason::RunStarted { who, expected, from, first_ended };
         self.finds(reason, format!("round {}", self.round.number), started);

@@ -286,6 +286,11 @@ impl TrackedRun {
         (rank < ranks.world_size).then_some((node, ranks))
     }
 
+    /// The node rank of the node that was given this rank.
+    pub(super) fn node_with(&self, rank: u32) -> Option<u32> {
+        Some(self.assigned_with(rank)?.0)
+    }
+
     /// The ranks that this node was given.
     pub(super) fn ranks_of(&self, node: u32) -> Option<Range<u32>> {
         let AssignedRanks { base, world_size } = *self.round.assigned.get(&node)?;
@@ -295,7 +300,7 @@ impl TrackedRun {
 
     /// The node that was given this rank.
     pub(in crate::core::insight) fn seat_with(&self, rank: u32) -> Option<Seat<'_>> {
-        self.seat(self.round.number, self.assigned_with(rank)?.0)
+        self.seat(self.round.number, self.node_with(rank)?)
     }
 
     pub(in crate::core::insight) fn node_of(&self, conn: ConnId) -> Option<&TrackedNode> {

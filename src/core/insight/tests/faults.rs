@@ -913,6 +913,218 @@ fn faults_of_static_runs() {
             never: &["meet at"],
         },
         Fault {
+            name: "static: a rank fails, that of the other node with it, and both nodes start their workers again",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..4, 4);
+                lab.pass(5.0);
+                for rank in [3, 0, 2, 1] {
+                    lab.leave(100 + rank);
+                    lab.pass(0.1);
+                }
+                lab.restart_workers(0, "s", 0);
+                lab.pass(0.5);
+                lab.restart_workers(1, "s", 1);
+                lab.assign_static(0, "s", 2, 2);
+            },
+            code: "workers_restarted",
+            says: &[
+                "node 0 at 10.77.0.10 and node 1 at 10.77.0.11 have ended their workers and start them again",
+                "of the ranks before rank 3 on host103 ended first, 0.4 s earlier",
+            ],
+            remedy: "log of the rank that ended first",
+            within: FACT,
+            never: &["round 1", "missing", "of 2 nodes", "rank 0"],
+        },
+        Fault {
+            name: "static: a node starts its workers again long after that of the rank that failed first",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..4, 4);
+                lab.pass(5.0);
+                (102..104).for_each(|rank| lab.leave(rank));
+                lab.restart_workers(1, "s", 1);
+                lab.pass(1.0);
+                for rank in 2..4 {
+                    lab.worker(202 + rank, "10.77.0.11");
+                    lab.publish(202 + rank, rank, 4);
+                }
+                lab.leave(100);
+                lab.pass(2.0);
+                lab.leave(101);
+                lab.restart_workers(0, "s", 0);
+            },
+            code: "workers_restarted",
+            says: &[
+                "node 0 at 10.77.0.10 has ended",
+                "of the ranks before rank 2 on host102 ended first, 3 s earlier",
+            ],
+            remedy: "log of the rank that ended first",
+            within: FACT,
+            never: &["round 1", "missing", "of 2 nodes", "rank 0"],
+        },
+        Fault {
+            name: "static: a rank fails before all have come, and its agent ends the other one of its node",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 1..4, 4);
+                lab.pass(5.0);
+                lab.leave(103);
+                lab.pass(0.2);
+                lab.leave(102);
+            },
+            code: "rank_lost",
+            says: &[
+                "rank 3 on host103 ended before all ranks had come, and then rank 2 on host102 of the same node; 1 of 4",
+            ],
+            remedy: "log of what ended first",
+            within: FACT,
+            never: &["rank 2 on host102 ended"],
+        },
+        Fault {
+            name: "static: a rank fails before it has published, and its agent ends the other one of its node",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..3, 4);
+                lab.pass(5.0);
+                lab.leave(102);
+            },
+            code: "rank_lost",
+            says: &[
+                "rank 2 on host102 ended before all",
+                "; rank 3 (local rank 1 on node 1 at 10.77.0.11) of the same node had not",
+            ],
+            remedy: "which of the node's ranks failed",
+            within: FACT,
+            never: &["look at the log of what ended;"],
+        },
+        Fault {
+            name: "static: a node starts its workers again after the other has finished",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..4, 4);
+                lab.pass(5.0);
+                (100..102).for_each(|rank| lab.leave(rank));
+                lab.exit_static(0, "s", false);
+                lab.pass(2.0);
+                (102..104).for_each(|rank| lab.leave(rank));
+                lab.restart_workers(1, "s", 1);
+                for rank in 2..4 {
+                    lab.worker(202 + rank, "10.77.0.11");
+                    lab.publish(202 + rank, rank, 4);
+                    lab.wait_for_rank(202 + rank, 0);
+                }
+            },
+            code: "rank_zero_slow",
+            says: &["the address from rank 0", "its node has finished, and does not start it again"],
+            remedy: "restart all agents",
+            within: WAIT,
+            never: &["has not come", "has it started"],
+        },
+        Fault {
+            name: "static: a rank that has come again gives up, and its node starts its workers once more",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..4, 4);
+                lab.pass(5.0);
+                (102..104).for_each(|rank| lab.leave(rank));
+                lab.restart_workers(1, "s", 1);
+                for rank in 2..4 {
+                    lab.worker(202 + rank, "10.77.0.11");
+                    lab.publish(202 + rank, rank, 4);
+                }
+                lab.pass(20.0);
+                (204..206).for_each(|rank| lab.leave(rank));
+                lab.restart_workers(1, "s", 1);
+            },
+            code: "rank_lost",
+            says: &["rank 2 on host204 ended before all ranks had come, and then rank 3 on host205"],
+            remedy: "restart all processes",
+            within: FACT,
+            never: &["20 s earlier"],
+        },
+        Fault {
+            name: "static: a node is killed before all ranks have come",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..1, 4);
+                workers(lab, 2..4, 4);
+                lab.pass(5.0);
+                (102..104).for_each(|rank| lab.leave(rank));
+                lab.leave(1);
+            },
+            code: "rank_lost",
+            says: &[
+                "rank 2 on host102 and rank 3 on host103 ended before all ranks had come; 1 of 4 is still there",
+            ],
+            remedy: "logs of what ended",
+            within: FACT,
+            never: &["and then", "of the same node"],
+        },
+        Fault {
+            name: "static: a worker fails long after it has closed its group",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..4, 4);
+                lab.pass(5.0);
+                (100..104).for_each(|rank| lab.leave(rank));
+                lab.pass(20.0);
+                lab.restart_workers(1, "s", 1);
+            },
+            code: "workers_restarted",
+            says: &["node 1 at 10.77.0.11 has ended its workers and starts them again"],
+            remedy: "one of them failed",
+            within: FACT,
+            never: &["ended first"],
+        },
+        Fault {
+            name: "static: a rank fails, and with it the whole job",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..4, 4);
+                lab.pass(5.0);
+                for rank in [3, 0, 2, 1] {
+                    lab.leave(100 + rank);
+                    lab.pass(0.1);
+                }
+                lab.leave(0);
+                lab.pass(0.2);
+                lab.leave(1);
+            },
+            code: "all_left",
+            says: &["all 2 nodes left without finishing; first: rank 3 on host103"],
+            remedy: "log of what ended first",
+            within: FACT,
+            never: &["first: node"],
+        },
+        Fault {
+            name: "static: all nodes end one after the other",
+            play: |lab| {
+                static_run(lab, "s", 3);
+                for n in [1, 2, 0] {
+                    lab.leave(n);
+                    lab.pass(0.2);
+                }
+            },
+            code: "all_left",
+            says: &["all 3 nodes left without finishing; first: node 1 at 10.77.0.11"],
+            remedy: "log of what ended first",
+            within: FACT,
+            never: &["finished:"],
+        },
+        Fault {
+            name: "static: node ranks begin at 1",
+            play: |lab| {
+                lab.static_node(1, "s", 1, 2);
+                lab.static_node(2, "s", 2, 2);
+            },
+            code: "rank_zero_slow",
+            says: &["the assigned ranks from node rank 0: it has not come"],
+            remedy: "--node-rank begins at 0",
+            within: WAIT,
+            never: &["3 nodes"],
+        },
+        Fault {
             name: "static: all nodes are killed",
             play: |lab| {
                 static_run(lab, "s", 2);
@@ -1289,7 +1501,8 @@ fn static_nodes_that_go_on_with_the_attempt_before_wait_for_no_round() {
     let mut lab = lab();
     static_run(&mut lab, "s", 3);
     lab.pass(5.0);
-    lab.set(1, "/s/torchelastic/role_info/1", b"{}");
+    lab.leave(1);
+    lab.static_node(11, "s", 1, 3);
     lab.pass(3.0);
     let run = lab.run("s");
     let nodes = run.summary.nodes;
@@ -2050,4 +2263,73 @@ fn a_pod_that_gathers_for_another_run_is_named() {
             .ends_with("; announced for another run: pod job-0 for run job and pod job-2 for run job")
     );
     assert!(!told("other").0.contains("another run"), "{}", told("other").0);
+}
+
+/// It waits for nobody: nothing of the round changes, whatever the others do.
+#[test]
+fn a_static_node_that_starts_its_workers_again_stays_in_the_round() {
+    let mut lab = lab();
+    static_run(&mut lab, "s", 2);
+    lab.pass(5.0);
+    for times in 1..4 {
+        lab.restart_workers(1, "s", 1);
+        lab.pass(5.0);
+        let run = lab.run("s");
+        let nodes = run.summary.nodes;
+        assert_eq!((run.summary.state, run.summary.round), (RunState::Running, 0));
+        assert_eq!((nodes.joined, nodes.earlier, nodes.missing), (2, 0, Some(0)));
+        assert_eq!(lab.texts("workers_restarted").len(), times, "{:?}", lab.said);
+    }
+    let last = lab.texts("workers_restarted").pop();
+    assert_eq!(
+        last,
+        Some("s: node 1 at 10.77.0.11 has ended its workers and starts them again, 3 times by now")
+    );
+    lab.exit_static(0, "s", false);
+    lab.exit_static(1, "s", true);
+    lab.pass(2.0);
+    assert_eq!(lab.texts("run_finished"), ["s finished: 2 nodes after 22 s"]);
+}
+
+/// Then it waits for another in the place of that one.
+#[test]
+fn a_static_node_that_starts_its_workers_again_after_another_has_died_waits_for_that_one() {
+    let mut lab = lab();
+    static_run(&mut lab, "s", 2);
+    lab.pass(5.0);
+    lab.leave(1);
+    lab.pass(1.0);
+    lab.restart_workers(0, "s", 0);
+    lab.wait(0, &["/s/torchelastic/role_info/0", "/s/torchelastic/role_info/1"]);
+    lab.pass(8.0);
+    let nodes = lab.run("s").summary.nodes;
+    assert_eq!((nodes.joined, nodes.gone, nodes.missing), (1, 0, Some(1)));
+    assert!(lab.texts("workers_restarted").is_empty(), "{:?}", lab.said);
+    let missing = lab.texts("nodes_missing");
+    assert!(
+        missing[0].contains("s round 1: 1 of 2 nodes has joined") && missing[0].contains("; gone: node 1"),
+        "{missing:?}"
+    );
+    lab.static_node(11, "s", 1, 2);
+    lab.assign_static(0, "s", 2, 2);
+    lab.pass(2.0);
+    assert_eq!(lab.run("s").summary.nodes.joined, 2);
+    assert_eq!(lab.texts("round_complete").len(), 2, "{:?}", lab.said);
+}
+
+/// What was said of the job before is no part of the document of the one that follows it.
+#[test]
+fn a_static_job_that_is_started_again_has_a_document_of_its_own() {
+    let mut lab = lab();
+    static_run(&mut lab, "none", 2);
+    lab.leave(0);
+    lab.leave(1);
+    lab.pass(5.0);
+    assert_eq!(lab.texts("all_left").len(), 1);
+    lab.static_node(10, "none", 0, 2);
+    lab.static_node(11, "none", 1, 2);
+    lab.assign_static(10, "none", 2, 1);
+    lab.pass(3.0);
+    let codes: Vec<_> = lab.run("none").explanations.into_iter().map(|said| said.code).collect();
+    assert_eq!(codes, ["round_complete"]);
 }

@@ -42,6 +42,7 @@ fn whereabouts(n: u32) -> Vec<Whereabouts> {
         Whereabouts::NotTold { candidates: names(0), alike: names(n), gone_for: None },
         Whereabouts::NotTold { candidates: names(n), alike: names(n), gone_for: Some(time()) },
         Whereabouts::NodeGone { for_seconds: time() },
+        Whereabouts::NodeFinished,
         Whereabouts::Met { ended: None },
         Whereabouts::Met { ended: Some(time()) },
         Whereabouts::MadeOtherwise { made: 1, asked: 3 },
@@ -164,9 +165,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             grace: waited,
         },
         Reason::LinkLost { links: some(), clients: m as usize, grace: waited },
-        Reason::AllLeft { members: n, unit: Unit::Node, finished: 0 },
-        Reason::AllLeft { members: n.saturating_add(1), unit: Unit::Node, finished: n },
-        Reason::AllLeft { members: n, unit: Unit::Process, finished: 0 },
+        Reason::AllLeft { members: n, unit: Unit::Node, finished: 0, first: Some(text()) },
+        Reason::AllLeft { members: n.saturating_add(1), unit: Unit::Node, finished: n, first: None },
+        Reason::AllLeft { members: n, unit: Unit::Process, finished: 0, first: None },
         Reason::DuplicateRank {
             what: text(),
             first: text(),
@@ -216,6 +217,8 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         for gave_up in [false, true] {
             all.push(Reason::RankLost {
                 ranks: names(at_least_one),
+                then: names(n),
+                unseen: names(if gave_up { m } else { 0 }),
                 joined: n,
                 world_size,
                 gave_up,
@@ -223,6 +226,11 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
                 go_on: n == 2,
             });
         }
+        all.push(Reason::WorkersRestarted {
+            nodes: names(at_least_one),
+            times: m,
+            first_ended: world_size.map(|_| (text(), time())),
+        });
         let vacancies = [
             Vacancy::Open,
             Vacancy::Unknown,

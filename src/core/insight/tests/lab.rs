@@ -428,6 +428,11 @@ impl Lab {
         }
     }
 
+    /// The agent of a static node starts its workers again.
+    pub(super) fn restart_workers(&mut self, n: u32, run: &str, rank: u32) {
+        self.set(n, &format!("/{run}/torchelastic/role_info/{rank}"), b"{}");
+    }
+
     /// Node rank 0 of a static run hands out the ranks, `local` to each node.
     pub(super) fn assign_static(&mut self, n: u32, run: &str, nodes: u32, local: u32) {
         let world = nodes * local;

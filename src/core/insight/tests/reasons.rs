@@ -167,13 +167,23 @@ fn examples() -> Vec<(Reason, &'static str)> {
         (
             Reason::RankLost {
                 ranks: names(&[&rank]),
-                joined: 3,
+                then: names(&["rank 3 on train-llm-1"]),
+                unseen: names(&[]),
+                joined: 2,
                 world_size: Some(4),
                 gave_up: false,
                 times: 1,
                 go_on: false,
             },
-            "A worker's connection closed before all ranks had published their addresses.",
+            "A worker's connection closed before all ranks had published their addresses. torchrun's agents end the other ranks of their node then: those are told apart (`then`), unless one of the node's ranks had not come (`unseen`), which may have failed first.",
+        ),
+        (
+            Reason::WorkersRestarted {
+                nodes: names(&["node 1 at 10.0.0.12"]),
+                times: 1,
+                first_ended: Some((rank.clone(), secs(0.2))),
+            },
+            "An agent of the static rendezvous tells its role again while the round is complete: one of its workers failed, it has ended the others, and starts all of them again (`--max-restarts`). It waits for nobody; the round is the same. The ranks that had met with them have to come again, too.",
         ),
         (
             Reason::AddressesDropped { ranks: names(&["rank 0 on train-llm-0", "rank 1 on train-llm-0"]) },
@@ -194,8 +204,8 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "In a run without agents, or in a native round that goes on, some processes have ended, and others have gone on for longer than --explain-after. A warning, if a rank ended within 10 s after all had published their addresses: it may not have reached the others at those.",
         ),
         (
-            Reason::AllLeft { members: 4, unit: Unit::Node, finished: 0 },
-            "All connections of a run closed within seconds, and it had not finished.",
+            Reason::AllLeft { members: 4, unit: Unit::Node, finished: 0, first: Some(rank.clone()) },
+            "All connections of a run closed within seconds, and it had not finished. `first` is what ended first: a rank, where all had met here; or the agent of a static node.",
         ),
         (
             Reason::RankZeroSlow {

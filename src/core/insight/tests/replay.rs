@@ -386,9 +386,9 @@ fn a_static_run_twice_whose_second_part_fails() {
             (17.0, "s1 complete: 2 nodes in 0.3 s; last: node 1 at 10.77.0.13 (+0.3 s)"),
             (
                 22.2,
-                "s1: rank 0 on node2, rank 1 on node2, rank 3 on node3 and rank 2 on node3 ended before all ranks had come; none of 4 is still there",
+                "s1: rank 0 on node2 and rank 3 on node3 ended before all ranks had come, and then rank 1 on node2 and rank 2 on node3 of the same nodes; none of 4 is still there",
             ),
-            (23.4, "s1: all 2 nodes left without finishing"),
+            (23.4, "s1: all 2 nodes left without finishing; first: node 0 at 10.77.0.12"),
         ],
     );
 }
@@ -405,15 +405,18 @@ fn static_restarts() {
                 "run none: all 4 ranks have published their addresses in 47 ms; last: rank 0 on node2 (+47 ms)",
             ),
             (
-                13.6,
-                "run none round 1 started: node 0 at 10.77.0.12 is the first; of the ranks before rank 1 on node2 ended first, 0.2 s earlier",
+                15.0,
+                "run none: node 0 at 10.77.0.12 has ended its workers and starts them again; of the ranks before rank 1 on node2 ended first, 0.2 s earlier",
             ),
-            (15.4, "run none round 1 complete: 2 nodes in 1.9 s; last: node 1 at 10.77.0.13 (+1.9 s)"),
+            (
+                16.9,
+                "run none: node 1 at 10.77.0.13 has ended its workers and starts them again; of the ranks before rank 1 on node2 ended first, 2.1 s earlier",
+            ),
             (
                 18.9,
-                "run none round 1: all 4 ranks have published their addresses in 1.4 s; last: rank 2 on node3 (+1.4 s)",
+                "run none: all 4 ranks have published their addresses in 1.4 s; last: rank 2 on node3 (+1.4 s)",
             ),
-            (25.2, "run none round 1 finished: 2 nodes after 9.7 s"),
+            (25.2, "run none finished: 2 nodes after 18 s"),
         ],
     );
 }
@@ -431,23 +434,26 @@ fn a_static_restart_that_fails() {
                 "run none: all 4 ranks have published their addresses in 0.8 s; last: rank 1 on node2 (+0.8 s)",
             ),
             (
-                9.7,
-                "run none round 1 started: node 0 at 10.77.0.12 is the first; of the ranks before rank 1 on node2 ended first, 0.2 s earlier",
+                11.1,
+                "run none: node 0 at 10.77.0.12 has ended its workers and starts them again; of the ranks before rank 1 on node2 ended first, 0.2 s earlier",
             ),
-            (11.6, "run none round 1 complete: 2 nodes in 2 s; last: node 1 at 10.77.0.13 (+2 s)"),
+            (
+                13.1,
+                "run none: node 1 at 10.77.0.13 has ended its workers and starts them again; of the ranks before rank 1 on node2 ended first, 2.2 s earlier",
+            ),
             (
                 15.3,
-                "run none round 1: rank 1 on node2 and rank 0 on node2 ended before all ranks had come; none of 4 is still there",
+                "run none: rank 1 on node2 ended before all ranks had come, and then rank 0 on node2 of the same node; none of 4 is still there",
             ),
             (
                 16.8,
-                "run none round 1: node 0 at 10.77.0.12 died, failed or was stopped: the connection closed before all ranks had published their addresses; 1 node left",
+                "run none: node 0 at 10.77.0.12 died, failed or was stopped: the connection closed before all ranks had published their addresses; 1 node left",
             ),
             (
                 17.8,
-                "run none round 1: rank 2 on node3 and rank 3 on node3 ended before all ranks had come; none of 4 is still there",
+                "run none: rank 2 on node3 ended before all ranks had come, and then rank 3 on node3 of the same node; none of 4 is still there",
             ),
-            (18.9, "run none round 1: all 2 nodes left without finishing"),
+            (18.9, "run none: all 2 nodes left without finishing; first: node 0 at 10.77.0.12"),
         ],
     );
 }

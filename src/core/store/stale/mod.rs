@@ -332,8 +332,11 @@ impl StaleKeys {
     /// had written it.
     pub(super) fn on_write(&mut self, keys: &mut KeySpace, conn: ConnId, id: SlotId) -> Option<ConnId> {
         let record = keys.slot_mut(id).record.as_mut()?;
-        let Kind::Address { group, .. } = record.kind else { return None };
+        let Kind::Address { group, is_first, .. } = record.kind else { return None };
         if record.writer == Some(conn) {
+            if is_first {
+                self.forget_reads(conn, group);
+            }
             return None;
         }
         let before = record.writer.replace(conn);
@@ -401,6 +404,16 @@ impl StaleKeys {
         let added = add(&mut read.ranks);
         self.bytes += read.ranks.bytes();
         added
+    }
+
+    /// `conn` begins to meet the others of `group` again: who was there last time is nothing to it any more.
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
+    fn forget_reads(&mut self, conn: ConnId, group: GroupId) {
+        let read = notes_of(&mut self.notes, conn).and_then(|notes| notes.read.remove(&group));
+        if let (Some(news), true) = (&mut self.news, read.is_some()) {
+            news.forgot.push((conn, group));
+        }
+        self.bytes -= read.map_or(0, |read| Notes::READ_BYTES + read.ranks.bytes());
     }
 
     /// What the names `slots` are if each is the address of another rank of one group: who reads them all then reads that.

@@ -377,11 +377,7 @@ impl StaleKeys {
     fn forget_read(&mut self, search: &mut Search, conn: ConnId) {
         let aside = search.set_aside.remove(&conn);
         search.set_aside_bytes -= aside.map_or(0, |read| read.bytes());
-        let read = notes_of(&mut self.notes, conn).and_then(|notes| notes.read.remove(&search.place.group));
-        if let (Some(news), true) = (&mut self.news, read.is_some()) {
-            news.forgot.push((conn, search.place.group));
-        }
-        self.bytes -= read.map_or(0, |read| Notes::READ_BYTES + read.ranks.bytes());
+        self.forget_reads(conn, search.place.group);
     }
 
     fn search_is_over(&mut self, search: Search) {

@@ -211,10 +211,14 @@ impl Model {
     fn write(&mut self, client: usize, key: Key, value: String) {
         self.uses(client, key);
         if let Some(address) = address(key)
-            && self.writers.insert(key, client) != Some(client)
+            && let is_again = self.writers.insert(key, client) == Some(client)
             && address.is_first()
         {
-            self.spend_paired(address.group, address.writer(), key);
+            if is_again {
+                self.reads.retain(|&(reader, of, _)| reader != client || of != address.group);
+            } else {
+                self.spend_paired(address.group, address.writer(), key);
+            }
         }
         self.plain.insert(key, value);
         for (waiter, wait) in self.waits.clone() {

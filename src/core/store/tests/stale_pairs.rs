@@ -343,6 +343,27 @@ fn agents_that_stay_repeat_their_role_exchange_unhindered() {
     assert_eq!(world.cleanups(), []);
 }
 
+/// Node 0 starts its workers again after node 1 has died, and would else wait for what it has written itself.
+#[test]
+fn a_node_that_repeats_its_role_exchange_before_the_new_one_comes_keeps_its_role() {
+    for (survivor, lost) in [(0, 1), (1, 0)] {
+        let world = World::new();
+        let mut agents = role_exchange(&world, 2);
+        agents.remove(lost).leave();
+        let survivor_again = agents.remove(0);
+        survivor_again.set(role_info(survivor), "{}");
+        let wanted = if survivor == 0 { role_info(1) } else { assigned_ranks(1) };
+        assert!(!survivor_again.wait(&[wanted]));
+        let new = world.client();
+        new.set(role_info(lost), "{}");
+        assert!(world.has(&role_info(survivor)));
+        if survivor == 1 {
+            new.set(assigned_ranks(1), "[]");
+        }
+        assert!(survivor_again.is_woken());
+    }
+}
+
 #[test]
 fn the_role_exchange_of_a_round_is_left_alone() {
     let world = World::new();

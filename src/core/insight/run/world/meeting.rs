@@ -64,6 +64,11 @@ pub(super) struct Leaving {
     pub(super) at: Timestamp,
 }
 
+fn ended(ranks: &BTreeMap<u32, RankInfo>) -> impl Iterator<Item = (u32, &RankInfo, Timestamp)> {
+    let ranks = ranks.iter().filter(|(_, info)| !info.is_cut_off);
+    ranks.filter_map(|(&rank, info)| Some((rank, info, info.gone?)))
+}
+
 /// What happens to it.
 impl Meeting {
     /// A rank publishes its address. Returns whether these begin to meet with it, or to meet again.
@@ -306,8 +311,13 @@ impl Meeting {
 
     /// The ranks that have ended, and when. What has become of those that are gone with their link is not known.
     pub(in crate::core::insight) fn ended_ranks(&self) -> impl Iterator<Item = (u32, &RankInfo, Timestamp)> {
-        let ranks = self.ranks.iter().filter(|(_, info)| !info.is_cut_off);
-        ranks.filter_map(|(&rank, info)| Some((rank, info, info.gone?)))
+        ended(&self.ranks)
+    }
+
+    /// The same of those who had met, which may meet again now.
+    pub(in crate::core::insight) fn ended_of_met(&self) -> impl Iterator<Item = (u32, &RankInfo, Timestamp)> {
+        let before = self.before.map(|_| &self.former);
+        self.met.map(|_| &self.ranks).or(before).into_iter().flat_map(ended)
     }
 
     /// Ranks that have published their address and are there.
@@ -342,6 +352,14 @@ impl Meeting {
         let others = self.former.iter().filter(|(rank, _)| !self.ranks.contains_key(rank));
         let all = self.ranks.iter().chain(others).filter(|(_, info)| info.is_live());
         all.map(|(&rank, info)| (rank, info))
+    }
+
+    /// Whether somebody had come to it as this rank then, or was there.
+    pub(in crate::core::insight::run) fn had_come(&self, rank: u32, then: Timestamp) -> bool {
+        let was_there =
+            |info: &&RankInfo| info.withdrawn.is_some() || info.gone.is_none_or(|gone| gone >= then);
+        let mut known = self.ranks.get(&rank).into_iter().chain(self.former.get(&rank).filter(was_there));
+        known.any(|info| info.joined <= then)
     }
 
     /// How a rank is shown: see `RankGrid`.

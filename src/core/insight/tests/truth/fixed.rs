@@ -25,6 +25,8 @@ enum Op {
     DieAll,
     /// It acts no more, and its connection stays open.
     Freeze(usize),
+    /// One of its workers fails, and it starts them again.
+    Restart(usize),
     /// Its workers succeed.
     Finish(usize),
     FinishAll,
@@ -51,6 +53,8 @@ struct Agent {
     job: usize,
     came: f64,
     ended: f64,
+    /// How often it has started its workers again.
+    restarts: usize,
 }
 
 impl Agent {
@@ -154,6 +158,7 @@ impl Truth {
             job,
             came,
             ended,
+            restarts: 0,
         });
     }
 
@@ -188,6 +193,23 @@ impl Truth {
         (agent.phase, agent.finished) = (Phase::AtExit, true);
     }
 
+    /// It tells its role once more. It needs nobody, unless node rank 0 is lost; that one needs all.
+    fn restart(&mut self, host: usize) {
+        let runs = |n: &usize| self.now.agents[*n].phase == Phase::Runs && self.now.agents[*n].acts;
+        let Some(n) = self.on(host).filter(runs) else { return };
+        let Agent { conn, rank, .. } = self.now.agents[n];
+        let job = self.now.job;
+        let is_there = |rank: usize| {
+            self.now.agents.iter().any(|a| a.rank == rank && a.job == job && (a.connected || a.finished))
+        };
+        let needed = if rank == 0 { 0..self.nodes } else { 0..1 };
+        self.now.again |= !needed.into_iter().all(is_there);
+        self.lab.restart_workers(conn, RUN, rank as u32);
+        let agent = &mut self.now.agents[n];
+        (agent.phase, agent.came) = (Phase::Exchanges, self.lab.now.0.as_secs_f64());
+        agent.restarts += 1;
+    }
+
     /// Whether somebody has gone on.
     fn steps(&mut self) -> bool {
         let mut goes_on = false;
@@ -215,8 +237,10 @@ impl Truth {
                     }
                     if rank == 0 {
                         self.lab.assign_static(conn, RUN, self.nodes as u32, 1);
+                        if self.now.again || !self.now.complete {
+                            self.now.completed = self.seconds();
+                        }
                         (self.now.complete, self.now.again) = (true, false);
-                        self.now.completed = self.seconds();
                     }
                     let agent = &mut self.now.agents[n];
                     (agent.phase, agent.waits, goes_on) = (Phase::Runs, false, true);
@@ -325,6 +349,7 @@ impl World for Truth {
                     self.now.agents[n].acts = false;
                 }
             }
+            Op::Restart(host) => self.restart(host),
             Op::Finish(host) => self.finish(host),
             Op::FinishAll => (0..HOSTS).for_each(|host| self.finish(host)),
         }
@@ -382,6 +407,10 @@ impl World for Truth {
                         || m.ranks().iter().filter(|rank| **rank < self.nodes).count() == left
                 };
                 any(&so_many, "not so many left")
+            }
+            "workers_restarted" => {
+                let times = number(facts, "times");
+                self.all(at, &names(facts, "nodes"), |_, agent| (1..=times).contains(&agent.restarts))
             }
             "all_left" => any(&|m| m.live().next().is_none(), "some are there"),
             "run_finished" => {
@@ -477,6 +506,7 @@ fn schedule() -> impl Strategy<Value = (usize, Option<(usize, usize)>, Schedule<
         3 => host().prop_map(Op::Die),
         1 => Just(Op::DieAll),
         1 => host().prop_map(Op::Freeze),
+        1 => host().prop_map(Op::Restart),
         1 => host().prop_map(Op::Finish),
         3 => Just(Op::FinishAll),
     ];

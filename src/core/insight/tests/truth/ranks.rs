@@ -878,7 +878,19 @@ impl World for Truth {
             }
             // One of the two was about to go.
             Cause::Twice | Cause::WorldSize => {
-                self.now.processes.iter().any(|process| !process.connected && soon.contains(&process.ended))
+                let live = || self.now.live().filter(|process| process.published);
+                let is_one_of_two = |process: &Process| {
+                    live().any(|other| other.rank == process.rank && other.conn != process.conn)
+                };
+                // Or all that have not met are told as those that claim a rank with others.
+                let are_told = due.cause == Cause::WorldSize
+                    && live().filter(|process| process.met.is_infinite()).all(is_one_of_two);
+                are_told
+                    || self
+                        .now
+                        .processes
+                        .iter()
+                        .any(|process| !process.connected && soon.contains(&process.ended))
             }
             _ => false,
         }
