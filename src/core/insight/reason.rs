@@ -173,6 +173,22 @@ pub enum Reason {
         #[serde(flatten)]
         awaited: Awaited,
     },
+    /// The host of a job counts who connects, and goes on when all have.
+    WaitingForProcesses {
+        host: String,
+        /// It is the agent of node rank 0.
+        of_agents: bool,
+        connected: u32,
+        /// As many as the others are prepared for. If as many are connected, the host waits for more.
+        expected: Option<u32>,
+        /// Those of which nobody is there, as far as they are known.
+        missing: Names,
+        /// Ranks of as large a job in other stores.
+        elsewhere: Names,
+        /// Who waits for the host.
+        waiters: usize,
+        waited: Elapsed,
+    },
     /// Waits whose root is another node.
     WaitingForNode {
         node: String,
@@ -476,6 +492,7 @@ impl Reason {
             Self::RanksEnded { .. } => "ranks_ended",
             Self::AllLeft { .. } => "all_left",
             Self::RankZeroSlow { .. } => "rank_zero_slow",
+            Self::WaitingForProcesses { .. } => "waiting_for_processes",
             Self::WaitingForNode { .. } => "waiting_for_node",
             Self::WaitingForRank { .. } => "waiting_for_rank",
             Self::WaitingForGroup { .. } => "waiting_for_group",
@@ -537,6 +554,7 @@ impl Reason {
             | Self::RoundNotComplete { .. }
             | Self::AllLeft { .. }
             | Self::RankZeroSlow { .. }
+            | Self::WaitingForProcesses { .. }
             | Self::WaitingForNode { .. }
             | Self::WaitingForRank { .. }
             | Self::WaitingForGroup { .. }
@@ -566,7 +584,9 @@ impl Reason {
     /// How sure it is: which process is missing is found by looking at all others.
     pub fn certainty(&self) -> Certainty {
         let is_eliminated = match self {
-            Self::PodsMissing { missing, .. } | Self::NodesMissing { missing, .. } => !missing.is_empty(),
+            Self::PodsMissing { missing, .. }
+            | Self::NodesMissing { missing, .. }
+            | Self::WaitingForProcesses { missing, .. } => !missing.is_empty(),
             Self::WaitingAtBarrier { others, .. }
             | Self::WaitingForKey { others, .. }
             | Self::WaitingForGroup { others, .. } => !others.is_empty(),
@@ -576,6 +596,7 @@ impl Reason {
                 matches!(
                     awaited.whereabouts,
                     Whereabouts::NeverCame
+                        | Whereabouts::Twin { .. }
                         | Whereabouts::NotTold { .. }
                         | Whereabouts::Joined
                         | Whereabouts::Busy
@@ -618,6 +639,7 @@ impl Reason {
                 | Self::NodesMissing { .. }
                 | Self::RoundNotComplete { .. }
                 | Self::RankZeroSlow { .. }
+                | Self::WaitingForProcesses { .. }
                 | Self::WaitingForNode { .. }
                 | Self::WaitingForRank { .. }
                 | Self::WaitingForGroup { .. }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Reason;
-use super::awaited::{LINK_AWAY, SAME_WORLD_SIZE, Writer};
+use super::awaited::{LINK_AWAY, OTHER_PORT, SAME_WORLD_SIZE, Writer};
 use super::values::{Absence, Arrival, ONE_JOB, Silence, for_each};
 use crate::api::RunKind;
 
@@ -75,13 +75,33 @@ impl Reason {
             }
             Self::RankZeroSlow { awaited, of_agent: true, .. } => awaited.remedy(Writer::FirstAgent),
             Self::RankZeroSlow { awaited, .. } => awaited.remedy(Writer::FirstRank),
+            Self::WaitingForProcesses { connected, expected: Some(expected), .. }
+                if connected >= expected =>
+            {
+                SAME_WORLD_SIZE
+            }
+            Self::WaitingForProcesses { elsewhere, .. } if !elsewhere.is_empty() => OTHER_PORT,
+            Self::WaitingForProcesses { missing, of_agents: true, .. } if !missing.is_empty() => for_each(
+                missing,
+                "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?",
+                "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?",
+            ),
+            Self::WaitingForProcesses { missing, .. } if !missing.is_empty() => for_each(
+                missing,
+                "look at the process with that rank: has it started, does it reach this server?",
+                "look at the processes with those ranks: have they started, do they reach this server?",
+            ),
+            Self::WaitingForProcesses { .. } => {
+                "look for the nodes or ranks of the job that have not connected: have they started, do they reach this server, \
+                 and have all the same --nnodes or WORLD_SIZE?"
+            }
             Self::WaitingForNode { awaited, .. } => awaited.remedy(Writer::Agent),
             Self::WaitingForRank { awaited, .. } => awaited.remedy(Writer::Rank),
             Self::LinkAway { links, .. } => for_each(
                 links,
                 LINK_AWAY,
-                "look at the network between those nodes and this server, and at the logs of their relays; nothing has died \
-                 as far as is known, and the clients go on when the links are back",
+                "look whether those pods still run, at the network between them and this server, and at the logs of their relays; \
+                 their clients go on when the links are back",
             ),
             Self::WorldSizesDiffer { have_met: true, .. } => {
                 "stop what came last, or give it its own store (--listen twice, or POST /api/v1/stores): those who have met do \

@@ -487,6 +487,35 @@ impl Reason {
                     awaited.besides()
                 )
             }
+            Self::WaitingForProcesses {
+                host,
+                connected,
+                expected,
+                missing,
+                elsewhere,
+                waiters,
+                waited,
+                of_agents: _,
+            } => {
+                let others = match waiters {
+                    0 => String::new(),
+                    1 => "; 1 other process waits for it".to_owned(),
+                    _ => format!("; {waiters} other processes wait for it"),
+                };
+                let connected = match expected {
+                    Some(expected) if connected >= expected => {
+                        let connected = have(*connected as usize, "process", "processes");
+                        format!("{connected}, as many as the others count on, so it counts on more")
+                    }
+                    _ => format!("{} {}", of_whole(*connected, *expected), has(*connected as usize)),
+                };
+                let missing = if_any("; missing: ", missing);
+                let elsewhere = if_any("; in another store: ", elsewhere);
+                format!(
+                    "{host} has waited {waited} until all processes of the job have connected: {connected}\
+                     {missing}{elsewhere}{others}"
+                )
+            }
             Self::WaitingForNode { node, what, awaited } => {
                 format!(
                     "{} for {what} of {node}: {}{}",
@@ -547,8 +576,9 @@ impl Reason {
                     }
                     None => format!("; {writer} should have written it"),
                 };
-                let missing =
-                    if missing.count() > 1 { if_any("; missing: ", missing) } else { String::new() };
+                // The one that should have written it is named already.
+                let is_writer = missing.count() == 1 && !writer.is_empty();
+                let missing = if is_writer { String::new() } else { if_any("; missing: ", missing) };
                 format!("{who} gave up on `{key}` after {waited}{again}{writer}{missing}")
             }
             _ => return None,
