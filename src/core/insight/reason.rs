@@ -393,7 +393,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 70] = [
+    pub const CODES: [&'static str; 71] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -417,6 +417,7 @@ impl Reason {
         "ranks_ended",
         "all_left",
         "rank_zero_slow",
+        "waiting_for_processes",
         "waiting_for_node",
         "waiting_for_rank",
         "waiting_for_group",

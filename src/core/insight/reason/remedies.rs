@@ -49,6 +49,11 @@ impl Reason {
             Self::PodsMissing { missing, refused, .. } if missing.is_empty() && !refused.is_empty() => {
                 "start the pods that were turned away with the number of nodes that the others have, each with its own rank"
             }
+            Self::PodsMissing { refused, .. } if !refused.is_empty() => {
+                "start the pods that were turned away with the number of nodes that the others have, each with its own rank: one \
+                 of them may be missing as another. Else look whether the missing pods are scheduled and reach this server's \
+                 admin port"
+            }
             Self::PodsMissing { missing, .. } => for_each(
                 missing,
                 "look at the missing pod: is it scheduled, has its image come, does it reach this server's admin port?",
@@ -382,7 +387,8 @@ impl Reason {
                  --rdzv-conf read_timeout (agents) or init_process_group's timeout (workers)"
             }
             Self::ForeignClient { .. } => {
-                "point it at the admin port if it is a health check or a scraper (HTTP), and at another server if it is TLS"
+                "point it at the admin port if it is a health check, a scraper, or torchrun with --rdzv-backend=rallypoint (HTTP), and \
+                 at another server if it is TLS"
             }
             Self::StoreClientAtAdmin { .. } => {
                 "give the job the port of a store: --rdzv-endpoint, --master-port, MASTER_PORT; only --rdzv-backend=rallypoint uses the \

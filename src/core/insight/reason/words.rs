@@ -195,10 +195,14 @@ impl Reason {
         Some(match self {
             Self::PodsMissing { announced, expected, missing, refused, apart, waited } => {
                 let n = (expected.saturating_sub(*announced) as usize).saturating_sub(refused.count());
+                let n = n.max(missing.count());
                 let who = if missing.count() == n { missing.to_string() } else { n.to_string() };
                 let (pods, have) = (counted(*expected, "pod", "pods"), has(*announced as usize));
-                let themselves = if *announced == 1 { "itself" } else { "themselves" };
-                let there = format!("{announced} of {pods} {have} announced {themselves}");
+                let there = match (refused.is_empty(), announced) {
+                    (false, _) => format!("{announced} of {pods} {have} a place"),
+                    (true, 1) => format!("{announced} of {pods} {have} announced itself"),
+                    (true, _) => format!("{announced} of {pods} {have} announced themselves"),
+                };
                 let refused =
                     if_any("; turned away: ", refused) + &if_any("; announced for another run: ", apart);
                 match n {
