@@ -260,15 +260,17 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
         hold(String::new(), Reason::TorchVersionsDiffer { versions: versions.clone() }, since);
     }
     if run.kind() == RunKind::Announced && !gate.is_open {
-        // They are told with those that were turned away.
-        let turned_away = |rank| turned_away(gate, rank);
-        let missing = gate.missing.iter().filter(|missing| turned_away(missing.node_rank).is_none());
-        let refused = gate.missing.iter().filter_map(|missing| turned_away(missing.node_rank));
+        // One that was turned away with the rank of another may be the one that is missing.
+        let missing = gate.missing.iter().filter(|missing| turned_away(gate, missing.node_rank).is_none());
+        let refused = gate.turned_away.iter().map(|pod| match pod.node_rank {
+            Some(rank) => format!("pod {} with rank {rank}", pod.pod),
+            None => format!("pod {}", pod.pod),
+        });
         let reason = Reason::PodsMissing {
             announced: count(gate.pods.len()),
             expected: gate.nodes.min,
             missing: Names::of(missing.map(label)),
-            refused: Names::of(refused.map(|pod| format!("pod {}", pod.pod))),
+            refused: Names::of(refused),
             apart: Names::default(),
             waited: Elapsed(now.since(gate.since)),
         };

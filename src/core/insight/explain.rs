@@ -54,7 +54,8 @@ pub(super) struct Look<'i> {
 }
 
 impl Look<'_> {
-    /// Clients of `env://` that only counted themselves are workers that have not got further.
+    /// Clients of `env://` that only counted themselves are workers that have not got further. Not those that count others: they
+    /// may be agents.
     pub(super) fn decide_roles(&mut self) {
         let at = self.now;
         let is_undecided = |client: &Client| {
@@ -62,7 +63,9 @@ impl Look<'_> {
         };
         let mut undecided: Vec<(u16, ConnId)> = Vec::new();
         for store in self.jobs.stores.values() {
-            let clients = store.clients.iter().filter(|(_, client)| is_undecided(client));
+            let counts = |conn| store.waits.get(conn).is_some_and(|wait| wait.view.counted.is_some());
+            let clients =
+                store.clients.iter().filter(|&(conn, client)| is_undecided(client) && !counts(conn));
             undecided.extend(clients.map(|(&conn, _)| (store.port, conn)));
         }
         for (port, conn) in undecided {
@@ -265,6 +268,7 @@ impl Look<'_> {
         }
         for (port, mut clashes) in due {
             clashes.retain(|clash| clash.conns.iter().all(|conn| !self.is_away(port, *conn)));
+            clashes.retain(|clash| !self.meet_nobody(clash));
             let is_of_node = |clash: &Clash| matches!(clash.claim, Claim::NodeRank(_));
             let mut of_one: BTreeMap<(RunKey, bool), BTreeMap<Claim, Vec<Clash>>> = BTreeMap::new();
             for clash in clashes {
@@ -281,6 +285,14 @@ impl Look<'_> {
                 self.fact(Held { store: Some(port), run: Some(run), finding });
             }
         }
+    }
+
+    /// Whether both processes are jobs of one rank each: neither reads what the other writes over.
+    fn meet_nobody(&self, clash: &Clash) -> bool {
+        let (Claim::Rank(rank), Some(run)) = (clash.claim, self.jobs.runs.get(&clash.run)) else {
+            return false;
+        };
+        clash.conns.iter().all(|conn| run.world().of(Some(rank), *conn).size == Some(1))
     }
 
     /// All that two live processes of a run claim, with their names. Of some no clash was seen: what the first wrote had been

@@ -1,6 +1,6 @@
 //! Folding one observation into what is known.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -100,6 +100,7 @@ impl Fold<'_> {
         store.heard = heard.iter().copied().collect();
         let before = store.take_waits(told, self.at);
         self.see_exits();
+        self.see_hosts();
         let Some(graph) = self.jobs.graph(self.port, self.at) else { return };
         let mut changed: BTreeSet<RunKey> = BTreeSet::new();
         for (these, those) in [(&graph.store.waits, &before), (&before, &graph.store.waits)] {
@@ -177,6 +178,51 @@ impl Fold<'_> {
         }
     }
 
+    /// Who counts the processes that come is rank 0 of the job, or the agent of node rank 0, if that is known to be missing in
+    /// one job only.
+    fn see_hosts(&mut self) {
+        let port = self.port;
+        let Some(store) = self.jobs.stores.get(&port) else { return };
+        let mut hosts: Vec<_> = store.waits.values().filter(|wait| wait.view.counted.is_some()).collect();
+        hosts.sort_by_key(|wait| (wait.since, wait.view.conn));
+        let hosts: Vec<ConnId> = hosts.into_iter().map(|wait| wait.view.conn).collect();
+        let mut first_ranks = HashMap::new();
+        for conn in hosts {
+            if self.client(conn).is_none_or(|client| client.is_member()) {
+                continue;
+            }
+            let misses_node = |run: &&TrackedRun| run.store() == Some(port) && run.misses_first_node();
+            let mut without = self.jobs.runs.values().filter(misses_node).map(TrackedRun::key).cloned();
+            match (without.next(), without.next()) {
+                (Some(key), None) => self.first_node(conn, &key),
+                (None, _) => {
+                    if let Some(key) = self.first_rank(conn) {
+                        first_ranks.entry(key).or_insert(conn);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for run in self.jobs.runs.values_mut().filter(|run| run.met_at() == Some(port)) {
+            run.set_host(first_ranks.get(run.key()).copied());
+        }
+    }
+
+    /// The agent of node rank 0 has come, though it has not written its role.
+    fn first_node(&mut self, conn: ConnId, key: &RunKey) {
+        let Some(id) = key.id().cloned() else { return };
+        self.enter_agent(conn, id.as_bytes(), RunKind::Static);
+        let Some(process) = self.client(conn).map(|client| (client.peer, client.pid)) else { return };
+        let (at, plan) = (self.at, self.jobs.plan(key));
+        self.jobs.grow(key, |run, room| run.static_role(0, conn, process, at, &plan, room));
+    }
+
+    /// Rank 0 of this run has come, though it has not published its address.
+    fn first_rank(&mut self, conn: ConnId) -> Option<RunKey> {
+        let run = self.jobs.runs.get(&self.workers_run())?;
+        (!run.state().is_over() && run.world().misses_first()).then(|| self.enter_worker(conn)).flatten()
+    }
+
     /// The run that a connection belongs to.
     fn run_of(&mut self, conn: ConnId) -> Option<RunKey> {
         self.client(conn)?.run.clone()
@@ -242,16 +288,7 @@ impl Fold<'_> {
     pub(super) fn settle_worker(&mut self, conn: ConnId) -> Option<RunKey> {
         let (port, at) = (self.port, self.at);
         let process = self.client(conn).and_then(|client| client.process());
-        let key = self.jobs.owner_of(port).unwrap_or_else(|| {
-            let is_live = |run: &&TrackedRun| {
-                run.key().port() == Some(port) && run.key().id().is_some() && !run.agents().is_empty()
-            };
-            let mut live = self.jobs.runs.values().filter(is_live);
-            match (live.next(), live.next()) {
-                (Some(only), None) => only.key().clone(),
-                _ => RunKey::Store { port, id: None },
-            }
-        });
+        let key = self.workers_run();
         let run = match key {
             RunKey::Store { .. } => self.run_mut(&key, RunKind::Env),
             RunKey::Native(_) | RunKey::Announced(_) => self.jobs.runs.get_mut(&key),
@@ -270,6 +307,21 @@ impl Fold<'_> {
         client.role = Role::Worker;
         client.run = Some(key.clone());
         Some(key)
+    }
+
+    /// The run whose workers use this store.
+    fn workers_run(&self) -> RunKey {
+        let port = self.port;
+        self.jobs.owner_of(port).unwrap_or_else(|| {
+            let is_live = |run: &&TrackedRun| {
+                run.key().port() == Some(port) && run.key().id().is_some() && !run.agents().is_empty()
+            };
+            let mut live = self.jobs.runs.values().filter(is_live);
+            match (live.next(), live.next()) {
+                (Some(only), None) => only.key().clone(),
+                _ => RunKey::Store { port, id: None },
+            }
+        })
     }
 
     fn wrote(&mut self, conn: ConnId, key: &[u8], value: &Bytes) {
@@ -345,6 +397,8 @@ impl Fold<'_> {
 
     fn wrote_address(&mut self, conn: ConnId, address: &Address<'_>, value: &[u8]) {
         let at = self.at;
+        // It has counted all that it waited for.
+        self.jobs.store(self.port).waits.retain(|of, wait| *of != conn || wait.view.counted.is_none());
         if let Some(run_id) = address.run_id {
             let key = self.key_of(run_id);
             let plan = self.jobs.plan(&key);

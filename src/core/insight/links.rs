@@ -101,9 +101,11 @@ impl Links {
         }
     }
 
-    /// Takes those that were away for too long: what has come together is told together.
+    /// Takes those that were away for too long: what has come together is told together. With one that had no clients nothing
+    /// is lost.
     pub(super) fn take_lost(&mut self) -> Option<Finding> {
-        let lost = std::mem::take(&mut self.lost);
+        let mut lost = std::mem::take(&mut self.lost);
+        lost.retain(|link| link.clients > 0);
         let since = lost.first()?.at;
         let links = Names::of(lost.iter().map(|link| link.name.clone()));
         let clients = lost.iter().map(|link| link.clients).sum();

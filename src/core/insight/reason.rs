@@ -184,6 +184,22 @@ pub enum Reason {
         #[serde(flatten)]
         awaited: Awaited,
     },
+    /// The host of a job counts who connects, and goes on when all have.
+    WaitingForProcesses {
+        host: String,
+        /// It is the agent of node rank 0.
+        of_agents: bool,
+        connected: u32,
+        /// As many as the others are prepared for. If as many are connected, the host waits for more.
+        expected: Option<u32>,
+        /// Those of which nobody is there, as far as they are known.
+        missing: Names,
+        /// Ranks of as large a job in other stores.
+        elsewhere: Names,
+        /// Who waits for the host.
+        waiters: usize,
+        waited: Elapsed,
+    },
     /// Waits whose root is another node.
     WaitingForNode {
         node: String,
@@ -388,7 +404,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 71] = [
+    pub const CODES: [&'static str; 72] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -413,6 +429,7 @@ impl Reason {
         "ranks_ended",
         "all_left",
         "rank_zero_slow",
+        "waiting_for_processes",
         "waiting_for_node",
         "waiting_for_rank",
         "waiting_for_group",
@@ -489,6 +506,7 @@ impl Reason {
             Self::RanksEnded { .. } => "ranks_ended",
             Self::AllLeft { .. } => "all_left",
             Self::RankZeroSlow { .. } => "rank_zero_slow",
+            Self::WaitingForProcesses { .. } => "waiting_for_processes",
             Self::WaitingForNode { .. } => "waiting_for_node",
             Self::WaitingForRank { .. } => "waiting_for_rank",
             Self::WaitingForGroup { .. } => "waiting_for_group",
@@ -551,6 +569,7 @@ impl Reason {
             | Self::RoundNotComplete { .. }
             | Self::AllLeft { .. }
             | Self::RankZeroSlow { .. }
+            | Self::WaitingForProcesses { .. }
             | Self::WaitingForNode { .. }
             | Self::WaitingForRank { .. }
             | Self::WaitingForGroup { .. }
@@ -581,7 +600,9 @@ impl Reason {
     /// How sure it is: which process is missing is found by looking at all others.
     pub fn certainty(&self) -> Certainty {
         let is_eliminated = match self {
-            Self::PodsMissing { missing, .. } | Self::NodesMissing { missing, .. } => !missing.is_empty(),
+            Self::PodsMissing { missing, .. }
+            | Self::NodesMissing { missing, .. }
+            | Self::WaitingForProcesses { missing, .. } => !missing.is_empty(),
             Self::WaitingAtBarrier { others, .. }
             | Self::WaitingForKey { others, .. }
             | Self::WaitingForGroup { others, .. } => !others.is_empty(),
@@ -592,6 +613,7 @@ impl Reason {
                     awaited.whereabouts,
                     Whereabouts::NeverCame
                         | Whereabouts::NotSinceRestart { .. }
+                        | Whereabouts::Twin { .. }
                         | Whereabouts::NotTold { .. }
                         | Whereabouts::Joined
                         | Whereabouts::Busy
@@ -636,6 +658,7 @@ impl Reason {
                 | Self::NodesMissing { .. }
                 | Self::RoundNotComplete { .. }
                 | Self::RankZeroSlow { .. }
+                | Self::WaitingForProcesses { .. }
                 | Self::WaitingForNode { .. }
                 | Self::WaitingForRank { .. }
                 | Self::WaitingForGroup { .. }

@@ -9,6 +9,7 @@
 mod barriers;
 mod capacity;
 mod chunks;
+mod counting;
 mod deleted;
 mod drops;
 mod effects;
@@ -34,6 +35,8 @@ use std::net::SocketAddr;
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::{List, Reply, Request};
 pub use capacity::{Capacity, Refusal};
+pub use counting::Counted;
+use counting::Counting;
 use deleted::Deleted;
 pub use deleted::KeyPast;
 use drops::Sweep;
@@ -69,6 +72,8 @@ struct Session {
     used_own_keys: bool,
     /// When it asked for something last.
     heard: Timestamp,
+    /// It reads again and again how many have come.
+    counting: Option<Counting>,
 }
 
 impl Session {
@@ -106,6 +111,8 @@ pub struct Store {
     unfinished_bytes: usize,
     /// What is left of waits that are over, oldest first: taken out of the names' lists step by step.
     ended: VecDeque<Ended>,
+    /// Connections that have read how many have come, and may still wait for more.
+    counting: Vec<ConnId>,
     /// Set where a journal is kept.
     kept: Option<Kept>,
     /// Steps of a search that are taken at once.
@@ -133,6 +140,7 @@ impl Store {
             dropped: 0,
             unfinished_bytes: 0,
             ended: VecDeque::new(),
+            counting: Vec::new(),
             kept: None,
             #[cfg(test)]
             search_at_once: usize::MAX,
@@ -155,6 +163,7 @@ impl Store {
             copied: None,
             used_own_keys: false,
             heard: Timestamp::default(),
+            counting: None,
         });
         self.connections = self.connections.saturating_add(1);
     }
@@ -402,9 +411,14 @@ impl Store {
     fn touch(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) {
         if self.keys.slot(id).record.is_none() {
             self.stale.on_plain_use();
-            self.session_mut(conn).into_iter().for_each(|session| session.used_own_keys = true);
+            if let Some(session) = self.session_mut(conn) {
+                (session.used_own_keys, session.counting) = (true, None);
+            }
         } else if self.stale.on_touch(&self.keys, conn, id) {
             self.client_changed(conn);
+            if let Some(session) = self.session_mut(conn) {
+                session.counting = None;
+            }
             if fx.observes()
                 && let Some(&Session { peer, pid, .. }) = self.session(conn)
             {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::counting::Counted;
 use super::deleted::KeyPast;
 use super::waiters::WaitOn;
 use super::{Session, Store};
@@ -46,6 +47,8 @@ pub struct WaitView {
     pub similar: Option<WaitedKey>,
     /// What was before with the first of them, likewise.
     pub past: KeyPast,
+    /// Of a wait that is seen by its reads only: what it has read. See [`Store::counting`].
+    pub counted: Option<Counted>,
 }
 
 /// The bytes of a key that is waited for.
@@ -95,24 +98,24 @@ impl Store {
     }
 
     /// Up to `most` waits that have lasted for `at_least`, in no order, each with up to `keys_each` of its missing
-    /// keys; and how many such waits there are. Costs a walk over all connections, without sorting.
+    /// keys; and how many such waits there are, those of [`Self::counting`] included. Costs a walk over all connections,
+    /// without sorting.
     pub fn long_waits(
-        &self,
+        &mut self,
         now: Timestamp,
         at_least: Duration,
         most: usize,
         keys_each: usize,
     ) -> (Vec<WaitView>, usize) {
+        let mut shown = self.counting(now, at_least);
         if self.waiting == 0 {
-            return (Vec::new(), 0);
+            let total = shown.len();
+            return (shown, total);
         }
         let mut looks = Self::MOST_LOOKS;
         let mut long = self.waits_since().filter(|&(_, since)| now.since(since) >= at_least);
-        let mut shown: Vec<_> = long
-            .by_ref()
-            .take(most)
-            .filter_map(|(session, _)| self.view(session, now, keys_each, &mut looks))
-            .collect();
+        let views = long.by_ref().take(most);
+        shown.extend(views.filter_map(|(session, _)| self.view(session, now, keys_each, &mut looks)));
         self.add_similar(&mut shown);
         let total = shown.len().saturating_add(long.count());
         (shown, total)
@@ -122,7 +125,7 @@ impl Store {
     fn add_similar(&self, waits: &mut [WaitView]) {
         let mut looks = Self::MOST_SIMILAR_LOOKS;
         let mut known: HashMap<WaitedKey, (Option<WaitedKey>, KeyPast)> = HashMap::new();
-        for wait in waits.iter_mut().filter(|wait| wait.barrier_size.is_none()) {
+        for wait in waits.iter_mut().filter(|wait| wait.barrier_size.is_none() && wait.counted.is_none()) {
             let Some(key) = wait.missing.first() else { continue };
             if matches!(classify(key), None | Some(KeyPattern::Unknown)) {
                 let known = known.entry(key.clone());
@@ -169,6 +172,7 @@ impl Store {
             missing,
             similar: None,
             past: KeyPast::default(),
+            counted: None,
         })
     }
 

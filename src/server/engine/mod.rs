@@ -293,7 +293,10 @@ impl Engine {
     /// Up to `most` outstanding waits, the oldest first.
     pub fn waits(&self, most: usize, keys_each: usize) -> Vec<WaitView> {
         let now = self.clock.now();
-        self.lock().store.waits(now, most, keys_each)
+        let mut state = self.lock();
+        let mut waits = state.store.counting(now, Duration::ZERO);
+        waits.append(&mut state.store.waits(now, most, keys_each));
+        waits
     }
 
     /// What the store has observed since the last call, the waits that are asked for, and when these connections asked

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::api::LinkCounts;
-use crate::core::ids::{Elapsed, Shown, counted, is_plain};
+use crate::core::ids::{Elapsed, Shown, Timestamp, counted, is_plain};
 use crate::core::insight::{AwayLink, LostLink};
 use crate::core::journal::{Image, LinkId, LinkImage, LinkRow, Row};
 use crate::core::link::{Hello, Identity, Refuse, RelayLife, ServerEnd, ServerLife, SessionNo};
@@ -26,6 +26,8 @@ use sessions::LinkSessions;
 
 /// Most relays.
 const MAX_LINKS: usize = 65_536;
+/// That two relays have one name is said again after so long.
+const SAY_AGAIN: Duration = Duration::from_mins(1);
 
 /// Stands for a connection where no other will come.
 const RETIRED: u64 = u64::MAX;
@@ -76,6 +78,8 @@ struct State {
     broken: Option<String>,
     /// The connection that serves it is the so-many-th; 0 before the first one, and [`RETIRED`] at the end.
     connection: u64,
+    /// When it was said last that another relay has its name.
+    told_of_namesake: Option<Timestamp>,
 }
 
 impl Link {
@@ -136,7 +140,11 @@ impl LinkHost {
         for (&no, session) in &image.sessions {
             sessions.restore(SessionNo(no), session);
         }
-        Some(Link { id, name, state: Mutex::new(State { sessions, broken: None, connection: 0 }) })
+        Some(Link {
+            id,
+            name,
+            state: Mutex::new(State { sessions, broken: None, connection: 0, told_of_namesake: None }),
+        })
     }
 
     /// Writes again what the journal knows of the links, in small steps. What it knows of their clients by the stores is
@@ -276,10 +284,14 @@ impl LinkHost {
             }
             if end.is_alive(now) {
                 let reason = format!(
-                    "a relay named {name} is connected already, from {}; give each relay a name of its own (--name)",
+                    "a relay named {name} is connected already, from {}; give each relay a name of its own: \
+                     --name, or the host's name",
                     state.sessions.relay()
                 );
-                tracing::warn!(link = name, %peer, "refused a relay: {reason}");
+                if state.told_of_namesake.is_none_or(|told| now.since(told) >= SAY_AGAIN) {
+                    state.told_of_namesake = Some(now);
+                    tracing::warn!(link = name, %peer, "refused a relay: {reason}");
+                }
                 return refuse(reason, true);
             }
         }
@@ -293,7 +305,7 @@ impl LinkHost {
         if sessions.connected(hello, false, now).is_err() {
             return refuse("the relay's hello contradicts itself".into(), false);
         }
-        let state = State { sessions, broken: None, connection: 1 };
+        let state = State { sessions, broken: None, connection: 1, told_of_namesake: None };
         let link = Arc::new(Link { id, name: name.clone(), state: Mutex::new(state) });
         if let Some(journal) = self.stores.journal() {
             put_link(journal, &link, &link.lock());

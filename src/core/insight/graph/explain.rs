@@ -12,6 +12,7 @@ use crate::core::insight::reason::{Awaited, Finding, Names, Others, Reason, Stan
 use crate::core::insight::run::{LeftNode, Meeting, RunKey, TrackedNode, TrackedRun};
 use crate::core::insight::watch::{Client, Waiting};
 use crate::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
+use crate::core::store::Counted;
 
 /// All waits for ranks of which nothing was seen are one explanation.
 const NEVER_CAME: &str = "ranks that have not come";
@@ -53,7 +54,10 @@ impl Graph<'_> {
                 Root::At {
                     asked: Wanted { writer: ExpectedWriter::Rank(_), .. },
                     whereabouts:
-                        Whereabouts::NeverCame | Whereabouts::NotSinceRestart { .. } | Whereabouts::NotTold { .. },
+                        Whereabouts::NeverCame
+                        | Whereabouts::NotSinceRestart { .. }
+                        | Whereabouts::NotTold { .. }
+                        | Whereabouts::Twin { .. },
                     ..
                 } => NEVER_CAME.to_owned(),
                 Root::At { asked: Wanted { writer, what, .. }, whereabouts: Whereabouts::WentOn } => {
@@ -62,6 +66,7 @@ impl Graph<'_> {
                 Root::At { asked: Wanted { writer, what, round, .. }, .. } => {
                     format!("{writer:?} {what} {round:?}")
                 }
+                Root::Counting { host, .. } => format!("those that {host:?} counts"),
                 Root::Cycle { members, .. } => format!("cycle {:?}", members.iter().min()),
             };
             let new = Group { since: wait.since, root: root.clone(), waits: Vec::new() };
@@ -95,6 +100,7 @@ impl Graph<'_> {
             })
             .chain(self.of_unknown_keys())
             .chain(self.of_dropped_states())
+            .chain(self.hosts_of_no_run())
             .chain(self.below_own_prefixes())
             .collect();
         told.sort_by(|(a, one), (b, other)| (a, &one.about).cmp(&(b, &other.about)));
@@ -122,6 +128,9 @@ impl Graph<'_> {
                         Reason::WaitCycle { members: Names::of(members.iter().map(|&m| self.who(m))), waited }
                     }
                 })
+            }
+            Root::Counting { host, counted } => {
+                self.counts(Some((run, meeting)), *host, *counted, waiters, waited)
             }
             Root::At { asked, whereabouts } => {
                 let (writer, what, whereabouts) = (&asked.writer, asked.what.to_owned(), whereabouts.clone());
@@ -180,6 +189,65 @@ impl Graph<'_> {
                 })
             }
         }
+    }
+
+    /// What is said of a host that counts who comes, and of those that wait for it. `waiters` has the host.
+    fn counts(
+        &self,
+        of: Option<(&TrackedRun, &Meeting)>,
+        host: ConnId,
+        counted: Counted,
+        waiters: usize,
+        waited: Elapsed,
+    ) -> Option<Reason> {
+        /// It reads the number every 10 ms, and goes on when it is large enough.
+        const GOES_ON: Duration = Duration::from_secs(2);
+        let (run, meeting) = of.unzip();
+        let of_agents = run.filter(|run| run.has_agents());
+        let of_ranks = meeting.filter(|_| of_agents.is_none());
+        let expected = of_ranks.and_then(|meeting| meeting.size);
+        let asks_for_more = expected.is_some_and(|expected| counted.clients >= expected);
+        if asks_for_more && counted.unchanged < GOES_ON {
+            return None;
+        }
+        let missing = match (run, meeting, of_agents) {
+            (_, _, Some(run)) => {
+                let dead = run.participants().filter(|node| node.is_dead()).map(TrackedNode::label);
+                let dead = dead.map(|node| format!("{node} (its connection closed)"));
+                Names::of(run.never_came().map(|rank| format!("node {rank}")).chain(dead))
+            }
+            (Some(run), Some(meeting), None) if !asks_for_more => {
+                Names::of_some(run.world().absent(meeting), |rank| run.rank_label_in(meeting, rank))
+            }
+            _ => Names::default(),
+        };
+        let elsewhere = run.zip(of_ranks).filter(|_| !missing.is_empty());
+        Some(Reason::WaitingForProcesses {
+            host: self.host_label(host, run),
+            of_agents: of_agents.is_some(),
+            connected: counted.clients,
+            expected,
+            elsewhere: elsewhere.map(|(run, meeting)| self.elsewhere(run, meeting)).unwrap_or_default(),
+            missing,
+            waiters: waiters.saturating_sub(1),
+            waited,
+        })
+    }
+
+    /// Hosts of which nothing else is known: nobody else has come, or several jobs may be theirs.
+    fn hosts_of_no_run(&self) -> Vec<(Option<RunKey>, Finding)> {
+        let is_of_none = |wait: &&Waiting| {
+            self.store.clients.get(&wait.view.conn).is_none_or(|client| client.run.is_none())
+        };
+        let hosts = self.store.waits.values().filter(is_of_none);
+        let hosts = hosts.filter_map(|wait| Some((wait, wait.view.counted?)));
+        let found = hosts.filter_map(|(wait, counted)| {
+            let (host, waited) = (wait.view.conn, Elapsed(self.now.since(wait.since)));
+            let reason = self.counts(None, host, counted, 1, waited)?;
+            let about = format!("those that {host:?} counts");
+            Some((None, Finding::new(reason, about, wait.since).seen([self.evidence(host, wait)])))
+        });
+        found.collect()
     }
 
     /// Agents wait for the state of their c10d rendezvous only when it was dropped: it is there from the first of them on.

@@ -7,6 +7,7 @@ use crate::api::RunKind;
 use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::insight::reason::{Names, Whereabouts};
 use crate::core::insight::run::{RankInfo, RunKey, TrackedNode, TrackedRun, Withdrawn};
+use crate::core::store::Counted;
 
 /// One wait, followed to its root.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub(in crate::core::insight) struct Traced {
 pub(in crate::core::insight) enum Root {
     /// With someone who does not wait here.
     At { asked: Wanted, whereabouts: Whereabouts },
+    /// With a process that goes on when all others have come.
+    Counting { host: ConnId, counted: Counted },
     /// Nowhere.
     Cycle { members: Vec<ConnId>, newcomer: Option<ConnId>, rank_zero: Option<ConnId> },
 }
@@ -40,7 +43,9 @@ impl Root {
     /// The round of a node that it ends with, where it is known who that was.
     pub(super) const fn round(&self) -> Option<u64> {
         match self {
-            Self::At { whereabouts: Whereabouts::WentOn, .. } | Self::Cycle { .. } => None,
+            Self::At { whereabouts: Whereabouts::WentOn, .. }
+            | Self::Counting { .. }
+            | Self::Cycle { .. } => None,
             Self::At { asked, .. } => asked.round,
         }
     }
@@ -87,6 +92,8 @@ impl Graph<'_> {
             holder.map_or_else(|| world.met_elsewhere(meeting, rank).is_some(), is_dropped)
         };
         let is_none = |run: &TrackedRun| match wanted.writer {
+            // It is there, and may only be waiting for others.
+            ExpectedWriter::Rank(0) | ExpectedWriter::NcclRankZero if run.world().host.is_some() => true,
             ExpectedWriter::Rank(rank) => {
                 run.world().is_disputed(self.meeting(conn, run), rank) || has_written(run, rank)
             }
@@ -96,6 +103,12 @@ impl Graph<'_> {
             return None;
         }
         self.writer(run, conn, &wanted)
+    }
+
+    /// A process that hosts a store for its job: rank 0, or the agent of node rank 0.
+    pub(super) fn host_label(&self, conn: ConnId, run: Option<&TrackedRun>) -> String {
+        let who = self.who(conn);
+        if run.is_some_and(|run| run.world().host == Some(conn)) { format!("rank 0 ({who})") } else { who }
     }
 
     /// When an operator's reset dropped what a node or a rank had written here.
@@ -158,7 +171,11 @@ impl Graph<'_> {
         // What the one before in the chain waits for, once that is a known process.
         let mut asked: Option<Wanted> = None;
         loop {
-            let missing = self.wait_of(at, run).and_then(|wait| wait.view.missing.first());
+            let wait = self.wait_of(at, run);
+            if let Some(counted) = wait.and_then(|wait| wait.view.counted) {
+                return Root::Counting { host: at, counted };
+            }
+            let missing = wait.and_then(|wait| wait.view.missing.first());
             let next = missing.map(|key| wanted(key));
             let root = |asked, whereabouts| Root::At { asked, whereabouts };
             let (next, key) = match (next, missing, asked) {
@@ -213,6 +230,13 @@ impl Graph<'_> {
                     asked = Some(next);
                 }
                 None | Some(Found::Gone(_)) => {
+                    let host = run.and_then(|run| run.world().host).filter(|host| !path.contains(host));
+                    if let (ExpectedWriter::Rank(0) | ExpectedWriter::NcclRankZero, Some(host)) =
+                        (&next.writer, host)
+                    {
+                        (at, asked) = (host, Some(next));
+                        continue;
+                    }
                     let whereabouts = match next.writer {
                         ExpectedWriter::Rank(rank) => run.map_or(Whereabouts::NeverCame, |run| {
                             self.missed(run, self.meeting(start, run), rank)
@@ -260,6 +284,12 @@ impl Graph<'_> {
             Root::At { asked: Wanted { writer: ExpectedWriter::Group(last), what: BARRIER, .. }, .. } => {
                 format!("{last} ends the wait")
             }
+            Root::Counting { host, counted } => format!(
+                "{} goes on when all processes of the job have connected, and {} {}",
+                self.host_label(*host, run),
+                counted.clients,
+                if counted.clients == 1 { "has" } else { "have" }
+            ),
             Root::At { asked, whereabouts } => {
                 format!("{} must come from {}: {whereabouts}", asked.what, self.writer(run, conn, asked)?)
             }

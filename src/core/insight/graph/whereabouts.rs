@@ -189,6 +189,10 @@ impl Graph<'_> {
                 None => match (died().or_else(|| run.fell(rank)), seat) {
                     (Some(gone), _) => Whereabouts::NodeGone { for_seconds: Elapsed(self.now.since(gone)) },
                     (None, Some(Seat::Left(left))) if left.is_silent() => self.silent_node(&left.node),
+                    (None, _) if !run.world().claimed_twice.is_empty() => {
+                        let claimed = run.world().claimed_twice.keys().map(|rank| format!("rank {rank}"));
+                        Whereabouts::Twin { claimed: Names::of(claimed) }
+                    }
                     (None, _) => self.never_came(run),
                 },
             };

@@ -8,8 +8,10 @@ use crate::core::ids::Elapsed;
 
 pub(super) const SAME_WORLD_SIZE: &str =
     "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)";
-pub(super) const LINK_AWAY: &str = "look at the network between that node and this server, and at the log of its relay; nothing \
-                         has died as far as is known, and the clients go on when the link is back";
+pub(super) const OTHER_PORT: &str =
+    "if the ranks in the other store are of this job, start all its processes with the same MASTER_PORT";
+pub(super) const LINK_AWAY: &str = "look whether that pod still runs, at the network between it and this server, and at the log of its \
+                         relay; its clients go on when the link is back";
 
 /// What is known where a chain of waits ends with a process that does not write what it should.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -71,11 +73,12 @@ impl Awaited {
                 Whereabouts::NotTold { .. }
                 | Whereabouts::NeverCame
                 | Whereabouts::NotSinceRestart { .. }
+                | Whereabouts::Twin { .. }
                 | Whereabouts::NodeFinished
                 | Whereabouts::NodeGone { .. },
                 1,
             ) => String::new(),
-            (Whereabouts::NeverCame | Whereabouts::NotSinceRestart { .. }, _) => {
+            (Whereabouts::NeverCame | Whereabouts::NotSinceRestart { .. } | Whereabouts::Twin { .. }, _) => {
                 format!("; missing: {missing}")
             }
             // One of them may be a process that has told no rank.
@@ -119,6 +122,9 @@ impl Awaited {
                 "look at that node: is it frozen, overloaded, or cut off from this server? The others wait for its ranks until \
                  their time-out"
             }
+            Whereabouts::Twin { .. } => {
+                "give each process its own RANK; if the missing ones are others, look whether they have started"
+            }
             Whereabouts::Dropped { .. } => {
                 "it does not publish it again by itself: restart all processes of the job together"
             }
@@ -128,9 +134,7 @@ impl Awaited {
                 "look which part of the program should write that key, and whether all ranks go the same way there"
             }
             _ if !self.apart.is_empty() => ONE_JOB,
-            _ if !self.elsewhere.is_empty() => {
-                "if the ranks in the other store are of this job, start all its processes with the same MASTER_PORT"
-            }
+            _ if !self.elsewhere.is_empty() => OTHER_PORT,
             Whereabouts::NeverCame | Whereabouts::Unknown if !self.ended.is_empty() => for_each(
                 &self.ended,
                 "look at the log of the process that ended: a failed import, too little memory, a wrong interface, a RANK \

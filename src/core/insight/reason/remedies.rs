@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Reason;
-use super::awaited::{LINK_AWAY, SAME_WORLD_SIZE, Writer};
+use super::awaited::{LINK_AWAY, OTHER_PORT, SAME_WORLD_SIZE, Writer};
 use super::values::{Absence, Arrival, ONE_JOB, Others, Silence, Standing, Vacancy, for_each};
 use crate::api::RunKind;
 
@@ -56,6 +56,11 @@ impl Reason {
             Self::PodsMissing { missing, refused, .. } if missing.is_empty() && !refused.is_empty() => {
                 "start the pods that were turned away with the number of nodes that the others have, each with its own rank"
             }
+            Self::PodsMissing { refused, .. } if !refused.is_empty() => {
+                "start the pods that were turned away with the number of nodes that the others have, each with its own rank: one \
+                 of them may be missing as another. Else look whether the missing pods are scheduled and reach this server's \
+                 admin port"
+            }
             Self::PodsMissing { missing, .. } => for_each(
                 missing,
                 "look at the missing pod: is it scheduled, has its image come, does it reach this server's admin port?",
@@ -82,13 +87,33 @@ impl Reason {
             }
             Self::RankZeroSlow { awaited, of_agent: true, .. } => awaited.remedy(Writer::FirstAgent),
             Self::RankZeroSlow { awaited, .. } => awaited.remedy(Writer::FirstRank),
+            Self::WaitingForProcesses { connected, expected: Some(expected), .. }
+                if connected >= expected =>
+            {
+                SAME_WORLD_SIZE
+            }
+            Self::WaitingForProcesses { elsewhere, .. } if !elsewhere.is_empty() => OTHER_PORT,
+            Self::WaitingForProcesses { missing, of_agents: true, .. } if !missing.is_empty() => for_each(
+                missing,
+                "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?",
+                "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?",
+            ),
+            Self::WaitingForProcesses { missing, .. } if !missing.is_empty() => for_each(
+                missing,
+                "look at the process with that rank: has it started, does it reach this server?",
+                "look at the processes with those ranks: have they started, do they reach this server?",
+            ),
+            Self::WaitingForProcesses { .. } => {
+                "look for the nodes or ranks of the job that have not connected: have they started, do they reach this server, \
+                 and have all the same --nnodes or WORLD_SIZE?"
+            }
             Self::WaitingForNode { awaited, .. } => awaited.remedy(Writer::Agent),
             Self::WaitingForRank { awaited, .. } => awaited.remedy(Writer::Rank),
             Self::LinkAway { links, .. } => for_each(
                 links,
                 LINK_AWAY,
-                "look at the network between those nodes and this server, and at the logs of their relays; nothing has died \
-                 as far as is known, and the clients go on when the links are back",
+                "look whether those pods still run, at the network between them and this server, and at the logs of their relays; \
+                 their clients go on when the links are back",
             ),
             Self::WorldSizesDiffer { have_met: true, .. } => {
                 "stop what came last, or give it its own store (--listen twice, or POST /api/v1/stores): those who have met do \
@@ -441,7 +466,8 @@ impl Reason {
                  --rdzv-conf read_timeout (agents) or init_process_group's timeout (workers)"
             }
             Self::ForeignClient { .. } => {
-                "point it at the admin port if it is a health check or a scraper (HTTP), and at another server if it is TLS"
+                "point it at the admin port if it is a health check, a scraper, or torchrun with --rdzv-backend=rallypoint (HTTP), and \
+                 at another server if it is TLS"
             }
             Self::StoreClientAtAdmin { .. } => {
                 "give the job the port of a store: --rdzv-endpoint, --master-port, MASTER_PORT; only --rdzv-backend=rallypoint uses the \

@@ -247,6 +247,11 @@ pub enum Whereabouts {
         /// How long ago the connection of the last process with this rank closed.
         gone_for: Option<Elapsed>,
     },
+    /// It has never been seen, and these are claimed by more than one process: one of those may be it.
+    Twin {
+        /// Ranks.
+        claimed: Names,
+    },
     /// It is connected and waits for nothing here: it is busy with something else.
     Busy,
     /// Its clients are away with the link of a relay: what it does meanwhile is not known.
@@ -337,6 +342,13 @@ impl Display for Whereabouts {
                 f,
                 "it has not come since the server was restarted {for_seconds} ago; before that the job had met"
             ),
+            Self::Twin { claimed } => {
+                let are = if claimed.count() == 1 { "is" } else { "are" };
+                write!(
+                    f,
+                    "it has not come, and {claimed} {are} claimed by two live processes: it may be one of them"
+                )
+            }
             Self::NotTold { candidates, alike, gone_for } => {
                 match gone_for {
                     Some(gone_for) => write!(f, "its connection closed {gone_for} ago")?,

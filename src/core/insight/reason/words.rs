@@ -204,10 +204,14 @@ impl Reason {
         Some(match self {
             Self::PodsMissing { announced, expected, missing, refused, apart, waited } => {
                 let n = (expected.saturating_sub(*announced) as usize).saturating_sub(refused.count());
+                let n = n.max(missing.count());
                 let who = if missing.count() == n { missing.to_string() } else { n.to_string() };
                 let (pods, have) = (counted(*expected, "pod", "pods"), has(*announced as usize));
-                let themselves = if *announced == 1 { "itself" } else { "themselves" };
-                let there = format!("{announced} of {pods} {have} announced {themselves}");
+                let there = match (refused.is_empty(), announced) {
+                    (false, _) => format!("{announced} of {pods} {have} a place"),
+                    (true, 1) => format!("{announced} of {pods} {have} announced itself"),
+                    (true, _) => format!("{announced} of {pods} {have} announced themselves"),
+                };
                 let refused =
                     if_any("; turned away: ", refused) + &if_any("; announced for another run: ", apart);
                 match n {
@@ -540,6 +544,35 @@ impl Reason {
                     awaited.besides()
                 )
             }
+            Self::WaitingForProcesses {
+                host,
+                connected,
+                expected,
+                missing,
+                elsewhere,
+                waiters,
+                waited,
+                of_agents: _,
+            } => {
+                let others = match waiters {
+                    0 => String::new(),
+                    1 => "; 1 other process waits for it".to_owned(),
+                    _ => format!("; {waiters} other processes wait for it"),
+                };
+                let connected = match expected {
+                    Some(expected) if connected >= expected => {
+                        let connected = have(*connected as usize, "process", "processes");
+                        format!("{connected}, as many as the others count on, so it counts on more")
+                    }
+                    _ => format!("{} {}", of_whole(*connected, *expected), has(*connected as usize)),
+                };
+                let missing = if_any("; missing: ", missing);
+                let elsewhere = if_any("; in another store: ", elsewhere);
+                format!(
+                    "{host} has waited {waited} until all processes of the job have connected: {connected}\
+                     {missing}{elsewhere}{others}"
+                )
+            }
             Self::WaitingForNode { node, what, awaited } => {
                 format!(
                     "{} for {what} of {node}: {}{}",
@@ -600,8 +633,9 @@ impl Reason {
                     }
                     None => format!("; {writer} should have written it"),
                 };
-                let missing =
-                    if missing.count() > 1 { if_any("; missing: ", missing) } else { String::new() };
+                // The one that should have written it is named already.
+                let is_writer = missing.count() == 1 && !writer.is_empty();
+                let missing = if is_writer { String::new() } else { if_any("; missing: ", missing) };
                 format!("{who} gave up on `{key}` after {waited}{again}{writer}{missing}")
             }
             _ => return None,

@@ -64,6 +64,10 @@ impl TrackedRun {
             return is_over;
         }
         let is_new = self.round.roles.insert(rank);
+        let is_known = |node: &TrackedNode| node.rank == Some(rank) && node.conn == Some(conn);
+        if !is_again && self.participants().any(is_known) {
+            return is_over;
+        }
         let was_there = self.set_aside(rank, conn);
         if !self.takes_node(room) {
             self.round.let_go = self.round.let_go.saturating_add(u32::from(is_new));
@@ -254,6 +258,12 @@ impl TrackedRun {
         self.round.roles = nodes.iter().filter_map(|node| node.rank).collect();
         self.round.started = nodes.iter().map(|node| node.joined).min();
         self.life.nodes = nodes;
+    }
+
+    /// Whether others have come, and the node with rank 0 has not.
+    pub(in crate::core::insight) fn misses_first_node(&self) -> bool {
+        let gathers = self.kind == RunKind::Static && self.round.completed.is_none() && !self.state.is_over();
+        gathers && !self.agents.is_empty() && !self.has_come(0)
     }
 
     /// Nodes that have not come, as far as the ranks of those that have show it.

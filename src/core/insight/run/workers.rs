@@ -7,7 +7,7 @@ use super::limits::SETTLE;
 use super::tracked::TrackedRun;
 use super::world::{Lost, Meeting};
 use crate::api::RunState;
-use crate::core::ids::Timestamp;
+use crate::core::ids::{ConnId, Timestamp};
 use crate::core::insight::reason::{Finding, Names, Reason};
 
 /// An agent notices within this time that a worker has ended.
@@ -16,6 +16,14 @@ const NOTICED: Duration = Duration::from_secs(5);
 const TOGETHER: Duration = Duration::from_millis(100);
 
 impl TrackedRun {
+    /// The process that is rank 0 and counts who comes, or that it is not known.
+    pub(in crate::core::insight) fn set_host(&mut self, host: Option<ConnId>) {
+        if self.life.world.host != host {
+            self.life.world.host = host;
+            self.touch();
+        }
+    }
+
     /// Reports it when all ranks of a meeting have met.
     pub(super) fn check_ranks(&mut self) {
         for at in self.life.world.take_complete() {

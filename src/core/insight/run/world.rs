@@ -45,6 +45,8 @@ pub(in crate::core::insight) struct World {
     pub(in crate::core::insight) connected: Connected,
     /// The world size that the agents told their workers.
     told_size: Option<u32>,
+    /// The process of rank 0, which has not told its rank yet: it hosts a store, and counts first who comes.
+    pub(in crate::core::insight) host: Option<ConnId>,
     /// When all of a meeting had come last: who was connected then, and told no rank, is none of them.
     pub(in crate::core::insight) last_met: Option<Timestamp>,
     /// An NCCL id was published, or where a worker of RPC listens. Who meets like this does not tell its rank.
@@ -95,6 +97,7 @@ impl Default for World {
             past: None,
             connected: Connected::default(),
             told_size: None,
+            host: None,
             last_met: None,
             meets_otherwise: false,
             gave_up: BTreeMap::new(),
@@ -126,7 +129,9 @@ impl World {
                 && self.connected.contains(first.conn)
                 && !first.is_same_process(&info)
         });
-        if let Some(first) = of_rank.max_by_key(|first| first.joined) {
+        // A job of one rank meets nobody.
+        let is_alone = |first: &&RankInfo| first.size == Some(1) && info.size == Some(1);
+        if let Some(first) = of_rank.max_by_key(|first| first.joined).filter(|first| !is_alone(first)) {
             self.claimed_twice.insert(rank, (first.conn, info.conn));
         }
         let (size, made_before, now) = (info.size, info.made_before, info.joined);
@@ -502,7 +507,14 @@ impl World {
         let size = size.map_or(0, |size| others.fold(size, u32::min)).min(MOST_RANKS);
         let known =
             move |rank| [self.holder(meeting, rank), self.met_elsewhere(meeting, rank)].into_iter().flatten();
-        (0..size).filter(move |&rank| !known(rank).any(RankInfo::is_live))
+        let is_host = move |rank| rank == 0 && self.host.is_some();
+        (0..size).filter(move |&rank| !is_host(rank) && !known(rank).any(RankInfo::is_live))
+    }
+
+    /// Whether some have come, and rank 0 has not.
+    pub(in crate::core::insight) fn misses_first(&self) -> bool {
+        let meeting = self.shown();
+        meeting.met.is_none() && meeting.is_live() && !self.holder(meeting, 0).is_some_and(RankInfo::is_live)
     }
 
     /// Whether nobody has come as this rank, and others who are there do not count on it.

@@ -522,7 +522,7 @@ fn case_7_a_pod_that_was_turned_away_is_not_told_as_one_that_never_came() {
     lab.until(33.0);
     lab.assert_said(
         "pods_missing",
-        "job: 1 of 3 pods has announced itself; pod with rank 2 has been missing for 30 s; turned away: pod b",
+        "job: 1 of 3 pods has a place; pod with rank 2 has been missing for 30 s; turned away: pod b with rank 1",
     );
     let missing: Vec<_> = lab.run("job").missing.into_iter().map(|pod| (pod.name, pod.known_from)).collect();
     assert_eq!(missing, [(Some("b".into()), "turned_away".into()), (None, "node_rank".into())]);
@@ -530,8 +530,8 @@ fn case_7_a_pod_that_was_turned_away_is_not_told_as_one_that_never_came() {
     lab.pass(2.0);
     let said =
         lab.run("job").explanations.into_iter().find(|said| said.code == "pods_missing").expect("it is so");
-    assert!(said.text.starts_with("job: 1 of 2 pods has announced itself and waited "), "{}", said.text);
-    assert!(said.text.ends_with("; turned away: pod b"), "{}", said.text);
+    assert!(said.text.starts_with("job: 1 of 2 pods has a place and waited "), "{}", said.text);
+    assert!(said.text.ends_with("; turned away: pod b with rank 1"), "{}", said.text);
     assert!(said.remedy.starts_with("start the pods that were turned away"), "{}", said.remedy);
 }
 
@@ -551,6 +551,19 @@ fn case_7_a_pod_is_held_back_because_its_rank_is_taken() {
     lab.pass(5.0);
     assert_eq!(lab.said.iter().filter(|(_, said)| said.code == "duplicate_rank").count(), 1);
     assert!(lab.run("job").explanations.iter().any(|said| said.code == "duplicate_rank" && said.holds));
+}
+
+#[test]
+fn case_7_a_pod_that_was_turned_away_may_be_the_one_that_is_missing() {
+    let mut lab = Lab::new();
+    lab.gate("job", &[("a", 0, 3), ("b", 1, 3)], &[("c", 1, 3)]);
+    lab.until(33.0);
+    lab.assert_said(
+        "pods_missing",
+        "job: 2 of 3 pods have a place; pod with rank 2 has been missing for 30 s; turned away: pod c with rank 1",
+    );
+    let said = lab.said.iter().find(|(_, said)| said.code == "pods_missing").map(|(_, said)| &said.remedy);
+    assert!(said.is_some_and(|remedy| remedy.contains("one of them may be missing as another")), "{said:?}");
 }
 
 #[test]

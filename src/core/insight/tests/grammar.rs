@@ -38,6 +38,7 @@ fn time() -> Elapsed {
 fn whereabouts(n: u32) -> Vec<Whereabouts> {
     vec![
         Whereabouts::NeverCame,
+        Whereabouts::Twin { claimed: names(n.max(1)) },
         Whereabouts::NotTold { candidates: names(n), alike: names(0), gone_for: None },
         Whereabouts::NotTold { candidates: names(0), alike: names(n), gone_for: None },
         Whereabouts::NotTold { candidates: names(n), alike: names(n), gone_for: Some(time()) },
@@ -263,6 +264,18 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         });
         for soon in [None, Some(waited)] {
             all.push(Reason::RanksEnded { ranks: names(at_least_one), left: m, since: waited, soon });
+        }
+        for (of_agents, expected) in [(true, None), (false, Some(m)), (false, Some(at_least_one))] {
+            all.push(Reason::WaitingForProcesses {
+                host: text(),
+                of_agents,
+                connected: at_least_one,
+                expected,
+                missing: some(),
+                elsewhere: others(),
+                waiters: n as usize,
+                waited,
+            });
         }
         for awaited in awaited(n, m) {
             let (rank, joined, connected) = ("rank 7".into(), n, m);

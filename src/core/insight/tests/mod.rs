@@ -4,6 +4,7 @@ mod cases;
 mod faults;
 mod grammar;
 mod healthy;
+mod hosts;
 mod lab;
 mod links;
 mod native;

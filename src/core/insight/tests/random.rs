@@ -130,6 +130,7 @@ proptest! {
                         missing: vec![key.into_bytes().into()],
                         similar: None,
                         past: KeyPast::default(),
+                        counted: None,
                     };
                     insight.waits(7, waits.into_iter().map(open).collect(), &[], now);
                 }

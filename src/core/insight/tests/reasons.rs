@@ -218,6 +218,19 @@ fn examples() -> Vec<(Reason, &'static str)> {
              of node rank 0 publishes.",
         ),
         (
+            Reason::WaitingForProcesses {
+                host: "rank 0 (process 12 at 10.0.0.5)".into(),
+                of_agents: false,
+                connected: 3,
+                expected: Some(4),
+                missing: names(&["rank 2"]),
+                elsewhere: names(&[]),
+                waiters: 2,
+                waited: secs(30.0),
+            },
+            "Rank 0, or the agent of node rank 0, hosts a store of its own, as it was not told to be a client. It goes on when as many processes as it expects have connected here, and publishes nothing before. How many it expects is only known if others tell.",
+        ),
+        (
             Reason::WaitingForNode {
                 node: "node rank 2".into(),
                 what: "the role".into(),

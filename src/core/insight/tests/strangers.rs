@@ -436,3 +436,30 @@ fn the_time_until_all_have_come_is_that_of_those_who_met() {
     let complete = lab.texts("ranks_complete");
     assert!(complete.first().is_some_and(|text| text.contains("in 0 s")), "{complete:?}");
 }
+
+#[test]
+fn where_two_processes_claim_one_rank_the_missing_one_may_be_one_of_them() {
+    let mut lab = lab();
+    for n in 0..3 {
+        lab.worker(n, &format!("10.0.0.{n}"));
+        lab.publish(n, 0, 3);
+        lab.wait_for_rank(n, 1);
+    }
+    lab.pass(8.0);
+    let said = lab.run(RUN).explanations;
+    let waits = said.iter().find(|said| said.code == "waiting_for_rank").expect("a wait");
+    let because = "it has not come, and rank 0 is claimed by two live processes: it may be one of them";
+    assert!(waits.text.contains(because), "{}", waits.text);
+    assert!(waits.remedy.starts_with("give each process its own RANK"), "{}", waits.remedy);
+}
+
+#[test]
+fn jobs_of_one_rank_on_one_store_claim_nothing_from_each_other() {
+    let mut lab = lab();
+    for n in 0..3 {
+        rank(&mut lab, n, 0, 1);
+        lab.pass(2.0);
+    }
+    lab.pass(8.0);
+    assert_eq!(lab.complaints(), Vec::<&str>::new());
+}

@@ -136,7 +136,7 @@ impl World {
                 self.was_so_of_workers(run, waiters, waits, "so many do not wait")?;
                 let who = [who.to_owned()];
                 match text(&facts["whereabouts"], "is") {
-                    "never_came" | "not_told" | "node_gone" | "node_silent" => {
+                    "never_came" | "twin" | "not_told" | "node_gone" | "node_silent" => {
                         self.no_worker_has_come(run, &who)
                     }
                     "not_since_restart" => yes(self.server_life > 1, "the server was not restarted"),

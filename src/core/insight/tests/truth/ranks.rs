@@ -493,7 +493,7 @@ impl Truth {
         let is_there = |m: &Moment| m.live().any(|p| p.rank == rank);
         match text(&facts["whereabouts"], "is") {
             // That of another job is none of them.
-            "never_came" => any(&|m| !is_there(m) || self.mixed, "its process is there")?,
+            "never_came" | "twin" => any(&|m| !is_there(m) || self.mixed, "its process is there")?,
             "not_told" => {
                 let silent = names(&facts["whereabouts"], "candidates");
                 self.all(at, &silent, |_, process| process.is_silent())?;
@@ -530,7 +530,7 @@ impl Truth {
                     continue;
                 }
             };
-            let is_told = text(&facts["whereabouts"], "is") != "never_came";
+            let is_told = !["never_came", "twin"].contains(&text(&facts["whereabouts"], "is"));
             any(
                 &|m| self.mixed || if is_told { !m.has(rank) } else { !m.live().any(|p| p.rank == rank) },
                 &format!("{name} is there"),

@@ -1,0 +1,160 @@
+//! Jobs that were not told to be clients: rank 0, or the agent of node rank 0, hosts a store of its own on another host than
+//! the server's. It reads `init/` every 10 ms until all have counted themselves, and publishes nothing before.
+
+use super::lab::Lab;
+use crate::api::RunState;
+use crate::core::insight::Settings;
+use crate::core::store::StaleKeyConfig;
+
+const RUN: &str = "store:29500";
+
+fn lab() -> Lab {
+    let explain_after = std::time::Duration::from_secs(3);
+    Lab::with(Settings { explain_after, ..Settings::default() }, StaleKeyConfig::default())
+}
+
+/// The host, which is client 0, reads for so long how many have come.
+fn count(lab: &mut Lab, seconds: u32) {
+    for _ in 0..seconds * 5 {
+        lab.get(0, "init/");
+        lab.pass(0.2);
+    }
+}
+
+/// Client 0 hosts, and these ranks of so many have come and wait for it.
+fn ranks(those: &[u32], world: usize) -> Lab {
+    let mut lab = lab();
+    lab.worker(0, "10.0.0.10");
+    for &rank in those {
+        lab.worker(rank, &format!("10.0.0.{}", 10 + rank));
+        lab.publish(rank, rank, world);
+        lab.wait_for_rank(rank, 0);
+    }
+    lab
+}
+
+/// Client 0 is the agent of node rank 0, and these nodes have come and wait for their ranks.
+fn nodes(those: &[u32]) -> Lab {
+    let mut lab = lab();
+    lab.worker(0, "10.0.0.10");
+    for &node in those {
+        lab.worker(node, &format!("10.0.0.{}", 10 + node));
+        lab.set(node, &format!("/job/torchelastic/role_info/{node}"), b"{}");
+        lab.wait(node, &[&format!("/job/torchelastic/assigned_ranks/{node}")]);
+    }
+    lab
+}
+
+#[test]
+fn a_rank_that_rank_0_counts_on_is_named_and_rank_0_is_not() {
+    let mut lab = ranks(&[1, 3], 4);
+    count(&mut lab, 6);
+    let text = "store:29500: rank 0 (process 2000 at 10.0.0.10) has waited 3 s until all processes of the job have connected: \
+                3 of 4 have; missing: rank 2; 2 other processes wait for it";
+    lab.assert_said("waiting_for_processes", text);
+    let complaints = lab.complaints().len();
+    assert_eq!(complaints, lab.texts("waiting_for_processes").len(), "{:?}", lab.said);
+    let waits = lab.run(RUN).waits;
+    let because =
+        "rank 0 (process 2000 at 10.0.0.10) goes on when all processes of the job have connected, and 3 have";
+    assert!(waits.iter().all(|wait| wait.reason.as_deref() == Some(because)), "{waits:#?}");
+    // It comes, and nothing more is said of it.
+    lab.worker(2, "10.0.0.12");
+    lab.publish(2, 2, 4);
+    lab.get(0, "init/");
+    lab.publish(0, 0, 4);
+    assert!(lab.run(RUN).waits.iter().all(|wait| wait.pid != Some(2000)), "{:#?}", lab.run(RUN).waits);
+    lab.pass(2.0);
+    assert_eq!(lab.run(RUN).summary.state, RunState::Running);
+    assert_eq!(lab.complaints().len(), complaints, "{:?}", lab.said);
+}
+
+#[test]
+fn who_gives_up_on_rank_0_while_that_counts_names_who_is_missing() {
+    let mut lab = ranks(&[1, 3], 4);
+    count(&mut lab, 5);
+    lab.cancel(1);
+    lab.cancel(3);
+    count(&mut lab, 3);
+    lab.assert_said(
+        "gave_up",
+        "store:29500: rank 1 on host1 and rank 3 on host3 gave up on `/default_pg/0//cpu//0/0` after 5 s; missing: rank 2",
+    );
+}
+
+#[test]
+fn a_rank_0_with_a_larger_world_size_is_told() {
+    let mut lab = ranks(&[1, 2], 3);
+    count(&mut lab, 6);
+    let said = lab.run(RUN).explanations;
+    assert!(
+        said[0].text.contains(": 3 processes have, as many as the others count on, so it counts on more;"),
+        "{said:#?}"
+    );
+    assert!(said[0].remedy.contains("the same WORLD_SIZE"), "{said:#?}");
+}
+
+#[test]
+fn nodes_that_node_rank_0_counts_on_are_named() {
+    let mut lab = nodes(&[2]);
+    count(&mut lab, 6);
+    lab.assert_said(
+        "waiting_for_processes",
+        "job: node 0 at 10.0.0.10 has waited 3 s until all processes of the job have connected: 2 have; missing: node 1; \
+         1 other process waits for it",
+    );
+    let run = lab.run("job");
+    assert_eq!((run.summary.nodes.joined, run.summary.nodes.missing), (2, Some(1)));
+    assert_eq!(run.missing.iter().map(|node| node.rank).collect::<Vec<_>>(), [Some(1)]);
+    // The last node comes. Node 0 came long before.
+    lab.worker(1, "10.0.0.11");
+    lab.set(1, "/job/torchelastic/role_info/1", b"{}");
+    lab.set(0, "/job/torchelastic/role_info/0", b"{}");
+    lab.wait(
+        0,
+        &["/job/torchelastic/role_info/0", "/job/torchelastic/role_info/1", "/job/torchelastic/role_info/2"],
+    );
+    lab.assign_static(0, "job", 3, 1);
+    lab.pass(3.0);
+    lab.assert_said("round_complete", "job complete: 3 nodes in 6 s; last: node 1 at 10.0.0.11 (+6 s)");
+    assert_eq!(lab.complaints().len(), lab.texts("waiting_for_processes").len(), "{:?}", lab.said);
+}
+
+#[test]
+fn a_node_that_dies_while_node_rank_0_counts_does_not_end_the_job() {
+    let mut lab = nodes(&[1]);
+    count(&mut lab, 2);
+    lab.leave(1);
+    count(&mut lab, 6);
+    assert_eq!(lab.texts("all_left"), Vec::<&str>::new());
+    assert_eq!(lab.texts("node_died_joining").len(), 1, "{:?}", lab.said);
+    let waits = lab.texts("waiting_for_processes");
+    assert!(waits[0].contains("; missing: node 1 at 10.0.0.11 (its connection closed)"), "{waits:?}");
+}
+
+#[test]
+fn a_host_alone_is_told_and_is_no_run() {
+    let mut lab = nodes(&[]);
+    count(&mut lab, 20);
+    lab.assert_said(
+        "waiting_for_processes",
+        "process 2000 at 10.0.0.10 has waited 3 s until all processes of the job have connected: 1 has",
+    );
+    assert!(lab.insight.run(RUN, None, None, lab.now).is_none(), "a run that may not be");
+    // The agent of another node shows which job it is.
+    lab.worker(1, "10.0.0.11");
+    lab.set(1, "/job/torchelastic/role_info/1", b"{}");
+    lab.wait(1, &["/job/torchelastic/assigned_ranks/1"]);
+    count(&mut lab, 2);
+    assert_eq!(lab.run("job").summary.nodes.joined, 2);
+    assert!(lab.insight.run(RUN, None, None, lab.now).is_none(), "a run that may not be");
+}
+
+#[test]
+fn who_looks_at_the_count_once_waits_for_nothing() {
+    let mut lab = ranks(&[1], 2);
+    lab.get(0, "init/");
+    lab.pass(8.0);
+    assert_eq!(lab.texts("waiting_for_processes"), Vec::<&str>::new());
+    assert_eq!(lab.texts("rank_zero_slow").len(), 1, "{:?}", lab.said);
+}
