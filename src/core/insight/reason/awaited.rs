@@ -68,8 +68,8 @@ impl Awaited {
     pub(super) fn besides(&self) -> String {
         let Self { whereabouts, missing, ended, elsewhere, apart, .. } = self;
         let missing = match (whereabouts, missing.count()) {
-            (_, 0) => String::new(),
-            (
+            (_, 0)
+            | (
                 Whereabouts::NotTold { .. }
                 | Whereabouts::NeverCame
                 | Whereabouts::NotSinceRestart { .. }

@@ -356,7 +356,7 @@ fn a_node_that_repeats_its_role_exchange_before_the_new_one_comes_keeps_its_role
         assert!(!survivor_again.wait(&[wanted]));
         let new = world.client();
         new.set(role_info(lost), "{}");
-        assert!(world.has(&role_info(survivor)));
+        assert!(world.has(role_info(survivor)));
         if survivor == 1 {
             new.set(assigned_ranks(1), "[]");
         }
