@@ -267,8 +267,8 @@ impl Look<'_> {
             }
         }
         for (port, mut clashes) in due {
-            clashes.retain(|clash| clash.conns.iter().all(|conn| !self.is_away(port, *conn)));
-            clashes.retain(|clash| !self.meet_nobody(clash));
+            let is_here = |clash: &Clash| clash.conns.iter().all(|conn| !self.is_away(port, *conn));
+            clashes.retain(|clash| is_here(clash) && !self.meet_nobody(clash));
             let is_of_node = |clash: &Clash| matches!(clash.claim, Claim::NodeRank(_));
             let mut of_one: BTreeMap<(RunKey, bool), BTreeMap<Claim, Vec<Clash>>> = BTreeMap::new();
             for clash in clashes {

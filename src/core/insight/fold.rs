@@ -143,14 +143,18 @@ impl Fold<'_> {
         let keys: Vec<RunKey> = self.jobs.runs.values().filter(is_it).map(|run| run.key().clone()).collect();
         for key in keys {
             let plan = self.jobs.plan(&key);
-            let Some(graph) = self.jobs.graph(self.port, at) else { return };
-            let waiting: BTreeSet<ConnId> =
-                graph.runs.get(&key).into_iter().flat_map(|run| graph.waiting_outside(run)).collect();
-            let heard = graph.store.heard.clone();
+            let waiting = self.waiting_outside(&key);
+            let Some(store) = self.jobs.stores.get(&self.port) else { return };
             let Some(run) = self.jobs.runs.get_mut(&key) else { continue };
             let waits = |conn| waiting.contains(&conn);
-            run.give_signs(waits, |conn| heard.get(&conn).copied(), &plan, at);
+            run.give_signs(waits, |conn| store.heard.get(&conn).copied(), &plan, at);
         }
+    }
+
+    /// The agents of a run that are in no list of its state, and wait for something here.
+    fn waiting_outside(&self, key: &RunKey) -> BTreeSet<ConnId> {
+        let Some(graph) = self.jobs.graph(self.port, self.at) else { return BTreeSet::new() };
+        graph.runs.get(key).into_iter().flat_map(|run| graph.waiting_outside(run)).collect()
     }
 
     fn key_of(&mut self, run_id: &[u8]) -> RunKey {
@@ -387,9 +391,7 @@ impl Fold<'_> {
         if !self.jobs.runs.get(key).is_some_and(TrackedRun::has_unseen) {
             return;
         }
-        let Some(graph) = self.jobs.graph(self.port, self.at) else { return };
-        let waiting: BTreeSet<ConnId> =
-            graph.runs.get(key).into_iter().flat_map(|run| graph.waiting_outside(run)).collect();
+        let waiting = self.waiting_outside(key);
         if let Some(run) = self.jobs.runs.get_mut(key) {
             run.wait_outside(&waiting);
         }
@@ -397,8 +399,7 @@ impl Fold<'_> {
 
     fn wrote_address(&mut self, conn: ConnId, address: &Address<'_>, value: &[u8]) {
         let at = self.at;
-        // It has counted all that it waited for.
-        self.jobs.store(self.port).waits.retain(|of, wait| *of != conn || wait.view.counted.is_none());
+        self.jobs.store(self.port).has_counted(conn);
         if let Some(run_id) = address.run_id {
             let key = self.key_of(run_id);
             let plan = self.jobs.plan(&key);

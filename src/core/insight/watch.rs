@@ -278,6 +278,13 @@ impl StoreWatch {
         std::mem::replace(&mut self.waits, waits)
     }
 
+    /// A client that read how many have come goes on: it has counted all that it waited for.
+    pub(super) fn has_counted(&mut self, conn: ConnId) {
+        if self.waits.get(&conn).is_some_and(|wait| wait.view.counted.is_some()) {
+            self.waits.remove(&conn);
+        }
+    }
+
     /// Whether the process of a client waited here until just now: it may go on at once.
     pub(super) fn waited_just_now(&self, client: &Client, now: Timestamp) -> bool {
         self.waits_now((client.peer.ip(), client.pid), now)

@@ -290,7 +290,7 @@ impl Engine {
         self.lock().store.oldest_wait(now)
     }
 
-    /// Up to `most` outstanding waits, the oldest first.
+    /// Up to `most` outstanding waits, the oldest first, after those that are seen by their reads only.
     pub fn waits(&self, most: usize, keys_each: usize) -> Vec<WaitView> {
         let now = self.clock.now();
         let mut state = self.lock();

@@ -355,8 +355,9 @@ impl StoreHost {
         for listener in self.listeners() {
             let engine = listener.engine();
             total = usize::saturating_add(total, engine.stats().waiters);
-            let own = engine.waits(most, keys_each).into_iter();
-            waits.extend(own.map(|wait| (engine.port(), wait)));
+            let own = engine.waits(most, keys_each);
+            total = total.saturating_add(own.iter().filter(|wait| wait.counted.is_some()).count());
+            waits.extend(own.into_iter().map(|wait| (engine.port(), wait)));
         }
         waits.sort_by_key(|(_, wait)| std::cmp::Reverse(wait.waited));
         waits.truncate(most);

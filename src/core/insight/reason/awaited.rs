@@ -8,10 +8,23 @@ use crate::core::ids::Elapsed;
 
 pub(super) const SAME_WORLD_SIZE: &str =
     "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)";
+pub(super) const MISSING_NODE: &str =
+    "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?";
+pub(super) const MISSING_NODES: &str =
+    "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?";
 pub(super) const OTHER_PORT: &str =
     "if the ranks in the other store are of this job, start all its processes with the same MASTER_PORT";
 pub(super) const LINK_AWAY: &str = "look whether that pod still runs, at the network between it and this server, and at the log of its \
                          relay; its clients go on when the link is back";
+
+/// What to do about ranks that have not come.
+pub(super) fn missing_ranks(missing: &Names) -> &'static str {
+    for_each(
+        missing,
+        "look at the process with that rank: has it started, does it reach this server?",
+        "look at the processes with those ranks: have they started, do they reach this server?",
+    )
+}
 
 /// What is known where a chain of waits ends with a process that does not write what it should.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -186,9 +199,7 @@ impl Awaited {
             Whereabouts::Joined => {
                 "look at that node's agent and its log: is it stopped or overloaded, does it reach the ports of --store-ports?"
             }
-            Whereabouts::NeverCame if writer == Writer::Agent => {
-                "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?"
-            }
+            Whereabouts::NeverCame if writer == Writer::Agent => MISSING_NODE,
             Whereabouts::NeverCame if writer == Writer::FirstAgent => {
                 "look at the pod of node rank 0: is it scheduled, has its image come, does it reach this server, has it the same \
                  --rdzv-id? --node-rank begins at 0"
@@ -199,11 +210,7 @@ impl Awaited {
                     "look at rank 0's process: has it started, is it still importing or loading, did it fail to bind its \
                      port (EADDRINUSE)?"
                 }
-                Writer::Rank => for_each(
-                    &self.missing,
-                    "look at the process with that rank: has it started, does it reach this server?",
-                    "look at the processes with those ranks: have they started, do they reach this server?",
-                ),
+                Writer::Rank => missing_ranks(&self.missing),
             },
         }
     }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::Reason;
-use super::awaited::{LINK_AWAY, OTHER_PORT, SAME_WORLD_SIZE, Writer};
+use super::awaited::{
+    LINK_AWAY, MISSING_NODE, MISSING_NODES, OTHER_PORT, SAME_WORLD_SIZE, Writer, missing_ranks,
+};
 use super::values::{Absence, Arrival, ONE_JOB, Others, Silence, Standing, Vacancy, for_each};
 use crate::api::RunKind;
 
@@ -80,11 +82,9 @@ impl Reason {
                 if (expected.unwrap_or(0).saturating_sub(*joined) as usize)
                     > connected.count().saturating_add(1) =>
             {
-                "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?"
+                MISSING_NODES
             }
-            Self::NodesMissing { .. } => {
-                "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?"
-            }
+            Self::NodesMissing { .. } => MISSING_NODE,
             Self::RankZeroSlow { awaited, of_agent: true, .. } => awaited.remedy(Writer::FirstAgent),
             Self::RankZeroSlow { awaited, .. } => awaited.remedy(Writer::FirstRank),
             Self::WaitingForProcesses { connected, expected: Some(expected), .. }
@@ -93,16 +93,10 @@ impl Reason {
                 SAME_WORLD_SIZE
             }
             Self::WaitingForProcesses { elsewhere, .. } if !elsewhere.is_empty() => OTHER_PORT,
-            Self::WaitingForProcesses { missing, of_agents: true, .. } if !missing.is_empty() => for_each(
-                missing,
-                "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?",
-                "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?",
-            ),
-            Self::WaitingForProcesses { missing, .. } if !missing.is_empty() => for_each(
-                missing,
-                "look at the process with that rank: has it started, does it reach this server?",
-                "look at the processes with those ranks: have they started, do they reach this server?",
-            ),
+            Self::WaitingForProcesses { missing, of_agents: true, .. } if !missing.is_empty() => {
+                for_each(missing, MISSING_NODE, MISSING_NODES)
+            }
+            Self::WaitingForProcesses { missing, .. } if !missing.is_empty() => missing_ranks(missing),
             Self::WaitingForProcesses { .. } => {
                 "look for the nodes or ranks of the job that have not connected: have they started, do they reach this server, \
                  and have all the same --nnodes or WORLD_SIZE?"
