@@ -125,7 +125,7 @@ impl Store {
             if let Some(stale_read) = self.stale.on_read(&mut self.keys, conn, id, now, room) {
                 fx.observe(stale_read);
             }
-            if fx.observes() && self.stale.is_worker_count(&self.keys, id) {
+            if fx.observes() && StaleKeys::is_worker_count(&self.keys, id) {
                 self.counts(conn, id, now);
             }
         }

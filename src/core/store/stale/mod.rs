@@ -459,13 +459,13 @@ impl StaleKeys {
     }
 
     /// Whether the name `id` is `init/`.
-    pub(super) fn is_worker_count(&self, keys: &KeySpace, id: SlotId) -> bool {
+    pub(super) fn is_worker_count(keys: &KeySpace, id: SlotId) -> bool {
         record_of(keys, id).is_some_and(|record| record.kind == Kind::WorkerCount)
     }
 
     /// `conn` adds `delta` to the name `id`.
     pub(super) fn on_count(&mut self, keys: &KeySpace, conn: ConnId, id: SlotId, delta: i64) {
-        if self.is_worker_count(keys, id)
+        if Self::is_worker_count(keys, id)
             && let Some(notes) = notes_of(&mut self.notes, conn)
         {
             notes.worker_share = notes.worker_share.saturating_add(delta);
