@@ -83,8 +83,30 @@ impl RoundRobin {
 impl Drop for Workers {
     fn drop(&mut self) {
         self.stop.notify_waiters();
+        let this = std::thread::current().id();
         for thread in self.threads.drain(..) {
-            let _ = thread.join();
+            // The last to know of them may be a task on one of them. That thread ends when the task does.
+            if thread.thread().id() != this {
+                let _ = thread.join();
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_on_one_of_the_threads_may_be_the_last_to_know_of_them() {
+        let two = NonZeroUsize::new(2).expect("not 0");
+        let workers = Workers::start("test", two).expect("threads");
+        let (tell, told) = mpsc::channel();
+        let first = workers.round_robin().next().clone();
+        first.spawn(async move {
+            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(workers)));
+            let _ = tell.send(ended.is_ok());
+        });
+        assert_eq!(told.recv(), Ok(true), "it joined itself");
     }
 }
