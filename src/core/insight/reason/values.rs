@@ -346,7 +346,7 @@ impl Display for Whereabouts {
                 let are = if claimed.count() == 1 { "is" } else { "are" };
                 write!(
                     f,
-                    "it has not come, and {claimed} {are} claimed by two live processes: it may be one of them"
+                    "it has not come, and {claimed} {are} claimed by several live processes: it may be one of them"
                 )
             }
             Self::NotTold { candidates, alike, gone_for } => {

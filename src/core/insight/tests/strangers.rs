@@ -448,7 +448,7 @@ fn where_two_processes_claim_one_rank_the_missing_one_may_be_one_of_them() {
     lab.pass(8.0);
     let said = lab.run(RUN).explanations;
     let waits = said.iter().find(|said| said.code == "waiting_for_rank").expect("a wait");
-    let because = "it has not come, and rank 0 is claimed by two live processes: it may be one of them";
+    let because = "it has not come, and rank 0 is claimed by several live processes: it may be one of them";
     assert!(waits.text.contains(because), "{}", waits.text);
     assert!(waits.remedy.starts_with("give each process its own RANK"), "{}", waits.remedy);
 }
