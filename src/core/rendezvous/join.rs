@@ -22,6 +22,8 @@ impl Run {
         if self.members.get(&join.node).is_some_and(|member| member.join_id == join.join_id) {
             self.unpark(&join.node, now);
             self.refuse_contenders(&join.node, now, out);
+            // The round may have waited for it.
+            self.settle(now, out);
             return self.not_ended(&join.node);
         }
         self.reopen_if_over(&join, now, out)?;
@@ -217,6 +219,9 @@ impl Run {
     fn give_place(&mut self, node: &Label, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(member) = self.members.get_mut(node) else { return };
         member.seat = Seat::Forming;
+        if member.may_be_dead(now, &self.terms) {
+            self.doubtful.insert(node.clone());
+        }
         self.redundant.remove(member.serial, member.rank);
         self.joined = self.joined.saturating_add(1);
         if let Some(rank) = member.rank {

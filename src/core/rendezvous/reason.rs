@@ -95,10 +95,9 @@ fn broken_text(round: u64, why: &Break, left: u32, restarted: Option<Duration>) 
     }
 }
 
-/// When those are given up that are silent. A round counts on what sends no heartbeats, once it is complete.
-fn given_up(patience: Duration, if_incomplete: bool) -> String {
-    let unless = if if_incomplete { ", unless the round is complete before" } else { "" };
-    format!("given up after {} of silence{unless}", Elapsed(patience))
+/// When those are given up that are silent.
+fn given_up(patience: Duration) -> String {
+    format!("given up after {} of silence", Elapsed(patience))
 }
 
 /// The round, if it is not the first of its run.
@@ -359,7 +358,7 @@ pub enum Fact {
         needed: String,
     },
     /// A round is complete.
-    #[error("round {round} complete: {} in {}; last: {last}{}", counted(*.nodes, "node", "nodes"), Elapsed(*.took), if_any("not heard from", .silent))]
+    #[error("round {round} complete: {} in {}; last: {last}", counted(*.nodes, "node", "nodes"), Elapsed(*.took))]
     Complete {
         /// The round.
         round: u64,
@@ -369,8 +368,6 @@ pub enum Fact {
         took: Duration,
         /// The node that came last.
         last: Who,
-        /// Nodes that may have died while they waited.
-        silent: Vec<String>,
     },
     /// A complete round is to be given up.
     #[error("{}", broken_text(*.round, .why, *.left, *.restarted))]
@@ -385,7 +382,7 @@ pub enum Fact {
         restarted: Option<Duration>,
     },
     /// The connections of nodes closed while their requests waited, and they have not come again.
-    #[error("{}: the {} {} ago, and nothing has come {}since; {}{}", some_of(.nodes), if .nodes.len() == 1 { "connection closed" } else { "connections closed" }, Elapsed(*.since), from_before(.nodes, .again), given_up(*.patience, *.if_incomplete), came_anew(.again))]
+    #[error("{}: the {} {} ago, and nothing has come {}since; {}{}", some_of(.nodes), if .nodes.len() == 1 { "connection closed" } else { "connections closed" }, Elapsed(*.since), from_before(.nodes, .again), given_up(*.patience), came_anew(.again))]
     Disconnected {
         /// The nodes, with their ranks.
         nodes: Vec<String>,
@@ -395,11 +392,9 @@ pub enum Fact {
         since: Duration,
         /// How long they may be silent.
         patience: Duration,
-        /// One of them is given up only while its round is not complete.
-        if_incomplete: bool,
     },
     /// The requests of nodes were answered, and none has come since, though it was due.
-    #[error("{}: nothing has come {}for {}; {}{}", some_of(.nodes), from_before(.nodes, .again), Elapsed(*.since), given_up(*.patience, *.if_incomplete), came_anew(.again))]
+    #[error("{}: nothing has come {}for {}; {}{}", some_of(.nodes), from_before(.nodes, .again), Elapsed(*.since), given_up(*.patience), came_anew(.again))]
     Silent {
         /// The nodes, with their ranks.
         nodes: Vec<String>,
@@ -409,8 +404,6 @@ pub enum Fact {
         since: Duration,
         /// How long they may be silent.
         patience: Duration,
-        /// One of them is given up only while its round is not complete.
-        if_incomplete: bool,
     },
     /// A waiting node is gone.
     #[error("{who} waited and was not heard from for {}; its place is free", Elapsed(*.silent))]
@@ -591,10 +584,6 @@ impl Fact {
     /// What to do about it; empty if there is nothing to do.
     pub const fn remedy(&self) -> &'static str {
         match self {
-            Self::Complete { silent, .. } if !silent.is_empty() => {
-                "look at what is silent: the round counts on it until it is given up; of nodes without heartbeats (`rallypoint \
-                 join`) nothing more will be known"
-            }
             Self::Refused { why: RunRefusal::Mismatch { .. } | RunRefusal::DuplicateRank { .. }, .. } => {
                 "if that node is of another job, it needs another --rdzv-id (--run-id)"
             }
@@ -674,12 +663,10 @@ impl Fact {
 
     /// Whether a person should look at it.
     pub const fn is_warning(&self) -> bool {
-        if let Self::Complete { silent, .. } = self {
-            return !silent.is_empty();
-        }
         !matches!(
             self,
             Self::Forms { .. }
+                | Self::Complete { .. }
                 | Self::Extended { .. }
                 | Self::Closed { .. }
                 | Self::Finished { .. }

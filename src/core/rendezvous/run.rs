@@ -1,6 +1,6 @@
 //! One run: its nodes, the round they are in, and what each event means for them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -319,8 +319,8 @@ pub(super) struct Run {
     members_check: Option<Timestamp>,
     /// Nodes whose polls broke off just now, and when.
     cut: Vec<(Timestamp, Label)>,
-    /// Members whose polls broke off, and that have not come again.
-    pub(super) cut_off: u32,
+    /// Members of the round that forms which may be dead: it is not complete before they are heard from, or given up.
+    pub(super) doubtful: BTreeSet<Label>,
     /// How often a node's silence was told, or was over after that.
     silences: u64,
     /// How many were silent at the last look, whether that was told or not.
@@ -364,7 +364,7 @@ impl Run {
             forget_soon: false,
             members_check: None,
             cut: Vec::new(),
-            cut_off: 0,
+            doubtful: BTreeSet::new(),
             silences: 0,
             silent: 0,
             restarted: None,
@@ -417,7 +417,6 @@ impl Run {
     /// Adds a member.
     pub(super) fn seat(&mut self, node: Label, member: Member) {
         self.members_memory = self.members_memory.saturating_add(member.memory(&node));
-        self.cut_off = self.cut_off.saturating_add(member.cut.into());
         self.members.insert(node, member);
     }
 
@@ -453,7 +452,7 @@ impl Run {
             present: current.map_or(0, |current| current.present),
             unreported: current.map_or(0, Current::unreported),
             deadline: self.forming.as_ref().map(|forming| forming.deadline),
-            last_call: self.forming.as_ref().is_some_and(|forming| forming.last_call.is_some()),
+            last_call: self.is_last_call(),
             is_idle: self.idle_since.is_some(),
             absent: self.absent.len(),
             silences: self.silences,
@@ -463,7 +462,7 @@ impl Run {
 
     /// The next time to look at this run.
     pub(super) fn check_at(&self) -> Option<Timestamp> {
-        let forming = self.forming.as_ref().map(Forming::check_at);
+        let forming = self.forming.as_ref().map(|forming| forming.check_at(self.doubtful.is_empty()));
         let adoption = self.current.as_ref().and_then(|c| c.adoption.as_ref()).and_then(Adoption::check_at);
         let idle = self.idle_since.map(|since| since + self.retention());
         let cut = self.cut.first().map(|(at, _)| *at + CUT_TOLD);
@@ -498,7 +497,7 @@ impl Run {
     pub(super) fn vacate(&mut self, node: &Label) -> Option<Member> {
         let member = self.members.remove(node)?;
         self.parked = self.parked.saturating_sub(member.parked.into());
-        self.cut_off = self.cut_off.saturating_sub(member.cut.into());
+        self.doubtful.remove(node);
         self.members_memory = self.members_memory.saturating_sub(member.memory(node));
         match member.seat {
             Seat::Forming => {
@@ -570,7 +569,7 @@ impl Run {
         if member.cut || member.silence_told {
             self.silences = self.silences.saturating_add(1);
         }
-        self.cut_off = self.cut_off.saturating_sub(member.cut.into());
+        self.doubtful.remove(node);
         member.parked = parked;
         member.cut = false;
         member.silence_told = false;
@@ -595,7 +594,9 @@ impl Run {
         self.unpark(node, now);
         if let Some(member) = self.members.get_mut(node) {
             member.cut = true;
-            self.cut_off = self.cut_off.saturating_add(1);
+            if member.seat == Seat::Forming {
+                self.doubtful.insert(node.clone());
+            }
         }
         if self.cut.len() < MOST {
             self.cut.push((now, node.clone()));
@@ -614,7 +615,6 @@ impl Run {
             let is_it = |member: &&Member| member.cut && member.last_seen == *at && member.may_be_late();
             self.members.get(node).filter(is_it)
         });
-        let if_incomplete = silent.clone().any(|member| !member.watched);
         let mut nodes: Vec<String> = silent.filter_map(Member::label).collect();
         if nodes.is_empty() {
             return;
@@ -624,7 +624,7 @@ impl Run {
         let again = self.came_anew(now, |before| due.iter().any(|(_, node)| node == before));
         let (since, patience) = (now.since(since), self.terms.patience());
         self.silences = self.silences.saturating_add(1);
-        self.tell(Fact::Disconnected { nodes, again, since, patience, if_incomplete }, out);
+        self.tell(Fact::Disconnected { nodes, again, since, patience }, out);
     }
 
     /// Tells which nodes are late, though their requests were answered: they are stopped, cut off or slow. Those that are
@@ -643,18 +643,29 @@ impl Run {
         let since = silences().map(|(silence, _)| silence).min().unwrap_or_default();
         let silent: Vec<Label> = silences().map(|(_, node)| node.clone()).collect();
         let again = self.came_anew(now, |before| silent.contains(before));
-        let (mut nodes, mut if_incomplete) = (Vec::new(), false);
+        let mut nodes = Vec::new();
         for node in &silent {
             if let Some(member) = self.members.get_mut(node) {
                 member.silence_told = true;
-                if_incomplete |= !member.watched;
                 nodes.extend(member.label());
             }
         }
         nodes.sort_unstable();
         self.silences = self.silences.saturating_add(1);
         let patience = self.terms.patience();
-        self.tell(Fact::Silent { nodes, again, since, patience, if_incomplete }, out);
+        self.tell(Fact::Silent { nodes, again, since, patience }, out);
+    }
+
+    /// Sees who is silent by now, and who may be dead of those in the round that forms.
+    fn look_for_silent(&mut self, now: Timestamp) {
+        let (mut silent, mut doubtful) = (0_usize, BTreeSet::new());
+        for (node, member) in self.walk() {
+            silent = silent.saturating_add(member.is_silent(now, &self.terms).into());
+            if member.seat == Seat::Forming && member.may_be_dead(now, &self.terms) {
+                doubtful.insert(node.clone());
+            }
+        }
+        (self.silent, self.doubtful) = (silent, doubtful);
     }
 
     /// Who came anew in the place of those.
@@ -837,7 +848,7 @@ impl Run {
                 self.lose(&node, replaced.contains(&node), now, out);
             }
             self.tell_silent(now, out);
-            self.silent = self.walk().filter(|(_, member)| member.is_silent(now, &self.terms)).count();
+            self.look_for_silent(now);
             let next = |member: &Member| {
                 let is_told = member.silence_told && member.last_seen + late <= now;
                 let can_be_told = !is_told && !member.cut && late < patience && member.may_be_late();
@@ -852,7 +863,7 @@ impl Run {
     }
 
     /// A node is lost. One that `is_replaced` is not absent: the process that came anew gets its place.
-    fn lose(&mut self, node: &Label, is_replaced: bool, now: Timestamp, out: &mut Vec<Decision>) {
+    pub(super) fn lose(&mut self, node: &Label, is_replaced: bool, now: Timestamp, out: &mut Vec<Decision>) {
         if self.closed.is_none() && self.current.as_ref().is_some_and(|current| current.broken.is_none()) {
             self.break_for_lost(node, now, out);
         }
@@ -977,6 +988,7 @@ impl Run {
         self.joined = 0;
         self.with_rank = 0;
         self.forming = None;
+        self.doubtful.clear();
         self.absent.clear();
         self.last_round = round.number;
         self.unreported = None;

@@ -609,6 +609,10 @@ fn remedy(snapshot: &RunSnapshot, at_exit: u32, has_left: u32) -> (Severity, &'s
         let remedy = "nothing for the round: what came anew gets in when the process of before is given up; look at the log \
                       and events of that one: why did it end?";
         (Severity::Info, remedy)
+    } else if is_silent && heard.saturating_add(snapshot.redundant) >= min {
+        let remedy = "nothing for the round: what stands by gets the place of what is silent when that is given up; look there: \
+                      has it died, is it stopped, or cut off from this server?";
+        (Severity::Info, remedy)
     } else {
         let lacks = min.saturating_sub(coming);
         (Severity::Warning, remedy_of_missing(snapshot, lacks, at_exit, has_left))
@@ -638,6 +642,9 @@ fn remedy_of_missing(snapshot: &RunSnapshot, lacks: u32, at_exit: u32, has_left:
     } else if refused > 0 {
         "look why that was refused: it has to ask for what the others have, or is of another job, which needs another \
          --rdzv-id"
+    } else if is_silent && needed == 0 {
+        "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round waits for it until it \
+         is given up, and then for a replacement"
     } else if is_silent {
         "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round needs it, or a \
          replacement"

@@ -359,27 +359,15 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
     let run = || crate::core::ids::RunId::new(b"r");
     let differing = || Difference { what: "min_nodes", settled: n.to_string(), wanted: m.to_string() };
     vec![
-        Fact::Complete { round: 3, nodes: n as usize, took: long, last: who(), silent: list(m) },
+        Fact::Complete { round: 3, nodes: n as usize, took: long, last: who() },
         Fact::Finished { round: 1, nodes: n, ran: long },
         Fact::Adopted { round: 3, nodes: n, first: who() },
         Fact::Closed { by: "a".into() },
         Fact::Extended { round: 3, by: long, left: long },
         Fact::Restarted { had_finished: n == 0, by: who() },
         Fact::WaiterLost { who: who(), silent: long },
-        Fact::Disconnected {
-            nodes: list(n.max(1)),
-            again: list(m),
-            since: long,
-            patience: long,
-            if_incomplete: n > m,
-        },
-        Fact::Silent {
-            nodes: list(n.max(1)),
-            again: list(m),
-            since: long,
-            patience: long,
-            if_incomplete: n > m,
-        },
+        Fact::Disconnected { nodes: list(n.max(1)), again: list(m), since: long, patience: long },
+        Fact::Silent { nodes: list(n.max(1)), again: list(m), since: long, patience: long },
         Fact::NotBack { round: 3, nodes: list(n.max(1)), since: long },
         Fact::Lost { round: 3, nodes: list(n.max(1)), silent: long, others: list(m) },
         Fact::Failed {
