@@ -203,14 +203,14 @@ impl Run {
         }
         let late = self.terms.late_after();
         let is_silent = |member: &&Member| !member.cut && now.since(member.last_seen) > late;
-        let silent = quiet().filter(is_silent).min_by_key(|member| (member.last_seen, member.serial));
-        match silent {
-            Some(silent) => Break::RejoinedBesideSilent {
-                who,
-                rank,
-                silent: silent.info.who(),
-                silent_for: now.since(silent.last_seen),
-            },
+        let silent = quiet().filter(is_silent);
+        let (mut silent, silences): (Vec<String>, Vec<Duration>) =
+            silent.filter_map(|member| Some((member.label()?, now.since(member.last_seen)))).unzip();
+        match silences.into_iter().min() {
+            Some(silent_for) => {
+                silent.sort_unstable();
+                Break::RejoinedBesideSilent { who, rank, silent, silent_for }
+            }
             None => Break::Rejoined { who, rank },
         }
     }

@@ -178,7 +178,7 @@ impl Run {
             (
                 _,
                 Some(
-                    Break::Lost { .. }
+                    Break::Lost(_)
                     | Break::Left { .. }
                     | Break::RejoinedBesideSilent { .. }
                     | Break::RejoinedAfterClosed { .. },

@@ -247,9 +247,36 @@ fn nodes_beyond_the_maximum_stand_by_until_a_place_is_free() {
     assert_eq!(table.action("a", 1), Action::Continue, "a spare disturbs nobody");
     assert!(table.leave("b"));
     assert_eq!(table.action("a", 1), Action::Rejoin);
-    table.told("b (10.0.0.1), rank 1, left");
     table.join(again("a", "2", 2, 2)).expect("complete");
     assert_eq!(table.ranks(&["a", "spare"]), [Some(0), Some(1)]);
+}
+
+#[test]
+fn nodes_that_leave_together_are_told_together() {
+    let mut table = Table::new();
+    let nodes = ["a", "b", "c", "d"];
+    table.all_join(&nodes, 4, 4);
+    for node in ["d", "b"] {
+        table.leave(node);
+        assert_eq!(table.action("a", 1), Action::Rejoin, "the others are not kept waiting");
+    }
+    table.join(again("a", "2", 4, 4)).expect("a place");
+    table.advance(SECOND);
+    table.leave("c");
+    table.advance(SECOND);
+    table.told(
+        "round 1 is over for its nodes: d (10.0.0.1), rank 3, left; then also left: b (10.0.0.1), rank 1, \
+         c (10.0.0.1), rank 2; they are told to join again",
+    );
+    // Nobody is left who could be told.
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 2, 2);
+    table.leave("a");
+    table.leave("b");
+    table.advance(2 * SECOND);
+    table.told(
+        "round 1 is over: a (10.0.0.1), rank 0, left; then also left: b (10.0.0.1), rank 1; none of its nodes is left",
+    );
 }
 
 #[test]
@@ -280,6 +307,30 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     }
     table.advance(15 * SECOND);
     table.told("b (10.0.0.1), rank 1, c (10.0.0.1), rank 2, were not heard from for 14 s");
+    // How it was seen is told of each.
+    let mut other = Table::new();
+    other.all_join(&["a", "b", "c"], 3, 3);
+    for node in ["a", "b", "c"] {
+        other.beat(node, 1);
+    }
+    other.cut("b");
+    other.core.cut(&run(), &label("c"), other.now);
+    other.advance(15 * SECOND);
+    other.told(
+        "round 1 is over for its nodes: c (10.0.0.1), rank 2: the connection closed 15 s ago, and nothing has come since; \
+         b (10.0.0.1), rank 1, was not heard from for 15 s; they are told to join again",
+    );
+    // All that are silent may be why another joins again.
+    let mut other = Table::new();
+    other.all_join(&["a", "b", "c"], 3, 3);
+    other.cut("b");
+    other.cut("c");
+    other.advance(8 * SECOND);
+    other.join(again("a", "2", 3, 3)).expect("it waits");
+    other.told(
+        "a (10.0.0.1), rank 0, was the first to join again, and b (10.0.0.1), rank 1, c (10.0.0.1), rank 2, have not been \
+         heard from for 8 s",
+    );
     table.join(again("a", "2", 3, 3)).expect("it waits");
     let reason = table.snapshot().reason;
     assert!(reason.ends_with("; gone: b (10.0.0.1), rank 1, c (10.0.0.1), rank 2"), "{reason}");
@@ -718,7 +769,9 @@ fn a_node_whose_poll_broke_is_told_unless_it_comes_again() {
                 given up after 15 s of silence";
     assert_eq!(told, [text]);
     table.advance(13 * SECOND);
-    table.told("b (10.0.0.1), rank 1, c (10.0.0.1), rank 2, were not heard from for 14 s");
+    table.told(
+        "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: the connections closed 14 s ago, and nothing has come since",
+    );
 
     // One that left, and one whose poll was answered before its process was silent.
     let mut table = Table::new();

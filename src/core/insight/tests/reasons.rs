@@ -495,8 +495,14 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
     let seconds = Duration::from_secs;
     let all = [
         (
-            broken(Break::Left { who: who(), rank: 2, why: Some(label("pod is being deleted")) }),
-            "Native runs: a node of the round has left.",
+            broken(Break::Left {
+                who: who(),
+                rank: 2,
+                why: Some(label("pod is being deleted")),
+                since: seconds(2),
+                then: Vec::new(),
+            }),
+            "Native runs: a node of the round has left. Others that leave within 2 s are told with it.",
         ),
         (
             broken(Break::Rejoined { who: who(), rank: 2 }),
@@ -560,7 +566,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
                 then: vec!["train-llm-3 (10.0.0.4), rank 3".into()],
                 others: vec!["train-llm-0 (10.0.0.1)".into(), "train-llm-1 (10.0.0.2)".into()],
             },
-            "Native runs: a worker failed, and its agent closed the run and left. The first failure of a round is told, with those that followed within 2 s, the nodes that are still in it, and an operator's reset of the store before all ranks had met. Nodes that die after that are told as in an open run.",
+            "Native runs: a worker failed, and its agent closed the run and left. The first failure of a round is told, with those that followed within 2 s, the nodes that are still in it, and an operator's reset of its store. Nodes that die after that are told as in an open run.",
         ),
         (
             Fact::Closed { by: "train-llm-0 (10.0.0.1): its workers have succeeded".into() },
