@@ -175,6 +175,31 @@ fn a_round_that_is_not_complete_in_time_says_who_is_missing() {
 }
 
 #[test]
+fn what_a_newer_node_sends_is_taken_and_a_slip_of_an_operator_is_not() {
+    let server = server(&[]);
+    let newer = json!({"of_a_newer_release": {"x": 1}});
+    let one = json!({"node": "a", "join_id": "1", "min_nodes": 1, "previous": {"round": 1, "rank": 0, "of_a_newer_release": 1}});
+    let pod = json!({"pod": "a", "nodes": "1"});
+    let arrival = json!({"participant": "a", "world_size": 1});
+    let beat =
+        json!({"node": "a", "round": 2, "rank": 0, "world_size": 1, "min_nodes": 1, "wait_seconds": 0});
+    for (path, body) in [
+        ("/api/v1/runs/train/announce", pod),
+        (JOIN, one),
+        (HEARTBEAT, beat),
+        ("/api/v1/barriers/b/arrive", arrival),
+        ("/api/v1/stores", json!({"run_id": "other"})),
+        ("/api/v1/runs/train/close", json!({"node": "a"})),
+        ("/api/v1/runs/train/leave", json!({"node": "a"})),
+    ] {
+        let answer = post(server.admin, path, &with(body, &newer));
+        assert!((200..300).contains(&answer.status), "{path}: {answer:?}");
+    }
+    let slip = http(server.admin, "PUT /api/v1/runs/train/expect", JSON, r#"{"nodes": 2, "nmaes": ["a"]}"#);
+    assert_problem(&slip, 422, "bad_request", "unknown field `nmaes`");
+}
+
+#[test]
 fn the_next_round_gets_a_fresh_store_and_the_last_ones_workers_are_cut_off() {
     let server = server(&[]);
     let (first, _) = meet(&server, join("a"), &join("b"));

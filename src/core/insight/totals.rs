@@ -87,7 +87,7 @@ impl Totals {
             Fact::Lost { lost, .. } | Fact::Broken { why: Break::Lost(lost), .. } => {
                 add(&mut self.node_deaths, lost.count() as u64);
             }
-            Fact::Restarted { .. } => add(&mut self.restarted, 1),
+            Fact::Restarted { had_finished: true, .. } => add(&mut self.restarted, 1),
             _ => {}
         }
     }

@@ -1378,6 +1378,22 @@ fn of_a_group_without_heartbeats_it_is_said_what_is_not_known() {
 }
 
 #[test]
+fn a_run_that_is_started_again_is_counted_if_it_had_finished() {
+    for (outcome, restarts) in [(Outcome::Succeeded, 1), (Outcome::Failed, 0)] {
+        let mut native = Native::of_two(2);
+        native.close("node a");
+        for node in ["a", "b"] {
+            native.leave(node, LeaveRequest { why: None, outcome: Some(outcome) });
+        }
+        native.pass(11);
+        native.join("a", "2", None);
+        native.pass(1);
+        assert_eq!(native.lab.texts("run_restarted").len(), 1);
+        assert_eq!(native.lab.insight.totals().restarted, restarts, "{outcome:?}");
+    }
+}
+
+#[test]
 fn nodes_that_die_one_after_the_other_are_all_gone() {
     let mut native = Native::of_all(&["a", "b", "c"], &[0, 1, 2]);
     let gone = |native: &Native| {
