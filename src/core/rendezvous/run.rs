@@ -814,19 +814,21 @@ impl Run {
         now: Timestamp,
         out: &mut Vec<Decision>,
     ) {
-        if let Some(leavers) = &mut self.leavers {
-            leavers.follow(&who, rank);
-        } else if self.current.as_ref().is_some_and(|current| current.broken.is_none()) {
+        if self.current.as_ref().is_some_and(|current| current.broken.is_none()) {
+            // Those of the round before.
+            let leavers = self.leavers.take();
+            self.tell_leavers(leavers, now, out);
             let (since, then) = (Duration::ZERO, Vec::new());
             self.break_round(Break::Left { who: who.clone(), rank, why: why.clone(), since, then }, now, out);
             self.leavers =
                 Some(Departures { at: now, round: self.last_round, who, rank, why, then: Vec::new() });
+        } else if let Some(leavers) = &mut self.leavers {
+            leavers.follow(&who, rank);
         }
     }
 
-    fn tell_leavers(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
-        let Some(leavers) = self.leavers.take_if(|leavers| leavers.are_due(now)) else { return };
-        let Departures { at, round, who, rank, why, then } = leavers;
+    fn tell_leavers(&self, leavers: Option<Departures>, now: Timestamp, out: &mut Vec<Decision>) {
+        let Some(Departures { at, round, who, rank, why, then }) = leavers else { return };
         // Some have joined again by now.
         let is_of_round = |(_, member): &(&Label, &Member)| match member.seat {
             Seat::InRound(_) => true,
@@ -923,7 +925,8 @@ impl Run {
         }
         self.tell_cut(now, out);
         self.tell_failures(now, out);
-        self.tell_leavers(now, out);
+        let leavers = self.leavers.take_if(|leavers| leavers.are_due(now));
+        self.tell_leavers(leavers, now, out);
         self.end_adoption(now, out);
         self.settle(now, out);
     }

@@ -268,6 +268,16 @@ fn nodes_that_leave_together_are_told_together() {
         "round 1 is over for its nodes: d (10.0.0.1), rank 3, left; then also left: b (10.0.0.1), rank 1, \
          c (10.0.0.1), rank 2; they are told to join again",
     );
+    // A round that is complete before that is told is over for its own nodes.
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 1, 2);
+    table.leave("b");
+    table.join(again("c", "1", 1, 2)).expect("a place");
+    table.join(again("a", "2", 1, 2)).expect("complete");
+    assert_eq!(table.action("a", 2), Action::Continue);
+    table.leave("c");
+    assert_eq!(table.action("a", 2), Action::Rejoin);
+    table.told("round 1 is over for its nodes: b (10.0.0.1), rank 1, left; they are told to join again");
     // Nobody is left who could be told.
     let mut table = Table::new();
     table.all_join(&["a", "b"], 2, 2);
