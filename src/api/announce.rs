@@ -16,7 +16,6 @@ pub const MAX_ANNOUNCE_WAIT: Duration = Duration::from_secs(8);
 
 /// `POST /api/v1/runs/{run_id}/announce`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Announce {
     /// The pod's name: the same in every repetition. With the node rank it says which place the pod takes.
     pub pod: String,

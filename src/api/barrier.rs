@@ -7,7 +7,6 @@ use super::PeerDuration;
 
 /// `POST /api/v1/barriers/{name}/arrive`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Arrive {
     /// The id of the participant that arrives: the same in every retry, and no other participant's.
     pub participant: String,

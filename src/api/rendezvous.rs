@@ -7,7 +7,6 @@ use super::PeerDuration;
 
 /// `POST /api/v1/runs/{run_id}/join`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Join {
     /// The id of the node that joins: the same in every retry, and no other node's.
     pub node: String,
@@ -70,7 +69,6 @@ pub struct Join {
 
 /// A place in a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Placed {
     /// The round's number, from 1.
     pub round: u64,
@@ -175,7 +173,6 @@ pub struct JoinWaiting {
 
 /// `POST /api/v1/runs/{run_id}/heartbeat`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Heartbeat {
     /// The id of the node.
     pub node: String,
@@ -235,7 +232,6 @@ pub struct HeartbeatAnswer {
 
 /// `POST /api/v1/runs/{run_id}/leave`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Leave {
     /// The id of the node.
     pub node: String,
@@ -268,7 +264,6 @@ pub struct Left {
 
 /// `POST /api/v1/runs/{run_id}/close`
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Close {
     /// The node of the run that closes it. Without it, only an operator may close the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -30,7 +30,6 @@ pub struct StoreList {
 
 /// `POST /api/v1/stores`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct OpenStore {
     /// The run.
     pub run_id: String,

@@ -83,14 +83,9 @@ fn register_events(registry: &Registry, server: &Server) -> prometheus::Result<(
         }
     }
     let restarted = server.watch().with_insight(|insight, _| insight.totals().restarted);
-    counter(
-        registry,
-        "rallypoint_runs_restarted_total",
-        "Finished or closed runs that were started again.",
-        &[],
-    )?
-    .with_label_values::<&str>(&[])
-    .inc_by(counts.runs_restarted.saturating_add(restarted));
+    counter(registry, "rallypoint_runs_restarted_total", "Finished runs that were started again.", &[])?
+        .with_label_values::<&str>(&[])
+        .inc_by(counts.runs_restarted.saturating_add(restarted));
     Ok(())
 }
 

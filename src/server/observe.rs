@@ -300,9 +300,6 @@ impl Watch {
             .collect();
         // After the stores: when a worker of a round did something, the round is known already.
         let (mut state, now) = self.informed();
-        for port in self.stores.take_closed_by_operator() {
-            state.insight.observe(port, now, Observed::StoreReset { cause: DropCause::Operator });
-        }
         state.name_stores(&listeners, |port| self.stores.owner(port));
         for (port, seen) in seen {
             state.take_in(port, seen, now);
@@ -398,6 +395,11 @@ impl Watch {
     /// could come after a newer.
     fn informed(&self) -> (MutexGuard<'_, State>, Timestamp) {
         let mut state = self.state();
+        // First: what happened then may be for that.
+        for port in self.stores.take_closed_by_operator() {
+            let reset = Observed::StoreReset { cause: DropCause::Operator };
+            state.insight.observe(port, self.clock.now(), reset);
+        }
         state.hear(&self.rounds.take_news());
         (state, self.clock.now())
     }

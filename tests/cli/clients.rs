@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{PATIENCE, TestServer};
+use crate::common::{PATIENCE, TestServer, http};
 
 /// How a command ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -530,6 +530,19 @@ fn ctl_reset_empties_one_store_if_it_is_meant() {
     let answer = at.run(&["ctl", "reset", "--store", &other.to_string(), "--yes", "--json"]);
     assert_eq!(answer.json(), serde_json::json!({"port": other.port(), "reset": true, "closed": false}));
     keys(other).gave("0\n");
+}
+
+#[test]
+fn ctl_reset_closes_the_store_of_a_round() {
+    let server = TestServer::with_store_ports(2, &[]);
+    let at = Rallypoint::new().with("RALLYPOINT_ADMIN", server.admin);
+    let body = r#"{"node": "a", "min_nodes": 1}"#;
+    let joined =
+        http(server.admin, "POST /api/v1/runs/train/join", "Content-Type: application/json\r\n", body);
+    let port = joined.json()["store"]["port"].as_u64().expect("a store");
+    let answer = at.run(&["ctl", "reset", "--store", &port.to_string(), "--yes", "--json"]);
+    assert_eq!(answer.json(), serde_json::json!({"port": port, "reset": true, "closed": true}));
+    at.run(&["ctl", "reset", "--store", &port.to_string(), "--yes"]).failed(1, "no store listens on port ");
 }
 
 #[test]

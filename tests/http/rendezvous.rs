@@ -140,8 +140,6 @@ fn joins_that_cannot_be_are_refused_with_what_to_do() {
     }
     let past = post(server.admin, JOIN, &with(join("b"), &json!({"wait_seconds": -1})));
     assert_problem(&past, 422, "bad_request", "wait_seconds: a time must be a number of seconds from 0");
-    let typo = post(server.admin, JOIN, &with(join("b"), &json!({"node_rnak": 1})));
-    assert_problem(&typo, 422, "bad_request", "node_rnak");
     let newer = post(server.admin, JOIN, &with(join("a"), &json!({"join_id": "2", "wait_seconds": 0})));
     assert_eq!(newer.status, 202);
     assert_problem(&holder.join().expect("an answer"), 409, "replaced", "two processes using one node id");
@@ -172,6 +170,31 @@ fn a_round_that_is_not_complete_in_time_says_who_is_missing() {
     let late = post(server.admin, JOIN, &body);
     assert_problem(&late, 408, "join_timeout", "node ranks not there: 1");
     logged(&server, "train round 1 was given up after");
+}
+
+#[test]
+fn what_a_newer_node_sends_is_taken_and_a_slip_of_an_operator_is_not() {
+    let server = server(&[]);
+    let newer = json!({"of_a_newer_release": {"x": 1}});
+    let one = json!({"node": "a", "join_id": "1", "min_nodes": 1, "previous": {"round": 1, "rank": 0, "of_a_newer_release": 1}});
+    let pod = json!({"pod": "a", "nodes": "1"});
+    let arrival = json!({"participant": "a", "world_size": 1});
+    let beat =
+        json!({"node": "a", "round": 2, "rank": 0, "world_size": 1, "min_nodes": 1, "wait_seconds": 0});
+    for (path, body) in [
+        ("/api/v1/runs/train/announce", pod),
+        (JOIN, one),
+        (HEARTBEAT, beat),
+        ("/api/v1/barriers/b/arrive", arrival),
+        ("/api/v1/stores", json!({"run_id": "other"})),
+        ("/api/v1/runs/train/close", json!({"node": "a"})),
+        ("/api/v1/runs/train/leave", json!({"node": "a"})),
+    ] {
+        let answer = post(server.admin, path, &with(body, &newer));
+        assert!((200..300).contains(&answer.status), "{path}: {answer:?}");
+    }
+    let slip = http(server.admin, "PUT /api/v1/runs/train/expect", JSON, r#"{"nodes": 2, "nmaes": ["a"]}"#);
+    assert_problem(&slip, 422, "bad_request", "unknown field `nmaes`");
 }
 
 #[test]
@@ -257,12 +280,12 @@ fn a_node_whose_heartbeats_stop_is_lost_and_the_others_hear_of_it() {
         told = post(server.admin, HEARTBEAT, &beat).json();
         told["action"] == "rejoin"
     });
-    assert!(
-        told["reason"]
-            .as_str()
-            .is_some_and(|r| r.contains("b (127.0.0.1), rank") && r.contains("not heard from")),
-        "{told}"
-    );
+    // It may break off before it is read.
+    let is_it = |reason: &str| {
+        reason.contains("b (127.0.0.1), rank")
+            && (reason.contains("the connection closed") || reason.contains("not heard from"))
+    };
+    assert!(told["reason"].as_str().is_some_and(is_it), "{told}");
 }
 
 #[test]

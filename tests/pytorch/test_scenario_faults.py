@@ -197,7 +197,7 @@ def pod_of_a_plugin_job_killed_and_replaced(pods: Scenario) -> None:
     assert all("starting in mode plugin" in node.output for node in job.nodes.values())
     job.forget_marks()
     job.kill_node(1)
-    says(job, 0, "was not heard from")  # the store and its log are in pod 0
+    says(job, 0, ", rank 1: the connection closed")  # the store and its log are in pod 0
     job.start(1)
     wait_until_all_train(job)
     job.release()

@@ -212,7 +212,7 @@ fn a_request_that_is_wrong_gets_the_error_that_is_described() {
             server.admin,
             &format!("{} {path}", method.to_uppercase()),
             "Content-Type: application/json\r\n",
-            r#"{"no_such_field": 1}"#,
+            "1",
         );
         assert_eq!(answer.status, 422, "{path}: {answer:?}");
         let schema = &operation["responses"]["default"]["content"]["application/problem+json"]["schema"];

@@ -83,12 +83,11 @@ impl Totals {
             Fact::TimedOut { .. } => add(&mut self.rounds.timed_out, 1),
             Fact::Closed { .. } => add(&mut self.rounds.closed, 1),
             Fact::WaiterLost { .. } => add(&mut self.node_deaths, 1),
-            Fact::Lost { nodes, .. }
-            | Fact::NotBack { nodes, .. }
-            | Fact::Broken { why: Break::Lost { nodes, .. }, .. } => {
-                add(&mut self.node_deaths, nodes.len() as u64);
+            Fact::NotBack { nodes, .. } => add(&mut self.node_deaths, nodes.len() as u64),
+            Fact::Lost { lost, .. } | Fact::Broken { why: Break::Lost(lost), .. } => {
+                add(&mut self.node_deaths, lost.count() as u64);
             }
-            Fact::Restarted { .. } => add(&mut self.restarted, 1),
+            Fact::Restarted { had_finished: true, .. } => add(&mut self.restarted, 1),
             _ => {}
         }
     }

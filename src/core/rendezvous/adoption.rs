@@ -190,8 +190,7 @@ impl Run {
         let nodes: Vec<String> = adoption.silent_ranks().map(|rank| format!("node rank {rank}")).collect();
         if !nodes.is_empty() && self.closed.is_none() {
             let since = TOLD_AFTER.saturating_add(now.since(at));
-            let silent =
-                Fact::Silent { nodes, again: Vec::new(), since, patience: GRACE, if_incomplete: false };
+            let silent = Fact::Silent { nodes, again: Vec::new(), since, patience: GRACE };
             self.tell(silent, out);
         }
     }

@@ -6,7 +6,7 @@ use super::reason::{first_of, if_any, some_of};
 use super::round::{Claim, assign_ranks};
 use super::run::{Member, Run, Seat};
 use super::{Decision, Fact, Label, Participant, Round, RoundProgress, RunRefusal, Terms, Who};
-use crate::core::ids::{Elapsed, Timestamp, counted};
+use crate::core::ids::{Elapsed, Timestamp, count, counted};
 
 /// Most names and ranks in an answer.
 const LISTED: usize = 32;
@@ -21,16 +21,21 @@ impl Run {
             return;
         }
         let expected = self.expected();
-        let is_enough = self.joined >= self.terms.min_nodes;
         let is_full = self.joined >= self.terms.max_nodes;
+        let (is_enough, all_are_heard) = (self.heard() >= self.terms.min_nodes, self.doubtful.is_empty());
         let Some(forming) = &mut self.forming else { return };
-        if is_enough && expected == 0 {
+        // Who may be dead has its place still: a connection that broke is soon there again.
+        if self.joined >= self.terms.min_nodes && !is_full && expected == 0 {
             forming.last_call.get_or_insert(now + self.terms.last_call);
         } else {
             forming.last_call = None;
         }
         let late = forming.deadline <= now;
-        if is_full || forming.last_call.is_some_and(|at| at <= now) || (is_enough && late) {
+        let is_over = is_full || forming.last_call.is_some_and(|at| at <= now);
+        if (is_over && all_are_heard) || (is_enough && late) {
+            for node in self.doubtful.clone() {
+                self.lose(&node, false, now, out);
+            }
             self.complete(now, out);
         } else if late {
             self.give_up(now, out);
@@ -44,22 +49,32 @@ impl Run {
         }
     }
 
+    /// Nodes that wait and are alive, as far as it is known.
+    fn heard(&self) -> u32 {
+        self.joined.saturating_sub(count(self.doubtful.len()))
+    }
+
+    /// Whether it has enough nodes and waits only for more.
+    pub(super) fn is_last_call(&self) -> bool {
+        let begun = self.forming.as_ref().is_some_and(|forming| forming.last_call.is_some());
+        begun && self.heard() >= self.terms.min_nodes
+    }
+
+    /// When the round that forms is over at the latest, as things are now.
+    pub(super) fn closes_at(&self) -> Option<Timestamp> {
+        let forming = self.forming.as_ref()?;
+        let doubtful = self.doubtful.iter().filter_map(|node| self.members.get(node));
+        let given_up = doubtful.map(|member| member.last_seen + self.terms.patience()).max();
+        let is_full = self.joined >= self.terms.max_nodes;
+        let complete = forming.last_call.max(given_up.filter(|_| is_full || forming.last_call.is_some()));
+        Some(complete.map_or(forming.deadline, |at| at.min(forming.deadline)))
+    }
+
     fn complete(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(forming) = &self.forming else { return };
         let mut nodes: Vec<(&Label, &Member)> =
             self.walk().filter(|(_, member)| member.seat == Seat::Forming).collect();
         nodes.sort_by_key(|(_, member)| member.serial);
-        let may_be_dead = nodes.iter().filter(|(_, member)| member.may_be_dead(now, &self.terms));
-        // Another process of that name may be in the round, too.
-        let name = |member: &Member| {
-            let is_later = |(_, other): &&(&Label, &Member)| {
-                other.serial > member.serial && other.info.who() == member.info.who()
-            };
-            let before =
-                if nodes.iter().any(|other| is_later(&other)) { " (the process of before)" } else { "" };
-            format!("{}{before}", member.info.who())
-        };
-        let silent = may_be_dead.map(|(_, member)| name(member)).collect();
         let claims: Vec<Claim> =
             nodes.iter().map(|(_, m)| Claim { requested: m.rank, previous: m.previous }).collect();
         let mut ranked: Vec<_> = assign_ranks(&claims).into_iter().zip(nodes).collect();
@@ -76,7 +91,7 @@ impl Run {
         let took = now.since(forming.first_join);
         let number = self.next_round();
         let last = forming.last.clone();
-        let fact = Fact::Complete { round: number, nodes: ids.len(), took, last, silent };
+        let fact = Fact::Complete { round: number, nodes: ids.len(), took, last };
         let mixed = mixed_releases(&participants);
         let round =
             Round { run_id: self.id.clone(), number, terms: self.terms, participants, completed: now, took };
@@ -92,7 +107,7 @@ impl Run {
         let waiting = self.walk().filter(|(_, member)| member.seat == Seat::Forming);
         let nodes: Vec<Label> = waiting.map(|(node, _)| node.clone()).collect();
         let (round, missing) = (self.next_round(), self.waits_in_words(now));
-        let (joined, after) = (self.joined, now.since(first_join));
+        let (joined, after) = (self.heard(), now.since(first_join));
         self.tell(Fact::TimedOut { round, after, missing: missing.clone() }, out);
         let (run, min_nodes) = (self.id.clone(), self.terms.min_nodes);
         let why = RunRefusal::JoinTimeout { run, round, joined, min_nodes, after, missing };
@@ -172,7 +187,7 @@ impl Run {
         };
         let silent =
             self.members_that(|node, member| is_awaited(node, member) && member.is_silent(now, &self.terms));
-        if silent.is_empty() { String::new() } else { format!("; not heard from: {}", first_of(silent)) }
+        not_heard_from(silent)
     }
 
     /// What the forming round waits for, in words. If more nodes are needed and nothing is known of them, those are named
@@ -227,10 +242,12 @@ impl Run {
             let of_before = of_before.unwrap_or_default();
             return more + &if_any("node ranks not there", &ranks) + &self.absent.words() + &of_before;
         }
-        match self.forming.as_ref().and_then(|forming| forming.last_call) {
-            Some(at) => {
-                format!("enough nodes are there; {} left for more, up to {max_nodes}", Elapsed(at.since(now)))
+        let left = self.forming.as_ref().and_then(|forming| forming.last_call).map(|at| at.since(now));
+        match left.filter(|left| self.is_last_call() && !left.is_zero()) {
+            Some(left) => {
+                format!("enough nodes are there; {} left for more, up to {max_nodes}", Elapsed(left))
             }
+            None if !self.doubtful.is_empty() => "whether all of them are alive is not known".into(),
             None => "the round is complete".into(),
         }
     }
@@ -248,12 +265,12 @@ impl Run {
             _ if redundant => {
                 format!("all {max_nodes} places are taken; this node stands by until one is free")
             }
-            _ => format!(
-                "{} of {} nodes joined; {}",
-                self.joined,
-                needed(min_nodes, max_nodes),
-                self.missing(now)
-            ),
+            _ => {
+                let doubtful = self.doubtful.iter().filter_map(|node| self.members.get(node));
+                let doubtful: Vec<Who> = doubtful.map(|member| member.info.who()).collect();
+                let (needed, missing) = (needed(min_nodes, max_nodes), self.missing(now));
+                format!("{} of {needed} nodes joined; {missing}{}", self.joined, not_heard_from(doubtful))
+            }
         };
         Some(RoundProgress {
             round: self.next_round(),
@@ -267,6 +284,11 @@ impl Run {
             reason,
         })
     }
+}
+
+/// Who is silent, in words that follow others.
+fn not_heard_from(silent: Vec<Who>) -> String {
+    if silent.is_empty() { String::new() } else { format!("; not heard from: {}", first_of(silent)) }
 }
 
 fn needed(min: u32, max: u32) -> String {

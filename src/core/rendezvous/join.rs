@@ -22,6 +22,8 @@ impl Run {
         if self.members.get(&join.node).is_some_and(|member| member.join_id == join.join_id) {
             self.unpark(&join.node, now);
             self.refuse_contenders(&join.node, now, out);
+            // The round may have waited for it.
+            self.settle(now, out);
             return self.not_ended(&join.node);
         }
         self.reopen_if_over(&join, now, out)?;
@@ -201,14 +203,14 @@ impl Run {
         }
         let late = self.terms.late_after();
         let is_silent = |member: &&Member| !member.cut && now.since(member.last_seen) > late;
-        let silent = quiet().filter(is_silent).min_by_key(|member| (member.last_seen, member.serial));
-        match silent {
-            Some(silent) => Break::RejoinedBesideSilent {
-                who,
-                rank,
-                silent: silent.info.who(),
-                silent_for: now.since(silent.last_seen),
-            },
+        let silent = quiet().filter(is_silent);
+        let (mut silent, silences): (Vec<String>, Vec<Duration>) =
+            silent.filter_map(|member| Some((member.label()?, now.since(member.last_seen)))).unzip();
+        match silences.into_iter().min() {
+            Some(silent_for) => {
+                silent.sort_unstable();
+                Break::RejoinedBesideSilent { who, rank, silent, silent_for }
+            }
             None => Break::Rejoined { who, rank },
         }
     }
@@ -217,6 +219,9 @@ impl Run {
     fn give_place(&mut self, node: &Label, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(member) = self.members.get_mut(node) else { return };
         member.seat = Seat::Forming;
+        if member.may_be_dead(now, &self.terms) {
+            self.doubtful.insert(node.clone());
+        }
         self.redundant.remove(member.serial, member.rank);
         self.joined = self.joined.saturating_add(1);
         if let Some(rank) = member.rank {

@@ -35,7 +35,7 @@ pub use absent::{Absent, Fate};
 pub use adoption::Report;
 pub use kept::{KeptChange, MemberRecord, RunRecord};
 pub use node::{Join, LeaveRequest, NodeInfo, Outcome, RankInRound};
-pub use reason::{Break, Fact, RunRefusal, Who};
+pub use reason::{Break, Fact, Lost, RunRefusal, Who};
 pub use round::{Participant, Round};
 use run::Run;
 pub use run::{Action, HeartbeatView, JoinStanding, RoundProgress};
@@ -161,7 +161,10 @@ impl Rendezvous {
 
     /// The poll is over: the node must send another sign of life in time.
     pub fn unpark(&mut self, run: &RunId, node: &Label, now: Timestamp) {
-        self.with(run, |run, _| run.unpark(node, now));
+        self.with(run, |run, out| {
+            run.unpark(node, now);
+            run.settle(now, out);
+        });
     }
 
     /// The connection of its poll broke: as [`Self::unpark`]. A node that is alive comes again at once, so it is told if

@@ -73,15 +73,14 @@ fn came_anew(again: &[String]) -> String {
     }
 }
 
-fn not_heard_from(nodes: &[String], silent: Duration) -> String {
-    let were = if nodes.len() == 1 { "was" } else { "were" };
-    format!("{}, {were} not heard from for {}", some_of(nodes), Elapsed(silent))
+/// The connections of some.
+const fn connections(nodes: &[String]) -> &'static str {
+    if nodes.len() == 1 { "connection" } else { "connections" }
 }
 
 /// That connections closed before something else happened.
 fn closed_before(nodes: &[String], since: Duration) -> String {
-    let connections = if nodes.len() == 1 { "connection" } else { "connections" };
-    format!("the {connections} of {}, closed, and {} later ", some_of(nodes), Elapsed(since))
+    format!("the {} of {}, closed, and {} later ", connections(nodes), some_of(nodes), Elapsed(since))
 }
 
 /// That a round is over, and what its other nodes are to do.
@@ -90,15 +89,16 @@ fn broken_text(round: u64, why: &Break, left: u32, restarted: Option<Duration>) 
         .map(|ago| format!("; the server was restarted {} before", Elapsed(ago)))
         .unwrap_or_default();
     match why {
-        Break::Lost { .. } if left == 0 => format!("round {round} is over: {why}; none of its nodes is left"),
+        Break::Lost(_) | Break::Left { .. } if left == 0 => {
+            format!("round {round} is over: {why}; none of its nodes is left")
+        }
         _ => format!("round {round} is over for its nodes: {why}{restarted}; they are told to join again"),
     }
 }
 
-/// When those are given up that are silent. A round counts on what sends no heartbeats, once it is complete.
-fn given_up(patience: Duration, if_incomplete: bool) -> String {
-    let unless = if if_incomplete { ", unless the round is complete before" } else { "" };
-    format!("given up after {} of silence{unless}", Elapsed(patience))
+/// When those are given up that are silent.
+fn given_up(patience: Duration) -> String {
+    format!("given up after {} of silence", Elapsed(patience))
 }
 
 /// The round, if it is not the first of its run.
@@ -270,25 +270,74 @@ impl RunRefusal {
     }
 }
 
+/// Nodes that are given up, with their ranks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// Those whose connections closed.
+    pub closed: Vec<String>,
+    /// Those whose requests were answered, and that sent no other.
+    pub silent: Vec<String>,
+    /// For how long nothing has come from any of them.
+    pub since: Duration,
+}
+
+impl Lost {
+    /// How many.
+    pub const fn count(&self) -> usize {
+        self.closed.len().saturating_add(self.silent.len())
+    }
+
+    /// Whether this one is given up.
+    pub(super) fn has(&self, node: &String) -> bool {
+        self.closed.contains(node) || self.silent.contains(node)
+    }
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { closed, silent, since } = self;
+        let since = Elapsed(*since);
+        if !closed.is_empty() {
+            let connections = connections(closed);
+            write!(
+                f,
+                "{}: the {connections} closed {since} ago, and nothing has come since",
+                some_of(closed)
+            )?;
+        }
+        if !silent.is_empty() {
+            let (and, were) =
+                (if closed.is_empty() { "" } else { "; " }, if silent.len() == 1 { "was" } else { "were" });
+            write!(f, "{and}{}, {were} not heard from for {since}", some_of(silent))?;
+        }
+        Ok(())
+    }
+}
+
+/// How it was seen that a node is lost which waited.
+fn waited_in_vain(closed: bool, silent: Duration) -> String {
+    let silent = Elapsed(silent);
+    if closed {
+        format!("waited: the connection closed {silent} ago, and nothing has come since")
+    } else {
+        format!("waited and was not heard from for {silent}")
+    }
+}
+
 /// Why the nodes of a complete round have to join again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Break {
     /// A node was silent for too long. Those that fell silent with it are told with it.
-    #[error("{}", not_heard_from(.nodes, *.silent))]
-    Lost {
-        /// The nodes, with their ranks.
-        nodes: Vec<String>,
-        /// How long all of them were silent.
-        silent: Duration,
-    },
+    #[error("{0}")]
+    Lost(Lost),
     /// It was to be given up before the server was restarted.
     #[error("{why} (before the server was restarted)")]
     BeforeRestart {
         /// Why.
         why: String,
     },
-    /// A node left.
-    #[error("{who}, rank {rank}, left{}", .why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
+    /// A node left. Those that left within moments are told with it.
+    #[error("{who}, rank {rank}, left{}{}", .why.as_ref().map(|why| format!(": {why}")).unwrap_or_default(), if_any("then also left", .then))]
     Left {
         /// The node.
         who: Who,
@@ -296,6 +345,10 @@ pub enum Break {
         rank: u32,
         /// Why.
         why: Option<Label>,
+        /// When it did.
+        since: Duration,
+        /// The nodes that left then, with their ranks.
+        then: Vec<String>,
     },
     /// A node joined again. It is the first of the round to do so, which does not make it the cause.
     #[error("{who}, rank {rank}, was the first to join again")]
@@ -305,16 +358,16 @@ pub enum Break {
         /// Its rank.
         rank: u32,
     },
-    /// A node joined again, and another one of the round has been silent: that one may be the cause.
-    #[error("{who}, rank {rank}, was the first to join again, and {silent} has not been heard from for {}", Elapsed(*.silent_for))]
+    /// A node joined again, and others of the round have been silent: those may be the cause.
+    #[error("{who}, rank {rank}, was the first to join again, and {}, {} not been heard from for {}", some_of(.silent), if .silent.len() == 1 { "has" } else { "have" }, Elapsed(*.silent_for))]
     RejoinedBesideSilent {
         /// The node.
         who: Who,
         /// Its rank.
         rank: u32,
-        /// The one that is silent.
-        silent: Who,
-        /// For how long.
+        /// Those that are silent, with their ranks.
+        silent: Vec<String>,
+        /// For how long all of them are.
         silent_for: Duration,
     },
     /// A node joined again, and the connections of others had closed before: those may be the cause.
@@ -359,7 +412,7 @@ pub enum Fact {
         needed: String,
     },
     /// A round is complete.
-    #[error("round {round} complete: {} in {}; last: {last}{}", counted(*.nodes, "node", "nodes"), Elapsed(*.took), if_any("not heard from", .silent))]
+    #[error("round {round} complete: {} in {}; last: {last}", counted(*.nodes, "node", "nodes"), Elapsed(*.took))]
     Complete {
         /// The round.
         round: u64,
@@ -369,8 +422,6 @@ pub enum Fact {
         took: Duration,
         /// The node that came last.
         last: Who,
-        /// Nodes that may have died while they waited.
-        silent: Vec<String>,
     },
     /// A complete round is to be given up.
     #[error("{}", broken_text(*.round, .why, *.left, *.restarted))]
@@ -385,7 +436,7 @@ pub enum Fact {
         restarted: Option<Duration>,
     },
     /// The connections of nodes closed while their requests waited, and they have not come again.
-    #[error("{}: the {} {} ago, and nothing has come {}since; {}{}", some_of(.nodes), if .nodes.len() == 1 { "connection closed" } else { "connections closed" }, Elapsed(*.since), from_before(.nodes, .again), given_up(*.patience, *.if_incomplete), came_anew(.again))]
+    #[error("{}: the {} closed {} ago, and nothing has come {}since; {}{}", some_of(.nodes), connections(.nodes), Elapsed(*.since), from_before(.nodes, .again), given_up(*.patience), came_anew(.again))]
     Disconnected {
         /// The nodes, with their ranks.
         nodes: Vec<String>,
@@ -395,11 +446,9 @@ pub enum Fact {
         since: Duration,
         /// How long they may be silent.
         patience: Duration,
-        /// One of them is given up only while its round is not complete.
-        if_incomplete: bool,
     },
     /// The requests of nodes were answered, and none has come since, though it was due.
-    #[error("{}: nothing has come {}for {}; {}{}", some_of(.nodes), from_before(.nodes, .again), Elapsed(*.since), given_up(*.patience, *.if_incomplete), came_anew(.again))]
+    #[error("{}: nothing has come {}for {}; {}{}", some_of(.nodes), from_before(.nodes, .again), Elapsed(*.since), given_up(*.patience), came_anew(.again))]
     Silent {
         /// The nodes, with their ranks.
         nodes: Vec<String>,
@@ -409,14 +458,14 @@ pub enum Fact {
         since: Duration,
         /// How long they may be silent.
         patience: Duration,
-        /// One of them is given up only while its round is not complete.
-        if_incomplete: bool,
     },
     /// A waiting node is gone.
-    #[error("{who} waited and was not heard from for {}; its place is free", Elapsed(*.silent))]
+    #[error("{who} {}; its place is free", waited_in_vain(*.closed, *.silent))]
     WaiterLost {
         /// The node.
         who: Who,
+        /// Its connection closed.
+        closed: bool,
         /// How long it was silent.
         silent: Duration,
     },
@@ -478,14 +527,12 @@ pub enum Fact {
         others: Vec<String>,
     },
     /// Nodes of a closed run's round, or of one that is over, were silent for too long.
-    #[error("round {round}: {}{}", not_heard_from(.nodes, *.silent), if_any("still in the round", .others))]
+    #[error("round {round}: {lost}{}", if_any("still in the round", .others))]
     Lost {
         /// The round.
         round: u64,
-        /// The nodes, with their ranks.
-        nodes: Vec<String>,
-        /// How long all of them were silent.
-        silent: Duration,
+        /// The nodes.
+        lost: Lost,
         /// The nodes that are left.
         others: Vec<String>,
     },
@@ -560,7 +607,7 @@ impl Fact {
             Self::Forms { .. } => "run_started",
             Self::Complete { .. } => "round_complete",
             Self::Broken { why, .. } => match why {
-                Break::Lost { .. } => "node_died",
+                Break::Lost(_) => "node_died",
                 Break::Left { .. } => "node_left",
                 Break::Rejoined { .. }
                 | Break::RejoinedBesideSilent { .. }
@@ -591,10 +638,6 @@ impl Fact {
     /// What to do about it; empty if there is nothing to do.
     pub const fn remedy(&self) -> &'static str {
         match self {
-            Self::Complete { silent, .. } if !silent.is_empty() => {
-                "look at what is silent: the round counts on it until it is given up; of nodes without heartbeats (`rallypoint \
-                 join`) nothing more will be known"
-            }
             Self::Refused { why: RunRefusal::Mismatch { .. } | RunRefusal::DuplicateRank { .. }, .. } => {
                 "if that node is of another job, it needs another --rdzv-id (--run-id)"
             }
@@ -608,18 +651,20 @@ impl Fact {
             // The reason says it.
             | Self::NoStore { .. }
             | Self::Refused { .. } => "",
-            Self::Broken { why: Break::Left { .. }, .. } => "look at that node's log",
+            Self::Broken { why: Break::Left { then, .. }, .. } if then.is_empty() => "look at that node's log",
+            Self::Broken { why: Break::Left { .. }, .. } => "look at the logs of those nodes",
             Self::Broken { why: Break::Rejoined { .. }, .. } => {
                 "its workers failed or were restarted, or those of another node did: look for the first error in the logs of all"
             }
-            Self::Broken { why: Break::RejoinedBesideSilent { .. }, .. } => {
-                "look at the node that is silent first: has its pod died, can it reach this server?"
-            }
+            Self::Broken { why: Break::RejoinedBesideSilent { silent, .. }, .. } => match silent.len() {
+                1 => "look at the node that is silent first: has its pod died, can it reach this server?",
+                _ => "look at the nodes that are silent first: have their pods died, can they reach this server?",
+            },
             Self::Broken { why: Break::RejoinedAfterClosed { closed, .. }, .. } => match closed.len() {
                 1 => "look first at the node whose connection closed: has its pod died, can it reach this server?",
                 _ => "look first at the nodes whose connections closed: have their pods died, can they reach this server?",
             },
-            Self::Broken { why: Break::Lost { nodes, .. }, .. } | Self::Lost { nodes, .. } if nodes.len() == 1 => {
+            Self::Broken { why: Break::Lost(lost), .. } | Self::Lost { lost, .. } if lost.count() == 1 => {
                 "look at that pod's log and events"
             }
             Self::Broken { .. } | Self::Lost { .. } => "look at the pods' logs and events",
@@ -666,20 +711,15 @@ impl Fact {
 
     /// Whether nodes are lost.
     pub const fn is_error(&self) -> bool {
-        matches!(
-            self,
-            Self::WaiterLost { .. } | Self::Lost { .. } | Self::Broken { why: Break::Lost { .. }, .. }
-        )
+        matches!(self, Self::WaiterLost { .. } | Self::Lost { .. } | Self::Broken { why: Break::Lost(_), .. })
     }
 
     /// Whether a person should look at it.
     pub const fn is_warning(&self) -> bool {
-        if let Self::Complete { silent, .. } = self {
-            return !silent.is_empty();
-        }
         !matches!(
             self,
             Self::Forms { .. }
+                | Self::Complete { .. }
                 | Self::Extended { .. }
                 | Self::Closed { .. }
                 | Self::Finished { .. }

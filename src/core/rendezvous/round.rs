@@ -137,13 +137,10 @@ impl Forming {
         self.announce_at = Some(Timestamp(self.deadline.0.saturating_sub(early)));
     }
 
-    /// When it is over at the latest, as things are now.
-    pub(super) fn closes_at(&self) -> Timestamp {
-        self.last_call.map_or(self.deadline, |at| at.min(self.deadline))
-    }
-
-    pub(super) fn check_at(&self) -> Timestamp {
-        [self.last_call, self.announce_at].into_iter().flatten().fold(self.deadline, Timestamp::min)
+    /// When to look at it again. The end of its last call matters only if all are `heard`.
+    pub(super) fn check_at(&self, heard: bool) -> Timestamp {
+        let last_call = self.last_call.filter(|_| heard);
+        [last_call, self.announce_at].into_iter().flatten().fold(self.deadline, Timestamp::min)
     }
 }
 

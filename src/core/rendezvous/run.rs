@@ -1,6 +1,6 @@
 //! One run: its nodes, the round they are in, and what each event means for them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use super::looks::look;
 use super::redundant::Redundant;
 use super::round::{Adoption, Forming};
 use super::{
-    Break, Decision, Fact, Label, LeaveRequest, NodeInfo, Outcome, Participant, RETENTION, Round, RunRefusal,
-    Terms, Who,
+    Break, Decision, Fact, Label, LeaveRequest, Lost, NodeInfo, Outcome, Participant, RETENTION, Round,
+    RunRefusal, Terms, Who,
 };
 use crate::core::ids::{RunId, Timestamp, count, counted};
 use crate::core::map::HashMap;
@@ -23,8 +23,8 @@ const CUT_TOLD: Duration = Duration::from_secs(3);
 const CUT_AT_LEAST: Duration = Duration::from_secs(2);
 /// A node that is alive comes again within this time after its poll broke.
 const COMES_AGAIN: Duration = Duration::from_millis(250);
-/// The failure of a node is told after this time, with those that followed it.
-const FAILED_TOLD: Duration = Duration::from_secs(2);
+/// That a node has left or failed is told after this time, with those that followed it.
+const DEPARTED_TOLD: Duration = Duration::from_secs(2);
 /// A round that is over so soon after a restart of the server may be so for that.
 const FOR_RESTART: Duration = Duration::from_secs(30);
 /// If the server checks its nodes later than this, it was stopped itself, and no node is lost for being silent.
@@ -254,14 +254,29 @@ pub(super) struct Work {
     pub(super) failed: bool,
 }
 
-/// The first failure of a round, and those that followed it within moments.
+/// The first node of a round that failed or left, and those that followed it within moments.
 #[derive(Debug)]
-struct Failures {
+struct Departures {
     at: Timestamp,
+    round: u64,
     who: Who,
     rank: u32,
     why: Option<Label>,
     then: Vec<String>,
+}
+
+impl Departures {
+    /// Another one goes.
+    fn follow(&mut self, who: &Who, rank: u32) {
+        const MOST: usize = 64;
+        if self.then.len() < MOST {
+            self.then.push(format!("{who}, rank {rank}"));
+        }
+    }
+
+    fn are_due(&mut self, now: Timestamp) -> bool {
+        now.since(self.at) >= DEPARTED_TOLD
+    }
 }
 
 #[derive(Debug)]
@@ -319,8 +334,8 @@ pub(super) struct Run {
     members_check: Option<Timestamp>,
     /// Nodes whose polls broke off just now, and when.
     cut: Vec<(Timestamp, Label)>,
-    /// Members whose polls broke off, and that have not come again.
-    pub(super) cut_off: u32,
+    /// Members of the round that forms which may be dead: it is not complete before they are heard from, or given up.
+    pub(super) doubtful: BTreeSet<Label>,
     /// How often a node's silence was told, or was over after that.
     silences: u64,
     /// How many were silent at the last look, whether that was told or not.
@@ -328,9 +343,28 @@ pub(super) struct Run {
     /// When the server was restarted, if the run is of before.
     pub(super) restarted: Option<Timestamp>,
     /// Nodes of the round that have failed just now.
-    failures: Option<Failures>,
+    failures: Option<Departures>,
+    /// Nodes that have left the round just now, and for which it is over.
+    leavers: Option<Departures>,
     /// Who could be in the round that forms and is not.
     pub(super) absent: Absentees,
+}
+
+/// How long before that the server was restarted, if it may be for that.
+fn for_restart(restarted: Timestamp, now: Timestamp) -> Option<Duration> {
+    Some(now.since(restarted)).filter(|ago| *ago < FOR_RESTART)
+}
+
+/// Those that are given up together, if there are any.
+fn all_lost<'m>(members: impl Iterator<Item = &'m Member>, now: Timestamp) -> Option<Lost> {
+    let (closed, silent): (Vec<_>, Vec<_>) = members.partition(|member| member.cut);
+    let since = closed.iter().chain(&silent).map(|member| now.since(member.last_seen)).min()?;
+    let sorted = |members: Vec<&Member>| {
+        let mut labels: Vec<String> = members.into_iter().filter_map(Member::label).collect();
+        labels.sort_unstable();
+        labels
+    };
+    Some(Lost { closed: sorted(closed), silent: sorted(silent), since })
 }
 
 impl Run {
@@ -364,11 +398,12 @@ impl Run {
             forget_soon: false,
             members_check: None,
             cut: Vec::new(),
-            cut_off: 0,
+            doubtful: BTreeSet::new(),
             silences: 0,
             silent: 0,
             restarted: None,
             failures: None,
+            leavers: None,
             absent: Absentees::default(),
         }
     }
@@ -417,7 +452,6 @@ impl Run {
     /// Adds a member.
     pub(super) fn seat(&mut self, node: Label, member: Member) {
         self.members_memory = self.members_memory.saturating_add(member.memory(&node));
-        self.cut_off = self.cut_off.saturating_add(member.cut.into());
         self.members.insert(node, member);
     }
 
@@ -453,7 +487,7 @@ impl Run {
             present: current.map_or(0, |current| current.present),
             unreported: current.map_or(0, Current::unreported),
             deadline: self.forming.as_ref().map(|forming| forming.deadline),
-            last_call: self.forming.as_ref().is_some_and(|forming| forming.last_call.is_some()),
+            last_call: self.is_last_call(),
             is_idle: self.idle_since.is_some(),
             absent: self.absent.len(),
             silences: self.silences,
@@ -463,12 +497,12 @@ impl Run {
 
     /// The next time to look at this run.
     pub(super) fn check_at(&self) -> Option<Timestamp> {
-        let forming = self.forming.as_ref().map(Forming::check_at);
+        let forming = self.forming.as_ref().map(|forming| forming.check_at(self.doubtful.is_empty()));
         let adoption = self.current.as_ref().and_then(|c| c.adoption.as_ref()).and_then(Adoption::check_at);
         let idle = self.idle_since.map(|since| since + self.retention());
         let cut = self.cut.first().map(|(at, _)| *at + CUT_TOLD);
-        let failed = self.failures.as_ref().map(|failures| failures.at + FAILED_TOLD);
-        [forming, adoption, idle, self.members_check, cut, failed].into_iter().flatten().min()
+        let departed = self.failures.iter().chain(&self.leavers).map(|departed| departed.at + DEPARTED_TOLD);
+        [forming, adoption, idle, self.members_check, cut].into_iter().flatten().chain(departed).min()
     }
 
     /// The number of the round that forms, or will.
@@ -498,7 +532,7 @@ impl Run {
     pub(super) fn vacate(&mut self, node: &Label) -> Option<Member> {
         let member = self.members.remove(node)?;
         self.parked = self.parked.saturating_sub(member.parked.into());
-        self.cut_off = self.cut_off.saturating_sub(member.cut.into());
+        self.doubtful.remove(node);
         self.members_memory = self.members_memory.saturating_sub(member.memory(node));
         match member.seat {
             Seat::Forming => {
@@ -534,18 +568,19 @@ impl Run {
         if current.broken.is_none() && !current.is_empty() {
             current.broken = Some(why.clone());
             let round = current.round.number;
-            let lost = if let Break::Lost { nodes, .. } = &why { count(nodes.len()) } else { 0 };
+            let lost = if let Break::Lost(lost) = &why { count(lost.count()) } else { 0 };
             let left = current.present.saturating_add(current.unreported()).saturating_sub(lost);
             let may_be_for_it = matches!(
                 why,
-                Break::Left { .. }
-                    | Break::Rejoined { .. }
+                Break::Rejoined { .. }
                     | Break::RejoinedBesideSilent { .. }
                     | Break::RejoinedAfterClosed { .. }
             );
-            let restarted = self.restarted.filter(|_| may_be_for_it).map(|at| now.since(at));
-            let restarted = restarted.filter(|ago| *ago < FOR_RESTART);
-            self.tell(Fact::Broken { round, why, left, restarted }, out);
+            let restarted = self.restarted.filter(|_| may_be_for_it).and_then(|at| for_restart(at, now));
+            // Who leaves is told with those that follow it.
+            if !matches!(why, Break::Left { .. }) {
+                self.tell(Fact::Broken { round, why, left, restarted }, out);
+            }
         }
     }
 
@@ -570,7 +605,7 @@ impl Run {
         if member.cut || member.silence_told {
             self.silences = self.silences.saturating_add(1);
         }
-        self.cut_off = self.cut_off.saturating_sub(member.cut.into());
+        self.doubtful.remove(node);
         member.parked = parked;
         member.cut = false;
         member.silence_told = false;
@@ -595,7 +630,9 @@ impl Run {
         self.unpark(node, now);
         if let Some(member) = self.members.get_mut(node) {
             member.cut = true;
-            self.cut_off = self.cut_off.saturating_add(1);
+            if member.seat == Seat::Forming {
+                self.doubtful.insert(node.clone());
+            }
         }
         if self.cut.len() < MOST {
             self.cut.push((now, node.clone()));
@@ -614,7 +651,6 @@ impl Run {
             let is_it = |member: &&Member| member.cut && member.last_seen == *at && member.may_be_late();
             self.members.get(node).filter(is_it)
         });
-        let if_incomplete = silent.clone().any(|member| !member.watched);
         let mut nodes: Vec<String> = silent.filter_map(Member::label).collect();
         if nodes.is_empty() {
             return;
@@ -624,7 +660,7 @@ impl Run {
         let again = self.came_anew(now, |before| due.iter().any(|(_, node)| node == before));
         let (since, patience) = (now.since(since), self.terms.patience());
         self.silences = self.silences.saturating_add(1);
-        self.tell(Fact::Disconnected { nodes, again, since, patience, if_incomplete }, out);
+        self.tell(Fact::Disconnected { nodes, again, since, patience }, out);
     }
 
     /// Tells which nodes are late, though their requests were answered: they are stopped, cut off or slow. Those that are
@@ -643,18 +679,29 @@ impl Run {
         let since = silences().map(|(silence, _)| silence).min().unwrap_or_default();
         let silent: Vec<Label> = silences().map(|(_, node)| node.clone()).collect();
         let again = self.came_anew(now, |before| silent.contains(before));
-        let (mut nodes, mut if_incomplete) = (Vec::new(), false);
+        let mut nodes = Vec::new();
         for node in &silent {
             if let Some(member) = self.members.get_mut(node) {
                 member.silence_told = true;
-                if_incomplete |= !member.watched;
                 nodes.extend(member.label());
             }
         }
         nodes.sort_unstable();
         self.silences = self.silences.saturating_add(1);
         let patience = self.terms.patience();
-        self.tell(Fact::Silent { nodes, again, since, patience, if_incomplete }, out);
+        self.tell(Fact::Silent { nodes, again, since, patience }, out);
+    }
+
+    /// Sees who is silent by now, and who may be dead of those in the round that forms.
+    fn look_for_silent(&mut self, now: Timestamp) {
+        let (mut silent, mut doubtful) = (0_usize, BTreeSet::new());
+        for (node, member) in self.walk() {
+            silent = silent.saturating_add(member.is_silent(now, &self.terms).into());
+            if member.seat == Seat::Forming && member.may_be_dead(now, &self.terms) {
+                doubtful.insert(node.clone());
+            }
+        }
+        (self.silent, self.doubtful) = (silent, doubtful);
     }
 
     /// Who came anew in the place of those.
@@ -725,7 +772,7 @@ impl Run {
                 outcome => {
                     self.note_absent(node, who.clone(), Some(rank), Fate::Left, now);
                     if self.closed.is_none() {
-                        self.break_round(Break::Left { who, rank, why: said.why }, now, out);
+                        self.note_leaver(who, rank, said.why, now, out);
                     } else if outcome == Some(Outcome::Failed) {
                         // The agent that fails has closed the run before it leaves.
                         self.note_failure(who, rank, said.why, now);
@@ -748,21 +795,55 @@ impl Run {
 
     /// A node of a round whose run is closed has failed, and leaves others alone.
     fn note_failure(&mut self, who: Who, rank: u32, why: Option<Label>, now: Timestamp) {
-        const MOST: usize = 64;
         if let Some(failures) = &mut self.failures {
-            if failures.then.len() < MOST {
-                failures.then.push(format!("{who}, rank {rank}"));
-            }
+            failures.follow(&who, rank);
         } else if self.current.as_ref().is_some_and(|current| current.present > 0)
             && !std::mem::replace(&mut self.work.failed, true)
         {
-            self.failures = Some(Failures { at: now, who, rank, why, then: Vec::new() });
+            self.failures =
+                Some(Departures { at: now, round: self.last_round, who, rank, why, then: Vec::new() });
         }
     }
 
+    /// A node of the round has left, which is over for that, unless it was before.
+    fn note_leaver(
+        &mut self,
+        who: Who,
+        rank: u32,
+        why: Option<Label>,
+        now: Timestamp,
+        out: &mut Vec<Decision>,
+    ) {
+        if self.current.as_ref().is_some_and(|current| current.broken.is_none()) {
+            // Those of the round before.
+            let leavers = self.leavers.take();
+            self.tell_leavers(leavers, now, out);
+            let (since, then) = (Duration::ZERO, Vec::new());
+            self.break_round(Break::Left { who: who.clone(), rank, why: why.clone(), since, then }, now, out);
+            self.leavers =
+                Some(Departures { at: now, round: self.last_round, who, rank, why, then: Vec::new() });
+        } else if let Some(leavers) = &mut self.leavers {
+            leavers.follow(&who, rank);
+        }
+    }
+
+    fn tell_leavers(&self, leavers: Option<Departures>, now: Timestamp, out: &mut Vec<Decision>) {
+        let Some(Departures { at, round, who, rank, why, then }) = leavers else { return };
+        // Some have joined again by now.
+        let is_of_round = |(_, member): &(&Label, &Member)| match member.seat {
+            Seat::InRound(_) => true,
+            Seat::Forming | Seat::Redundant => member.previous.is_some(),
+            Seat::Ended(_) => false,
+        };
+        let left = count(self.walk().filter(is_of_round).count());
+        let restarted = self.restarted.and_then(|restarted| for_restart(restarted, at));
+        let why = Break::Left { who, rank, why, since: now.since(at), then };
+        self.tell(Fact::Broken { round, why, left, restarted }, out);
+    }
+
     fn tell_failures(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
-        let due = |failures: &mut Failures| now.since(failures.at) >= FAILED_TOLD;
-        let Some(Failures { at, who, rank, why, then }) = self.failures.take_if(due) else { return };
+        let Some(failures) = self.failures.take_if(|failures| failures.are_due(now)) else { return };
+        let Departures { at, round, who, rank, why, then } = failures;
         // One whose connection broke is dead, or is told with those that are.
         let in_round = |(_, member): &(&Label, &Member)| {
             matches!(member.seat, Seat::InRound(_)) && !member.cut && !self.is_unheard(member)
@@ -770,10 +851,7 @@ impl Run {
         let mut others: Vec<String> =
             self.walk().filter(in_round).map(|(_, member)| member.info.who().to_string()).collect();
         others.sort_unstable();
-        self.tell(
-            Fact::Failed { round: self.last_round, who, rank, why, since: now.since(at), then, others },
-            out,
-        );
+        self.tell(Fact::Failed { round, who, rank, why, since: now.since(at), then, others }, out);
     }
 
     /// A node of the current round has done its work. The run has finished when all of them have.
@@ -837,7 +915,7 @@ impl Run {
                 self.lose(&node, replaced.contains(&node), now, out);
             }
             self.tell_silent(now, out);
-            self.silent = self.walk().filter(|(_, member)| member.is_silent(now, &self.terms)).count();
+            self.look_for_silent(now);
             let next = |member: &Member| {
                 let is_told = member.silence_told && member.last_seen + late <= now;
                 let can_be_told = !is_told && !member.cut && late < patience && member.may_be_late();
@@ -847,12 +925,14 @@ impl Run {
         }
         self.tell_cut(now, out);
         self.tell_failures(now, out);
+        let leavers = self.leavers.take_if(|leavers| leavers.are_due(now));
+        self.tell_leavers(leavers, now, out);
         self.end_adoption(now, out);
         self.settle(now, out);
     }
 
     /// A node is lost. One that `is_replaced` is not absent: the process that came anew gets its place.
-    fn lose(&mut self, node: &Label, is_replaced: bool, now: Timestamp, out: &mut Vec<Decision>) {
+    pub(super) fn lose(&mut self, node: &Label, is_replaced: bool, now: Timestamp, out: &mut Vec<Decision>) {
         if self.closed.is_none() && self.current.as_ref().is_some_and(|current| current.broken.is_none()) {
             self.break_for_lost(node, now, out);
         }
@@ -866,7 +946,7 @@ impl Run {
                 if member.seat == Seat::Forming {
                     self.note_absent(node, who.clone(), None, Fate::Lost, member.last_seen);
                 }
-                self.tell(Fact::WaiterLost { who, silent }, out);
+                self.tell(Fact::WaiterLost { who, closed: member.cut, silent }, out);
             }
             Seat::InRound(_) | Seat::Ended(_) => {}
         }
@@ -891,21 +971,18 @@ impl Run {
             let (round, since) = (self.last_round, now.since(at));
             self.tell(Fact::NotBack { round, nodes: not_back, since }, out);
         }
-        let lost = lost.into_iter().filter_map(|member| Some((member.label()?, now.since(member.last_seen))));
         let told = match self.current.as_ref().and_then(|current| current.broken.as_ref()) {
-            Some(Break::Lost { nodes, .. }) => nodes.as_slice(),
-            _ => &[],
+            Some(Break::Lost(told)) => Some(told),
+            _ => None,
         };
-        let (mut nodes, silences): (Vec<String>, Vec<Duration>) =
-            lost.filter(|(node, _)| !told.contains(node)).unzip();
-        let Some(silent) = silences.into_iter().min() else { return };
+        let is_told = |member: &Member| told.zip(member.label()).is_some_and(|(told, node)| told.has(&node));
+        let Some(lost) = all_lost(lost.into_iter().filter(|member| !is_told(member)), now) else { return };
         // Those of a round that is over join again.
         let is_there = |member: &&Member| !member.cut && !self.is_unheard(member);
         let there = there.into_iter().filter(is_there).filter(|_| self.closed.is_some());
         let mut others: Vec<String> = there.map(|member| member.info.who().to_string()).collect();
-        nodes.sort_unstable();
         others.sort_unstable();
-        self.tell(Fact::Lost { round: self.last_round, nodes, silent, others }, out);
+        self.tell(Fact::Lost { round: self.last_round, lost, others }, out);
     }
 
     /// The round is to be given up for a node that is lost, and for those that fell silent with it.
@@ -915,14 +992,11 @@ impl Run {
             return;
         }
         let least = self.terms.patience().saturating_sub(self.terms.hold());
-        let silences = self.walk().map(|(node, member)| (node, member, now.since(member.last_seen)));
-        let silences = silences.filter(|(_, member, _)| is_in_round(member) && member.may_be_late());
-        let together = silences.filter(|(node, _, silent)| *node == lost || *silent >= least);
-        let (mut nodes, silences): (Vec<String>, Vec<Duration>) =
-            together.filter_map(|(_, member, silent)| Some((member.label()?, silent))).unzip();
-        nodes.sort_unstable();
-        let silent = silences.into_iter().min().unwrap_or_default();
-        self.break_round(Break::Lost { nodes, silent }, now, out);
+        let silent = self.walk().filter(|(_, member)| is_in_round(member) && member.may_be_late());
+        let together = silent.filter(|(node, member)| *node == lost || now.since(member.last_seen) >= least);
+        if let Some(lost) = all_lost(together.map(|(_, member)| member), now) {
+            self.break_round(Break::Lost(lost), now, out);
+        }
     }
 
     /// Does everything that follows from an event: places, rounds, and what is over.
@@ -977,6 +1051,7 @@ impl Run {
         self.joined = 0;
         self.with_rank = 0;
         self.forming = None;
+        self.doubtful.clear();
         self.absent.clear();
         self.last_round = round.number;
         self.unreported = None;

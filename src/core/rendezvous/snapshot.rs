@@ -167,7 +167,7 @@ impl Run {
             (_, Some(_), Some(_)) => RoundState::Breaking,
             (_, Some(_), None) if broken.is_some() => RoundState::Breaking,
             (_, Some(_), None) => RoundState::Complete,
-            (_, None, Some(forming)) if forming.last_call.is_some() => RoundState::LastCall,
+            (_, None, Some(_)) if self.is_last_call() => RoundState::LastCall,
             (_, None, Some(_)) => RoundState::Forming,
             (_, None, None) => RoundState::Idle,
         };
@@ -178,7 +178,7 @@ impl Run {
             (
                 _,
                 Some(
-                    Break::Lost { .. }
+                    Break::Lost(_)
                     | Break::Left { .. }
                     | Break::RejoinedBesideSilent { .. }
                     | Break::RejoinedAfterClosed { .. },
@@ -205,7 +205,7 @@ impl Run {
             redundant: count(self.redundant.len()),
             nodes: nodes.into_iter().map(|(_, node)| node).collect(),
             forming_for: self.forming.as_ref().map(|forming| now.since(forming.first_join)),
-            deadline: self.forming.as_ref().map(|forming| forming.closes_at().since(now)),
+            deadline: self.closes_at().map(|at| at.since(now)),
             took: current.map(|c| c.round.took),
             complete_for: current.map(|c| now.since(c.round.completed)),
             round_size: self.work.nodes,

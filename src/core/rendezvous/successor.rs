@@ -22,17 +22,12 @@ impl Run {
     /// A node that comes anew takes the place of a process of its name that waits for the round and was cut off: the round
     /// would count on a dead one. If that one is alive after all, its retry is a join again.
     pub(super) fn succeed_to(&mut self, join: &Join, now: Timestamp, out: &mut Vec<Decision>) {
-        if self.joined == 0
-            || self.cut_off == 0
-            || join.previous.is_some()
-            || self.members.contains_key(&join.node)
-        {
+        if self.doubtful.is_empty() || join.previous.is_some() || self.members.contains_key(&join.node) {
             return;
         }
-        let is_before = |member: &Member| {
-            member.seat == Seat::Forming && member.is_cut_off(now) && member.info.name == join.info.name
-        };
-        let before = self.walk().filter(|(_, member)| is_before(member));
+        let is_before = |member: &Member| member.is_cut_off(now) && member.info.name == join.info.name;
+        let doubtful = self.doubtful.iter().filter_map(|node| self.members.get_key_value(node));
+        let before = doubtful.filter(|(_, member)| is_before(member));
         // Several nodes may share a name: rather one that was in the same place, or wants the same rank.
         let before = before.min_by_key(|(_, member)| {
             let is_like_it = member.info.address == join.info.address && member.rank == join.rank;

@@ -247,9 +247,46 @@ fn nodes_beyond_the_maximum_stand_by_until_a_place_is_free() {
     assert_eq!(table.action("a", 1), Action::Continue, "a spare disturbs nobody");
     assert!(table.leave("b"));
     assert_eq!(table.action("a", 1), Action::Rejoin);
-    table.told("b (10.0.0.1), rank 1, left");
     table.join(again("a", "2", 2, 2)).expect("complete");
     assert_eq!(table.ranks(&["a", "spare"]), [Some(0), Some(1)]);
+}
+
+#[test]
+fn nodes_that_leave_together_are_told_together() {
+    let mut table = Table::new();
+    let nodes = ["a", "b", "c", "d"];
+    table.all_join(&nodes, 4, 4);
+    for node in ["d", "b"] {
+        table.leave(node);
+        assert_eq!(table.action("a", 1), Action::Rejoin, "the others are not kept waiting");
+    }
+    table.join(again("a", "2", 4, 4)).expect("a place");
+    table.advance(SECOND);
+    table.leave("c");
+    table.advance(SECOND);
+    table.told(
+        "round 1 is over for its nodes: d (10.0.0.1), rank 3, left; then also left: b (10.0.0.1), rank 1, \
+         c (10.0.0.1), rank 2; they are told to join again",
+    );
+    // A round that is complete before that is told is over for its own nodes.
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 1, 2);
+    table.leave("b");
+    table.join(again("c", "1", 1, 2)).expect("a place");
+    table.join(again("a", "2", 1, 2)).expect("complete");
+    assert_eq!(table.action("a", 2), Action::Continue);
+    table.leave("c");
+    assert_eq!(table.action("a", 2), Action::Rejoin);
+    table.told("round 1 is over for its nodes: b (10.0.0.1), rank 1, left; they are told to join again");
+    // Nobody is left who could be told.
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 2, 2);
+    table.leave("a");
+    table.leave("b");
+    table.advance(2 * SECOND);
+    table.told(
+        "round 1 is over: a (10.0.0.1), rank 0, left; then also left: b (10.0.0.1), rank 1; none of its nodes is left",
+    );
 }
 
 #[test]
@@ -280,6 +317,30 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     }
     table.advance(15 * SECOND);
     table.told("b (10.0.0.1), rank 1, c (10.0.0.1), rank 2, were not heard from for 14 s");
+    // How it was seen is told of each.
+    let mut other = Table::new();
+    other.all_join(&["a", "b", "c"], 3, 3);
+    for node in ["a", "b", "c"] {
+        other.beat(node, 1);
+    }
+    other.cut("b");
+    other.core.cut(&run(), &label("c"), other.now);
+    other.advance(15 * SECOND);
+    other.told(
+        "round 1 is over for its nodes: c (10.0.0.1), rank 2: the connection closed 15 s ago, and nothing has come since; \
+         b (10.0.0.1), rank 1, was not heard from for 15 s; they are told to join again",
+    );
+    // All that are silent may be why another joins again.
+    let mut other = Table::new();
+    other.all_join(&["a", "b", "c"], 3, 3);
+    other.cut("b");
+    other.cut("c");
+    other.advance(8 * SECOND);
+    other.join(again("a", "2", 3, 3)).expect("it waits");
+    other.told(
+        "a (10.0.0.1), rank 0, was the first to join again, and b (10.0.0.1), rank 1, c (10.0.0.1), rank 2, have not been \
+         heard from for 8 s",
+    );
     table.join(again("a", "2", 3, 3)).expect("it waits");
     let reason = table.snapshot().reason;
     assert!(reason.ends_with("; gone: b (10.0.0.1), rank 1, c (10.0.0.1), rank 2"), "{reason}");
@@ -384,7 +445,9 @@ fn a_process_that_was_cut_off_as_it_joined_gives_its_place_to_the_one_that_comes
     table.core.cut(&run(), &label("b"), table.now);
     // It may come again at once, and another node may have its name.
     table.advance(Duration::from_millis(100));
-    table.join(anew("early", "b")).expect("complete");
+    table.join(anew("early", "b")).expect("a place");
+    assert_eq!(table.completed.len(), 0);
+    table.join(anew("b", "b")).expect("complete");
     assert_eq!(table.completed.len(), 1);
 
     let mut table = Table::new();
@@ -396,8 +459,7 @@ fn a_process_that_was_cut_off_as_it_joined_gives_its_place_to_the_one_that_comes
     let snapshot = table.snapshot();
     assert_eq!((snapshot.waiting, snapshot.absent.len()), (2, 0), "{snapshot:?}");
     table.join(anew("other", "b")).expect("complete");
-    let told = table.facts.iter().filter(|fact| fact.contains("not heard from")).count();
-    assert_eq!((table.completed.len(), told), (1, 0), "one that waits there keeps its place");
+    assert_eq!(table.completed.len(), 1, "one that waits there keeps its place");
 
     // With the rank that it asks for.
     let mut table = Table::new();
@@ -409,6 +471,71 @@ fn a_process_that_was_cut_off_as_it_joined_gives_its_place_to_the_one_that_comes
     table.advance(SECOND);
     assert_eq!(table.join(ranked("new", "b", 1)), Ok(JoinStanding::Waiting));
     table.join(ranked("b", "b", 1)).expect_err("its place is taken");
+}
+
+#[test]
+fn a_round_is_complete_only_with_nodes_that_are_heard_from() {
+    let cut = |table: &mut Table, node| table.core.cut(&run(), &label(node), table.now);
+    // Its connection broke as the last one came: it has its place, and the round is complete when it is back.
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 3, 3);
+    cut(&mut table, "b");
+    table.all_join(&["c"], 3, 3);
+    table.advance(14 * SECOND);
+    assert_eq!(table.completed.len(), 0);
+    assert!(
+        table
+            .reason("a")
+            .ends_with("whether all of them are alive is not known; not heard from: b (10.0.0.1)"),
+        "{}",
+        table.reason("a")
+    );
+    table.all_join(&["b"], 3, 3);
+    assert_eq!(table.ranks(&["a", "b", "c"]), [Some(0), Some(1), Some(2)]);
+
+    // It is dead, and another one stands by. One whose process is stopped is silent later.
+    for stops in [false, true] {
+        let mut table = Table::new();
+        table.all_join(&["a", "b"], 3, 3);
+        if stops {
+            table.cut("b");
+            table.advance(8 * SECOND);
+        } else {
+            cut(&mut table, "b");
+        }
+        table.all_join(&["c", "d"], 3, 3);
+        table.advance(6 * SECOND);
+        assert_eq!(table.completed.len(), 0);
+        table.advance(9 * SECOND);
+        assert_eq!(table.ranks(&["a", "c", "d"]), [Some(0), Some(1), Some(2)]);
+    }
+
+    // A last call does not end while one is not heard from, nor begin again when it is back.
+    let mut table = Table::new();
+    table.all_join(&["a", "b", "c"], 2, 4);
+    table.advance(20 * SECOND);
+    cut(&mut table, "c");
+    table.advance(5 * SECOND);
+    assert_eq!(table.snapshot().state, RoundState::LastCall);
+    table.advance(6 * SECOND);
+    assert_eq!((table.completed.len(), table.snapshot().deadline), (0, Some(4 * SECOND)));
+    table.all_join(&["c"], 2, 4);
+    assert_eq!(table.completed.len(), 1);
+
+    // The deadline passes: those that are heard from are enough, or too few.
+    for (min, ends) in [(2, [None, None, Some("left")]), (3, [Some("join_timeout"); 3])] {
+        let mut table = Table::new();
+        for node in ["a", "b", "c"] {
+            let mut join = join(node, min, 4);
+            join.wanted.join_timeout = Some(10 * SECOND);
+            table.join(join).expect("a place");
+        }
+        table.advance(9 * SECOND);
+        cut(&mut table, "c");
+        table.advance(SECOND);
+        let ended = ["a", "b", "c"].map(|node| table.core.standing(&run(), &label(node)).err());
+        assert_eq!(ended.each_ref().map(|why| why.as_ref().map(RunRefusal::code)), ends);
+    }
 }
 
 #[test]
@@ -652,7 +779,9 @@ fn a_node_whose_poll_broke_is_told_unless_it_comes_again() {
                 given up after 15 s of silence";
     assert_eq!(told, [text]);
     table.advance(13 * SECOND);
-    table.told("b (10.0.0.1), rank 1, c (10.0.0.1), rank 2, were not heard from for 14 s");
+    table.told(
+        "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: the connections closed 14 s ago, and nothing has come since",
+    );
 
     // One that left, and one whose poll was answered before its process was silent.
     let mut table = Table::new();

@@ -147,6 +147,8 @@ pub(in crate::core::insight) struct RoundFacts {
     pub(super) before: Option<Box<RoundFacts>>,
     /// Static: ranks of nodes that had died in the attempt before, and since when. Others may go on with that.
     pub(super) fallen: Vec<(Range<u32>, Timestamp)>,
+    /// Native: its store was on this port, and was closed.
+    pub(super) closed_store: Option<u16>,
     /// Native: the agents of its nodes in its store, by node rank.
     pub(super) native_agents: BTreeMap<u32, NativeAgent>,
     /// Where its workers are to meet.

@@ -25,26 +25,41 @@ impl TrackedRun {
         Some(Fact::Finished { round, nodes, ran: at.since(self.round.completed?) })
     }
 
-    /// What the rendezvous says of it. Workers that fail after a reset of their store may fail for that, unless all had met.
+    /// What the rendezvous says of it. An operator's reset closes the store of a round, and what happens to its nodes then may
+    /// be for that.
     pub(in crate::core::insight) fn said(&self, fact: &Fact, at: Timestamp) -> Said {
         let said = Said::of(fact);
+        let happened = match fact {
+            Fact::Failed { since, .. } | Fact::Broken { why: Break::Left { since, .. }, .. } => {
+                ago(at, *since)
+            }
+            _ => at,
+        };
         let (round, remedy) = match fact {
             Fact::Failed { round, .. } => (
                 *round,
-                "look at that node's log for the first error; what the ranks had written before the reset is gone: restart \
-                 all processes of the job together",
+                "start all nodes again, for the store of their round is gone; if it was not that, look at that node's log for the \
+                 first error",
             ),
-            Fact::Broken { round, why: Break::Rejoined { .. }, .. } => (
+            Fact::Broken {
+                round,
+                why:
+                    Break::Left { .. }
+                    | Break::Rejoined { .. }
+                    | Break::RejoinedBesideSilent { .. }
+                    | Break::RejoinedAfterClosed { .. },
+                ..
+            } => (
                 *round,
-                "look for the first error in the logs of all; what the ranks had written before the reset is gone, and the \
-                 next round has a store of its own",
+                "nothing, if it was for that: the next round has a store of its own; nodes that have ended have to be started \
+                 again. Else look for the first error in the logs of all",
             ),
             _ => return said,
         };
         let reset = if round == self.round.number { self.round.reset } else { self.life.earlier_reset };
-        let Some(reset) = reset.filter(|_| self.life.world.shown().met.is_none()) else { return said };
-        let ago = Elapsed(at.since(reset));
-        let text = format!("{}; an operator reset the store of its workers {ago} ago", said.text);
+        let Some(reset) = reset.filter(|reset| *reset <= happened) else { return said };
+        let before = Elapsed(happened.since(reset));
+        let text = format!("{}; an operator had closed its store with a reset {before} before", said.text);
         Said { text, remedy, ..said }
     }
 
@@ -78,6 +93,7 @@ impl TrackedRun {
             self.life.nodes.iter_mut().for_each(|node| node.finished = false);
             self.begin_round(round);
         }
+        let store = store.filter(|port| self.round.closed_store != Some(*port));
         if self.native.as_ref().is_none_or(|native| native.store != store) && store.is_some() {
             let size = snapshot.nodes.iter().map(|node| node.info.local_world_size).sum::<Option<u32>>();
             let size = size.filter(|_| snapshot.state == RoundState::Complete);
@@ -166,6 +182,7 @@ impl TrackedRun {
         let Some(native) = &mut self.native else { return };
         if native.met_at.take_if(|store| *store == port).is_some() {
             native.store.take_if(|store| *store == port);
+            self.round.closed_store = Some(port);
             self.life.world = World::default();
             self.touch();
         }
@@ -440,7 +457,7 @@ impl Spare {
 pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evidence> {
     let did = |seen: Seen, who: String, since: Duration| Evidence::by_name(seen, who, ago(now, since));
     let just = |seen: Seen, who: &Who| vec![did(seen, who.to_string(), Duration::ZERO)];
-    let all = |seen: Seen, nodes: &[String], since: Duration| {
+    let all = |seen: Seen, nodes: &[String], since: Duration| -> Vec<Evidence> {
         nodes.iter().map(|node| did(seen, node.clone(), since)).collect()
     };
     match fact {
@@ -450,24 +467,32 @@ pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evi
         | Fact::Broken { why: Break::Rejoined { who, .. }, .. } => just(Seen::Joined, who),
         Fact::Broken { why: Break::RejoinedBesideSilent { who, silent, silent_for, .. }, .. } => {
             let mut seen = just(Seen::Joined, who);
-            seen.push(did(Seen::Heard, silent.to_string(), *silent_for));
+            seen.extend(all(Seen::Heard, silent, *silent_for));
             seen
         }
         Fact::Broken { why: Break::RejoinedAfterClosed { who, closed, since, .. }, .. } => {
-            let mut seen: Vec<Evidence> = all(Seen::Closed, closed, *since);
+            let mut seen = all(Seen::Closed, closed, *since);
             seen.extend(just(Seen::Joined, who));
             seen
         }
-        Fact::WaiterLost { who, silent } => vec![did(Seen::Heard, who.to_string(), *silent)],
-        Fact::Broken { why: Break::Left { who, .. }, .. } => just(Seen::Left, who),
+        Fact::WaiterLost { who, closed, silent } => {
+            let seen = if *closed { Seen::Closed } else { Seen::Heard };
+            vec![did(seen, who.to_string(), *silent)]
+        }
+        Fact::Broken { why: Break::Left { who, since, .. }, .. } => {
+            vec![did(Seen::Left, who.to_string(), *since)]
+        }
         Fact::Failed { who, since, .. } => vec![did(Seen::Left, who.to_string(), *since)],
         Fact::Broken { why: Break::Newcomers { newcomers }, .. } => {
             all(Seen::Joined, newcomers, Duration::ZERO)
         }
         Fact::Disconnected { nodes, since, .. } => all(Seen::Closed, nodes, *since),
-        Fact::Silent { nodes, since, .. }
-        | Fact::Lost { nodes, silent: since, .. }
-        | Fact::Broken { why: Break::Lost { nodes, silent: since }, .. } => all(Seen::Heard, nodes, *since),
+        Fact::Silent { nodes, since, .. } => all(Seen::Heard, nodes, *since),
+        Fact::Lost { lost, .. } | Fact::Broken { why: Break::Lost(lost), .. } => {
+            let mut seen = all(Seen::Closed, &lost.closed, lost.since);
+            seen.extend(all(Seen::Heard, &lost.silent, lost.since));
+            seen
+        }
         Fact::Adopted { first, .. } => just(Seen::Heard, first),
         // What an operator or the server does, the time, what a refused node asked for, and who was there before a restart are
         // in the words.
@@ -611,6 +636,10 @@ fn remedy(snapshot: &RunSnapshot, at_exit: u32, has_left: u32) -> (Severity, &'s
         let remedy = "nothing for the round: what came anew gets in when the process of before is given up; look at the log \
                       and events of that one: why did it end?";
         (Severity::Info, remedy)
+    } else if is_silent && heard.saturating_add(snapshot.redundant) >= min {
+        let remedy = "nothing for the round: what stands by gets the place of what is silent when that is given up; look there: \
+                      has it died, is it stopped, or cut off from this server?";
+        (Severity::Info, remedy)
     } else {
         let lacks = min.saturating_sub(coming);
         (Severity::Warning, remedy_of_missing(snapshot, lacks, at_exit, has_left))
@@ -640,6 +669,9 @@ fn remedy_of_missing(snapshot: &RunSnapshot, lacks: u32, at_exit: u32, has_left:
     } else if refused > 0 {
         "look why that was refused: it has to ask for what the others have, or is of another job, which needs another \
          --rdzv-id"
+    } else if is_silent && needed == 0 {
+        "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round waits for it until it \
+         is given up, and then for a replacement"
     } else if is_silent {
         "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round needs it, or a \
          replacement"

@@ -11,7 +11,7 @@ use crate::core::insight::reason::{Finding, Names, Reason, Said};
 use crate::core::insight::{
     Absence, Arrival, Awaited, Moment, Others, Silence, Standing, Unit, Vacancy, Whereabouts,
 };
-use crate::core::rendezvous::{Break, Difference, Fact, RunRefusal, Who};
+use crate::core::rendezvous::{Break, Difference, Fact, Lost, RunRefusal, Who};
 
 const SIZES: [u32; 5] = [0, 1, 2, 9, 100];
 /// The only name of one, and how those of many begin.
@@ -395,33 +395,22 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
     let who = || Who { name: label("a"), address: label("10.0.0.3") };
     let long = time().0;
     let broken = |why| Fact::Broken { round: 3, why, left: 2, restarted: (n > 1).then_some(long) };
+    let lost = || Lost { closed: list(n), silent: list(m.max(u32::from(n == 0))), since: long };
     let refused = |why| Fact::Refused { who: who(), why };
     let run = || crate::core::ids::RunId::new(b"r");
     let differing = || Difference { what: "min_nodes", settled: n.to_string(), wanted: m.to_string() };
     vec![
-        Fact::Complete { round: 3, nodes: n as usize, took: long, last: who(), silent: list(m) },
+        Fact::Complete { round: 3, nodes: n as usize, took: long, last: who() },
         Fact::Finished { round: 1, nodes: n, ran: long },
         Fact::Adopted { round: 3, nodes: n, first: who() },
         Fact::Closed { by: "a".into() },
         Fact::Extended { round: 3, by: long, left: long },
         Fact::Restarted { had_finished: n == 0, by: who() },
-        Fact::WaiterLost { who: who(), silent: long },
-        Fact::Disconnected {
-            nodes: list(n.max(1)),
-            again: list(m),
-            since: long,
-            patience: long,
-            if_incomplete: n > m,
-        },
-        Fact::Silent {
-            nodes: list(n.max(1)),
-            again: list(m),
-            since: long,
-            patience: long,
-            if_incomplete: n > m,
-        },
+        Fact::WaiterLost { who: who(), closed: n == 1, silent: long },
+        Fact::Disconnected { nodes: list(n.max(1)), again: list(m), since: long, patience: long },
+        Fact::Silent { nodes: list(n.max(1)), again: list(m), since: long, patience: long },
         Fact::NotBack { round: 3, nodes: list(n.max(1)), since: long },
-        Fact::Lost { round: 3, nodes: list(n.max(1)), silent: long, others: list(m) },
+        Fact::Lost { round: 3, lost: lost(), others: list(m) },
         Fact::Failed {
             round: 3,
             who: who(),
@@ -431,10 +420,10 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
             then: list(m),
             others: list(n),
         },
-        broken(Break::Lost { nodes: list(n.max(1)), silent: long }),
-        broken(Break::Left { who: who(), rank: 2, why: None }),
+        broken(Break::Lost(lost())),
+        broken(Break::Left { who: who(), rank: 2, why: None, since: long, then: list(m) }),
         broken(Break::Rejoined { who: who(), rank: 2 }),
-        broken(Break::RejoinedBesideSilent { who: who(), rank: 2, silent: who(), silent_for: long }),
+        broken(Break::RejoinedBesideSilent { who: who(), rank: 2, silent: list(n.max(1)), silent_for: long }),
         broken(Break::RejoinedAfterClosed { who: who(), rank: 2, closed: list(n.max(1)), since: long }),
         broken(Break::Newcomers { newcomers: list(n.max(1)) }),
         broken(Break::Unreported { missing: n, nodes: m }),

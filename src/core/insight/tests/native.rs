@@ -10,7 +10,7 @@ use crate::core::rendezvous::{
     Action, Decision, Join, JoinStanding, KeptChange, LeaveRequest, NodeInfo, Outcome, RankInRound,
     Rendezvous, Report, RoundState, RunRefusal, RunSnapshot, Terms, Wanted,
 };
-use crate::core::store::StaleKeyConfig;
+use crate::core::store::{DropCause, Observed, StaleKeyConfig};
 
 /// A native run beside a laboratory.
 pub(super) struct Native {
@@ -219,6 +219,13 @@ impl Native {
         self.observe(&snapshot);
     }
 
+    /// An operator resets the store of the complete round, which closes it.
+    fn reset_store(&mut self) {
+        let reset = Observed::StoreReset { cause: DropCause::Operator };
+        self.lab.insight.observe(PORT, self.lab.now, reset);
+        self.lab.insight.forget_store(PORT);
+    }
+
     /// A round of these nodes, each at an address of its own, in which all are alive. Their agents come to its store with
     /// `roles`.
     fn of_all(names: &[&str], roles: &[u32]) -> Self {
@@ -424,7 +431,7 @@ fn what_native_nodes_did_is_shown_with_when() {
     native.pass(20);
     assert_eq!(seen(&native, "run_started")[0].1, "a (10.0.0.1)");
     assert_eq!(seen(&native, "node_disconnected"), [(Seen::Closed, "b (10.0.0.1), rank 1".into(), 3)]);
-    assert_eq!(seen(&native, "node_died"), [(Seen::Heard, "b (10.0.0.1), rank 1".into(), 15)]);
+    assert_eq!(seen(&native, "node_died"), [(Seen::Closed, "b (10.0.0.1), rank 1".into(), 15)]);
     native.rejoin("a", 0);
     native.pass(40);
     let waits = seen(&native, "nodes_missing");
@@ -747,7 +754,7 @@ fn nobody_is_told_to_join_again_where_no_node_is_left() {
     native.cut("a");
     native.cut("b");
     native.pass(20);
-    let text = "job round 1 is over: a (10.0.0.1), rank 0, b (10.0.0.1), rank 1, were not heard from for 15 s; none of its \
+    let text = "job round 1 is over: a (10.0.0.1), rank 0, b (10.0.0.1), rank 1: the connections closed 15 s ago, and nothing has come since; none of its \
                 nodes is left";
     native.lab.assert_said("node_died", text);
     let said = native.lab.said.iter().find(|(_, said)| said.code == "node_died");
@@ -778,52 +785,52 @@ fn two_complete_jobs_may_have_one_id() {
 }
 
 #[test]
-fn a_reset_is_the_cause_of_what_waits_gives_up_and_fails_in_a_native_run() {
-    let mut native = Native::of_all(&["a", "b"], &[0, 1]);
-    native.lab.worker(10, &address(0));
-    native.lab.publish(10, 0, 2);
-    native.lab.wait_for_rank(10, 1);
-    native.pass(2);
-    native.lab.reset();
-    native.pass(1);
-    native.lab.assert_said(
-        "addresses_dropped",
-        "job: an operator reset the store before all ranks had met: the address of rank 0 on host10 is gone",
-    );
-    native.lab.worker(11, &address(1));
-    native.lab.publish(11, 1, 2);
-    native.lab.wait_for_rank(11, 0);
-    native.pass(33);
-    let said = native.shown("rank_zero_slow");
-    assert!(
-        matches!(&said[..], [text] if text.contains("an operator reset the store while it was there")),
-        "{said:?}"
-    );
-    native.lab.cancel(11);
-    native.lab.leave(11);
-    native.close("node b");
-    native.leave("id1", failed());
-    native.pass(4);
-    let told = |code: &str, end: &str, remedy: &str| {
-        let said = native.lab.said.iter().find(|(_, said)| said.code == code);
-        let (_, said) = said.unwrap_or_else(|| panic!("{code} was not said"));
-        assert!(said.text.contains(end) && said.remedy.contains(remedy), "{said:?}");
-    };
-    let had = "; rank 0 on host10 had written it, and an operator reset the store 3";
-    told("gave_up", had, "restart all processes");
-    told("node_failed", "; an operator reset the store of its workers 3", "restart all processes");
-    // Where all had met, nothing that was dropped is needed.
-    let mut native = Native::of_all(&["a", "b"], &[0, 1]);
-    for rank in 0..2 {
-        native.lab.worker(10 + rank, &address(rank));
-        native.lab.publish(10 + rank, rank, 2);
+fn what_fails_after_an_operator_closed_the_store_of_a_round_is_told_with_that() {
+    // Whether its ranks have met or not.
+    for met in [false, true] {
+        let of_round = || {
+            let mut native = Native::of_all(&["a", "b"], &[0, 1]);
+            for rank in 0..=u32::from(met) {
+                native.lab.worker(10 + rank, &address(rank));
+                native.lab.publish(10 + rank, rank, 2);
+            }
+            native.pass(2);
+            native.reset_store();
+            native.pass(1);
+            let dropped = native.lab.texts("addresses_dropped");
+            assert_eq!(dropped.len(), usize::from(!met), "{dropped:?}");
+            native
+        };
+        let told = |native: &Native, code: &str| {
+            let said = native.lab.said.iter().find(|(_, said)| said.code == code);
+            let (_, said) = said.unwrap_or_else(|| panic!("{code} was not said"));
+            assert!(
+                said.text.ends_with("; an operator had closed its store with a reset 1.5 s before"),
+                "{said:?}"
+            );
+            assert!(said.remedy.contains("again"), "{said:?}");
+        };
+        let mut native = of_round();
+        native.close("node b");
+        native.leave("id1", failed());
+        native.pass(4);
+        told(&native, "node_failed");
+        let mut native = of_round();
+        let lost = label("its agent lost the round's store: DistNetworkError");
+        native.leave("id1", LeaveRequest { why: Some(lost), outcome: None });
+        native.pass(2);
+        told(&native, "node_left");
+        let mut native = of_round();
+        native.joins_again("b", 1);
+        native.pass(1);
+        told(&native, "node_rejoined");
+        // The store of the next round is another one.
+        native.joins_again("a", 0);
+        native.pass(1);
+        native.leave("id1", LeaveRequest::default());
+        native.pass(3);
+        assert!(!native.lab.texts("node_left")[0].contains("reset"));
     }
-    native.pass(2);
-    native.lab.reset();
-    native.close("node b");
-    native.leave("id1", failed());
-    native.pass(4);
-    assert!(!native.lab.texts("node_failed")[0].contains("reset"));
 }
 
 #[test]
@@ -843,8 +850,7 @@ fn a_node_that_dies_in_a_closed_run_is_told_and_no_more_in_the_round() {
                 silence";
     native.lab.assert_said("node_disconnected", text);
     native.pass(13);
-    let text =
-        "job round 1: b (10.0.0.1), rank 1, was not heard from for 16 s; still in the round: a (10.0.0.0)";
+    let text = "job round 1: b (10.0.0.1), rank 1: the connection closed 16 s ago, and nothing has come since; still in the round: a (10.0.0.0)";
     native.lab.assert_said("node_died", text);
     let run = native.lab.run("job");
     assert_eq!((run.summary.nodes.joined, run.summary.nodes.gone), (1, 2));
@@ -961,16 +967,39 @@ fn a_silent_node_is_told_with_the_process_that_came_in_its_place() {
 }
 
 #[test]
-fn of_a_round_that_is_complete_without_heartbeats_nobody_is_given_up() {
-    let mut native = Native::new(2);
+fn a_round_is_not_complete_with_a_node_that_died_while_it_waited() {
+    let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
+    let mut native = Native::with(settings, (3, 3));
     native.join_once("a", None);
+    native.join_as("b", "b", &address(1), "1", None).expect("a place");
+    native.cut("b");
     native.pass(1);
-    native.cut("a");
-    native.pass(1);
-    native.join_once("b", None);
-    native.pass(20);
-    assert_eq!(native.lab.texts("node_disconnected"), Vec::<&str>::new());
-    assert!(native.lab.texts("round_complete")[0].ends_with("not heard from: a (10.0.0.1)"));
+    native.join_once("c", None);
+    native.pass(5);
+    assert_eq!(native.lab.texts("round_complete"), Vec::<&str>::new());
+    assert_eq!(native.lab.run("job").summary.state, RunState::Joining);
+    let told = native.lab.texts("nodes_missing");
+    let text = "3 of 3 nodes have joined; whether all of them are alive is not known; not heard from: \
+                b (10.0.0.1); what is silent is given up in";
+    assert!(told.iter().any(|told| told.contains(text)), "{told:?}");
+    let remedy = |native: &Native| {
+        let said = native.lab.run("job").explanations.into_iter();
+        said.filter(|said| said.code == "nodes_missing" && said.holds).map(|said| said.remedy).next()
+    };
+    assert!(remedy(&native).is_some_and(|remedy| remedy.ends_with("then for a replacement")));
+    // What comes in its place has another name, and gets in when it is given up.
+    native.join_once("d", None);
+    native.pass(3);
+    assert!(
+        remedy(&native)
+            .is_some_and(|remedy| remedy.starts_with("nothing for the round: what stands by gets"))
+    );
+    native.pass(9);
+    native.lab.assert_said(
+        "node_died_joining",
+        "job: b (10.0.0.1) waited: the connection closed 16 s ago, and nothing has come since; its place is free",
+    );
+    native.lab.assert_said("round_complete", "job round 1 complete: 3 nodes in 16 s; last: d (10.0.0.1)");
 }
 
 #[test]
@@ -1202,9 +1231,7 @@ fn in_each_state_each_event_is_told_as_what_it_is() {
                 assert_eq!(native.lab.run("job").summary.nodes.finished, 1);
             }
             ("leaves" | "finishes", _) => untold("node_left", b),
-            ("comes anew", "joining" | "last call") => {
-                untold("round_complete", "not heard from");
-            }
+            ("comes anew", "joining" | "last call") => {}
             ("comes anew" | "comes under another name", "closed") => {
                 told("join_refused", "was refused: run job was closed");
                 told("node_disconnected", b);
@@ -1216,7 +1243,7 @@ fn in_each_state_each_event_is_told_as_what_it_is() {
             ("comes under another name", _) => {
                 told("node_disconnected", b);
                 untold("node_disconnected", "came anew");
-                told("node_died", b);
+                told(died, b);
             }
             (_, "joining" | "last call") => assert_eq!(native.lab.run("job").summary.state, RunState::Gone),
             (_, "closed") => untold("node_died", b),
@@ -1259,7 +1286,10 @@ fn a_round_with_enough_nodes_waits_only_until_what_is_silent_is_given_up() {
     assert!(told.remedy.starts_with("nothing for the round: it goes on without"), "{}", told.remedy);
     assert_eq!(native.lab.texts("node_died"), Vec::<&str>::new());
     native.pass(12);
-    native.lab.assert_said("node_died", "job round 1: c (10.0.0.2), rank 2, was not heard from for 15 s");
+    native.lab.assert_said(
+        "node_died",
+        "job round 1: c (10.0.0.2), rank 2: the connection closed 15 s ago, and nothing has come since",
+    );
     assert_eq!(native.lab.texts("node_died").len(), 1);
     // It is told once, if the round is over for it.
     let mut native = Native::of_all_soon(2, &["a", "b", "c"]);
@@ -1318,16 +1348,15 @@ fn of_a_group_without_heartbeats_it_is_said_what_is_not_known() {
     native.pass(5);
     native.lab.assert_said(
         "node_disconnected",
-        "job: a (10.0.0.1): the connection closed 3 s ago, and nothing has come since; given up after 15 s of silence, unless \
-         the round is complete before",
+        "job: a (10.0.0.1): the connection closed 3 s ago, and nothing has come since; given up after 15 s of silence",
     );
     native.join_once("d", None);
+    native.pass(1);
+    // Its connection had broken, and it is alive.
+    native.join_once("a", Some(0));
     let completed = native.lab.now;
     native.pass(2);
-    native.lab.assert_said(
-        "round_complete",
-        "job round 1 complete: 3 nodes in 8 s; last: d (10.0.0.1); not heard from: a (10.0.0.1)",
-    );
+    native.lab.assert_said("round_complete", "job round 1 complete: 3 nodes in 9.5 s; last: d (10.0.0.1)");
     let run = native.lab.run("job");
     assert!(run.participants.iter().all(|node| node.last_heartbeat.is_none()), "{:?}", run.participants);
     // Its rank is free, and what asks for it begins another round.
@@ -1346,6 +1375,22 @@ fn of_a_group_without_heartbeats_it_is_said_what_is_not_known() {
     let run = native.lab.run("job").summary;
     assert_eq!((run.state, run.nodes.joined), (RunState::Running, 3));
     assert_eq!(run.state_since.round() as u64, completed.0.as_secs_f64().round() as u64);
+}
+
+#[test]
+fn a_run_that_is_started_again_is_counted_if_it_had_finished() {
+    for (outcome, restarts) in [(Outcome::Succeeded, 1), (Outcome::Failed, 0)] {
+        let mut native = Native::of_two(2);
+        native.close("node a");
+        for node in ["a", "b"] {
+            native.leave(node, LeaveRequest { why: None, outcome: Some(outcome) });
+        }
+        native.pass(11);
+        native.join("a", "2", None);
+        native.pass(1);
+        assert_eq!(native.lab.texts("run_restarted").len(), 1);
+        assert_eq!(native.lab.insight.totals().restarted, restarts, "{outcome:?}");
+    }
 }
 
 #[test]

@@ -520,8 +520,14 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
     let seconds = Duration::from_secs;
     let all = [
         (
-            broken(Break::Left { who: who(), rank: 2, why: Some(label("pod is being deleted")) }),
-            "Native runs: a node of the round has left.",
+            broken(Break::Left {
+                who: who(),
+                rank: 2,
+                why: Some(label("pod is being deleted")),
+                since: seconds(2),
+                then: Vec::new(),
+            }),
+            "Native runs: a node of the round has left. Others that leave within 2 s are told with it.",
         ),
         (
             broken(Break::Rejoined { who: who(), rank: 2 }),
@@ -541,7 +547,6 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
                 again: Vec::new(),
                 since: seconds(3),
                 patience: seconds(15),
-                if_incomplete: false,
             },
             "Native runs: the connection of a node closed while its request waited here, and the node has not come again. A node that is alive does so at once.",
         ),
@@ -551,7 +556,6 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
                 again: Vec::new(),
                 since: seconds(7),
                 patience: seconds(15),
-                if_incomplete: false,
             },
             "Native runs: the last request of a node was answered, and one and a half keep-alive times later no other has come. While a node trains a request waits here for half a keep-alive time, so a node that is stopped is named 7.5 to 10 s later with the defaults; while it joins, for 15 s.",
         ),
@@ -587,7 +591,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
                 then: vec!["train-llm-3 (10.0.0.4), rank 3".into()],
                 others: vec!["train-llm-0 (10.0.0.1)".into(), "train-llm-1 (10.0.0.2)".into()],
             },
-            "Native runs: a worker failed, and its agent closed the run and left. The first failure of a round is told, with those that followed within 2 s, the nodes that are still in it, and an operator's reset of the store before all ranks had met. Nodes that die after that are told as in an open run.",
+            "Native runs: a worker failed, and its agent closed the run and left. The first failure of a round is told, with those that followed within 2 s, the nodes that are still in it, and an operator's reset of its store. Nodes that die after that are told as in an open run.",
         ),
         (
             Fact::Closed { by: "train-llm-0 (10.0.0.1): its workers have succeeded".into() },

@@ -126,9 +126,13 @@ impl World {
                 self.were_there(run, nodes)
             }
             "node_died" | "node_died_joining" => {
-                let (who, silence) = text.split_once("not heard from for ").ok_or("it says not why")?;
-                let who = who.rsplit("over for its nodes: ").next().unwrap_or_default();
-                self.were_silent(who, seconds_of(silence).ok_or("for how long?")?)
+                let text = text.split("over for its nodes: ").last().unwrap_or_default();
+                let (closed, silent) = text.split_once(", and nothing has come since").unwrap_or(("", text));
+                let parts = [closed.split_once(" closed "), silent.split_once("not heard from for ")];
+                yes(parts.iter().any(Option::is_some), "it says not why")?;
+                parts.into_iter().flatten().try_for_each(|(who, silence)| {
+                    self.were_silent(who, seconds_of(silence).ok_or("for how long?")?)
+                })
             }
             "node_disconnected" => {
                 let (who, closed) = text.split_once(" closed ").ok_or("it says not what")?;
@@ -153,7 +157,7 @@ impl World {
                 }
                 let who = joined.split(", rank").next().unwrap_or_default();
                 self.was_so_of(who, |node| node.doing == Doing::Joins, "has not joined again")?;
-                match text.split_once("has not been heard from for ") {
+                match text.split_once(" not been heard from for ") {
                     Some((who, silence)) => {
                         let who = who.rsplit(", and ").next().unwrap_or_default();
                         self.were_silent(who, seconds_of(silence).ok_or("for how long?")?)

@@ -498,13 +498,18 @@ impl World for Truth {
                 if !others.is_empty() {
                     self.all(at, others, |_, agent| agent.phase == Phase::Runs || !agent.acts)?;
                 }
-                let (who, silence) = text.split_once(" not heard from for ").unwrap_or_default();
-                self.all(at, who, is_silent)?;
-                let silence = first_number(silence)? as f64;
-                yes(silence + 3.0 >= LOST_AFTER, "too soon")?;
-                self.all(at, who, |_, agent| agent.heard <= at - silence + 1.0)
+                let (closed, silent) = text.split_once(", and nothing has come since").unwrap_or(("", text));
+                for (part, how) in [(closed, " closed "), (silent, " not heard from for ")] {
+                    let Some((who, silence)) = part.split_once(how) else { continue };
+                    self.all(at, who, is_silent)?;
+                    let silence = first_number(silence)? as f64;
+                    yes(silence + 3.0 >= LOST_AFTER, "too soon")?;
+                    self.all(at, who, |_, agent| agent.heard <= at - silence + 1.0)?;
+                    self.all(at, who, |_, agent| how != " closed " || !agent.connected)?;
+                }
+                Ok(())
             }
-            "node_died_joining" => self.all(at, &before(" waited and"), is_silent),
+            "node_died_joining" => self.all(at, &before(" waited"), is_silent),
             "node_left" => self.all(at, &before(" left"), |_, agent| !agent.connected),
             "node_rejoined" => {
                 let (first, silent) = text.split_once(" was the first").unwrap_or_default();
