@@ -340,9 +340,12 @@ impl World {
     }
 
     fn note(&mut self, line: &str) {
+        /// A state of the c10d backend has thousands of characters, and fills the screen.
+        const MOST: usize = 400;
         let at = format!("{:>12.3} ms  ", self.now as f64 / 1000.0);
         if let Some(trace) = &mut self.trace {
-            trace.push(at + line);
+            let rest = if line.chars().nth(MOST).is_some() { " ..." } else { "" };
+            trace.push(at + line.chars().take(MOST).collect::<String>().as_str() + rest);
         }
     }
 

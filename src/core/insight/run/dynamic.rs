@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::facts::{Departure, Dying, FormerNode, LeftNode, Sign, Stage};
 use super::limits::MOST_NODES;
 use super::memory::Room;
-use super::node::{Membership, NodeId, TrackedNode};
+use super::node::{Before, Membership, NodeId, TrackedNode};
 use super::parts::Writer;
 use super::tracked::TrackedRun;
 use crate::api::{Expected, Seen};
@@ -155,7 +155,7 @@ impl TrackedRun {
                         relisted.joined.push(at);
                     }
                     if node.membership == Membership::Participant && node.membership != membership {
-                        node.was_there = Some(now);
+                        node.was_there = Some(Before { until: now, as_member: true });
                     }
                     if node.membership != membership {
                         node.membership_since = now;
@@ -196,7 +196,12 @@ impl TrackedRun {
         let back = self.life.left.extract_if(.., |_, left| left.node.id == id).next();
         let former = self.life.earlier.iter().filter(|former| former.node.name == name);
         let left = back.as_ref().map(|(_, left)| left.node.last_heartbeat);
-        let was_there = former.map(FormerNode::last_seen).chain(left).max();
+        let was_member = |node: &TrackedNode| node.id == id && (node.is_participant() || node.was_member());
+        let mut known =
+            former.clone().map(|former| &former.node).chain(back.iter().map(|(_, left)| &left.node));
+        let as_member = known.any(was_member);
+        let until = former.map(FormerNode::last_seen).chain(left).max();
+        let was_there = until.map(|until| Before { until, as_member });
         self.life.nodes.push(TrackedNode {
             id,
             name,
@@ -261,8 +266,7 @@ impl TrackedRun {
         let removed: Vec<_> = nodes.filter(is_removed).map(|(node, _)| node).collect();
         let is_removed = |node: &TrackedNode| removed.iter().any(|removed| removed.id == node.id);
         // When the next round begins, those of the last one are in it, or wait for it.
-        let is_left =
-            |node: &TrackedNode| if has_moved { node.was_there.is_some() } else { node.is_participant() };
+        let is_left = |node: &TrackedNode| if has_moved { node.was_member() } else { node.is_participant() };
         let there = self.life.nodes.iter().filter(|node| node.is_there() && !is_removed(node));
         let left = count(there.filter(|node| is_left(node)).count());
         let (not_back, connected): (Vec<_>, Vec<_>) =

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::facts::{AssignedRanks, Restart, Restarting, RoundFacts};
 use super::limits::{MOST_NODES, SETTLE};
 use super::memory::Room;
-use super::node::{Membership, NodeId, TrackedNode};
+use super::node::{Before, Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
@@ -73,6 +73,7 @@ impl TrackedRun {
             self.round.let_go = self.round.let_go.saturating_add(u32::from(is_new));
             return is_over;
         }
+        let was_there = was_there.map(|until| Before { until, as_member: false });
         self.life.nodes.push(TrackedNode { was_there, ..node });
         self.life.nodes.sort_by_key(|node| node.rank);
         if let Some(at) = self.life.nodes.iter().position(|node| node.rank == Some(rank)) {

@@ -31,6 +31,14 @@ pub(in crate::core::insight) enum Membership {
     Redundant,
 }
 
+/// A node had been there before.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Before {
+    pub(super) until: Timestamp,
+    /// This process was in a round then: not another one that was the same node, and not beside the round.
+    pub(super) as_member: bool,
+}
+
 /// One agent.
 #[derive(Debug, Clone)]
 pub(in crate::core::insight) struct TrackedNode {
@@ -44,8 +52,7 @@ pub(in crate::core::insight) struct TrackedNode {
     /// Since when it has been there. Native: when it came, with a place or without one.
     pub(in crate::core::insight) membership_since: Timestamp,
     pub(in crate::core::insight) joined: Timestamp,
-    /// It, or another process that was the same node, had been there before: until then.
-    pub(super) was_there: Option<Timestamp>,
+    pub(super) was_there: Option<Before>,
     pub(in crate::core::insight) last_heartbeat: Timestamp,
     pub(in crate::core::insight) stamp: i64,
     pub(in crate::core::insight) gone: Option<Timestamp>,
@@ -64,6 +71,11 @@ impl TrackedNode {
     /// It is in the round.
     pub(in crate::core::insight) fn is_participant(&self) -> bool {
         self.membership == Membership::Participant
+    }
+
+    /// This process had been in a round before.
+    pub(super) fn was_member(&self) -> bool {
+        self.was_there.is_some_and(|before| before.as_member)
     }
 
     /// Its connection closed before it had finished.

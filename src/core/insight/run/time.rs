@@ -292,7 +292,7 @@ impl TrackedRun {
         }
         let expected = expected.map(|expected| expected.min);
         // What was before the round is no part of it.
-        let missing_since = |node: &TrackedNode| node.was_there.filter(|at| *at > started);
+        let missing_since = |node: &TrackedNode| node.was_there.map(|it| it.until).filter(|at| *at > started);
         let (again, first): (Vec<_>, Vec<_>) =
             nodes.into_iter().partition(|node| missing_since(node).is_some());
         let told = |(nodes, arrival): (Vec<&TrackedNode>, Arrival)| {

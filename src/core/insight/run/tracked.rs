@@ -226,7 +226,7 @@ impl TrackedRun {
         let there = self.participants().filter(|node| node.is_there());
         let others = there.chain(self.not_again()).chain(self.taken_out()).count();
         let waits = self.waits_for_next_round();
-        let of_round = |node: &&TrackedNode| node.is_there() && node.was_there.is_some();
+        let of_round = |node: &&TrackedNode| node.is_there() && node.was_member();
         let waiting = self.left_over(Membership::WaitList).filter(of_round).filter(|_| waits).count();
         count(others.saturating_add(waiting))
     }
