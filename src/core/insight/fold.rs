@@ -81,6 +81,7 @@ impl Fold<'_> {
             rank: None,
             host: None,
             since: self.at,
+            uses_group: false,
             has_counted_itself: false,
             cut_off: None,
         });
@@ -193,8 +194,19 @@ impl Fold<'_> {
             (Role::Agent, KeyPattern::Address(Address { run_id: Some(run_id), .. })) => {
                 self.enter_agent(conn, run_id, RunKind::Static);
             }
-            (Role::Worker, _) => {
-                self.enter_worker(conn);
+            (Role::Worker, pattern) => {
+                let run = self.enter_worker(conn);
+                // Reports of failures are looked for by who watches a group, whether it has come to that or not.
+                let is_report = matches!(pattern, KeyPattern::AttemptLeftover(Leftover::FailureReport));
+                if is_report {
+                    return;
+                }
+                if let Some(run) = run.and_then(|key| self.jobs.runs.get_mut(&key)) {
+                    run.worker_uses_group(conn);
+                }
+                if let Some(client) = self.client(conn) {
+                    client.uses_group = true;
+                }
             }
             _ => {}
         }
@@ -213,8 +225,7 @@ impl Fold<'_> {
         let at = self.at;
         let came = self.client(conn).map(|client| {
             client.role = Role::Agent;
-            let (who, peer, pid) = (client.label(), Some(client.peer), client.pid);
-            Evidence { seen: Seen::Joined, who, peer, pid, key: None, at }
+            client.evidence(Seen::Joined, at)
         });
         let Some(run) = self.run_mut(&key, kind) else { return };
         run.agent_came(conn, kind, came, at);
@@ -286,7 +297,7 @@ impl Fold<'_> {
                     run.part_written(part, conn, value, at);
                 }
             }
-            Some(KeyPattern::Address(address)) => self.wrote_address(conn, &address, value),
+            Some(KeyPattern::Address(address)) => self.wrote_address(conn, key, &address, value),
             Some(KeyPattern::AttemptLeftover(Leftover::FailureReport)) => {
                 let Some(key) = self.enter_worker(conn) else { return };
                 let who = self.jobs.who(self.port, conn);
@@ -324,7 +335,7 @@ impl Fold<'_> {
         }
     }
 
-    fn wrote_address(&mut self, conn: ConnId, address: &Address<'_>, value: &[u8]) {
+    fn wrote_address(&mut self, conn: ConnId, written: &[u8], address: &Address<'_>, value: &[u8]) {
         let at = self.at;
         if let Some(run_id) = address.run_id {
             let key = self.key_of(run_id);
@@ -343,18 +354,20 @@ impl Fold<'_> {
         if address.kind == AddressKind::RpcWorker
             && let Some(run) = self.jobs.runs.get_mut(&key)
         {
-            run.meets_otherwise();
-            run.touch();
+            run.meets_by_rpc();
         }
         if address.sub_group.is_some() {
             return self.went_on(conn);
         }
         let Some(client) = self.client(conn) else { return };
         let (peer, pid, role) = (client.peer, client.pid, client.role);
+        let wrote = client.evidence(Seen::Wrote, at);
         let Some(run) = self.jobs.runs.get_mut(&key) else { return };
         run.touch();
         match address.kind {
-            AddressKind::NcclId => run.meets_otherwise(),
+            AddressKind::NcclId if address.member == 0 => {
+                run.publish_nccl_id(conn, Evidence { key: Some(ShownKey(written).to_string()), ..wrote });
+            }
             AddressKind::Gloo if role == Role::Worker => {
                 let read = read_gloo(value);
                 let (host, size) = (read.host, read.size);
@@ -460,10 +473,11 @@ impl Fold<'_> {
         {
             run.native_agent_left(conn);
         }
+        let closed = client.evidence(Seen::Closed, self.at);
         for run in self.jobs.runs.values_mut().filter(|run| run.met_at() == Some(self.port)) {
             run.agent_left(conn, client.pid, client.cut_off.as_deref(), self.at);
             if client.run.as_ref() == Some(run.key()) && client.role == Role::Worker {
-                run.worker_left(conn, client.rank, client.cut_off.is_some(), self.at);
+                run.worker_left(conn, client.rank, client.cut_off.is_some(), closed.clone());
             }
         }
     }

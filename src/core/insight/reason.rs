@@ -157,6 +157,17 @@ pub enum Reason {
         /// How long after all had published their addresses, if that was soon.
         soon: Option<Elapsed>,
     },
+    /// Ranks have not come for the NCCL id, which is there.
+    RanksMissing {
+        came: u32,
+        world_size: u32,
+        /// Which of them, where nodes can be told apart.
+        missing: Names,
+        /// Processes that are connected, and have not asked for it.
+        beside: Names,
+        /// Since it was published.
+        waited: Elapsed,
+    },
     /// All connections of the run closed, and it had not finished.
     AllLeft {
         members: u32,
@@ -377,7 +388,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 70] = [
+    pub const CODES: [&'static str; 71] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -399,6 +410,7 @@ impl Reason {
         "addresses_dropped",
         "ended_unpublished",
         "ranks_ended",
+        "ranks_missing",
         "all_left",
         "rank_zero_slow",
         "waiting_for_node",
@@ -474,6 +486,7 @@ impl Reason {
             Self::AddressesDropped { .. } => "addresses_dropped",
             Self::EndedUnpublished { .. } => "ended_unpublished",
             Self::RanksEnded { .. } => "ranks_ended",
+            Self::RanksMissing { .. } => "ranks_missing",
             Self::AllLeft { .. } => "all_left",
             Self::RankZeroSlow { .. } => "rank_zero_slow",
             Self::WaitingForNode { .. } => "waiting_for_node",
@@ -577,6 +590,7 @@ impl Reason {
                     awaited.whereabouts,
                     Whereabouts::NeverCame
                         | Whereabouts::NotTold { .. }
+                        | Whereabouts::MayBe { .. }
                         | Whereabouts::Joined
                         | Whereabouts::Busy
                         | Whereabouts::Unknown
@@ -628,6 +642,7 @@ impl Reason {
                 | Self::StateDropped { .. }
                 | Self::ExitBarrier { .. }
                 | Self::RanksEnded { .. }
+                | Self::RanksMissing { .. }
                 | Self::StandsBy { .. }
                 | Self::WaitsForRank { .. }
                 | Self::BarrierWaits { .. }

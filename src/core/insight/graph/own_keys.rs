@@ -67,7 +67,7 @@ impl Graph<'_> {
         let run = run.and_then(|run| self.runs.get(run));
         let first = members.first()?.0;
         let of_run = run.map(|run| (run, self.meeting(first, run)));
-        let ended = of_run.map(|(_, meeting)| self.ended_ranks(meeting)).unwrap_or_default();
+        let ended = of_run.map(|(run, meeting)| self.ended_ranks(run, meeting)).unwrap_or_default();
         let there: HashSet<ConnId> = members.iter().map(|(conn, _)| *conn).collect();
         let others = of_run.filter(|_| all_are_known);
         let others = others.map(|(run, meeting)| self.others(run, meeting, &there)).unwrap_or_default();

@@ -60,7 +60,12 @@ impl Graph<'_> {
                 let elsewhere = elsewhere.filter(|_| world.holder(meeting, *rank).is_none());
                 Some(elsewhere.map_or_else(|| run.rank_label_in(meeting, *rank), |info| info.label(*rank)))
             }
-            ExpectedWriter::NcclRankZero => Some("rank 0".into()),
+            ExpectedWriter::NcclRankZero => {
+                let Some(run) = run else { return Some("rank 0".into()) };
+                let label = run.rank_label_in(self.meeting(conn, run), 0);
+                let root = run.nccl_root().filter(|_| label == "rank 0");
+                Some(root.map_or(label, |root| run.process_label(&root.wrote)))
+            }
             ExpectedWriter::Group(name) => Some(name.clone()),
             ExpectedWriter::LastAtExit => Some("the last node to finish".into()),
             ExpectedWriter::Unknown => None,
@@ -110,12 +115,13 @@ impl Graph<'_> {
             ExpectedWriter::Rank(rank) => {
                 match run.world().holder(self.meeting(conn, run), rank)?.withdrawn {
                     Some(Withdrawn::Reset(_)) => true,
-                    _ => self.was_dropped(run, conn, &wanted),
+                    _ => self.was_dropped(run, conn, &wanted, key),
                 }
             }
             ExpectedWriter::Node(_) => {
-                !wanted.is_of_another_round(Some(run)) && self.was_dropped(run, conn, &wanted)
+                !wanted.is_of_another_round(Some(run)) && self.was_dropped(run, conn, &wanted, key)
             }
+            ExpectedWriter::NcclRankZero => self.was_dropped(run, conn, &wanted, key),
             _ => false,
         };
         run.round().reset.filter(|_| is_it)
@@ -187,6 +193,11 @@ impl Graph<'_> {
             }
             match self.find(run, start, &next) {
                 None if is_past => return root(next, Whereabouts::WentOn),
+                found @ (None | Some((_, Some(_)))) if next.writer == ExpectedWriter::NcclRankZero => {
+                    let gone = found.and_then(|(_, gone)| gone);
+                    let whereabouts = run.map(|run| self.missed_nccl_root(run, gone));
+                    return root(next, whereabouts.unwrap_or(Whereabouts::Unknown));
+                }
                 Some((_, Some(gone))) if !matches!(next.writer, ExpectedWriter::Rank(_)) => {
                     let for_seconds = Elapsed(self.now.since(gone));
                     let has_heir = |run: &TrackedRun| {
@@ -200,7 +211,9 @@ impl Graph<'_> {
                     };
                     return root(next, whereabouts);
                 }
-                Some((_, None)) if !is_past && run.is_some_and(|run| self.was_dropped(run, start, &next)) => {
+                Some((_, None))
+                    if !is_past && run.is_some_and(|run| self.was_dropped(run, start, &next, key)) =>
+                {
                     return root(next, Whereabouts::Dropped { why: RESET.to_owned() });
                 }
                 Some((conn, None)) if next.is_role && run.is_some_and(|run| run.is_heir(conn)) => {

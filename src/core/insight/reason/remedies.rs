@@ -265,6 +265,10 @@ impl Reason {
                 "if they were not meant to end before the others, look at their logs; the store cannot tell success from \
                  a crash"
             }
+            Self::RanksMissing { .. } => {
+                "look at the processes of the missing ranks: are they still importing or loading, have they ended, or gone another \
+                 way than the others? Those wait for them inside NCCL, which tells the store nothing"
+            }
             Self::AllLeft { .. } => {
                 "if the job was not stopped on purpose, look at the pods' logs and events"
             }

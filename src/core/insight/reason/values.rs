@@ -194,6 +194,13 @@ pub enum Whereabouts {
         /// How long ago the connection of the last process with this rank closed.
         gone_for: Option<Elapsed>,
     },
+    /// No process tells that it is rank 0, as with NCCL; these are connected, and do not wait for its id.
+    MayBe {
+        /// One of them may be it.
+        candidates: Names,
+        /// How long ago the connection of the last rank 0 closed.
+        gone_for: Option<Elapsed>,
+    },
     /// It is connected and waits for nothing here: it is busy with something else.
     Busy,
     /// Its clients are away with the link of a relay: what it does meanwhile is not known.
@@ -294,6 +301,16 @@ impl Display for Whereabouts {
                     )?;
                 }
                 Ok(())
+            }
+            Self::MayBe { candidates, gone_for } => {
+                match gone_for {
+                    Some(gone_for) => write!(f, "its connection closed {gone_for} ago")?,
+                    None => f.write_str("nobody has published it")?,
+                }
+                match candidates.count() {
+                    1 => write!(f, "; {candidates} is connected and does not wait for it: it may be rank 0"),
+                    _ => write!(f, "; {candidates} are connected and do not wait for it: one may be rank 0"),
+                }
             }
             Self::Busy => {
                 f.write_str("it is connected, but waits for nothing here: it is busy or stuck elsewhere")

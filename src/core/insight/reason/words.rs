@@ -455,11 +455,21 @@ impl Reason {
                 if processes.count() == 1 { "itself" } else { "themselves" }
             ),
             Self::RanksEnded { ranks, left, since, soon } => {
-                let first = if ranks.count() == 1 { "" } else { ", the first of them" };
+                // A program may go on without its process group.
+                let closed = match ranks.count() {
+                    1 => "closed its connection",
+                    _ => "closed their connections, the first of them",
+                };
                 let soon = soon.map(|soon| format!(", {soon} after all had published their addresses,"));
                 let (soon, run) = (soon.unwrap_or_default(), if *left == 1 { "runs" } else { "run" });
                 let left = Unit::Process.count(*left);
-                format!("{ranks} ended{first} {since} ago{soon} while {left} still {run}")
+                format!("{ranks} {closed} {since} ago{soon} while {left} still {run}")
+            }
+            Self::RanksMissing { came, world_size, missing, beside, waited } => {
+                let came = of_ranks(*came, Some(*world_size));
+                let missing = if_any("; missing: ", missing);
+                let beside = if_any("; connected, and not asking for it: ", beside);
+                format!("{came} come for the NCCL id, which rank 0 published {waited} ago{missing}{beside}")
             }
             Self::AllLeft { members: 1, unit, .. } => {
                 format!("its only {} left without finishing", unit.count(1).trim_start_matches("1 "))

@@ -295,7 +295,7 @@ fn faults_of_ranks_without_agents() {
             code: "waiting_for_rank",
             says: &[
                 "rank 1: it has not come",
-                "without publishing an address: process 2007 at 10.0.0.7 (after 0.2 s)",
+                "without telling a rank: process 2007 at 10.0.0.7 (after 0.2 s)",
             ],
             remedy: "of the process",
             within: WAIT,
@@ -348,7 +348,7 @@ fn faults_of_ranks_without_agents() {
                 lab.wait_for_rank(1, 2);
             },
             code: "waiting_for_rank",
-            says: &["without publishing an address: a connection of process 1 at 10.0.0.9 (after 0.2 s)"],
+            says: &["without telling a rank: a connection of process 1 at 10.0.0.9 (after 0.2 s)"],
             remedy: "of the process",
             within: WAIT,
             never: &["has it started"],
@@ -419,7 +419,7 @@ fn faults_of_ranks_without_agents() {
             code: "rank_zero_slow",
             says: &[
                 "the NCCL id from rank 0",
-                "without publishing an address: process 2000 at 10.0.0.0 (after 0.5 s)",
+                "without telling a rank: process 2000 at 10.0.0.0 (after 0.5 s)",
             ],
             remedy: "of the process",
             within: WAIT,
@@ -552,7 +552,7 @@ fn faults_of_ranks_without_agents() {
             },
             code: "ranks_ended",
             says: &[
-                "rank 2 on host2 and rank 1 on host1 ended, the first of them",
+                "rank 2 on host2 and rank 1 on host1 closed their connections, the first of them",
                 "while 1 process still runs",
             ],
             remedy: "look at their logs",
@@ -568,7 +568,7 @@ fn faults_of_ranks_without_agents() {
                 lab.leave(1);
             },
             code: "ranks_ended",
-            says: &["rank 1 on host1 ended"],
+            says: &["rank 1 on host1 closed its connection"],
             remedy: "cannot tell success from a crash",
             within: WAIT,
             never: &["GLOO_SOCKET_IFNAME"],
@@ -1015,7 +1015,11 @@ fn faults_at_the_end_of_ranks() {
                 lab.leave(2);
             },
             code: "ranks_ended",
-            says: &["rank 2 on host2 ended", "1 s after all had published", "2 processes still run"],
+            says: &[
+                "rank 2 on host2 closed its connection",
+                "1 s after all had published",
+                "2 processes still run",
+            ],
             remedy: "GLOO_SOCKET_IFNAME",
             within: WAIT,
             never: &["have met"],

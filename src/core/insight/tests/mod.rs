@@ -16,3 +16,4 @@ mod restarts;
 mod room;
 mod strangers;
 pub(crate) mod truth;
+mod unnamed;

@@ -189,7 +189,17 @@ fn examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Reason::RanksEnded { ranks: names(&[&rank]), left: 3, since: secs(31.0), soon: None },
-            "In a run without agents, or in a native round that goes on, some processes have ended, and others have gone on for longer than --explain-after. A warning, if a rank ended within 10 s after all had published their addresses: it may not have reached the others at those.",
+            "Some processes have ended, or have left their process group, and others have gone on for longer than --explain-after. With torchrun's agents it is said while these have done nothing about it. NCCL ranks tell no rank, so the process is named, with its node and the ranks that the node was given, as far as they are known; rank 0 is who published the NCCL id. A warning, if a rank ended within 10 s after all had published their addresses: it may not have reached the others at those.",
+        ),
+        (
+            Reason::RanksMissing {
+                came: 3,
+                world_size: 4,
+                missing: names(&["rank 2 on train-llm-1"]),
+                beside: names(&["process 815 at 10.0.0.6"]),
+                waited: secs(31.0),
+            },
+            "With agents, whose workers meet here with NCCL: rank 0 has published the id, and some ranks have not asked for it. Which ones is known where each node has an address of its own.",
         ),
         (
             Reason::AllLeft { members: 4, unit: Unit::Node, finished: 0 },
@@ -200,7 +210,10 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 what: "the NCCL id".into(),
                 who: "rank 0".into(),
                 of_agent: false,
-                awaited: awaited(Whereabouts::Unknown, 31),
+                awaited: awaited(
+                    Whereabouts::MayBe { candidates: names(&["process 11 at 10.0.0.5"]), gone_for: None },
+                    31,
+                ),
             },
             "Waits that all lead to rank 0: to its gloo address, its NCCL id, or the address or the ranks that the agent \
              of node rank 0 publishes.",

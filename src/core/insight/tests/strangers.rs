@@ -76,7 +76,7 @@ fn a_stranger_beside_a_job_is_told_and_the_job_goes_on() {
             lab.pass(8.0);
             let ended = lab.texts("ranks_ended");
             assert!(
-                ended.first().is_some_and(|text| text.contains("rank 2 on host2 ended")),
+                ended.first().is_some_and(|text| text.contains("rank 2 on host2 closed its connection")),
                 "{name}: {ended:?}"
             );
             (0..2).for_each(|n| lab.leave(n));
@@ -97,9 +97,9 @@ fn a_rank_that_dies_beside_a_stranger_is_told() {
     lab.pass(8.0);
     let ended = lab.texts("ranks_ended");
     assert!(
-        ended
-            .first()
-            .is_some_and(|text| text.starts_with(&format!("{RUN}: rank 2 on host2 (pid 2002) ended"))),
+        ended.first().is_some_and(
+            |text| text.starts_with(&format!("{RUN}: rank 2 on host2 (pid 2002) closed its connection"))
+        ),
         "{ended:?}"
     );
     let ranks = lab.run(RUN).summary.ranks.expect("ranks");
@@ -383,7 +383,7 @@ fn a_death_is_told_of_its_own_job() {
     lab.leave(0);
     lab.pass(8.0);
     let ended = lab.texts("ranks_ended").join("; ");
-    assert!(ended.contains("rank 0 on host0 (pid 2000) ended"), "{:?}", lab.said);
+    assert!(ended.contains("rank 0 on host0 (pid 2000) closed its connection"), "{:?}", lab.said);
     assert!(ended.contains("while 1 process still runs"), "{ended}");
 }
 
