@@ -436,14 +436,15 @@ impl Fold<'_> {
         let graph = self.jobs.graph(self.port, self.at);
         let missing =
             graph.as_ref().map(|graph| graph.missing_with(run.as_ref(), conn, &key)).unwrap_or_default();
+        let beside = graph.as_ref().map(|graph| graph.beside(run.as_ref(), conn, &key)).unwrap_or_default();
         let reset = graph.as_ref().and_then(|graph| graph.reset_that_dropped(run.as_ref(), conn, &key));
         let writer = graph.and_then(|graph| graph.writer_of(run.as_ref(), conn, &key));
         let given_up = &mut self.jobs.store(self.port).given_up;
         if given_up.len() >= MOST {
             return;
         }
-        let new =
-            GivenUp { at: self.at, waited, who: Vec::new(), more: 0, again: false, writer, missing, reset };
+        let (at, who) = (self.at, Vec::new());
+        let new = GivenUp { at, waited, who, more: 0, again: false, writer, missing, beside, reset };
         let entry = given_up.entry((run, key)).or_insert(new);
         entry.waited = entry.waited.max(waited);
         if entry.who.iter().any(|(known, _)| *known == conn) {

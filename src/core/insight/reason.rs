@@ -322,6 +322,12 @@ pub enum Reason {
         writer: String,
         /// All ranks that had not come, if that is why.
         missing: Names,
+        /// A key that is there and differs from it by a slip.
+        similar: Option<String>,
+        /// Where the key does not tell who writes it, the other processes of the run: those that did not wait for it.
+        others: Names,
+        /// Those that had ended.
+        ended: Names,
         /// How long ago an operator's reset of the store dropped it.
         reset: Option<Elapsed>,
         /// They wait for it again.
@@ -580,7 +586,8 @@ impl Reason {
     pub fn certainty(&self) -> Certainty {
         let is_eliminated = match self {
             Self::PodsMissing { missing, .. } | Self::NodesMissing { missing, .. } => !missing.is_empty(),
-            Self::WaitingAtBarrier { others, .. }
+            Self::GaveUp { others, .. }
+            | Self::WaitingAtBarrier { others, .. }
             | Self::WaitingForKey { others, .. }
             | Self::WaitingForGroup { others, .. } => !others.is_empty(),
             Self::RankZeroSlow { awaited, .. }

@@ -113,8 +113,21 @@ pub(super) struct GivenUp {
     pub(super) writer: Option<String>,
     /// The ranks that had not come then, if that was why.
     pub(super) missing: Names,
+    /// What else was known of the wait.
+    pub(super) beside: Beside,
     /// When an operator's reset dropped it.
     pub(super) reset: Option<Timestamp>,
+}
+
+/// What is known of a wait for a key that does not tell which process writes it.
+#[derive(Debug, Default)]
+pub(super) struct Beside {
+    /// A key that is there and differs from it by a slip.
+    pub(super) similar: Option<String>,
+    /// The other processes of the run: those that wait elsewhere or nowhere.
+    pub(super) others: Names,
+    /// Those that have ended.
+    pub(super) ended: Names,
 }
 
 /// A process that connected and ended without telling who it is.

@@ -178,10 +178,13 @@ impl Awaited {
             }
             _ => match writer {
                 Writer::FirstAgent | Writer::Agent => "look at the log of that node's agent",
-                Writer::FirstRank => {
+                Writer::FirstRank => for_each(
+                    &self.missing,
                     "look at rank 0's process: has it started, is it still importing or loading, did it fail to bind its \
-                     port (EADDRINUSE)?"
-                }
+                     port (EADDRINUSE)?",
+                    "look at the processes of the missing ranks: have they started, are they still importing or loading, did \
+                     rank 0's fail to bind its port (EADDRINUSE)?",
+                ),
                 Writer::Rank => for_each(
                     &self.missing,
                     "look at the process with that rank: has it started, does it reach this server?",

@@ -443,11 +443,18 @@ pub enum Unit {
 
 impl Unit {
     pub(in crate::core::insight) fn count(self, n: u32) -> String {
-        let (one, many) = match self {
-            Self::Node => ("node", "nodes"),
-            Self::Process => ("process", "processes"),
+        let one = match self {
+            Self::Node => "node",
+            Self::Process => "process",
         };
-        format!("{n} {}", if n == 1 { one } else { many })
+        format!("{n} {}", if n == 1 { one } else { self.many() })
+    }
+
+    pub(super) const fn many(self) -> &'static str {
+        match self {
+            Self::Node => "nodes",
+            Self::Process => "processes",
+        }
     }
 }
 

@@ -64,6 +64,11 @@ fn waits_since(joined: u32, first: Elapsed) -> String {
     }
 }
 
+/// `both nodes`, `all 3 nodes`.
+fn all(n: u32, unit: &str) -> String {
+    if n == 2 { format!("both {unit}") } else { format!("all {n} {unit}") }
+}
+
 fn the_link(links: &Names) -> &'static str {
     if links.count() == 1 { "the link" } else { "the links" }
 }
@@ -168,7 +173,7 @@ impl Reason {
                 let all = if *ranks == 1 {
                     "its only rank has published its address after"
                 } else {
-                    &format!("all {ranks} ranks have published their addresses in")
+                    &format!("{} have published their addresses in", all(*ranks, "ranks"))
                 };
                 format!("{all} {took}; last: {last} (+{last_after})")
             }
@@ -179,7 +184,7 @@ impl Reason {
                 format!("ended: the connection of its only process closed after {ran}")
             }
             Self::RunEnded { processes, ran } => {
-                format!("ended: the connections of all {processes} processes closed after {ran}")
+                format!("ended: the connections of {} closed after {ran}", all(*processes, "processes"))
             }
             Self::RunRestarted {} => "had finished and is started again".into(),
             Self::WorkersElsewhere { address } => format!(
@@ -475,11 +480,11 @@ impl Reason {
                 format!("its only {} left without finishing", unit.count(1).trim_start_matches("1 "))
             }
             Self::AllLeft { members, unit, finished: 0 } => {
-                format!("all {} left without finishing", unit.count(*members))
+                format!("{} left without finishing", all(*members, unit.many()))
             }
             Self::AllLeft { members, unit, finished } => {
                 let had = if *finished == 1 { "had" } else { "of them had" };
-                format!("all {} left, and only {finished} {had} finished", unit.count(*members))
+                format!("{} left, and only {finished} {had} finished", all(*members, unit.many()))
             }
             Self::WatchdogFired { who } => format!("{who} reported that a collective timed out or failed"),
             _ => return None,
@@ -544,7 +549,7 @@ impl Reason {
                  had the run forgotten",
                 clients(*waiters)
             ),
-            Self::GaveUp { who, key, waited, writer, missing, reset, again } => {
+            Self::GaveUp { who, key, waited, writer, missing, similar, others, ended, reset, again } => {
                 let again = match (*again, who.count()) {
                     (false, _) => "",
                     (true, 1) => " and tries again",
@@ -559,7 +564,9 @@ impl Reason {
                 };
                 let missing =
                     if missing.count() > 1 { if_any("; missing: ", missing) } else { String::new() };
-                format!("{who} gave up on `{key}` after {waited}{again}{writer}{missing}")
+                let similar = similar.as_ref().map_or_else(String::new, |key| format!("; `{key}` exists"));
+                let others = not_there(others, ended);
+                format!("{who} gave up on `{key}` after {waited}{again}{writer}{missing}{similar}{others}")
             }
             _ => return None,
         })

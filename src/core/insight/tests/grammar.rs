@@ -346,6 +346,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             waited,
             writer,
             missing: others(),
+            similar: again.then(text),
+            others: others(),
+            ended: others(),
             reset: Some(waited).filter(|_| !again && some_of_many),
             again,
         });

@@ -411,10 +411,13 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 waited: secs(300.0),
                 writer: "rank 2".into(),
                 missing: Names::default(),
+                similar: None,
+                others: Names::default(),
+                ended: Names::default(),
                 reset: None,
                 again: false,
             },
-            "A client cancelled its wait, which it does when its time-out has passed. All clients that gave up on one key are reported together. If an operator's reset of the store had dropped the key, that is told.",
+            "A client cancelled its wait, which it does when its time-out has passed. All clients that gave up on one key are reported together. What was said of the wait is said again: who was not there, which ranks had ended, and a key that exists and differs by one slip. If an operator's reset of the store had dropped the key, that is told.",
         ),
         (
             Reason::ForeignClient {

@@ -338,7 +338,7 @@ fn a_second_job_beside_one_that_gathers_is_another() {
     lab.pass(6.0);
     assert_trains(&lab, 2, 2);
     let complete = lab.texts("ranks_complete");
-    assert!(complete.first().is_some_and(|text| text.contains("all 2 ranks")), "{:?}", lab.said);
+    assert!(complete.first().is_some_and(|text| text.contains("both ranks")), "{:?}", lab.said);
     let waits = lab.texts("waiting_for_rank").join("; ");
     assert!(waits.contains("3 of 4 ranks have published, 3 processes"), "{waits}");
     assert!(!waits.contains("of 2 ranks"), "{waits}");
@@ -347,7 +347,7 @@ fn a_second_job_beside_one_that_gathers_is_another() {
     lab.pass(8.0);
     assert!(lab.texts("rank_lost").is_empty(), "{:?}", lab.said);
     let ended = lab.texts("run_ended");
-    assert!(ended.first().is_some_and(|text| text.contains("all 2 processes")), "{:?}", lab.said);
+    assert!(ended.first().is_some_and(|text| text.contains("both processes")), "{:?}", lab.said);
     // What it wrote over does not come back.
     rank(&mut lab, 3, 3, 4);
     lab.wait_for_rank(3, 0);
@@ -372,7 +372,7 @@ fn a_job_that_ends_beside_a_second_one_is_told_to_have_ended() {
     lab.leave(11);
     lab.pass(5.0);
     let ended = lab.texts("run_ended");
-    assert!(ended.last().is_some_and(|text| text.contains("all 2 processes")), "{:?}", lab.said);
+    assert!(ended.last().is_some_and(|text| text.contains("both processes")), "{:?}", lab.said);
 }
 
 #[test]
