@@ -177,6 +177,8 @@ impl Graph<'_> {
                 && client.run.as_ref().is_none_or(|of| of == run.key())
                 && host.is_none_or(|host| host == client.peer.ip())
                 && !self.store.waits.get(conn).as_ref().is_some_and(asks_for_it)
+                // Who has come for the id that was there is another rank.
+                && !(gone.is_some() && client.uses_group)
         };
         let others = self.store.clients.iter().filter(may_be).map(|(_, client)| client);
         let (alike, others): (Vec<_>, Vec<_>) =

@@ -322,21 +322,20 @@ impl TrackedRun {
     /// Of a round whose ranks meet by an NCCL id: how many have asked for it, of how many, who has not, and since when the
     /// id is there. Who that is is known where each node has an address of its own.
     pub(in crate::core::insight) fn came_for_nccl_id(&self) -> Option<(u32, u32, Names, Timestamp)> {
-        let (root, world) = (self.nccl_root()?, &self.life.world);
+        // What was lost with a link, or with the last server, may have come before.
+        let is_known = !self.round.is_of_before && !self.life.was_cut_off;
+        let (root, world) = (self.nccl_root().filter(|_| is_known)?, &self.life.world);
         let world_size = self.round.assigned.values().map(|ranks| ranks.world_size).next()?;
-        let came = world.came_to_group(self.round.completed?).filter(|_| world.is_unnamed())?;
-        let nodes: Option<Vec<(&TrackedNode, Range<u32>, u32)>> = self
-            .round
-            .assigned
-            .keys()
-            .map(|&rank| {
-                let node = self.node_of_rank(rank)?;
-                let ip = self.address_of(node)?;
-                Some((node, self.ranks_of(rank)?, count(came.iter().filter(|other| **other == ip).count())))
-            })
-            .collect();
-        let all = |(_, ranks, came): &(&TrackedNode, Range<u32>, u32)| *came < count(ranks.len());
-        let missing = nodes.into_iter().flatten().filter(all).map(|(node, ranks, came)| {
+        let came = world.came_to_group().filter(|_| world.is_unnamed())?;
+        let of_node = |&rank: &u32| {
+            let node = self.node_of_rank(rank)?;
+            let came = came.get(&self.address_of(node)?).copied().unwrap_or_default();
+            Some((node, self.ranks_of(rank)?, came))
+        };
+        let nodes: Option<Vec<(&TrackedNode, Range<u32>, u32)>> =
+            self.round.assigned.keys().map(of_node).collect();
+        let lacks = |(_, ranks, came): &(&TrackedNode, Range<u32>, u32)| *came < count(ranks.len());
+        let missing = nodes.into_iter().flatten().filter(lacks).map(|(node, ranks, came)| {
             let (first, last) = (ranks.start, ranks.end.saturating_sub(1));
             let of = if first == last { format!("rank {first}") } else { format!("ranks {first}-{last}") };
             match count(ranks.len()).saturating_sub(came) {
@@ -344,7 +343,7 @@ impl TrackedRun {
                 missing => format!("{missing} of {of} on {}", node.name),
             }
         });
-        Some((count(came.len()), world_size, Names::of(missing), root.wrote.at))
+        Some((came.values().sum(), world_size, Names::of(missing), root.wrote.at))
     }
 
     /// The node rank of the node that was given this rank, with its ranks.
@@ -623,6 +622,7 @@ impl TrackedRun {
         self.life.earlier_size = group.or(self.life.earlier_size);
         self.life.earlier_completed = self.round.completed.or(self.life.earlier_completed);
         self.life.earlier_reset = self.round.reset;
+        self.life.world.begin_round();
         std::mem::replace(&mut self.round, RoundFacts { number: round, ..RoundFacts::default() })
     }
 

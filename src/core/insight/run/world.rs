@@ -218,6 +218,11 @@ impl World {
         .told(self.told_size);
     }
 
+    /// A round of agents begins.
+    pub(super) fn begin_round(&mut self) {
+        self.connected.begin_round();
+    }
+
     /// The run begins anew.
     pub(super) fn begin_anew(&mut self) {
         let had_met = self.meetings.iter().any(|meeting| meeting.met.is_some());
@@ -578,12 +583,9 @@ impl World {
         ended
     }
 
-    /// The addresses of the processes that have used the keys of a group, or more, and of those of them that have ended
-    /// since. `None` where that is not known of some.
-    pub(in crate::core::insight) fn came_to_group(&self, since: Timestamp) -> Option<Vec<IpAddr>> {
-        let ended =
-            self.connected.ended().filter(|(_, closed)| closed.at >= since).map(|(process, _)| process.0);
-        Some(self.connected.of_group()?.chain(ended).collect())
+    /// How many processes have used the keys of a group in this round, by address. `None` where that is not known of some.
+    pub(in crate::core::insight) fn came_to_group(&self) -> Option<BTreeMap<IpAddr, u32>> {
+        self.connected.came()
     }
 
     /// Processes that have only counted themselves.

@@ -145,7 +145,7 @@ fn faults_of_ranks_without_agents() {
             },
             code: "rank_zero_slow",
             says: &["from rank 0: it has not come", "missing: rank 0 and rank 2"],
-            remedy: "has it started",
+            remedy: "have they started",
             within: WAIT,
             never: &[],
         },

@@ -199,6 +199,18 @@ fn a_rank_that_does_not_come_for_the_id_is_said() {
         "{said:?}"
     );
 
+    // Who makes its group again, or has ended, has come.
+    let mut lab = static_run(2);
+    publish(&mut lab, 10, [11, 20, 21], ID);
+    lab.pass(10.0);
+    lab.connect_as(22, 21);
+    lab.leave(21);
+    lab.leave(20);
+    lab.ping(22);
+    lab.add(22, "init/", 1);
+    lab.pass(10.0);
+    assert_no_complaints(&lab);
+
     // Where two nodes have one address, how many there are is all that is known.
     let mut lab = static_run(1);
     publish(&mut lab, 10, [], ID);
@@ -263,7 +275,6 @@ fn where_rank_0_is_that_has_not_published_its_id() {
                 (0..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
                 publish(&mut lab, 0, [1], ID);
                 lab.leave(0);
-                lab.leave(1);
                 lab.pass(1.0);
                 ask(&mut lab, &[2]);
                 lab
