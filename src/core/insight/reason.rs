@@ -563,6 +563,7 @@ impl Reason {
             | Self::NoHeartbeat { .. }
             | Self::StateDropped { .. }
             | Self::RanksEnded { .. }
+            | Self::RanksMissing { .. }
             | Self::WaitsForRank { .. }
             | Self::ClosedUnfinished { .. }
             | Self::RunRestarted {}
@@ -585,7 +586,9 @@ impl Reason {
     /// How sure it is: which process is missing is found by looking at all others.
     pub fn certainty(&self) -> Certainty {
         let is_eliminated = match self {
-            Self::PodsMissing { missing, .. } | Self::NodesMissing { missing, .. } => !missing.is_empty(),
+            Self::PodsMissing { missing, .. }
+            | Self::NodesMissing { missing, .. }
+            | Self::RanksMissing { missing, .. } => !missing.is_empty(),
             Self::GaveUp { others, .. }
             | Self::WaitingAtBarrier { others, .. }
             | Self::WaitingForKey { others, .. }

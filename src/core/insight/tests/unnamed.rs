@@ -232,7 +232,9 @@ fn where_rank_0_is_that_has_not_published_its_id() {
         remedy: &'static str,
     }
     fn ask(lab: &mut Lab, ranks: &[u32]) {
-        ranks.iter().for_each(|&n| lab.wait(n, &[ID]));
+        for &n in ranks {
+            lab.wait(n, &[ID]);
+        }
     }
     let cases = [
         Case {
@@ -311,7 +313,9 @@ fn where_rank_0_is_that_has_not_published_its_id() {
             name: "static: its node has died",
             play: || {
                 let mut lab = static_run(2);
-                [10, 11, 0].iter().for_each(|&n| lab.leave(n));
+                for n in [10, 11, 0] {
+                    lab.leave(n);
+                }
                 ask(&mut lab, &[20, 21]);
                 lab
             },
