@@ -170,8 +170,14 @@ impl Graph<'_> {
             let key = wait.view.missing.first();
             key.is_some_and(|key| wanted(key).writer == ExpectedWriter::NcclRankZero)
         };
-        let asking = self.store.waits.values().filter(asks_for_it);
-        let asking: HashSet<_> = asking.map(|wait| (wait.view.peer.ip(), wait.view.pid)).collect();
+        // Whether all processes count themselves, as with `env://`: then a connection that has not is no other rank's.
+        let mut count_themselves = true;
+        let mut asking = HashSet::new();
+        for wait in self.store.waits.values().filter(asks_for_it) {
+            let client = self.store.clients.get(&wait.view.conn);
+            count_themselves &= client.is_some_and(|client| client.has_counted_itself);
+            asking.insert((wait.view.peer.ip(), wait.view.pid));
+        }
         let may_be = |(conn, client): &(&ConnId, &Client)| {
             !client.is_member()
                 && client.run.as_ref().is_none_or(|of| of == run.key())
@@ -188,7 +194,9 @@ impl Graph<'_> {
             _ if !candidates.is_empty() => Whereabouts::MayBe { candidates, gone_for },
             Some(for_seconds) => Whereabouts::Gone { for_seconds },
             // A second store of a process that asks, or another one, as in containers with one network.
-            None if alike.iter().any(|client| client.has_counted_itself) => Whereabouts::Unknown,
+            None if alike.iter().any(|client| client.has_counted_itself || !count_themselves) => {
+                Whereabouts::Unknown
+            }
             None => self.fate_of_node(run, 0).unwrap_or(Whereabouts::NeverCame),
         }
     }

@@ -271,6 +271,35 @@ fn where_rank_0_is_that_has_not_published_its_id() {
             remedy: "look at rank 0's process",
         },
         Case {
+            name: "containers with one network have made their stores themselves, and count themselves nowhere",
+            play: || {
+                let mut lab = lab();
+                for n in 0..3 {
+                    lab.connect(n, "10.0.0.9", 1);
+                    lab.ping(n);
+                }
+                ask(&mut lab, &[1, 2]);
+                lab
+            },
+            says: "the NCCL id from rank 0: the keys do not tell which process that is",
+            remedy: "look at rank 0's process",
+        },
+        Case {
+            name: "the watchdogs of those that ask have connections of their own",
+            play: || {
+                let mut lab = lab();
+                for n in 1..3 {
+                    lab.worker(n, &format!("10.0.0.{n}"));
+                    lab.connect_as(10 + n, n);
+                    lab.ping(10 + n);
+                }
+                ask(&mut lab, &[1, 2]);
+                lab
+            },
+            says: "the NCCL id from rank 0: it has not come",
+            remedy: "look at rank 0's process",
+        },
+        Case {
             name: "it published the id, and ended before all had read it",
             play: || {
                 let mut lab = lab();
