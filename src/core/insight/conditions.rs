@@ -18,7 +18,7 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Findi
         let announced: Vec<String> = announced.filter_map(|node| node.name).collect();
         let waits = run.native_waits(&announced, now).into_iter().chain(run.native_expires(now));
         let held = waits.chain(run.native_spares(now)).chain(at_exit(run, now));
-        return held.chain(ranks_ended(run, now)).collect();
+        return held.chain(ranks_ended(run, now)).chain(ranks_missing(run, now)).collect();
     }
     let mut held = joining(run, plan, now);
     if let (Some(completed), Some(group), false) =
@@ -30,6 +30,7 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Findi
     }
     held.extend(at_exit(run, now));
     held.extend(ranks_ended(run, now));
+    held.extend(ranks_missing(run, now));
     held
 }
 
@@ -188,14 +189,16 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
 /// Ranks that end this soon after all have published their addresses may have been unable to connect to each other.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Worker processes have ended while others of their meeting go on: without agents, or in a native round that goes on. In
-/// other runs the agents tell.
+/// Worker processes have ended while others of their meeting go on. Where there are agents, these have done nothing about
+/// it: they end the round, or themselves, when a process has failed. That an agent has died is said of that.
 fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Vec<Finding> {
-    let native_goes_on = run.native().is_some() && run.state() == RunState::Running;
-    if run.has_agents() && !native_goes_on {
-        return Vec::new();
-    }
+    let began = match (run.has_agents(), run.state(), run.round().completed) {
+        (false, ..) => Timestamp::default(),
+        (true, RunState::Running, Some(completed)) if run.lost().next().is_none() => completed,
+        (true, ..) => return Vec::new(),
+    };
     let met = run.world().meetings().iter().filter_map(|meeting| Some((meeting, meeting.met?)));
+    let met = met.filter(|(_, met)| *met >= began);
     let found = met.filter_map(|(meeting, met)| {
         let mut ended: Vec<_> = meeting.ended_ranks().collect();
         ended.sort_by_key(|&(rank, _, at)| (at, rank));
@@ -216,7 +219,30 @@ fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Vec<Finding> {
         let closed = ended.into_iter().map(|(rank, info, at)| info.closed(rank, at));
         Some(Finding::new(reason, of_meeting(meeting), since).seen(closed))
     });
-    found.collect()
+    found.chain(unnamed_ended(run, now)).collect()
+}
+
+/// The same of processes that meet without telling their ranks.
+fn unnamed_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
+    let ended = run.ended_unnamed();
+    let since = ended.first()?.at;
+    let left = run.world().processes();
+    let ranks = Names::of(ended.iter().map(|closed| run.process_label(closed)));
+    let reason = Reason::RanksEnded { ranks, left, since: Elapsed(now.since(since)), soon: None };
+    let found = Finding::new(reason, "unnamed", since).seen(ended.into_iter().cloned());
+    (left > 0).then_some(found)
+}
+
+/// The id is there by which all ranks of a round meet with NCCL, and some have not asked for it. The others wait for them
+/// inside NCCL.
+fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
+    let (came, world_size, missing, since) =
+        run.came_for_nccl_id().filter(|_| run.state() == RunState::Running)?;
+    let beside = run.world().beside_group();
+    let reason =
+        Reason::RanksMissing { came, world_size, missing, beside, waited: Elapsed(now.since(since)) };
+    let wrote = run.nccl_root().map(|root| root.wrote.clone());
+    (came < world_size).then(|| of_round(run, reason, since).seen(wrote))
 }
 
 /// What tells one meeting from another.

@@ -14,7 +14,7 @@ use super::reason::{Evidence, Finding, Names, Reason, Silence, Whereabouts};
 use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
-use super::watch::{AtAdmin, Claim, Clash, Client, GivenUp, Passed};
+use super::watch::{AtAdmin, Beside, Claim, Clash, Client, GivenUp, Passed};
 use crate::api::{RunKind, RunState, Seen, TimelineEvent};
 use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use crate::core::protocol::keys::Role;
@@ -236,7 +236,8 @@ impl Look<'_> {
                 // What they gave up on has come since, and all have met.
                 continue;
             }
-            let GivenUp { waited, who, more, again, writer, missing, reset, .. } = given_up;
+            let GivenUp { waited, who, more, again, writer, missing, beside, reset, .. } = given_up;
+            let Beside { similar, others, ended } = beside;
             let reset = reset.map(|reset| Elapsed(self.now.since(reset)));
             let shown = who.iter().map(|(_, gave_up)| gave_up.who.clone()).collect();
             let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
@@ -248,6 +249,9 @@ impl Look<'_> {
                 waited: Elapsed(waited),
                 writer,
                 missing,
+                similar,
+                others,
+                ended,
                 reset,
                 again,
             };
@@ -666,7 +670,7 @@ impl Look<'_> {
         let changed: Vec<_> = changed
             .map(|run| {
                 let key = run.key().clone();
-                let headline = headlines.remove(&key).unwrap_or_default();
+                let headline = headlines.take(&key);
                 (key, summary(self.jobs, run, headline, self.epoch))
             })
             .collect();

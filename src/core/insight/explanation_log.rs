@@ -7,10 +7,13 @@ use super::epoch::Epoch;
 use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::RunKey;
 use crate::api::{self, Explanation, Severity};
-use crate::core::ids::Timestamp;
+use crate::core::ids::{RunId, Timestamp};
 
 /// That more have ended is said when this time has passed, with all that end meanwhile; then twice that time, and so on.
 const MORE_ENDED: Duration = Duration::from_secs(3);
+
+/// What concerns two runs of one id.
+const TWO_BACKENDS: &str = "two_backends";
 
 /// What an explanation is about. While a topic is held its text may change, but it is one explanation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +25,13 @@ pub(super) struct Topic {
 }
 
 impl Topic {
+    /// Whether it is said of this run: that nodes of one id use two backends is said of both runs that they make.
+    fn is_about(&self, run: Option<&RunKey>) -> bool {
+        let id = |run: Option<&RunKey>| run.and_then(RunKey::id).cloned();
+        let is_of_both = || self.code == TWO_BACKENDS && id(self.run.as_ref()) == id(run);
+        self.run.as_ref() == run || run.is_some() && is_of_both()
+    }
+
     /// What a finding is about, seen in a store.
     pub(super) fn of(store: Option<u16>, run: Option<RunKey>, finding: &Finding) -> Self {
         Self { store, run, code: finding.reason.code(), about: finding.about.clone() }
@@ -71,6 +81,22 @@ pub(super) struct Headline {
     pub(super) explanation: Option<Explanation>,
     /// What holds and is nothing wrong.
     pub(super) notes: u32,
+}
+
+/// What the list of runs says of all of them.
+#[derive(Debug)]
+pub(super) struct Headlines {
+    of_run: BTreeMap<RunKey, Headline>,
+    /// What is wrong with all runs of one id.
+    of_both: BTreeMap<RunId, Explanation>,
+}
+
+impl Headlines {
+    pub(super) fn take(&mut self, run: &RunKey) -> Headline {
+        let Headline { explanation, notes } = self.of_run.remove(run).unwrap_or_default();
+        let of_both = || self.of_both.get(run.id()?).cloned();
+        Headline { explanation: explanation.or_else(of_both), notes }
+    }
 }
 
 /// All explanations that are shown.
@@ -203,7 +229,7 @@ impl ExplanationLog {
         let mut found: Vec<Explanation> = self
             .entries
             .iter()
-            .filter(|(topic, entry)| topic.run.as_ref() == run && entry.said)
+            .filter(|(topic, entry)| topic.is_about(run) && entry.said)
             .map(|(topic, entry)| show(topic, entry, self.epoch))
             .collect();
         found.sort_by(|a, b| {
@@ -213,7 +239,7 @@ impl ExplanationLog {
     }
 
     /// The most important explanation of each run, and how many notes hold.
-    pub(super) fn headlines(&self) -> BTreeMap<RunKey, Headline> {
+    pub(super) fn headlines(&self) -> Headlines {
         let mut best: BTreeMap<&RunKey, (&Topic, &Entry)> = BTreeMap::new();
         let mut headlines: BTreeMap<RunKey, Headline> = BTreeMap::new();
         for (topic, entry) in self.entries.iter().filter(|(_, entry)| entry.said) {
@@ -235,7 +261,11 @@ impl ExplanationLog {
             let explanation = brief(show(topic, entry, self.epoch));
             headlines.entry(run.clone()).or_default().explanation = Some(explanation);
         }
-        headlines
+        let of_both = self.entries.iter().filter(|(topic, entry)| topic.code == TWO_BACKENDS && entry.said);
+        let of_both = of_both.filter_map(|(topic, entry)| {
+            Some((topic.run.as_ref()?.id()?.clone(), brief(show(topic, entry, self.epoch))))
+        });
+        Headlines { of_both: of_both.collect(), of_run: headlines }
     }
 
     /// How many warnings and errors are shown of each run, by code.

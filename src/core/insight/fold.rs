@@ -81,6 +81,7 @@ impl Fold<'_> {
             rank: None,
             host: None,
             since: self.at,
+            uses_group: false,
             has_counted_itself: false,
             cut_off: None,
         });
@@ -248,8 +249,19 @@ impl Fold<'_> {
             (Role::Agent, KeyPattern::Address(Address { run_id: Some(run_id), .. })) => {
                 self.enter_agent(conn, run_id, RunKind::Static);
             }
-            (Role::Worker, _) => {
-                self.enter_worker(conn);
+            (Role::Worker, pattern) => {
+                let run = self.enter_worker(conn);
+                // Reports of failures are looked for by who watches a group, whether it has come to that or not.
+                let is_report = matches!(pattern, KeyPattern::AttemptLeftover(Leftover::FailureReport));
+                if is_report {
+                    return;
+                }
+                if let Some(run) = run.and_then(|key| self.jobs.runs.get_mut(&key)) {
+                    run.worker_uses_group(conn);
+                }
+                if let Some(client) = self.client(conn) {
+                    client.uses_group = true;
+                }
             }
             _ => {}
         }
@@ -268,8 +280,7 @@ impl Fold<'_> {
         let at = self.at;
         let came = self.client(conn).map(|client| {
             client.role = Role::Agent;
-            let (who, peer, pid) = (client.label(), Some(client.peer), client.pid);
-            Evidence { seen: Seen::Joined, who, peer, pid, key: None, at }
+            client.evidence(Seen::Joined, at)
         });
         let Some(run) = self.run_mut(&key, kind) else { return };
         run.agent_came(conn, kind, came, at);
@@ -347,7 +358,7 @@ impl Fold<'_> {
                     run.part_written(part, conn, value, at);
                 }
             }
-            Some(KeyPattern::Address(address)) => self.wrote_address(conn, &address, value),
+            Some(KeyPattern::Address(address)) => self.wrote_address(conn, key, &address, value),
             Some(KeyPattern::AttemptLeftover(Leftover::FailureReport)) => {
                 let Some(key) = self.enter_worker(conn) else { return };
                 let who = self.jobs.who(self.port, conn);
@@ -397,7 +408,7 @@ impl Fold<'_> {
         }
     }
 
-    fn wrote_address(&mut self, conn: ConnId, address: &Address<'_>, value: &[u8]) {
+    fn wrote_address(&mut self, conn: ConnId, written: &[u8], address: &Address<'_>, value: &[u8]) {
         let at = self.at;
         self.jobs.store(self.port).has_counted(conn);
         if let Some(run_id) = address.run_id {
@@ -425,18 +436,20 @@ impl Fold<'_> {
         if address.kind == AddressKind::RpcWorker
             && let Some(run) = self.jobs.runs.get_mut(&key)
         {
-            run.meets_otherwise();
-            run.touch();
+            run.meets_by_rpc();
         }
         if address.sub_group.is_some() {
             return self.went_on(conn);
         }
         let Some(client) = self.client(conn) else { return };
         let (peer, pid, role) = (client.peer, client.pid, client.role);
+        let wrote = client.evidence(Seen::Wrote, at);
         let Some(run) = self.jobs.runs.get_mut(&key) else { return };
         run.touch();
         match address.kind {
-            AddressKind::NcclId => run.meets_otherwise(),
+            AddressKind::NcclId if address.member == 0 => {
+                run.publish_nccl_id(conn, Evidence { key: Some(ShownKey(written).to_string()), ..wrote });
+            }
             AddressKind::Gloo if role == Role::Worker => {
                 let read = read_gloo(value);
                 let (host, size) = (read.host, read.size);
@@ -505,14 +518,15 @@ impl Fold<'_> {
         let graph = self.jobs.graph(self.port, self.at);
         let missing =
             graph.as_ref().map(|graph| graph.missing_with(run.as_ref(), conn, &key)).unwrap_or_default();
+        let beside = graph.as_ref().map(|graph| graph.beside(run.as_ref(), conn, &key)).unwrap_or_default();
         let reset = graph.as_ref().and_then(|graph| graph.reset_that_dropped(run.as_ref(), conn, &key));
         let writer = graph.and_then(|graph| graph.writer_of(run.as_ref(), conn, &key));
         let given_up = &mut self.jobs.store(self.port).given_up;
         if given_up.len() >= MOST {
             return;
         }
-        let new =
-            GivenUp { at: self.at, waited, who: Vec::new(), more: 0, again: false, writer, missing, reset };
+        let (at, who) = (self.at, Vec::new());
+        let new = GivenUp { at, waited, who, more: 0, again: false, writer, missing, beside, reset };
         let entry = given_up.entry((run, key)).or_insert(new);
         entry.waited = entry.waited.max(waited);
         if entry.who.iter().any(|(known, _)| *known == conn) {
@@ -542,10 +556,11 @@ impl Fold<'_> {
         {
             run.native_agent_left(conn);
         }
+        let closed = client.evidence(Seen::Closed, self.at);
         for run in self.jobs.runs.values_mut().filter(|run| run.met_at() == Some(self.port)) {
             run.agent_left(conn, client.pid, client.cut_off.as_deref(), self.at);
             if client.run.as_ref() == Some(run.key()) && client.role == Role::Worker {
-                run.worker_left(conn, client.rank, client.cut_off.is_some(), self.at);
+                run.worker_left(conn, client.rank, client.cut_off.is_some(), closed.clone());
             }
         }
     }

@@ -166,6 +166,17 @@ pub enum Reason {
         /// How long after all had published their addresses, if that was soon.
         soon: Option<Elapsed>,
     },
+    /// Ranks have not come for the NCCL id, which is there.
+    RanksMissing {
+        came: u32,
+        world_size: u32,
+        /// Which of them, where nodes can be told apart.
+        missing: Names,
+        /// Processes that are connected, and have not asked for it.
+        beside: Names,
+        /// Since it was published.
+        waited: Elapsed,
+    },
     /// All connections of the run closed, and it had not finished.
     AllLeft {
         members: u32,
@@ -338,6 +349,12 @@ pub enum Reason {
         writer: String,
         /// All ranks that had not come, if that is why.
         missing: Names,
+        /// A key that is there and differs from it by a slip.
+        similar: Option<String>,
+        /// Where the key does not tell who writes it, the other processes of the run: those that did not wait for it.
+        others: Names,
+        /// Those that had ended.
+        ended: Names,
         /// How long ago an operator's reset of the store dropped it.
         reset: Option<Elapsed>,
         /// They wait for it again.
@@ -404,7 +421,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 72] = [
+    pub const CODES: [&'static str; 73] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -427,6 +444,7 @@ impl Reason {
         "addresses_dropped",
         "ended_unpublished",
         "ranks_ended",
+        "ranks_missing",
         "all_left",
         "rank_zero_slow",
         "waiting_for_processes",
@@ -504,6 +522,7 @@ impl Reason {
             Self::AddressesDropped { .. } => "addresses_dropped",
             Self::EndedUnpublished { .. } => "ended_unpublished",
             Self::RanksEnded { .. } => "ranks_ended",
+            Self::RanksMissing { .. } => "ranks_missing",
             Self::AllLeft { .. } => "all_left",
             Self::RankZeroSlow { .. } => "rank_zero_slow",
             Self::WaitingForProcesses { .. } => "waiting_for_processes",
@@ -577,6 +596,7 @@ impl Reason {
             | Self::NoHeartbeat { .. }
             | Self::StateDropped { .. }
             | Self::RanksEnded { .. }
+            | Self::RanksMissing { .. }
             | Self::WaitsForRank { .. }
             | Self::ClosedUnfinished { .. }
             | Self::RunRestarted {}
@@ -602,8 +622,10 @@ impl Reason {
         let is_eliminated = match self {
             Self::PodsMissing { missing, .. }
             | Self::NodesMissing { missing, .. }
+            | Self::RanksMissing { missing, .. }
             | Self::WaitingForProcesses { missing, .. } => !missing.is_empty(),
-            Self::WaitingAtBarrier { others, .. }
+            Self::GaveUp { others, .. }
+            | Self::WaitingAtBarrier { others, .. }
             | Self::WaitingForKey { others, .. }
             | Self::WaitingForGroup { others, .. } => !others.is_empty(),
             Self::RankZeroSlow { awaited, .. }
@@ -615,6 +637,7 @@ impl Reason {
                         | Whereabouts::NotSinceRestart { .. }
                         | Whereabouts::Twin { .. }
                         | Whereabouts::NotTold { .. }
+                        | Whereabouts::MayBe { .. }
                         | Whereabouts::Joined
                         | Whereabouts::Busy
                         | Whereabouts::Unknown
@@ -669,6 +692,7 @@ impl Reason {
                 | Self::StateDropped { .. }
                 | Self::ExitBarrier { .. }
                 | Self::RanksEnded { .. }
+                | Self::RanksMissing { .. }
                 | Self::StandsBy { .. }
                 | Self::WaitsForRank { .. }
                 | Self::BarrierWaits { .. }

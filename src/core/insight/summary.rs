@@ -143,6 +143,9 @@ pub(super) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
 /// The worker ranks of a run.
 pub(super) fn rank_grid(run: &TrackedRun, epoch: Epoch) -> Option<RankGrid> {
     let world = run.world();
+    if world.is_unnamed() {
+        return None;
+    }
     let meeting = world.shown();
     let highest = meeting.ranks.keys().next_back().map(|rank| rank.saturating_add(1));
     let len = meeting.size.max(highest)?.min(GRID);

@@ -39,6 +39,8 @@ pub(super) struct Client {
     /// The host that it published with its address.
     pub(super) host: Option<String>,
     pub(super) since: Timestamp,
+    /// It has used the keys of a group: it is no client that only counts itself, or watches.
+    pub(super) uses_group: bool,
     /// In `init/`, as every process of `env://` and `tcp://` does once.
     pub(super) has_counted_itself: bool,
     /// The link that was away for too long, with which it goes.
@@ -62,6 +64,11 @@ impl Client {
 
     pub(super) fn label(&self) -> String {
         process(self.pid, self.peer)
+    }
+
+    /// That it was seen to do this.
+    pub(super) fn evidence(&self, seen: Seen, at: Timestamp) -> Evidence {
+        Evidence { seen, who: self.label(), peer: Some(self.peer), pid: self.pid, key: None, at }
     }
 
     /// The address and the process id, where it told it. Containers may share both.
@@ -106,8 +113,21 @@ pub(super) struct GivenUp {
     pub(super) writer: Option<String>,
     /// The ranks that had not come then, if that was why.
     pub(super) missing: Names,
+    /// What else was known of the wait.
+    pub(super) beside: Beside,
     /// When an operator's reset dropped it.
     pub(super) reset: Option<Timestamp>,
+}
+
+/// What is known of a wait for a key that does not tell which process writes it.
+#[derive(Debug, Default)]
+pub(super) struct Beside {
+    /// A key that is there and differs from it by a slip.
+    pub(super) similar: Option<String>,
+    /// The other processes of the run: those that wait elsewhere or nowhere.
+    pub(super) others: Names,
+    /// Those that have ended.
+    pub(super) ended: Names,
 }
 
 /// A process that connected and ended without telling who it is.
@@ -335,14 +355,14 @@ impl StoreWatch {
             self.passed.pop_front();
         }
         let of = if is_alone { "" } else { "a connection of " };
-        let only_counted_itself = client.has_counted_itself && client.role == Role::Unknown && !used_own_keys;
+        let only_counted_itself = client.has_counted_itself && !client.uses_group && !used_own_keys;
         let (who, peer, pid) = (format!("{of}{}", client.label()), Some(client.peer), client.pid);
         self.passed.push_back(Passed {
             closed: Evidence { seen: Seen::Closed, who, peer, pid, key: None, at: now },
             lasted: now.since(client.since),
             process: Some(process).filter(|_| is_alone),
             only_counted_itself,
-            is_told: !only_counted_itself,
+            is_told: !only_counted_itself || client.role != Role::Unknown,
         });
     }
 

@@ -182,7 +182,7 @@ impl Graph<'_> {
                     }
                     ExpectedWriter::Group(_) => {
                         let what = if what == BARRIER { who } else { format!("{what} of {who}") };
-                        let (others, ended) = (Names::default(), self.ended_ranks(meeting));
+                        let (others, ended) = (Names::default(), self.ended_ranks(run, meeting));
                         Reason::WaitingForGroup { what, waiters, others, ended, waited }
                     }
                     ExpectedWriter::LastAtExit | ExpectedWriter::Unknown => return None,

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::processes::{Graph, WAITS_SHOWN};
+use super::wanted::{ExpectedWriter, wanted};
 use crate::core::ids::{ConnId, Elapsed, ShownKey};
 use crate::core::insight::reason::{Absence, Finding, Names, Reason};
 use crate::core::insight::run::{RunKey, TrackedRun};
-use crate::core::insight::watch::Waiting;
+use crate::core::insight::watch::{Beside, Waiting};
 use crate::core::protocol::keys::{KeyPattern, below_own_prefix, classify};
 use crate::core::store::KeyPast;
 
@@ -67,7 +68,7 @@ impl Graph<'_> {
         let run = run.and_then(|run| self.runs.get(run));
         let first = members.first()?.0;
         let of_run = run.map(|run| (run, self.meeting(first, run)));
-        let ended = of_run.map(|(_, meeting)| self.ended_ranks(meeting)).unwrap_or_default();
+        let ended = of_run.map(|(run, meeting)| self.ended_ranks(run, meeting)).unwrap_or_default();
         let there: HashSet<ConnId> = members.iter().map(|(conn, _)| *conn).collect();
         let others = of_run.filter(|_| all_are_known);
         let others = others.map(|(run, meeting)| self.others(run, meeting, &there)).unwrap_or_default();
@@ -87,6 +88,24 @@ impl Graph<'_> {
         };
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
         Some(Finding::new(reason, about, since).seen(waits))
+    }
+
+    /// What is known of the waits for a key of a program, a barrier or a sub-group, on which a client gives up.
+    pub(in crate::core::insight) fn beside(&self, run: Option<&RunKey>, conn: ConnId, key: &[u8]) -> Beside {
+        let is_for_it = |wait: &&Waiting| wait.view.missing.first().is_some_and(|missing| **missing == *key);
+        let its_own = self.store.waits.get(&conn).filter(is_for_it);
+        let (Some(wait), Some(run)) = (its_own, run.and_then(|run| self.runs.get(run))) else {
+            return Beside::default();
+        };
+        if !matches!(wanted(key).writer, ExpectedWriter::Group(_) | ExpectedWriter::Unknown) {
+            return Beside::default();
+        }
+        let similar = wait.view.similar.as_ref().map(|key| ShownKey(key).to_string());
+        let meeting = self.meeting(conn, run);
+        let waits = self.store.waits.values().filter(is_for_it);
+        let there: Option<HashSet<ConnId>> = waits.map(|wait| self.member(wait)).collect();
+        let others = there.map(|there| self.others(run, meeting, &there)).unwrap_or_default();
+        Beside { similar, others, ended: self.ended_ranks(run, meeting) }
     }
 
     /// Why the key that a program waits for is not there.

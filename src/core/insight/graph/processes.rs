@@ -1,7 +1,7 @@
 //! The waits of one store, and the processes that have them.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use super::wanted::{ExpectedWriter, Wanted, wanted};
@@ -116,8 +116,24 @@ impl Graph<'_> {
         let is_one_of_two = |rank: u32| run.is_some_and(|run| run.world().claimed_twice.contains_key(&rank));
         match client.rank_label() {
             Some(label) if client.rank.is_some_and(is_one_of_two) => with_pid(label, client.pid),
-            label => label.unwrap_or_else(|| client.label()),
+            Some(label) => label,
+            None => self.process_label(client),
         }
+    }
+
+    /// A process that has told no rank.
+    fn process_label(&self, client: &Client) -> String {
+        let run = client.run.as_ref().and_then(|key| self.runs.get(key));
+        match run.filter(|_| client.uses_group) {
+            Some(run) => run.process_label(&client.evidence(Seen::Joined, client.since)),
+            None => client.label(),
+        }
+    }
+
+    /// Whether a client is known to be one of a job whose processes tell no rank.
+    fn is_unnamed(&self, client: &Client) -> bool {
+        let run = client.run.as_ref().filter(|_| client.uses_group && !client.is_member());
+        run.and_then(|key| self.runs.get(key)).is_some_and(|run| run.world().is_unnamed())
     }
 
     /// The agents of a run that are in no list of its state, and wait for something here, or did until just now.
@@ -202,11 +218,12 @@ impl Graph<'_> {
     /// The connection by which the process of a wait is known as a rank or an agent.
     pub(super) fn member(&self, wait: &Waiting) -> Option<ConnId> {
         let conn = wait.view.conn;
-        if self.store.clients.get(&conn).is_some_and(Client::is_member) {
+        let client = self.store.clients.get(&conn);
+        if client.is_some_and(Client::is_member) {
             return Some(conn);
         }
-        let pid = wait.view.pid?;
-        *self.processes().get(&(wait.view.peer.ip(), pid))?
+        let known = wait.view.pid.and_then(|pid| *self.processes().get(&(wait.view.peer.ip(), pid))?);
+        known.or_else(|| client.is_some_and(|client| self.is_unnamed(client)).then_some(conn))
     }
 
     /// Connections that have counted themselves, or more, and have told no rank. Of those of a process that has told one on
@@ -240,11 +257,13 @@ impl Graph<'_> {
         silent.filter_map(|client| Some((client, what(client)?))).collect()
     }
 
-    /// The ranks of a run whose processes have ended.
-    pub(super) fn ended_ranks(&self, meeting: &Meeting) -> Names {
-        Names::of_some(meeting.ended_ranks(), |(rank, info, gone)| {
-            format!("{} ({} ago)", info.label(rank), Elapsed(self.now.since(gone)))
-        })
+    /// The ranks of a run whose processes have ended, or its processes that have told no rank.
+    pub(super) fn ended_ranks(&self, run: &TrackedRun, meeting: &Meeting) -> Names {
+        let ago = |who: String, gone: Timestamp| format!("{who} ({} ago)", Elapsed(self.now.since(gone)));
+        if run.world().is_unnamed() {
+            return Names::of_some(run.ended_unnamed(), |closed| ago(run.process_label(closed), closed.at));
+        }
+        Names::of_some(meeting.ended_ranks(), |(rank, info, gone)| ago(info.label(rank), gone))
     }
 
     /// The live processes of a run but for those of `there`: ranks if one of `there` is a rank, else nodes.
@@ -258,9 +277,28 @@ impl Graph<'_> {
                 format!("{}{waits}", info.label(rank))
             });
         }
+        if there.iter().any(|conn| self.store.clients.get(conn).is_some_and(|client| self.is_unnamed(client)))
+        {
+            return self.unnamed_others(run, there);
+        }
         let live = run.participants().filter(|node| node.is_there());
         let others = live.filter(|node| node.conn.is_some_and(|conn| !there.contains(&conn)));
         Names::of_some(others, TrackedNode::told)
+    }
+
+    /// The same of processes that have told no rank: who has another connection among `there` is one of those.
+    fn unnamed_others(&self, run: &TrackedRun, there: &HashSet<ConnId>) -> Names {
+        let clients = &self.store.clients;
+        let known: HashSet<_> = there.iter().filter_map(|conn| clients.get(conn)?.process()).collect();
+        let is_other = |(conn, client): &(&ConnId, &Client)| {
+            client.run.as_ref() == Some(run.key())
+                && self.is_unnamed(client)
+                && !there.contains(conn)
+                && !client.process().is_some_and(|process| known.contains(&process))
+        };
+        let others: BTreeSet<String> =
+            clients.iter().filter(is_other).map(|(_, client)| self.process_label(client)).collect();
+        Names::of(others)
     }
 
     /// That the process of `conn` has this wait.

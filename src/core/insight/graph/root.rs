@@ -65,7 +65,12 @@ impl Graph<'_> {
                 let elsewhere = elsewhere.filter(|_| world.holder(meeting, *rank).is_none());
                 Some(elsewhere.map_or_else(|| run.rank_label_in(meeting, *rank), |info| info.label(*rank)))
             }
-            ExpectedWriter::NcclRankZero => Some("rank 0".into()),
+            ExpectedWriter::NcclRankZero => {
+                let Some(run) = run else { return Some("rank 0".into()) };
+                let label = run.rank_label_in(self.meeting(conn, run), 0);
+                let root = run.nccl_root().filter(|_| label == "rank 0");
+                Some(root.map_or(label, |root| run.process_label(&root.wrote)))
+            }
             ExpectedWriter::Group(name) => Some(name.clone()),
             ExpectedWriter::LastAtExit => Some("the last node to finish".into()),
             ExpectedWriter::Unknown => None,
@@ -123,12 +128,13 @@ impl Graph<'_> {
             ExpectedWriter::Rank(rank) => {
                 match run.world().holder(self.meeting(conn, run), rank)?.withdrawn {
                     Some(Withdrawn::Reset(_)) => true,
-                    _ => self.was_dropped(run, conn, &wanted),
+                    _ => self.was_dropped(run, conn, &wanted, key),
                 }
             }
             ExpectedWriter::Node(_) => {
-                !wanted.is_of_another_round(Some(run)) && self.was_dropped(run, conn, &wanted)
+                !wanted.is_of_another_round(Some(run)) && self.was_dropped(run, conn, &wanted, key)
             }
+            ExpectedWriter::NcclRankZero => self.was_dropped(run, conn, &wanted, key),
             _ => false,
         };
         run.round().reset.filter(|_| is_it)
@@ -202,8 +208,16 @@ impl Graph<'_> {
             {
                 return root(next, whereabouts);
             }
+            let host = run.and_then(|run| run.world().host).filter(|host| !path.contains(host));
             match self.find(run, start, &next) {
                 None if is_past => return root(next, Whereabouts::WentOn),
+                found @ (None | Some(Found::Gone(_)))
+                    if next.writer == ExpectedWriter::NcclRankZero && host.is_none() =>
+                {
+                    let gone = found.and_then(Found::gone);
+                    let whereabouts = run.map(|run| self.missed_nccl_root(run, gone));
+                    return root(next, whereabouts.unwrap_or(Whereabouts::Unknown));
+                }
                 Some(Found::Gone(gone)) if !matches!(next.writer, ExpectedWriter::Rank(_)) => {
                     let for_seconds = Elapsed(self.now.since(gone));
                     let has_heir =
@@ -215,7 +229,7 @@ impl Graph<'_> {
                     return root(next, whereabouts);
                 }
                 Some(Found::There(_))
-                    if !is_past && run.is_some_and(|run| self.was_dropped(run, start, &next)) =>
+                    if !is_past && run.is_some_and(|run| self.was_dropped(run, start, &next, key)) =>
                 {
                     return root(next, Whereabouts::Dropped { why: RESET.to_owned() });
                 }
@@ -230,7 +244,6 @@ impl Graph<'_> {
                     asked = Some(next);
                 }
                 None | Some(Found::Gone(_)) => {
-                    let host = run.and_then(|run| run.world().host).filter(|host| !path.contains(host));
                     if let (ExpectedWriter::Rank(0) | ExpectedWriter::NcclRankZero, Some(host)) =
                         (&next.writer, host)
                     {

@@ -81,11 +81,14 @@ pub(in crate::core::insight) fn wanted(key: &[u8]) -> Wanted {
                 Wanted { writer: ExpectedWriter::NcclRankZero, what: "the NCCL id", ..none }
             }
             (AddressKind::NcclId, _) => {
-                let of =
-                    address.sub_group.map_or_else(String::new, |name| format!(" of {}", group_name(name)));
-                let writer =
-                    ExpectedWriter::Group(format!("root {} of the communicator{of}", address.member));
-                Wanted { writer, what: "the NCCL id", ..none }
+                let of = match (address.sub_group, address.member) {
+                    (None, root) => format!("root {root} of all ranks"),
+                    (Some(name), 0) => {
+                        pair(name).unwrap_or_else(|| format!("the first rank of {}", group_name(name)))
+                    }
+                    (Some(name), root) => format!("root {root} of {}", group_name(name)),
+                };
+                Wanted { writer: ExpectedWriter::Group(of), what: "the NCCL id", ..none }
             }
             (AddressKind::RpcWorker, _) => {
                 let name = address.group.rsplit(|&b| b == b'/').next().unwrap_or_default();
@@ -129,6 +132,12 @@ fn group_name(name: &[u8]) -> String {
         Some(rpc) if rpc.starts_with(b"rpc_prefix_") => format!("the group of rpc `{}`", ShownKey(rpc)),
         _ => format!("the sub-group {}", ShownKey(name)),
     }
+}
+
+/// Two ranks that send and receive have a group of their own with NCCL, whose id the lower one makes.
+fn pair(name: &[u8]) -> Option<String> {
+    let (low, high) = std::str::from_utf8(name).ok()?.split_once(':')?;
+    Some(format!("rank {low}, to send and receive with rank {high}"))
 }
 
 /// The barrier of `torch.distributed` that this key belongs to: `store_based_barrier_key:NAME:last_worker`.

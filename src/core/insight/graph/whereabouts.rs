@@ -1,15 +1,15 @@
 //! Where a process is that others wait for, and who else is not there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use super::processes::{Graph, Silent};
-use super::wanted::{ExpectedWriter, Wanted};
+use super::wanted::{ExpectedWriter, Wanted, wanted};
 use crate::api::RunKind;
-use crate::core::ids::{ConnId, Elapsed, Timestamp};
+use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::insight::reason::{Names, Whereabouts};
 use crate::core::insight::run::{Departure, Meeting, RankInfo, Seat, TrackedNode, TrackedRun, Withdrawn};
-use crate::core::insight::watch::{Client, Passed};
+use crate::core::insight::watch::{Client, Passed, Waiting};
 use crate::core::protocol::keys::{AddressKind, KeyPattern, RendezvousPart, classify};
 
 /// Why what was written is not there after a reset.
@@ -24,6 +24,16 @@ pub(super) enum Found {
     There(ConnId),
     /// Its connection closed then.
     Gone(Timestamp),
+}
+
+impl Found {
+    /// When its connection closed.
+    pub(super) fn gone(self) -> Option<Timestamp> {
+        match self {
+            Self::There(_) => None,
+            Self::Gone(gone) => Some(gone),
+        }
+    }
 }
 
 /// The processes of these connections, and where one has several, how many.
@@ -53,6 +63,11 @@ impl Graph<'_> {
                 let (conn, gone) = run.world().published(self.meeting(asking, run), *rank)?;
                 (Some(conn), gone)
             }
+            // Where some groups use gloo, it has told its rank.
+            ExpectedWriter::NcclRankZero => match run.world().holder(self.meeting(asking, run), 0) {
+                Some(rank) => (Some(rank.conn), rank.gone),
+                None => run.nccl_root().map(|root| (Some(root.conn), root.gone))?,
+            },
             _ => return None,
         };
         // Of a node that is gone it may never have been known which connection it had.
@@ -60,7 +75,7 @@ impl Graph<'_> {
     }
 
     /// Whether what is wanted had been written, and was dropped when the store was reset.
-    pub(super) fn was_dropped(&self, run: &TrackedRun, asking: ConnId, wanted: &Wanted) -> bool {
+    pub(super) fn was_dropped(&self, run: &TrackedRun, asking: ConnId, wanted: &Wanted, key: &[u8]) -> bool {
         let round = run.round();
         let Some(reset) = round.reset else { return false };
         match wanted.writer {
@@ -72,6 +87,11 @@ impl Graph<'_> {
                 let ranks = &self.meeting(asking, run).ranks;
                 ranks.get(&rank).is_some_and(|info| info.joined <= reset)
             }
+            ExpectedWriter::NcclRankZero => run.nccl_root().is_some_and(|root| {
+                let wrote_it =
+                    root.wrote.key.as_ref().is_some_and(|wrote| *wrote == ShownKey(key).to_string());
+                wrote_it && root.wrote.at <= reset
+            }),
             _ => true,
         }
     }
@@ -158,6 +178,57 @@ impl Graph<'_> {
         })
     }
 
+    /// Where rank 0 is, which is to publish an NCCL id: nobody else tells a rank. `gone`: when the last one ended.
+    pub(super) fn missed_nccl_root(&self, run: &TrackedRun, gone: Option<Timestamp>) -> Whereabouts {
+        let gone_for = gone.map(|gone| Elapsed(self.now.since(gone)));
+        let seat = run.seat_with(0);
+        let host = seat.and_then(|seat| run.address_of(seat.node()));
+        let asks_for_it = |wait: &&Waiting| {
+            let key = wait.view.missing.first();
+            key.is_some_and(|key| wanted(key).writer == ExpectedWriter::NcclRankZero)
+        };
+        // Whether all processes count themselves, as with `env://`: then a connection that has not is no other rank's.
+        let mut count_themselves = true;
+        let mut asking = HashSet::new();
+        for wait in self.store.waits.values().filter(asks_for_it) {
+            let client = self.store.clients.get(&wait.view.conn);
+            count_themselves &= client.is_some_and(|client| client.has_counted_itself);
+            asking.insert((wait.view.peer.ip(), wait.view.pid));
+        }
+        let may_be = |(conn, client): &(&ConnId, &Client)| {
+            !client.is_member()
+                && client.run.as_ref().is_none_or(|of| of == run.key())
+                && host.is_none_or(|host| host == client.peer.ip())
+                && !self.store.waits.get(conn).as_ref().is_some_and(asks_for_it)
+                // Who has come for the id that was there is another rank.
+                && !(gone.is_some() && client.uses_group)
+        };
+        let others = self.store.clients.iter().filter(may_be).map(|(_, client)| client);
+        let (alike, others): (Vec<_>, Vec<_>) =
+            others.partition(|client| asking.contains(&(client.peer.ip(), client.pid)));
+        let candidates = processes_of(others.into_iter());
+        match gone_for {
+            _ if !candidates.is_empty() => Whereabouts::MayBe { candidates, gone_for },
+            Some(for_seconds) => Whereabouts::Gone { for_seconds },
+            // A second store of a process that asks, or another one, as in containers with one network.
+            None if alike.iter().any(|client| client.has_counted_itself || !count_themselves) => {
+                Whereabouts::Unknown
+            }
+            None => self.fate_of_node(run, 0).unwrap_or_else(|| self.never_came(run)),
+        }
+    }
+
+    /// What is known of a rank that has not come by what became of its node.
+    fn fate_of_node(&self, run: &TrackedRun, rank: u32) -> Option<Whereabouts> {
+        let seat = run.seat_with(rank);
+        let died = seat.map(Seat::node).filter(|node| node.is_dead()).and_then(|node| node.gone);
+        match (died.or_else(|| run.fell(rank)), seat) {
+            (Some(gone), _) => Some(Whereabouts::NodeGone { for_seconds: Elapsed(self.now.since(gone)) }),
+            (None, Some(Seat::Left(left))) if left.is_silent() => Some(self.silent_node(&left.node)),
+            (None, _) => None,
+        }
+    }
+
     /// What is known of a rank that has not come, whose node others have taken out of the round.
     fn silent_node(&self, node: &TrackedNode) -> Whereabouts {
         let link = node.peer.and_then(|peer| self.links.away_at(peer.ip())).map(|link| link.name.clone());
@@ -176,25 +247,21 @@ impl Graph<'_> {
             let those =
                 |what| processes_of(silent.iter().filter(|(_, is)| *is == what).map(|(client, _)| *client));
             let (candidates, alike) = (those(Silent::MayBeRank), those(Silent::Alike));
-            let seat = run.seat_with(rank);
-            if seat.map(Seat::node).is_some_and(|node| node.finished) {
+            if run.seat_with(rank).is_some_and(|seat| seat.node().finished) {
                 return Whereabouts::NodeFinished;
             }
-            let died = || seat.map(Seat::node).filter(|node| node.is_dead()).and_then(|node| node.gone);
             return match gone_for {
                 // Even if none of them is likely to be it, it may have come.
                 _ if !silent.is_empty() => Whereabouts::NotTold { candidates, alike, gone_for },
                 Some(for_seconds) => Whereabouts::Gone { for_seconds },
                 None if run.world().is_disputed(meeting, rank) => Whereabouts::Disputed,
-                None => match (died().or_else(|| run.fell(rank)), seat) {
-                    (Some(gone), _) => Whereabouts::NodeGone { for_seconds: Elapsed(self.now.since(gone)) },
-                    (None, Some(Seat::Left(left))) if left.is_silent() => self.silent_node(&left.node),
-                    (None, _) if !run.world().claimed_twice.is_empty() => {
-                        let claimed = run.world().claimed_twice.keys().map(|rank| format!("rank {rank}"));
-                        Whereabouts::Twin { claimed: Names::of(claimed) }
+                None => self.fate_of_node(run, rank).unwrap_or_else(|| {
+                    if run.world().claimed_twice.is_empty() {
+                        return self.never_came(run);
                     }
-                    (None, _) => self.never_came(run),
-                },
+                    let claimed = run.world().claimed_twice.keys().map(|rank| format!("rank {rank}"));
+                    Whereabouts::Twin { claimed: Names::of(claimed) }
+                }),
             };
         };
         match before.withdrawn {

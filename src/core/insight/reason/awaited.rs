@@ -97,7 +97,7 @@ impl Awaited {
             // One of them may be a process that has told no rank.
             _ => format!("; not published: {missing}"),
         };
-        let ended = if_any("; connected and ended without publishing an address: ", ended);
+        let ended = if_any("; connected and ended without telling a rank: ", ended);
         let elsewhere = if_any("; in another store: ", elsewhere);
         format!("{missing}{ended}{elsewhere}{}", if_any("; not complete either: ", apart))
     }
@@ -172,6 +172,14 @@ impl Awaited {
                 "look at the processes that have told no rank: what do they do before they publish their address (a name \
                  look-up, the network interface, the program's own work), or are they stopped?"
             }
+            Whereabouts::MayBe { candidates, .. } => for_each(
+                candidates,
+                "look at that process: is it still importing or loading, has it gone another way than the others, or does it wait \
+                 for processes that have not connected, as rank 0 of env:// and tcp:// does where nobody hosts the store for it?",
+                "look at those processes: are they still importing or loading, have they gone another way than the others, or does \
+                 rank 0 wait for processes that have not connected, as it does with env:// and tcp:// where nobody hosts the \
+                 store for it?",
+            ),
             Whereabouts::MadeOtherwise { .. } => {
                 "torch counts in each process how often it makes its group, and those with other counts never meet: start all \
                  ranks anew instead of trying again in the same process"
@@ -206,10 +214,13 @@ impl Awaited {
             }
             _ => match writer {
                 Writer::FirstAgent | Writer::Agent => "look at the log of that node's agent",
-                Writer::FirstRank => {
+                Writer::FirstRank => for_each(
+                    &self.missing,
                     "look at rank 0's process: has it started, is it still importing or loading, did it fail to bind its \
-                     port (EADDRINUSE)?"
-                }
+                     port (EADDRINUSE)?",
+                    "look at the processes of the missing ranks: have they started, are they still importing or loading, did \
+                     rank 0's fail to bind its port (EADDRINUSE)?",
+                ),
                 Writer::Rank => missing_ranks(&self.missing),
             },
         }

@@ -122,7 +122,7 @@ impl Reason {
                 "if it was there before the reset, restart all processes of the job together; else look what the processes do that are \
                  not there"
             }
-            Self::WaitingForKey { similar: Some(_), .. } => {
+            Self::WaitingForKey { similar: Some(_), .. } | Self::GaveUp { similar: Some(_), .. } => {
                 "one of the two names may be a slip: compare the parts of the program that write and read it"
             }
             Self::WaitingForKey { ended, others, .. }
@@ -353,6 +353,10 @@ impl Reason {
                 "if they were not meant to end before the others, look at their logs; the store cannot tell success from \
                  a crash"
             }
+            Self::RanksMissing { .. } => {
+                "look at the processes of the missing ranks: are they still importing or loading, have they ended, or gone another \
+                 way than the others? Those wait for them inside NCCL, which tells the store nothing"
+            }
             Self::AllLeft { first: Some(_), .. } => {
                 "if the job was not stopped on purpose, look at the log of what ended first, and at the pods' events"
             }
@@ -455,6 +459,10 @@ impl Reason {
                 "what was written before the reset is gone, and is not written again by itself: restart all processes of the \
                  job together"
             }
+            Self::GaveUp { others, ended, .. } if !others.is_empty() || !ended.is_empty() => {
+                "most programs end after that; look at the processes that were not there: which of them was to write that key, and \
+                 why did it not? For longer waits set init_process_group's timeout"
+            }
             Self::GaveUp { .. } => {
                 "most programs end after that; look at the process that should have written the key. For longer waits set \
                  --rdzv-conf read_timeout (agents) or init_process_group's timeout (workers)"
@@ -523,7 +531,7 @@ impl Reason {
             }
             Self::RunEnded { ran, .. } if ran.0 <= SHORT => {
                 "whether they succeeded cannot be seen here: their exit codes and logs tell; where they could not connect to \
-                 each other, GLOO_SOCKET_IFNAME chooses the network interface"
+                 each other, GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME chooses the network interface"
             }
             Self::RunEnded { .. } => {
                 "whether they succeeded cannot be seen here: their exit codes and logs tell"

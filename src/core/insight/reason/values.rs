@@ -252,6 +252,13 @@ pub enum Whereabouts {
         /// Ranks.
         claimed: Names,
     },
+    /// No process tells that it is rank 0, as with NCCL; these are connected, and do not wait for its id.
+    MayBe {
+        /// One of them may be it.
+        candidates: Names,
+        /// How long ago the connection of the last rank 0 closed.
+        gone_for: Option<Elapsed>,
+    },
     /// It is connected and waits for nothing here: it is busy with something else.
     Busy,
     /// Its clients are away with the link of a relay: what it does meanwhile is not known.
@@ -367,6 +374,16 @@ impl Display for Whereabouts {
                     )?;
                 }
                 Ok(())
+            }
+            Self::MayBe { candidates, gone_for } => {
+                match gone_for {
+                    Some(gone_for) => write!(f, "its connection closed {gone_for} ago")?,
+                    None => f.write_str("nobody has published it")?,
+                }
+                match candidates.count() {
+                    1 => write!(f, "; {candidates} is connected and does not wait for it: it may be rank 0"),
+                    _ => write!(f, "; {candidates} are connected and do not wait for it: one may be rank 0"),
+                }
             }
             Self::Busy => {
                 f.write_str("it is connected, but waits for nothing here: it is busy or stuck elsewhere")
@@ -504,11 +521,18 @@ pub enum Unit {
 
 impl Unit {
     pub(in crate::core::insight) fn count(self, n: u32) -> String {
-        let (one, many) = match self {
-            Self::Node => ("node", "nodes"),
-            Self::Process => ("process", "processes"),
+        let one = match self {
+            Self::Node => "node",
+            Self::Process => "process",
         };
-        format!("{n} {}", if n == 1 { one } else { many })
+        format!("{n} {}", if n == 1 { one } else { self.many() })
+    }
+
+    pub(super) const fn many(self) -> &'static str {
+        match self {
+            Self::Node => "nodes",
+            Self::Process => "processes",
+        }
     }
 }
 

@@ -64,6 +64,11 @@ fn waits_since(joined: u32, first: Elapsed) -> String {
     }
 }
 
+/// `both nodes`, `all 3 nodes`.
+fn all(n: u32, unit: &str) -> String {
+    if n == 2 { format!("both {unit}") } else { format!("all {n} {unit}") }
+}
+
 fn the_link(links: &Names) -> &'static str {
     if links.count() == 1 { "the link" } else { "the links" }
 }
@@ -177,7 +182,7 @@ impl Reason {
                 let all = if *ranks == 1 {
                     "its only rank has published its address after"
                 } else {
-                    &format!("all {ranks} ranks have published their addresses in")
+                    &format!("{} have published their addresses in", all(*ranks, "ranks"))
                 };
                 format!("{all} {took}; last: {last} (+{last_after})")
             }
@@ -188,7 +193,7 @@ impl Reason {
                 format!("ended: the connection of its only process closed after {ran}")
             }
             Self::RunEnded { processes, ran } => {
-                format!("ended: the connections of all {processes} processes closed after {ran}")
+                format!("ended: the connections of {} closed after {ran}", all(*processes, "processes"))
             }
             Self::RunRestarted {} => "had finished and is started again".into(),
             Self::WorkersElsewhere { address } => format!(
@@ -511,20 +516,36 @@ impl Reason {
                 if processes.count() == 1 { "itself" } else { "themselves" }
             ),
             Self::RanksEnded { ranks, left, since, soon } => {
-                let first = if ranks.count() == 1 { "" } else { ", the first of them" };
+                // A program may go on without its process group.
+                let closed = match ranks.count() {
+                    1 => "closed its connection",
+                    _ => "closed their connections, the first of them",
+                };
                 let soon = soon.map(|soon| format!(", {soon} after all had published their addresses,"));
                 let (soon, run) = (soon.unwrap_or_default(), if *left == 1 { "runs" } else { "run" });
                 let left = Unit::Process.count(*left);
-                format!("{ranks} ended{first} {since} ago{soon} while {left} still {run}")
+                format!("{ranks} {closed} {since} ago{soon} while {left} still {run}")
+            }
+            Self::RanksMissing { came, world_size, missing, beside, waited } => {
+                let came = of_ranks(*came, Some(*world_size));
+                let missing = if_any("; missing: ", missing);
+                let beside = if_any("; connected, and not asking for it: ", beside);
+                format!("{came} come for the NCCL id, which rank 0 published {waited} ago{missing}{beside}")
             }
             Self::AllLeft { members, unit, finished, first } => {
                 let first = first.as_ref().map_or_else(String::new, |first| format!("; first: {first}"));
-                let all = unit.count(*members);
                 let left = match (members, finished) {
-                    (1, _) => format!("its only {} left without finishing", all.trim_start_matches("1 ")),
-                    (_, 0) => format!("all {all} left without finishing"),
-                    (_, 1) => format!("all {all} left, and only 1 had finished"),
-                    (_, finished) => format!("all {all} left, and only {finished} of them had finished"),
+                    (1, _) => {
+                        format!("its only {} left without finishing", unit.count(1).trim_start_matches("1 "))
+                    }
+                    (_, 0) => format!("{} left without finishing", all(*members, unit.many())),
+                    (_, 1) => format!("{} left, and only 1 had finished", all(*members, unit.many())),
+                    (_, finished) => {
+                        format!(
+                            "{} left, and only {finished} of them had finished",
+                            all(*members, unit.many())
+                        )
+                    }
                 };
                 format!("{left}{first}")
             }
@@ -620,7 +641,7 @@ impl Reason {
                  had the run forgotten",
                 clients(*waiters)
             ),
-            Self::GaveUp { who, key, waited, writer, missing, reset, again } => {
+            Self::GaveUp { who, key, waited, writer, missing, similar, others, ended, reset, again } => {
                 let again = match (*again, who.count()) {
                     (false, _) => "",
                     (true, 1) => " and tries again",
@@ -636,7 +657,9 @@ impl Reason {
                 // The one that should have written it is named already.
                 let is_writer = missing.count() == 1 && !writer.is_empty();
                 let missing = if is_writer { String::new() } else { if_any("; missing: ", missing) };
-                format!("{who} gave up on `{key}` after {waited}{again}{writer}{missing}")
+                let similar = similar.as_ref().map_or_else(String::new, |key| format!("; `{key}` exists"));
+                let others = not_there(others, ended);
+                format!("{who} gave up on `{key}` after {waited}{again}{writer}{missing}{similar}{others}")
             }
             _ => return None,
         })

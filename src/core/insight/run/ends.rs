@@ -188,7 +188,7 @@ impl TrackedRun {
             let met = world.shown().met.filter(|met| self.round.completed.is_none_or(|round| *met >= round));
             let moment = match met {
                 Some(_) => Moment::RanksComplete,
-                None if self.life.has_workers_here => Moment::RanksComing,
+                None if !world.shown().ranks.is_empty() => Moment::RanksComing,
                 None => Moment::RoundComplete,
             };
             let backend = self.kind;

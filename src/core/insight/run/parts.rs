@@ -127,16 +127,28 @@ impl TrackedRun {
         conn: ConnId,
         rank: Option<u32>,
         is_cut_off: bool,
-        at: Timestamp,
+        closed: Evidence,
     ) {
         self.life.was_cut_off |= is_cut_off;
-        self.life.world.leave(conn, rank, is_cut_off, at);
+        self.life.world.leave(conn, rank, is_cut_off, closed);
         self.touch();
     }
 
-    /// Workers meet in another way than by gloo's addresses: an NCCL id was published, or where a worker of RPC listens.
-    pub(in crate::core::insight) fn meets_otherwise(&mut self) {
+    /// A worker of RPC publishes where it listens.
+    pub(in crate::core::insight) fn meets_by_rpc(&mut self) {
         self.life.world.meets_otherwise = true;
+        self.touch();
+    }
+
+    /// Rank 0 publishes the NCCL id of all ranks.
+    pub(in crate::core::insight) fn publish_nccl_id(&mut self, conn: ConnId, wrote: Evidence) {
+        self.life.world.publish_nccl_id(conn, wrote);
+        self.touch();
+    }
+
+    /// A worker uses the keys of a group, of whichever kind.
+    pub(in crate::core::insight) fn worker_uses_group(&mut self, conn: ConnId) {
+        self.life.world.uses_group(conn);
     }
 
     /// A rank published its address.

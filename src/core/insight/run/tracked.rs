@@ -1,7 +1,7 @@
 //! One run: what others read of it, and what changes it beside its traffic.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::facts::{
 use super::key::RunKey;
 use super::limits::{LATE, LATEST, MOST_MOMENTS, SETTLE};
 use super::node::{Membership, NodeId, TrackedNode};
-use super::world::{Meeting, World};
+use super::world::{Meeting, NcclRoot, World};
 use crate::api::{Expected, ExpectedFrom, RunKind, RunState};
 use crate::core::ids::{ConnId, Timestamp, count};
 use crate::core::insight::expect::{Plan, short};
-use crate::core::insight::reason::{Finding, Reason};
+use crate::core::insight::reason::{Evidence, Finding, Names, Reason};
 
 /// What is known of one run.
 #[derive(Debug)]
@@ -277,6 +277,83 @@ impl TrackedRun {
         let name = self.seat(self.round.number, node).map(|seat| seat.node().told());
         let name = name.unwrap_or_else(|| format!("node {node}"));
         format!("rank {rank} (local rank {} on {name})", rank.saturating_sub(ranks.base))
+    }
+
+    /// A process that has told no rank, for people: on its node, with the ranks that the node was given, if no other node of
+    /// the round has its address.
+    pub(in crate::core::insight) fn process_label(&self, process: &Evidence) -> String {
+        let who = process.peer.map(|peer| peer.ip()).zip(process.pid);
+        let node = who.and_then(|(ip, _)| self.only_node_at(ip));
+        let name = match (node, process.pid) {
+            (Some(node), Some(pid)) => format!("process {pid} on {}", node.name),
+            _ => process.who.clone(),
+        };
+        if who.is_some() && self.nccl_root().is_some_and(|root| root.process == who) {
+            return format!("rank 0 ({name})");
+        }
+        match node.and_then(|node| self.ranks_of(node.rank?)).filter(|ranks| !ranks.is_empty()) {
+            None => name,
+            Some(ranks) => match (ranks.start, ranks.end.saturating_sub(1), ranks.len()) {
+                (rank, _, 1) => format!("{name} (rank {rank})"),
+                (first, last, 2) => format!("{name} (rank {first} or {last})"),
+                (first, last, _) => format!("{name} (one of ranks {first}-{last})"),
+            },
+        }
+    }
+
+    /// The address of a node of the round, if no other one has it.
+    pub(in crate::core::insight) fn address_of(&self, node: &TrackedNode) -> Option<IpAddr> {
+        let ip = node.peer?.ip();
+        self.only_node_at(ip).map(|_| ip)
+    }
+
+    /// The node of the round with this address, if no other one has it.
+    fn only_node_at(&self, ip: IpAddr) -> Option<&TrackedNode> {
+        let is_at = |node: &&TrackedNode| node.peer.is_some_and(|peer| peer.ip() == ip);
+        let mut nodes = self.participants().chain(self.taken_out()).filter(is_at);
+        nodes.next().filter(|_| nodes.next().is_none())
+    }
+
+    /// That processes of this job, or of this round of it, ended that have told no rank.
+    pub(in crate::core::insight) fn ended_unnamed(&self) -> Vec<&Evidence> {
+        let began = self.round.completed.filter(|_| self.has_agents()).unwrap_or_default();
+        let mut ended = self.life.world.ended_unnamed();
+        ended.retain(|closed| closed.at >= began);
+        ended
+    }
+
+    /// Who published the NCCL id of all ranks, in this round.
+    pub(in crate::core::insight) fn nccl_root(&self) -> Option<&NcclRoot> {
+        let is_of_round = |at: Timestamp| self.round.completed.is_some_and(|completed| at >= completed);
+        let root = self.life.world.nccl_root.as_ref();
+        root.filter(|root| !self.has_agents() || is_of_round(root.wrote.at))
+    }
+
+    /// Of a round whose ranks meet by an NCCL id: how many have asked for it, of how many, who has not, and since when the
+    /// id is there. Who that is is known where each node has an address of its own.
+    pub(in crate::core::insight) fn came_for_nccl_id(&self) -> Option<(u32, u32, Names, Timestamp)> {
+        // What was lost with a link, or with the last server, may have come before.
+        let is_known = !self.round.is_of_before && !self.life.was_cut_off;
+        let (root, world) = (self.nccl_root().filter(|_| is_known)?, &self.life.world);
+        let world_size = self.round.assigned.values().map(|ranks| ranks.world_size).next()?;
+        let came = world.came_to_group().filter(|_| world.is_unnamed())?;
+        let of_node = |&rank: &u32| {
+            let node = self.node_of_rank(rank)?;
+            let came = came.get(&self.address_of(node)?).copied().unwrap_or_default();
+            Some((node, self.ranks_of(rank)?, came))
+        };
+        let nodes: Option<Vec<(&TrackedNode, Range<u32>, u32)>> =
+            self.round.assigned.keys().map(of_node).collect();
+        let lacks = |(_, ranks, came): &(&TrackedNode, Range<u32>, u32)| *came < count(ranks.len());
+        let missing = nodes.into_iter().flatten().filter(lacks).map(|(node, ranks, came)| {
+            let (first, last) = (ranks.start, ranks.end.saturating_sub(1));
+            let of = if first == last { format!("rank {first}") } else { format!("ranks {first}-{last}") };
+            match count(ranks.len()).saturating_sub(came) {
+                _ if came == 0 => format!("{of} on {}", node.name),
+                missing => format!("{missing} of {of} on {}", node.name),
+            }
+        });
+        Some((came.values().sum(), world_size, Names::of(missing), root.wrote.at))
     }
 
     /// The node rank of the node that was given this rank, with its ranks.
@@ -579,6 +656,7 @@ impl TrackedRun {
         self.life.earlier_size = group.or(self.life.earlier_size);
         self.life.earlier_completed = self.round.completed.or(self.life.earlier_completed);
         self.life.earlier_reset = self.round.reset;
+        self.life.world.begin_round();
         std::mem::replace(&mut self.round, RoundFacts { number: round, ..RoundFacts::default() })
     }
 

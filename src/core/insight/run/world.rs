@@ -10,6 +10,7 @@ mod meeting;
 mod rank;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use self::connected::Connected;
@@ -51,6 +52,8 @@ pub(in crate::core::insight) struct World {
     pub(in crate::core::insight) last_met: Option<Timestamp>,
     /// An NCCL id was published, or where a worker of RPC listens. Who meets like this does not tell its rank.
     pub(in crate::core::insight) meets_otherwise: bool,
+    /// Who published the NCCL id of all ranks last: rank 0, the only one of them that is known.
+    pub(in crate::core::insight) nccl_root: Option<NcclRoot>,
     /// Ranks that gave up on others, by connection: that they end then is no other's fault.
     pub(in crate::core::insight) gave_up: BTreeMap<ConnId, Timestamp>,
     /// When the last of them ended.
@@ -78,6 +81,17 @@ pub(in crate::core::insight) struct EndedBeside {
     pub(super) ended: Timestamp,
 }
 
+/// The process that published an NCCL id.
+#[derive(Debug, Clone)]
+pub(in crate::core::insight) struct NcclRoot {
+    pub(in crate::core::insight) conn: ConnId,
+    /// That it did.
+    pub(in crate::core::insight) wrote: Evidence,
+    pub(in crate::core::insight) process: Option<Process>,
+    /// When its connection closed.
+    pub(in crate::core::insight) gone: Option<Timestamp>,
+}
+
 /// Two jobs that publish the same ranks.
 #[derive(Debug)]
 pub(in crate::core::insight) struct SecondJob {
@@ -100,6 +114,7 @@ impl Default for World {
             host: None,
             last_met: None,
             meets_otherwise: false,
+            nccl_root: None,
             gave_up: BTreeMap::new(),
             ended: None,
             claimed_twice: BTreeMap::new(),
@@ -208,6 +223,11 @@ impl World {
         .told(self.told_size);
     }
 
+    /// A round of agents begins.
+    pub(super) fn begin_round(&mut self) {
+        self.connected.begin_round();
+    }
+
     /// The run begins anew.
     pub(super) fn begin_anew(&mut self) {
         let had_met = self.meetings.iter().any(|meeting| meeting.met.is_some());
@@ -293,6 +313,27 @@ impl World {
     pub(super) fn enter(&mut self, conn: ConnId, process: Option<Process>) {
         self.connected.insert(conn, process);
         self.ended = None;
+        if let Some(root) = self.nccl_root.as_mut().filter(|root| root.gone.is_some())
+            && process.is_some()
+            && root.process == process
+        {
+            (root.conn, root.gone) = (conn, None);
+        }
+    }
+
+    /// A worker uses the keys of a group.
+    pub(super) fn uses_group(&mut self, conn: ConnId) {
+        self.connected.uses_group(conn);
+    }
+
+    /// Rank 0 publishes the NCCL id of all ranks.
+    pub(super) fn publish_nccl_id(&mut self, conn: ConnId, wrote: Evidence) {
+        let process = wrote.peer.map(|peer| peer.ip()).zip(wrote.pid);
+        if self.nccl_root.as_ref().is_some_and(|before| before.conn != conn && before.process != process) {
+            self.connected.forget_ended();
+        }
+        self.nccl_root = Some(NcclRoot { conn, wrote, process, gone: None });
+        self.meets_otherwise = true;
     }
 
     /// A rank gave up on another.
@@ -302,9 +343,13 @@ impl World {
         }
     }
 
-    /// A worker's connection closed.
-    pub(super) fn leave(&mut self, conn: ConnId, rank: Option<u32>, is_cut_off: bool, at: Timestamp) {
-        self.connected.remove(conn);
+    /// A worker's connection closed, or was lost with its link.
+    pub(super) fn leave(&mut self, conn: ConnId, rank: Option<u32>, is_cut_off: bool, closed: Evidence) {
+        let at = closed.at;
+        self.connected.remove(conn, Some(closed).filter(|_| !is_cut_off));
+        if let Some(root) = self.nccl_root.as_mut().filter(|root| root.conn == conn) {
+            root.gone = Some(at);
+        }
         let gave_up = self.gave_up.remove(&conn).is_some_and(|gave_up| at.since(gave_up) < ENDS_WITHIN);
         if let Some(rank) = rank {
             self.claimed_twice
@@ -533,6 +578,31 @@ impl World {
     /// Takes the ranks of a meeting that ended before all had met.
     pub(super) fn take_lost(&mut self, at: usize) -> Vec<Lost> {
         self.meetings[at].take_lost(&self.connected)
+    }
+
+    /// Whether these meet without telling their ranks.
+    pub(in crate::core::insight) fn is_unnamed(&self) -> bool {
+        let tells_none = |meeting: &Meeting| meeting.ranks.is_empty() && meeting.former.is_empty();
+        self.meets_otherwise && self.meetings.iter().all(tells_none)
+    }
+
+    /// That processes of this job ended of which nobody knows the rank, as all of them meet without telling it; the first
+    /// before the others.
+    pub(in crate::core::insight) fn ended_unnamed(&self) -> Vec<&Evidence> {
+        let ended = self.connected.ended().filter(|_| self.is_unnamed());
+        let mut ended: Vec<_> = ended.map(|(_, closed)| closed).collect();
+        ended.sort_by_key(|closed| closed.at);
+        ended
+    }
+
+    /// How many processes have used the keys of a group in this round, by address. `None` where that is not known of some.
+    pub(in crate::core::insight) fn came_to_group(&self) -> Option<BTreeMap<IpAddr, u32>> {
+        self.connected.came()
+    }
+
+    /// Processes that have only counted themselves.
+    pub(in crate::core::insight) fn beside_group(&self) -> Names {
+        Names::of_some(self.connected.beside_group(), |(ip, pid)| format!("process {pid} at {ip}"))
     }
 
     /// Worker processes that are connected. Where containers share addresses and process ids, at least their ranks.

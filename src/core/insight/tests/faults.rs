@@ -145,7 +145,7 @@ fn faults_of_ranks_without_agents() {
             },
             code: "rank_zero_slow",
             says: &["from rank 0: it has not come", "missing: rank 0 and rank 2"],
-            remedy: "has it started",
+            remedy: "have they started",
             within: WAIT,
             never: &[],
         },
@@ -295,7 +295,7 @@ fn faults_of_ranks_without_agents() {
             code: "waiting_for_rank",
             says: &[
                 "rank 1: it has not come",
-                "without publishing an address: process 2007 at 10.0.0.7 (after 0.2 s)",
+                "without telling a rank: process 2007 at 10.0.0.7 (after 0.2 s)",
             ],
             remedy: "of the process",
             within: WAIT,
@@ -348,7 +348,7 @@ fn faults_of_ranks_without_agents() {
                 lab.wait_for_rank(1, 2);
             },
             code: "waiting_for_rank",
-            says: &["without publishing an address: a connection of process 1 at 10.0.0.9 (after 0.2 s)"],
+            says: &["without telling a rank: a connection of process 1 at 10.0.0.9 (after 0.2 s)"],
             remedy: "of the process",
             within: WAIT,
             never: &["has it started"],
@@ -419,7 +419,7 @@ fn faults_of_ranks_without_agents() {
             code: "rank_zero_slow",
             says: &[
                 "the NCCL id from rank 0",
-                "without publishing an address: process 2000 at 10.0.0.0 (after 0.5 s)",
+                "without telling a rank: process 2000 at 10.0.0.0 (after 0.5 s)",
             ],
             remedy: "of the process",
             within: WAIT,
@@ -552,7 +552,7 @@ fn faults_of_ranks_without_agents() {
             },
             code: "ranks_ended",
             says: &[
-                "rank 2 on host2 and rank 1 on host1 ended, the first of them",
+                "rank 2 on host2 and rank 1 on host1 closed their connections, the first of them",
                 "while 1 process still runs",
             ],
             remedy: "look at their logs",
@@ -568,7 +568,7 @@ fn faults_of_ranks_without_agents() {
                 lab.leave(1);
             },
             code: "ranks_ended",
-            says: &["rank 1 on host1 ended"],
+            says: &["rank 1 on host1 closed its connection"],
             remedy: "cannot tell success from a crash",
             within: WAIT,
             never: &["GLOO_SOCKET_IFNAME"],
@@ -601,6 +601,46 @@ fn faults_of_ranks_without_agents() {
             remedy: "whether its name is the same",
             within: WAIT,
             never: &["deadlock"],
+        },
+        Fault {
+            name: "env: ranks give up on a key that is one slip from one that is there",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.set(0, "/default_pg/data_ready", b"1");
+                lab.wait(1, &["/default_pg/data_redy"]);
+                lab.wait(2, &["/default_pg/data_redy"]);
+                lab.pass(8.0);
+                (1..3).for_each(|n| lab.cancel(n));
+                (1..3).for_each(|n| lab.leave(n));
+            },
+            code: "gave_up",
+            says: &[
+                "rank 1 on host1 and rank 2 on host2 gave up on `/default_pg/data_redy` after 8 s",
+                "; `/default_pg/data_ready` exists; not there: rank 0 on host0",
+            ],
+            remedy: "may be a slip",
+            within: FACT,
+            never: &["should have written"],
+        },
+        Fault {
+            name: "env: ranks give up on a sub-group that one of them does not make, as another has ended",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2, 3], 4);
+                lab.pass(6.0);
+                lab.leave(3);
+                lab.wait(0, &["/default_pg/0//1//cpu//0/2"]);
+                lab.wait(1, &["/default_pg/0//1//cpu//0/2"]);
+                lab.pass(8.0);
+                (0..2).for_each(|n| lab.cancel(n));
+            },
+            code: "gave_up",
+            says: &[
+                "rank 0 on host0 and rank 1 on host1 gave up",
+                "; rank 2 of the sub-group 1 should have written it; not there: rank 2 on host2; ended: rank 3 on host3 (8 s ago)",
+            ],
+            remedy: "the processes that were not there",
+            within: FACT,
+            never: &["missing:"],
         },
         Fault {
             name: "env: a rank does not make a sub-group with the others",
@@ -1092,7 +1132,7 @@ fn faults_of_static_runs() {
                 lab.leave(1);
             },
             code: "all_left",
-            says: &["all 2 nodes left without finishing; first: rank 3 on host103"],
+            says: &["both nodes left without finishing; first: rank 3 on host103"],
             remedy: "log of what ended first",
             within: FACT,
             never: &["first: node"],
@@ -1132,7 +1172,7 @@ fn faults_of_static_runs() {
                 lab.leave(1);
             },
             code: "all_left",
-            says: &["all 2 nodes left without finishing"],
+            says: &["both nodes left without finishing"],
             remedy: "logs",
             within: FACT,
             never: &["finished:"],
@@ -1154,7 +1194,45 @@ fn faults_at_the_end_of_ranks() {
             says: &["the connections of all 3 processes closed"],
             remedy: "cannot be seen here",
             within: FACT,
-            never: &["finished"],
+            never: &["finished", "SOCKET_IFNAME"],
+        },
+        Fault {
+            name: "env: all ranks end soon after they have met",
+            play: |lab| {
+                ranks(lab, &[0, 1], 2);
+                lab.pass(10.0);
+                (0..2).for_each(|n| lab.leave(n));
+            },
+            code: "run_ended",
+            says: &["the connections of both processes closed"],
+            remedy: "GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME",
+            within: FACT,
+            never: &["all 2"],
+        },
+        Fault {
+            name: "env: rank 0 and another one have not come",
+            play: |lab| {
+                ranks(lab, &[2, 3], 4);
+                read_each_other(lab, &[2, 3], 4);
+            },
+            code: "rank_zero_slow",
+            says: &["from rank 0: it has not come; missing: rank 0 and rank 1"],
+            remedy: "the processes of the missing ranks",
+            within: WAIT,
+            never: &["rank 0's process:"],
+        },
+        Fault {
+            name: "env: rank 0 has ended, and another one has not come",
+            play: |lab| {
+                ranks(lab, &[0, 2, 3], 4);
+                lab.leave(0);
+                read_each_other(lab, &[2, 3], 4);
+            },
+            code: "rank_zero_slow",
+            says: &["rank 0 on host0: its connection closed", "not published: rank 1"],
+            remedy: "at those whose addresses are not there",
+            within: WAIT,
+            never: &[],
         },
         Fault {
             name: "env: NCCL ranks, of which only rank 0 writes anything, are killed",
@@ -1227,7 +1305,11 @@ fn faults_at_the_end_of_ranks() {
                 lab.leave(2);
             },
             code: "ranks_ended",
-            says: &["rank 2 on host2 ended", "1 s after all had published", "2 processes still run"],
+            says: &[
+                "rank 2 on host2 closed its connection",
+                "1 s after all had published",
+                "2 processes still run",
+            ],
             remedy: "GLOO_SOCKET_IFNAME",
             within: WAIT,
             never: &["have met"],
@@ -1548,7 +1630,7 @@ fn a_rank_is_the_first_ones_again_when_the_second_that_claimed_it_has_ended() {
     lab.pass(3.0);
     lab.wait_for_rank(0, 1);
     lab.pass(6.0);
-    assert!(lab.texts("rank_lost")[0].contains("rank 1 on host2 (pid 2002) ended"), "{:?}", lab.said);
+    assert!(lab.texts("rank_lost").is_empty(), "{:?}", lab.said);
     let said = lab.texts("waiting_for_rank").join("; ");
     assert!(!said.contains("its connection closed"), "{said}");
     assert!(said.contains("another process with that rank wrote it as well"), "{said}");
@@ -2332,4 +2414,23 @@ fn a_static_job_that_is_started_again_has_a_document_of_its_own() {
     lab.pass(3.0);
     let codes: Vec<_> = lab.run("none").explanations.into_iter().map(|said| said.code).collect();
     assert_eq!(codes, ["round_complete"]);
+}
+
+#[test]
+fn the_metrics_of_a_closed_run_count_who_is_still_there() {
+    let mut lab = lab();
+    lab.complete_run("job", 3);
+    lab.pass(10.0);
+    lab.cas(1, "job", "close");
+    lab.leave(1);
+    for (left, there) in [(None, 2), (Some(0), 1), (Some(2), 0)] {
+        if let Some(n) = left {
+            lab.leave(n);
+        }
+        lab.pass(2.0);
+        let figures = lab.insight.figures(lab.now);
+        let [run] = &figures[..] else { panic!("{figures:?}") };
+        assert_eq!((run.summary.state, run.summary.nodes.joined), (RunState::Closed, there));
+        assert_eq!(run.summary.nodes.missing, Some(0), "none of them is waited for");
+    }
 }

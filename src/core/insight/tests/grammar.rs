@@ -42,6 +42,8 @@ fn whereabouts(n: u32) -> Vec<Whereabouts> {
         Whereabouts::NotTold { candidates: names(n), alike: names(0), gone_for: None },
         Whereabouts::NotTold { candidates: names(0), alike: names(n), gone_for: None },
         Whereabouts::NotTold { candidates: names(n), alike: names(n), gone_for: Some(time()) },
+        Whereabouts::MayBe { candidates: names(n), gone_for: None },
+        Whereabouts::MayBe { candidates: names(n), gone_for: Some(time()) },
         Whereabouts::NodeGone { for_seconds: time() },
         Whereabouts::NodeFinished,
         Whereabouts::Met { ended: None },
@@ -289,6 +291,8 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             let apart = Names::default();
             all.push(Reason::PodsMissing { announced, expected, missing, refused, apart, waited });
         }
+        let (missing, beside) = (names(m - n), names(m - n));
+        all.push(Reason::RanksMissing { came: n, world_size: m, missing, beside, waited });
         all.push(Reason::FewerThanExpected { formed: n, expected, from, left_over: others() });
         for running in [0, 1, m - n] {
             let running = names(running);
@@ -382,6 +386,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             waited,
             writer,
             missing: others(),
+            similar: again.then(text),
+            others: others(),
+            ended: others(),
             reset: Some(waited).filter(|_| !again && some_of_many),
             again,
         });

@@ -307,7 +307,7 @@ fn ranks_that_meet_and_leave_between_two_looks_have_finished() {
     }
     assert_silent(&lab);
     assert_eq!((lab.moments("ranks_complete"), lab.texts("ranks_complete").len()), (2, 1));
-    lab.assert_said("run_ended", "store:29500 ended: the connections of all 2 processes closed after 10 ms");
+    lab.assert_said("run_ended", "store:29500 ended: the connections of both processes closed after 10 ms");
 }
 
 /// A program that makes its process group again and again is one run, and its log does not grow with them.

@@ -168,7 +168,7 @@ fn ranks_whose_link_was_away_for_too_long_have_not_ended() {
     lab.leave(2);
     lab.pass(70.0);
     assert!(
-        lab.texts("ranks_ended").iter().all(|text| text.contains("rank 2 on host2 ended")),
+        lab.texts("ranks_ended").iter().all(|text| text.contains("rank 2 on host2 closed its connection")),
         "{:?}",
         lab.said
     );

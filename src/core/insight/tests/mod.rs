@@ -17,3 +17,4 @@ mod restarts;
 mod room;
 mod strangers;
 pub(crate) mod truth;
+mod unnamed;

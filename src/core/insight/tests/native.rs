@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::lab::{Lab, PORT};
-use crate::api::{Evidence, RunState, Seen, Severity};
+use crate::api::{Evidence, Explanation, RunKind, RunState, Seen, Severity};
 use crate::core::ids::{Label, RunId};
 use crate::core::insight::{Settings, StoreOwner};
 use crate::core::rendezvous::{
@@ -410,6 +410,12 @@ fn two_backends_under_one_id_are_two_runs_and_a_finding() {
     let mut kinds: Vec<_> = list.runs.iter().map(|run| run.kind.name()).collect();
     kinds.sort_unstable();
     assert_eq!(kinds, ["c10d", "native"], "each is shown once");
+    let says = |said: &Explanation| said.code == "two_backends";
+    assert!(list.runs.iter().all(|run| run.explanation.as_ref().is_some_and(says)), "{:?}", list.runs);
+    for kind in [RunKind::C10d, RunKind::Native] {
+        let run = native.lab.insight.run("job", None, Some(kind), native.lab.now).expect("a run");
+        assert!(run.explanations.iter().any(says), "{kind:?}: {:?}", run.explanations);
+    }
     native.pass(40);
     assert_eq!(
         native.lab.texts("nodes_missing"),
@@ -503,7 +509,7 @@ fn a_rank_of_a_native_round_that_ends_alone_is_told() {
     assert!(after.is_some_and(|seconds| seconds < 8.0), "{after:?}");
     let said = native.lab.texts("ranks_ended");
     assert!(
-        matches!(said[..], [text, ..] if text.contains("rank 1 on host1 ended") && text.contains("1 process still runs")),
+        matches!(said[..], [text, ..] if text.contains("rank 1 on host1 closed its connection") && text.contains("1 process still runs")),
         "{said:?}"
     );
     for healthy in [play(&[], false), play(&[0, 1], false), play(&[1], true)] {

@@ -201,7 +201,17 @@ fn examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Reason::RanksEnded { ranks: names(&[&rank]), left: 3, since: secs(31.0), soon: None },
-            "In a run without agents, or in a native round that goes on, some processes have ended, and others have gone on for longer than --explain-after. A warning, if a rank ended within 10 s after all had published their addresses: it may not have reached the others at those.",
+            "Some processes have ended, or have left their process group, and others have gone on for longer than --explain-after. With torchrun's agents it is said while these have done nothing about it. NCCL ranks tell no rank, so the process is named, with its node and the ranks that the node was given, as far as they are known; rank 0 is who published the NCCL id. A warning, if a rank ended within 10 s after all had published their addresses: it may not have reached the others at those.",
+        ),
+        (
+            Reason::RanksMissing {
+                came: 3,
+                world_size: 4,
+                missing: names(&["rank 2 on train-llm-1"]),
+                beside: names(&["process 815 at 10.0.0.6"]),
+                waited: secs(31.0),
+            },
+            "With agents, whose workers meet here with NCCL: rank 0 has published the id, and some ranks have not asked for it. Which ones is known where each node has an address of its own.",
         ),
         (
             Reason::AllLeft { members: 4, unit: Unit::Node, finished: 0, first: Some(rank.clone()) },
@@ -212,7 +222,10 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 what: "the NCCL id".into(),
                 who: "rank 0".into(),
                 of_agent: false,
-                awaited: awaited(Whereabouts::Unknown, 31),
+                awaited: awaited(
+                    Whereabouts::MayBe { candidates: names(&["process 11 at 10.0.0.5"]), gone_for: None },
+                    31,
+                ),
             },
             "Waits that all lead to rank 0: to its gloo address, its NCCL id, or the address or the ranks that the agent \
              of node rank 0 publishes.",
@@ -423,10 +436,13 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 waited: secs(300.0),
                 writer: "rank 2".into(),
                 missing: Names::default(),
+                similar: None,
+                others: Names::default(),
+                ended: Names::default(),
                 reset: None,
                 again: false,
             },
-            "A client cancelled its wait, which it does when its time-out has passed. All clients that gave up on one key are reported together. If an operator's reset of the store had dropped the key, that is told.",
+            "A client cancelled its wait, which it does when its time-out has passed. All clients that gave up on one key are reported together. What was said of the wait is said again: who was not there, which ranks had ended, and a key that exists and differs by one slip. If an operator's reset of the store had dropped the key, that is told.",
         ),
         (
             Reason::ForeignClient {

@@ -388,7 +388,7 @@ fn a_static_run_twice_whose_second_part_fails() {
                 22.2,
                 "s1: rank 0 on node2 and rank 3 on node3 ended before all ranks had come, and then rank 1 on node2 and rank 2 on node3 of the same nodes; none of 4 is still there",
             ),
-            (23.4, "s1: all 2 nodes left without finishing; first: node 0 at 10.77.0.12"),
+            (23.4, "s1: both nodes left without finishing; first: node 0 at 10.77.0.12"),
         ],
     );
 }
@@ -453,7 +453,7 @@ fn a_static_restart_that_fails() {
                 17.8,
                 "run none: rank 2 on node3 ended before all ranks had come, and then rank 3 on node3 of the same node; none of 4 is still there",
             ),
-            (18.9, "run none: all 2 nodes left without finishing; first: node 0 at 10.77.0.12"),
+            (18.9, "run none: both nodes left without finishing; first: node 0 at 10.77.0.12"),
         ],
     );
 }
@@ -495,7 +495,7 @@ fn a_run_whose_agents_were_terminated_is_started_again() {
         &[
             (8.3, "term round 0 started: node2 is the first"),
             (8.4, "term round 0 complete: 2 nodes in 0.2 s; last: node3 (+0.2 s)"),
-            (17.2, "term round 0: all 2 nodes left without finishing"),
+            (17.2, "term round 0: both nodes left without finishing"),
             (29.2, "term round 1 started: node2 is the first"),
             (30.2, "term round 1 complete: 2 nodes in 1 s; last: node3 (+0.1 s)"),
             (34.5, "term round 1 finished: 2 nodes after 4.3 s"),

@@ -76,7 +76,7 @@ fn a_stranger_beside_a_job_is_told_and_the_job_goes_on() {
             lab.pass(8.0);
             let ended = lab.texts("ranks_ended");
             assert!(
-                ended.first().is_some_and(|text| text.contains("rank 2 on host2 ended")),
+                ended.first().is_some_and(|text| text.contains("rank 2 on host2 closed its connection")),
                 "{name}: {ended:?}"
             );
             (0..2).for_each(|n| lab.leave(n));
@@ -97,9 +97,9 @@ fn a_rank_that_dies_beside_a_stranger_is_told() {
     lab.pass(8.0);
     let ended = lab.texts("ranks_ended");
     assert!(
-        ended
-            .first()
-            .is_some_and(|text| text.starts_with(&format!("{RUN}: rank 2 on host2 (pid 2002) ended"))),
+        ended.first().is_some_and(
+            |text| text.starts_with(&format!("{RUN}: rank 2 on host2 (pid 2002) closed its connection"))
+        ),
         "{ended:?}"
     );
     let ranks = lab.run(RUN).summary.ranks.expect("ranks");
@@ -338,7 +338,7 @@ fn a_second_job_beside_one_that_gathers_is_another() {
     lab.pass(6.0);
     assert_trains(&lab, 2, 2);
     let complete = lab.texts("ranks_complete");
-    assert!(complete.first().is_some_and(|text| text.contains("all 2 ranks")), "{:?}", lab.said);
+    assert!(complete.first().is_some_and(|text| text.contains("both ranks")), "{:?}", lab.said);
     let waits = lab.texts("waiting_for_rank").join("; ");
     assert!(waits.contains("3 of 4 ranks have published, 3 processes"), "{waits}");
     assert!(!waits.contains("of 2 ranks"), "{waits}");
@@ -347,7 +347,7 @@ fn a_second_job_beside_one_that_gathers_is_another() {
     lab.pass(8.0);
     assert!(lab.texts("rank_lost").is_empty(), "{:?}", lab.said);
     let ended = lab.texts("run_ended");
-    assert!(ended.first().is_some_and(|text| text.contains("all 2 processes")), "{:?}", lab.said);
+    assert!(ended.first().is_some_and(|text| text.contains("both processes")), "{:?}", lab.said);
     // What it wrote over does not come back.
     rank(&mut lab, 3, 3, 4);
     lab.wait_for_rank(3, 0);
@@ -372,7 +372,7 @@ fn a_job_that_ends_beside_a_second_one_is_told_to_have_ended() {
     lab.leave(11);
     lab.pass(5.0);
     let ended = lab.texts("run_ended");
-    assert!(ended.last().is_some_and(|text| text.contains("all 2 processes")), "{:?}", lab.said);
+    assert!(ended.last().is_some_and(|text| text.contains("both processes")), "{:?}", lab.said);
 }
 
 #[test]
@@ -383,7 +383,7 @@ fn a_death_is_told_of_its_own_job() {
     lab.leave(0);
     lab.pass(8.0);
     let ended = lab.texts("ranks_ended").join("; ");
-    assert!(ended.contains("rank 0 on host0 (pid 2000) ended"), "{:?}", lab.said);
+    assert!(ended.contains("rank 0 on host0 (pid 2000) closed its connection"), "{:?}", lab.said);
     assert!(ended.contains("while 1 process still runs"), "{ended}");
 }
 

@@ -116,7 +116,11 @@ fn nccl<'k>(key: &'k [u8], at: usize, sub_group: Option<&'k [u8]>) -> Option<Add
     }
     let last = rest.iter().rposition(|&b| b == b'/').map_or(at, |slash| at + slash + 1);
     let Some(counter) = key[last..].strip_prefix(OF_2) else {
-        return (last == at && !rest.is_empty()).then(|| id(key, 0));
+        // Two ranks that send and receive have a communicator of their own, `1:3`: the lower one makes its id.
+        let pair = rest.iter().position(|&b| b == b':').map(|colon| (&rest[..colon], &rest[colon + 1..]));
+        let is_pair = pair.is_some_and(|(low, high)| number(low).is_some() && number(high).is_some());
+        let sub_group = sub_group.or(is_pair.then_some(rest));
+        return (last == at && !rest.is_empty()).then(|| Address { sub_group, ..id(key, 0) });
     };
     let digits = counter.iter().position(|&b| b == b'_').unwrap_or(counter.len());
     number(&counter[..digits])?;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 
+use super::MOST_RANKS;
 use crate::core::ids::ConnId;
+use crate::core::insight::reason::Evidence;
 
 /// The address and the process id. Containers may share both.
 pub(in crate::core::insight::run) type Process = (IpAddr, u32);
@@ -12,41 +14,86 @@ pub(in crate::core::insight::run) type Process = (IpAddr, u32);
 /// Connections of workers. A program that makes its process group again may keep the connections of the one before.
 #[derive(Debug, Default)]
 pub(in crate::core::insight) struct Connected {
-    conns: BTreeMap<ConnId, Option<Process>>,
-    /// How many connections each process has that told its id.
-    processes: BTreeMap<Process, u32>,
+    conns: BTreeMap<ConnId, Conn>,
+    processes: BTreeMap<Process, Conns>,
+    /// That the last connection of a process closed, of those that had used the keys of a group and did not come again.
+    ended: BTreeMap<Process, Evidence>,
+    /// The processes that have used the keys of a group in this round, gone or not: each with how many of its connections
+    /// were open at once that had, as containers may share an address and a process id.
+    came: BTreeMap<Process, u32>,
     /// Connections whose process is not known: each is taken for one.
     unnamed: usize,
     /// How many processes there were, at most.
     pub(super) most: usize,
 }
 
+#[derive(Debug)]
+struct Conn {
+    process: Option<Process>,
+    /// It has used the keys of a group.
+    is_of_group: bool,
+}
+
+/// The connections of a process that told its id.
+#[derive(Debug, Default)]
+struct Conns {
+    open: u32,
+    /// Those that have used the keys of a group.
+    of_group: u32,
+    /// One of them has, now or before: it is no client that only counts itself, or watches.
+    is_of_group: bool,
+}
+
 impl Connected {
+    /// Processes that have ended and are remembered.
+    const MOST_ENDED: usize = 1024;
+
     pub(super) fn insert(&mut self, conn: ConnId, process: Option<Process>) {
-        if self.conns.insert(conn, process).is_some() {
+        if self.conns.contains_key(&conn) {
             return;
         }
+        self.conns.insert(conn, Conn { process, is_of_group: false });
         match process {
             Some(process) => {
                 let conns = self.processes.entry(process).or_default();
-                *conns = conns.saturating_add(1);
+                conns.open = conns.open.saturating_add(1);
+                self.ended.remove(&process);
             }
             None => self.unnamed = self.unnamed.saturating_add(1),
         }
         self.most = self.most.max(self.processes());
     }
 
-    pub(super) fn remove(&mut self, conn: ConnId) {
-        match self.conns.remove(&conn) {
-            Some(Some(process)) => {
+    /// A process uses the keys of a group.
+    pub(super) fn uses_group(&mut self, conn: ConnId) {
+        let Some(conn) = self.conns.get_mut(&conn).filter(|conn| !conn.is_of_group) else { return };
+        conn.is_of_group = true;
+        let Some(process) = conn.process else { return };
+        let Some(conns) = self.processes.get_mut(&process) else { return };
+        conns.of_group = conns.of_group.saturating_add(1);
+        conns.is_of_group = true;
+        if self.came.len() < MOST_RANKS as usize || self.came.contains_key(&process) {
+            let came = self.came.entry(process).or_default();
+            *came = conns.of_group.max(*came);
+        }
+    }
+
+    /// A connection closed. `closed` is that, unless it was lost with its link.
+    pub(super) fn remove(&mut self, conn: ConnId, closed: Option<Evidence>) {
+        match self.conns.remove(&conn).map(|conn| (conn.process, conn.is_of_group)) {
+            Some((Some(process), is_of_group)) => {
                 if let Entry::Occupied(mut conns) = self.processes.entry(process) {
-                    match conns.get().saturating_sub(1) {
-                        0 => drop(conns.remove()),
-                        left => *conns.get_mut() = left,
+                    conns.get_mut().open = conns.get().open.saturating_sub(1);
+                    conns.get_mut().of_group = conns.get().of_group.saturating_sub(is_of_group.into());
+                    if conns.get().open == 0
+                        && conns.remove().is_of_group
+                        && let Some(closed) = closed.filter(|_| self.ended.len() < Self::MOST_ENDED)
+                    {
+                        self.ended.insert(process, closed);
                     }
                 }
             }
-            Some(None) => self.unnamed = self.unnamed.saturating_sub(1),
+            Some((None, _)) => self.unnamed = self.unnamed.saturating_sub(1),
             None => {}
         }
     }
@@ -67,8 +114,41 @@ impl Connected {
         self.processes.len().saturating_add(self.unnamed)
     }
 
+    /// The processes that have ended, and that they did.
+    pub(super) fn ended(&self) -> impl Iterator<Item = (&Process, &Evidence)> {
+        self.ended.iter()
+    }
+
+    /// How many have used the keys of a group in this round, by address. `None` if processes are there that have not told
+    /// their ids.
+    pub(super) fn came(&self) -> Option<BTreeMap<IpAddr, u32>> {
+        let mut by_address: BTreeMap<IpAddr, u32> = BTreeMap::new();
+        for ((ip, _), processes) in &self.came {
+            let of_address = by_address.entry(*ip).or_default();
+            *of_address = of_address.saturating_add(*processes);
+        }
+        (self.unnamed == 0).then_some(by_address)
+    }
+
+    /// Processes that have only counted themselves.
+    pub(super) fn beside_group(&self) -> impl Iterator<Item = Process> {
+        let others = self.processes.iter().filter(|(process, _)| !self.came.contains_key(process));
+        others.filter(|(_, conns)| !conns.is_of_group).map(|(&process, _)| process)
+    }
+
+    /// A round begins: who has come belongs to the one before.
+    pub(super) fn begin_round(&mut self) {
+        self.came.clear();
+        self.ended.clear();
+    }
+
+    /// Those that have ended were of the job before.
+    pub(super) fn forget_ended(&mut self) {
+        self.ended.clear();
+    }
+
     /// For the next meeting, of those that are there.
     pub(in crate::core::insight::run) fn counted_anew(self) -> Self {
-        Self { most: self.processes(), ..self }
+        Self { most: self.processes(), ended: BTreeMap::new(), came: BTreeMap::new(), ..self }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::connected::Connected;
-use super::rank::{RankInfo, Withdrawn, with_pid};
+use super::rank::{RankInfo, Withdrawn};
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::reason::Evidence;
 use crate::core::insight::run::limits::SETTLE;
@@ -189,15 +189,14 @@ impl Meeting {
         }
         self.rivals.retain(|_, info| info.conn != conn);
         let had_met = self.met.is_some() || may_have_met;
-        let Some(mut closed) = of_this_meeting.filter(|_| !had_met) else { return };
+        let Some(closed) = of_this_meeting.filter(|_| !had_met) else { return };
         if let Some(rival) = self.rivals.remove(&rank) {
-            closed.who = with_pid(std::mem::take(&mut closed.who), closed.pid);
+            // A copy of a rank has ended. That is there, but for its address.
             self.ranks.remove(&rank);
             let had_met = self.former.get(&rank).is_some_and(|before| before.conn == rival.conn);
             self.before = self.before.filter(|_| had_met);
             self.former.insert(rank, RankInfo { withdrawn: Some(Withdrawn::Overwritten), ..rival });
-        }
-        if !is_cut_off && self.lost.len() < MOST_LOST {
+        } else if !is_cut_off && self.lost.len() < MOST_LOST {
             // Another may take its place before it is told.
             self.lost.push(Lost { rank, closed, gave_up, times: 0 });
         }

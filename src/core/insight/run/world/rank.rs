@@ -39,7 +39,7 @@ pub(in crate::core::insight) enum Withdrawn {
 
 /// Who is called like others: with its process id.
 pub(in crate::core::insight) fn with_pid(who: String, pid: Option<u32>) -> String {
-    match pid.filter(|_| !who.starts_with("process ")) {
+    match pid.filter(|pid| !who.contains(&format!("process {pid} "))) {
         Some(pid) if !who.contains(" (pid ") => format!("{who} (pid {pid})"),
         _ => who,
     }
