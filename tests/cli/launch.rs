@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::common::peer::Peer;
 use crate::common::{TestServer, eventually, http, terminate, wait_for_end};
@@ -234,8 +235,11 @@ fn a_killed_pod_comes_again_with_another_rank_and_the_one_that_was_held_back_goe
     };
     let mut first = pod("w-a", "1", "a");
     eventually("announced", || pods(server.admin) == 1);
+    let seen = Instant::now();
     let held_back = pod("w-b", "1", "b");
     eventually("both claim it", || server.log().contains("have claimed node rank 1"));
+    // Its first request is held for a second, and the next one for half a minute. Between the two no connection would break.
+    std::thread::sleep(Duration::from_secs(3).saturating_sub(seen.elapsed()));
     first.kill().expect("it is there");
     first.wait().expect("it ends");
     eventually("its rank is free", || {
