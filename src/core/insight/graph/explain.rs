@@ -1,6 +1,6 @@
 //! What the waits of a store show, one explanation for each root.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use super::processes::{Graph, Silent, WAITS_SHOWN};
@@ -17,11 +17,16 @@ use crate::core::store::Counted;
 /// All waits for ranks of which nothing was seen are one explanation.
 const NEVER_CAME: &str = "ranks that have not come";
 
+/// The run, the number of the meeting, and what the waits are for.
+type GroupKey = (RunKey, u32, String);
+
 /// Waits of one meeting with one root.
 struct Group {
     since: Timestamp,
     root: Root,
     waits: Vec<ConnId>,
+    /// Whom they wait for in several sub-groups, if they are taken for one.
+    members: BTreeSet<String>,
 }
 
 impl Graph<'_> {
@@ -30,7 +35,7 @@ impl Graph<'_> {
 
     /// Everything that the waits show, one explanation for each root.
     pub(in crate::core::insight) fn explain(&self) -> Vec<(Option<RunKey>, Finding)> {
-        let mut groups: HashMap<(RunKey, u32, String), Group> = HashMap::new();
+        let mut groups: HashMap<GroupKey, Group> = HashMap::new();
         // Waits for the same writer have the same root.
         let mut roots: HashMap<(RunKey, u32, Option<u64>, ExpectedWriter, &str), Root> = HashMap::new();
         for (&conn, wait) in &self.store.waits {
@@ -69,7 +74,8 @@ impl Graph<'_> {
                 Root::Counting { host, .. } => format!("those that {host:?} counts"),
                 Root::Cycle { members, .. } => format!("cycle {:?}", members.iter().min()),
             };
-            let new = Group { since: wait.since, root: root.clone(), waits: Vec::new() };
+            let (since, members) = (wait.since, BTreeSet::new());
+            let new = Group { since, root: root.clone(), waits: Vec::new(), members };
             let group = groups.entry((run, meeting, about)).or_insert(new);
             if let (Some(of_group), Some(of_this)) = (group.root.rank(), root.rank())
                 && of_this < of_group
@@ -79,7 +85,8 @@ impl Graph<'_> {
             group.waits.push(conn);
             group.since = group.since.min(wait.since);
         }
-        let mut told: Vec<_> = groups
+        let mut told: Vec<_> = self
+            .together(groups)
             .into_iter()
             .filter_map(|((key, number, mut about), group)| {
                 let run = self.runs.get(&key)?;
@@ -90,8 +97,7 @@ impl Graph<'_> {
                 }
                 let mut reason = self.reason(run, meeting, &group)?;
                 if let Reason::WaitingForGroup { others, .. } = &mut reason {
-                    let members: Option<HashSet<ConnId>> = waits().map(|wait| self.member(wait)).collect();
-                    *others = members.map(|there| self.others(run, meeting, &there)).unwrap_or_default();
+                    *others = self.not_among(run, meeting, &group.waits);
                 }
                 let waits = waits().take(WAITS_SHOWN);
                 let waits = waits.map(|wait| self.evidence(wait.view.conn, wait));
@@ -107,8 +113,48 @@ impl Graph<'_> {
         told
     }
 
+    /// Who is not among those that wait, if these are all known.
+    fn not_among(&self, run: &TrackedRun, meeting: &Meeting, waits: &[ConnId]) -> Names {
+        let waits = waits.iter().filter_map(|conn| self.store.waits.get(conn));
+        let members: Option<HashSet<ConnId>> = waits.map(|wait| self.member(wait)).collect();
+        members.map(|there| self.others(run, meeting, &there)).unwrap_or_default()
+    }
+
+    /// Takes the waits in several sub-groups of a meeting for one, as in a device mesh, where one rank keeps many groups
+    /// waiting, and each group would name the victims in the others. Only where somebody waits in none of them or has ended:
+    /// else they wait for each other.
+    fn together(&self, groups: HashMap<GroupKey, Group>) -> Vec<(GroupKey, Group)> {
+        let mut told = Vec::new();
+        let mut by_meeting: BTreeMap<(RunKey, u32), Vec<(GroupKey, Group)>> = BTreeMap::new();
+        for (key, group) in groups {
+            match group.root.of_sub_group() {
+                Some(_) => by_meeting.entry((key.0.clone(), key.1)).or_default().push((key, group)),
+                None => told.push((key, group)),
+            }
+        }
+        for ((key, number), groups) in by_meeting {
+            let run = self.runs.get(&key).filter(|_| groups.len() > 1);
+            let waits: Vec<ConnId> = groups.iter().flat_map(|(_, group)| &group.waits).copied().collect();
+            let meeting = run.zip(waits.first()).map(|(run, conn)| (run, self.meeting(*conn, run)));
+            let is_one_cause = meeting.is_some_and(|(run, meeting)| {
+                let ended = self.ended_ranks(run, meeting);
+                !ended.is_empty() || !self.not_among(run, meeting, &waits).is_empty()
+            });
+            if !is_one_cause {
+                told.extend(groups);
+                continue;
+            }
+            let names = groups.iter().filter_map(|(_, group)| group.root.of_sub_group());
+            let members = names.map(str::to_owned).collect();
+            let first = groups.into_iter().map(|(_, group)| group).min_by_key(|group| group.since);
+            let together = first.map(|first| Group { waits, members, ..first });
+            told.extend(together.map(|group| ((key, number, "sub-groups".to_owned()), group)));
+        }
+        told
+    }
+
     fn reason(&self, run: &TrackedRun, meeting: &Meeting, group: &Group) -> Option<Reason> {
-        let Group { root, waits, since } = group;
+        let Group { root, waits, since, members } = group;
         let (waiters, waited) = (waits.len(), Elapsed(self.now.since(*since)));
         match root {
             Root::Cycle { members, newcomer, rank_zero } => {
@@ -181,7 +227,11 @@ impl Graph<'_> {
                         Reason::RankZeroSlow { what, who, of_agent, awaited }
                     }
                     ExpectedWriter::Group(_) => {
-                        let what = if what == BARRIER { who } else { format!("{what} of {who}") };
+                        let what = match (what == BARRIER, members.is_empty()) {
+                            (true, _) => who,
+                            (false, true) => format!("{what} of {who}"),
+                            (false, false) => Names::of(members.iter().cloned()).to_string(),
+                        };
                         let (others, ended) = (Names::default(), self.ended_ranks(run, meeting));
                         Reason::WaitingForGroup { what, waiters, others, ended, waited }
                     }

@@ -266,14 +266,18 @@ impl Graph<'_> {
         Names::of_some(meeting.ended_ranks(), |(rank, info, gone)| ago(info.label(rank), gone))
     }
 
-    /// The live processes of a run but for those of `there`: ranks if one of `there` is a rank, else nodes.
+    /// The live processes of a run but for those of `there`: ranks if one of `there` is a rank, else nodes. Ranks that wait for
+    /// something else come last: those that wait for nothing are rather the cause.
     pub(super) fn others(&self, run: &TrackedRun, meeting: &Meeting, there: &HashSet<ConnId>) -> Names {
         let is_rank = |conn| self.store.clients.get(conn).is_some_and(|client| client.rank.is_some());
         if there.iter().any(is_rank) {
             let others = meeting.live().filter(|(_, info)| !there.contains(&info.conn));
-            return Names::of_some(others, |(rank, info)| {
-                let wait = self.wait_of(info.conn, Some(run)).and_then(|wait| wait.view.missing.first());
-                let waits = wait.map_or_else(String::new, |key| format!(" (waits for `{}`)", ShownKey(key)));
+            let missing = |conn| self.wait_of(conn, Some(run)).and_then(|wait| wait.view.missing.first());
+            let (waiting, idle): (Vec<_>, Vec<_>) =
+                others.map(|(rank, info)| (rank, info, missing(info.conn))).partition(|it| it.2.is_some());
+            return Names::of_some(idle.into_iter().chain(waiting), |(rank, info, missing)| {
+                let waits =
+                    missing.map_or_else(String::new, |key| format!(" (waits for `{}`)", ShownKey(key)));
                 format!("{}{waits}", info.label(rank))
             });
         }

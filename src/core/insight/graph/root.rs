@@ -40,6 +40,16 @@ impl Root {
         }
     }
 
+    /// The member of a sub-group that it ends with.
+    pub(super) fn of_sub_group(&self) -> Option<&str> {
+        match self {
+            Self::At { asked: Wanted { writer: ExpectedWriter::Group(name), what, .. }, .. } => {
+                Some(name.as_str()).filter(|_| *what != BARRIER)
+            }
+            _ => None,
+        }
+    }
+
     /// The round of a node that it ends with, where it is known who that was.
     pub(super) const fn round(&self) -> Option<u64> {
         match self {

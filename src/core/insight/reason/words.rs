@@ -92,7 +92,7 @@ fn of_ranks(n: u32, whole: Option<u32>) -> String {
 
 /// The other processes of a run in which some wait.
 fn not_there(others: &Names, ended: &Names) -> String {
-    format!("{}{}", if_any("; not there: ", others), if_any("; ended: ", ended))
+    format!("{}{}", if_any("; ended: ", ended), if_any("; not there: ", others))
 }
 
 /// What follows a sentence, if there is something.

@@ -636,7 +636,7 @@ fn faults_of_ranks_without_agents() {
             code: "gave_up",
             says: &[
                 "rank 0 on host0 and rank 1 on host1 gave up",
-                "; rank 2 of the sub-group 1 should have written it; not there: rank 2 on host2; ended: rank 3 on host3 (8 s ago)",
+                "; rank 2 of the sub-group 1 should have written it; ended: rank 3 on host3 (8 s ago); not there: rank 2 on host2",
             ],
             remedy: "the processes that were not there",
             within: FACT,
@@ -651,6 +651,58 @@ fn faults_of_ranks_without_agents() {
             },
             code: "waiting_for_group",
             says: &["2 processes have waited", "rank 2 of the sub-group 1; not there: rank 2 on host2"],
+            remedy: "have not reached this call",
+            within: WAIT,
+            never: &["ended", "deadlock"],
+        },
+        Fault {
+            name: "env: a rank does not make the sub-groups of a device mesh, and many wait in each",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2, 3, 4, 5], 6);
+                lab.wait(0, &["/default_pg/0//1//cpu//0/1"]);
+                lab.wait(1, &["/default_pg/0//3//cpu//0/2"]);
+                lab.wait(2, &["/default_pg/0//1//cpu//0/1"]);
+                lab.wait(3, &["/default_pg/0//3//cpu//0/2"]);
+                lab.wait(5, &["/default_pg/0//3//cpu//0/1"]);
+            },
+            code: "waiting_for_group",
+            says: &[
+                "5 processes have waited",
+                "for rank 1 of the sub-group 1, rank 1 of the sub-group 3 and rank 2 of the sub-group 3; not there: rank 4 on host4",
+            ],
+            remedy: "have not reached this call",
+            within: WAIT,
+            never: &["ended", "deadlock", "waits for `", "the address of rank"],
+        },
+        Fault {
+            name: "env: a rank has ended before the sub-groups of a device mesh are made",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2, 3], 4);
+                lab.leave(2);
+                lab.wait(0, &["/default_pg/0//1//cpu//0/1"]);
+                lab.wait(1, &["/default_pg/0//3//cpu//0/1"]);
+                lab.wait(3, &["/default_pg/0//2//cpu//0/0"]);
+            },
+            code: "waiting_for_group",
+            says: &[
+                "3 processes have waited",
+                "for rank 0 of the sub-group 2, rank 1 of the sub-group 1 and rank 1 of the sub-group 3; ended: rank 2 on host2 (",
+            ],
+            remedy: "look why that process ended",
+            within: WAIT,
+            never: &["not there", "deadlock"],
+        },
+        Fault {
+            name: "env: ranks make their sub-groups in another order, and one that waits for nothing is named first",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2, 3], 4);
+                lab.wait(0, &["/default_pg/0//1//cpu//0/1"]);
+                lab.wait(1, &["/default_pg/own"]);
+            },
+            code: "waiting_for_group",
+            says: &[
+                "; not there: rank 2 on host2, rank 3 on host3 and rank 1 on host1 (waits for `/default_pg/own`)",
+            ],
             remedy: "have not reached this call",
             within: WAIT,
             never: &["ended", "deadlock"],
@@ -741,7 +793,7 @@ fn faults_of_ranks_without_agents() {
                 lab.leave(3);
             },
             code: "waiting_at_barrier",
-            says: &["at the barrier `ckpt` of 4; not there: rank 2 on host2; ended: rank 3 on host3 ("],
+            says: &["at the barrier `ckpt` of 4; ended: rank 3 on host3 (", "; not there: rank 2 on host2"],
             remedy: "why that process ended",
             within: WAIT,
             never: &["not there: rank 1"],
