@@ -51,7 +51,12 @@ pub enum Reason {
     /// Every node arrived at the exit barrier.
     RunFinished { nodes: u32, ran: Elapsed },
     /// Every process of a run without agents has ended.
-    RunEnded { processes: u32, ran: Elapsed },
+    RunEnded {
+        processes: u32,
+        ran: Elapsed,
+        /// What ended before all others, and how long before the last one.
+        first: Option<(String, Elapsed)>,
+    },
     /// Pods have not announced themselves, and those that have are held back.
     PodsMissing {
         announced: u32,

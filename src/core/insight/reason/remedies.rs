@@ -10,7 +10,7 @@ use super::values::{Absence, Arrival, ONE_JOB, Others, Silence, Standing, Vacanc
 use crate::api::RunKind;
 
 /// Who ends this soon may not have reached the others at the addresses that they published.
-const SHORT: Duration = Duration::from_secs(15);
+const SHORT: Duration = Duration::from_secs(5);
 
 impl Reason {
     /// What to do about it; empty if there is nothing to do.
@@ -528,6 +528,9 @@ impl Reason {
             Self::Rendezvous(said) => said.remedy,
             Self::RunEnded { processes: 0 | 1, .. } => {
                 "whether it succeeded cannot be seen here: its exit code and log tell"
+            }
+            Self::RunEnded { first: Some(_), .. } => {
+                "whether they succeeded cannot be seen here: their exit codes and logs tell, those of the first one before all"
             }
             Self::RunEnded { ran, .. } if ran.0 <= SHORT => {
                 "whether they succeeded cannot be seen here: their exit codes and logs tell; where they could not connect to \

@@ -189,11 +189,17 @@ impl Reason {
             Self::RunFinished { nodes, ran } => {
                 format!("finished: {} after {ran}", Unit::Node.count(*nodes))
             }
-            Self::RunEnded { processes: 1, ran } => {
+            Self::RunEnded { processes: 1, ran, .. } => {
                 format!("ended: the connection of its only process closed after {ran}")
             }
-            Self::RunEnded { processes, ran } => {
-                format!("ended: the connections of {} closed after {ran}", all(*processes, "processes"))
+            Self::RunEnded { processes, ran, first } => {
+                let first = first.as_ref().map_or_else(String::new, |(rank, before)| {
+                    format!("; first: {rank}, {before} before the last")
+                });
+                format!(
+                    "ended: the connections of {} closed after {ran}{first}",
+                    all(*processes, "processes")
+                )
             }
             Self::RunRestarted {} => "had finished and is started again".into(),
             Self::WorkersElsewhere { address } => format!(

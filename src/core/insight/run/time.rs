@@ -24,10 +24,10 @@ impl TrackedRun {
         is_missed: bool,
         now: Timestamp,
     ) {
-        for EndedBeside { ranks: processes, met, ended } in self.life.world.settle() {
+        for EndedBeside { ranks: processes, met, ended, first } in self.life.world.settle() {
             if !self.has_agents() {
                 let ran = Elapsed(ended.since(met));
-                self.finds(Reason::RunEnded { processes, ran }, format!("{ended:?}"), ended);
+                self.finds(Reason::RunEnded { processes, ran, first }, format!("{ended:?}"), ended);
             }
         }
         self.name_nodes(plan);
@@ -122,7 +122,8 @@ impl TrackedRun {
             (RunState::Ended, false) if before != RunState::Ended => {
                 let met = meeting.first_met.or(meeting.met).or(self.round.started);
                 let ran = Elapsed(ended.since(met.unwrap_or(ended)));
-                self.finds(Reason::RunEnded { processes, ran }, about, ended);
+                let first = meeting.first_to_end();
+                self.finds(Reason::RunEnded { processes, ran, first }, about, ended);
             }
             _ => {}
         }

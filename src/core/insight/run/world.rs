@@ -22,7 +22,7 @@ use self::meeting::Leaving;
 pub(in crate::core::insight) use self::meeting::{Lost, Meeting};
 pub(in crate::core::insight) use self::rank::{RankInfo, Withdrawn, with_pid};
 use super::limits::SETTLE;
-use crate::core::ids::{ConnId, Timestamp, count};
+use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::reason::{Evidence, Finding, Names, Reason};
 
 /// Ranks that are tracked in one run.
@@ -74,11 +74,12 @@ struct Differ {
 }
 
 /// A meeting that was complete, and has ended while others are there.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(in crate::core::insight) struct EndedBeside {
     pub(super) ranks: u32,
     pub(super) met: Timestamp,
     pub(super) ended: Timestamp,
+    pub(super) first: Option<(String, Elapsed)>,
 }
 
 /// The process that published an NCCL id.
@@ -382,7 +383,8 @@ impl World {
             for ended in self.meetings.extract_if(.., over).collect::<Vec<_>>() {
                 if let (Some(met), Some(at)) = (ended.met, ended.all_gone()) {
                     let met = ended.first_met.unwrap_or(met);
-                    told.push(EndedBeside { ranks: count(ended.ranks.len()), met, ended: at });
+                    let (ranks, first) = (count(ended.ranks.len()), ended.first_to_end());
+                    told.push(EndedBeside { ranks, met, ended: at, first });
                     self.past = Some(ended);
                 } else if let Some(gathering) = self.meetings.iter_mut().find(|meeting| meeting.met.is_none())
                 {

@@ -1249,10 +1249,29 @@ fn faults_at_the_end_of_ranks() {
             never: &["finished", "SOCKET_IFNAME"],
         },
         Fault {
+            name: "env: a rank ends in a collective, and with it all others",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.pass(10.0);
+                lab.leave(1);
+                lab.pass(0.5);
+                lab.leave(0);
+                lab.pass(1.0);
+                lab.leave(2);
+            },
+            code: "run_ended",
+            says: &[
+                "the connections of all 3 processes closed after 12 s; first: rank 1 on host1, 1.5 s before the last",
+            ],
+            remedy: "those of the first one before all",
+            within: FACT,
+            never: &["SOCKET_IFNAME"],
+        },
+        Fault {
             name: "env: all ranks end soon after they have met",
             play: |lab| {
                 ranks(lab, &[0, 1], 2);
-                lab.pass(10.0);
+                lab.pass(4.0);
                 (0..2).for_each(|n| lab.leave(n));
             },
             code: "run_ended",

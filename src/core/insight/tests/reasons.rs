@@ -46,7 +46,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "All agents have arrived at the exit barrier. A native run has finished when all nodes of the round have left and said that they succeeded, as the torchrun plugin does.",
         ),
         (
-            Reason::RunEnded { processes: 32, ran: secs(7200.0) },
+            Reason::RunEnded { processes: 32, ran: secs(7200.0), first: None },
             "Ranks without agents: after all had published their addresses (or an NCCL id was), the connections of all of them have closed. Success and failure look the same here.",
         ),
         (

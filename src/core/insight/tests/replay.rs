@@ -278,7 +278,10 @@ fn env_runs_without_agents() {
                 12.0,
                 "store:29500: all 4 ranks have published their addresses in 0.1 s; last: rank 0 on node2 (+0.1 s)",
             ),
-            (27.7, "store:29500 ended: the connections of all 4 processes closed after 14 s"),
+            (
+                27.7,
+                "store:29500 ended: the connections of all 4 processes closed after 14 s; first: rank 2 on node3, 1.1 s before the last",
+            ),
         ],
     );
 }
@@ -339,7 +342,10 @@ fn an_env_run_twice_whose_second_part_fails() {
                 7.7,
                 "store:29500: all 8 ranks have published their addresses in 1.3 s; last: rank 7 on node3 (+1.3 s)",
             ),
-            (18.8, "store:29500 ended: the connections of all 8 processes closed after 9.6 s"),
+            (
+                18.8,
+                "store:29500 ended: the connections of all 8 processes closed after 9.6 s; first: rank 7 on node3, 1.2 s before the last",
+            ),
             (21.1, "store:29500 started: rank 4 on node3 is the first"),
             (22.8, "store:29500: rank 4 on node3 ended before all ranks had come; 1 of 8 is still there"),
             (
