@@ -223,7 +223,7 @@ pub struct RunSummary {
     /// Its exit barrier, once a node has arrived there.
     #[schema(required)]
     pub exit: Option<ExitCounts>,
-    /// The first sign of the round.
+    /// The first sign of the round, or of what gathers again in it after all had met.
     pub started_at: f64,
     /// Since when it is in this state.
     pub state_since: f64,

@@ -47,8 +47,6 @@ pub(super) fn summary(
     let published = || ranks.values().filter(is_of_round);
     let gone = published().chain(dropped.map(|(_, info)| info)).filter(|info| info.gone.is_some());
     let has_world = published().next().is_some() || !world.connected.is_empty() || world.meets_otherwise;
-    // A round of which nobody has come yet.
-    let began = if run.round().number == 0 { run.first_seen() } else { run.state_since() };
     RunSummary {
         run_id: jobs.name(run.key()),
         store: run.store(),
@@ -70,7 +68,7 @@ pub(super) fn summary(
                 .exit_since
                 .map(|_| ExitCounts { arrived: count(round.exit.len()), expected: run.exit_size() })
         }),
-        started_at: epoch.unix(run.round().started.unwrap_or(began)),
+        started_at: epoch.unix(run.began()),
         state_since: epoch.unix(run.state_since()),
         completed_at: run
             .round()

@@ -20,6 +20,18 @@ const NEVER_CAME: &str = "ranks that have not come";
 /// The run, the number of the meeting, and what the waits are for.
 type GroupKey = (RunKey, u32, String);
 
+/// The first of the members of sub-groups, and how many more: the names of them all say nothing more.
+fn several(members: &BTreeSet<String>) -> String {
+    const FEW: usize = 3;
+    let all: Vec<&str> = members.iter().map(String::as_str).collect();
+    match all[..] {
+        [first, second, ..] if all.len() > FEW => {
+            format!("{first}, {second} and {} more members of sub-groups", all.len().saturating_sub(2))
+        }
+        _ => Names::of(members.iter().cloned()).to_string(),
+    }
+}
+
 /// Waits of one meeting with one root.
 struct Group {
     since: Timestamp,
@@ -230,7 +242,7 @@ impl Graph<'_> {
                         let what = match (what == BARRIER, members.is_empty()) {
                             (true, _) => who,
                             (false, true) => format!("{what} of {who}"),
-                            (false, false) => Names::of(members.iter().cloned()).to_string(),
+                            (false, false) => several(members),
                         };
                         let (others, ended) = (Names::default(), self.ended_ranks(run, meeting));
                         Reason::WaitingForGroup { what, waiters, others, ended, waited }

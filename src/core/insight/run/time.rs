@@ -87,6 +87,10 @@ impl TrackedRun {
     fn enter_state(&mut self, state: RunState, now: Timestamp) {
         let before = std::mem::replace(&mut self.state, state);
         self.state_since = self.end_of(state).unwrap_or(now);
+        let had_met = !matches!(before, RunState::Joining | RunState::LastCall | RunState::Exchanging);
+        if state == RunState::Joining && had_met {
+            self.gathers_anew = Some(now);
+        }
         self.touch();
         if state.is_over() {
             self.round.over_at.get_or_insert(now);

@@ -34,6 +34,8 @@ pub(in crate::core::insight) struct TrackedRun {
     restored: Option<Timestamp>,
     pub(super) state: RunState,
     pub(super) state_since: Timestamp,
+    /// When it began to gather anew: all had met before, or it was over.
+    pub(super) gathers_anew: Option<Timestamp>,
     /// Agents that are connected.
     pub(super) agents: BTreeSet<ConnId>,
     /// The store has a rendezvous state of it.
@@ -64,6 +66,14 @@ impl TrackedRun {
 
     pub(in crate::core::insight) fn first_seen(&self) -> Timestamp {
         self.first_seen
+    }
+
+    /// The first sign of what it gathers for, or has gathered for: its round, or another meeting in it.
+    pub(in crate::core::insight) fn began(&self) -> Timestamp {
+        // A round of which nobody has come yet.
+        let first = if self.round.number == 0 { self.first_seen } else { self.state_since };
+        let began = self.round.started.unwrap_or(first);
+        self.gathers_anew.map_or(began, |anew| began.max(anew))
     }
 
     /// Since when its round is incomplete and could have been complete: not while the server was away.
@@ -498,6 +508,7 @@ impl TrackedRun {
             restored: None,
             state: RunState::Joining,
             state_since: now,
+            gathers_anew: None,
             agents: BTreeSet::new(),
             has_state: false,
             plan_version: 0,

@@ -622,6 +622,11 @@ fn case_8_the_run_is_closed() {
     healthy.leave(1);
     healthy.pass(20.0);
     healthy.forget_state("job");
+    healthy.agent(0, "job");
+    healthy.pass(1.0);
+    let joining = healthy.run("job").summary;
+    assert_eq!(joining.state, RunState::Joining);
+    assert!(healthy.now.0.as_secs_f64() - joining.started_at < 2.0, "{joining:?} at {:?}", healthy.now);
     healthy.complete_run("job", 2);
     healthy.pass(10.0);
     assert_eq!(healthy.complaints(), ["job round 0 had finished and is started again"]);

@@ -658,7 +658,8 @@ fn faults_of_ranks_without_agents() {
         Fault {
             name: "env: a rank does not make the sub-groups of a device mesh, and many wait in each",
             play: |lab| {
-                ranks(lab, &[0, 1, 2, 3, 4, 5], 6);
+                ranks(lab, &[0, 1, 2, 3, 4, 5, 6], 7);
+                lab.wait(6, &["/default_pg/0//2//cpu//0/1"]);
                 lab.wait(0, &["/default_pg/0//1//cpu//0/1"]);
                 lab.wait(1, &["/default_pg/0//3//cpu//0/2"]);
                 lab.wait(2, &["/default_pg/0//1//cpu//0/1"]);
@@ -667,8 +668,8 @@ fn faults_of_ranks_without_agents() {
             },
             code: "waiting_for_group",
             says: &[
-                "5 processes have waited",
-                "for rank 1 of the sub-group 1, rank 1 of the sub-group 3 and rank 2 of the sub-group 3; not there: rank 4 on host4",
+                "6 processes have waited",
+                "for rank 1 of the sub-group 1, rank 1 of the sub-group 2 and 2 more members of sub-groups; not there: rank 4 on host4",
             ],
             remedy: "have not reached this call",
             within: WAIT,
@@ -1593,6 +1594,23 @@ fn healthy_twins_are_silent() {
         play(&mut lab);
         assert_healthy(name, &mut lab);
     }
+}
+
+/// What gathers again has begun when that began.
+#[test]
+fn ranks_that_come_again_join_since_then() {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1, 2], 3);
+    lab.pass(20.0);
+    (0..3).for_each(|n| lab.leave(n));
+    lab.pass(5.0);
+    lab.worker(11, "10.0.0.1");
+    lab.publish(11, 1, 3);
+    lab.pass(2.0);
+    let run = lab.run("store:29500").summary;
+    let now = lab.now.0.as_secs_f64();
+    assert_eq!(run.state, RunState::Joining);
+    assert!(now - run.started_at < 3.0, "{run:?} at {now}");
 }
 
 #[test]
