@@ -213,7 +213,8 @@ impl Graph<'_> {
     /// another connection nothing is unknown.
     pub(super) fn silent(&self, run: &TrackedRun, meeting: &Meeting) -> Vec<(&Client, Silent)> {
         let is_of_run = |client: &Client| client.run.is_none() || client.run.as_ref() == Some(run.key());
-        let clients = self.store.clients.iter().filter(|(conn, _)| run.world().host != Some(**conn));
+        let hosts = |conn| self.store.waits.get(conn).is_some_and(|wait| wait.view.counted.is_some());
+        let clients = self.store.clients.iter().filter(|(conn, _)| !hosts(*conn));
         let clients = clients.map(|(_, client)| client);
         let mut silent = clients.filter(|client| !client.is_member() && is_of_run(client)).peekable();
         if silent.peek().is_none() {

@@ -164,6 +164,13 @@ impl Graph<'_> {
         Whereabouts::NodeSilent { link, for_seconds: Elapsed(self.now.since(node.last_heartbeat)) }
     }
 
+    /// Processes that have told no rank, and may be one of those that are missing.
+    pub(super) fn may_be_ranks(&self, run: &TrackedRun, meeting: &Meeting) -> Names {
+        let silent = self.silent(run, meeting);
+        let may_be = silent.iter().filter(|(_, is)| matches!(is, Silent::MayBeRank | Silent::Alike));
+        processes_of(may_be.map(|(client, _)| *client))
+    }
+
     /// Where a rank is that has not come to this meeting: it may have been in the last one.
     pub(super) fn missed(&self, run: &TrackedRun, meeting: &Meeting, rank: u32) -> Whereabouts {
         let before = run.world().holder(meeting, rank);

@@ -136,7 +136,8 @@ impl Awaited {
                  their time-out"
             }
             Whereabouts::Twin { .. } => {
-                "give each process its own RANK; if the missing ones are others, look whether they have started"
+                "give each process its own RANK; if the missing ones are others, look whether they have started, or look why \
+                 they ended"
             }
             Whereabouts::Dropped { .. } => {
                 "it does not publish it again by itself: restart all processes of the job together"

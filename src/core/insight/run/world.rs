@@ -493,7 +493,7 @@ impl World {
         let past = self.past.as_ref();
         // Who came when these had ended is of the next job.
         let past = past.filter(|past| past.all_gone().is_some_and(|ended| meeting.gathered_at(ended)));
-        met.find_map(|other| other.holder(rank)).or_else(|| past?.holder(rank))
+        met.find_map(|other| other.who_met(rank)).or_else(|| past?.who_met(rank))
     }
 
     /// Ranks of which nobody is there for those of a meeting, as far as all that gather count on them.
@@ -511,10 +511,11 @@ impl World {
         (0..size).filter(move |&rank| !is_host(rank) && !known(rank).any(RankInfo::is_live))
     }
 
-    /// Whether some have come, and rank 0 has not.
+    /// Whether some have come, even if they have ended, and rank 0 has not.
     pub(in crate::core::insight) fn misses_first(&self) -> bool {
         let meeting = self.shown();
-        meeting.met.is_none() && meeting.is_live() && !self.holder(meeting, 0).is_some_and(RankInfo::is_live)
+        let have_come = !meeting.ranks.is_empty() || !meeting.former.is_empty();
+        meeting.met.is_none() && have_come && !self.holder(meeting, 0).is_some_and(RankInfo::is_live)
     }
 
     /// Whether nobody has come as this rank, and others who are there do not count on it.

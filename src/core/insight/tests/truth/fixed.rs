@@ -73,6 +73,7 @@ struct Moment {
     complete: bool,
     /// When the last attempt of this job was complete.
     completed: f64,
+    first_completed: f64,
     /// A node has come again to a job that was complete: now all have to.
     again: bool,
 }
@@ -240,6 +241,9 @@ impl Truth {
                         if self.now.again || !self.now.complete {
                             self.now.completed = self.seconds();
                         }
+                        if !self.now.complete {
+                            self.now.first_completed = self.seconds();
+                        }
                         (self.now.complete, self.now.again) = (true, false);
                     }
                     let agent = &mut self.now.agents[n];
@@ -263,8 +267,8 @@ impl Truth {
             let has_run = live.phase != Phase::Exchanges || !live.acts && self.now.again;
             return (if has_run { Cause::Withdrawn } else { Cause::Busy }, name);
         }
-        // One of the job before has nothing to do with this.
-        let died = of_rank().any(|agent| agent.job == self.now.job && !agent.finished);
+        // One of the job before has nothing to do with this. One that had finished has not waited for the others.
+        let died = of_rank().any(|agent| agent.job == self.now.job);
         (if died { Cause::Dead } else { Cause::NeverCame }, name)
     }
 
@@ -416,8 +420,10 @@ impl World for Truth {
             "run_finished" => {
                 let nodes = number(facts, "nodes");
                 let ran = facts["ran"].as_f64().unwrap_or_else(|| panic!("{facts}"));
-                let is_so_long = |m: &Moment| ran <= at - m.completed && at - m.completed <= ran + DELAY;
-                any(&|m| m.done && nodes == self.nodes && is_so_long(m), "it has not")
+                // Since its last attempt, or since the first: to that not all come again.
+                let is_so_long = |since: f64| ran <= at - since && at - since <= ran + DELAY;
+                let has_run = |m: &Moment| is_so_long(m.completed) || is_so_long(m.first_completed);
+                any(&|m| m.done && nodes == self.nodes && has_run(m), "it has not")
             }
             "exit_barrier" => {
                 let arrived = number(facts, "arrived");
@@ -431,7 +437,11 @@ impl World for Truth {
                 let rank = Self::rank_of(who)?;
                 match text(&facts["whereabouts"], "is") {
                     "not_again" => any(&|m| m.ranks().contains(&rank), "it is not there"),
-                    "never_came" | "gone" => any(&gone_of(rank), "it is there"),
+                    // One of the job before may be frozen.
+                    "never_came" | "gone" => {
+                        let is_it = |m: &Moment, agent: &Agent| agent.rank == rank && agent.job == m.job;
+                        any(&|m| !m.live().any(|agent| is_it(m, agent)), "it is there")
+                    }
                     "dropped" | "met" => any(&|m| m.ranks().contains(&rank), "it is not there"),
                     "busy" => any(&|m| m.live().any(|a| a.rank == rank && !a.waits), "it is not busy"),
                     other => Err(format!("cannot be: {other}")),
