@@ -28,6 +28,8 @@ pub struct Counted {
     pub clients: u32,
     /// For how long it has read this number.
     pub unchanged: Duration,
+    /// How long ago it read it last.
+    pub ago: Duration,
 }
 
 impl Store {
@@ -67,7 +69,7 @@ impl Store {
             let Some(counting) = &session.counting else { return false };
             // Who has read it once may only have looked.
             if !is_blocked && counting.last > counting.since {
-                let unchanged = now.since(counting.unchanged_since);
+                let (unchanged, ago) = (now.since(counting.unchanged_since), now.since(counting.last));
                 waits.push(WaitView {
                     conn,
                     peer: session.peer,
@@ -78,7 +80,7 @@ impl Store {
                     missing: vec![(*b"init/").into()],
                     similar: None,
                     past: KeyPast::default(),
-                    counted: Some(Counted { clients: counting.clients, unchanged }),
+                    counted: Some(Counted { clients: counting.clients, unchanged, ago }),
                 });
             }
             true

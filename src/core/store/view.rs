@@ -178,7 +178,7 @@ impl Store {
             missing,
             similar: None,
             past: KeyPast::default(),
-            counted: is_count.then_some(Counted { clients: 0, unchanged: waited }),
+            counted: is_count.then_some(Counted { clients: 0, unchanged: waited, ago: Duration::ZERO }),
         })
     }
 

@@ -199,12 +199,14 @@ impl Graph<'_> {
     ) -> Option<Reason> {
         /// It reads the number every 10 ms, and goes on when it is large enough.
         const GOES_ON: Duration = Duration::from_secs(2);
+        const PAUSES: Duration = Duration::from_millis(200);
         let (run, meeting) = of.unzip();
         let of_agents = run.filter(|run| run.has_agents());
         let of_ranks = meeting.filter(|_| of_agents.is_none());
-        let expected = of_ranks.filter(|meeting| meeting.is_live()).and_then(|meeting| meeting.size);
+        let of_live = run.zip(of_ranks).filter(|(_, meeting)| meeting.is_live());
+        let expected = of_live.and_then(|(run, meeting)| run.world().agreed(meeting));
         let asks_for_more = expected.is_some_and(|expected| counted.clients >= expected);
-        if asks_for_more && counted.unchanged < GOES_ON {
+        if (asks_for_more || counted.ago >= PAUSES) && counted.unchanged < GOES_ON {
             return None;
         }
         let (gone, missing) = match (run, meeting, of_agents) {

@@ -496,15 +496,19 @@ impl World {
         met.find_map(|other| other.who_met(rank)).or_else(|| past?.who_met(rank))
     }
 
+    /// As many as all that gather count on.
+    pub(in crate::core::insight) fn agreed(&self, meeting: &Meeting) -> Option<u32> {
+        let others = self.gathering_beside(meeting).filter(|other| other.is_live());
+        let size = meeting.size.filter(|_| meeting.met.is_none())?;
+        Some(others.filter_map(|other| other.size).fold(size, u32::min))
+    }
+
     /// Ranks of which nobody is there for those of a meeting, as far as all that gather count on them.
     pub(in crate::core::insight) fn absent<'w>(
         &'w self,
         meeting: &'w Meeting,
     ) -> impl Iterator<Item = u32> + 'w {
-        let others =
-            self.gathering_beside(meeting).filter(|other| other.is_live()).filter_map(|other| other.size);
-        let size = meeting.size.filter(|_| meeting.met.is_none());
-        let size = size.map_or(0, |size| others.fold(size, u32::min)).min(MOST_RANKS);
+        let size = self.agreed(meeting).unwrap_or_default().min(MOST_RANKS);
         let known =
             move |rank| [self.holder(meeting, rank), self.met_elsewhere(meeting, rank)].into_iter().flatten();
         let is_host = move |rank| rank == 0 && self.host.is_some();

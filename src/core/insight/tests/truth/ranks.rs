@@ -183,6 +183,8 @@ struct Truth {
     checked: usize,
     /// When nobody was there last.
     empty: f64,
+    /// The same but for one that hosts.
+    hosted_alone: f64,
     /// When an operator reset the store last, and the addresses that were there.
     reset: f64,
     were_there: BTreeSet<u32>,
@@ -217,6 +219,7 @@ impl Truth {
             past,
             checked: 0,
             empty: 0.0,
+            hosted_alone: 0.0,
             reset: -1.0,
             were_there: BTreeSet::new(),
             came_before_reset: 0,
@@ -302,6 +305,9 @@ impl Truth {
         }
         if self.now.live().next().is_none() {
             self.empty = self.seconds();
+        }
+        if self.now.live().all(Process::hosts) {
+            self.hosted_alone = self.seconds();
         }
         let (met, others): (Vec<_>, Vec<_>) =
             self.now.live().filter(|process| process.published).partition(|process| process.met.is_finite());
@@ -423,7 +429,9 @@ impl Truth {
         let is_of_job = |dead: &Process| self.now.live().any(|p| p.published && p.world == dead.world);
         if let Some(dead) = last.filter(|process| process.ended > self.empty && is_of_job(process)) {
             let is_new = dead.ended + FACT > self.seconds();
-            return if is_new { Vec::new() } else { vec![(Cause::Dead, dead.label())] };
+            let dead: Vec<String> =
+                holders().filter(|other| other.ended > self.empty).map(Process::label).collect();
+            return if is_new { Vec::new() } else { vec![(Cause::Dead, dead.join("|"))] };
         }
         let silent = || self.now.processes.iter().filter(|process| process.is_silent());
         let mut causes: Vec<_> = silent().map(|process| (Cause::Silent, process.label())).collect();
@@ -474,6 +482,10 @@ impl Truth {
                     }
                     continue;
                 }
+                if process.next == 0 && self.now.live().any(Process::hosts) {
+                    // What that waits for is why.
+                    continue;
+                }
                 causes.extend(self.causes_of(process.next));
                 let others = (0..self.agreed().unwrap_or_default()).filter(|rank| !self.now.has(*rank));
                 // Who is silent is said where that may be the one that is waited for.
@@ -503,10 +515,12 @@ impl Truth {
     /// Why rank 0 has hosted its job for long without going on.
     fn causes_of_hosts(&self) -> Vec<(Cause, String)> {
         let mut causes = Vec::new();
-        if self.now.beside || self.now.has_several() {
+        // Nobody waits for what comes when the others have met.
+        let have_met = self.now.live().any(|process| process.met.is_finite());
+        if have_met || self.now.beside || self.now.has_several() {
             return causes;
         }
-        let Some(agreed) = self.agreed() else { return causes };
+        let Some(agreed) = self.agreed().filter(|_| !self.now.has(0)) else { return causes };
         for host in self.now.live().filter(|host| self.has_counted_for_long(host)) {
             let Some(counts) = host.counts else { continue };
             if self.reset > 0.0 && self.now.live().any(|other| other.conn < self.came_before_reset) {
@@ -1027,7 +1041,7 @@ impl World for Truth {
                 // The others meet again: it may have left them for that, or as it had done its work.
                 let have_begun = |other: &Process| other.published && other.came > dead.met;
                 // All had left, and a new job came before that was noticed.
-                let is_new_job = (due.at..due.at + FACT).contains(&self.empty);
+                let is_new_job = soon.contains(&self.hosted_alone);
                 // Who was left had told nothing of itself, and then one came that is prepared for others.
                 let is_of_job = |other: &Process| other.is_rank() && other.world == dead.world;
                 let is_follower = |other: &Process| {
