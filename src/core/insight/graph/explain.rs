@@ -140,16 +140,21 @@ impl Graph<'_> {
                         Self::absent(run, meeting, *rank, whereabouts)
                     }
                     // A static node that has come shows that there are all with lower ranks.
-                    (_, Whereabouts::NeverCame | Whereabouts::NotSinceRestart { .. })
-                        if run.kind() == RunKind::Static =>
-                    {
+                    (
+                        _,
+                        Whereabouts::NeverCame
+                        | Whereabouts::NotSinceRestart { .. }
+                        | Whereabouts::NotTold { .. },
+                    ) if run.kind() == RunKind::Static => {
                         Names::of(run.never_came().map(|rank| format!("node {rank}")))
                     }
                     _ => Names::default(),
                 };
                 let ended = match (writer, missing.is_empty()) {
                     // The other ranks of an NCCL job before have told no rank either.
-                    (ExpectedWriter::NcclRankZero, _) => self.ended_near(run, |it| it.only_counted_itself),
+                    (ExpectedWriter::NcclRankZero, _) | (ExpectedWriter::Node(_), false) => {
+                        self.ended_near(run, |it| it.only_counted_itself)
+                    }
                     (ExpectedWriter::Rank(_), false) => self.ended_near(run, |_| true),
                     _ => Names::default(),
                 };

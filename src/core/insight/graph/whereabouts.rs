@@ -147,7 +147,13 @@ impl Graph<'_> {
             RunKind::C10d if !is_there && run.round().completed.is_some() => Whereabouts::LeftRound,
             RunKind::C10d => Whereabouts::Unknown,
             _ if is_there => Whereabouts::Unknown,
-            _ => self.never_came(run),
+            _ => {
+                let candidates = self.may_be_ranks(run, run.world().shown());
+                if candidates.is_empty() {
+                    return self.never_came(run);
+                }
+                Whereabouts::NotTold { candidates, alike: Names::default(), gone_for: None }
+            }
         }
     }
 

@@ -536,12 +536,12 @@ impl Reason {
     /// What processes wait for.
     fn waits(&self) -> Option<String> {
         Some(match self {
-            Self::RankZeroSlow { what, who, awaited, .. } => {
+            Self::RankZeroSlow { what, who, of_agent, awaited } => {
                 format!(
                     "{} for {what} from {who}: {}{}",
                     awaited.waits(),
                     awaited.because(),
-                    awaited.besides()
+                    awaited.besides(*of_agent)
                 )
             }
             Self::WaitingForProcesses {
@@ -596,7 +596,7 @@ impl Reason {
                     "{} for {what} of {node}: {}{}",
                     awaited.waits(),
                     awaited.because(),
-                    awaited.besides()
+                    awaited.besides(true)
                 )
             }
             Self::WaitingForRank { rank, joined, connected, world_size, awaited } => {
@@ -606,7 +606,7 @@ impl Reason {
                     "{} for the address of {rank}: {}; {published} published, {connected} connected{}",
                     awaited.waits(),
                     awaited.because(),
-                    awaited.besides()
+                    awaited.besides(false)
                 )
             }
             Self::WaitingForGroup { what, waiters, others, ended, waited } => {

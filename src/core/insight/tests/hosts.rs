@@ -204,6 +204,50 @@ fn who_came_and_went_while_rank_0_counts_is_named() {
 }
 
 #[test]
+fn a_node_rank_0_that_comes_again_and_counts_is_known() {
+    let mut lab = nodes(&[1]);
+    count(&mut lab, 2);
+    lab.leave(0);
+    lab.pass(0.5);
+    lab.worker(0, "10.0.0.10");
+    count(&mut lab, 6);
+    let last = lab.texts("waiting_for_processes");
+    let last = last.last().expect("it");
+    assert!(last.starts_with("job: node 0 at 10.0.0.10 has waited"), "{last}");
+    assert!(last.ends_with(": 2 have; 1 other process waits for it"), "{last}");
+    assert_eq!(lab.texts("rank_zero_slow"), Vec::<&str>::new());
+}
+
+#[test]
+fn an_agent_that_told_no_role_is_not_said_not_to_have_come() {
+    let first = |leaves: bool| {
+        let mut lab = lab();
+        lab.worker(0, "10.0.0.10");
+        if leaves {
+            count(&mut lab, 1);
+            lab.leave(0);
+        }
+        lab.worker(1, "10.0.0.11");
+        lab.set(1, "/job/torchelastic/role_info/1", b"{}");
+        lab.wait(1, &["/job/torchelastic/assigned_ranks/1"]);
+        lab.pass(8.0);
+        let said = lab.run("job").explanations;
+        let said = said.iter().find(|said| said.code == "rank_zero_slow").expect("it");
+        (said.text.clone(), said.remedy.clone())
+    };
+    let (silent, remedy) = first(false);
+    assert!(
+        silent.contains(", and process 2000 at 10.0.0.10 is connected and has told no rank yet"),
+        "{silent}"
+    );
+    assert!(remedy.contains("is one the agent of the missing node"), "{remedy}");
+    let (passed, remedy) = first(true);
+    let told = "; connected and ended without publishing its role: process 2000 at 10.0.0.10 (after 1 s)";
+    assert!(passed.ends_with(told), "{passed}");
+    assert!(remedy.starts_with("look at the log of the process that ended"), "{remedy}");
+}
+
+#[test]
 fn a_host_alone_is_told_and_is_no_run() {
     let mut lab = nodes(&[]);
     count(&mut lab, 20);

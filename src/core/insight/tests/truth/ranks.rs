@@ -98,11 +98,12 @@ impl Process {
     }
 
     /// Whether it hosts its job, and waits until all have come.
-    const fn hosts(&self) -> bool {
-        self.connected && self.counts.is_some() && !self.frozen
+    fn hosts(&self) -> bool {
+        // Whether it is frozen while it waits for the number is not to be seen.
+        self.connected && self.counts.is_some_and(|counts| counts.blocked || !self.frozen)
     }
 
-    const fn is_silent(&self) -> bool {
+    fn is_silent(&self) -> bool {
         self.connected && !self.published && !self.hosts()
     }
 
@@ -807,6 +808,9 @@ impl World for Truth {
     /// Each goes on as far as it can, at once: who waits in the store is woken by what it waits for.
     fn act(&mut self) {
         while self.steps() {}
+        let is_there = self.lab.has("init/");
+        let blocked = self.now.processes.iter_mut().filter_map(|process| process.counts.as_mut());
+        blocked.for_each(|counts| counts.blocked &= !is_there);
         self.now.there = (0..MOST).filter(|&rank| self.lab.has(&key(rank))).collect();
     }
 
