@@ -68,6 +68,12 @@ impl Look<'_> {
                 store.clients.iter().filter(|&(conn, client)| is_undecided(client) && !counts(conn));
             undecided.extend(clients.map(|(&conn, _)| (store.port, conn)));
         }
+        // Agents that gather have no workers yet: it may be one of them.
+        let gathers = |run: &TrackedRun| run.kind() == RunKind::Static && run.round().completed.is_none();
+        undecided.retain(|(port, _)| {
+            let mut runs = self.jobs.runs.values().filter(|run| run.store() == Some(*port));
+            !runs.any(|run| gathers(run) && !run.agents().is_empty())
+        });
         for (port, conn) in undecided {
             Fold { jobs: self.jobs, told: self.told, port, at }.settle_worker(conn);
         }

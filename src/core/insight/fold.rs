@@ -216,8 +216,12 @@ impl Fold<'_> {
     /// The agent of node rank 0 has come, though it has not written its role.
     fn first_node(&mut self, conn: ConnId, key: &RunKey) {
         let Some(id) = key.id().cloned() else { return };
+        let Some(client) = self.client(conn) else { return };
+        let (came, process) = (client.since, (client.peer, client.pid));
+        if let Some(run) = self.jobs.runs.get_mut(key) {
+            run.host_was_there(conn, came);
+        }
         self.enter_agent(conn, id.as_bytes(), RunKind::Static);
-        let Some(process) = self.client(conn).map(|client| (client.peer, client.pid)) else { return };
         let (at, plan) = (self.at, self.jobs.plan(key));
         self.jobs.grow(key, |run, room| run.static_role(0, conn, process, at, &plan, room));
     }

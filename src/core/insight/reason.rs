@@ -206,10 +206,20 @@ pub enum Reason {
         /// It is the agent of node rank 0.
         of_agents: bool,
         connected: u32,
+        /// So many of these are not there any more.
+        ended: u32,
+        /// When an operator reset the store, if some had connected before: the host does not count them.
+        reset: Option<Elapsed>,
         /// As many as the others are prepared for. If as many are connected, the host waits for more.
         expected: Option<u32>,
-        /// Those of which nobody is there, as far as they are known.
+        /// Those that had come, and ended.
+        gone: Names,
+        /// Those that have not come, as far as they are known.
         missing: Names,
+        /// Processes that have told no rank: some of those that are missing may be among them.
+        silent: Names,
+        /// Processes that connected and ended without telling who they are.
+        passed: Names,
         /// Ranks of as large a job in other stores.
         elsewhere: Names,
         /// Who waits for the host.
@@ -628,7 +638,7 @@ impl Reason {
             Self::PodsMissing { missing, .. }
             | Self::NodesMissing { missing, .. }
             | Self::RanksMissing { missing, .. }
-            | Self::WaitingForProcesses { missing, .. } => !missing.is_empty(),
+            | Self::WaitingForProcesses { missing, reset: None, .. } => !missing.is_empty(),
             Self::GaveUp { others, .. }
             | Self::WaitingAtBarrier { others, .. }
             | Self::WaitingForKey { others, .. }

@@ -28,6 +28,8 @@ pub struct Counted {
     pub clients: u32,
     /// For how long it has read this number.
     pub unchanged: Duration,
+    /// How long ago it read it last.
+    pub ago: Duration,
 }
 
 impl Store {
@@ -55,28 +57,30 @@ impl Store {
         }
     }
 
-    /// Those who have read `init/` again and again for `at_least`, as waits for it.
-    pub fn counting(&mut self, now: Timestamp, at_least: Duration) -> Vec<WaitView> {
+    /// Those who have read `init/` again, as waits for it.
+    pub fn counting(&mut self, now: Timestamp) -> Vec<WaitView> {
         let mut waits = Vec::new();
         let mut conns = std::mem::take(&mut self.counting);
         conns.retain(|&conn| {
             let Some(session) = self.session_mut(conn) else { return false };
-            session.counting.take_if(|counting| now.since(counting.last) > Self::LAST_READ);
+            // After a reset it waits until the number is there.
+            let is_blocked = session.wait.is_some();
+            session.counting.take_if(|counting| !is_blocked && now.since(counting.last) > Self::LAST_READ);
             let Some(counting) = &session.counting else { return false };
-            let waited = now.since(counting.since);
-            if waited >= at_least {
-                let unchanged = now.since(counting.unchanged_since);
+            // Who has read it once may only have looked.
+            if !is_blocked && counting.last > counting.since {
+                let (unchanged, ago) = (now.since(counting.unchanged_since), now.since(counting.last));
                 waits.push(WaitView {
                     conn,
                     peer: session.peer,
                     pid: session.pid,
-                    waited,
+                    waited: now.since(counting.since),
                     barrier_size: None,
                     keys: 1,
                     missing: vec![(*b"init/").into()],
                     similar: None,
                     past: KeyPast::default(),
-                    counted: Some(Counted { clients: counting.clients, unchanged }),
+                    counted: Some(Counted { clients: counting.clients, unchanged, ago }),
                 });
             }
             true

@@ -47,7 +47,7 @@ pub struct WaitView {
     pub similar: Option<WaitedKey>,
     /// What was before with the first of them, likewise.
     pub past: KeyPast,
-    /// Of a wait that is seen by its reads only: what it has read. See [`Store::counting`].
+    /// Of a host's: what it has read. See [`Store::counting`].
     pub counted: Option<Counted>,
 }
 
@@ -97,9 +97,9 @@ impl Store {
             .collect()
     }
 
-    /// Up to `most` waits that have lasted for `at_least`, in no order, each with up to `keys_each` of its missing
-    /// keys; and how many such waits there are, those of [`Self::counting`] included. Costs a walk over all connections,
-    /// without sorting.
+    /// Up to `most` waits that have lasted for `at_least`, in no order, each with up to `keys_each` of its missing keys, and
+    /// those of [`Self::counting`], however long they have lasted; and how many that are. Costs a walk over all
+    /// connections, without sorting.
     pub fn long_waits(
         &mut self,
         now: Timestamp,
@@ -107,13 +107,15 @@ impl Store {
         most: usize,
         keys_each: usize,
     ) -> (Vec<WaitView>, usize) {
-        let mut shown = self.counting(now, at_least);
+        let mut shown = self.counting(now);
         if self.waiting == 0 {
             let total = shown.len();
             return (shown, total);
         }
         let mut looks = Self::MOST_LOOKS;
-        let mut long = self.waits_since().filter(|&(_, since)| now.since(since) >= at_least);
+        let mut long = self
+            .waits_since()
+            .filter(|&(session, since)| session.counting.is_some() || now.since(since) >= at_least);
         let views = long.by_ref().take(most);
         shown.extend(views.filter_map(|(session, _)| self.view(session, now, keys_each, &mut looks)));
         self.add_similar(&mut shown);
@@ -162,17 +164,21 @@ impl Store {
                 (None, registrations.len(), missing.take(keys_each).map(|slot| slot.key().into()).collect())
             }
         };
+        // Who hosts a job waits for the number before it reads it: it is not there after a reset.
+        let waited = now.since(wait.since);
+        let is_count =
+            barrier_size.is_none() && missing.first().is_some_and(|key: &WaitedKey| **key == *b"init/");
         Some(WaitView {
             conn: session.conn,
             peer: session.peer,
             pid: session.pid,
-            waited: now.since(wait.since),
+            waited,
             barrier_size,
             keys,
             missing,
             similar: None,
             past: KeyPast::default(),
-            counted: None,
+            counted: is_count.then_some(Counted { clients: 0, unchanged: waited, ago: Duration::ZERO }),
         })
     }
 

@@ -294,7 +294,7 @@ impl Engine {
     pub fn waits(&self, most: usize, keys_each: usize) -> Vec<WaitView> {
         let now = self.clock.now();
         let mut state = self.lock();
-        let mut waits = state.store.counting(now, Duration::ZERO);
+        let mut waits = state.store.counting(now);
         waits.append(&mut state.store.waits(now, most, keys_each));
         waits
     }

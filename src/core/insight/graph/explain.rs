@@ -187,9 +187,7 @@ impl Graph<'_> {
                     }
                 })
             }
-            Root::Counting { host, counted } => {
-                self.counts(Some((run, meeting)), *host, *counted, waiters, waited)
-            }
+            Root::Counting { host, counted } => self.counts(Some((run, meeting)), *host, *counted, waiters),
             Root::At { asked, whereabouts } => {
                 let (writer, what, whereabouts) = (&asked.writer, asked.what.to_owned(), whereabouts.clone());
                 let missing = match (writer, &whereabouts) {
@@ -200,16 +198,21 @@ impl Graph<'_> {
                         Self::absent(run, meeting, *rank, whereabouts)
                     }
                     // A static node that has come shows that there are all with lower ranks.
-                    (_, Whereabouts::NeverCame | Whereabouts::NotSinceRestart { .. })
-                        if run.kind() == RunKind::Static =>
-                    {
+                    (
+                        _,
+                        Whereabouts::NeverCame
+                        | Whereabouts::NotSinceRestart { .. }
+                        | Whereabouts::NotTold { .. },
+                    ) if run.kind() == RunKind::Static => {
                         Names::of(run.never_came().map(|rank| format!("node {rank}")))
                     }
                     _ => Names::default(),
                 };
                 let ended = match (writer, missing.is_empty()) {
                     // The other ranks of an NCCL job before have told no rank either.
-                    (ExpectedWriter::NcclRankZero, _) => self.ended_near(run, |it| it.only_counted_itself),
+                    (ExpectedWriter::NcclRankZero, _) | (ExpectedWriter::Node(_), false) => {
+                        self.ended_near(run, |it| it.only_counted_itself)
+                    }
                     (ExpectedWriter::Rank(_), false) => self.ended_near(run, |_| true),
                     _ => Names::default(),
                 };
@@ -260,39 +263,55 @@ impl Graph<'_> {
         host: ConnId,
         counted: Counted,
         waiters: usize,
-        waited: Elapsed,
     ) -> Option<Reason> {
         /// It reads the number every 10 ms, and goes on when it is large enough.
         const GOES_ON: Duration = Duration::from_secs(2);
+        const PAUSES: Duration = Duration::from_millis(200);
         let (run, meeting) = of.unzip();
         let of_agents = run.filter(|run| run.has_agents());
         let of_ranks = meeting.filter(|_| of_agents.is_none());
-        let expected = of_ranks.and_then(|meeting| meeting.size);
+        let of_live = run.zip(of_ranks).filter(|(_, meeting)| meeting.is_live());
+        let expected = of_live.and_then(|(run, meeting)| run.world().agreed(meeting));
         let asks_for_more = expected.is_some_and(|expected| counted.clients >= expected);
-        if asks_for_more && counted.unchanged < GOES_ON {
+        if (asks_for_more || counted.ago >= PAUSES) && counted.unchanged < GOES_ON {
             return None;
         }
-        let missing = match (run, meeting, of_agents) {
+        let (gone, missing) = match (run, meeting, of_agents) {
             (_, _, Some(run)) => {
-                let dead = run.participants().filter(|node| node.is_dead()).map(TrackedNode::label);
-                let dead = dead.map(|node| format!("{node} (its connection closed)"));
-                Names::of(run.never_came().map(|rank| format!("node {rank}")).chain(dead))
+                let dead = run.participants().filter(|node| node.is_dead());
+                let missing = run.never_came().map(|rank| format!("node {rank}"));
+                (Names::of(dead.map(TrackedNode::label)), Names::of(missing))
             }
             (Some(run), Some(meeting), None) if !asks_for_more => {
-                Names::of_some(run.world().absent(meeting), |rank| run.rank_label_in(meeting, rank))
+                let had_come = |rank: &u32| run.world().holder(meeting, *rank).is_some();
+                let label = |rank| run.rank_label_in(meeting, rank);
+                let absent = || run.world().absent(meeting);
+                let missing = absent().filter(|rank| !had_come(rank));
+                (Names::of_some(absent().filter(had_come), label), Names::of_some(missing, label))
             }
-            _ => Names::default(),
+            _ => Default::default(),
         };
-        let elsewhere = run.zip(of_ranks).filter(|_| !missing.is_empty());
+        let those_missing = run.zip(of_ranks).filter(|_| !missing.is_empty());
+        let silent = those_missing.map(|(run, meeting)| self.may_be_ranks(run, meeting));
+        let passed = run.filter(|_| !missing.is_empty()).map(|run| self.ended_near(run, |_| true));
+        let counts = |client: &&Client| client.has_counted_itself || client.is_member();
+        let there = || self.store.clients.values().filter(counts);
+        let reset = self.store.reset.filter(|reset| there().any(|client| client.since < *reset));
         Some(Reason::WaitingForProcesses {
             host: self.host_label(host, run),
             of_agents: of_agents.is_some(),
             connected: counted.clients,
+            ended: counted.clients.saturating_sub(count(there().count())),
+            reset: reset.map(|reset| Elapsed(self.now.since(reset))),
             expected,
-            elsewhere: elsewhere.map(|(run, meeting)| self.elsewhere(run, meeting)).unwrap_or_default(),
+            elsewhere: those_missing.map(|(run, meeting)| self.elsewhere(run, meeting)).unwrap_or_default(),
+            gone,
             missing,
+            silent: silent.unwrap_or_default(),
+            passed: passed.unwrap_or_default(),
             waiters: waiters.saturating_sub(1),
-            waited,
+            // The others may have waited for longer.
+            waited: Elapsed(self.now.since(self.store.waits.get(&host)?.since)),
         })
     }
 
@@ -304,8 +323,8 @@ impl Graph<'_> {
         let hosts = self.store.waits.values().filter(is_of_none);
         let hosts = hosts.filter_map(|wait| Some((wait, wait.view.counted?)));
         let found = hosts.filter_map(|(wait, counted)| {
-            let (host, waited) = (wait.view.conn, Elapsed(self.now.since(wait.since)));
-            let reason = self.counts(None, host, counted, 1, waited)?;
+            let host = wait.view.conn;
+            let reason = self.counts(None, host, counted, 1)?;
             let about = format!("those that {host:?} counts");
             Some((None, Finding::new(reason, about, wait.since).seen([self.evidence(host, wait)])))
         });

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use super::wanted::{ExpectedWriter, Wanted, wanted};
-use crate::api::Seen;
+use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::insight::links::Links;
 use crate::core::insight::reason::{Evidence, Names};
@@ -229,8 +229,13 @@ impl Graph<'_> {
     /// Connections that have counted themselves, or more, and have told no rank. Of those of a process that has told one on
     /// another connection nothing is unknown.
     pub(super) fn silent(&self, run: &TrackedRun, meeting: &Meeting) -> Vec<(&Client, Silent)> {
-        let is_of_run = |client: &Client| client.run.is_none() || client.run.as_ref() == Some(run.key());
-        let clients = self.store.clients.iter().filter(|(conn, _)| run.world().host != Some(**conn));
+        // Until agents come it is taken for a worker that meets others without them.
+        let is_of_run = |client: &Client| {
+            let of = client.run.as_ref();
+            of.is_none_or(|of| of == run.key() || run.kind() == RunKind::Static && of.id().is_none())
+        };
+        let hosts = |conn| self.store.waits.get(conn).is_some_and(|wait| wait.view.counted.is_some());
+        let clients = self.store.clients.iter().filter(|(conn, _)| !hosts(*conn));
         let clients = clients.map(|(_, client)| client);
         let mut silent = clients.filter(|client| !client.is_member() && is_of_run(client)).peekable();
         if silent.peek().is_none() {

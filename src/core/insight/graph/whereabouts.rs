@@ -167,7 +167,13 @@ impl Graph<'_> {
             RunKind::C10d if !is_there && run.round().completed.is_some() => Whereabouts::LeftRound,
             RunKind::C10d => Whereabouts::Unknown,
             _ if is_there => Whereabouts::Unknown,
-            _ => self.never_came(run),
+            _ => {
+                let candidates = self.may_be_ranks(run, run.world().shown());
+                if candidates.is_empty() {
+                    return self.never_came(run);
+                }
+                Whereabouts::NotTold { candidates, alike: Names::default(), gone_for: None }
+            }
         }
     }
 
@@ -233,6 +239,13 @@ impl Graph<'_> {
     fn silent_node(&self, node: &TrackedNode) -> Whereabouts {
         let link = node.peer.and_then(|peer| self.links.away_at(peer.ip())).map(|link| link.name.clone());
         Whereabouts::NodeSilent { link, for_seconds: Elapsed(self.now.since(node.last_heartbeat)) }
+    }
+
+    /// Processes that have told no rank, and may be one of those that are missing.
+    pub(super) fn may_be_ranks(&self, run: &TrackedRun, meeting: &Meeting) -> Names {
+        let silent = self.silent(run, meeting);
+        let may_be = silent.iter().filter(|(_, is)| matches!(is, Silent::MayBeRank | Silent::Alike));
+        processes_of(may_be.map(|(client, _)| *client))
     }
 
     /// Where a rank is that has not come to this meeting: it may have been in the last one.

@@ -78,7 +78,7 @@ impl Awaited {
     }
 
     /// Who else is not there, in words.
-    pub(super) fn besides(&self) -> String {
+    pub(super) fn besides(&self, of_agent: bool) -> String {
         let Self { whereabouts, missing, ended, elsewhere, apart, .. } = self;
         let missing = match (whereabouts, missing.count()) {
             (_, 0)
@@ -97,7 +97,8 @@ impl Awaited {
             // One of them may be a process that has told no rank.
             _ => format!("; not published: {missing}"),
         };
-        let ended = if_any("; connected and ended without telling a rank: ", ended);
+        let without = if of_agent { "publishing its role" } else { "telling a rank" };
+        let ended = if_any(&format!("; connected and ended without {without}: "), ended);
         let elsewhere = if_any("; in another store: ", elsewhere);
         format!("{missing}{ended}{elsewhere}{}", if_any("; not complete either: ", apart))
     }
@@ -136,7 +137,8 @@ impl Awaited {
                  their time-out"
             }
             Whereabouts::Twin { .. } => {
-                "give each process its own RANK; if the missing ones are others, look whether they have started"
+                "give each process its own RANK; if the missing ones are others, look whether they have started, or look why \
+                 they ended"
             }
             Whereabouts::Dropped { .. } => {
                 "it does not publish it again by itself: restart all processes of the job together"
@@ -148,6 +150,13 @@ impl Awaited {
             }
             _ if !self.apart.is_empty() => ONE_JOB,
             _ if !self.elsewhere.is_empty() => OTHER_PORT,
+            Whereabouts::NeverCame if !self.ended.is_empty() && !is_rank => for_each(
+                &self.ended,
+                "look at the log of the process that ended: was it the agent of the missing node? Else look whether that node's \
+                 pod runs and reaches this server",
+                "look at the logs of the processes that ended: was one of them the agent of the missing node? Else look whether \
+                 that node's pod runs and reaches this server",
+            ),
             Whereabouts::NeverCame | Whereabouts::Unknown if !self.ended.is_empty() => for_each(
                 &self.ended,
                 "look at the log of the process that ended: a failed import, too little memory, a wrong interface, a RANK \
@@ -157,6 +166,10 @@ impl Awaited {
                  RANK that is not below WORLD_SIZE? Where those were other ranks, look whether the processes of the \
                  missing ones run and reach this server",
             ),
+            Whereabouts::NotTold { .. } if !is_rank => {
+                "look at the processes that have told no rank: what do they do, is one the agent of the missing node, and is it \
+                 stopped or overloaded? Else look whether that node's pod runs and reaches this server"
+            }
             Whereabouts::NotTold { candidates, gone_for: Some(_), .. } if !candidates.is_empty() => {
                 "look why the process that had this rank ended, and at those that have told no rank: what do they do before \
                  they publish their address (a name look-up, the network interface, the program's own work)?"

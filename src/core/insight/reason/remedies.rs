@@ -87,12 +87,36 @@ impl Reason {
             Self::NodesMissing { .. } => MISSING_NODE,
             Self::RankZeroSlow { awaited, of_agent: true, .. } => awaited.remedy(Writer::FirstAgent),
             Self::RankZeroSlow { awaited, .. } => awaited.remedy(Writer::FirstRank),
+            Self::WaitingForProcesses { reset: Some(_), .. } => {
+                "restart all processes of the job together: those that had connected before the reset do not do so again"
+            }
             Self::WaitingForProcesses { connected, expected: Some(expected), .. }
                 if connected >= expected =>
             {
                 SAME_WORLD_SIZE
             }
             Self::WaitingForProcesses { elsewhere, .. } if !elsewhere.is_empty() => OTHER_PORT,
+            Self::WaitingForProcesses { gone, of_agents, .. } if !gone.is_empty() => match of_agents {
+                true => for_each(
+                    gone,
+                    "look why the node that is gone ended, and whether the others have started and reach this server",
+                    "look why the nodes that are gone ended, and whether the others have started and reach this server",
+                ),
+                false => for_each(
+                    gone,
+                    "look why the process that is gone ended, and whether those of the other ranks have started and reach this \
+                     server",
+                    "look why the processes that are gone ended, and whether those of the other ranks have started and reach \
+                     this server",
+                ),
+            },
+            Self::WaitingForProcesses { passed, .. } if !passed.is_empty() => for_each(
+                passed,
+                "look at the log of the process that ended: a failed import, too little memory, a wrong interface? Where that was \
+                 another, look whether the missing ones have started and reach this server",
+                "look at the logs of the processes that ended: a failed import, too little memory, a wrong interface? Where \
+                 those were others, look whether the missing ones have started and reach this server",
+            ),
             Self::WaitingForProcesses { missing, of_agents: true, .. } if !missing.is_empty() => {
                 for_each(missing, MISSING_NODE, MISSING_NODES)
             }

@@ -563,19 +563,24 @@ impl Reason {
     /// What processes wait for.
     fn waits(&self) -> Option<String> {
         Some(match self {
-            Self::RankZeroSlow { what, who, awaited, .. } => {
+            Self::RankZeroSlow { what, who, of_agent, awaited } => {
                 format!(
                     "{} for {what} from {who}: {}{}",
                     awaited.waits(),
                     awaited.because(),
-                    awaited.besides()
+                    awaited.besides(*of_agent)
                 )
             }
             Self::WaitingForProcesses {
                 host,
                 connected,
+                ended,
+                reset,
                 expected,
+                gone,
                 missing,
+                silent,
+                passed,
                 elsewhere,
                 waiters,
                 waited,
@@ -593,11 +598,24 @@ impl Reason {
                     }
                     _ => format!("{} {}", of_whole(*connected, *expected), has(*connected as usize)),
                 };
-                let missing = if_any("; missing: ", missing);
+                let ended = match ended {
+                    0 => String::new(),
+                    _ => format!(", of which {ended} {} ended", has(*ended as usize)),
+                };
+                let reset = reset.map_or_else(String::new, |ago| {
+                    format!(
+                        "; an operator reset the store {ago} ago, and who had connected before is not counted"
+                    )
+                });
+                let gone = if_any("; gone: ", gone);
+                let missing =
+                    if_any(if silent.is_empty() { "; missing: " } else { "; not published: " }, missing);
+                let silent = if_any("; connected, and told no rank: ", silent);
+                let passed = if_any("; connected and ended without publishing anything: ", passed);
                 let elsewhere = if_any("; in another store: ", elsewhere);
                 format!(
-                    "{host} has waited {waited} until all processes of the job have connected: {connected}\
-                     {missing}{elsewhere}{others}"
+                    "{host} has waited {waited} until all processes of the job have connected: {connected}{ended}\
+                     {reset}{gone}{missing}{silent}{passed}{elsewhere}{others}"
                 )
             }
             Self::WaitingForNode { node, what, awaited } => {
@@ -605,7 +623,7 @@ impl Reason {
                     "{} for {what} of {node}: {}{}",
                     awaited.waits(),
                     awaited.because(),
-                    awaited.besides()
+                    awaited.besides(true)
                 )
             }
             Self::WaitingForRank { rank, joined, connected, world_size, awaited } => {
@@ -615,7 +633,7 @@ impl Reason {
                     "{} for the address of {rank}: {}; {published} published, {connected} connected{}",
                     awaited.waits(),
                     awaited.because(),
-                    awaited.besides()
+                    awaited.besides(false)
                 )
             }
             Self::WaitingForGroup { what, waiters, others, ended, waited } => {

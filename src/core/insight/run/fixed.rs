@@ -261,10 +261,19 @@ impl TrackedRun {
         self.life.nodes = nodes;
     }
 
-    /// Whether others have come, and the node with rank 0 has not.
+    /// Whether others have come, even if they have ended, and the node with rank 0 is not there.
     pub(in crate::core::insight) fn misses_first_node(&self) -> bool {
         let gathers = self.kind == RunKind::Static && self.round.completed.is_none() && !self.state.is_over();
-        gathers && !self.agents.is_empty() && !self.has_come(0)
+        let is_first = |node: &TrackedNode| node.rank == Some(0) && node.is_there();
+        let have_come = self.participants().next().is_some();
+        gathers && have_come && !self.participants().chain(self.not_again()).any(is_first)
+    }
+
+    /// The agent of node rank 0 is known now, and has been there since `came`: it was left when all others had ended.
+    pub(in crate::core::insight) fn host_was_there(&mut self, conn: ConnId, came: Timestamp) {
+        if self.life.all_gone.is_some_and(|gone| came <= gone) {
+            self.agents.insert(conn);
+        }
     }
 
     /// Nodes that have not come, as far as the ranks of those that have show it.

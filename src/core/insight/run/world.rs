@@ -540,7 +540,14 @@ impl World {
         let past = self.past.as_ref();
         // Who came when these had ended is of the next job.
         let past = past.filter(|past| past.all_gone().is_some_and(|ended| meeting.gathered_at(ended)));
-        met.find_map(|other| other.holder(rank)).or_else(|| past?.holder(rank))
+        met.find_map(|other| other.who_met(rank)).or_else(|| past?.who_met(rank))
+    }
+
+    /// As many as all that gather count on.
+    pub(in crate::core::insight) fn agreed(&self, meeting: &Meeting) -> Option<u32> {
+        let others = self.gathering_beside(meeting).filter(|other| other.is_live());
+        let size = meeting.size.filter(|_| meeting.met.is_none())?;
+        Some(others.filter_map(|other| other.size).fold(size, u32::min))
     }
 
     /// Ranks of which nobody is there for those of a meeting, as far as all that gather count on them.
@@ -548,20 +555,18 @@ impl World {
         &'w self,
         meeting: &'w Meeting,
     ) -> impl Iterator<Item = u32> + 'w {
-        let others =
-            self.gathering_beside(meeting).filter(|other| other.is_live()).filter_map(|other| other.size);
-        let size = meeting.size.filter(|_| meeting.met.is_none());
-        let size = size.map_or(0, |size| others.fold(size, u32::min)).min(MOST_RANKS);
+        let size = self.agreed(meeting).unwrap_or_default().min(MOST_RANKS);
         let known =
             move |rank| [self.holder(meeting, rank), self.met_elsewhere(meeting, rank)].into_iter().flatten();
         let is_host = move |rank| rank == 0 && self.host.is_some();
         (0..size).filter(move |&rank| !is_host(rank) && !known(rank).any(RankInfo::is_live))
     }
 
-    /// Whether some have come, and rank 0 has not.
+    /// Whether some have come, even if they have ended, and rank 0 has not.
     pub(in crate::core::insight) fn misses_first(&self) -> bool {
         let meeting = self.shown();
-        meeting.met.is_none() && meeting.is_live() && !self.holder(meeting, 0).is_some_and(RankInfo::is_live)
+        let have_come = !meeting.ranks.is_empty() || !meeting.former.is_empty();
+        meeting.met.is_none() && have_come && !self.holder(meeting, 0).is_some_and(RankInfo::is_live)
     }
 
     /// Whether nobody has come as this rank, and others who are there do not count on it.

@@ -130,7 +130,121 @@ fn a_node_that_dies_while_node_rank_0_counts_does_not_end_the_job() {
     assert_eq!(lab.texts("all_left"), Vec::<&str>::new());
     assert_eq!(lab.texts("node_died_joining").len(), 1, "{:?}", lab.said);
     let waits = lab.texts("waiting_for_processes");
-    assert!(waits[0].contains("; missing: node 1 at 10.0.0.11 (its connection closed)"), "{waits:?}");
+    assert!(waits[0].ends_with(": 2 have, of which 1 has ended; gone: node 1 at 10.0.0.11"), "{waits:?}");
+    let run = lab.run("job");
+    let said = run.explanations.iter().find(|said| said.code == "waiting_for_processes").expect("it");
+    assert!(said.remedy.starts_with("look why the node that is gone ended"), "{said:#?}");
+}
+
+#[test]
+fn a_rank_that_ended_while_rank_0_counts_is_told_as_such() {
+    let mut lab = ranks(&[1, 3], 4);
+    count(&mut lab, 2);
+    lab.leave(1);
+    count(&mut lab, 6);
+    let texts = lab.texts("waiting_for_processes");
+    let end = ": 3 of 4 have, of which 1 has ended; gone: rank 1 on host1; missing: rank 2; 1 other process waits for it";
+    assert!(texts.last().is_some_and(|text| text.ends_with(end)), "{texts:?}");
+    // The last of the others ends, too: their host is still there.
+    lab.leave(3);
+    count(&mut lab, 6);
+    assert_eq!(lab.texts("all_left"), Vec::<&str>::new());
+    assert!(!lab.run(RUN).summary.state.is_over());
+}
+
+#[test]
+fn rank_0_is_known_as_soon_as_it_counts() {
+    for comes_at in [2.3, 2.6, 2.9, 3.2] {
+        let mut lab = lab();
+        lab.worker(1, "10.0.0.11");
+        lab.publish(1, 1, 3);
+        lab.wait_for_rank(1, 0);
+        lab.pass(comes_at);
+        lab.worker(0, "10.0.0.10");
+        lab.get(0, "init/");
+        lab.pass(0.01);
+        count(&mut lab, 6);
+        let of_it: Vec<&str> =
+            lab.complaints().into_iter().filter(|text| text.contains("process 2000")).collect();
+        assert_eq!(of_it, lab.texts("waiting_for_processes"), "{:?}", lab.said);
+        // The others have waited for longer.
+        assert!(of_it[0].contains("has waited 0") || of_it[0].contains("has waited 1"), "{of_it:?}");
+    }
+}
+
+#[test]
+fn a_reset_while_rank_0_counts_is_named() {
+    let mut lab = ranks(&[1, 2], 4);
+    count(&mut lab, 1);
+    lab.reset();
+    // The number is not there: it waits for it.
+    lab.wait(0, &["init/"]);
+    lab.pass(5.0);
+    let said = lab.run(RUN).explanations;
+    let said = said.iter().find(|said| said.code == "waiting_for_processes").expect("it");
+    assert!(
+        said.text.contains(": none of 4 have; an operator reset the store 5 s ago, and who had connected"),
+        "{said:#?}"
+    );
+    assert!(said.remedy.starts_with("restart all processes"), "{said:#?}");
+}
+
+#[test]
+fn who_came_and_went_while_rank_0_counts_is_named() {
+    let mut lab = ranks(&[1], 5);
+    count(&mut lab, 1);
+    lab.worker(5, "10.0.0.15");
+    lab.worker(6, "10.0.0.16");
+    lab.leave(6);
+    count(&mut lab, 6);
+    let texts = lab.texts("waiting_for_processes");
+    let told = ": 4 of 5 have, of which 1 has ended; not published: rank 2, rank 3 and rank 4; connected, and told no rank: \
+                process 2005 at 10.0.0.15; connected and ended without publishing anything: process 2006 at 10.0.0.16";
+    assert!(texts[0].contains(told), "{texts:?}");
+}
+
+#[test]
+fn a_node_rank_0_that_comes_again_and_counts_is_known() {
+    let mut lab = nodes(&[1]);
+    count(&mut lab, 2);
+    lab.leave(0);
+    lab.pass(0.5);
+    lab.worker(0, "10.0.0.10");
+    count(&mut lab, 6);
+    let last = lab.texts("waiting_for_processes");
+    let last = last.last().expect("it");
+    assert!(last.starts_with("job: node 0 at 10.0.0.10 has waited"), "{last}");
+    assert!(last.ends_with(": 2 have; 1 other process waits for it"), "{last}");
+    assert_eq!(lab.texts("rank_zero_slow"), Vec::<&str>::new());
+}
+
+#[test]
+fn an_agent_that_told_no_role_is_not_said_not_to_have_come() {
+    let first = |leaves: bool| {
+        let mut lab = lab();
+        lab.worker(0, "10.0.0.10");
+        if leaves {
+            count(&mut lab, 1);
+            lab.leave(0);
+        }
+        lab.worker(1, "10.0.0.11");
+        lab.set(1, "/job/torchelastic/role_info/1", b"{}");
+        lab.wait(1, &["/job/torchelastic/assigned_ranks/1"]);
+        lab.pass(8.0);
+        let said = lab.run("job").explanations;
+        let said = said.iter().find(|said| said.code == "rank_zero_slow").expect("it");
+        (said.text.clone(), said.remedy.clone())
+    };
+    let (silent, remedy) = first(false);
+    assert!(
+        silent.contains(", and process 2000 at 10.0.0.10 is connected and has told no rank yet"),
+        "{silent}"
+    );
+    assert!(remedy.contains("is one the agent of the missing node"), "{remedy}");
+    let (passed, remedy) = first(true);
+    let told = "; connected and ended without publishing its role: process 2000 at 10.0.0.10 (after 1 s)";
+    assert!(passed.ends_with(told), "{passed}");
+    assert!(remedy.starts_with("look at the log of the process that ended"), "{remedy}");
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::pickle::StateModel;
 use crate::api::{self, Explanation, Severity};
 use crate::core::gate::{Announcement, Gates};
@@ -24,13 +26,17 @@ struct Recorder {
     replies: usize,
     /// What the last CHECK said.
     ready: bool,
+    /// What was read last.
+    value: Bytes,
 }
 
 impl Effects for Recorder {
     fn reply(&mut self, reply: Reply<'_>) {
         self.replies += 1;
-        if let Reply::Ready(ready) = reply {
-            self.ready = ready;
+        match reply {
+            Reply::Ready(ready) => self.ready = ready,
+            Reply::Value(value) => self.value = value.clone(),
+            _ => {}
         }
     }
 
@@ -453,6 +459,12 @@ impl Lab {
             self.set(n, &format!("{base}/last_member"), b"x");
         }
         self.wait(n, &[&format!("{base}/last_member")]);
+    }
+
+    /// As who hosts a job does again and again: how many have counted themselves.
+    pub(super) fn count(&mut self, n: u32) -> u32 {
+        self.get(n, "init/");
+        std::str::from_utf8(&self.recorder.value).expect("a number").parse().expect("a number")
     }
 
     /// A worker of `env://` connects.

@@ -397,6 +397,11 @@ impl Meeting {
         of_rank().find(|info| info.is_live()).or_else(|| of_rank().next())
     }
 
+    /// The same of those who have met: of others before it is known only that they ended.
+    pub(super) fn who_met(&self, rank: u32) -> Option<&RankInfo> {
+        self.holder(rank).filter(|_| self.ranks.contains_key(&rank))
+    }
+
     /// That a rank published its address, of those that are there.
     pub(super) fn addresses(&self) -> impl Iterator<Item = Evidence> {
         let live = self.ranks.iter().filter(|(_, info)| info.is_live());

@@ -136,7 +136,7 @@ impl Cause {
                 words(&["met with the others of its job before"], &["stop what came last"], &STARTS, seen)
             }
             Self::Twice => words(&["two live processes", "two jobs"], &["its own"], &STARTS, seen),
-            Self::WorldSize => words(&["disagree"], &["same WORLD_SIZE"], &STARTS, seen),
+            Self::WorldSize => words(&["disagree", "counts on more"], &["same WORLD_SIZE"], &STARTS, seen),
             Self::Nnodes => words(
                 &[
                     "their --nnodes differ",

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use serde_json::Value;
 
 use super::super::lab::Lab;
 use super::complete::{Cause, Due, FACT, LOOKED, named};
@@ -21,6 +22,8 @@ enum Op {
     /// The agent of this host is started, if none is there.
     Come(usize),
     ComeAll,
+    /// The agent of node rank 0 hosts a store of its own, and does nothing else before all have counted themselves here.
+    Host,
     Die(usize),
     DieAll,
     /// It acts no more, and its connection stays open.
@@ -34,6 +37,8 @@ enum Op {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
+    /// It hosts, and has read that so many have come.
+    Counts(u32),
     Exchanges,
     Runs,
     AtExit,
@@ -58,6 +63,15 @@ struct Agent {
 }
 
 impl Agent {
+    /// It was to host, and is frozen before it did anything that shows who it is.
+    const fn is_silent(&self) -> bool {
+        !self.acts && matches!(self.phase, Phase::Counts(_))
+    }
+
+    const fn joins(&self) -> bool {
+        matches!(self.phase, Phase::Counts(_) | Phase::Exchanges)
+    }
+
     fn name(&self) -> String {
         format!("node {} at 10.77.0.{}", self.rank, 10 + self.host)
     }
@@ -69,15 +83,23 @@ struct Moment {
     /// Jobs that have begun; all agents of one have to go before the next can begin.
     job: usize,
     exited: usize,
+    /// Those whose roles are in the store.
+    roles: BTreeSet<usize>,
     done: bool,
     complete: bool,
     /// When the last attempt of this job was complete.
     completed: f64,
+    first_completed: f64,
     /// A node has come again to a job that was complete: now all have to.
     again: bool,
 }
 
 impl Moment {
+    /// The agent that hosts, and waits until all have come.
+    fn host(&self) -> Option<&Agent> {
+        self.live().find(|agent| agent.acts && matches!(agent.phase, Phase::Counts(_)))
+    }
+
     fn live(&self) -> impl Iterator<Item = &Agent> {
         self.agents.iter().filter(|agent| agent.connected)
     }
@@ -118,12 +140,15 @@ impl Truth {
         self.now.agents.iter().position(|agent| agent.host == host && agent.connected)
     }
 
-    fn come(&mut self, host: usize) {
-        if self.on(host).is_some() {
+    fn come(&mut self, host: usize, phase: Phase) {
+        let is_hosted = self.now.live().any(|agent| agent.rank == 0 && agent.phase != Phase::Runs);
+        if self.on(host).is_some() || self.ranks[host] == 0 && is_hosted {
             return;
         }
         let (conn, rank) = (self.now.agents.len() as u32, self.ranks[host]);
-        if self.now.done || self.now.live().next().is_none() {
+        // Those that host and are not known yet are of the next job.
+        let is_host = |agent: &Agent| matches!(agent.phase, Phase::Counts(_));
+        if self.now.done || self.now.live().all(is_host) {
             self.now = Moment {
                 agents: std::mem::take(&mut self.now.agents),
                 job: self.now.job + 1,
@@ -131,7 +156,7 @@ impl Truth {
             };
             // Who came too late for the job before is one of this.
             let job = self.now.job;
-            let late = self.now.agents.iter_mut().filter(|a| a.connected && a.phase == Phase::Exchanges);
+            let late = self.now.agents.iter_mut().filter(|a| a.connected && a.joins());
             late.for_each(|agent| agent.job = job);
         }
         let is_rival = |agent: &&Agent| agent.rank == rank && agent.phase == Phase::Exchanges;
@@ -139,12 +164,14 @@ impl Truth {
             let (at, name) = (self.seconds(), format!("node rank {rank}"));
             self.due.push(Due { at, cause: Cause::Twice, name, or: &[] });
         }
-        self.now.again |= self.now.complete && rank < self.nodes;
         self.lab.connect(conn, &format!("10.77.0.{}", 10 + host), 1000 + conn);
         self.lab.ping(conn);
-        self.lab.set(conn, &format!("/{RUN}/torchelastic/role_info/{rank}"), b"{}");
+        self.lab.add(conn, "init/", 1);
+        if phase == Phase::Exchanges {
+            self.tell_role(conn, rank);
+        }
         let (job, came) = (self.now.job, self.seconds());
-        let (connected, finished, phase, waits) = (true, false, Phase::Exchanges, false);
+        let (connected, finished, waits) = (true, false, false);
         let (acts, ended) = (true, 0.0);
         self.now.agents.push(Agent {
             conn,
@@ -162,6 +189,11 @@ impl Truth {
         });
     }
 
+    fn tell_role(&mut self, conn: u32, rank: usize) {
+        self.now.again |= self.now.complete && rank < self.nodes;
+        self.lab.set(conn, &format!("/{RUN}/torchelastic/role_info/{rank}"), b"{}");
+    }
+
     fn die(&mut self, host: usize) {
         if let Some(n) = self.on(host) {
             self.leave(n);
@@ -176,7 +208,10 @@ impl Truth {
         let (agent, done) = (agent.clone(), self.now.done);
         let has_rival = self.now.live().any(|other| other.rank == agent.rank);
         // Rank 0 takes no notice of one that it does not count on.
-        if !agent.finished && !done && !has_rival && agent.rank < self.nodes {
+        // A host is known as a node when others have come.
+        let is_known = !matches!(agent.phase, Phase::Counts(_))
+            || agent.came + DELAY < at && self.now.live().any(|other| other.came + DELAY < at);
+        if !agent.finished && !done && !has_rival && agent.rank < self.nodes && is_known {
             let (cause, name, or) = (Cause::Dead, agent.name(), ["all_left", "run_finished"].as_slice());
             self.due.push(Due { at, cause, name, or });
         }
@@ -217,6 +252,18 @@ impl Truth {
             let Agent { conn, rank, connected, acts, phase, waits, .. } = self.now.agents[n];
             let key = |part: &str, node: usize| format!("/{RUN}/torchelastic/{part}/{node}");
             match phase {
+                Phase::Counts(_) if connected && acts => {
+                    self.lab.count(conn);
+                    self.lab.pass(0.001);
+                    let read = self.lab.count(conn);
+                    self.now.agents[n].phase = Phase::Counts(read);
+                    if read as usize >= self.nodes {
+                        self.tell_role(conn, rank);
+                        let came = self.seconds();
+                        let agent = &mut self.now.agents[n];
+                        (agent.phase, agent.came, goes_on) = (Phase::Exchanges, came, true);
+                    }
+                }
                 Phase::Exchanges if connected => {
                     let roles = (0..self.nodes).map(|node| key("role_info", node));
                     let wanted: Vec<String> =
@@ -240,6 +287,9 @@ impl Truth {
                         if self.now.again || !self.now.complete {
                             self.now.completed = self.seconds();
                         }
+                        if !self.now.complete {
+                            self.now.first_completed = self.seconds();
+                        }
                         (self.now.complete, self.now.again) = (true, false);
                     }
                     let agent = &mut self.now.agents[n];
@@ -253,19 +303,26 @@ impl Truth {
     }
 
     /// Why the node with this rank is not there for the others, and who that is.
-    fn cause_of(&self, rank: usize) -> (Cause, String) {
+    fn cause_of(&self, rank: usize) -> Option<(Cause, String)> {
         let of_rank = || self.now.agents.iter().filter(|agent| agent.rank == rank);
-        let name = format!("node {rank}|node rank {rank}");
+        let mut name = format!("node {rank}|node rank {rank}");
+        // A host may end before it is known as a node.
+        let unknown = of_rank().filter(|agent| !agent.connected && matches!(agent.phase, Phase::Counts(_)));
+        unknown.for_each(|agent| name += &format!("|process {} at ", 1000 + agent.conn));
+        // It may not be known which node it is, or even whether it is a worker of another job.
+        if of_rank().any(Agent::is_silent) {
+            return None;
+        }
         if of_rank().filter(|agent| agent.connected).count() > 1 {
-            return (Cause::Twice, name);
+            return Some((Cause::Twice, name));
         }
         if let Some(live) = of_rank().rfind(|agent| agent.connected) {
-            let has_run = live.phase != Phase::Exchanges || !live.acts && self.now.again;
-            return (if has_run { Cause::Withdrawn } else { Cause::Busy }, name);
+            let has_run = matches!(live.phase, Phase::Runs | Phase::AtExit) || !live.acts && self.now.again;
+            return Some((if has_run { Cause::Withdrawn } else { Cause::Busy }, name));
         }
-        // One of the job before has nothing to do with this.
-        let died = of_rank().any(|agent| agent.job == self.now.job && !agent.finished);
-        (if died { Cause::Dead } else { Cause::NeverCame }, name)
+        // One of the job before has nothing to do with this. One that had finished has not waited for the others.
+        let died = of_rank().any(|agent| agent.job == self.now.job);
+        Some((if died { Cause::Dead } else { Cause::NeverCame }, name))
     }
 
     /// Why somebody has waited for long.
@@ -281,8 +338,10 @@ impl Truth {
         let rank_zero = self.now.live().find(|agent| agent.rank == 0);
         for agent in self.now.live().filter(is_stuck) {
             if agent.rank == 0 {
-                let missing = (0..self.nodes).filter(|rank| !is_here(*rank));
-                causes.extend(missing.map(|rank| self.cause_of(rank)));
+                // Who goes on may not have to tell its role again.
+                let is_told = |rank: &usize| is_here(*rank) || self.now.roles.contains(rank);
+                let missing = (0..self.nodes).filter(|rank| !is_told(rank));
+                causes.extend(missing.filter_map(|rank| self.cause_of(rank)));
             } else if agent.rank >= self.nodes {
                 // The number that rank 0 counts on shows when it waits, or when it hands out the ranks.
                 let counts = rank_zero.is_some_and(|zero| zero.waits) || self.now.complete;
@@ -290,12 +349,50 @@ impl Truth {
                 if counts && both_came + 3.0 + FACT < now {
                     causes.push((Cause::NodeRank, format!("node rank {}", agent.rank)));
                 }
+            } else if let Some(host) = self.now.host() {
+                // The others are known where those with higher ranks have come.
+                let highest = self.now.live().map(|agent| agent.rank).filter(|rank| *rank < self.nodes).max();
+                let is_known = host.came + LOOKED < now;
+                let missing = (1..highest.unwrap_or_default()).filter(|rank| is_known && !is_here(*rank));
+                causes.extend(missing.filter_map(|rank| self.cause_of(rank)));
             } else if rank_zero.is_none_or(|zero| !zero.waits) {
                 // How many there should be is known to rank 0 only.
-                causes.push(self.cause_of(0));
+                causes.extend(self.cause_of(0));
             }
         }
         causes
+    }
+
+    /// What is said of the agent of node rank 0 that hosts its job and waits until all have come.
+    fn check_host(&self, at: f64, facts: &Value) -> Checked {
+        let any = |holds: &dyn Fn(&Moment) -> bool, why: &str| yes(self.past.any(at, holds), why);
+        let host = text(facts, "host");
+        let connected = number(facts, "connected") as u32;
+        let is_called = |agent: &Agent| {
+            host == agent.name()
+                || host == format!("process {} at 10.77.0.{}", 1000 + agent.conn, 10 + agent.host)
+        };
+        let has_read = |m: &Moment| {
+            m.host().is_some_and(|agent| is_called(agent) && agent.phase == Phase::Counts(connected))
+        };
+        any(&has_read, "it has not read that number")?;
+        let waited = facts["waited"].as_f64().unwrap_or_else(|| panic!("no time in {facts}"));
+        any(&|m| m.host().is_some_and(|agent| at - agent.came + 0.5 >= waited), "not for so long")?;
+        let ended = number(facts, "ended");
+        any(&|m| m.agents.iter().filter(|agent| !agent.connected).count() >= ended, "fewer have ended")?;
+        any(&|m| connected as usize <= ended + m.live().count(), "more of them have ended")?;
+        let waiters = number(facts, "waiters");
+        any(&|m| m.live().filter(|agent| agent.waits).count() >= waiters, "not so many wait")?;
+        yes(facts["expected"].is_null() && facts["reset"].is_null(), "nobody tells the number")?;
+        for name in names(facts, "missing") {
+            let rank = Self::rank_of(&name)?;
+            any(&|m| !m.ranks().contains(&rank), &format!("{name} is there"))?;
+            let had_come = |m: &Moment| m.agents.iter().any(|agent| agent.rank == rank && agent.job == m.job);
+            any(&|m| !had_come(m), &format!("{name} had come"))?;
+        }
+        self.all(at, &names(facts, "gone"), |m, agent| {
+            !agent.connected && agent.job + 1 >= m.job && !m.ranks().contains(&agent.rank)
+        })
     }
 
     /// `node 2 at 10.77.0.12`, or `node rank 2`.
@@ -340,8 +437,13 @@ impl World for Truth {
     fn play(&mut self, op: Op) {
         self.lab.pass(0.001);
         match op {
-            Op::Come(host) => self.come(host),
-            Op::ComeAll => (0..HOSTS).for_each(|host| self.come(host)),
+            Op::Come(host) => self.come(host, Phase::Exchanges),
+            Op::ComeAll => (0..HOSTS).for_each(|host| self.come(host, Phase::Exchanges)),
+            Op::Host => {
+                if let Some(host) = self.ranks.iter().position(|rank| *rank == 0) {
+                    self.come(host, Phase::Counts(0));
+                }
+            }
             Op::Die(host) => self.die(host),
             Op::DieAll => (0..HOSTS).for_each(|host| self.die(host)),
             Op::Freeze(host) => {
@@ -359,6 +461,8 @@ impl World for Truth {
     /// Each goes on as far as it can, at once: who waits in the store is woken by what it waits for.
     fn act(&mut self) {
         while self.steps() {}
+        let role = |rank: &usize| format!("/{RUN}/torchelastic/role_info/{rank}");
+        self.now.roles = (0..HOSTS).filter(|rank| self.lab.has(&role(rank))).collect();
     }
 
     fn remember(&mut self) {
@@ -397,13 +501,14 @@ impl World for Truth {
                 let nodes = names(facts, "nodes");
                 let joining = said.code == "node_died_joining";
                 let was_there = |m: &Moment, agent: &Agent| {
-                    agent.connected
-                        && (m.again || !agent.acts || (agent.phase == Phase::Exchanges) == joining)
+                    agent.connected && (m.again || !agent.acts || agent.joins() == joining)
                 };
                 self.all(at, &nodes, was_there)?;
                 self.all(at, &nodes, |_, agent| !agent.connected && !agent.finished)?;
                 let so_many = |m: &Moment| {
                     m.ranks().len() == left
+                        || m.live().count() == left
+                        || m.live().filter(|agent| agent.job == m.job && !agent.is_silent()).count() == left
                         || m.ranks().iter().filter(|rank| **rank < self.nodes).count() == left
                 };
                 any(&so_many, "not so many left")
@@ -412,12 +517,19 @@ impl World for Truth {
                 let times = number(facts, "times");
                 self.all(at, &names(facts, "nodes"), |_, agent| (1..=times).contains(&agent.restarts))
             }
-            "all_left" => any(&|m| m.live().next().is_none(), "some are there"),
+            "all_left" => {
+                // Who hosts has told nothing before it is known.
+                let is_new =
+                    |agent: &Agent| matches!(agent.phase, Phase::Counts(_)) && agent.came + DELAY > at;
+                any(&|m| m.live().all(|agent| agent.is_silent() || is_new(agent)), "some are there")
+            }
             "run_finished" => {
                 let nodes = number(facts, "nodes");
                 let ran = facts["ran"].as_f64().unwrap_or_else(|| panic!("{facts}"));
-                let is_so_long = |m: &Moment| ran <= at - m.completed && at - m.completed <= ran + DELAY;
-                any(&|m| m.done && nodes == self.nodes && is_so_long(m), "it has not")
+                // Since its last attempt, or since the first: to that not all come again.
+                let is_so_long = |since: f64| ran <= at - since && at - since <= ran + DELAY;
+                let has_run = |m: &Moment| is_so_long(m.completed) || is_so_long(m.first_completed);
+                any(&|m| m.done && nodes == self.nodes && has_run(m), "it has not")
             }
             "exit_barrier" => {
                 let arrived = number(facts, "arrived");
@@ -431,12 +543,28 @@ impl World for Truth {
                 let rank = Self::rank_of(who)?;
                 match text(&facts["whereabouts"], "is") {
                     "not_again" => any(&|m| m.ranks().contains(&rank), "it is not there"),
-                    "never_came" | "gone" => any(&gone_of(rank), "it is there"),
+                    // One of the job before may be frozen.
+                    "not_told" => {
+                        let candidates = names(&facts["whereabouts"], "candidates");
+                        let is_silent = |m: &Moment, name: &String| {
+                            m.live().any(|agent| {
+                                name.starts_with(&format!("process {} at ", 1000 + agent.conn))
+                                    && matches!(agent.phase, Phase::Counts(_))
+                                    && !agent.acts
+                            })
+                        };
+                        any(&|m| candidates.iter().all(|name| is_silent(m, name)), "it is not silent")
+                    }
+                    "never_came" | "gone" => {
+                        let is_it = |m: &Moment, agent: &Agent| agent.rank == rank && agent.job == m.job;
+                        any(&|m| !m.live().any(|agent| is_it(m, agent)), "it is there")
+                    }
                     "dropped" | "met" => any(&|m| m.ranks().contains(&rank), "it is not there"),
                     "busy" => any(&|m| m.live().any(|a| a.rank == rank && !a.waits), "it is not busy"),
                     other => Err(format!("cannot be: {other}")),
                 }
             }
+            "waiting_for_processes" => self.check_host(at, facts),
             "duplicate_rank" => {
                 let rank = Self::rank_of(text(facts, "what"))?;
                 any(&|m| m.live().filter(|agent| agent.rank == rank).count() > 1, "there is one")
@@ -446,16 +574,37 @@ impl World for Truth {
                 yes(rank >= self.nodes && number(facts, "nodes") == self.nodes, "it is counted on")?;
                 any(&|m| m.ranks().contains(&rank), "it is not there")
             }
+            "ended_unpublished" => {
+                let was_host = |name: &String| {
+                    let is_it =
+                        |agent: &Agent| name.starts_with(&format!("process {} at ", 1000 + agent.conn));
+                    let ended = |agent: &&Agent| !agent.connected && matches!(agent.phase, Phase::Counts(_));
+                    self.now.agents.iter().filter(ended).any(is_it)
+                };
+                yes(names(facts, "processes").iter().all(was_host), "they told their roles")
+            }
             // A job that follows another is nothing strange.
             _ => Err("that cannot be".into()),
         }
     }
 
     fn check_end(&self) -> Checked {
-        let Some(run) = self.lab.insight.run(RUN, None, None, self.lab.now) else { return Ok(()) };
         let moment = &self.now;
+        if let Some(host) = moment.host().filter(|host| host.came + EXPLAIN_AFTER + LOOKED < self.seconds()) {
+            let is_it =
+                |(at, said): &&(f64, Explanation)| *at > host.came && said.code == "waiting_for_processes";
+            yes(self.lab.said.iter().any(|said| is_it(&said)), "nobody says that it hosts")?;
+        }
+        let Some(run) = self.lab.insight.run(RUN, None, None, self.lab.now) else { return Ok(()) };
         let is_over = moment.done || moment.live().next().is_none();
         let state = run.summary.state;
+        // A host that came when all others had gone is none of them.
+        let others_ended = moment.agents.iter().map(|agent| agent.ended).fold(0.0, f64::max);
+        let are_hosts =
+            moment.live().all(|agent| matches!(agent.phase, Phase::Counts(_)) && agent.came > others_ended);
+        if are_hosts && state.is_over() {
+            return Ok(());
+        }
         yes(state.is_over() == is_over, &format!("its state is {state:?}"))?;
         if is_over {
             return Ok(());
@@ -476,7 +625,11 @@ impl World for Truth {
             &format!("{missing} are missing, {counted} are there"),
         )?;
         for missing in run.missing.iter().filter_map(|missing| missing.rank) {
-            yes(!moment.ranks().contains(&(missing as usize)), &format!("{missing} is missing"))?;
+            // A host that is frozen before it is known has told no rank.
+            // One of the job before may be frozen.
+            let is_of_job = |agent: &Agent| agent.job == moment.job && !agent.is_silent();
+            let is_it = |agent: &Agent| agent.rank == missing as usize && is_of_job(agent);
+            yes(!moment.live().any(is_it), &format!("{missing} is missing"))?;
         }
         agree(&self.lab, &run)?;
         for (cause, name) in self.causes() {
@@ -503,6 +656,7 @@ fn schedule() -> impl Strategy<Value = (usize, Option<(usize, usize)>, Schedule<
     let op = prop_oneof![
         6 => host().prop_map(Op::Come),
         3 => Just(Op::ComeAll),
+        2 => Just(Op::Host),
         3 => host().prop_map(Op::Die),
         1 => Just(Op::DieAll),
         1 => host().prop_map(Op::Freeze),

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::super::lab::Lab;
 use super::complete::{Cause, Due, FACT, LOOKED, named};
-use super::{Checked, Past, Schedule, World, agree, names, number, play_all, played, text, yes};
+use super::{Checked, DELAY, Past, Schedule, World, agree, names, number, play_all, played, text, yes};
 use crate::api::{Explanation, RunState};
 use crate::core::insight::Settings;
 use crate::core::store::StaleKeyConfig;
@@ -29,6 +29,10 @@ enum Op {
     Connect(u32),
     /// It goes on.
     Publish(u32),
+    /// Rank 0 comes, hosts a store of its own, and publishes nothing before so many have counted themselves here.
+    Host(u32),
+    /// The same, and it is busy after that.
+    HostBusy,
     /// It is told another world size than the others.
     ComeWrong(u32, u32),
     /// Another process comes with this rank, though one is there.
@@ -53,6 +57,15 @@ enum Op {
     Group(u32, u32),
 }
 
+/// A host reads again and again how many have counted themselves.
+#[derive(Debug, Clone, Copy)]
+struct Counts {
+    since: f64,
+    read: u32,
+    /// The number is not there: an operator reset the store.
+    blocked: bool,
+}
+
 #[derive(Debug, Clone)]
 struct Process {
     /// Its connection; its host has the same number, and its process id is 2000 more.
@@ -60,6 +73,8 @@ struct Process {
     rank: u32,
     world: u32,
     connected: bool,
+    /// It hosts a store of its own, and waits until all have come.
+    counts: Option<Counts>,
     /// It is busy before it publishes.
     held: bool,
     published: bool,
@@ -82,8 +97,14 @@ impl Process {
         self.connected && self.published
     }
 
-    const fn is_silent(&self) -> bool {
-        self.connected && !self.published
+    /// Whether it hosts its job, and waits until all have come.
+    fn hosts(&self) -> bool {
+        // Whether it is frozen while it waits for the number is not to be seen.
+        self.connected && self.counts.is_some_and(|counts| counts.blocked || !self.frozen)
+    }
+
+    fn is_silent(&self) -> bool {
+        self.connected && !self.published && !self.hosts()
     }
 
     fn waits_for(&self, rank: u32) -> bool {
@@ -163,9 +184,13 @@ struct Truth {
     checked: usize,
     /// When nobody was there last.
     empty: f64,
+    /// The same but for one that hosts.
+    hosted_alone: f64,
     /// When an operator reset the store last, and the addresses that were there.
     reset: f64,
     were_there: BTreeSet<u32>,
+    /// How many had come before.
+    came_before_reset: u32,
     /// How often the key of the program was written.
     answers: u32,
     due: Vec<Due>,
@@ -195,8 +220,10 @@ impl Truth {
             past,
             checked: 0,
             empty: 0.0,
+            hosted_alone: 0.0,
             reset: -1.0,
             were_there: BTreeSet::new(),
+            came_before_reset: 0,
             answers: 0,
             due,
             mixed: false,
@@ -212,11 +239,13 @@ impl Truth {
         self.lab.worker(conn, &format!("10.0.{}.{rank}", conn / 100));
         let (connected, published, next, waits, asks) = (true, false, 0, None, None);
         let (frozen, came, met, ended) = (false, 0.0, f64::INFINITY, 0.0);
+        let counts = None;
         self.now.processes.push(Process {
             conn,
             rank,
             world,
             connected,
+            counts,
             held,
             published,
             next,
@@ -235,6 +264,36 @@ impl Truth {
         }
     }
 
+    fn host(&mut self, world: u32, held: bool) {
+        if self.on(0).is_none() {
+            self.connect(0, world, held);
+            let counts = Counts { since: self.seconds(), read: 0, blocked: false };
+            self.now.processes.last_mut().expect("it").counts = Some(counts);
+        }
+    }
+
+    /// It waits until the number is there, and reads it, every 10 ms. Returns whether all have come.
+    fn count(&mut self, n: usize, mut counts: Counts) -> bool {
+        let Process { conn, world, .. } = self.now.processes[n];
+        if !self.lab.has("init/") {
+            if !counts.blocked {
+                self.lab.wait(conn, &["init/"]);
+            }
+            (counts.read, counts.blocked) = (0, true);
+        } else {
+            // It reads it again at once.
+            self.lab.count(conn);
+            self.lab.pass(0.001);
+            (counts.read, counts.blocked) = (self.lab.count(conn), false);
+        }
+        let have_come = !counts.blocked && counts.read >= world;
+        self.now.processes[n].counts = Some(counts).filter(|_| !have_come);
+        if !have_come && self.seconds() > counts.since + PATIENCE {
+            self.die(n);
+        }
+        have_come
+    }
+
     fn die(&mut self, n: usize) {
         self.lab.leave(self.now.processes[n].conn);
         let at = self.seconds();
@@ -247,6 +306,9 @@ impl Truth {
         }
         if self.now.live().next().is_none() {
             self.empty = self.seconds();
+        }
+        if self.now.live().all(Process::hosts) {
+            self.hosted_alone = self.seconds();
         }
         let (met, others): (Vec<_>, Vec<_>) =
             self.now.live().filter(|process| process.published).partition(|process| process.met.is_finite());
@@ -278,13 +340,28 @@ impl Truth {
         let mut goes_on = false;
         for n in 0..self.now.processes.len() {
             let Process {
-                conn, rank, world, connected, held, published, next, waits, frozen, ref asks, ..
+                conn,
+                rank,
+                world,
+                connected,
+                counts,
+                held,
+                published,
+                next,
+                waits,
+                frozen,
+                ref asks,
+                ..
             } = self.now.processes[n];
             let (asks, at) = (asks.clone(), self.seconds());
-            if !connected || held || frozen {
+            if !connected || frozen {
                 continue;
             }
-            if !published {
+            if let Some(counts) = counts {
+                goes_on |= self.count(n, counts);
+            } else if held {
+                continue;
+            } else if !published {
                 self.expect_conflicts(n);
                 self.lab.publish(conn, rank, world as usize);
                 let process = &mut self.now.processes[n];
@@ -347,10 +424,15 @@ impl Truth {
             let has_lost = self.reset > live.came && self.reset < live.met && self.were_there.contains(&rank);
             return vec![(if has_lost { Cause::Reset } else { Cause::Withdrawn }, live.label())];
         }
+        if rank == 0 && self.now.live().any(Process::hosts) {
+            return Vec::new();
+        }
         let is_of_job = |dead: &Process| self.now.live().any(|p| p.published && p.world == dead.world);
         if let Some(dead) = last.filter(|process| process.ended > self.empty && is_of_job(process)) {
             let is_new = dead.ended + FACT > self.seconds();
-            return if is_new { Vec::new() } else { vec![(Cause::Dead, dead.label())] };
+            let dead: Vec<String> =
+                holders().filter(|other| other.ended > self.empty).map(Process::label).collect();
+            return if is_new { Vec::new() } else { vec![(Cause::Dead, dead.join("|"))] };
         }
         let silent = || self.now.processes.iter().filter(|process| process.is_silent());
         let mut causes: Vec<_> = silent().map(|process| (Cause::Silent, process.label())).collect();
@@ -386,7 +468,7 @@ impl Truth {
         let has_waited = |since| since + EXPLAIN_AFTER + LOOKED < self.seconds();
         let is_stuck = |process: &&Process| !process.frozen && process.waits.is_some_and(has_waited);
         let stuck: Vec<&Process> = self.now.live().filter(is_stuck).collect();
-        let mut causes = Vec::new();
+        let mut causes = self.causes_of_hosts();
         for process in &stuck {
             if process.next < process.world {
                 // Of jobs of several sizes each finds addresses of the other.
@@ -399,6 +481,10 @@ impl Truth {
                         let names: Vec<String> = holders().map(Process::label).collect();
                         causes.push((Cause::Met, names.join("|")));
                     }
+                    continue;
+                }
+                if process.next == 0 && self.now.live().any(Process::hosts) {
+                    // What that waits for is why.
                     continue;
                 }
                 causes.extend(self.causes_of(process.next));
@@ -425,6 +511,43 @@ impl Truth {
             causes.extend(others.filter(is_last).map(|other| (Cause::Elsewhere, names(other.rank))));
         }
         causes
+    }
+
+    /// Why rank 0 has hosted its job for long without going on.
+    fn causes_of_hosts(&self) -> Vec<(Cause, String)> {
+        let mut causes = Vec::new();
+        // Nobody waits for what comes when the others have met.
+        let have_met = self.now.live().any(|process| process.met.is_finite());
+        if have_met || self.now.beside || self.now.has_several() {
+            return causes;
+        }
+        let Some(agreed) = self.agreed().filter(|_| !self.now.has(0)) else { return causes };
+        for host in self.now.live().filter(|host| self.has_counted_for_long(host)) {
+            let Some(counts) = host.counts else { continue };
+            if self.reset > 0.0 && self.now.live().any(|other| other.conn < self.came_before_reset) {
+                causes.push((Cause::Reset, host.label()));
+            } else if counts.read >= agreed {
+                causes.push((Cause::WorldSize, host.label()));
+            } else {
+                let missing = (1..agreed).filter(|rank| !self.now.has(*rank));
+                // Those that are silent have come.
+                let causes_of = missing.flat_map(|rank| self.causes_of(rank));
+                causes.extend(causes_of.filter(|(cause, _)| *cause != Cause::Silent));
+            }
+        }
+        causes
+    }
+
+    /// Whether rank 0 was there before the others ended, and is known by what it reads.
+    fn is_hosted(&self, moment: &Moment, at: f64) -> bool {
+        let ended = moment.processes.iter().filter(|p| p.published).map(|p| p.ended).fold(0.0, f64::max);
+        let is_known = |counts: Counts| counts.since + DELAY < at && counts.since < ended;
+        moment.live().any(|p| p.hosts() && p.counts.is_some_and(is_known))
+    }
+
+    fn has_counted_for_long(&self, process: &Process) -> bool {
+        let since = process.counts.filter(|_| process.hosts()).map(|counts| counts.since);
+        since.is_some_and(|since| since + EXPLAIN_AFTER + LOOKED < self.seconds())
     }
 
     /// `rank 2 on host7`, `process 2007 at 10.0.0.2`, or `rank 2` of whom nothing else is known.
@@ -476,6 +599,44 @@ impl Truth {
             yes(self.past.any(at, has_ended), &format!("{name} has not"))?;
         }
         Ok(())
+    }
+
+    /// What is said of rank 0 that hosts its job and waits until all have come.
+    fn check_host(&self, at: f64, facts: &serde_json::Value) -> Checked {
+        let any = |holds: &dyn Fn(&Moment) -> bool, why: &str| yes(self.past.any(at, holds), why);
+        let host = text(facts, "host");
+        let name = host.strip_prefix("rank 0 (").and_then(|name| name.strip_suffix(')')).unwrap_or(host);
+        let n = self.process(name)?;
+        yes(host == name || self.now.processes[n].rank == 0, "it is no rank 0")?;
+        let connected = number(facts, "connected") as u32;
+        let has_read = |m: &Moment| m.processes.get(n).filter(|p| p.hosts()).and_then(|p| p.counts);
+        any(&|m| has_read(m).is_some_and(|counts| counts.read == connected), "it has not read that number")?;
+        let waited = facts["waited"].as_f64().unwrap_or_else(|| panic!("no time in {facts}"));
+        let since = |m: &Moment| has_read(m).map_or(f64::INFINITY, |counts| counts.since);
+        any(&|m| at - since(m) + 0.5 >= waited, "it has not waited for so long")?;
+        let ended = number(facts, "ended") as u32;
+        any(&|m| connected <= ended + m.live().count() as u32, "more of them have ended")?;
+        any(&|m| m.processes.iter().filter(|p| !p.connected).count() as u32 >= ended, "fewer have ended")?;
+        let waiters = number(facts, "waiters");
+        any(&|m| m.live().filter(|p| p.waits_for(0)).count() >= waiters, "not so many wait for it")?;
+        if let Some(expected) = facts["expected"].as_u64() {
+            let is_told = |m: &Moment| m.live().any(|p| p.published && u64::from(p.world) == expected);
+            any(&is_told, "nobody counts on so many")?;
+        }
+        if !facts["reset"].is_null() {
+            yes(self.reset > 0.0, "nobody has reset the store")?;
+        }
+        let silent = names(facts, "silent");
+        self.all(at, &silent, |_, process| process.is_silent())?;
+        for name in names(facts, "missing") {
+            let Named::Rank(rank) = self.called(&name)? else { return Err(format!("{name} has come")) };
+            let is_there =
+                |m: &Moment| if silent.is_empty() { m.live().any(|p| p.rank == rank) } else { m.has(rank) };
+            any(&|m| self.mixed || !is_there(m), &format!("{name} is there"))?;
+        }
+        self.all(at, &names(facts, "gone"), |m, process| {
+            !process.connected && process.published && !m.has(process.rank)
+        })
     }
 
     /// What is said of the rank that others wait for.
@@ -576,6 +737,8 @@ impl World for Truth {
                     self.now.processes[n].held = false;
                 }
             }
+            Op::Host(world) => self.host(world, false),
+            Op::HostBusy => self.host(RANKS, true),
             Op::ComeWrong(rank, world) => self.come(rank, world, false),
             Op::Duplicate(rank) => self.connect(rank, RANKS, false),
             Op::SecondJob(world) => {
@@ -612,6 +775,7 @@ impl World for Truth {
                 self.were_there.clone_from(&self.now.there);
                 self.lab.reset();
                 self.reset = self.seconds();
+                self.came_before_reset = self.now.processes.len() as u32;
             }
             Op::Freeze(rank) => {
                 if let Some(n) = self.on(rank) {
@@ -644,6 +808,9 @@ impl World for Truth {
     /// Each goes on as far as it can, at once: who waits in the store is woken by what it waits for.
     fn act(&mut self) {
         while self.steps() {}
+        let is_there = self.lab.has("init/");
+        let blocked = self.now.processes.iter_mut().filter_map(|process| process.counts.as_mut());
+        blocked.for_each(|counts| counts.blocked &= !is_there);
         self.now.there = (0..MOST).filter(|&rank| self.lab.has(&key(rank))).collect();
     }
 
@@ -673,7 +840,7 @@ impl World for Truth {
             }
             "all_left" => {
                 // Another may have connected meanwhile, of which nothing is known yet.
-                any(&|m| m.ranks().is_empty(), "some are there")?;
+                any(&|m| m.ranks().is_empty() && !self.is_hosted(m, at), "some are there")?;
                 let members = number(facts, "members");
                 ever(
                     &|m| m.live().count() >= members || m.processes.len() >= members,
@@ -722,6 +889,7 @@ impl World for Truth {
                     ended.iter().filter_map(|it| Some(it.split(" (").next()?.into())).collect();
                 self.all(at, &ended, |_, process| !process.connected && !process.published)
             }
+            "waiting_for_processes" => self.check_host(at, facts),
             "waiting_for_rank" => self.check_wait(at, facts, text(facts, "rank")),
             "rank_zero_slow" => self.check_wait(at, facts, text(facts, "who")),
             "duplicate_rank" | "two_jobs" => {
@@ -787,7 +955,8 @@ impl World for Truth {
                     let had_met =
                         |m: &Moment| m.processes.iter().any(|p| Some(p.rank) == rank && p.met.is_finite());
                     let had_written = |m: &Moment| rank.is_some_and(|rank| m.has(rank)) || had_met(m);
-                    let is_none = |m: &Moment| beyond(m) || had_written(m) || m.beside;
+                    let is_none =
+                        |m: &Moment| beyond(m) || had_written(m) || m.beside || m.live().any(Process::hosts);
                     return any(&is_none, "all counted on it");
                 }
                 let of = match self.called(text(facts, "writer"))? {
@@ -802,11 +971,18 @@ impl World for Truth {
 
     /// Those who wait are told why, and the numbers are right.
     fn check_end(&self) -> Checked {
+        for host in self.now.live().filter(|host| !self.mixed && self.has_counted_for_long(host)) {
+            let is_it = |said: &Explanation| {
+                said.code == "waiting_for_processes" && said.text.contains(&host.label())
+            };
+            yes(self.lab.said.iter().any(|(_, said)| is_it(said)), "nobody says that it hosts")?;
+        }
         let Some(run) = self.lab.insight.run(RUN, None, None, self.lab.now) else { return Ok(()) };
         let (moment, state) = (&self.now, run.summary.state);
         // A job has ended, whoever else is connected.
         let is_it = |m: &Moment| {
-            m.live().next().is_none() == state.is_over() || state.is_over() && m.ranks().is_empty()
+            let have_left = m.ranks().is_empty() && !self.is_hosted(m, self.seconds());
+            m.live().next().is_none() == state.is_over() || state.is_over() && have_left
         };
         yes(self.past.any(self.seconds(), is_it), &format!("its state is {state:?}"))?;
         let have_all_met = || moment.live().all(|process| !process.published || process.met.is_finite());
@@ -818,7 +994,9 @@ impl World for Truth {
         let ranks = run.summary.ranks.as_ref();
         let connected = ranks.map_or(0, |ranks| ranks.connected as usize);
         let live = moment.live().count();
-        yes(connected == live, &format!("{connected} are connected, not {live}"))?;
+        // A host that no rank has met may be that of agents.
+        let hosts = moment.live().filter(|process| process.hosts()).count();
+        yes((live - hosts..=live).contains(&connected), &format!("{connected} are connected, not {live}"))?;
         let there = ranks.map_or(0, |ranks| ranks.joined as usize);
         yes(there <= moment.ranks().len(), &format!("{there} ranks are there"))?;
         let expected = ranks.and_then(|ranks| ranks.expected);
@@ -844,7 +1022,7 @@ impl World for Truth {
         }
         let is_wait = |said: &&Explanation| said.holds && said.facts.get("waiters").is_some();
         let held = run.explanations.iter().find(is_wait);
-        let somebody = |m: &Moment| m.live().any(|process| process.waits.is_some());
+        let somebody = |m: &Moment| m.live().any(|process| process.waits.is_some() || process.hosts());
         let waited = self.past.any(self.seconds(), somebody);
         yes(waited || held.is_none(), &format!("nobody waits: {held:?}"))
     }
@@ -867,7 +1045,7 @@ impl World for Truth {
                 // The others meet again: it may have left them for that, or as it had done its work.
                 let have_begun = |other: &Process| other.published && other.came > dead.met;
                 // All had left, and a new job came before that was noticed.
-                let is_new_job = (due.at..due.at + FACT).contains(&self.empty);
+                let is_new_job = soon.contains(&self.hosted_alone);
                 // Who was left had told nothing of itself, and then one came that is prepared for others.
                 let is_of_job = |other: &Process| other.is_rank() && other.world == dead.world;
                 let is_follower = |other: &Process| {
@@ -904,6 +1082,8 @@ fn schedule() -> impl Strategy<Value = Schedule<Op>> {
         2 => Just(Op::ComeAll),
         3 => rank().prop_map(Op::Connect),
         2 => rank().prop_map(Op::Publish),
+        2 => prop_oneof![3 => Just(RANKS), 1 => 2..=MOST].prop_map(Op::Host),
+        1 => Just(Op::HostBusy),
         1 => (rank(), 2..=MOST).prop_map(|(rank, world)| Op::ComeWrong(rank, world)),
         1 => rank().prop_map(Op::Duplicate),
         1 => (2..=MOST).prop_map(Op::SecondJob),
