@@ -262,6 +262,11 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
     if run.kind() == RunKind::Announced && !gate.is_open {
         // One that was turned away with the rank of another may be the one that is missing.
         let missing = gate.missing.iter().filter(|missing| turned_away(gate, missing.node_rank).is_none());
+        let (gone, missing): (Vec<_>, Vec<_>) = missing.partition(|missing| missing.seen.is_some());
+        let gone = gone.into_iter().map(|gone| {
+            let ago = gone.seen.map(|seen| format!(" ({} ago)", Elapsed(now.since(seen))));
+            format!("{}{}", label(gone), ago.unwrap_or_default())
+        });
         let refused = gate.turned_away.iter().map(|pod| match pod.node_rank {
             Some(rank) => format!("pod {} with rank {rank}", pod.pod),
             None => format!("pod {}", pod.pod),
@@ -269,7 +274,8 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
         let reason = Reason::PodsMissing {
             announced: count(gate.pods.len()),
             expected: gate.nodes.min,
-            missing: Names::of(missing.map(label)),
+            missing: Names::of(missing.into_iter().map(label)),
+            gone: Names::of(gone),
             refused: Names::of(refused),
             apart: Names::default(),
             waited: Elapsed(now.since(gate.since)),
@@ -281,9 +287,8 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
 
 fn label(missing: &Missing) -> String {
     let rank = missing.node_rank;
-    match (&missing.pod, missing.seen) {
-        (Some(pod), Some(_)) => format!("pod {pod} with rank {rank}, which was there and is gone,"),
-        (Some(pod), None) => format!("pod {pod} with rank {rank}"),
-        (None, _) => format!("pod with rank {rank}"),
+    match &missing.pod {
+        Some(pod) => format!("pod {pod} with rank {rank}"),
+        None => format!("pod with rank {rank}"),
     }
 }

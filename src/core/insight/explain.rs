@@ -716,7 +716,7 @@ fn duplicates(claims: BTreeMap<Claim, Vec<Clash>>, mut known: BTreeMap<Claim, Na
 
 /// Who waits at a barrier of the native rendezvous, and for whom.
 fn barrier_waits(open: &OpenBarrier, now: Timestamp) -> Finding {
-    let OpenBarrier { name, size, arrived, there, silent, missing, since } = open;
+    let OpenBarrier { name, size, arrived, there, silent, missing, gave_up, since } = open;
     let reason = Reason::BarrierWaits {
         barrier: name.to_string(),
         arrived: *arrived,
@@ -724,6 +724,7 @@ fn barrier_waits(open: &OpenBarrier, now: Timestamp) -> Finding {
         there: Names::of(there.iter().cloned()),
         missing: Names::of(missing.iter().cloned()),
         silent: Names::of(silent.iter().cloned()),
+        gave_up: Names::of(gave_up.iter().cloned()),
         waited: Elapsed(now.since(*since)),
     };
     let came = there.iter().map(|who| Evidence::by_name(Seen::Joined, who.clone(), *since));

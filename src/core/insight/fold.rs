@@ -10,7 +10,7 @@ use super::jobs::Jobs;
 use super::reason::{Evidence, Finding, Reason};
 use super::run::{RankInfo, RunKey, TrackedRun, Writer, read_gloo};
 use super::told::Told;
-use super::watch::{Claim, Clash, Client, GivenUp, Waiting};
+use super::watch::{Claim, Clash, Client, CutOff, GivenUp, Waiting};
 use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use crate::core::protocol::keys::{
@@ -49,7 +49,7 @@ impl Fold<'_> {
             Observed::Gone { conn, used_own_keys } => self.gone(conn, used_own_keys),
             Observed::CutOff { conn, link } => {
                 if let Some(client) = self.client(conn) {
-                    client.cut_off = Some(link);
+                    client.cut_off = Some(link.map_or(CutOff::Unanswered, CutOff::Link));
                 }
             }
             Observed::TwoWriters { key, first, second } => self.two_writers(&key, first, second),
@@ -543,9 +543,9 @@ impl Fold<'_> {
             run.native_agent_left(conn);
         }
         for run in self.jobs.runs.values_mut().filter(|run| run.met_at() == Some(self.port)) {
-            run.agent_left(conn, client.pid, client.cut_off.as_deref(), self.at);
+            run.agent_left(conn, client.pid, client.cut_off.as_ref(), self.at);
             if client.run.as_ref() == Some(run.key()) && client.role == Role::Worker {
-                run.worker_left(conn, client.rank, client.cut_off.is_some(), self.at);
+                run.worker_left(conn, client.rank, client.cut_off.as_ref(), self.at);
             }
         }
     }

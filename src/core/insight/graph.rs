@@ -2,6 +2,7 @@
 
 mod explain;
 mod own_keys;
+mod pods;
 mod processes;
 mod root;
 mod wanted;

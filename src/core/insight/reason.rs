@@ -16,7 +16,8 @@ use serde::Serialize;
 pub use self::awaited::Awaited;
 pub(super) use self::evidence::{Evidence, Finding};
 pub use self::values::{
-    Absence, Arrival, Moment, Names, Numbered, Others, Said, Silence, Standing, Unit, Vacancy, Whereabouts,
+    Absence, Arrival, Moment, Names, Numbered, Others, PodSince, Said, Silence, Standing, Unit, Vacancy,
+    Whereabouts,
 };
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
@@ -57,6 +58,8 @@ pub enum Reason {
         announced: u32,
         expected: u32,
         missing: Names,
+        /// Pods that announced themselves and are gone, each with its time.
+        gone: Names,
         /// Pods that announced themselves and were turned away.
         refused: Names,
         /// Pods with the names of missing ones, which gather for another run.
@@ -110,8 +113,9 @@ pub enum Reason {
     NodeDiedJoining { nodes: Names, joined: u32, expected: Option<u32>, vacancy: Vacancy, backend: RunKind },
     /// Nodes died after the round was complete.
     NodeDied { nodes: Names, left: u32, moment: Moment, backend: RunKind },
-    /// Nodes were lost with their links.
-    NodeCutOff { nodes: Names, links: Names, left: u32 },
+    /// Contact with nodes was lost, or with ranks of a job without agents: with their links, or else as their hosts did not
+    /// answer.
+    NodeCutOff { nodes: Names, links: Names, left: u32, unit: Unit },
     /// The links of relays are away; their clients wait.
     LinkAway {
         links: Names,
@@ -395,6 +399,8 @@ pub enum Reason {
         missing: Names,
         /// Who has arrived, and is not heard from any more.
         silent: Names,
+        /// Whose time was over before all had arrived.
+        gave_up: Names,
         waited: Elapsed,
     },
     /// What the native rendezvous reports.
@@ -404,7 +410,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 72] = [
+    pub const CODES: [&'static str; 74] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -469,6 +475,8 @@ impl Reason {
         "node_disconnected",
         "node_silent",
         "round_expiring",
+        "node_displaced",
+        "round_abandoned",
         "round_timed_out",
         "round_extended",
         "join_refused",
@@ -613,6 +621,7 @@ impl Reason {
                     awaited.whereabouts,
                     Whereabouts::NeverCame
                         | Whereabouts::NotSinceRestart { .. }
+                        | Whereabouts::Announced { .. }
                         | Whereabouts::Twin { .. }
                         | Whereabouts::NotTold { .. }
                         | Whereabouts::Joined

@@ -55,6 +55,7 @@ impl Graph<'_> {
                     asked: Wanted { writer: ExpectedWriter::Rank(_), .. },
                     whereabouts:
                         Whereabouts::NeverCame
+                        | Whereabouts::Announced { .. }
                         | Whereabouts::NotSinceRestart { .. }
                         | Whereabouts::NotTold { .. }
                         | Whereabouts::Twin { .. },
@@ -139,12 +140,15 @@ impl Graph<'_> {
                     (_, Whereabouts::JustCame | Whereabouts::JustWaited) => return None,
                     (_, Whereabouts::Met { .. }) => Names::default(),
                     (ExpectedWriter::Rank(rank), whereabouts) => {
-                        Self::absent(run, meeting, *rank, whereabouts)
+                        self.absent(run, meeting, *rank, whereabouts)
                     }
                     // A static node that has come shows that there are all with lower ranks.
-                    (_, Whereabouts::NeverCame | Whereabouts::NotSinceRestart { .. })
-                        if run.kind() == RunKind::Static =>
-                    {
+                    (
+                        _,
+                        Whereabouts::NeverCame
+                        | Whereabouts::Announced { .. }
+                        | Whereabouts::NotSinceRestart { .. },
+                    ) if run.kind() == RunKind::Static => {
                         Names::of(run.never_came().map(|rank| format!("node {rank}")))
                     }
                     _ => Names::default(),

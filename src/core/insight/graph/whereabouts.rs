@@ -7,7 +7,7 @@ use super::processes::{Graph, Silent};
 use super::wanted::{ExpectedWriter, Wanted};
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, Elapsed, Timestamp};
-use crate::core::insight::reason::{Names, Whereabouts};
+use crate::core::insight::reason::{Names, PodSince, Whereabouts};
 use crate::core::insight::run::{Departure, Meeting, RankInfo, Seat, TrackedNode, TrackedRun, Withdrawn};
 use crate::core::insight::watch::{Client, Passed};
 use crate::core::protocol::keys::{AddressKind, KeyPattern, RendezvousPart, classify};
@@ -37,6 +37,11 @@ fn processes_of<'c>(clients: impl Iterator<Item = &'c Client>) -> Names {
         1 => process,
         _ => format!("{process} ({connections} connections)"),
     }))
+}
+
+/// Whether none of the processes that are there can be of this pod.
+fn is_pod_gone(pod: Option<&Whereabouts>) -> bool {
+    matches!(pod, Some(Whereabouts::Announced { since, .. }) if since.is_gone())
 }
 
 impl Graph<'_> {
@@ -147,7 +152,7 @@ impl Graph<'_> {
             RunKind::C10d if !is_there && run.round().completed.is_some() => Whereabouts::LeftRound,
             RunKind::C10d => Whereabouts::Unknown,
             _ if is_there => Whereabouts::Unknown,
-            _ => self.never_came(run),
+            _ => self.announced_node(run, rank).unwrap_or_else(|| self.never_came(run)),
         }
     }
 
@@ -181,9 +186,14 @@ impl Graph<'_> {
                 return Whereabouts::NodeFinished;
             }
             let died = || seat.map(Seat::node).filter(|node| node.is_dead()).and_then(|node| node.gone);
+            let pod = self.announced_rank(run, meeting, rank).filter(|_| gone_for.is_none());
             return match gone_for {
+                _ if is_pod_gone(pod.as_ref()) => pod.unwrap_or(Whereabouts::NeverCame),
                 // Even if none of them is likely to be it, it may have come.
                 _ if !silent.is_empty() => Whereabouts::NotTold { candidates, alike, gone_for },
+                Some(for_seconds) if before.is_some_and(|before| before.is_cut_off) => {
+                    Whereabouts::CutOff { for_seconds }
+                }
                 Some(for_seconds) => Whereabouts::Gone { for_seconds },
                 None if run.world().is_disputed(meeting, rank) => Whereabouts::Disputed,
                 None => match (died().or_else(|| run.fell(rank)), seat) {
@@ -193,7 +203,7 @@ impl Graph<'_> {
                         let claimed = run.world().claimed_twice.keys().map(|rank| format!("rank {rank}"));
                         Whereabouts::Twin { claimed: Names::of(claimed) }
                     }
-                    (None, _) => self.never_came(run),
+                    (None, _) => pod.unwrap_or_else(|| self.never_came(run)),
                 },
             };
         };
@@ -224,16 +234,26 @@ impl Graph<'_> {
 
     /// All ranks of which nobody is there, where others wait for `asked`. That its process ended is said already.
     pub(super) fn absent(
+        &self,
         run: &TrackedRun,
         meeting: &Meeting,
         asked: u32,
         whereabouts: &Whereabouts,
     ) -> Names {
-        let is_said = |rank: u32| rank == asked && matches!(whereabouts, Whereabouts::Gone { .. });
+        let is_told = |it: &Whereabouts| matches!(it, Whereabouts::Gone { .. } | Whereabouts::CutOff { .. });
+        let is_said = |rank: u32| rank == asked && is_told(whereabouts);
         Names::of_some(run.world().absent(meeting).filter(|rank| !is_said(*rank)), |rank| {
             match run.world().holder(meeting, rank) {
+                Some(info) if info.is_cut_off => format!("{} (cut off)", run.rank_label_in(meeting, rank)),
                 Some(_) => format!("{} (its connection closed)", run.rank_label_in(meeting, rank)),
-                None => run.rank_label_in(meeting, rank),
+                None => match self.announced_rank(run, meeting, rank) {
+                    Some(Whereabouts::Announced { pod, since })
+                        if since != PodSince::Nothing && rank != asked =>
+                    {
+                        format!("{} (pod {pod} {since})", run.rank_label_in(meeting, rank))
+                    }
+                    _ => run.rank_label_in(meeting, rank),
+                },
             }
         })
     }

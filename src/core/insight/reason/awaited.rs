@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::values::{Names, ONE_JOB, Whereabouts, for_each};
+use super::values::{Names, ONE_JOB, PodSince, Whereabouts, for_each};
 use super::words::{clients, if_any};
 use crate::core::ids::Elapsed;
 
@@ -85,15 +85,20 @@ impl Awaited {
             | (
                 Whereabouts::NotTold { .. }
                 | Whereabouts::NeverCame
+                | Whereabouts::Announced { .. }
                 | Whereabouts::NotSinceRestart { .. }
                 | Whereabouts::Twin { .. }
                 | Whereabouts::NodeFinished
                 | Whereabouts::NodeGone { .. },
                 1,
             ) => String::new(),
-            (Whereabouts::NeverCame | Whereabouts::NotSinceRestart { .. } | Whereabouts::Twin { .. }, _) => {
-                format!("; missing: {missing}")
-            }
+            (
+                Whereabouts::NeverCame
+                | Whereabouts::Announced { .. }
+                | Whereabouts::NotSinceRestart { .. }
+                | Whereabouts::Twin { .. },
+                _,
+            ) => format!("; missing: {missing}"),
             // One of them may be a process that has told no rank.
             _ => format!("; not published: {missing}"),
         };
@@ -113,6 +118,10 @@ impl Awaited {
             Whereabouts::Gone { .. } if is_rank && !self.missing.is_empty() => {
                 "look why that process ended, and at those whose addresses are not there: have they started, or ended as \
                  well? The others go on only when all are there, or they are restarted"
+            }
+            Whereabouts::CutOff { .. } => {
+                "look at the host of that process: is it gone, or cut off from this server? The others go on only when it is \
+                 started again, or they are restarted"
             }
             Whereabouts::NodeGone { .. } => {
                 "look why that node ended; its ranks do not come to this attempt any more: restart all agents of the job together"
@@ -148,6 +157,19 @@ impl Awaited {
             }
             _ if !self.apart.is_empty() => ONE_JOB,
             _ if !self.elsewhere.is_empty() => OTHER_PORT,
+            Whereabouts::Announced { since: PodSince::LinkAway { .. }, .. } => LINK_AWAY,
+            Whereabouts::Announced { since: PodSince::RelayLeft { .. }, .. } => {
+                "look at the log of that pod: its relay leaves when its command has ended. Did an import fail, was there too \
+                 little memory, was it stopped? The others wait until it is started again, or until their time-outs"
+            }
+            Whereabouts::Announced { since: PodSince::Silent { .. } | PodSince::LinkLost { .. }, .. } => {
+                "look whether that pod still runs, and at its log and events; if it does, at the network between it and this \
+                 server. The others wait until it is started again, or until their time-outs"
+            }
+            Whereabouts::Announced { since: PodSince::Nothing, .. } => {
+                "look at the log of that pod: does its command run, what does it do before it connects (imports, a name look-up), \
+                 and does it reach the store?"
+            }
             Whereabouts::NeverCame | Whereabouts::Unknown if !self.ended.is_empty() => for_each(
                 &self.ended,
                 "look at the log of the process that ended: a failed import, too little memory, a wrong interface, a RANK \

@@ -55,13 +55,32 @@ impl Reason {
                 "if these are one job, start every pod with the same --run-id (RALLYPOINT_RUN_ID); else look whether the missing \
                  pods are scheduled and reach this server's admin port"
             }
-            Self::PodsMissing { missing, refused, .. } if missing.is_empty() && !refused.is_empty() => {
+            Self::PodsMissing { missing, gone, refused, .. }
+                if missing.is_empty() && gone.is_empty() && !refused.is_empty() =>
+            {
                 "start the pods that were turned away with the number of nodes that the others have, each with its own rank"
             }
             Self::PodsMissing { refused, .. } if !refused.is_empty() => {
                 "start the pods that were turned away with the number of nodes that the others have, each with its own rank: one \
                  of them may be missing as another. Else look whether the missing pods are scheduled and reach this server's \
                  admin port"
+            }
+            Self::PodsMissing { announced, expected, gone, .. } if !gone.is_empty() => {
+                let is_all = expected.saturating_sub(*announced) as usize <= gone.count();
+                match (is_all, gone.count()) {
+                    (true, 1) => {
+                        "look why the pod that is gone ended: at its log and events. All start when it, or another in its place, \
+                         has announced itself"
+                    }
+                    (true, _) => {
+                        "look why the pods that are gone ended: at their logs and events. All start when they, or others in their \
+                         places, have announced themselves"
+                    }
+                    (false, _) => {
+                        "look why what is gone ended: at its log and events; and at what has been missing: is it scheduled, has its \
+                         image come, does it reach this server's admin port?"
+                    }
+                }
             }
             Self::PodsMissing { missing, .. } => for_each(
                 missing,
@@ -343,11 +362,12 @@ impl Reason {
             }
             Self::RanksEnded { ranks, soon: Some(_), .. } if ranks.count() == 1 => {
                 "look at its log: did it fail, was it killed, or could it not connect to the others at the addresses that \
-                 they published? GLOO_SOCKET_IFNAME chooses the network interface"
+                 they published? GLOO_SOCKET_IFNAME chooses the network interface; a host of the others may be cut off"
             }
             Self::RanksEnded { soon: Some(_), .. } => {
                 "look at their logs, that of the first before all: did it fail, was it killed, or could they not connect to \
-                 each other at the addresses that they published? GLOO_SOCKET_IFNAME chooses the network interface"
+                 each other at the addresses that they published? GLOO_SOCKET_IFNAME chooses the network interface; a host of \
+                 those that are connected may be cut off"
             }
             Self::RanksEnded { .. } => {
                 "if they were not meant to end before the others, look at their logs; the store cannot tell success from \

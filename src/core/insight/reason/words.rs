@@ -202,18 +202,23 @@ impl Reason {
     /// Nodes and pods that have not come, or came late, or are too many.
     fn missing(&self) -> Option<String> {
         Some(match self {
-            Self::PodsMissing { announced, expected, missing, refused, apart, waited } => {
-                let n = (expected.saturating_sub(*announced) as usize).saturating_sub(refused.count());
+            Self::PodsMissing { announced, expected, missing, gone, refused, apart, waited } => {
+                let others = refused.count().saturating_add(gone.count());
+                let n = (expected.saturating_sub(*announced) as usize).saturating_sub(others);
                 let n = n.max(missing.count());
                 let who = if missing.count() == n { missing.to_string() } else { n.to_string() };
                 let (pods, have) = (counted(*expected, "pod", "pods"), has(*announced as usize));
                 let there = match (refused.is_empty(), announced) {
                     (false, _) => format!("{announced} of {pods} {have} a place"),
+                    (true, _) if !gone.is_empty() => {
+                        format!("{announced} of {pods} {} there", are(*announced as usize))
+                    }
                     (true, 1) => format!("{announced} of {pods} {have} announced itself"),
                     (true, _) => format!("{announced} of {pods} {have} announced themselves"),
                 };
-                let refused =
-                    if_any("; turned away: ", refused) + &if_any("; announced for another run: ", apart);
+                let refused = if_any("; announced and gone: ", gone)
+                    + &if_any("; turned away: ", refused)
+                    + &if_any("; announced for another run: ", apart);
                 match n {
                     0 => format!("{there} and waited {waited}{refused}"),
                     n => format!("{there}; {who} {} been missing for {waited}{refused}", has(n)),
@@ -376,18 +381,31 @@ impl Reason {
                 let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
                 format!("{nodes} {}: {} closed {moment}; {left} left", died(nodes), its_connection(nodes))
             }
-            Self::NodeCutOff { nodes, links, left } => {
-                let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
+            Self::NodeCutOff { nodes, links, left, unit } => {
+                let left = match (left, unit) {
+                    (0, Unit::Node) => "no node".to_owned(),
+                    (0, Unit::Process) => "no process".to_owned(),
+                    _ => unit.count(*left),
+                };
+                if links.is_empty() {
+                    let (have, are) =
+                        if nodes.count() == 1 { ("has", "it is") } else { ("have", "they are") };
+                    return Some(format!(
+                        "{nodes} {have} not answered for too long: {are} cut off from this server, or gone without a word; \
+                         {left} left"
+                    ));
+                }
                 let (are, link) = (are(nodes.count()), the_link(links));
                 format!(
                     "{nodes} {are} lost with {link} of {links}, away for longer than --link-grace; {left} left"
                 )
             }
-            Self::BarrierWaits { barrier, arrived, size, there, missing, silent, waited } => {
+            Self::BarrierWaits { barrier, arrived, size, there, missing, silent, gave_up, waited } => {
                 let there = if there.is_empty() { String::new() } else { format!(" ({there})") };
                 let (missing, silent) = (
                     if_any("; missing: ", missing),
-                    if_any("; arrived, and not heard from any more: ", silent),
+                    if_any("; arrived, and not heard from any more: ", silent)
+                        + &if_any("; arrived, and gave up: ", gave_up),
                 );
                 format!(
                     "the barrier `{barrier}`: {arrived} of {size} {} arrived{there} and waited {waited}{missing}{silent}",
@@ -513,9 +531,9 @@ impl Reason {
             Self::RanksEnded { ranks, left, since, soon } => {
                 let first = if ranks.count() == 1 { "" } else { ", the first of them" };
                 let soon = soon.map(|soon| format!(", {soon} after all had published their addresses,"));
-                let (soon, run) = (soon.unwrap_or_default(), if *left == 1 { "runs" } else { "run" });
+                let (soon, are) = (soon.unwrap_or_default(), are(*left as usize));
                 let left = Unit::Process.count(*left);
-                format!("{ranks} ended{first} {since} ago{soon} while {left} still {run}")
+                format!("{ranks} ended{first} {since} ago{soon} while {left} {are} still connected")
             }
             Self::AllLeft { members, unit, finished, first } => {
                 let first = first.as_ref().map_or_else(String::new, |first| format!("; first: {first}"));

@@ -8,7 +8,8 @@ use super::node::{Membership, TrackedNode};
 use super::tracked::TrackedRun;
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
-use crate::core::insight::reason::{Finding, Moment, Names, Reason, Vacancy};
+use crate::core::insight::reason::{Finding, Moment, Names, Reason, Unit, Vacancy};
+use crate::core::insight::watch::CutOff;
 
 impl TrackedRun {
     /// An agent arrived at the exit barrier.
@@ -60,7 +61,7 @@ impl TrackedRun {
         &mut self,
         conn: ConnId,
         pid: Option<u32>,
-        link: Option<&str>,
+        cut_off: Option<&CutOff>,
         now: Timestamp,
     ) {
         if !self.agents.remove(&conn) {
@@ -68,7 +69,7 @@ impl TrackedRun {
         }
         self.touch();
         self.settle_static(now);
-        self.life.was_cut_off |= link.is_some();
+        self.life.was_cut_off |= cut_off.is_some();
         if self.node_of(conn).is_none() {
             self.match_by_pid(conn, pid, None);
         }
@@ -81,7 +82,7 @@ impl TrackedRun {
             // Its rank was one of the round before.
             let rank = left.node.rank.filter(|_| stage == Stage::InRound);
             let node = TrackedNode { rank, ..left.node.clone() };
-            let dying = Dying::of(&node, (self.round.number, stage), link, now);
+            let dying = Dying::of(&node, (self.round.number, stage), cut_off, now);
             self.life.dying.push(dying);
         }
         if let Some(LeftNode { node, round, .. }) = has_left.filter(|_| self.life.earlier.len() < MOST_NODES)
@@ -108,7 +109,7 @@ impl TrackedRun {
                 && (node.membership == Membership::Participant || goes_on || waits)
                 && self.life.dying.len() < MOST_NODES
             {
-                self.life.dying.push(Dying::of(node, (self.round.number, stage), link, now));
+                self.life.dying.push(Dying::of(node, (self.round.number, stage), cut_off, now));
             }
         }
         self.heir_of(conn);
@@ -139,12 +140,15 @@ impl TrackedRun {
         }
         let since = first_at(&dying, now);
         let left = self.left();
-        let (cut_off, mut dying): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.link.is_some());
-        if !cut_off.is_empty() {
-            let links: BTreeSet<_> = cut_off.iter().filter_map(|one| one.link.clone()).collect();
-            let nodes = Names::of(cut_off.into_iter().map(|one| one.label));
+        let (cut_off, mut dying): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.cut_off.is_some());
+        let is_with_link = |one: &Dying| one.cut_off.as_ref().is_some_and(|cut_off| cut_off.link().is_some());
+        let (with_links, unanswered): (Vec<_>, Vec<_>) = cut_off.into_iter().partition(is_with_link);
+        for lost in [with_links, unanswered].into_iter().filter(|lost| !lost.is_empty()) {
+            let links = lost.iter().filter_map(|one| one.cut_off.as_ref()?.link().map(str::to_owned));
+            let links = Names::of(links.collect::<BTreeSet<_>>());
+            let nodes = Names::of(lost.into_iter().map(|one| one.label));
             let about = nodes.to_string();
-            self.finds(Reason::NodeCutOff { nodes, links: Names::of(links), left }, about, since);
+            self.finds(Reason::NodeCutOff { nodes, links, left, unit: Unit::Node }, about, since);
         }
         if self.agents.is_empty() {
             // Reported as the end of the run, unless somebody comes before that.

@@ -1,7 +1,11 @@
 //! The fifteen things that go wrong, each with its healthy twin that stays silent.
 
+use std::time::Duration;
+
 use super::lab::{Lab, PORT, gloo};
 use crate::api::{ExpectedFrom, NodeState, RunKind, RunState, Severity};
+use crate::core::gate::{Announcement, Gates};
+use crate::core::ids::Nodes;
 use crate::core::insight::{Expectation, Settings};
 use crate::core::store::StaleKeyConfig;
 
@@ -585,6 +589,51 @@ fn a_run_is_finished_until_it_is_started_again() {
     let kinds = |lab: &Lab| lab.insight.list(0, lab.now).runs.iter().map(|run| run.kind).collect::<Vec<_>>();
     assert_eq!(kinds(&lab), [RunKind::Announced, RunKind::C10d]);
     assert!(lab.insight.finished("job").is_some_and(|at| at <= since));
+}
+
+#[test]
+fn a_pod_that_was_at_the_gate_and_is_gone_has_its_own_time_and_remedy() {
+    let mut lab = Lab::new();
+    let mut gates = Gates::new(Duration::from_secs(60), 1000);
+    let said = |pod: &str, rank| Announcement {
+        pod: pod.into(),
+        uid: String::new(),
+        node_rank: Some(rank),
+        nodes: Nodes::exactly(3),
+        address: [10, 1, 0, rank as u8].into(),
+        torch: None,
+        ip: None,
+        restarts: false,
+    };
+    for (pod, rank) in [("train-0", 0), ("train-1", 1)] {
+        gates.announce("job", &said(pod, rank), None, lab.now).expect("taken");
+        gates.park("job", &said(pod, rank), 1);
+    }
+    let gate = |gates: &Gates, now| gates.of("job").and_then(|run| run.snapshot(now, gates.pod_timeout()));
+    lab.insight.gate("job", gate(&gates, lab.now));
+    lab.pass(20.0);
+    assert!(gates.cut("job", &said("train-1", 1), 1, lab.now));
+    lab.insight.gate("job", gate(&gates, lab.now));
+    lab.pass(12.0);
+    let explained =
+        |lab: &Lab| lab.run("job").explanations.into_iter().find(|said| said.code == "pods_missing");
+    let told = explained(&lab).expect("it is so");
+    let text = "job: 1 of 3 pods is there; pod train-2 with rank 2 has been missing for 32 s; announced and gone: pod \
+                train-1 with rank 1 (12 s ago)";
+    assert_eq!(told.text, text);
+    assert!(
+        told.remedy.contains("what is gone ended") && told.remedy.contains("scheduled"),
+        "{}",
+        told.remedy
+    );
+    gates.announce("job", &said("train-2", 2), None, lab.now).expect("taken");
+    lab.insight.gate("job", gate(&gates, lab.now));
+    lab.pass(2.0);
+    let told = explained(&lab).expect("it is so");
+    let text =
+        "job: 2 of 3 pods are there and waited 34 s; announced and gone: pod train-1 with rank 1 (14 s ago)";
+    assert_eq!(told.text, text);
+    assert!(!told.remedy.contains("scheduled"), "{}", told.remedy);
 }
 
 #[test]

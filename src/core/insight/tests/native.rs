@@ -503,7 +503,7 @@ fn a_rank_of_a_native_round_that_ends_alone_is_told() {
     assert!(after.is_some_and(|seconds| seconds < 8.0), "{after:?}");
     let said = native.lab.texts("ranks_ended");
     assert!(
-        matches!(said[..], [text, ..] if text.contains("rank 1 on host1 ended") && text.contains("1 process still runs")),
+        matches!(said[..], [text, ..] if text.contains("rank 1 on host1 ended") && text.contains("1 process is still connected")),
         "{said:?}"
     );
     for healthy in [play(&[], false), play(&[0, 1], false), play(&[1], true)] {
