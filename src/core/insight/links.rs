@@ -40,6 +40,8 @@ pub struct LinkNews {
 pub enum LinkEvent {
     /// A relay has connected that was not known, or takes the place of one with its name.
     Came,
+    /// Another relay has come that has its name, and was turned away. It comes again and again.
+    Namesake,
     /// The relay said that it goes.
     Left,
     /// It was away for too long. Its clients are gone.
@@ -59,6 +61,8 @@ pub(super) struct Links {
     pub(super) lost: Vec<LinkNews>,
     /// How and when those ended whose relays have not come again.
     pub(super) ended: BTreeMap<String, LinkNews>,
+    /// Those whose names others have, and when such a one was turned away last.
+    pub(super) namesakes: BTreeMap<String, Timestamp>,
     /// For how long the clients of a link stay while it is away.
     pub(super) grace: Duration,
 }
@@ -76,6 +80,11 @@ impl Links {
                 LinkEvent::Came => {
                     self.ended.remove(&news.name);
                 }
+                LinkEvent::Namesake => {
+                    if self.namesakes.len() < Self::MOST_ENDED {
+                        self.namesakes.insert(news.name, news.at);
+                    }
+                }
                 LinkEvent::Left | LinkEvent::Lost { .. } => {
                     if self.ended.len() < Self::MOST_ENDED || self.ended.contains_key(&news.name) {
                         self.ended.insert(news.name.clone(), news.clone());
@@ -88,9 +97,15 @@ impl Links {
         }
     }
 
-    /// What became of the relay of a pod that is the only one of its name, if it is not connected. Outside of Kubernetes it has
-    /// the port in its name.
-    pub(super) fn of_pod(&self, pod: &str, now: Timestamp) -> Option<PodSince> {
+    /// What became of the relay of a pod, if it is not connected. Of one that `is_only` one of its name the relay is known by
+    /// that; outside of Kubernetes it has the port in its name, too.
+    pub(super) fn of_pod(&self, pod: &str, is_only: bool, now: Timestamp) -> Option<PodSince> {
+        /// It is told once a minute.
+        const TURNED_AWAY: Duration = Duration::from_secs(75);
+        if !is_only {
+            let turned_away = self.namesakes.get(pod).filter(|at| now.since(**at) < TURNED_AWAY);
+            return turned_away.map(|_| PodSince::Namesake);
+        }
         let is_its = |name: &str| {
             name.strip_prefix(pod).is_some_and(|rest| {
                 rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
@@ -104,7 +119,7 @@ impl Links {
         let for_seconds = Elapsed(now.since(ended.at));
         Some(match ended.what {
             LinkEvent::Lost { .. } => PodSince::LinkLost { for_seconds },
-            LinkEvent::Left | LinkEvent::Came => PodSince::RelayLeft { for_seconds },
+            LinkEvent::Left | LinkEvent::Came | LinkEvent::Namesake => PodSince::RelayLeft { for_seconds },
         })
     }
 

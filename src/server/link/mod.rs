@@ -306,6 +306,7 @@ impl LinkHost {
                 if state.told_of_namesake.is_none_or(|told| now.since(told) >= SAY_AGAIN) {
                     state.told_of_namesake = Some(now);
                     tracing::warn!(link = name, %peer, "refused a relay: {reason}");
+                    self.tell(name, LinkEvent::Namesake);
                 }
                 return refuse(reason, true);
             }

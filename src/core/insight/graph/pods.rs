@@ -28,7 +28,7 @@ impl Graph<'_> {
 
     fn announced(&self, plan: &Plan, rank: u32) -> Option<Whereabouts> {
         let (pod, seen) = plan.announced(rank)?;
-        let since = self.links.of_pod(pod, self.now).filter(|_| plan.is_only(pod));
+        let since = self.links.of_pod(pod, plan.is_only(pod), self.now);
         let silent = || seen.map(|seen| PodSince::Silent { for_seconds: Elapsed(self.now.since(seen)) });
         let since = since.or_else(silent).unwrap_or(PodSince::Nothing);
         Some(Whereabouts::Announced { pod: pod.to_owned(), since })

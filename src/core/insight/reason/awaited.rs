@@ -158,6 +158,9 @@ impl Awaited {
             _ if !self.apart.is_empty() => ONE_JOB,
             _ if !self.elsewhere.is_empty() => OTHER_PORT,
             Whereabouts::Announced { since: PodSince::LinkAway { .. }, .. } => LINK_AWAY,
+            Whereabouts::Announced { since: PodSince::Namesake, .. } => {
+                "give each pod a name of its own: that is POD_NAME where it is set, else the host's name"
+            }
             Whereabouts::Announced { since: PodSince::RelayLeft { .. }, .. } => {
                 "look at the log of that pod: its relay leaves when its command has ended. Did an import fail, was there too \
                  little memory, was it stopped? The others wait until it is started again, or until their time-outs"

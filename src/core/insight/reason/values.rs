@@ -238,6 +238,8 @@ pub enum PodSince {
         /// For how long.
         for_seconds: Elapsed,
     },
+    /// Other pods have its name, and a relay of that name was turned away.
+    Namesake,
     /// Its relay said that it goes: the command has ended.
     RelayLeft {
         /// How long ago.
@@ -269,6 +271,9 @@ impl Display for PodSince {
             Self::Silent { for_seconds } => {
                 write!(f, "announced itself, and nothing has been heard of it for {for_seconds}")
             }
+            Self::Namesake => f.write_str(
+                "announced itself, as others of that name did, and a relay of that name is turned away, as another has it",
+            ),
             Self::RelayLeft { for_seconds } => {
                 write!(f, "announced itself, and its relay left {for_seconds} ago")
             }

@@ -653,6 +653,8 @@ fn remedy_of_missing(snapshot: &RunSnapshot, lacks: u32, at_exit: u32, has_left:
     let needed = snapshot.terms.min_nodes.saturating_sub(snapshot.waiting);
     let silent = snapshot.nodes.iter().filter(|node| is_awaited_in_vain(node)).count();
     let is_silent = silent > 0;
+    // Those that have finished do not come.
+    let others = lacks.saturating_sub(at_exit).saturating_sub(has_left) as usize;
     let of = |fates: &[Fate]| snapshot.absent.iter().filter(|absent| fates.contains(&absent.fate)).count();
     let (gone, refused) = (of(&[Fate::Lost, Fate::Left]), of(&[Fate::Refused]));
     if lacks == 0 {
@@ -666,7 +668,7 @@ fn remedy_of_missing(snapshot: &RunSnapshot, lacks: u32, at_exit: u32, has_left:
     } else if gone > 0 && refused > 0 {
         "look at the logs and events of what is gone: the round needs it, or a replacement; what was refused has to ask for \
          what the others have, or is of another job, which needs another --rdzv-id"
-    } else if gone > 0 && lacks as usize > gone.saturating_add(silent) {
+    } else if gone > 0 && others > gone.saturating_add(silent) {
         "look at the logs and events of what is gone: the round needs it, or a replacement; and at the pods of the other \
          nodes that are needed: are they scheduled, have their images come, do they reach this server?"
     } else if gone > 0 {

@@ -40,6 +40,7 @@ fn whereabouts(n: u32) -> Vec<Whereabouts> {
     vec![
         Whereabouts::NeverCame,
         announced(PodSince::Nothing),
+        announced(PodSince::Namesake),
         announced(PodSince::Silent { for_seconds: time() }),
         announced(PodSince::RelayLeft { for_seconds: time() }),
         announced(PodSince::LinkAway { for_seconds: time() }),

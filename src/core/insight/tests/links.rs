@@ -117,6 +117,10 @@ fn a_relay_says_nothing_of_pods_with_one_name_or_with_several_ranks() {
     happens(&mut lab, "train", LinkEvent::Left);
     let said = of_rank_1(&mut lab);
     assert!(said.text.contains("its pod train announced itself; 1 of 2"), "{}", said.text);
+    happens(&mut lab, "train", LinkEvent::Namesake);
+    let said = of_rank_1(&mut lab);
+    assert!(said.text.contains("a relay of that name is turned away"), "{}", said.text);
+    assert!(said.remedy.contains("POD_NAME"), "{}", said.remedy);
     let mut lab = Lab::new();
     lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
     lab.gate("job", &[("a", 0, 2), ("b", 1, 2)], &[]);
