@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::expect::Plan;
+use super::links::Links;
 use super::missing::{ANNOUNCED, CONNECTED, is_gone, missing, turned_away};
 use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::{FormerNode, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, with_pid};
@@ -11,7 +12,7 @@ use crate::core::gate::{Announcement, Missing};
 use crate::core::ids::{Elapsed, Timestamp, count};
 
 /// What holds in one run, apart from what its waits show.
-pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
+pub(super) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
     if run.native().is_some() {
         let expected = run.expected(plan);
         let announced = missing(run, plan, expected).into_iter().filter(|node| node.known_from == ANNOUNCED);
@@ -20,7 +21,7 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Findi
         let held = waits.chain(run.native_spares(now)).chain(at_exit(run, now));
         return held.chain(ranks_ended(run, now)).collect();
     }
-    let mut held = joining(run, plan, now);
+    let mut held = joining(run, plan, links, now);
     if let (Some(completed), Some(group), false) =
         (run.round().completed, run.round().group, run.state().is_over())
     {
@@ -80,7 +81,7 @@ fn names(run: &TrackedRun, membership: Membership) -> Names {
 }
 
 /// While the round is not complete.
-fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
+fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
     let mut held = Vec::new();
     let is_joining = run.state() == RunState::Joining && run.has_agents();
     // What a reset of the store has dropped is waited for, and said with that.
@@ -100,6 +101,12 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
         let (gone, missing): (Vec<_>, Vec<_>) = missing(run, plan, expected).into_iter().partition(is_gone);
         let is_connected = |node: &MissingNode| node.known_from == CONNECTED;
         let (connected, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_connected);
+        let announced = missing.iter().filter(|node| node.known_from == ANNOUNCED).filter_map(|node| {
+            let pod = node.name.as_deref()?;
+            let seen = node.last_seen.map(|at| Timestamp(Duration::from_secs_f64(at)));
+            Some(format!("{pod} {}", links.since_announced(plan, pod, seen, now)))
+        });
+        let announced = Names::of(announced);
         let there = run.participants().filter(|node| node.is_there());
         let first = there.map(|node| node.joined).min().map_or(since, |first| first.max(since));
         let reason = Reason::NodesMissing {
@@ -107,6 +114,7 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
             expected: expected.map(|expected| expected.min),
             from: expected.map(|expected| expected.source),
             missing: Names::of(missing.into_iter().map(name)),
+            announced,
             gone: Names::of(gone.into_iter().map(name)),
             connected: Names::of(connected.into_iter().map(name)),
             present,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::expect::Plan;
 use super::reason::{Finding, Names, PodSince, Reason, Silence};
 use crate::api::{LinkCounts, Seen};
 use crate::core::ids::{Elapsed, Timestamp};
@@ -97,9 +98,22 @@ impl Links {
         }
     }
 
+    /// What was heard of a pod since it announced itself. `seen` is its last sign of life at the gate, if it does not count there
+    /// any more.
+    pub(super) fn since_announced(
+        &self,
+        plan: &Plan,
+        pod: &str,
+        seen: Option<Timestamp>,
+        now: Timestamp,
+    ) -> PodSince {
+        let silent = || seen.map(|seen| PodSince::Silent { for_seconds: Elapsed(now.since(seen)) });
+        self.of_pod(pod, plan.is_only(pod), now).or_else(silent).unwrap_or(PodSince::Nothing)
+    }
+
     /// What became of the relay of a pod, if it is not connected. Of one that `is_only` one of its name the relay is known by
     /// that; outside of Kubernetes it has the port in its name, too.
-    pub(super) fn of_pod(&self, pod: &str, is_only: bool, now: Timestamp) -> Option<PodSince> {
+    fn of_pod(&self, pod: &str, is_only: bool, now: Timestamp) -> Option<PodSince> {
         /// It is told once a minute.
         const TURNED_AWAY: Duration = Duration::from_secs(75);
         if !is_only {

@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 pub use self::awaited::Awaited;
+pub(super) use self::awaited::{ANNOUNCED_NODE, ANNOUNCED_NODES, MISSING_NODE, MISSING_NODES};
 pub(super) use self::evidence::{Evidence, Finding};
 pub use self::values::{
     Absence, Arrival, Moment, Names, Numbered, Others, PodSince, Said, Silence, Standing, Unit, Vacancy,
@@ -74,6 +75,8 @@ pub enum Reason {
         expected: Option<u32>,
         from: Option<ExpectedFrom>,
         missing: Names,
+        /// The pods of missing ones that announced themselves, each with what was heard of it since.
+        announced: Names,
         /// Of those that had joined: who died, or was taken out.
         gone: Names,
         /// Of those that had joined: who is connected, and has not joined this round.

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use super::processes::Graph;
 use crate::api::RunKind;
-use crate::core::ids::Elapsed;
 use crate::core::insight::expect::Plan;
-use crate::core::insight::reason::{PodSince, Whereabouts};
+use crate::core::insight::reason::Whereabouts;
 use crate::core::insight::run::{Meeting, TrackedRun};
 
 impl Graph<'_> {
@@ -28,9 +27,7 @@ impl Graph<'_> {
 
     fn announced(&self, plan: &Plan, rank: u32) -> Option<Whereabouts> {
         let (pod, seen) = plan.announced(rank)?;
-        let since = self.links.of_pod(pod, plan.is_only(pod), self.now);
-        let silent = || seen.map(|seen| PodSince::Silent { for_seconds: Elapsed(self.now.since(seen)) });
-        let since = since.or_else(silent).unwrap_or(PodSince::Nothing);
+        let since = self.links.since_announced(plan, pod, seen, self.now);
         Some(Whereabouts::Announced { pod: pod.to_owned(), since })
     }
 }

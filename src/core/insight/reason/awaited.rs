@@ -8,9 +8,13 @@ use crate::core::ids::Elapsed;
 
 pub(super) const SAME_WORLD_SIZE: &str =
     "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)";
-pub(super) const MISSING_NODE: &str =
+/// A pod starts its command when the gate has let it go.
+pub(in crate::core::insight) const ANNOUNCED_NODE: &str = "look at the log of that node's pod, which has announced itself: has its command ended, what does it do before it joins?";
+pub(in crate::core::insight) const ANNOUNCED_NODES: &str = "look at the logs of those nodes' pods, which have announced themselves: have their commands ended, what do they do before \
+     they join?";
+pub(in crate::core::insight) const MISSING_NODE: &str =
     "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?";
-pub(super) const MISSING_NODES: &str =
+pub(in crate::core::insight) const MISSING_NODES: &str =
     "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?";
 pub(super) const OTHER_PORT: &str =
     "if the ranks in the other store are of this job, start all its processes with the same MASTER_PORT";

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::Reason;
 use super::awaited::{
-    LINK_AWAY, MISSING_NODE, MISSING_NODES, OTHER_PORT, SAME_WORLD_SIZE, Writer, missing_ranks,
+    ANNOUNCED_NODE, ANNOUNCED_NODES, LINK_AWAY, MISSING_NODE, MISSING_NODES, OTHER_PORT, SAME_WORLD_SIZE,
+    Writer, missing_ranks,
 };
 use super::values::{Absence, Arrival, ONE_JOB, Others, Silence, Standing, Vacancy, for_each};
 use crate::api::RunKind;
@@ -97,6 +98,11 @@ impl Reason {
                 "look why the nodes that are gone ended, or were taken out, and at the pod of each missing node: is it \
                  scheduled, has its image come, does it reach this server?",
             ),
+            Self::NodesMissing { missing, announced, .. }
+                if !announced.is_empty() && announced.count() >= missing.count() =>
+            {
+                for_each(announced, ANNOUNCED_NODE, ANNOUNCED_NODES)
+            }
             Self::NodesMissing { joined, expected, connected, .. }
                 if (expected.unwrap_or(0).saturating_sub(*joined) as usize)
                     > connected.count().saturating_add(1) =>

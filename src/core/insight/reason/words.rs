@@ -229,6 +229,7 @@ impl Reason {
                 expected: Some(expected),
                 from,
                 missing,
+                announced,
                 gone,
                 connected,
                 present,
@@ -246,7 +247,11 @@ impl Reason {
                 let from = from.map(|from| format!(" ({expected} by {})", says_who(from)));
                 let (gone, apart) = (if_any("; gone: ", gone), if_any("; not complete either: ", apart));
                 let connected = if_any("; connected, and not in this round yet: ", connected);
-                format!("{there} {are} joined{who}{gone}{connected}{apart}{}", from.unwrap_or_default())
+                let announced = if_any("; ", announced);
+                format!(
+                    "{there} {are} joined{who}{gone}{connected}{apart}{}{announced}",
+                    from.unwrap_or_default()
+                )
             }
             Self::NodesMissing { joined, gone, connected, present, first, .. } => format!(
                 "{} joined ({present}){} for more{}{}; nobody has said how many there should be",

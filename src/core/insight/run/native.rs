@@ -13,7 +13,10 @@ use super::tracked::TrackedRun;
 use super::world::World;
 use crate::api::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunState, Seen, Severity};
 use crate::core::ids::{ConnId, Elapsed, Label, Timestamp, count};
-use crate::core::insight::reason::{Evidence, Finding, Names, Reason, Said, Unit};
+use crate::core::insight::reason::{
+    ANNOUNCED_NODE, ANNOUNCED_NODES, Evidence, Finding, MISSING_NODE, MISSING_NODES, Names, Reason, Said,
+    Unit,
+};
 use crate::core::rendezvous::{
     Absent, Break, Fact, Fate, NodeInfo, NodeSnapshot, NodeState, RoundState, RunSnapshot, WaitsFor, Who,
 };
@@ -404,6 +407,7 @@ impl TrackedRun {
         let (text, since) = native.waits.as_ref()?;
         let (since, round) = (*since, self.round.number);
         let waited = Elapsed(now.since(since));
+        let pods = announced.len();
         let announced = match announced {
             [] => String::new(),
             some => format!("; announced, and not there: {}", Names::of(some.iter().cloned())),
@@ -424,7 +428,11 @@ impl TrackedRun {
         let given_up = native.given_up_at.map(|at| Elapsed(at.since(now)));
         let given_up = given_up.map(|left| format!("; what is silent is given up in {left}"));
         let given_up = given_up.unwrap_or_default();
-        let (severity, remedy) = native.remedy;
+        let (severity, remedy) = match native.remedy {
+            (severity, MISSING_NODE | MISSING_NODES) if pods > 1 => (severity, ANNOUNCED_NODES),
+            (severity, MISSING_NODE | MISSING_NODES) if pods == 1 => (severity, ANNOUNCED_NODE),
+            remedy => remedy,
+        };
         let said = Said {
             code: "nodes_missing",
             severity,
@@ -695,9 +703,9 @@ fn remedy_of_missing(snapshot: &RunSnapshot, lacks: u32, at_exit: u32, has_left:
         "look why those that join again ended or failed: what has finished does not join again, and closes the run when it \
          gives up at the exit barrier, after up to 300 s"
     } else if needed > 1 {
-        "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?"
+        MISSING_NODES
     } else {
-        "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?"
+        MISSING_NODE
     }
 }
 

@@ -64,7 +64,7 @@ fn case_1_a_missing_node_is_named_if_it_announced_itself() {
     lab.until(35.0);
     lab.assert_said(
         "nodes_missing",
-        "job round 0: 3 of 4 nodes have joined; node2 has been missing for 30 s (4 by the pods' announcements)",
+        "job round 0: 3 of 4 nodes have joined; node2 has been missing for 30 s (4 by the pods' announcements); node2 announced itself",
     );
     let missing = lab.run("job").missing;
     assert_eq!((missing.len(), missing[0].name.as_deref(), missing[0].rank), (1, Some("node2"), Some(2)));
@@ -119,7 +119,7 @@ fn case_1_a_node_that_neither_joined_nor_announced_itself_is_named_by_its_rank()
     assert_eq!(named, [(Some("node1-aaaaa"), Some(1), "announced"), (None, Some(2), "node_rank")]);
     lab.assert_said(
         "nodes_missing",
-        "job round 0: 1 of 3 nodes has joined; node1-aaaaa and node 2 have been missing for 30 s (3 by the pods' announcements)",
+        "job round 0: 1 of 3 nodes has joined; node1-aaaaa and node 2 have been missing for 30 s (3 by the pods' announcements); node1-aaaaa announced itself",
     );
 }
 

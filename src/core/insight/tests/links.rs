@@ -149,6 +149,22 @@ fn a_static_node_that_has_not_come_is_linked_to_its_pod() {
 }
 
 #[test]
+fn a_c10d_node_that_has_not_come_is_linked_to_its_pod() {
+    let mut lab = Lab::new();
+    lab.gate("job", &[("node0", 0, 2), ("node1", 1, 2)], &[]);
+    lab.agent(0, "job");
+    lab.pass(0.1);
+    lab.cas(0, "job", "join");
+    lab.pass(5.0);
+    happens(&mut lab, "node1", LinkEvent::Left);
+    lab.pass(32.0);
+    let said = lab.run("job").explanations.into_iter().find(|said| said.code == "nodes_missing");
+    let said = said.expect("it is so");
+    assert!(said.text.ends_with("; node1 announced itself, and its relay left 32 s ago"), "{}", said.text);
+    assert!(!said.remedy.contains("scheduled"), "{}", said.remedy);
+}
+
+#[test]
 fn a_link_that_comes_back_was_away_and_nothing_else() {
     let mut lab = Lab::new();
     lab.complete_run("job", 3);

@@ -72,6 +72,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 expected: Some(4),
                 from,
                 missing: names(&["train-llm-2"]),
+                announced: names(&["train-llm-2 announced itself"]),
                 gone: names(&[]),
                 connected: names(&[]),
                 present: names(&["train-llm-0", "train-llm-1", "train-llm-3"]),
