@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::graph::{ExpectedWriter, wanted};
 use super::jobs::Jobs;
 use super::reason::{Evidence, Finding, Reason};
 use super::run::{RankInfo, RunKey, TrackedRun, Writer, read_gloo};
@@ -501,6 +502,11 @@ impl Fold<'_> {
             (classify(&key), run.as_ref().and_then(|run| self.jobs.runs.get_mut(run)))
         {
             run.worker_gave_up(conn, self.at);
+        }
+        if let (ExpectedWriter::Node(_), Some(run)) =
+            (wanted(&key).writer, run.as_ref().and_then(|run| self.jobs.runs.get_mut(run)))
+        {
+            run.agent_gave_up(conn, self.at);
         }
         let graph = self.jobs.graph(self.port, self.at);
         let missing =

@@ -113,9 +113,24 @@ pub enum Reason {
         expected: Option<u32>,
     },
     /// Nodes died before the round was complete.
-    NodeDiedJoining { nodes: Names, joined: u32, expected: Option<u32>, vacancy: Vacancy, backend: RunKind },
+    NodeDiedJoining {
+        nodes: Names,
+        joined: u32,
+        expected: Option<u32>,
+        vacancy: Vacancy,
+        backend: RunKind,
+        /// They had given up on others just before.
+        gave_up: bool,
+    },
     /// Nodes died after the round was complete.
-    NodeDied { nodes: Names, left: u32, moment: Moment, backend: RunKind },
+    NodeDied {
+        nodes: Names,
+        left: u32,
+        moment: Moment,
+        backend: RunKind,
+        /// They had given up on others just before.
+        gave_up: bool,
+    },
     /// Contact with nodes was lost, or with ranks of a job without agents: with their links, or else as their hosts did not
     /// answer.
     NodeCutOff { nodes: Names, links: Names, left: u32, unit: Unit },
@@ -596,6 +611,8 @@ impl Reason {
             | Self::LinkAway { .. }
             | Self::UnreadableState { .. }
             | Self::WorkersRestarted { .. }
+            | Self::NodeDied { gave_up: true, .. }
+            | Self::NodeDiedJoining { gave_up: true, .. }
             | Self::RankLost { gave_up: true, .. }
             | Self::RankLost { go_on: true, .. }
             | Self::NodeRemoved { why: Silence::Waits, .. } => Severity::Warning,

@@ -187,6 +187,10 @@ impl Reason {
                 "look which part of the program writes that key, and whether its name is the same there"
             }
             Self::WaitingForGroup { .. } => "look for ranks that have not reached this call, or have left",
+            Self::NodeDiedJoining { gave_up: true, .. } | Self::NodeDied { gave_up: true, .. } => {
+                "look at what they gave up on, and why that was not there; their own logs say no more than that. The others need \
+                 them all the same, or they have to be restarted"
+            }
             Self::NodeDiedJoining { nodes, backend: RunKind::Static, .. } => for_each(
                 nodes,
                 "look at that pod's log and events; the others wait until it comes again with the same --node-rank",

@@ -73,6 +73,15 @@ fn died(nodes: &Names) -> &'static str {
     if nodes.count() == 1 { "died, failed or was stopped" } else { "died, failed or were stopped" }
 }
 
+/// Why victims of others ended.
+fn after_giving_up(gave_up: bool, those: &Names) -> &'static str {
+    match (gave_up, those.count()) {
+        (false, _) => "",
+        (true, 1) => ", after it had given up on another",
+        (true, _) => ", after they had given up on others",
+    }
+}
+
 fn its_connection(nodes: &Names) -> &'static str {
     if nodes.count() == 1 { "the connection" } else { "the connections" }
 }
@@ -368,11 +377,12 @@ impl Reason {
     /// Nodes and ranks that are gone.
     fn losses(&self) -> Option<String> {
         Some(match self {
-            Self::NodeDiedJoining { nodes, joined, expected, vacancy, .. } => format!(
-                "{nodes} {}: {} closed while {}; {} left{}",
+            Self::NodeDiedJoining { nodes, joined, expected, vacancy, gave_up, .. } => format!(
+                "{nodes} {}: {} closed while {}{}; {} left{}",
                 died(nodes),
                 its_connection(nodes),
                 if *vacancy == Vacancy::Waited { "waiting for the next round" } else { "joining" },
+                after_giving_up(*gave_up, nodes),
                 of_expected(*joined, *expected),
                 match (vacancy, nodes.count()) {
                     (Vacancy::Open | Vacancy::Unknown | Vacancy::Spare | Vacancy::Waited, _) => "",
@@ -382,9 +392,13 @@ impl Reason {
                     (Vacancy::Counted, _) => ", and the round is complete with them",
                 }
             ),
-            Self::NodeDied { nodes, left, moment, .. } => {
+            Self::NodeDied { nodes, left, moment, gave_up, .. } => {
                 let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
-                format!("{nodes} {}: {} closed {moment}; {left} left", died(nodes), its_connection(nodes))
+                let (died, its) = (died(nodes), its_connection(nodes));
+                format!(
+                    "{nodes} {died}: {its} closed {moment}{}; {left} left",
+                    after_giving_up(*gave_up, nodes)
+                )
             }
             Self::NodeCutOff { nodes, links, left, unit } => {
                 let left = match (left, unit) {
@@ -487,11 +501,7 @@ impl Reason {
                     (0 | 1, whole) => format!("{} is still there", of_whole(*joined, whole)),
                     (joined, whole) => format!("{} are still there", of_whole(joined, whole)),
                 };
-                let why = match (gave_up, ranks.count()) {
-                    (false, _) => "",
-                    (true, 1) => ", after it had given up on another",
-                    (true, _) => ", after they had given up on others",
-                };
+                let why = after_giving_up(*gave_up, ranks);
                 let again = match (*times >= CRASH_LOOP, ranks.count()) {
                     (false, _) => String::new(),
                     (true, 1) => format!("; it has ended {times} times"),

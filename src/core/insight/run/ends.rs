@@ -6,6 +6,7 @@ use super::facts::{Departure, Dying, FormerNode, LeftNode, Stage};
 use super::limits::{MOST_NODES, SETTLE};
 use super::node::{Membership, TrackedNode};
 use super::tracked::TrackedRun;
+use super::world::ENDS_WITHIN;
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
 use crate::core::insight::reason::{Finding, Moment, Names, Reason, Unit, Vacancy};
@@ -67,6 +68,7 @@ impl TrackedRun {
         if !self.agents.remove(&conn) {
             return;
         }
+        let dying_before = self.life.dying.len();
         self.touch();
         self.settle_static(now);
         self.life.was_cut_off |= cut_off.is_some();
@@ -112,6 +114,8 @@ impl TrackedRun {
                 self.life.dying.push(Dying::of(node, (self.round.number, stage), cut_off, now));
             }
         }
+        let gave_up = self.life.gave_up.remove(&conn).is_some_and(|at| now.since(at) < ENDS_WITHIN);
+        self.life.dying.iter_mut().skip(dying_before).for_each(|one| one.gave_up = gave_up);
         self.heir_of(conn);
         if self.agents.is_empty() {
             self.life.all_gone = Some(now);
@@ -123,6 +127,13 @@ impl TrackedRun {
     fn was_to_go_on(&self, left: &LeftNode) -> bool {
         let is_of_round = left.round == self.round.number && left.node.is_participant();
         self.round.completed.is_none() || is_of_round
+    }
+
+    /// An agent gave up on another node.
+    pub(in crate::core::insight) fn agent_gave_up(&mut self, conn: ConnId, at: Timestamp) {
+        if self.agents.contains(&conn) {
+            self.life.gave_up.insert(conn, at);
+        }
     }
 
     /// Reports the deaths that have been collected.
@@ -162,7 +173,12 @@ impl TrackedRun {
         let names = |dead: &[Dying]| Names::of(dead.iter().map(|one| one.label.clone()));
         let round = |dead: &[Dying]| dead.first().map(|one| one.round);
         let closed = |dead: Vec<Dying>| dead.into_iter().map(|one| one.closed);
-        for dead in [joining, waiting] {
+        // Those that gave up on others are their victims.
+        let by_cause = |dead: Vec<Dying>| -> [Vec<Dying>; 2] {
+            let (victims, others) = dead.into_iter().partition(|one| one.gave_up);
+            [others, victims]
+        };
+        for dead in [joining, waiting].into_iter().flat_map(by_cause) {
             let Some(stage) = dead.first().map(|one| one.stage) else { continue };
             let nodes = names(&dead);
             let about = nodes.to_string();
@@ -180,11 +196,12 @@ impl TrackedRun {
                     if left < expected { Vacancy::Open } else { Vacancy::Spare }
                 })
             };
-            let reason = Reason::NodeDiedJoining { nodes, joined: left, expected, vacancy, backend };
+            let gave_up = dead.iter().any(|one| one.gave_up);
+            let reason = Reason::NodeDiedJoining { nodes, joined: left, expected, vacancy, backend, gave_up };
             let round = round(&dead);
             self.found(Finding::new(reason, about, since).seen(closed(dead)).in_round(round));
         }
-        if !training.is_empty() {
+        for training in by_cause(training).into_iter().filter(|dead| !dead.is_empty()) {
             let nodes = names(&training);
             let about = nodes.to_string();
             let world = &self.life.world;
@@ -196,7 +213,8 @@ impl TrackedRun {
                 None => Moment::RoundComplete,
             };
             let backend = self.kind;
-            let reason = Reason::NodeDied { nodes, left, moment, backend };
+            let gave_up = training.iter().any(|one| one.gave_up);
+            let reason = Reason::NodeDied { nodes, left, moment, backend, gave_up };
             let round = round(&training);
             self.found(Finding::new(reason, about, since).seen(closed(training)).in_round(round));
         }

@@ -203,6 +203,8 @@ pub(in crate::core::insight) struct LifeFacts {
     pub(super) was_cut_off: bool,
     /// Ranks of them whose hosts did not answer, not yet reported.
     pub(super) cut_ranks: Vec<Evidence>,
+    /// Agents that gave up on others, and when.
+    pub(super) gave_up: BTreeMap<ConnId, Timestamp>,
     /// Nodes whose deaths are not reported yet.
     pub(super) dying: Vec<Dying>,
     /// Static: nodes that start their workers again, not yet reported.
@@ -257,6 +259,8 @@ pub(super) struct Dying {
     pub(super) stage: Stage,
     /// How contact with it was lost.
     pub(super) cut_off: Option<CutOff>,
+    /// It had given up on another node just before.
+    pub(super) gave_up: bool,
 }
 
 impl Dying {
@@ -268,7 +272,7 @@ impl Dying {
     ) -> Self {
         let (name, label) = (node.name.clone(), node.label());
         let closed = node.evidence(Seen::Closed, None, at);
-        Self { name, label, closed, at, round, stage, cut_off: cut_off.cloned() }
+        Self { name, label, closed, at, round, stage, cut_off: cut_off.cloned(), gave_up: false }
     }
 }
 

@@ -592,6 +592,27 @@ fn a_run_is_finished_until_it_is_started_again() {
 }
 
 #[test]
+fn an_agent_that_gave_up_on_another_and_ends_is_its_victim() {
+    let mut lab = Lab::new();
+    for n in [1, 2] {
+        lab.connect(n, &format!("10.0.0.{n}"), 100 + n);
+        lab.ping(n);
+        lab.set(n, &format!("/job/torchelastic/role_info/{n}"), b"{}");
+        lab.wait(n, &[&format!("/job/torchelastic/assigned_ranks/{n}")]);
+    }
+    lab.pass(60.0);
+    lab.cancel(1);
+    lab.pass(0.5);
+    lab.leave(1);
+    lab.pass(5.0);
+    let said: Vec<_> = lab.said.iter().filter(|(_, said)| said.code == "node_died_joining").collect();
+    let [(_, said)] = said[..] else { panic!("{:?}", lab.said) };
+    assert!(said.text.contains("closed while joining, after it had given up on another; "), "{}", said.text);
+    assert_eq!(said.severity, Severity::Warning);
+    assert!(said.remedy.starts_with("look at what they gave up on"), "{}", said.remedy);
+}
+
+#[test]
 fn a_pod_that_was_at_the_gate_and_is_gone_has_its_own_time_and_remedy() {
     let mut lab = Lab::new();
     let mut gates = Gates::new(Duration::from_secs(60), 1000);

@@ -140,8 +140,20 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             asks_for_other: Some(text()),
             waited,
         },
-        Reason::NodeDied { nodes: some(), left: m, moment: Moment::RanksComplete, backend: RunKind::C10d },
-        Reason::NodeDied { nodes: some(), left: m, moment: Moment::RanksComing, backend: RunKind::Static },
+        Reason::NodeDied {
+            nodes: some(),
+            left: m,
+            moment: Moment::RanksComplete,
+            backend: RunKind::C10d,
+            gave_up: true,
+        },
+        Reason::NodeDied {
+            nodes: some(),
+            left: m,
+            moment: Moment::RanksComing,
+            backend: RunKind::Static,
+            gave_up: false,
+        },
         Reason::NodeCutOff { nodes: some(), links: names(m.max(1)), left: n, unit: Unit::Node },
         Reason::NodeCutOff { nodes: some(), links: names(0), left: m, unit: Unit::Node },
         Reason::NodeCutOff { nodes: some(), links: names(0), left: m, unit: Unit::Process },
@@ -257,6 +269,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             expected: world_size,
             vacancy,
             backend: RunKind::C10d,
+            gave_up: n == 1,
         }));
         all.extend([Arrival::First, Arrival::Again, Arrival::Back].map(|arrival| Reason::NodeCameLate {
             node: names(at_least_one).to_string(),

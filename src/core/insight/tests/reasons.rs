@@ -112,8 +112,9 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 expected: Some(4),
                 vacancy: Vacancy::Open,
                 backend: RunKind::C10d,
+                gave_up: false,
             },
-            "An agent's connection closed before its round was complete. torchrun notices when the heartbeats expire. `vacancy` says what becomes of its place: the round needs it (`open`), nobody has said whether it does (`unknown`), another process has it (`filled`), there are enough nodes without it (`spare`), it waited for the next round (`waited`), or the others have completed the round with it (`counted`).",
+            "An agent's connection closed before its round was complete. A warning if it had given up on others (`gave_up`). torchrun notices when the heartbeats expire. `vacancy` says what becomes of its place: the round needs it (`open`), nobody has said whether it does (`unknown`), another process has it (`filled`), there are enough nodes without it (`spare`), it waited for the next round (`waited`), or the others have completed the round with it (`counted`).",
         ),
         (
             Reason::NodeDied {
@@ -121,6 +122,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 left: 3,
                 moment: Moment::RoundComplete,
                 backend: RunKind::C10d,
+                gave_up: false,
             },
             "An agent's connection closed after its round was complete, and it had not finished.",
         ),
