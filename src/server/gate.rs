@@ -49,7 +49,8 @@ struct Held<'g> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        if !self.is_answered && self.gates.lock().cut(self.run_id, self.said, self.request) {
+        let now = self.gates.clock.now();
+        if !self.is_answered && self.gates.lock().cut(self.run_id, self.said, self.request, now) {
             // Its rank is free.
             self.gates.bells.ring(self.run_id);
         }

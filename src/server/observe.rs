@@ -331,7 +331,7 @@ impl Watch {
         }
         if with_waits {
             let (counts, away) = self.links.look();
-            state.insight.links(counts, away, self.links.take_lost(), self.clock.now());
+            state.insight.links(counts, away, self.links.take_news(), self.clock.now());
             state.insight.barriers(self.rounds.open_barriers());
         }
         state.insight.tick(now);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::peer::Peer;
 use crate::common::{TestServer, eventually, http, terminate, wait_for_end};
-use rallypoint::core::protocol::{Dialect, Payload, Request, encode_request};
+use rallypoint::core::protocol::{Dialect, KeyList, Payload, Request, encode_request};
 
 fn rallypoint(args: &[&str], env: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
@@ -661,6 +661,36 @@ fn run_meets_behind_a_relay_of_its_own() {
         });
     }
     assert!(!server.log().contains("is away"), "{}", server.log());
+}
+
+#[test]
+fn a_node_that_does_not_come_is_linked_to_its_pod_whose_relay_has_left() {
+    let server = TestServer::with_store_ports(4, &["--explain-after=1s"]);
+    let pods = [("0", "true"), ("1", "sleep 600")].map(|(rank, script)| {
+        let name = format!("t-{rank}");
+        let args = ["run", "--nodes=2", "--relay=on", "--", "sh", "-c", script];
+        Pod { server: &server, name: &name, rank, uid: rank }.start(&args)
+    });
+    eventually("the first is over", || server.log().contains("relay t-0 has gone"));
+    let stores = http(server.admin, "GET /api/v1/stores", "", "").json();
+    let own = stores["stores"].as_array().and_then(|all| all.iter().find(|store| store["run_id"] == "run"));
+    let port = own.and_then(|own| own["port"].as_u64()).expect("the run has a store");
+    let mut agent = Peer::greet((server.store.ip(), port as u16).into());
+    let mut say = |request: &Request<'_>| {
+        let mut wire = Vec::new();
+        assert!(encode_request(request, Dialect::C, &mut wire));
+        agent.send(&wire);
+    };
+    say(&Request::Ping { nonce: 7 });
+    let role = b"/run/torchelastic/role_info/1";
+    say(&Request::Set { key: role, value: Payload::borrowed(b"{}") });
+    let ranks = ["/run/torchelastic/assigned_ranks/1"].iter().collect::<KeyList>();
+    say(&Request::Wait(ranks.as_list()));
+    eventually("it is told", || server.log().contains("its pod t-0 announced itself, and its relay left"));
+    for mut pod in pods {
+        terminate(&pod);
+        let _ = wait_for_end(&mut pod);
+    }
 }
 
 #[test]

@@ -366,7 +366,7 @@ FAULTS = [
         a_rank_ends_soon_after_it_has_published,
         3,
         "ranks_ended",
-        r".*: rank 1 on \S+ closed its connection TIME ago, TIME after all had published their addresses, while 2 processes still run",
+        r".*: rank 1 on \S+ closed its connection TIME ago, TIME after all had published their addresses, while 2 processes are still connected",
         "GLOO_SOCKET_IFNAME",
         "have met|finished",
         shows="ranks_joined 2",

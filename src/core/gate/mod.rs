@@ -311,12 +311,12 @@ impl Gates {
     }
 
     /// The connection of that request broke. Unless a later one of the pod is held here, it is gone: returns whether it is.
-    pub fn cut(&mut self, run_id: &str, said: &Announcement, request: u64) -> bool {
+    pub fn cut(&mut self, run_id: &str, said: &Announcement, request: u64, now: Timestamp) -> bool {
         let Some(gate) = self.by_run.get_mut(run_id) else { return false };
         if gate.held_mut(said).is_none_or(|held| held.request != request) {
             return false;
         }
-        gate.members.cut(&said.key());
+        gate.members.cut(&said.key(), now);
         gate.turned_away.retain(|_, pod| pod.said != *said);
         gate.replaced.remove(&said.key());
         self.version = self.version.saturating_add(1);

@@ -91,9 +91,10 @@ impl Pods {
     }
 
     /// The connection of a pod broke: it does not count until it comes again.
-    pub(super) fn cut(&mut self, key: &PodKey) {
+    pub(super) fn cut(&mut self, key: &PodKey, now: Timestamp) {
         if let Some(member) = self.members.get_mut(key) {
-            member.is_cut = true;
+            // Until now its host held the connection.
+            (member.is_cut, member.seen) = (true, now);
             self.roll = None;
         }
     }

@@ -103,7 +103,7 @@ impl World {
     /// The pod whose request was the last one is killed while that is held.
     fn cut(&mut self, name: &str, uid: &str, node_rank: Option<u32>, nodes: &str) -> bool {
         let said = self.announcement(name, uid, node_rank, nodes);
-        self.gates.cut("run", &said, self.requests)
+        self.gates.cut("run", &said, self.requests, self.now)
     }
 
     fn snapshot(&self) -> GateSnapshot {
@@ -403,7 +403,7 @@ fn a_pod_that_asks_again_at_once_is_not_gone() {
     world.said("t-0", "a", Some(0), "2").expect("taken");
     let (said, first) = (world.announcement("t-0", "a", Some(0), "2"), world.requests);
     world.said("t-0", "a", Some(0), "2").expect("its next request, before the first one is seen to break");
-    assert!(!world.gates.cut("run", &said, first));
+    assert!(!world.gates.cut("run", &said, first, world.now));
     assert_eq!(world.snapshot().pods.len(), 1);
     assert!(world.cut("t-0", "a", Some(0), "2"));
     assert_eq!(world.snapshot().pods.len(), 0);

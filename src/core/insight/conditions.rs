@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::expect::Plan;
+use super::links::Links;
 use super::missing::{ANNOUNCED, CONNECTED, is_gone, missing, turned_away};
 use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::{FormerNode, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, with_pid};
@@ -11,7 +12,7 @@ use crate::core::gate::{Announcement, Missing};
 use crate::core::ids::{Elapsed, Timestamp, count};
 
 /// What holds in one run, apart from what its waits show.
-pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
+pub(super) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
     if run.native().is_some() {
         let expected = run.expected(plan);
         let announced = missing(run, plan, expected).into_iter().filter(|node| node.known_from == ANNOUNCED);
@@ -20,7 +21,7 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Findi
         let held = waits.chain(run.native_spares(now)).chain(at_exit(run, now));
         return held.chain(ranks_ended(run, now)).chain(ranks_missing(run, now)).collect();
     }
-    let mut held = joining(run, plan, now);
+    let mut held = joining(run, plan, links, now);
     if let (Some(completed), Some(group), false) =
         (run.round().completed, run.round().group, run.state().is_over())
     {
@@ -81,7 +82,7 @@ fn names(run: &TrackedRun, membership: Membership) -> Names {
 }
 
 /// While the round is not complete.
-fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
+fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
     let mut held = Vec::new();
     let is_joining = run.state() == RunState::Joining && run.has_agents();
     // What a reset of the store has dropped is waited for, and said with that.
@@ -101,6 +102,12 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
         let (gone, missing): (Vec<_>, Vec<_>) = missing(run, plan, expected).into_iter().partition(is_gone);
         let is_connected = |node: &MissingNode| node.known_from == CONNECTED;
         let (connected, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_connected);
+        let announced = missing.iter().filter(|node| node.known_from == ANNOUNCED).filter_map(|node| {
+            let pod = node.name.as_deref()?;
+            let seen = node.last_seen.map(|at| Timestamp(Duration::from_secs_f64(at)));
+            Some(format!("{pod} {}", links.since_announced(plan, pod, seen, now)))
+        });
+        let announced = Names::of(announced);
         let there = run.participants().filter(|node| node.is_there());
         let first = there.map(|node| node.joined).min().map_or(since, |first| first.max(since));
         let reason = Reason::NodesMissing {
@@ -108,6 +115,7 @@ fn joining(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
             expected: expected.map(|expected| expected.min),
             from: expected.map(|expected| expected.source),
             missing: Names::of(missing.into_iter().map(name)),
+            announced,
             gone: Names::of(gone.into_iter().map(name)),
             connected: Names::of(connected.into_iter().map(name)),
             present,
@@ -288,6 +296,11 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
     if run.kind() == RunKind::Announced && !gate.is_open {
         // One that was turned away with the rank of another may be the one that is missing.
         let missing = gate.missing.iter().filter(|missing| turned_away(gate, missing.node_rank).is_none());
+        let (gone, missing): (Vec<_>, Vec<_>) = missing.partition(|missing| missing.seen.is_some());
+        let gone = gone.into_iter().map(|gone| {
+            let ago = gone.seen.map(|seen| format!(" ({} ago)", Elapsed(now.since(seen))));
+            format!("{}{}", label(gone), ago.unwrap_or_default())
+        });
         let refused = gate.turned_away.iter().map(|pod| match pod.node_rank {
             Some(rank) => format!("pod {} with rank {rank}", pod.pod),
             None => format!("pod {}", pod.pod),
@@ -295,7 +308,8 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
         let reason = Reason::PodsMissing {
             announced: count(gate.pods.len()),
             expected: gate.nodes.min,
-            missing: Names::of(missing.map(label)),
+            missing: Names::of(missing.into_iter().map(label)),
+            gone: Names::of(gone),
             refused: Names::of(refused),
             apart: Names::default(),
             waited: Elapsed(now.since(gate.since)),
@@ -307,9 +321,8 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
 
 fn label(missing: &Missing) -> String {
     let rank = missing.node_rank;
-    match (&missing.pod, missing.seen) {
-        (Some(pod), Some(_)) => format!("pod {pod} with rank {rank}, which was there and is gone,"),
-        (Some(pod), None) => format!("pod {pod} with rank {rank}"),
-        (None, _) => format!("pod with rank {rank}"),
+    match &missing.pod {
+        Some(pod) => format!("pod {pod} with rank {rank}"),
+        None => format!("pod with rank {rank}"),
     }
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::api::{Expected, ExpectedFrom};
-use crate::core::gate::{Announcement, GateSnapshot};
+use crate::core::gate::{Announcement, GateSnapshot, Missing};
+use crate::core::ids::{Nodes, Timestamp};
 
 /// What an operator expects of a run: the body of `PUT /api/v1/runs/{run_id}/expect`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -84,6 +85,31 @@ impl Plan {
         let gate = self.gate.as_ref()?;
         let at = (*gate.by_host.get(short(addr))?)?;
         gate.snapshot.pods.get(at)
+    }
+
+    /// Whether so many ranks are one for each pod that announced itself: then each has the rank of its pod.
+    pub(super) fn is_one_rank_each(&self, ranks: u32) -> bool {
+        self.gate().is_some_and(|gate| gate.nodes == Nodes::exactly(ranks))
+    }
+
+    /// The pod that announced itself with a node rank, whether it still counts or not, and when it was heard of last if it
+    /// does not.
+    pub(super) fn announced(&self, rank: u32) -> Option<(&str, Option<Timestamp>)> {
+        let gone = |missing: &'_ Missing| missing.node_rank == rank && missing.seen.is_some();
+        let silent = || self.gate()?.missing.iter().find(|missing| gone(missing));
+        match self.pod_of_rank(rank) {
+            Some(pod) => Some((&pod.pod, None)),
+            None => silent().and_then(|missing| Some((missing.pod.as_deref()?, missing.seen))),
+        }
+    }
+
+    /// Whether no two of the pods that announced themselves have this name.
+    pub(super) fn is_only(&self, pod: &str) -> bool {
+        let Some(gate) = self.gate() else { return false };
+        let gone = gate.missing.iter().filter(|missing| missing.seen.is_some());
+        let gone = gone.filter_map(|missing| missing.pod.as_deref());
+        let all = gate.pods.iter().map(|pod| pod.pod.as_str()).chain(gone);
+        all.filter(|name| *name == pod).take(2).count() == 1
     }
 
     /// The pod with a node rank.

@@ -419,7 +419,7 @@ impl Look<'_> {
         let mut held = Vec::new();
         for (key, run) in self.jobs.runs.iter().filter(|(_, run)| run.goes_on()) {
             let plan = self.jobs.plan(key);
-            let of_run = conditions::of_run(run, &plan, self.now).into_iter();
+            let of_run = conditions::of_run(run, &plan, &self.jobs.links, self.now).into_iter();
             let found = of_run.chain(conditions::of_gate(run, &plan, self.now));
             held.extend(found.map(|finding| Held { store: key.port(), run: Some(key.clone()), finding }));
         }
@@ -726,7 +726,7 @@ fn duplicates(claims: BTreeMap<Claim, Vec<Clash>>, mut known: BTreeMap<Claim, Na
 
 /// Who waits at a barrier of the native rendezvous, and for whom.
 fn barrier_waits(open: &OpenBarrier, now: Timestamp) -> Finding {
-    let OpenBarrier { name, size, arrived, there, silent, missing, since } = open;
+    let OpenBarrier { name, size, arrived, there, silent, missing, gave_up, since } = open;
     let reason = Reason::BarrierWaits {
         barrier: name.to_string(),
         arrived: *arrived,
@@ -734,6 +734,7 @@ fn barrier_waits(open: &OpenBarrier, now: Timestamp) -> Finding {
         there: Names::of(there.iter().cloned()),
         missing: Names::of(missing.iter().cloned()),
         silent: Names::of(silent.iter().cloned()),
+        gave_up: Names::of(gave_up.iter().cloned()),
         waited: Elapsed(now.since(*since)),
     };
     let came = there.iter().map(|who| Evidence::by_name(Seen::Joined, who.clone(), *since));

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::graph::{ExpectedWriter, wanted};
 use super::jobs::Jobs;
 use super::reason::{Evidence, Finding, Reason};
 use super::run::{RankInfo, RunKey, TrackedRun, Writer, read_gloo};
 use super::told::Told;
-use super::watch::{Claim, Clash, Client, GivenUp, Waiting};
+use super::watch::{Claim, Clash, Client, CutOff, GivenUp, Waiting};
 use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use crate::core::protocol::keys::{
@@ -49,7 +50,7 @@ impl Fold<'_> {
             Observed::Gone { conn, used_own_keys } => self.gone(conn, used_own_keys),
             Observed::CutOff { conn, link } => {
                 if let Some(client) = self.client(conn) {
-                    client.cut_off = Some(link);
+                    client.cut_off = Some(link.map_or(CutOff::Unanswered, CutOff::Link));
                 }
             }
             Observed::TwoWriters { key, first, second } => self.two_writers(&key, first, second),
@@ -519,6 +520,11 @@ impl Fold<'_> {
         {
             run.worker_gave_up(conn, self.at);
         }
+        if let (ExpectedWriter::Node(_), Some(run)) =
+            (wanted(&key).writer, run.as_ref().and_then(|run| self.jobs.runs.get_mut(run)))
+        {
+            run.agent_gave_up(conn, self.at);
+        }
         let graph = self.jobs.graph(self.port, self.at);
         let missing =
             graph.as_ref().map(|graph| graph.missing_with(run.as_ref(), conn, &key)).unwrap_or_default();
@@ -562,9 +568,9 @@ impl Fold<'_> {
         }
         let closed = client.evidence(Seen::Closed, self.at);
         for run in self.jobs.runs.values_mut().filter(|run| run.met_at() == Some(self.port)) {
-            run.agent_left(conn, client.pid, client.cut_off.as_deref(), self.at);
+            run.agent_left(conn, client.pid, client.cut_off.as_ref(), self.at);
             if client.run.as_ref() == Some(run.key()) && client.role == Role::Worker {
-                run.worker_left(conn, client.rank, client.cut_off.is_some(), closed.clone());
+                run.worker_left(conn, client.rank, client.cut_off.as_ref(), closed.clone());
             }
         }
     }

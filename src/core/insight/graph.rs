@@ -2,6 +2,7 @@
 
 mod explain;
 mod own_keys;
+mod pods;
 mod processes;
 mod root;
 mod wanted;
@@ -9,4 +10,4 @@ mod whereabouts;
 
 pub(super) use self::processes::Graph;
 pub(super) use self::root::Traced;
-pub(super) use self::wanted::wanted;
+pub(super) use self::wanted::{ExpectedWriter, wanted};

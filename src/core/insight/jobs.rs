@@ -93,16 +93,8 @@ impl Jobs {
 
     /// A run's name for people.
     pub(super) fn name(&self, key: &RunKey) -> String {
-        match key {
-            RunKey::Native(id) | RunKey::Announced(id) | RunKey::Store { id: Some(id), .. } => id.to_string(),
-            RunKey::Store { port, id: None } => {
-                match self.stores.get(port).and_then(|store| store.owner.as_ref()) {
-                    Some(StoreOwner::Run(name)) => name.clone(),
-                    Some(StoreOwner::Round(run)) => run.to_string(),
-                    None => format!("store:{port}"),
-                }
-            }
-        }
+        let store = key.port().and_then(|port| self.stores.get(&port));
+        key.name(store.and_then(|store| store.owner.as_ref()))
     }
 
     /// What was said about a run from outside.
@@ -121,7 +113,7 @@ impl Jobs {
     /// The graph of the waits in a store.
     pub(super) fn graph(&self, port: u16, now: Timestamp) -> Option<Graph<'_>> {
         let store = self.stores.get(&port)?;
-        Some(Graph::new(store, &self.runs, &self.links, self.awake_since, now))
+        Some(Graph::new(store, &self.runs, &self.links, &self.plans, self.awake_since, now))
     }
 
     /// The name of a connection, for people.

@@ -1,11 +1,12 @@
 //! The links of relays: which are away, and which were for too long. Their clients are no worse off than if the server
 //! were slow, so nothing is said of them meanwhile.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::reason::{Finding, Names, Reason, Silence};
+use super::expect::Plan;
+use super::reason::{Finding, Names, PodSince, Reason, Silence};
 use crate::api::{LinkCounts, Seen};
 use crate::core::ids::{Elapsed, Timestamp};
 
@@ -24,15 +25,31 @@ pub struct AwayLink {
     pub why: Option<String>,
 }
 
-/// A link that was away for too long. Its clients are gone.
+/// A relay has come, or it has none of its clients any more.
 #[derive(Debug, Clone)]
-pub struct LostLink {
+pub struct LinkNews {
     /// The relay's name.
     pub name: String,
-    /// The clients that it had.
-    pub clients: usize,
-    /// When it was given up.
+    /// What happened.
+    pub what: LinkEvent,
+    /// When.
     pub at: Timestamp,
+}
+
+/// What happened to a link as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkEvent {
+    /// A relay has connected that was not known, or takes the place of one with its name.
+    Came,
+    /// Another relay has come that has its name, and was turned away. It comes again and again.
+    Namesake,
+    /// The relay said that it goes.
+    Left,
+    /// It was away for too long. Its clients are gone.
+    Lost {
+        /// How many it had.
+        clients: usize,
+    },
 }
 
 /// What is known of the links.
@@ -42,7 +59,11 @@ pub(super) struct Links {
     pub(super) away: Vec<AwayLink>,
     /// Addresses of those that are back, and since when: for a few seconds.
     pub(super) back: Vec<(IpAddr, Timestamp)>,
-    pub(super) lost: Vec<LostLink>,
+    pub(super) lost: Vec<LinkNews>,
+    /// How and when those ended whose relays have not come again.
+    pub(super) ended: BTreeMap<String, LinkNews>,
+    /// Those whose names others have, and when such a one was turned away last.
+    pub(super) namesakes: BTreeMap<String, Timestamp>,
     /// For how long the clients of a link stay while it is away.
     pub(super) grace: Duration,
 }
@@ -50,6 +71,71 @@ pub(super) struct Links {
 impl Links {
     /// More than this are told as one.
     const ONE_BY_ONE: usize = 8;
+    /// Of so many it is known how they ended.
+    const MOST_ENDED: usize = 4096;
+
+    /// This has happened since the last call, in this order.
+    pub(super) fn hear(&mut self, news: Vec<LinkNews>) {
+        for news in news {
+            match news.what {
+                LinkEvent::Came => {
+                    self.ended.remove(&news.name);
+                }
+                LinkEvent::Namesake => {
+                    if self.namesakes.len() < Self::MOST_ENDED {
+                        self.namesakes.insert(news.name, news.at);
+                    }
+                }
+                LinkEvent::Left | LinkEvent::Lost { .. } => {
+                    if self.ended.len() < Self::MOST_ENDED || self.ended.contains_key(&news.name) {
+                        self.ended.insert(news.name.clone(), news.clone());
+                    }
+                    if news.what != LinkEvent::Left {
+                        self.lost.push(news);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What was heard of a pod since it announced itself. `seen` is its last sign of life at the gate, if it does not count there
+    /// any more.
+    pub(super) fn since_announced(
+        &self,
+        plan: &Plan,
+        pod: &str,
+        seen: Option<Timestamp>,
+        now: Timestamp,
+    ) -> PodSince {
+        let silent = || seen.map(|seen| PodSince::Silent { for_seconds: Elapsed(now.since(seen)) });
+        self.of_pod(pod, plan.is_only(pod), now).or_else(silent).unwrap_or(PodSince::Nothing)
+    }
+
+    /// What became of the relay of a pod, if it is not connected. Of one that `is_only` one of its name the relay is known by
+    /// that; outside of Kubernetes it has the port in its name, too.
+    fn of_pod(&self, pod: &str, is_only: bool, now: Timestamp) -> Option<PodSince> {
+        /// It is told once a minute.
+        const TURNED_AWAY: Duration = Duration::from_secs(75);
+        if !is_only {
+            let turned_away = self.namesakes.get(pod).filter(|at| now.since(**at) < TURNED_AWAY);
+            return turned_away.map(|_| PodSince::Namesake);
+        }
+        let is_its = |name: &str| {
+            name.strip_prefix(pod).is_some_and(|rest| {
+                rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
+            })
+        };
+        if let Some(link) = self.away.iter().find(|link| is_its(&link.name)) {
+            return Some(PodSince::LinkAway { for_seconds: Elapsed(now.since(link.since)) });
+        }
+        let ended = self.ended.range(pod.to_owned()..).take_while(|(name, _)| name.starts_with(pod));
+        let (_, ended) = ended.filter(|(name, _)| is_its(name)).max_by_key(|(_, ended)| ended.at)?;
+        let for_seconds = Elapsed(now.since(ended.at));
+        Some(match ended.what {
+            LinkEvent::Lost { .. } => PodSince::LinkLost { for_seconds },
+            LinkEvent::Left | LinkEvent::Came | LinkEvent::Namesake => PodSince::RelayLeft { for_seconds },
+        })
+    }
 
     /// These are away now.
     pub(super) fn are_away(&mut self, away: Vec<AwayLink>, now: Timestamp) {
@@ -104,11 +190,14 @@ impl Links {
     /// Takes those that were away for too long: what has come together is told together. With one that had no clients nothing
     /// is lost.
     pub(super) fn take_lost(&mut self) -> Option<Finding> {
-        let mut lost = std::mem::take(&mut self.lost);
-        lost.retain(|link| link.clients > 0);
-        let since = lost.first()?.at;
-        let links = Names::of(lost.iter().map(|link| link.name.clone()));
-        let clients = lost.iter().map(|link| link.clients).sum();
+        let with_clients = |news: LinkNews| match news.what {
+            LinkEvent::Lost { clients: clients @ 1.. } => Some((news, clients)),
+            _ => None,
+        };
+        let lost: Vec<_> = std::mem::take(&mut self.lost).into_iter().filter_map(with_clients).collect();
+        let since = lost.first()?.0.at;
+        let links = Names::of(lost.iter().map(|(link, _)| link.name.clone()));
+        let clients = lost.iter().map(|(_, clients)| clients).sum();
         let about = links.to_string();
         let reason = Reason::LinkLost { links, clients, grace: Elapsed(self.grace) };
         Some(Finding::new(reason, about, since))

@@ -46,11 +46,11 @@ use crate::core::rendezvous::{Fact, RunSnapshot};
 use crate::core::store::{Observed, WaitView};
 
 pub use self::expect::Expectation;
-pub use self::links::{AwayLink, LostLink};
+pub use self::links::{AwayLink, LinkEvent, LinkNews};
 pub use self::pasts::PastRow;
 pub use self::reason::{
-    Absence, Arrival, Awaited, Moment, Names, Numbered, Others, Reason, Said, Silence, Standing, Unit,
-    Vacancy, Whereabouts,
+    Absence, Arrival, Awaited, Moment, Names, Numbered, Others, PodSince, Reason, Said, Silence, Standing,
+    Unit, Vacancy, Whereabouts,
 };
 pub use self::run::Past;
 pub use self::show::RunFigures;
@@ -166,13 +166,13 @@ impl Insight {
         self.jobs.barriers = open;
     }
 
-    /// The links: how many there are, those that are away now, and those that were for too long since the last call.
-    pub fn links(&mut self, counts: LinkCounts, away: Vec<AwayLink>, lost: Vec<LostLink>, now: Timestamp) {
+    /// The links: how many there are, those that are away now, and what happened since the last call.
+    pub fn links(&mut self, counts: LinkCounts, away: Vec<AwayLink>, news: Vec<LinkNews>, now: Timestamp) {
         if std::mem::replace(&mut self.jobs.links.counts, counts) != counts {
             self.told.tell(Change::Links(counts));
         }
         self.jobs.links.are_away(away, now);
-        self.jobs.links.lost.extend(lost);
+        self.jobs.links.hear(news);
     }
 
     /// A foreign client came to a store's port.

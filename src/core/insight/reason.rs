@@ -14,9 +14,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 pub use self::awaited::Awaited;
+pub(super) use self::awaited::{ANNOUNCED_NODE, ANNOUNCED_NODES, MISSING_NODE, MISSING_NODES};
 pub(super) use self::evidence::{Evidence, Finding};
 pub use self::values::{
-    Absence, Arrival, Moment, Names, Numbered, Others, Said, Silence, Standing, Unit, Vacancy, Whereabouts,
+    Absence, Arrival, Moment, Names, Numbered, Others, PodSince, Said, Silence, Standing, Unit, Vacancy,
+    Whereabouts,
 };
 use crate::api::{Certainty, ExpectedFrom, RunKind, Severity};
 use crate::core::ids::Elapsed;
@@ -62,6 +64,8 @@ pub enum Reason {
         announced: u32,
         expected: u32,
         missing: Names,
+        /// Pods that announced themselves and are gone, each with its time.
+        gone: Names,
         /// Pods that announced themselves and were turned away.
         refused: Names,
         /// Pods with the names of missing ones, which gather for another run.
@@ -76,6 +80,8 @@ pub enum Reason {
         expected: Option<u32>,
         from: Option<ExpectedFrom>,
         missing: Names,
+        /// The pods of missing ones that announced themselves, each with what was heard of it since.
+        announced: Names,
         /// Of those that had joined: who died, or was taken out.
         gone: Names,
         /// Of those that had joined: who is connected, and has not joined this round.
@@ -112,11 +118,27 @@ pub enum Reason {
         expected: Option<u32>,
     },
     /// Nodes died before the round was complete.
-    NodeDiedJoining { nodes: Names, joined: u32, expected: Option<u32>, vacancy: Vacancy, backend: RunKind },
+    NodeDiedJoining {
+        nodes: Names,
+        joined: u32,
+        expected: Option<u32>,
+        vacancy: Vacancy,
+        backend: RunKind,
+        /// They had given up on others just before.
+        gave_up: bool,
+    },
     /// Nodes died after the round was complete.
-    NodeDied { nodes: Names, left: u32, moment: Moment, backend: RunKind },
-    /// Nodes were lost with their links.
-    NodeCutOff { nodes: Names, links: Names, left: u32 },
+    NodeDied {
+        nodes: Names,
+        left: u32,
+        moment: Moment,
+        backend: RunKind,
+        /// They had given up on others just before.
+        gave_up: bool,
+    },
+    /// Contact with nodes was lost, or with ranks of a job without agents: with their links, or else as their hosts did not
+    /// answer.
+    NodeCutOff { nodes: Names, links: Names, left: u32, unit: Unit },
     /// The links of relays are away; their clients wait.
     LinkAway {
         links: Names,
@@ -427,6 +449,8 @@ pub enum Reason {
         missing: Names,
         /// Who has arrived, and is not heard from any more.
         silent: Names,
+        /// Whose time was over before all had arrived.
+        gave_up: Names,
         waited: Elapsed,
     },
     /// What the native rendezvous reports.
@@ -436,7 +460,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 73] = [
+    pub const CODES: [&'static str; 75] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -502,6 +526,8 @@ impl Reason {
         "node_disconnected",
         "node_silent",
         "round_expiring",
+        "node_displaced",
+        "round_abandoned",
         "round_timed_out",
         "round_extended",
         "join_refused",
@@ -620,6 +646,8 @@ impl Reason {
             | Self::LinkAway { .. }
             | Self::UnreadableState { .. }
             | Self::WorkersRestarted { .. }
+            | Self::NodeDied { gave_up: true, .. }
+            | Self::NodeDiedJoining { gave_up: true, .. }
             | Self::RankLost { gave_up: true, .. }
             | Self::RankLost { go_on: true, .. }
             | Self::NodeRemoved { why: Silence::Waits, .. } => Severity::Warning,
@@ -650,6 +678,7 @@ impl Reason {
                     awaited.whereabouts,
                     Whereabouts::NeverCame
                         | Whereabouts::NotSinceRestart { .. }
+                        | Whereabouts::Announced { .. }
                         | Whereabouts::Twin { .. }
                         | Whereabouts::NotTold { .. }
                         | Whereabouts::MayBe { .. }

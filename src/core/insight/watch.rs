@@ -43,8 +43,26 @@ pub(super) struct Client {
     pub(super) uses_group: bool,
     /// In `init/`, as every process of `env://` and `tcp://` does once.
     pub(super) has_counted_itself: bool,
-    /// The link that was away for too long, with which it goes.
-    pub(super) cut_off: Option<Box<str>>,
+    /// How contact with it was lost, with which it goes.
+    pub(super) cut_off: Option<CutOff>,
+}
+
+/// How contact with a process was lost of which nothing else is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum CutOff {
+    /// The link of this relay was away for too long.
+    Link(Box<str>),
+    /// Its host did not answer.
+    Unanswered,
+}
+
+impl CutOff {
+    pub(super) fn link(&self) -> Option<&str> {
+        match self {
+            Self::Link(link) => Some(link),
+            Self::Unanswered => None,
+        }
+    }
 }
 
 impl Client {

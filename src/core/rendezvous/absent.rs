@@ -16,6 +16,8 @@ pub enum Fate {
     Left,
     /// It may not join.
     Refused,
+    /// It waited, and another node joined with its id.
+    Displaced,
 }
 
 /// A node that is not there.
@@ -51,7 +53,9 @@ impl Absentees {
     /// A node has joined. It is absent no more, or if it is new, the one that had its name or its rank: it replaces that one.
     pub(super) fn is_back(&mut self, who: &Who, rank: Option<u32>, is_new: bool) {
         let was_absent = self.forget(|absent| absent.who == *who);
-        if is_new && !was_absent && !self.forget(|absent| absent.who.name == who.name) {
+        // Those of one name that displaced each other are several.
+        let was_one = |absent: &Absent| absent.fate != Fate::Displaced && absent.who.name == who.name;
+        if is_new && !was_absent && !self.forget(was_one) {
             self.forget(|absent| rank.is_some() && absent.rank == rank);
         }
     }
@@ -87,6 +91,8 @@ impl Absentees {
             let those = self.0.iter().filter(|absent| of.contains(&absent.fate));
             if_any(title, &those.map(told).collect::<Vec<_>>())
         };
-        all("gone", &[Fate::Lost, Fate::Left]) + &all("refused", &[Fate::Refused])
+        all("gone", &[Fate::Lost, Fate::Left])
+            + &all("refused", &[Fate::Refused])
+            + &all("displaced by another of the same id", &[Fate::Displaced])
     }
 }

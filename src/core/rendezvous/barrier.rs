@@ -169,6 +169,8 @@ struct Barrier {
     members_memory: usize,
     first: Option<Label>,
     arrived: HashMap<Label, Arrived>,
+    /// The first of those whose time was over at this use, and who have not come again.
+    gave_up: BTreeSet<Label>,
     /// No participant has been silent for too long before this time.
     silent_at: Option<Timestamp>,
 }
@@ -176,7 +178,8 @@ struct Barrier {
 impl Barrier {
     /// Bytes that it takes, roughly.
     fn memory(&self) -> usize {
-        let arrivals = [self.arrived.len(), self.last_use.len()].map(|n| n.saturating_mul(ARRIVAL));
+        let arrivals =
+            [self.arrived.len(), self.last_use.len(), self.gave_up.len()].map(|n| n.saturating_mul(ARRIVAL));
         [BARRIER, self.members_memory].into_iter().chain(arrivals).sum()
     }
 
@@ -246,6 +249,8 @@ pub struct OpenBarrier {
     pub silent: Vec<String>,
     /// Who has not, if its members are known. A few of them.
     pub missing: Vec<String>,
+    /// Who had arrived, and gave up. A few of them.
+    pub gave_up: Vec<String>,
     /// When the first of those that wait arrived.
     pub since: Timestamp,
 }
@@ -381,6 +386,7 @@ impl Barriers {
             });
         }
         let arrived = Arrived { id: arrival_id.clone(), parked: false, last_seen: now, since: now, timeout };
+        barrier.gave_up.remove(&participant);
         barrier.arrived.insert(participant.clone(), arrived);
         if count(barrier.arrived.len()) < barrier.size {
             return self
@@ -389,6 +395,7 @@ impl Barriers {
         }
         barrier.released = barrier.released.saturating_add(1);
         barrier.last_size = barrier.size;
+        barrier.gave_up.clear();
         let arrived = std::mem::take(&mut barrier.arrived);
         barrier.last_use = arrived.into_iter().map(|(who, arrived)| (who, arrived.id)).collect();
         let woken = barrier.last_use.keys().cloned().collect();
@@ -420,6 +427,9 @@ impl Barriers {
         if left.is_zero() {
             let after = mine.timeout;
             barrier.arrived.remove(participant);
+            if barrier.gave_up.len() < LISTED {
+                barrier.gave_up.insert(participant.clone());
+            }
             return Err(ArrivalRefusal::Timeout { barrier: name.clone(), arrived, size, missing, after });
         }
         let waited = now.since(mine.since);
@@ -454,7 +464,9 @@ impl Barriers {
             };
             let there = if arrived <= NAMED { names(true) } else { Vec::new() };
             let (name, size, arrived, silent) = (name.clone(), barrier.size, count(arrived), names(false));
-            Some(OpenBarrier { name, size, arrived, there, silent, missing: barrier.missing(), since })
+            let gave_up: Vec<String> = barrier.gave_up.iter().map(Label::to_string).collect();
+            let missing = barrier.missing().into_iter().filter(|name| !gave_up.contains(name)).collect();
+            Some(OpenBarrier { name, size, arrived, there, silent, missing, gave_up, since })
         });
         open.collect()
     }
@@ -592,6 +604,29 @@ mod tests {
             Err(ArrivalRefusal::Gone),
             "it is taken back"
         );
+    }
+
+    #[test]
+    fn who_gave_up_is_told_from_who_never_came() {
+        let (mut barriers, name) = (barriers(), label("b"));
+        let members: BTreeSet<Label> = ["a", "b", "c"].map(label).into();
+        let of_three = |who, seconds| Arrival {
+            members: Some(members.clone()),
+            timeout: Duration::from_secs(seconds),
+            ..arrival(who, "1", 3)
+        };
+        for (who, seconds) in [("a", 300), ("b", 5)] {
+            barriers.arrive(&name, of_three(who, seconds), at(0)).expect("waits");
+            barriers.park(&name, &label(who));
+        }
+        barriers.standing(&name, &label("b"), "1", at(5)).expect_err("its time is over");
+        let open = barriers.open(at(6)).pop().expect("a waits");
+        assert_eq!((open.missing, open.gave_up), (vec!["c".to_owned()], vec!["b".to_owned()]));
+        barriers
+            .arrive(&name, Arrival { arrival_id: "2".into(), ..of_three("b", 300) }, at(7))
+            .expect("waits");
+        let open = barriers.open(at(7)).pop().expect("they wait");
+        assert_eq!((open.missing, open.gave_up), (vec!["c".to_owned()], Vec::new()));
     }
 
     #[test]

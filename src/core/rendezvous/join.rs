@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::absent::Fate;
 use super::looks::look;
 use super::round::Forming;
 use super::run::{Member, Run, Seat};
@@ -37,9 +38,14 @@ impl Run {
         if self.members.len() >= limit && !self.members.contains_key(&join.node) {
             return Err(RunRefusal::TooManyNodes { run: self.id.clone(), limit });
         }
+        let displaced = self.displaces(&join);
         let previous = self.rejoin(&join, now, out).or(join.previous.map(|place| place.rank));
         self.learn_place(join.previous, join.info.who(), now, out);
         self.absent.is_back(&join.info.who(), join.rank, previous.is_none());
+        if let Some(who) = displaced {
+            self.note_absent(&join.node, who.clone(), None, Fate::Displaced, now);
+            self.tell(Fact::Displaced { who, by: join.info.who() }, out);
+        }
         let node = join.node.clone();
         self.serials = self.serials.saturating_add(1);
         let member = Member {
@@ -162,6 +168,15 @@ impl Run {
                 );
             }
         }
+    }
+
+    /// Another process than this one that waits at this moment with the same node id and name: it ends now. One that was
+    /// killed does not wait, and one that is started again has the same address.
+    fn displaces(&self, join: &Join) -> Option<Who> {
+        let member = self.members.get(&join.node).filter(|member| member.parked)?;
+        let (waits, comes) = (member.info.who(), join.info.who());
+        let is_other = waits.name == comes.name && waits.address != comes.address;
+        (is_other && matches!(member.seat, Seat::Forming | Seat::Redundant)).then_some(waits)
     }
 
     /// If the node is here from an earlier join, ends that join; returns the rank it had.

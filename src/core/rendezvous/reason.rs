@@ -469,6 +469,26 @@ pub enum Fact {
         /// How long it was silent.
         silent: Duration,
     },
+    /// A node that waits was displaced by another one of its id, which comes from another address.
+    #[error("{who} waited here, and {by} joined with the same node id, so {who} has lost its place")]
+    Displaced {
+        /// The node that waited.
+        who: Who,
+        /// The node that has its place.
+        by: Who,
+    },
+    /// The last node that waited has left, before the round was complete.
+    #[error("round {round} was given up by all: {who} left as the last{}, at this: {missing}", .why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default())]
+    Abandoned {
+        /// The round.
+        round: u64,
+        /// The node.
+        who: Who,
+        /// Why.
+        why: Option<Label>,
+        /// What was missing before, in words.
+        missing: String,
+    },
     /// The deadline comes near.
     #[error("round {round} will be given up in {}: {missing}", Elapsed(*.left))]
     Expiring {
@@ -621,6 +641,8 @@ impl Fact {
             Self::Disconnected { .. } => "node_disconnected",
             Self::Silent { .. } => "node_silent",
             Self::WaiterLost { .. } => "node_died_joining",
+            Self::Displaced { .. } => "node_displaced",
+            Self::Abandoned { .. } => "round_abandoned",
             Self::Expiring { .. } => "round_expiring",
             Self::TimedOut { .. } => "round_timed_out",
             Self::Extended { .. } => "round_extended",
@@ -687,6 +709,11 @@ impl Fact {
                 "look at that node: it is lost, or its agent is stopped, cut off from this server, or very slow"
             }
             Self::WaiterLost { .. } => "look at that pod's log and events; the round needs it or a replacement",
+            Self::Displaced { .. } => {
+                "give each node an id of its own (--node; by default it is the host's name): of those with one id only the last \
+                 that joins has a place, and the others end"
+            }
+            Self::Abandoned { .. } => "start the missing nodes and all others again, or give them more time to come (--timeout)",
             Self::Expiring { .. } => "start the missing nodes; `rallypoint ctl extend` gives more time",
             Self::TimedOut { .. } => {
                 "start the missing nodes, and all others again; --join-timeout gives more time from the start"
@@ -705,7 +732,11 @@ impl Fact {
     pub const fn begins_with_a_node(&self) -> bool {
         matches!(
             self,
-            Self::Refused { .. } | Self::Disconnected { .. } | Self::Silent { .. } | Self::WaiterLost { .. }
+            Self::Refused { .. }
+                | Self::Disconnected { .. }
+                | Self::Silent { .. }
+                | Self::WaiterLost { .. }
+                | Self::Displaced { .. }
         )
     }
 

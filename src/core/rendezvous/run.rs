@@ -764,6 +764,7 @@ impl Run {
         if !self.is_live(node) {
             return false;
         }
+        let missing = self.missing(now);
         let Some(member) = self.vacate(node) else { return false };
         if let Seat::InRound(rank) = member.seat {
             let who = member.info.who();
@@ -781,7 +782,14 @@ impl Run {
             }
         } else {
             if member.seat == Seat::Forming {
-                self.note_absent(node, member.info.who(), None, Fate::Left, now);
+                let who = member.info.who();
+                if self.joined == 0 && said.outcome.is_none() && self.closed.is_none() && self.expected() == 0
+                {
+                    // Who waits after it has its words; after the last of them nobody has.
+                    let (round, why) = (self.next_round(), said.why);
+                    self.tell(Fact::Abandoned { round, who: who.clone(), why, missing }, out);
+                }
+                self.note_absent(node, who, None, Fate::Left, now);
             }
             out.push(Decision::Ended(self.id.clone(), node.clone()));
         }
@@ -789,7 +797,14 @@ impl Run {
         true
     }
 
-    fn note_absent(&mut self, node: &Label, who: Who, rank: Option<u32>, fate: Fate, heard: Timestamp) {
+    pub(super) fn note_absent(
+        &mut self,
+        node: &Label,
+        who: Who,
+        rank: Option<u32>,
+        fate: Fate,
+        heard: Timestamp,
+    ) {
         self.absent.note(Absent { node: node.clone(), who, rank, fate, heard });
     }
 

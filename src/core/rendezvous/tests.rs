@@ -355,6 +355,45 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
 }
 
 #[test]
+fn nodes_with_one_id_are_named_as_they_displace_each_other() {
+    let mut table = Table::new();
+    let at = |address: &str, id: &str| {
+        let worker = again("worker", id, 3, 3);
+        Join { info: NodeInfo { address: label(address), ..worker.info.clone() }, ..worker }
+    };
+    for (address, id) in [("10.0.0.1", "1"), ("10.0.0.2", "2"), ("10.0.0.3", "3")] {
+        table.join(at(address, id)).expect("no refusal");
+    }
+    let text = "worker (10.0.0.2) waited here, and worker (10.0.0.3) joined with the same node id, so worker (10.0.0.2) has \
+                lost its place";
+    table.told(text);
+    let text =
+        "2 more nodes are needed; displaced by another of the same id: worker (10.0.0.1), worker (10.0.0.2)";
+    assert_eq!(table.snapshot().reason, text);
+    // One that was killed, and is started again elsewhere, displaces nobody.
+    let facts = table.facts.len();
+    table.core.cut(&run(), &label("worker"), table.now);
+    table.join(at("10.0.0.4", "4")).expect("no refusal");
+    assert_eq!(table.facts.len(), facts, "{:?}", table.facts);
+}
+
+#[test]
+fn the_last_that_gives_up_says_who_was_missing() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 3, 3);
+    let gave_up = || LeaveRequest { why: Some(label("gave up waiting")), outcome: None };
+    table.core.leave(&run(), &label("a"), gave_up(), table.now);
+    table.collect();
+    let is_abandoned = |fact: &String| fact.contains("given up by all");
+    assert!(!table.facts.iter().any(is_abandoned), "{:?}", table.facts);
+    table.core.leave(&run(), &label("b"), gave_up(), table.now);
+    table.collect();
+    let text = "round 1 was given up by all: b (10.0.0.1) left as the last (gave up waiting), at this: 2 more nodes are \
+                needed; gone: a (10.0.0.1)";
+    table.told(text);
+}
+
+#[test]
 fn who_is_there_is_named_while_nothing_is_known_of_the_others_and_who_is_silent_there() {
     let mut table = Table::new();
     table.all_join(&["a", "b"], 3, 3);

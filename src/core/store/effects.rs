@@ -93,12 +93,12 @@ pub enum Observed {
         /// Whether it had used a key that is none of PyTorch's.
         used_own_keys: bool,
     },
-    /// The link of its relay was away for too long: its connection ends with it.
+    /// Contact with it was lost, and its connection is given up: what has become of it is not known.
     CutOff {
         /// Who.
         conn: ConnId,
-        /// The relay's name.
-        link: Box<str>,
+        /// The relay whose link was away for too long; else its host has not answered.
+        link: Option<Box<str>>,
     },
     /// Two live processes wrote the same address: two jobs on one store, or two nodes with one rank.
     TwoWriters {

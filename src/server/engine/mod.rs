@@ -614,12 +614,12 @@ impl Session {
         }
     }
 
-    /// Says that the client is lost with its link, before it is dropped.
-    pub fn cut_off(&self, link: &str) {
+    /// Says that the client is lost with its link, or as its host does not answer, before it is dropped.
+    pub fn cut_off(&self, link: Option<&str>) {
         let now = self.engine.clock.now();
         let mut state = self.engine.lock();
         if state.observations.enabled {
-            state.observations.push(now, Observed::CutOff { conn: self.id, link: link.into() });
+            state.observations.push(now, Observed::CutOff { conn: self.id, link: link.map(Box::from) });
         }
     }
 

@@ -114,7 +114,7 @@ fn cost(observed: &Observed) -> usize {
             key.len()
         }
         Observed::TwoWriters { key, .. } | Observed::StaleRead { key, .. } => key.len(),
-        Observed::CutOff { link, .. } => link.len(),
+        Observed::CutOff { link, .. } => link.as_ref().map_or(0, |link| link.len()),
         Observed::RunRestarted { run_id } => run_id.as_bytes().len(),
         Observed::Came { .. } | Observed::Gone { .. } | Observed::StoreReset { .. } | Observed::Restored => 0,
     };

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::api::LinkCounts;
 use crate::core::ids::{Elapsed, Shown, Timestamp, counted, is_plain};
-use crate::core::insight::{AwayLink, LostLink};
+use crate::core::insight::{AwayLink, LinkEvent, LinkNews};
 use crate::core::journal::{Image, LinkId, LinkImage, LinkRow, Row};
 use crate::core::link::{Hello, Identity, Refuse, RelayLife, ServerEnd, ServerLife, SessionNo};
 use crate::server::clock::Clock;
@@ -26,6 +26,9 @@ use sessions::LinkSessions;
 
 /// Most relays.
 const MAX_LINKS: usize = 65_536;
+/// Where a relay has its name from.
+const NAMED_BY: &str =
+    "--name (rallypoint relay), else POD_NAME, as with rallypoint run, else the host's name";
 /// That two relays have one name is said again after so long.
 const SAY_AGAIN: Duration = Duration::from_mins(1);
 
@@ -97,8 +100,8 @@ pub struct LinkHost {
     links: Mutex<BTreeMap<String, Arc<Link>>>,
     last_id: AtomicU32,
     resumes: AtomicU64,
-    /// Those that were away for too long, for [`Self::take_lost`].
-    lost: Mutex<Vec<LostLink>>,
+    /// For [`Self::take_news`].
+    news: Mutex<Vec<LinkNews>>,
     /// It has not been said yet how many relays of the last server are back.
     is_recovering: AtomicBool,
 }
@@ -115,7 +118,7 @@ impl LinkHost {
             links: Mutex::default(),
             last_id: AtomicU32::new(before.last_link),
             resumes: AtomicU64::new(0),
-            lost: Mutex::default(),
+            news: Mutex::default(),
             is_recovering: AtomicBool::new(!before.links.is_empty()),
         };
         let mut links = BTreeMap::new();
@@ -215,9 +218,22 @@ impl LinkHost {
         (counts, told)
     }
 
-    /// Takes those that were given up since the last call.
-    pub(super) fn take_lost(&self) -> Vec<LostLink> {
-        std::mem::take(&mut *self.lost.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Takes what happened since the last call.
+    pub(super) fn take_news(&self) -> Vec<LinkNews> {
+        std::mem::take(&mut *self.news())
+    }
+
+    fn news(&self) -> MutexGuard<'_, Vec<LinkNews>> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Without insight nobody takes them.
+    fn tell(&self, name: &str, what: LinkEvent) {
+        const MOST: usize = 4096;
+        let mut news = self.news();
+        if news.len() < MOST {
+            news.push(LinkNews { name: name.to_owned(), what, at: self.clock.now() });
+        }
     }
 
     /// How often a relay came back to its sessions.
@@ -278,19 +294,19 @@ impl LinkHost {
             }
             if state.sessions.runs() != bearer.runs() {
                 let reason = format!(
-                    "the name {name} is taken by a relay whose token is for other runs; give this one a name of its own (--name)"
+                    "the name {name} is taken by a relay whose token is for other runs; give this one a name of its own ({NAMED_BY})"
                 );
                 return refuse(reason, true);
             }
             if end.is_alive(now) {
                 let reason = format!(
-                    "a relay named {name} is connected already, from {}; give each relay a name of its own: \
-                     --name, or the host's name",
+                    "a relay named {name} is connected already, from {}; give each relay a name of its own: {NAMED_BY}",
                     state.sessions.relay()
                 );
                 if state.told_of_namesake.is_none_or(|told| now.since(told) >= SAY_AGAIN) {
                     state.told_of_namesake = Some(now);
                     tracing::warn!(link = name, %peer, "refused a relay: {reason}");
+                    self.tell(name, LinkEvent::Namesake);
                 }
                 return refuse(reason, true);
             }
@@ -311,6 +327,7 @@ impl LinkHost {
             put_link(journal, &link, &link.lock());
         }
         let before = links.insert(name.clone(), Arc::clone(&link));
+        self.tell(name, LinkEvent::Came);
         drop(links);
         let replaced = if let Some(before) = before {
             self.retire(&before);
@@ -340,6 +357,7 @@ impl LinkHost {
         let mut links = self.lock();
         if links.get(&link.name).is_some_and(|known| Arc::ptr_eq(known, link)) {
             links.remove(&link.name);
+            self.tell(&link.name, LinkEvent::Left);
         }
         drop(links);
         self.retire(link);
@@ -403,8 +421,7 @@ impl LinkHost {
         for link in gone {
             let clients = link.lock().sessions.cut_off(&link.name);
             self.retire(&link);
-            let lost = LostLink { name: link.name.clone(), clients, at: now };
-            self.lost.lock().unwrap_or_else(PoisonError::into_inner).push(lost);
+            self.tell(&link.name, LinkEvent::Lost { clients });
         }
     }
 }

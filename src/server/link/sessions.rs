@@ -309,7 +309,7 @@ impl LinkSessions {
 
     /// The link was away for too long: says so of each client, before it goes. Returns how many there are.
     pub(super) fn cut_off(&self, link: &str) -> usize {
-        self.sessions.values().for_each(|session| session.conversation.cut_off(link));
+        self.sessions.values().for_each(|session| session.conversation.cut_off(Some(link)));
         self.sessions.len()
     }
 

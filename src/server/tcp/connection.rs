@@ -424,6 +424,9 @@ impl Future for Connection {
         let this = self.get_mut();
         loop {
             if let Err(end) = ready!(this.poll_once(cx)) {
+                if end.is_unanswered() {
+                    this.conversation.cut_off(None);
+                }
                 this.admission.ended(end.outcome(this.conversation.greeted), this.conversation.greeted, &end);
                 return Poll::Ready(());
             }

@@ -59,8 +59,8 @@ impl Conversation {
         self.session.poll_safe(cx)
     }
 
-    /// Says that the client is lost with its link, before it is dropped.
-    pub(in crate::server) fn cut_off(&self, link: &str) {
+    /// Says that the client is lost with its link, or as its host does not answer, before it is dropped.
+    pub(in crate::server) fn cut_off(&self, link: Option<&str>) {
         self.session.cut_off(link);
     }
 

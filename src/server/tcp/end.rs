@@ -88,6 +88,12 @@ impl End {
         }
     }
 
+    /// Whether the peer's host does not answer, so that nothing is known of the peer.
+    pub(super) fn is_unanswered(&self) -> bool {
+        use io::ErrorKind::{HostUnreachable, NetworkUnreachable, TimedOut};
+        matches!(self, Self::Io(error) if matches!(error.kind(), TimedOut | HostUnreachable | NetworkUnreachable))
+    }
+
     pub(super) fn outcome(&self, greeted: bool) -> Outcome {
         match self {
             Self::Closed | Self::StoreClosed | Self::Io(_) => Outcome::Ok,

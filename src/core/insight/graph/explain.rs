@@ -72,6 +72,7 @@ impl Graph<'_> {
                     asked: Wanted { writer: ExpectedWriter::Rank(_), .. },
                     whereabouts:
                         Whereabouts::NeverCame
+                        | Whereabouts::Announced { .. }
                         | Whereabouts::NotSinceRestart { .. }
                         | Whereabouts::NotTold { .. }
                         | Whereabouts::Twin { .. },
@@ -195,12 +196,13 @@ impl Graph<'_> {
                     (_, Whereabouts::JustCame | Whereabouts::JustWaited) => return None,
                     (_, Whereabouts::Met { .. }) => Names::default(),
                     (ExpectedWriter::Rank(rank), whereabouts) => {
-                        Self::absent(run, meeting, *rank, whereabouts)
+                        self.absent(run, meeting, *rank, whereabouts)
                     }
                     // A static node that has come shows that there are all with lower ranks.
                     (
                         _,
                         Whereabouts::NeverCame
+                        | Whereabouts::Announced { .. }
                         | Whereabouts::NotSinceRestart { .. }
                         | Whereabouts::NotTold { .. },
                     ) if run.kind() == RunKind::Static => {

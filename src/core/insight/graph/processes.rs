@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use super::wanted::{ExpectedWriter, Wanted, wanted};
 use crate::api::{RunKind, Seen};
 use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
+use crate::core::insight::expect::Plans;
 use crate::core::insight::links::Links;
 use crate::core::insight::reason::{Evidence, Names};
 use crate::core::insight::run::{Meeting, RunKey, TrackedNode, TrackedRun, with_pid};
@@ -38,6 +39,7 @@ pub(in crate::core::insight) struct Graph<'i> {
     pub(in crate::core::insight) store: &'i StoreWatch,
     pub(in crate::core::insight) runs: &'i BTreeMap<RunKey, TrackedRun>,
     pub(super) links: &'i Links,
+    pub(super) plans: &'i Plans,
     /// Since when this server has not been away.
     pub(super) awake_since: Timestamp,
     pub(super) now: Timestamp,
@@ -51,11 +53,12 @@ impl<'i> Graph<'i> {
         store: &'i StoreWatch,
         runs: &'i BTreeMap<RunKey, TrackedRun>,
         links: &'i Links,
+        plans: &'i Plans,
         awake_since: Timestamp,
         now: Timestamp,
     ) -> Self {
         let (processes, counted) = (OnceCell::new(), OnceCell::new());
-        Self { store, runs, links, awake_since, now, processes, counted }
+        Self { store, runs, links, plans, awake_since, now, processes, counted }
     }
 }
 

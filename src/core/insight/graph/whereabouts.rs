@@ -7,7 +7,7 @@ use super::processes::{Graph, Silent};
 use super::wanted::{ExpectedWriter, Wanted, wanted};
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
-use crate::core::insight::reason::{Names, Whereabouts};
+use crate::core::insight::reason::{Names, PodSince, Whereabouts};
 use crate::core::insight::run::{Departure, Meeting, RankInfo, Seat, TrackedNode, TrackedRun, Withdrawn};
 use crate::core::insight::watch::{Client, Passed, Waiting};
 use crate::core::protocol::keys::{AddressKind, KeyPattern, RendezvousPart, classify};
@@ -47,6 +47,11 @@ fn processes_of<'c>(clients: impl Iterator<Item = &'c Client>) -> Names {
         1 => process,
         _ => format!("{process} ({connections} connections)"),
     }))
+}
+
+/// Whether none of the processes that are there can be of this pod.
+fn is_pod_gone(pod: Option<&Whereabouts>) -> bool {
+    matches!(pod, Some(Whereabouts::Announced { since, .. }) if since.is_gone())
 }
 
 impl Graph<'_> {
@@ -169,10 +174,11 @@ impl Graph<'_> {
             _ if is_there => Whereabouts::Unknown,
             _ => {
                 let candidates = self.may_be_ranks(run, run.world().shown());
-                if candidates.is_empty() {
-                    return self.never_came(run);
+                match self.announced_node(run, rank) {
+                    Some(pod) => pod,
+                    None if candidates.is_empty() => self.never_came(run),
+                    None => Whereabouts::NotTold { candidates, alike: Names::default(), gone_for: None },
                 }
-                Whereabouts::NotTold { candidates, alike: Names::default(), gone_for: None }
             }
         }
     }
@@ -263,14 +269,19 @@ impl Graph<'_> {
             if run.seat_with(rank).is_some_and(|seat| seat.node().finished) {
                 return Whereabouts::NodeFinished;
             }
+            let pod = self.announced_rank(run, meeting, rank).filter(|_| gone_for.is_none());
             return match gone_for {
+                _ if is_pod_gone(pod.as_ref()) => pod.unwrap_or(Whereabouts::NeverCame),
                 // Even if none of them is likely to be it, it may have come.
                 _ if !silent.is_empty() => Whereabouts::NotTold { candidates, alike, gone_for },
+                Some(for_seconds) if before.is_some_and(|before| before.is_cut_off) => {
+                    Whereabouts::CutOff { for_seconds }
+                }
                 Some(for_seconds) => Whereabouts::Gone { for_seconds },
                 None if run.world().is_disputed(meeting, rank) => Whereabouts::Disputed,
                 None => self.fate_of_node(run, rank).unwrap_or_else(|| {
                     if run.world().claimed_twice.is_empty() {
-                        return self.never_came(run);
+                        return pod.unwrap_or_else(|| self.never_came(run));
                     }
                     let claimed = run.world().claimed_twice.keys().map(|rank| format!("rank {rank}"));
                     Whereabouts::Twin { claimed: Names::of(claimed) }
@@ -304,16 +315,26 @@ impl Graph<'_> {
 
     /// All ranks of which nobody is there, where others wait for `asked`. That its process ended is said already.
     pub(super) fn absent(
+        &self,
         run: &TrackedRun,
         meeting: &Meeting,
         asked: u32,
         whereabouts: &Whereabouts,
     ) -> Names {
-        let is_said = |rank: u32| rank == asked && matches!(whereabouts, Whereabouts::Gone { .. });
+        let is_told = |it: &Whereabouts| matches!(it, Whereabouts::Gone { .. } | Whereabouts::CutOff { .. });
+        let is_said = |rank: u32| rank == asked && is_told(whereabouts);
         Names::of_some(run.world().absent(meeting).filter(|rank| !is_said(*rank)), |rank| {
             match run.world().holder(meeting, rank) {
+                Some(info) if info.is_cut_off => format!("{} (cut off)", run.rank_label_in(meeting, rank)),
                 Some(_) => format!("{} (its connection closed)", run.rank_label_in(meeting, rank)),
-                None => run.rank_label_in(meeting, rank),
+                None => match self.announced_rank(run, meeting, rank) {
+                    Some(Whereabouts::Announced { pod, since })
+                        if since != PodSince::Nothing && rank != asked =>
+                    {
+                        format!("{} (pod {pod} {since})", run.rank_label_in(meeting, rank))
+                    }
+                    _ => run.rank_label_in(meeting, rank),
+                },
             }
         })
     }

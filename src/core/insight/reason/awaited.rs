@@ -2,15 +2,19 @@
 
 use serde::Serialize;
 
-use super::values::{Names, ONE_JOB, Whereabouts, for_each};
+use super::values::{Names, ONE_JOB, PodSince, Whereabouts, for_each};
 use super::words::{clients, if_any};
 use crate::core::ids::Elapsed;
 
 pub(super) const SAME_WORLD_SIZE: &str =
     "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)";
-pub(super) const MISSING_NODE: &str =
+/// A pod starts its command when the gate has let it go.
+pub(in crate::core::insight) const ANNOUNCED_NODE: &str = "look at the log of that node's pod, which has announced itself: has its command ended, what does it do before it joins?";
+pub(in crate::core::insight) const ANNOUNCED_NODES: &str = "look at the logs of those nodes' pods, which have announced themselves: have their commands ended, what do they do before \
+     they join?";
+pub(in crate::core::insight) const MISSING_NODE: &str =
     "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?";
-pub(super) const MISSING_NODES: &str =
+pub(in crate::core::insight) const MISSING_NODES: &str =
     "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?";
 pub(super) const OTHER_PORT: &str =
     "if the ranks in the other store are of this job, start all its processes with the same MASTER_PORT";
@@ -85,15 +89,20 @@ impl Awaited {
             | (
                 Whereabouts::NotTold { .. }
                 | Whereabouts::NeverCame
+                | Whereabouts::Announced { .. }
                 | Whereabouts::NotSinceRestart { .. }
                 | Whereabouts::Twin { .. }
                 | Whereabouts::NodeFinished
                 | Whereabouts::NodeGone { .. },
                 1,
             ) => String::new(),
-            (Whereabouts::NeverCame | Whereabouts::NotSinceRestart { .. } | Whereabouts::Twin { .. }, _) => {
-                format!("; missing: {missing}")
-            }
+            (
+                Whereabouts::NeverCame
+                | Whereabouts::Announced { .. }
+                | Whereabouts::NotSinceRestart { .. }
+                | Whereabouts::Twin { .. },
+                _,
+            ) => format!("; missing: {missing}"),
             // One of them may be a process that has told no rank.
             _ => format!("; not published: {missing}"),
         };
@@ -114,6 +123,10 @@ impl Awaited {
             Whereabouts::Gone { .. } if is_rank && !self.missing.is_empty() => {
                 "look why that process ended, and at those whose addresses are not there: have they started, or ended as \
                  well? The others go on only when all are there, or they are restarted"
+            }
+            Whereabouts::CutOff { .. } => {
+                "look at the host of that process: is it gone, or cut off from this server? The others go on only when it is \
+                 started again, or they are restarted"
             }
             Whereabouts::NodeGone { .. } => {
                 "look why that node ended; its ranks do not come to this attempt any more: restart all agents of the job together"
@@ -157,6 +170,22 @@ impl Awaited {
                 "look at the logs of the processes that ended: was one of them the agent of the missing node? Else look whether \
                  that node's pod runs and reaches this server",
             ),
+            Whereabouts::Announced { since: PodSince::LinkAway { .. }, .. } => LINK_AWAY,
+            Whereabouts::Announced { since: PodSince::Namesake, .. } => {
+                "give each pod a name of its own: that is POD_NAME where it is set, else the host's name"
+            }
+            Whereabouts::Announced { since: PodSince::RelayLeft { .. }, .. } => {
+                "look at the log of that pod: its relay leaves when its command has ended. Did an import fail, was there too \
+                 little memory, was it stopped? The others wait until it is started again, or until their time-outs"
+            }
+            Whereabouts::Announced { since: PodSince::Silent { .. } | PodSince::LinkLost { .. }, .. } => {
+                "look whether that pod still runs, and at its log and events; if it does, at the network between it and this \
+                 server. The others wait until it is started again, or until their time-outs"
+            }
+            Whereabouts::Announced { since: PodSince::Nothing, .. } => {
+                "look at the log of that pod: does its command run, what does it do before it connects (imports, a name look-up), \
+                 and does it reach the store?"
+            }
             Whereabouts::NeverCame | Whereabouts::Unknown if !self.ended.is_empty() => for_each(
                 &self.ended,
                 "look at the log of the process that ended: a failed import, too little memory, a wrong interface, a RANK \

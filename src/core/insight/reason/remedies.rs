@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::Reason;
 use super::awaited::{
-    LINK_AWAY, MISSING_NODE, MISSING_NODES, OTHER_PORT, SAME_WORLD_SIZE, Writer, missing_ranks,
+    ANNOUNCED_NODE, ANNOUNCED_NODES, LINK_AWAY, MISSING_NODE, MISSING_NODES, OTHER_PORT, SAME_WORLD_SIZE,
+    Writer, missing_ranks,
 };
 use super::values::{Absence, Arrival, ONE_JOB, Others, Silence, Standing, Vacancy, for_each};
 use crate::api::RunKind;
@@ -55,13 +56,32 @@ impl Reason {
                 "if these are one job, start every pod with the same --run-id (RALLYPOINT_RUN_ID); else look whether the missing \
                  pods are scheduled and reach this server's admin port"
             }
-            Self::PodsMissing { missing, refused, .. } if missing.is_empty() && !refused.is_empty() => {
+            Self::PodsMissing { missing, gone, refused, .. }
+                if missing.is_empty() && gone.is_empty() && !refused.is_empty() =>
+            {
                 "start the pods that were turned away with the number of nodes that the others have, each with its own rank"
             }
             Self::PodsMissing { refused, .. } if !refused.is_empty() => {
                 "start the pods that were turned away with the number of nodes that the others have, each with its own rank: one \
                  of them may be missing as another. Else look whether the missing pods are scheduled and reach this server's \
                  admin port"
+            }
+            Self::PodsMissing { announced, expected, gone, .. } if !gone.is_empty() => {
+                let is_all = expected.saturating_sub(*announced) as usize <= gone.count();
+                match (is_all, gone.count()) {
+                    (true, 1) => {
+                        "look why the pod that is gone ended: at its log and events. All start when it, or another in its place, \
+                         has announced itself"
+                    }
+                    (true, _) => {
+                        "look why the pods that are gone ended: at their logs and events. All start when they, or others in their \
+                         places, have announced themselves"
+                    }
+                    (false, _) => {
+                        "look why what is gone ended: at its log and events; and at what has been missing: is it scheduled, has its \
+                         image come, does it reach this server's admin port?"
+                    }
+                }
             }
             Self::PodsMissing { missing, .. } => for_each(
                 missing,
@@ -78,6 +98,11 @@ impl Reason {
                 "look why the nodes that are gone ended, or were taken out, and at the pod of each missing node: is it \
                  scheduled, has its image come, does it reach this server?",
             ),
+            Self::NodesMissing { missing, announced, .. }
+                if !announced.is_empty() && announced.count() >= missing.count() =>
+            {
+                for_each(announced, ANNOUNCED_NODE, ANNOUNCED_NODES)
+            }
             Self::NodesMissing { joined, expected, connected, .. }
                 if (expected.unwrap_or(0).saturating_sub(*joined) as usize)
                     > connected.count().saturating_add(1) =>
@@ -186,6 +211,10 @@ impl Reason {
                 "look which part of the program writes that key, and whether its name is the same there"
             }
             Self::WaitingForGroup { .. } => "look for ranks that have not reached this call, or have left",
+            Self::NodeDiedJoining { gave_up: true, .. } | Self::NodeDied { gave_up: true, .. } => {
+                "look at what they gave up on, and why that was not there; their own logs say no more than that. The others need \
+                 them all the same, or they have to be restarted"
+            }
             Self::NodeDiedJoining { nodes, backend: RunKind::Static, .. } => for_each(
                 nodes,
                 "look at that pod's log and events; the others wait until it comes again with the same --node-rank",
@@ -367,11 +396,12 @@ impl Reason {
             }
             Self::RanksEnded { ranks, soon: Some(_), .. } if ranks.count() == 1 => {
                 "look at its log: did it fail, was it killed, or could it not connect to the others at the addresses that \
-                 they published? GLOO_SOCKET_IFNAME chooses the network interface"
+                 they published? GLOO_SOCKET_IFNAME chooses the network interface; a host of the others may be cut off"
             }
             Self::RanksEnded { soon: Some(_), .. } => {
                 "look at their logs, that of the first before all: did it fail, was it killed, or could they not connect to \
-                 each other at the addresses that they published? GLOO_SOCKET_IFNAME chooses the network interface"
+                 each other at the addresses that they published? GLOO_SOCKET_IFNAME chooses the network interface; a host of \
+                 those that are connected may be cut off"
             }
             Self::RanksEnded { .. } => {
                 "if they were not meant to end before the others, look at their logs; the store cannot tell success from \

@@ -227,12 +227,79 @@ pub enum Silence {
     NotBack,
 }
 
+/// What was heard of a pod since it announced itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "is")]
+pub enum PodSince {
+    /// Nothing else.
+    Nothing,
+    /// Nothing, and it does not count at the gate any more.
+    Silent {
+        /// For how long.
+        for_seconds: Elapsed,
+    },
+    /// Other pods have its name, and a relay of that name was turned away.
+    Namesake,
+    /// Its relay said that it goes: the command has ended.
+    RelayLeft {
+        /// How long ago.
+        for_seconds: Elapsed,
+    },
+    /// The link of its relay is away.
+    LinkAway {
+        /// For how long.
+        for_seconds: Elapsed,
+    },
+    /// The link of its relay was away for too long, and was given up.
+    LinkLost {
+        /// How long ago.
+        for_seconds: Elapsed,
+    },
+}
+
+impl PodSince {
+    /// Whether none of its processes can be connected through its relay.
+    pub(in crate::core::insight) const fn is_gone(self) -> bool {
+        matches!(self, Self::RelayLeft { .. } | Self::LinkLost { .. })
+    }
+}
+
+impl Display for PodSince {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("announced itself"),
+            Self::Silent { for_seconds } => {
+                write!(f, "announced itself, and nothing has been heard of it for {for_seconds}")
+            }
+            Self::Namesake => f.write_str(
+                "announced itself, as others of that name did, and a relay of that name is turned away, as another has it",
+            ),
+            Self::RelayLeft { for_seconds } => {
+                write!(f, "announced itself, and its relay left {for_seconds} ago")
+            }
+            Self::LinkAway { for_seconds } => {
+                write!(f, "announced itself, and its link has been away for {for_seconds}")
+            }
+            Self::LinkLost { for_seconds } => {
+                write!(f, "announced itself, and its link was given up {for_seconds} ago")
+            }
+        }
+    }
+}
+
 /// What a process does for which others wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
 pub enum Whereabouts {
     /// It has never been seen.
     NeverCame,
+    /// It has never been seen, but the pod with its rank has announced itself.
+    Announced {
+        /// The pod's name.
+        pod: String,
+        /// What was heard of that since.
+        since: PodSince,
+    },
     /// It has not been seen since the server was restarted: its job had met before, and may go on without the store.
     NotSinceRestart {
         /// How long ago that was.
@@ -291,6 +358,11 @@ pub enum Whereabouts {
         /// How long.
         for_seconds: Elapsed,
     },
+    /// Contact with it was lost, and its connection was given up this long ago.
+    CutOff {
+        /// How long.
+        for_seconds: Elapsed,
+    },
     /// Its connection closed this long ago, and its round is complete: c10d takes nobody in.
     GoneForRound {
         /// How long.
@@ -345,6 +417,7 @@ impl Display for Whereabouts {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::NeverCame => f.write_str("it has not come"),
+            Self::Announced { pod, since } => write!(f, "it has not come; its pod {pod} {since}"),
             Self::NotSinceRestart { for_seconds } => write!(
                 f,
                 "it has not come since the server was restarted {for_seconds} ago; before that the job had met"
@@ -405,6 +478,10 @@ impl Display for Whereabouts {
             Self::Gone { for_seconds } => {
                 write!(f, "its connection closed {for_seconds} ago, and nobody has taken its place")
             }
+            Self::CutOff { for_seconds } => write!(
+                f,
+                "its connection was given up {for_seconds} ago, as nothing came back, and nobody has taken its place"
+            ),
             Self::GoneForRound { for_seconds, has_heir: false } => write!(
                 f,
                 "its connection closed {for_seconds} ago, and nobody can take its place in this round, which is complete"

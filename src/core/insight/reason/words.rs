@@ -78,6 +78,15 @@ fn died(nodes: &Names) -> &'static str {
     if nodes.count() == 1 { "died, failed or was stopped" } else { "died, failed or were stopped" }
 }
 
+/// Why victims of others ended.
+fn after_giving_up(gave_up: bool, those: &Names) -> &'static str {
+    match (gave_up, those.count()) {
+        (false, _) => "",
+        (true, 1) => ", after it had given up on another",
+        (true, _) => ", after they had given up on others",
+    }
+}
+
 fn its_connection(nodes: &Names) -> &'static str {
     if nodes.count() == 1 { "the connection" } else { "the connections" }
 }
@@ -213,18 +222,23 @@ impl Reason {
     /// Nodes and pods that have not come, or came late, or are too many.
     fn missing(&self) -> Option<String> {
         Some(match self {
-            Self::PodsMissing { announced, expected, missing, refused, apart, waited } => {
-                let n = (expected.saturating_sub(*announced) as usize).saturating_sub(refused.count());
+            Self::PodsMissing { announced, expected, missing, gone, refused, apart, waited } => {
+                let others = refused.count().saturating_add(gone.count());
+                let n = (expected.saturating_sub(*announced) as usize).saturating_sub(others);
                 let n = n.max(missing.count());
                 let who = if missing.count() == n { missing.to_string() } else { n.to_string() };
                 let (pods, have) = (counted(*expected, "pod", "pods"), has(*announced as usize));
                 let there = match (refused.is_empty(), announced) {
                     (false, _) => format!("{announced} of {pods} {have} a place"),
+                    (true, _) if !gone.is_empty() => {
+                        format!("{announced} of {pods} {} there", are(*announced as usize))
+                    }
                     (true, 1) => format!("{announced} of {pods} {have} announced itself"),
                     (true, _) => format!("{announced} of {pods} {have} announced themselves"),
                 };
-                let refused =
-                    if_any("; turned away: ", refused) + &if_any("; announced for another run: ", apart);
+                let refused = if_any("; announced and gone: ", gone)
+                    + &if_any("; turned away: ", refused)
+                    + &if_any("; announced for another run: ", apart);
                 match n {
                     0 => format!("{there} and waited {waited}{refused}"),
                     n => format!("{there}; {who} {} been missing for {waited}{refused}", has(n)),
@@ -235,6 +249,7 @@ impl Reason {
                 expected: Some(expected),
                 from,
                 missing,
+                announced,
                 gone,
                 connected,
                 present,
@@ -252,7 +267,11 @@ impl Reason {
                 let from = from.map(|from| format!(" ({expected} by {})", says_who(from)));
                 let (gone, apart) = (if_any("; gone: ", gone), if_any("; not complete either: ", apart));
                 let connected = if_any("; connected, and not in this round yet: ", connected);
-                format!("{there} {are} joined{who}{gone}{connected}{apart}{}", from.unwrap_or_default())
+                let announced = if_any("; ", announced);
+                format!(
+                    "{there} {are} joined{who}{gone}{connected}{apart}{}{announced}",
+                    from.unwrap_or_default()
+                )
             }
             Self::NodesMissing { joined, gone, connected, present, first, .. } => format!(
                 "{} joined ({present}){} for more{}{}; nobody has said how many there should be",
@@ -369,11 +388,12 @@ impl Reason {
     /// Nodes and ranks that are gone.
     fn losses(&self) -> Option<String> {
         Some(match self {
-            Self::NodeDiedJoining { nodes, joined, expected, vacancy, .. } => format!(
-                "{nodes} {}: {} closed while {}; {} left{}",
+            Self::NodeDiedJoining { nodes, joined, expected, vacancy, gave_up, .. } => format!(
+                "{nodes} {}: {} closed while {}{}; {} left{}",
                 died(nodes),
                 its_connection(nodes),
                 if *vacancy == Vacancy::Waited { "waiting for the next round" } else { "joining" },
+                after_giving_up(*gave_up, nodes),
                 of_expected(*joined, *expected),
                 match (vacancy, nodes.count()) {
                     (Vacancy::Open | Vacancy::Unknown | Vacancy::Spare | Vacancy::Waited, _) => "",
@@ -383,22 +403,39 @@ impl Reason {
                     (Vacancy::Counted, _) => ", and the round is complete with them",
                 }
             ),
-            Self::NodeDied { nodes, left, moment, .. } => {
+            Self::NodeDied { nodes, left, moment, gave_up, .. } => {
                 let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
-                format!("{nodes} {}: {} closed {moment}; {left} left", died(nodes), its_connection(nodes))
+                let (died, its) = (died(nodes), its_connection(nodes));
+                format!(
+                    "{nodes} {died}: {its} closed {moment}{}; {left} left",
+                    after_giving_up(*gave_up, nodes)
+                )
             }
-            Self::NodeCutOff { nodes, links, left } => {
-                let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
+            Self::NodeCutOff { nodes, links, left, unit } => {
+                let left = match (left, unit) {
+                    (0, Unit::Node) => "no node".to_owned(),
+                    (0, Unit::Process) => "no process".to_owned(),
+                    _ => unit.count(*left),
+                };
+                if links.is_empty() {
+                    let (have, are) =
+                        if nodes.count() == 1 { ("has", "it is") } else { ("have", "they are") };
+                    return Some(format!(
+                        "{nodes} {have} not answered for too long: {are} cut off from this server, or gone without a word; \
+                         {left} left"
+                    ));
+                }
                 let (are, link) = (are(nodes.count()), the_link(links));
                 format!(
                     "{nodes} {are} lost with {link} of {links}, away for longer than --link-grace; {left} left"
                 )
             }
-            Self::BarrierWaits { barrier, arrived, size, there, missing, silent, waited } => {
+            Self::BarrierWaits { barrier, arrived, size, there, missing, silent, gave_up, waited } => {
                 let there = if there.is_empty() { String::new() } else { format!(" ({there})") };
                 let (missing, silent) = (
                     if_any("; missing: ", missing),
-                    if_any("; arrived, and not heard from any more: ", silent),
+                    if_any("; arrived, and not heard from any more: ", silent)
+                        + &if_any("; arrived, and gave up: ", gave_up),
                 );
                 format!(
                     "the barrier `{barrier}`: {arrived} of {size} {} arrived{there} and waited {waited}{missing}{silent}",
@@ -475,11 +512,7 @@ impl Reason {
                     (0 | 1, whole) => format!("{} is still there", of_whole(*joined, whole)),
                     (joined, whole) => format!("{} are still there", of_whole(joined, whole)),
                 };
-                let why = match (gave_up, ranks.count()) {
-                    (false, _) => "",
-                    (true, 1) => ", after it had given up on another",
-                    (true, _) => ", after they had given up on others",
-                };
+                let why = after_giving_up(*gave_up, ranks);
                 let again = match (*times >= CRASH_LOOP, ranks.count()) {
                     (false, _) => String::new(),
                     (true, 1) => format!("; it has ended {times} times"),
@@ -528,9 +561,9 @@ impl Reason {
                     _ => "closed their connections, the first of them",
                 };
                 let soon = soon.map(|soon| format!(", {soon} after all had published their addresses,"));
-                let (soon, run) = (soon.unwrap_or_default(), if *left == 1 { "runs" } else { "run" });
+                let (soon, are) = (soon.unwrap_or_default(), are(*left as usize));
                 let left = Unit::Process.count(*left);
-                format!("{ranks} {closed} {since} ago{soon} while {left} still {run}")
+                format!("{ranks} {closed} {since} ago{soon} while {left} {are} still connected")
             }
             Self::RanksMissing { came, world_size, missing, beside, waited } => {
                 let came = of_ranks(*came, Some(*world_size));

@@ -6,9 +6,11 @@ use super::facts::{Departure, Dying, FormerNode, LeftNode, Stage};
 use super::limits::{MOST_NODES, SETTLE};
 use super::node::{Membership, TrackedNode};
 use super::tracked::TrackedRun;
+use super::world::ENDS_WITHIN;
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, Elapsed, Timestamp, count};
-use crate::core::insight::reason::{Finding, Moment, Names, Reason, Vacancy};
+use crate::core::insight::reason::{Finding, Moment, Names, Reason, Unit, Vacancy};
+use crate::core::insight::watch::CutOff;
 
 impl TrackedRun {
     /// An agent arrived at the exit barrier.
@@ -60,15 +62,16 @@ impl TrackedRun {
         &mut self,
         conn: ConnId,
         pid: Option<u32>,
-        link: Option<&str>,
+        cut_off: Option<&CutOff>,
         now: Timestamp,
     ) {
         if !self.agents.remove(&conn) {
             return;
         }
+        let dying_before = self.life.dying.len();
         self.touch();
         self.settle_static(now);
-        self.life.was_cut_off |= link.is_some();
+        self.life.was_cut_off |= cut_off.is_some();
         if self.node_of(conn).is_none() {
             self.match_by_pid(conn, pid, None);
         }
@@ -81,7 +84,7 @@ impl TrackedRun {
             // Its rank was one of the round before.
             let rank = left.node.rank.filter(|_| stage == Stage::InRound);
             let node = TrackedNode { rank, ..left.node.clone() };
-            let dying = Dying::of(&node, (self.round.number, stage), link, now);
+            let dying = Dying::of(&node, (self.round.number, stage), cut_off, now);
             self.life.dying.push(dying);
         }
         if let Some(LeftNode { node, round, .. }) = has_left.filter(|_| self.life.earlier.len() < MOST_NODES)
@@ -108,9 +111,11 @@ impl TrackedRun {
                 && (node.membership == Membership::Participant || goes_on || waits)
                 && self.life.dying.len() < MOST_NODES
             {
-                self.life.dying.push(Dying::of(node, (self.round.number, stage), link, now));
+                self.life.dying.push(Dying::of(node, (self.round.number, stage), cut_off, now));
             }
         }
+        let gave_up = self.life.gave_up.remove(&conn).is_some_and(|at| now.since(at) < ENDS_WITHIN);
+        self.life.dying.iter_mut().skip(dying_before).for_each(|one| one.gave_up = gave_up);
         self.heir_of(conn);
         if self.agents.is_empty() {
             self.life.all_gone = Some(now);
@@ -122,6 +127,13 @@ impl TrackedRun {
     fn was_to_go_on(&self, left: &LeftNode) -> bool {
         let is_of_round = left.round == self.round.number && left.node.is_participant();
         self.round.completed.is_none() || is_of_round
+    }
+
+    /// An agent gave up on another node.
+    pub(in crate::core::insight) fn agent_gave_up(&mut self, conn: ConnId, at: Timestamp) {
+        if self.agents.contains(&conn) {
+            self.life.gave_up.insert(conn, at);
+        }
     }
 
     /// Reports the deaths that have been collected.
@@ -139,12 +151,15 @@ impl TrackedRun {
         }
         let since = first_at(&dying, now);
         let left = self.left();
-        let (cut_off, mut dying): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.link.is_some());
-        if !cut_off.is_empty() {
-            let links: BTreeSet<_> = cut_off.iter().filter_map(|one| one.link.clone()).collect();
-            let nodes = Names::of(cut_off.into_iter().map(|one| one.label));
+        let (cut_off, mut dying): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.cut_off.is_some());
+        let is_with_link = |one: &Dying| one.cut_off.as_ref().is_some_and(|cut_off| cut_off.link().is_some());
+        let (with_links, unanswered): (Vec<_>, Vec<_>) = cut_off.into_iter().partition(is_with_link);
+        for lost in [with_links, unanswered].into_iter().filter(|lost| !lost.is_empty()) {
+            let links = lost.iter().filter_map(|one| one.cut_off.as_ref()?.link().map(str::to_owned));
+            let links = Names::of(links.collect::<BTreeSet<_>>());
+            let nodes = Names::of(lost.into_iter().map(|one| one.label));
             let about = nodes.to_string();
-            self.finds(Reason::NodeCutOff { nodes, links: Names::of(links), left }, about, since);
+            self.finds(Reason::NodeCutOff { nodes, links, left, unit: Unit::Node }, about, since);
         }
         if self.agents.is_empty() {
             // Reported as the end of the run, unless somebody comes before that.
@@ -158,7 +173,12 @@ impl TrackedRun {
         let names = |dead: &[Dying]| Names::of(dead.iter().map(|one| one.label.clone()));
         let round = |dead: &[Dying]| dead.first().map(|one| one.round);
         let closed = |dead: Vec<Dying>| dead.into_iter().map(|one| one.closed);
-        for dead in [joining, waiting] {
+        // Those that gave up on others are their victims.
+        let by_cause = |dead: Vec<Dying>| -> [Vec<Dying>; 2] {
+            let (victims, others) = dead.into_iter().partition(|one| one.gave_up);
+            [others, victims]
+        };
+        for dead in [joining, waiting].into_iter().flat_map(by_cause) {
             let Some(stage) = dead.first().map(|one| one.stage) else { continue };
             let nodes = names(&dead);
             let about = nodes.to_string();
@@ -176,11 +196,12 @@ impl TrackedRun {
                     if left < expected { Vacancy::Open } else { Vacancy::Spare }
                 })
             };
-            let reason = Reason::NodeDiedJoining { nodes, joined: left, expected, vacancy, backend };
+            let gave_up = dead.iter().any(|one| one.gave_up);
+            let reason = Reason::NodeDiedJoining { nodes, joined: left, expected, vacancy, backend, gave_up };
             let round = round(&dead);
             self.found(Finding::new(reason, about, since).seen(closed(dead)).in_round(round));
         }
-        if !training.is_empty() {
+        for training in by_cause(training).into_iter().filter(|dead| !dead.is_empty()) {
             let nodes = names(&training);
             let about = nodes.to_string();
             let world = &self.life.world;
@@ -192,7 +213,8 @@ impl TrackedRun {
                 None => Moment::RoundComplete,
             };
             let backend = self.kind;
-            let reason = Reason::NodeDied { nodes, left, moment, backend };
+            let gave_up = training.iter().any(|one| one.gave_up);
+            let reason = Reason::NodeDied { nodes, left, moment, backend, gave_up };
             let round = round(&training);
             self.found(Finding::new(reason, about, since).seen(closed(training)).in_round(round));
         }

@@ -12,6 +12,7 @@ use super::world::World;
 use crate::api::{ExitCounts, Expected, MissingNode, RunState, Seen, Severity};
 use crate::core::ids::{ConnId, Elapsed, Timestamp};
 use crate::core::insight::reason::{Evidence, Names};
+use crate::core::insight::watch::CutOff;
 
 /// Something that happened in a run.
 #[derive(Debug, Clone)]
@@ -198,8 +199,12 @@ pub(in crate::core::insight) struct LifeFacts {
     pub(super) ended_with_server: bool,
     /// Its processes had met before the server was restarted at this time, of which it knows nothing else.
     pub(in crate::core::insight) had_met_before: Option<Timestamp>,
-    /// Some of its connections were lost with their link.
+    /// With some of its processes contact was lost.
     pub(super) was_cut_off: bool,
+    /// Ranks of them whose hosts did not answer, not yet reported.
+    pub(super) cut_ranks: Vec<Evidence>,
+    /// Agents that gave up on others, and when.
+    pub(super) gave_up: BTreeMap<ConnId, Timestamp>,
     /// Nodes whose deaths are not reported yet.
     pub(super) dying: Vec<Dying>,
     /// Static: nodes that start their workers again, not yet reported.
@@ -252,20 +257,22 @@ pub(super) struct Dying {
     /// The round then, and how far the node was in it.
     pub(super) round: u64,
     pub(super) stage: Stage,
-    /// The link that it was lost with.
-    pub(super) link: Option<String>,
+    /// How contact with it was lost.
+    pub(super) cut_off: Option<CutOff>,
+    /// It had given up on another node just before.
+    pub(super) gave_up: bool,
 }
 
 impl Dying {
     pub(super) fn of(
         node: &TrackedNode,
         (round, stage): (u64, Stage),
-        link: Option<&str>,
+        cut_off: Option<&CutOff>,
         at: Timestamp,
     ) -> Self {
         let (name, label) = (node.name.clone(), node.label());
         let closed = node.evidence(Seen::Closed, None, at);
-        Self { name, label, closed, at, round, stage, link: link.map(str::to_owned) }
+        Self { name, label, closed, at, round, stage, cut_off: cut_off.cloned(), gave_up: false }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What names a run.
 
 use crate::core::ids::RunId;
+use crate::core::insight::watch::StoreOwner;
 
 /// Names a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +20,16 @@ impl RunKey {
         match self {
             Self::Native(id) | Self::Announced(id) => Some(id),
             Self::Store { id, .. } => id.as_ref(),
+        }
+    }
+
+    /// What it is called, where the store that it belongs to was opened for `owner`.
+    pub(in crate::core::insight) fn name(&self, owner: Option<&StoreOwner>) -> String {
+        match (self, owner) {
+            (Self::Native(id) | Self::Announced(id) | Self::Store { id: Some(id), .. }, _) => id.to_string(),
+            (Self::Store { id: None, .. }, Some(StoreOwner::Run(name))) => name.clone(),
+            (Self::Store { id: None, .. }, Some(StoreOwner::Round(run))) => run.to_string(),
+            (Self::Store { port, id: None }, None) => format!("store:{port}"),
         }
     }
 

@@ -13,7 +13,10 @@ use super::tracked::TrackedRun;
 use super::world::World;
 use crate::api::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunState, Seen, Severity};
 use crate::core::ids::{ConnId, Elapsed, Label, Timestamp, count};
-use crate::core::insight::reason::{Evidence, Finding, Names, Reason, Said, Unit};
+use crate::core::insight::reason::{
+    ANNOUNCED_NODE, ANNOUNCED_NODES, Evidence, Finding, MISSING_NODE, MISSING_NODES, Names, Reason, Said,
+    Unit,
+};
 use crate::core::rendezvous::{
     Absent, Break, Fact, Fate, NodeInfo, NodeSnapshot, NodeState, RoundState, RunSnapshot, WaitsFor, Who,
 };
@@ -404,6 +407,7 @@ impl TrackedRun {
         let (text, since) = native.waits.as_ref()?;
         let (since, round) = (*since, self.round.number);
         let waited = Elapsed(now.since(since));
+        let pods = announced.len();
         let announced = match announced {
             [] => String::new(),
             some => format!("; announced, and not there: {}", Names::of(some.iter().cloned())),
@@ -424,7 +428,11 @@ impl TrackedRun {
         let given_up = native.given_up_at.map(|at| Elapsed(at.since(now)));
         let given_up = given_up.map(|left| format!("; what is silent is given up in {left}"));
         let given_up = given_up.unwrap_or_default();
-        let (severity, remedy) = native.remedy;
+        let (severity, remedy) = match native.remedy {
+            (severity, MISSING_NODE | MISSING_NODES) if pods > 1 => (severity, ANNOUNCED_NODES),
+            (severity, MISSING_NODE | MISSING_NODES) if pods == 1 => (severity, ANNOUNCED_NODE),
+            remedy => remedy,
+        };
         let said = Said {
             code: "nodes_missing",
             severity,
@@ -479,6 +487,8 @@ pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evi
             let seen = if *closed { Seen::Closed } else { Seen::Heard };
             vec![did(seen, who.to_string(), *silent)]
         }
+        Fact::Displaced { by, .. } => just(Seen::Joined, by),
+        Fact::Abandoned { who, .. } => just(Seen::Left, who),
         Fact::Broken { why: Break::Left { who, since, .. }, .. } => {
             vec![did(Seen::Left, who.to_string(), *since)]
         }
@@ -649,17 +659,26 @@ fn remedy(snapshot: &RunSnapshot, at_exit: u32, has_left: u32) -> (Severity, &'s
 /// What to do about so many nodes that a round lacks.
 fn remedy_of_missing(snapshot: &RunSnapshot, lacks: u32, at_exit: u32, has_left: u32) -> &'static str {
     let needed = snapshot.terms.min_nodes.saturating_sub(snapshot.waiting);
-    let is_silent = snapshot.nodes.iter().any(is_awaited_in_vain);
+    let silent = snapshot.nodes.iter().filter(|node| is_awaited_in_vain(node)).count();
+    let is_silent = silent > 0;
+    // Those that have finished do not come.
+    let others = lacks.saturating_sub(at_exit).saturating_sub(has_left) as usize;
     let of = |fates: &[Fate]| snapshot.absent.iter().filter(|absent| fates.contains(&absent.fate)).count();
     let (gone, refused) = (of(&[Fate::Lost, Fate::Left]), of(&[Fate::Refused]));
     if lacks == 0 {
         "look at the nodes that have not joined again: they are alive and were told to, so is it their workers that do not stop?"
+    } else if of(&[Fate::Displaced]) > 0 {
+        "give each node an id of its own (--node): of those with one id only the last that joined has a place, and the others \
+         ended"
     } else if gone > 0 && at_exit > 0 && needed > 1 {
         "look at the logs and events of what is gone; what has finished does not join again, so the round is complete only \
          with as many others, and the run is closed when what has finished gives up at the exit barrier, after up to 300 s"
     } else if gone > 0 && refused > 0 {
         "look at the logs and events of what is gone: the round needs it, or a replacement; what was refused has to ask for \
          what the others have, or is of another job, which needs another --rdzv-id"
+    } else if gone > 0 && others > gone.saturating_add(silent) {
+        "look at the logs and events of what is gone: the round needs it, or a replacement; and at the pods of the other \
+         nodes that are needed: are they scheduled, have their images come, do they reach this server?"
     } else if gone > 0 {
         "look at the logs and events of what is gone: the round needs it, or a replacement"
     } else if is_silent && refused > 0 {
@@ -684,9 +703,9 @@ fn remedy_of_missing(snapshot: &RunSnapshot, lacks: u32, at_exit: u32, has_left:
         "look why those that join again ended or failed: what has finished does not join again, and closes the run when it \
          gives up at the exit barrier, after up to 300 s"
     } else if needed > 1 {
-        "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?"
+        MISSING_NODES
     } else {
-        "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?"
+        MISSING_NODE
     }
 }
 
@@ -719,7 +738,7 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<MissingNode
         let known_from = match absent.fate {
             Fate::Lost => "lost",
             Fate::Left => "left",
-            Fate::Refused => return None,
+            Fate::Refused | Fate::Displaced => return None,
         };
         Some((&absent.who.name, &absent.who.address, absent.rank, known_from, None))
     });

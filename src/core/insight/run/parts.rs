@@ -12,6 +12,7 @@ use crate::api::RunKind;
 use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::insight::expect::Plan;
 use crate::core::insight::reason::{Evidence, Finding, Names, Reason};
+use crate::core::insight::watch::CutOff;
 use crate::core::protocol::keys::RendezvousPart;
 use crate::core::protocol::rendezvous_state;
 
@@ -126,11 +127,21 @@ impl TrackedRun {
         &mut self,
         conn: ConnId,
         rank: Option<u32>,
-        is_cut_off: bool,
+        cut_off: Option<&CutOff>,
         closed: Evidence,
     ) {
-        self.life.was_cut_off |= is_cut_off;
-        self.life.world.leave(conn, rank, is_cut_off, closed);
+        self.life.was_cut_off |= cut_off.is_some();
+        // A link is told as that, and of agents their nodes are.
+        if cut_off == Some(&CutOff::Unanswered)
+            && !self.has_agents()
+            && self.life.cut_ranks.len() < MOST_NODES
+            && let Some(rank) = rank
+            && let Some(info) = self.life.world.of(Some(rank), conn).ranks.get(&rank)
+            && info.conn == conn
+        {
+            self.life.cut_ranks.push(info.closed(rank, closed.at));
+        }
+        self.life.world.leave(conn, rank, cut_off.is_some(), closed);
         self.touch();
     }
 

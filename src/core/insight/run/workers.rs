@@ -8,7 +8,7 @@ use super::tracked::TrackedRun;
 use super::world::{Lost, Meeting};
 use crate::api::RunState;
 use crate::core::ids::{ConnId, Timestamp};
-use crate::core::insight::reason::{Finding, Names, Reason};
+use crate::core::insight::reason::{Finding, Names, Reason, Unit};
 
 /// An agent notices within this time that a worker has ended.
 const NOTICED: Duration = Duration::from_secs(5);
@@ -50,6 +50,20 @@ impl TrackedRun {
             return self.moment(met, reason.code(), reason.to_string());
         }
         self.finds(reason, format!("{met:?}"), met);
+    }
+
+    /// Reports the ranks whose hosts did not answer.
+    pub(super) fn tell_cut_ranks(&mut self, now: Timestamp) {
+        let Some(first) = self.life.cut_ranks.first().filter(|first| now.since(first.at) >= SETTLE) else {
+            return;
+        };
+        let since = first.at;
+        let cut = std::mem::take(&mut self.life.cut_ranks);
+        let nodes = Names::of(cut.iter().map(|rank| rank.who.clone()));
+        let about = nodes.to_string();
+        let left = self.life.world.meetings().iter().map(Meeting::present).sum();
+        let reason = Reason::NodeCutOff { nodes, links: Names::default(), left, unit: Unit::Process };
+        self.found(Finding::new(reason, about, since).seen(cut));
     }
 
     /// Reports which ranks ended before all had met.

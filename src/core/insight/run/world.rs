@@ -30,7 +30,7 @@ pub(in crate::core::insight) const MOST_RANKS: u32 = 131_072;
 /// Meetings that are told apart in one run.
 const MOST_MEETINGS: usize = 16;
 /// A rank that gives up on another ends within this time, or else goes on.
-const ENDS_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The ranks of one attempt.
 #[derive(Debug)]

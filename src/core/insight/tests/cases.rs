@@ -1,7 +1,11 @@
 //! The fifteen things that go wrong, each with its healthy twin that stays silent.
 
+use std::time::Duration;
+
 use super::lab::{Lab, PORT, gloo};
 use crate::api::{ExpectedFrom, NodeState, RunKind, RunState, Severity};
+use crate::core::gate::{Announcement, Gates};
+use crate::core::ids::Nodes;
 use crate::core::insight::{Expectation, Settings};
 use crate::core::store::StaleKeyConfig;
 
@@ -60,7 +64,7 @@ fn case_1_a_missing_node_is_named_if_it_announced_itself() {
     lab.until(35.0);
     lab.assert_said(
         "nodes_missing",
-        "job round 0: 3 of 4 nodes have joined; node2 has been missing for 30 s (4 by the pods' announcements)",
+        "job round 0: 3 of 4 nodes have joined; node2 has been missing for 30 s (4 by the pods' announcements); node2 announced itself",
     );
     let missing = lab.run("job").missing;
     assert_eq!((missing.len(), missing[0].name.as_deref(), missing[0].rank), (1, Some("node2"), Some(2)));
@@ -115,7 +119,7 @@ fn case_1_a_node_that_neither_joined_nor_announced_itself_is_named_by_its_rank()
     assert_eq!(named, [(Some("node1-aaaaa"), Some(1), "announced"), (None, Some(2), "node_rank")]);
     lab.assert_said(
         "nodes_missing",
-        "job round 0: 1 of 3 nodes has joined; node1-aaaaa and node 2 have been missing for 30 s (3 by the pods' announcements)",
+        "job round 0: 1 of 3 nodes has joined; node1-aaaaa and node 2 have been missing for 30 s (3 by the pods' announcements); node1-aaaaa announced itself",
     );
 }
 
@@ -585,6 +589,72 @@ fn a_run_is_finished_until_it_is_started_again() {
     let kinds = |lab: &Lab| lab.insight.list(0, lab.now).runs.iter().map(|run| run.kind).collect::<Vec<_>>();
     assert_eq!(kinds(&lab), [RunKind::Announced, RunKind::C10d]);
     assert!(lab.insight.finished("job").is_some_and(|at| at <= since));
+}
+
+#[test]
+fn an_agent_that_gave_up_on_another_and_ends_is_its_victim() {
+    let mut lab = Lab::new();
+    for n in [1, 2] {
+        lab.connect(n, &format!("10.0.0.{n}"), 100 + n);
+        lab.ping(n);
+        lab.set(n, &format!("/job/torchelastic/role_info/{n}"), b"{}");
+        lab.wait(n, &[&format!("/job/torchelastic/assigned_ranks/{n}")]);
+    }
+    lab.pass(60.0);
+    lab.cancel(1);
+    lab.pass(0.5);
+    lab.leave(1);
+    lab.pass(5.0);
+    let said: Vec<_> = lab.said.iter().filter(|(_, said)| said.code == "node_died_joining").collect();
+    let [(_, said)] = said[..] else { panic!("{:?}", lab.said) };
+    assert!(said.text.contains("closed while joining, after it had given up on another; "), "{}", said.text);
+    assert_eq!(said.severity, Severity::Warning);
+    assert!(said.remedy.starts_with("look at what they gave up on"), "{}", said.remedy);
+}
+
+#[test]
+fn a_pod_that_was_at_the_gate_and_is_gone_has_its_own_time_and_remedy() {
+    let mut lab = Lab::new();
+    let mut gates = Gates::new(Duration::from_secs(60), 1000);
+    let said = |pod: &str, rank| Announcement {
+        pod: pod.into(),
+        uid: String::new(),
+        node_rank: Some(rank),
+        nodes: Nodes::exactly(3),
+        address: [10, 1, 0, rank as u8].into(),
+        torch: None,
+        ip: None,
+        restarts: false,
+    };
+    for (pod, rank) in [("train-0", 0), ("train-1", 1)] {
+        gates.announce("job", &said(pod, rank), None, lab.now).expect("taken");
+        gates.park("job", &said(pod, rank), 1);
+    }
+    let gate = |gates: &Gates, now| gates.of("job").and_then(|run| run.snapshot(now, gates.pod_timeout()));
+    lab.insight.gate("job", gate(&gates, lab.now));
+    lab.pass(20.0);
+    assert!(gates.cut("job", &said("train-1", 1), 1, lab.now));
+    lab.insight.gate("job", gate(&gates, lab.now));
+    lab.pass(12.0);
+    let explained =
+        |lab: &Lab| lab.run("job").explanations.into_iter().find(|said| said.code == "pods_missing");
+    let told = explained(&lab).expect("it is so");
+    let text = "job: 1 of 3 pods is there; pod train-2 with rank 2 has been missing for 32 s; announced and gone: pod \
+                train-1 with rank 1 (12 s ago)";
+    assert_eq!(told.text, text);
+    assert!(
+        told.remedy.contains("what is gone ended") && told.remedy.contains("scheduled"),
+        "{}",
+        told.remedy
+    );
+    gates.announce("job", &said("train-2", 2), None, lab.now).expect("taken");
+    lab.insight.gate("job", gate(&gates, lab.now));
+    lab.pass(2.0);
+    let told = explained(&lab).expect("it is so");
+    let text =
+        "job: 2 of 3 pods are there and waited 34 s; announced and gone: pod train-1 with rank 1 (14 s ago)";
+    assert_eq!(told.text, text);
+    assert!(!told.remedy.contains("scheduled"), "{}", told.remedy);
 }
 
 #[test]

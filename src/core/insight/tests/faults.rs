@@ -553,7 +553,7 @@ fn faults_of_ranks_without_agents() {
             code: "ranks_ended",
             says: &[
                 "rank 2 on host2 and rank 1 on host1 closed their connections, the first of them",
-                "while 1 process still runs",
+                "while 1 process is still connected",
             ],
             remedy: "look at their logs",
             within: WAIT,
@@ -1380,7 +1380,7 @@ fn faults_at_the_end_of_ranks() {
             says: &[
                 "rank 2 on host2 closed its connection",
                 "1 s after all had published",
-                "2 processes still run",
+                "2 processes are still connected",
             ],
             remedy: "GLOO_SOCKET_IFNAME",
             within: WAIT,

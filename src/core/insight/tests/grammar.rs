@@ -9,7 +9,7 @@ use crate::core::insight::epoch::Epoch;
 use crate::core::insight::explanation_log::{ExplanationLog, Subject, Topic};
 use crate::core::insight::reason::{Finding, Names, Reason, Said};
 use crate::core::insight::{
-    Absence, Arrival, Awaited, Moment, Others, Silence, Standing, Unit, Vacancy, Whereabouts,
+    Absence, Arrival, Awaited, Moment, Others, PodSince, Silence, Standing, Unit, Vacancy, Whereabouts,
 };
 use crate::core::rendezvous::{Break, Difference, Fact, Lost, RunRefusal, Who};
 
@@ -36,8 +36,15 @@ fn time() -> Elapsed {
 
 /// Where a process may be, with so many of whatever is counted there.
 fn whereabouts(n: u32) -> Vec<Whereabouts> {
+    let announced = |since| Whereabouts::Announced { pod: "a".into(), since };
     vec![
         Whereabouts::NeverCame,
+        announced(PodSince::Nothing),
+        announced(PodSince::Namesake),
+        announced(PodSince::Silent { for_seconds: time() }),
+        announced(PodSince::RelayLeft { for_seconds: time() }),
+        announced(PodSince::LinkAway { for_seconds: time() }),
+        announced(PodSince::LinkLost { for_seconds: time() }),
         Whereabouts::Twin { claimed: names(n.max(1)) },
         Whereabouts::NotTold { candidates: names(n), alike: names(0), gone_for: None },
         Whereabouts::NotTold { candidates: names(0), alike: names(n), gone_for: None },
@@ -58,6 +65,7 @@ fn whereabouts(n: u32) -> Vec<Whereabouts> {
         Whereabouts::Waits { key: "k".into() },
         Whereabouts::Dropped { why: "an operator reset the store".into() },
         Whereabouts::Gone { for_seconds: time() },
+        Whereabouts::CutOff { for_seconds: time() },
         Whereabouts::NotSinceRestart { for_seconds: time() },
         Whereabouts::GoneForRound { for_seconds: time(), has_heir: false },
         Whereabouts::GoneForRound { for_seconds: time(), has_heir: true },
@@ -135,9 +143,23 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             asks_for_other: Some(text()),
             waited,
         },
-        Reason::NodeDied { nodes: some(), left: m, moment: Moment::RanksComplete, backend: RunKind::C10d },
-        Reason::NodeDied { nodes: some(), left: m, moment: Moment::RanksComing, backend: RunKind::Static },
-        Reason::NodeCutOff { nodes: some(), links: others(), left: n },
+        Reason::NodeDied {
+            nodes: some(),
+            left: m,
+            moment: Moment::RanksComplete,
+            backend: RunKind::C10d,
+            gave_up: true,
+        },
+        Reason::NodeDied {
+            nodes: some(),
+            left: m,
+            moment: Moment::RanksComing,
+            backend: RunKind::Static,
+            gave_up: false,
+        },
+        Reason::NodeCutOff { nodes: some(), links: names(m.max(1)), left: n, unit: Unit::Node },
+        Reason::NodeCutOff { nodes: some(), links: names(0), left: m, unit: Unit::Node },
+        Reason::NodeCutOff { nodes: some(), links: names(0), left: m, unit: Unit::Process },
         removed(Silence::Connected, false),
         removed(Silence::Connected, true),
         removed(Silence::Waits, true),
@@ -155,6 +177,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             there: names(n),
             missing: names(m),
             silent: names(m - n.min(m)),
+            gave_up: names(n),
             waited,
         },
         Reason::StateDropped { run_id: text(), waiters: m as usize, waited },
@@ -249,6 +272,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             expected: world_size,
             vacancy,
             backend: RunKind::C10d,
+            gave_up: n == 1,
         }));
         all.extend([Arrival::First, Arrival::Again, Arrival::Back].map(|arrival| Reason::NodeCameLate {
             node: names(at_least_one).to_string(),
@@ -292,10 +316,10 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
     }
     if some_of_many {
         let (announced, joined, expected) = (n, n, m);
-        for (missing, refused) in [(m - n, 0), (0, 0), (0, m - n)] {
-            let (missing, refused) = (names(missing), names(refused));
+        for (missing, gone, refused) in [(m - n, 0, 0), (0, 0, 0), (0, 0, m - n), (0, m - n, 0), (0, 1, 0)] {
+            let (missing, gone, refused) = (names(missing), names(gone), names(refused));
             let apart = Names::default();
-            all.push(Reason::PodsMissing { announced, expected, missing, refused, apart, waited });
+            all.push(Reason::PodsMissing { announced, expected, missing, gone, refused, apart, waited });
         }
         let (missing, beside) = (names(m - n), names(m - n));
         all.push(Reason::RanksMissing { came: n, world_size: m, missing, beside, waited });
@@ -320,6 +344,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             expected: Some(expected),
             from: Some(from),
             missing: names(missing),
+            announced: names(0),
             gone: names(gone),
             connected: names(connected),
             present: names(at_least_one),
@@ -334,6 +359,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         expected,
         from,
         missing,
+        announced: names(0),
         gone: others(),
         connected: names(0),
         present: names(at_least_one),
@@ -420,6 +446,8 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
         Fact::Extended { round: 3, by: long, left: long },
         Fact::Restarted { had_finished: n == 0, by: who() },
         Fact::WaiterLost { who: who(), closed: n == 1, silent: long },
+        Fact::Displaced { who: who(), by: Who { name: label("a"), address: label("10.0.0.4") } },
+        Fact::Abandoned { round: 3, who: who(), why: (n == 1).then(|| label("b")), missing: "a".into() },
         Fact::Disconnected { nodes: list(n.max(1)), again: list(m), since: long, patience: long },
         Fact::Silent { nodes: list(n.max(1)), again: list(m), since: long, patience: long },
         Fact::NotBack { round: 3, nodes: list(n.max(1)), since: long },

@@ -220,10 +220,10 @@ impl Lab {
         }
     }
 
-    /// The link of a client's relay was away for too long.
-    pub(super) fn cut_off(&mut self, n: u32, link: &str) {
+    /// The link of a client's relay was away for too long; without one its host has not answered.
+    pub(super) fn cut_off(&mut self, n: u32, link: Option<&str>) {
         let (conn, ..) = self.clients[&n];
-        self.recorder.observe(Observed::CutOff { conn, link: link.into() });
+        self.recorder.observe(Observed::CutOff { conn, link: link.map(Box::from) });
         self.leave(n);
     }
 

@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::lab::Lab;
-use crate::api::{LinkCounts, RunState};
-use crate::core::insight::{AwayLink, LostLink};
+use super::lab::{Lab, PORT};
+use crate::api::{Explanation, LinkCounts, RunState};
+use crate::core::insight::{AwayLink, LinkEvent, LinkNews, StoreOwner};
 
 fn away(lab: &Lab, names: impl IntoIterator<Item = String>) -> Vec<AwayLink> {
     let link = |name| AwayLink {
@@ -17,12 +17,151 @@ fn away(lab: &Lab, names: impl IntoIterator<Item = String>) -> Vec<AwayLink> {
     names.into_iter().map(link).collect()
 }
 
-fn look_at(lab: &mut Lab, away: Vec<AwayLink>, lost: Vec<LostLink>) {
-    lab.insight.links(LinkCounts::default(), away, lost, lab.now);
+fn look_at(lab: &mut Lab, away: Vec<AwayLink>, news: Vec<LinkNews>) {
+    lab.insight.links(LinkCounts::default(), away, news, lab.now);
 }
 
 fn codes(lab: &Lab) -> Vec<&str> {
     lab.said.iter().map(|(_, said)| said.code.as_str()).collect()
+}
+
+fn happens(lab: &mut Lab, name: &str, what: LinkEvent) {
+    let news = LinkNews { name: name.into(), what, at: lab.now };
+    look_at(lab, Vec::new(), vec![news]);
+}
+
+/// Three pods have passed their gate, each with one rank, and rank 0 waits for rank 1.
+fn announced() -> Lab {
+    let mut lab = Lab::new();
+    lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
+    lab.gate("job", &[("train-0", 0, 3), ("train-1", 1, 3), ("train-2", 2, 3)], &[]);
+    lab.worker(0, "10.1.0.0");
+    lab.publish(0, 0, 3);
+    lab.wait_for_rank(0, 1);
+    lab.pass(4.0);
+    lab
+}
+
+fn of_rank_1(lab: &mut Lab) -> Explanation {
+    lab.pass(32.0);
+    let found = lab.run("job").explanations.into_iter().find(|said| said.code == "waiting_for_rank");
+    found.expect("it waits")
+}
+
+#[test]
+fn a_rank_whose_relay_has_left_is_linked_to_its_pod() {
+    let mut lab = announced();
+    happens(&mut lab, "train-1", LinkEvent::Left);
+    let said = of_rank_1(&mut lab);
+    let text = "it has not come; its pod train-1 announced itself, and its relay left 32 s ago; 1 of 3 ranks has \
+                published, 1 process has connected; missing: rank 1 and rank 2";
+    assert!(said.text.ends_with(text), "{}", said.text);
+    assert!(said.remedy.contains("log of that pod"), "{}", said.remedy);
+    // It is started again, and no more is known.
+    happens(&mut lab, "train-1", LinkEvent::Came);
+    let said = of_rank_1(&mut lab);
+    assert!(said.text.contains("it has not come; its pod train-1 announced itself; 1 of 3"), "{}", said.text);
+    assert!(said.remedy.contains("does its command run"), "{}", said.remedy);
+}
+
+#[test]
+fn a_rank_whose_link_is_away_or_lost_is_linked_to_its_pod() {
+    let mut lab = announced();
+    let links = away(&lab, ["train-1".to_owned()]);
+    look_at(&mut lab, links, Vec::new());
+    let said = of_rank_1(&mut lab);
+    assert!(
+        said.text.contains("its pod train-1 announced itself, and its link has been away for 32 s"),
+        "{said:?}"
+    );
+    assert!(said.remedy.contains("whether that pod still runs"), "{}", said.remedy);
+    happens(&mut lab, "train-1", LinkEvent::Lost { clients: 0 });
+    let said = of_rank_1(&mut lab);
+    assert!(
+        said.text.contains("its pod train-1 announced itself, and its link was given up 32 s ago"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_pod_that_is_gone_is_told_beside_one_that_is_not() {
+    let mut lab = announced();
+    happens(&mut lab, "train-2", LinkEvent::Left);
+    let said = of_rank_1(&mut lab);
+    let text = "missing: rank 1 and rank 2 (pod train-2 announced itself, and its relay left 32 s ago)";
+    assert!(said.text.ends_with(text), "{}", said.text);
+}
+
+#[test]
+fn who_has_told_no_rank_is_not_the_one_whose_relay_has_left() {
+    let mut lab = announced();
+    happens(&mut lab, "train-1:29500", LinkEvent::Left);
+    lab.worker(2, "10.1.0.2");
+    lab.add(2, "init/", 1);
+    let said = of_rank_1(&mut lab);
+    assert!(
+        said.text.contains("its pod train-1 announced itself, and its relay left 32 s ago"),
+        "{}",
+        said.text
+    );
+}
+
+#[test]
+fn a_relay_says_nothing_of_pods_with_one_name_or_with_several_ranks() {
+    let mut lab = Lab::new();
+    lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
+    lab.gate("job", &[("train", 0, 2), ("train", 1, 2)], &[]);
+    lab.worker(0, "10.1.0.0");
+    lab.publish(0, 0, 2);
+    lab.wait_for_rank(0, 1);
+    happens(&mut lab, "train", LinkEvent::Left);
+    let said = of_rank_1(&mut lab);
+    assert!(said.text.contains("its pod train announced itself; 1 of 2"), "{}", said.text);
+    happens(&mut lab, "train", LinkEvent::Namesake);
+    let said = of_rank_1(&mut lab);
+    assert!(said.text.contains("a relay of that name is turned away"), "{}", said.text);
+    assert!(said.remedy.contains("POD_NAME"), "{}", said.remedy);
+    let mut lab = Lab::new();
+    lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
+    lab.gate("job", &[("a", 0, 2), ("b", 1, 2)], &[]);
+    lab.worker(0, "10.1.0.0");
+    lab.publish(0, 0, 4);
+    lab.wait_for_rank(0, 1);
+    happens(&mut lab, "b", LinkEvent::Left);
+    let said = of_rank_1(&mut lab);
+    assert!(said.text.contains("it has not come; 1 of 4"), "{}", said.text);
+}
+
+#[test]
+fn a_static_node_that_has_not_come_is_linked_to_its_pod() {
+    let mut lab = Lab::new();
+    lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
+    lab.gate("job", &[("train-0", 0, 2), ("train-1", 1, 2)], &[]);
+    lab.connect(1, "10.1.0.1", 7);
+    lab.ping(1);
+    lab.set(1, "/job/torchelastic/role_info/1", b"{}");
+    lab.wait(1, &["/job/torchelastic/assigned_ranks/1"]);
+    happens(&mut lab, "train-0", LinkEvent::Left);
+    lab.pass(32.0);
+    let said = lab.texts("rank_zero_slow");
+    let text = "it has not come; its pod train-0 announced itself, and its relay left ";
+    assert!(said.len() == 1 && said[0].contains(text), "{said:?}");
+}
+
+#[test]
+fn a_c10d_node_that_has_not_come_is_linked_to_its_pod() {
+    let mut lab = Lab::new();
+    lab.gate("job", &[("node0", 0, 2), ("node1", 1, 2)], &[]);
+    lab.agent(0, "job");
+    lab.pass(0.1);
+    lab.cas(0, "job", "join");
+    lab.pass(5.0);
+    happens(&mut lab, "node1", LinkEvent::Left);
+    lab.pass(32.0);
+    let said = lab.run("job").explanations.into_iter().find(|said| said.code == "nodes_missing");
+    let said = said.expect("it is so");
+    assert!(said.text.ends_with("; node1 announced itself, and its relay left 32 s ago"), "{}", said.text);
+    assert!(!said.remedy.contains("scheduled"), "{}", said.remedy);
 }
 
 #[test]
@@ -109,10 +248,10 @@ fn a_node_whose_link_was_away_for_too_long_is_lost_with_it_and_not_dead() {
     lab.publish(10, 1, 3);
     lab.pass(2.0);
     let before = codes(&lab).len();
-    let lost = LostLink { name: "train-1".into(), clients: 2, at: lab.now };
+    let lost = LinkNews { name: "train-1".into(), what: LinkEvent::Lost { clients: 2 }, at: lab.now };
     look_at(&mut lab, Vec::new(), vec![lost]);
-    lab.cut_off(1, "train-1");
-    lab.cut_off(10, "train-1");
+    lab.cut_off(1, Some("train-1"));
+    lab.cut_off(10, Some("train-1"));
     lab.pass(5.0);
     assert_eq!(codes(&lab)[before..], ["link_lost", "node_cut_off"]);
     assert_eq!(
@@ -123,8 +262,8 @@ fn a_node_whose_link_was_away_for_too_long_is_lost_with_it_and_not_dead() {
         ]
     );
     // The others go too, each with its own.
-    lab.cut_off(0, "train-0");
-    lab.cut_off(2, "train-2");
+    lab.cut_off(0, Some("train-0"));
+    lab.cut_off(2, Some("train-2"));
     lab.pass(5.0);
     assert_eq!(codes(&lab)[before + 2..], ["node_cut_off"]);
     assert_eq!(lab.run("job").summary.state, RunState::Gone);
@@ -162,7 +301,7 @@ fn ranks_whose_link_was_away_for_too_long_have_not_ended() {
         lab.publish(n, n, 3);
     }
     lab.pass(10.0);
-    lab.cut_off(1, "train-1");
+    lab.cut_off(1, Some("train-1"));
     lab.pass(70.0);
     assert!(lab.texts("ranks_ended").is_empty(), "{:?}", lab.said);
     lab.leave(2);
@@ -173,6 +312,68 @@ fn ranks_whose_link_was_away_for_too_long_have_not_ended() {
         lab.said
     );
     assert!(!lab.texts("ranks_ended").is_empty());
+}
+
+#[test]
+fn ranks_whose_hosts_do_not_answer_are_cut_off_and_have_not_ended() {
+    let mut lab = Lab::new();
+    for n in 0..3 {
+        lab.worker(n, &format!("10.77.0.{n}"));
+        lab.publish(n, n, 3);
+    }
+    lab.pass(20.0);
+    // The first could not connect to those that are cut off.
+    lab.leave(0);
+    lab.pass(10.0);
+    let ended = lab.texts("ranks_ended");
+    assert!(ended.iter().all(|text| text.contains("while 2 processes are still connected")), "{ended:?}");
+    lab.cut_off(1, None);
+    lab.cut_off(2, None);
+    lab.pass(70.0);
+    let text = "store:29500: rank 1 on host1 and rank 2 on host2 have not answered for too long: they are cut off from this \
+                server, or gone without a word; no process left";
+    assert_eq!(lab.texts("node_cut_off"), [text]);
+    let names_them =
+        |text: &&str| text.contains("rank 1 on host1 ended") || text.contains("rank 2 on host2 ended");
+    assert!(!lab.texts("ranks_ended").iter().any(names_them), "{:?}", lab.said);
+    assert!(lab.texts("all_left").is_empty(), "{:?}", lab.said);
+}
+
+#[test]
+fn a_rank_that_is_cut_off_before_all_have_met_is_told_so_to_those_that_wait_for_it() {
+    let mut lab = Lab::new();
+    for n in 0..2 {
+        lab.worker(n, &format!("10.77.0.{n}"));
+        lab.publish(n, n, 3);
+    }
+    lab.wait_for_rank(0, 2);
+    lab.pass(5.0);
+    lab.cut_off(1, None);
+    lab.pass(5.0);
+    assert!(lab.texts("rank_lost").is_empty(), "{:?}", lab.said);
+    assert_eq!(lab.texts("node_cut_off").len(), 1, "{:?}", lab.said);
+    lab.wait_for_rank(0, 1);
+    lab.pass(32.0);
+    let said = lab.run("store:29500").explanations.into_iter().find(|said| said.code == "waiting_for_rank");
+    let text = said.expect("it waits").text;
+    assert!(
+        text.contains("rank 1 on host1: its connection was given up 37 s ago, as nothing came back"),
+        "{text}"
+    );
+    assert!(!text.contains("closed"), "{text}");
+}
+
+#[test]
+fn a_node_whose_host_does_not_answer_is_cut_off_and_not_dead() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 3);
+    lab.pass(2.0);
+    lab.cut_off(1, None);
+    lab.pass(5.0);
+    let text = "job round 0: node1 (node rank 1) has not answered for too long: it is cut off from this server, or gone \
+                without a word; 2 nodes left";
+    assert_eq!(lab.texts("node_cut_off"), [text]);
+    assert!(lab.texts("node_died").is_empty());
 }
 
 #[test]

@@ -509,7 +509,7 @@ fn a_rank_of_a_native_round_that_ends_alone_is_told() {
     assert!(after.is_some_and(|seconds| seconds < 8.0), "{after:?}");
     let said = native.lab.texts("ranks_ended");
     assert!(
-        matches!(said[..], [text, ..] if text.contains("rank 1 on host1 closed its connection") && text.contains("1 process still runs")),
+        matches!(said[..], [text, ..] if text.contains("rank 1 on host1 closed its connection") && text.contains("1 process is still connected")),
         "{said:?}"
     );
     for healthy in [play(&[], false), play(&[0, 1], false), play(&[1], true)] {
@@ -1427,4 +1427,57 @@ fn the_next_round_runs_since_it_is_complete_however_fast_that_was() {
     let run = native.lab.run("job");
     assert_eq!((run.summary.round, run.summary.state), (2, RunState::Running));
     assert!(run.now - run.summary.state_since < 2.0, "{} {}", run.now, run.summary.state_since);
+}
+
+#[test]
+fn who_never_came_is_not_forgotten_beside_who_is_gone() {
+    let mut native = Native::of(Lab::new(), (3, 3));
+    native.join("a", "1", None);
+    native.join("b", "1", None);
+    native.pass(5);
+    native.cut("b");
+    native.pass(45);
+    let explained = native.lab.run("job").explanations;
+    let told = explained.iter().find(|said| said.code == "nodes_missing").expect("it is told");
+    assert!(told.text.contains("2 more nodes are needed; gone: b (10.0.0.1)"), "{}", told.text);
+    let parts = ["what is gone", "the other nodes that are needed: are they scheduled"];
+    assert!(parts.iter().all(|part| told.remedy.contains(part)), "{}", told.remedy);
+    // The other comes: only the one that is gone is needed.
+    native.join("c", "1", None);
+    native.pass(2);
+    let explained = native.lab.run("job").explanations;
+    let told = explained.iter().find(|said| said.code == "nodes_missing").expect("it is told");
+    assert!(!told.remedy.contains("scheduled"), "{}", told.remedy);
+}
+
+#[test]
+fn nodes_with_one_id_are_told_and_not_looked_for_elsewhere() {
+    let mut native = Native::of(Lab::new(), (3, 3));
+    for (address, join_id) in [("10.0.0.1", "1"), ("10.0.0.2", "2"), ("10.0.0.3", "3")] {
+        native.join_as("worker", "worker", address, join_id, None).expect("no refusal");
+        native.pass(1);
+    }
+    native.pass(45);
+    let told = native.lab.texts("node_displaced");
+    let text = "job: worker (10.0.0.1) waited here, and worker (10.0.0.2) joined with the same node id, so worker (10.0.0.1) \
+                has lost its place";
+    assert_eq!((told.len(), told[0]), (2, text));
+    let explained = native.lab.run("job").explanations;
+    let told = explained.iter().find(|said| said.code == "nodes_missing").expect("it is told");
+    assert!(told.remedy.starts_with("give each node an id of its own"), "{}", told.remedy);
+}
+
+#[test]
+fn when_the_last_gives_up_it_is_told_what_was_missing() {
+    let mut native = Native::of(Lab::new(), (3, 3));
+    native.join("a", "1", None);
+    native.join("b", "1", None);
+    native.pass(5);
+    let gave_up = || LeaveRequest { why: Some(label("gave up waiting")), outcome: None };
+    native.leave("a", gave_up());
+    native.leave("b", gave_up());
+    native.pass(3);
+    let text = "job round 1 was given up by all: b (10.0.0.1) left as the last (gave up waiting), at this: 2 more nodes are \
+                needed; gone: a (10.0.0.1)";
+    assert_eq!(native.lab.texts("round_abandoned"), [text]);
 }

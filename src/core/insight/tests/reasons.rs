@@ -54,6 +54,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 announced: 3,
                 expected: 4,
                 missing: names(&["pod train-llm-2 with rank 2"]),
+                gone: names(&[]),
                 refused: names(&[]),
                 apart: Names::default(),
                 waited: secs(41.0),
@@ -71,6 +72,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 expected: Some(4),
                 from,
                 missing: names(&["train-llm-2"]),
+                announced: names(&["train-llm-2 announced itself"]),
                 gone: names(&[]),
                 connected: names(&[]),
                 present: names(&["train-llm-0", "train-llm-1", "train-llm-3"]),
@@ -110,8 +112,9 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 expected: Some(4),
                 vacancy: Vacancy::Open,
                 backend: RunKind::C10d,
+                gave_up: false,
             },
-            "An agent's connection closed before its round was complete. torchrun notices when the heartbeats expire. `vacancy` says what becomes of its place: the round needs it (`open`), nobody has said whether it does (`unknown`), another process has it (`filled`), there are enough nodes without it (`spare`), it waited for the next round (`waited`), or the others have completed the round with it (`counted`).",
+            "An agent's connection closed before its round was complete. A warning if it had given up on others (`gave_up`). torchrun notices when the heartbeats expire. `vacancy` says what becomes of its place: the round needs it (`open`), nobody has said whether it does (`unknown`), another process has it (`filled`), there are enough nodes without it (`spare`), it waited for the next round (`waited`), or the others have completed the round with it (`counted`).",
         ),
         (
             Reason::NodeDied {
@@ -119,6 +122,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 left: 3,
                 moment: Moment::RoundComplete,
                 backend: RunKind::C10d,
+                gave_up: false,
             },
             "An agent's connection closed after its round was complete, and it had not finished.",
         ),
@@ -146,8 +150,9 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 nodes: names(&["train-llm-2 (node rank 2)"]),
                 links: names(&["train-llm-2"]),
                 left: 3,
+                unit: Unit::Node,
             },
-            "The link of a node's relay was away for longer than `serve --link-grace`, so its agent's session is over. The node itself may be alive.",
+            "Contact with a node was lost: the link of its relay was away for longer than `serve --link-grace`, or without a relay its host answered nothing for 20 s (`links` is empty). So its agent's session is over. The node itself may be alive. Of jobs without agents, ranks are told so whose hosts did not answer.",
         ),
         (
             Reason::LinkAway {
@@ -523,9 +528,10 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 there: names(&["train-llm-0", "train-llm-1"]),
                 missing: names(&["train-llm-2"]),
                 silent: names(&[]),
+                gave_up: names(&[]),
                 waited: secs(30.0),
             },
-            "Participants wait at a barrier of the native rendezvous (`rallypoint barrier`). Who is missing is known if the members were given. Who has arrived, and whose connection closed more than 3 s ago, is told apart.",
+            "Participants wait at a barrier of the native rendezvous (`rallypoint barrier`). Who is missing is known if the members were given. Who has arrived, and whose connection closed more than 3 s ago, is told apart, and so is who gave up (`gave_up`).",
         ),
     ]
 }
@@ -583,6 +589,22 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
         (
             Fact::Expiring { round: 3, left: seconds(300), missing: "1 more node is needed".into() },
             "Native runs: the time in which the round must be complete ends soon.",
+        ),
+        (
+            Fact::Displaced {
+                who: Who { name: label("worker"), address: label("10.0.0.5") },
+                by: Who { name: label("worker"), address: label("10.0.0.6") },
+            },
+            "Native runs: a node joined with the id of another that waited, from another address, and has its place now.",
+        ),
+        (
+            Fact::Abandoned {
+                round: 3,
+                who: who(),
+                why: Some(label("gave up waiting")),
+                missing: "1 more node is needed".into(),
+            },
+            "Native runs: all nodes that waited for a round have left it, the last of them by itself.",
         ),
         (
             Fact::TimedOut { round: 3, after: seconds(1800), missing: "1 more node is needed".into() },

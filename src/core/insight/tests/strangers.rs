@@ -384,7 +384,7 @@ fn a_death_is_told_of_its_own_job() {
     lab.pass(8.0);
     let ended = lab.texts("ranks_ended").join("; ");
     assert!(ended.contains("rank 0 on host0 (pid 2000) closed its connection"), "{:?}", lab.said);
-    assert!(ended.contains("while 1 process still runs"), "{ended}");
+    assert!(ended.contains("while 1 process is still connected"), "{ended}");
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn the_end_of_a_process_that_told_no_rank_is_said() {
         assert_eq!(
             said,
             [format!(
-                "{RUN}: process 2002 at 10.0.0.2 closed its connection 3 s ago while 3 processes still run"
+                "{RUN}: process 2002 at 10.0.0.2 closed its connection 3 s ago while 3 processes are still connected"
             )]
         );
         // That of rank 0, which is known, is said as well.

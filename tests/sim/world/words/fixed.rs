@@ -92,7 +92,9 @@ impl RunOf<'_> {
                 match text(&facts["whereabouts"], "is") {
                     "never_came" => self.nobody(&who),
                     "not_since_restart" => yes(self.world.server_life > 1, "the server was not restarted"),
-                    "gone" => self.all_ranks(&who, |it| !it.is_alive || self.is_cut_off(it), "is alive"),
+                    "gone" | "cut_off" => {
+                        self.all_ranks(&who, |it| !it.is_alive || self.is_cut_off(it), "is alive")
+                    }
                     "away" => self.world.some_link_was_away(),
                     "busy" | "just_came" => {
                         self.all_ranks(&who, |it| !it.is_known_dead && !it.waits, "is not busy")

@@ -141,7 +141,7 @@ impl World {
                 match text(&facts["whereabouts"], "is") {
                     "never_came" | "not_told" => self.nobody_has_come(&who),
                     "not_since_restart" => yes(self.server_life > 1, "the server was not restarted"),
-                    "gone" => dead(&who),
+                    "gone" | "cut_off" => dead(&who),
                     "away" => self.some_link_was_away(),
                     "busy" | "just_came" | "just_waited" => {
                         self.was_so_of_ranks(&who, |it| it.is_alive && it.waits_for.is_none(), "is not busy")

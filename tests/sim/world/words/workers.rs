@@ -140,7 +140,7 @@ impl World {
                         self.no_worker_has_come(run, &who)
                     }
                     "not_since_restart" => yes(self.server_life > 1, "the server was not restarted"),
-                    "gone" => dead(&who),
+                    "gone" | "cut_off" => dead(&who),
                     "away" => self.some_link_was_away(),
                     "busy" | "just_came" | "just_waited" => {
                         self.was_so_of_named(run, &who, |it| it.is_alive && !it.waits, "is not busy")

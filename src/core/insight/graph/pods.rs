@@ -1,0 +1,33 @@
+//! What is known of the pods behind those that have not come: what they announced at the gate, and what their relays did since.
+
+use std::sync::Arc;
+
+use super::processes::Graph;
+use crate::api::RunKind;
+use crate::core::insight::expect::Plan;
+use crate::core::insight::reason::Whereabouts;
+use crate::core::insight::run::{Meeting, TrackedRun};
+
+impl Graph<'_> {
+    fn plan(&self, run: &TrackedRun) -> Arc<Plan> {
+        self.plans.of(&run.key().name(self.store.owner.as_ref()))
+    }
+
+    /// The pod with this node rank, if it announced itself. Other backends than the static one give their nodes other ranks.
+    pub(super) fn announced_node(&self, run: &TrackedRun, rank: u32) -> Option<Whereabouts> {
+        self.announced(&self.plan(run), rank).filter(|_| run.kind() == RunKind::Static)
+    }
+
+    /// The pod of a rank, if it announced itself. It has only this one: else it is not known which ranks it has.
+    pub(super) fn announced_rank(&self, run: &TrackedRun, of: &Meeting, rank: u32) -> Option<Whereabouts> {
+        let plan = self.plan(run);
+        let is_its_own = !run.has_agents() && of.size.is_some_and(|ranks| plan.is_one_rank_each(ranks));
+        self.announced(&plan, rank).filter(|_| is_its_own)
+    }
+
+    fn announced(&self, plan: &Plan, rank: u32) -> Option<Whereabouts> {
+        let (pod, seen) = plan.announced(rank)?;
+        let since = self.links.since_announced(plan, pod, seen, self.now);
+        Some(Whereabouts::Announced { pod: pod.to_owned(), since })
+    }
+}
