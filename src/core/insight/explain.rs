@@ -461,7 +461,9 @@ impl Look<'_> {
             let Some(parts) = wholes.iter().find(|parts| parts.iter().any(is_it)) else { continue };
             let others = Names::of(parts.iter().filter(|part| !is_it(part)).map(|part| {
                 let there = part.participants().filter(|node| node.is_there()).map(|node| node.name.clone());
-                format!("run {} ({})", self.jobs.name(part.key()), Names::of(there))
+                let port = part.key().port().filter(|port| held.store.is_some_and(|store| store != *port));
+                let port = port.map_or_else(String::new, |port| format!(" on port {port}"));
+                format!("run {}{port} ({})", self.jobs.name(part.key()), Names::of(there))
             }));
             match &mut held.finding.reason {
                 Reason::NodesMissing { apart, .. } => *apart = others,
@@ -476,26 +478,37 @@ impl Look<'_> {
         }
     }
 
-    /// Runs of one kind and in one store that gather: each of these groups has as many nodes as each of its runs expects,
-    /// and static ones have each node rank once.
+    /// Runs of one kind that gather, with several ids in one store, or with one id in several: each of these groups has as
+    /// many nodes as each of its runs expects, and static ones have each node rank once.
     fn wholes(&self) -> Vec<Vec<&TrackedRun>> {
+        #[derive(PartialEq, Eq, PartialOrd, Ord)]
+        enum Shared<'r> {
+            Store(Option<u16>),
+            Id(&'r RunId),
+        }
         let gathers = |run: &&TrackedRun| run.state() == RunState::Joining && run.joined() > 0;
-        let mut groups: BTreeMap<(&str, Option<u16>, u32), Vec<&TrackedRun>> = BTreeMap::new();
+        let mut groups: BTreeMap<(&str, Shared<'_>, u32), Vec<&TrackedRun>> = BTreeMap::new();
         let mut without_number = Vec::new();
         for run in self.jobs.runs.values().filter(gathers) {
             match run.expected(&self.jobs.plan(run.key())) {
                 Some(expected) => {
-                    let group = (run.kind().name(), run.key().port(), expected.min);
-                    groups.entry(group).or_default().push(run);
+                    let key = run.key();
+                    let shared = [Some(Shared::Store(key.port())), key.id().map(Shared::Id)];
+                    for shared in shared.into_iter().flatten() {
+                        groups.entry((run.kind().name(), shared, expected.min)).or_default().push(run);
+                    }
                 }
                 // Only the node with rank 0 tells how many there are.
                 None if run.kind() == RunKind::Static => without_number.push(run),
                 None => {}
             }
         }
-        for ((kind, port, nodes), parts) in &mut groups {
+        for ((kind, shared, nodes), parts) in &mut groups {
             let is_whole = if *kind == RunKind::Static.name() {
-                parts.extend(without_number.iter().filter(|run| run.key().port() == *port));
+                parts.extend(without_number.iter().filter(|run| match shared {
+                    Shared::Store(port) => run.key().port() == *port,
+                    Shared::Id(id) => run.key().id() == Some(*id),
+                }));
                 let mut ranks: Vec<u32> =
                     parts.iter().flat_map(|run| run.round().roles.iter().copied()).collect();
                 ranks.sort_unstable();

@@ -8,8 +8,8 @@ use crate::core::ids::Elapsed;
 use crate::core::rendezvous::Fact;
 
 /// What to do where several runs would be complete together.
-pub(super) const ONE_JOB: &str = "if these are one job, start every node with the same --rdzv-id; else look whether the pods of \
-                                  the missing nodes are scheduled and reach this server";
+pub(super) const ONE_JOB: &str = "if these are one job, start every node with the same --rdzv-id and --rdzv-endpoint; else look \
+                                  whether the pods of the missing nodes are scheduled and reach this server";
 
 /// Some names, and how many more there are.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::lab::{Lab, PORT, gloo};
 use crate::api::{ExpectedFrom, NodeState, RunKind, RunState, Severity};
 use crate::core::gate::{Announcement, Gates};
-use crate::core::ids::Nodes;
+use crate::core::ids::{ConnId, Nodes};
 use crate::core::insight::{Expectation, Settings};
-use crate::core::store::StaleKeyConfig;
+use crate::core::store::{Observed, StaleKeyConfig};
 
 /// `nodes` agents join `run`, the last of them `late` seconds after the others.
 fn join(lab: &mut Lab, run: &str, nodes: u32, late: f64) {
@@ -1472,6 +1472,30 @@ fn a_job_whose_nodes_have_two_ids_is_told_with_both() {
     for run in ["train", "trian"] {
         assert!(lab.run(run).explanations[0].remedy.contains("same --rdzv-id"));
     }
+
+    // One id on two ports.
+    let mut lab = Lab::expecting(3, 3);
+    let mut there = Lab::expecting(3, 3);
+    for (lab, nodes) in [(&mut lab, 0..2), (&mut there, 2..3)] {
+        for n in nodes {
+            lab.agent(n, "train");
+            lab.cas(n, "train", "join");
+        }
+    }
+    let (conn, peer) = (ConnId::new(7, 7), ([10, 77, 0, 12], 40000).into());
+    let (port, key) = (PORT + 1, || b"/torch.rendezvous.train".as_slice().into());
+    lab.insight.observe(port, lab.now, Observed::Client { conn, peer, pid: Some(1002), key: key() });
+    let value = there.state_of("train").into();
+    lab.insight.observe(port, lab.now, Observed::Wrote { conn, key: key(), value });
+    lab.pass(33.0);
+    let said = lab.texts("nodes_missing");
+    for other in ["run train on port 29501 (node2)", "run train on port 29500 (node0 and node1)"] {
+        assert!(
+            said.iter().any(|said| said.contains(&format!("; not complete either: {other}"))),
+            "{said:?}"
+        );
+    }
+    assert!(lab.run("train").explanations[0].remedy.contains("--rdzv-endpoint"));
 
     // Two jobs of which each misses more than the other has.
     let mut lab = Lab::expecting(4, 4);

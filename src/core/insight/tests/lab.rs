@@ -360,6 +360,11 @@ impl Lab {
         self.apply(n, &Request::CompareSet { key: key.as_bytes(), expected: &expected, desired });
     }
 
+    /// What the state of a run is, as its agents write it.
+    pub(super) fn state_of(&self, run: &str) -> Vec<u8> {
+        self.states[run].value()
+    }
+
     /// A compare-set that fails, as it does when another was faster.
     pub(super) fn lost_cas(&mut self, n: u32, run: &str) {
         let key = format!("/torch.rendezvous.{run}");

@@ -80,7 +80,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 first: secs(41.0),
                 waited: secs(41.0),
             },
-            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there. Nodes that had joined and died, or were taken out and are not heard from, are told apart: `gone`; and those that are connected, and wait or end their workers in the round before: `connected`. Other runs that are not complete either, on the same store and with the same backend, are named if all of them together have as many nodes as each expects (of static runs each node rank once): it may be one job, with a slip in an id. A static run without node rank 0 is told as `rank_zero_slow`, with the same.",
+            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there. Nodes that had joined and died, or were taken out and are not heard from, are told apart: `gone`; and those that are connected, and wait or end their workers in the round before: `connected`. Other runs that are not complete either, on the same store and with the same backend, or with the same id on another store, are named if all of them together have as many nodes as each expects (of static runs each node rank once): it may be one job, with a slip in an id. A static run without node rank 0 is told as `rank_zero_slow`, with the same.",
         ),
         (
             Reason::RoundNotComplete {
