@@ -141,7 +141,11 @@ impl Truth {
     }
 
     fn come(&mut self, host: usize, phase: Phase) {
-        let is_hosted = self.now.live().any(|agent| agent.rank == 0 && agent.phase != Phase::Runs);
+        // Of two with rank 0 of which one hosts nothing is known.
+        let hosts = |phase: Phase| matches!(phase, Phase::Counts(_));
+        let is_hosted = self.now.live().any(|agent| {
+            agent.rank == 0 && (hosts(agent.phase) || hosts(phase) && agent.phase != Phase::Runs)
+        });
         if self.on(host).is_some() || self.ranks[host] == 0 && is_hosted {
             return;
         }
@@ -308,7 +312,9 @@ impl Truth {
         let mut name = format!("node {rank}|node rank {rank}");
         // A host may end before it is known as a node.
         let unknown = of_rank().filter(|agent| !agent.connected && matches!(agent.phase, Phase::Counts(_)));
-        unknown.for_each(|agent| name += &format!("|process {} at ", 1000 + agent.conn));
+        for agent in unknown {
+            name = format!("{name}|process {} at ", 1000 + agent.conn);
+        }
         // It may not be known which node it is, or even whether it is a worker of another job.
         if of_rank().any(Agent::is_silent) {
             return None;
@@ -316,7 +322,7 @@ impl Truth {
         if of_rank().filter(|agent| agent.connected).count() > 1 {
             return Some((Cause::Twice, name));
         }
-        if let Some(live) = of_rank().rfind(|agent| agent.connected) {
+        if let Some(live) = of_rank().rfind(|agent| agent.connected && agent.job == self.now.job) {
             let has_run = matches!(live.phase, Phase::Runs | Phase::AtExit) || !live.acts && self.now.again;
             return Some((if has_run { Cause::Withdrawn } else { Cause::Busy }, name));
         }
@@ -337,7 +343,11 @@ impl Truth {
         let is_here = |rank: usize| self.now.live().any(|agent| agent.rank == rank && agent.waits);
         let rank_zero = self.now.live().find(|agent| agent.rank == 0);
         for agent in self.now.live().filter(is_stuck) {
-            if agent.rank == 0 {
+            let is_first = |other: &Agent| other.conn != agent.conn && other.phase == Phase::Runs;
+            if agent.rank == 0 && self.now.live().any(|other| other.rank == 0 && is_first(other)) {
+                // A copy of it meets nobody.
+                causes.push((Cause::Twice, "node rank 0".to_owned()));
+            } else if agent.rank == 0 {
                 // Who goes on may not have to tell its role again.
                 let is_told = |rank: &usize| is_here(*rank) || self.now.roles.contains(rank);
                 let missing = (0..self.nodes).filter(|rank| !is_told(rank));

@@ -275,16 +275,16 @@ impl Truth {
     /// It waits until the number is there, and reads it, every 10 ms. Returns whether all have come.
     fn count(&mut self, n: usize, mut counts: Counts) -> bool {
         let Process { conn, world, .. } = self.now.processes[n];
-        if !self.lab.has("init/") {
-            if !counts.blocked {
-                self.lab.wait(conn, &["init/"]);
-            }
-            (counts.read, counts.blocked) = (0, true);
-        } else {
+        if self.lab.has("init/") {
             // It reads it again at once.
             self.lab.count(conn);
             self.lab.pass(0.001);
             (counts.read, counts.blocked) = (self.lab.count(conn), false);
+        } else {
+            if !counts.blocked {
+                self.lab.wait(conn, &["init/"]);
+            }
+            (counts.read, counts.blocked) = (0, true);
         }
         let have_come = !counts.blocked && counts.read >= world;
         self.now.processes[n].counts = Some(counts).filter(|_| !have_come);
@@ -360,7 +360,7 @@ impl Truth {
             if let Some(counts) = counts {
                 goes_on |= self.count(n, counts);
             } else if held {
-                continue;
+                // It is busy.
             } else if !published {
                 self.expect_conflicts(n);
                 self.lab.publish(conn, rank, world as usize);
@@ -539,7 +539,7 @@ impl Truth {
     }
 
     /// Whether rank 0 was there before the others ended, and is known by what it reads.
-    fn is_hosted(&self, moment: &Moment, at: f64) -> bool {
+    fn is_hosted(moment: &Moment, at: f64) -> bool {
         let ended = moment.processes.iter().filter(|p| p.published).map(|p| p.ended).fold(0.0, f64::max);
         let is_known = |counts: Counts| counts.since + DELAY < at && counts.since < ended;
         moment.live().any(|p| p.hosts() && p.counts.is_some_and(is_known))
@@ -840,7 +840,7 @@ impl World for Truth {
             }
             "all_left" => {
                 // Another may have connected meanwhile, of which nothing is known yet.
-                any(&|m| m.ranks().is_empty() && !self.is_hosted(m, at), "some are there")?;
+                any(&|m| m.ranks().is_empty() && !Self::is_hosted(m, at), "some are there")?;
                 let members = number(facts, "members");
                 ever(
                     &|m| m.live().count() >= members || m.processes.len() >= members,
@@ -981,7 +981,7 @@ impl World for Truth {
         let (moment, state) = (&self.now, run.summary.state);
         // A job has ended, whoever else is connected.
         let is_it = |m: &Moment| {
-            let have_left = m.ranks().is_empty() && !self.is_hosted(m, self.seconds());
+            let have_left = m.ranks().is_empty() && !Self::is_hosted(m, self.seconds());
             m.live().next().is_none() == state.is_over() || state.is_over() && have_left
         };
         yes(self.past.any(self.seconds(), is_it), &format!("its state is {state:?}"))?;
