@@ -63,7 +63,7 @@ pub(super) struct Links {
     /// How and when those ended whose relays have not come again.
     pub(super) ended: BTreeMap<String, LinkNews>,
     /// Those whose names others have, and when such a one was turned away last.
-    pub(super) namesakes: BTreeMap<String, Timestamp>,
+    pub(super) namesakes: BTreeMap<String, LinkNews>,
     /// For how long the clients of a link stay while it is away.
     pub(super) grace: Duration,
 }
@@ -71,7 +71,7 @@ pub(super) struct Links {
 impl Links {
     /// More than this are told as one.
     const ONE_BY_ONE: usize = 8;
-    /// Of so many it is known how they ended.
+    /// Of the last of them it is known how they ended.
     const MOST_ENDED: usize = 4096;
 
     /// This has happened since the last call, in this order.
@@ -81,21 +81,26 @@ impl Links {
                 LinkEvent::Came => {
                     self.ended.remove(&news.name);
                 }
-                LinkEvent::Namesake => {
-                    if self.namesakes.len() < Self::MOST_ENDED {
-                        self.namesakes.insert(news.name, news.at);
-                    }
-                }
+                LinkEvent::Namesake => Self::remember(&mut self.namesakes, news),
                 LinkEvent::Left | LinkEvent::Lost { .. } => {
-                    if self.ended.len() < Self::MOST_ENDED || self.ended.contains_key(&news.name) {
-                        self.ended.insert(news.name.clone(), news.clone());
-                    }
+                    Self::remember(&mut self.ended, news.clone());
                     if news.what != LinkEvent::Left {
                         self.lost.push(news);
                     }
                 }
             }
         }
+    }
+
+    /// The oldest makes room.
+    fn remember(known: &mut BTreeMap<String, LinkNews>, news: LinkNews) {
+        if known.len() >= Self::MOST_ENDED
+            && !known.contains_key(&news.name)
+            && let Some(oldest) = known.values().min_by_key(|known| known.at).map(|known| known.name.clone())
+        {
+            known.remove(&oldest);
+        }
+        known.insert(news.name.clone(), news);
     }
 
     /// What was heard of a pod since it announced itself. `seen` is its last sign of life at the gate, if it does not count there
@@ -108,16 +113,18 @@ impl Links {
         now: Timestamp,
     ) -> PodSince {
         let silent = || seen.map(|seen| PodSince::Silent { for_seconds: Elapsed(now.since(seen)) });
-        self.of_pod(pod, plan.is_only(pod), now).or_else(silent).unwrap_or(PodSince::Nothing)
+        // What was before is of another job.
+        let began = plan.gate().map(|gate| gate.since).unwrap_or_default();
+        self.of_pod(pod, plan.is_only(pod), began, now).or_else(silent).unwrap_or(PodSince::Nothing)
     }
 
     /// What became of the relay of a pod, if it is not connected. Of one that `is_only` one of its name the relay is known by
     /// that; outside of Kubernetes it has the port in its name, too.
-    fn of_pod(&self, pod: &str, is_only: bool, now: Timestamp) -> Option<PodSince> {
+    fn of_pod(&self, pod: &str, is_only: bool, began: Timestamp, now: Timestamp) -> Option<PodSince> {
         /// It is told once a minute.
         const TURNED_AWAY: Duration = Duration::from_secs(75);
         if !is_only {
-            let turned_away = self.namesakes.get(pod).filter(|at| now.since(**at) < TURNED_AWAY);
+            let turned_away = self.namesakes.get(pod).filter(|news| now.since(news.at) < TURNED_AWAY);
             return turned_away.map(|_| PodSince::Namesake);
         }
         let is_its = |name: &str| {
@@ -125,11 +132,13 @@ impl Links {
                 rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
             })
         };
-        if let Some(link) = self.away.iter().find(|link| is_its(&link.name)) {
+        if let Some(link) = self.away.iter().find(|link| is_its(&link.name) && link.since >= began) {
             return Some(PodSince::LinkAway { for_seconds: Elapsed(now.since(link.since)) });
         }
         let ended = self.ended.range(pod.to_owned()..).take_while(|(name, _)| name.starts_with(pod));
-        let (_, ended) = ended.filter(|(name, _)| is_its(name)).max_by_key(|(_, ended)| ended.at)?;
+        let (_, ended) = ended
+            .filter(|(name, ended)| is_its(name) && ended.at >= began)
+            .max_by_key(|(_, ended)| ended.at)?;
         let for_seconds = Elapsed(now.since(ended.at));
         Some(match ended.what {
             LinkEvent::Lost { .. } => PodSince::LinkLost { for_seconds },

@@ -227,9 +227,9 @@ impl LinkHost {
         self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Without insight nobody takes them.
     fn tell(&self, name: &str, what: LinkEvent) {
-        const MOST: usize = 4096;
+        /// They are taken once a second.
+        const MOST: usize = 4 * MAX_LINKS;
         let mut news = self.news();
         if news.len() < MOST {
             news.push(LinkNews { name: name.to_owned(), what, at: self.clock.now() });

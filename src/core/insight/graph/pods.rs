@@ -22,7 +22,7 @@ impl Graph<'_> {
     pub(super) fn announced_rank(&self, run: &TrackedRun, of: &Meeting, rank: u32) -> Option<Whereabouts> {
         let plan = self.plan(run);
         let is_its_own = !run.has_agents() && of.size.is_some_and(|ranks| plan.is_one_rank_each(ranks));
-        self.announced(&plan, rank).filter(|_| is_its_own)
+        if is_its_own { self.announced(&plan, rank) } else { None }
     }
 
     fn announced(&self, plan: &Plan, rank: u32) -> Option<Whereabouts> {

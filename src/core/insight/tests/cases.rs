@@ -615,7 +615,7 @@ fn an_agent_that_gave_up_on_another_and_ends_is_its_victim() {
 #[test]
 fn a_pod_that_was_at_the_gate_and_is_gone_has_its_own_time_and_remedy() {
     let mut lab = Lab::new();
-    let mut gates = Gates::new(Duration::from_secs(60), 1000);
+    let mut gates = Gates::new(Duration::from_mins(1), 1000);
     let said = |pod: &str, rank| Announcement {
         pod: pod.into(),
         uid: String::new(),

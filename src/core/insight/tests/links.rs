@@ -84,6 +84,20 @@ fn a_rank_whose_link_is_away_or_lost_is_linked_to_its_pod() {
 }
 
 #[test]
+fn what_a_relay_did_before_its_pod_announced_itself_is_of_another_job() {
+    let mut lab = Lab::new();
+    happens(&mut lab, "train-1", LinkEvent::Left);
+    lab.pass(60.0);
+    lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
+    lab.gate("job", &[("train-0", 0, 2), ("train-1", 1, 2)], &[]);
+    lab.worker(0, "10.1.0.0");
+    lab.publish(0, 0, 2);
+    lab.wait_for_rank(0, 1);
+    let said = of_rank_1(&mut lab);
+    assert!(said.text.contains("it has not come; its pod train-1 announced itself; 1 of 2"), "{}", said.text);
+}
+
+#[test]
 fn a_pod_that_is_gone_is_told_beside_one_that_is_not() {
     let mut lab = announced();
     happens(&mut lab, "train-2", LinkEvent::Left);
