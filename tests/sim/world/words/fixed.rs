@@ -90,7 +90,7 @@ impl RunOf<'_> {
                 let who = text(facts, if said.code == "rank_zero_slow" { "who" } else { "node" });
                 let who = [who.to_owned()];
                 match text(&facts["whereabouts"], "is") {
-                    "never_came" => self.nobody(&who),
+                    "never_came" | "not_told" => self.nobody(&who),
                     "not_since_restart" => yes(self.world.server_life > 1, "the server was not restarted"),
                     "gone" | "cut_off" => {
                         self.all_ranks(&who, |it| !it.is_alive || self.is_cut_off(it), "is alive")
