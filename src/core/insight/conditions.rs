@@ -198,8 +198,11 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
 const SOON: Duration = Duration::from_secs(10);
 
 /// Worker processes have ended while others of their meeting go on. Where there are agents, these have done nothing about
-/// it: they end the round, or themselves, when a process has failed. That an agent has died is said of that.
+/// it: they end the round, or themselves, when a process has failed. That an agent has died, or is not heard from, is said of that.
 fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Vec<Finding> {
+    if run.native().is_some_and(|native| native.is_unheard) {
+        return Vec::new();
+    }
     let began = match (run.has_agents(), run.state(), run.round().completed) {
         (false, ..) => Timestamp::default(),
         (true, RunState::Running, Some(completed)) if run.lost().next().is_none() => completed,

@@ -330,6 +330,8 @@ pub(in crate::core::insight) struct Native {
     pub(super) remedy: (Severity, &'static str),
     /// When the last of the nodes is given up that it waits for and that are not heard from.
     pub(super) given_up_at: Option<Timestamp>,
+    /// Some node has not been heard from when it should have been: the rendezvous tells which.
+    pub(in crate::core::insight) is_unheard: bool,
     pub(in crate::core::insight) missing: Vec<MissingNode>,
     /// Nodes of the last round that were told to join again, and have not yet; and those that came anew, and get a place
     /// when the process of before is given up.

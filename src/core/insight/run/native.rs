@@ -150,6 +150,7 @@ impl TrackedRun {
             met_at,
             remedy: remedy(snapshot, at_exit, has_left),
             given_up_at: given_up_at(snapshot),
+            is_unheard: snapshot.nodes.iter().any(|node| node.is_late),
             waits: (state == RunState::Joining)
                 .then(|| (waits, waited_since.or(self.round.started).unwrap_or(now))),
             missing: missing(snapshot, forms, to_come),
@@ -691,6 +692,9 @@ fn remedy_of_missing(snapshot: &RunSnapshot, lacks: u32, at_exit: u32, has_left:
     } else if is_silent && needed == 0 {
         "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round waits for it until it \
          is given up, and then for a replacement"
+    } else if is_silent && others > silent {
+        "look at what is not heard from: has it died, is it stopped, or cut off from this server? And at the pods of the other \
+         nodes that are needed: are they scheduled, have their images come, do they reach this server?"
     } else if is_silent {
         "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round needs it, or a \
          replacement"

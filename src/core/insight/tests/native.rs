@@ -517,6 +517,48 @@ fn a_rank_of_a_native_round_that_ends_alone_is_told() {
     }
 }
 
+/// That a node is not heard from is said of it: its ranks end with it.
+#[test]
+fn the_ranks_of_a_native_node_that_is_not_heard_from_are_not_told_besides() {
+    let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
+    let mut native = Native::with(settings, (2, 2));
+    for (rank, node) in ["a", "b"].into_iter().enumerate() {
+        native.join(node, "1", None);
+        native.beat(node, rank as u32);
+    }
+    native.lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
+    for rank in 0..2 {
+        native.lab.worker(rank, &format!("10.0.0.{rank}"));
+        native.lab.publish(rank, rank, 2);
+    }
+    native.pass(5);
+    native.lab.leave(1);
+    native.cut("b");
+    native.pass(12);
+    assert_eq!(native.lab.texts("node_disconnected").len(), 1, "{:?}", native.lab.said);
+    assert!(native.lab.texts("ranks_ended").is_empty(), "{:?}", native.lab.said);
+}
+
+/// One node died, and another has never come: both are to be looked at.
+#[test]
+fn a_native_round_that_lacks_more_than_what_is_silent_says_so() {
+    let settings = Settings { explain_after: Duration::from_secs(4), ..Settings::default() };
+    let mut native = Native::with(settings, (3, 3));
+    for node in ["a", "b"] {
+        native.join(node, "1", None);
+    }
+    native.pass(2);
+    native.cut("b");
+    native.pass(8);
+    let shown = native.lab.run("job").explanations;
+    let remedy = shown.iter().find(|said| said.code == "nodes_missing").map(|said| said.remedy.as_str());
+    let remedy = remedy.expect("it is said");
+    assert!(
+        remedy.contains("not heard from") && remedy.contains("the other nodes that are needed"),
+        "{remedy}"
+    );
+}
+
 #[test]
 fn ranks_go_with_the_store_of_their_round() {
     let mut native = Native::of_two(2);
