@@ -98,7 +98,7 @@ impl Cause {
             ),
             Self::Silent => words(&["told no rank"], &["what do they do"], &[], eliminated),
             Self::Passed => words(
-                &["connected and ended without telling a rank"],
+                &["connected and ended without "],
                 &[
                     "of the process that ended",
                     "of the processes that ended",

@@ -502,6 +502,9 @@ impl Truth {
                 |other: &Process| other.world == process.world && (!self.now.beside || other.met.is_finite());
             let others = self.now.live().filter(|other| other.is_rank() && !other.asks_for(key));
             let others = others.filter(|other| is_of_job(other));
+            // Where some wait in no sub-group, or have ended, those that wait in another one are victims as well.
+            let all_wait = self.now.processes.iter().filter(|p| p.published).all(|p| p.asks.is_some());
+            let others = others.filter(|other| other.asks.is_none() || all_wait);
             let is_last = |other: &&Process| {
                 let claims = |p: &&Process| p.published && p.rank == other.rank;
                 !self.now.processes.iter().filter(claims).any(|p| p.came > other.came)
@@ -936,13 +939,16 @@ impl World for Truth {
             "waiting_for_group" => {
                 let waiters = number(facts, "waiters");
                 let what = text(facts, "what");
-                let member =
-                    what.strip_prefix("the address of rank ").and_then(|rest| rest.split(' ').next());
-                let key = format!("/default_pg/0//1//cpu//0/{}", member.unwrap_or_default());
-                any(&|m| m.live().filter(|p| p.asks_for(&key)).count() >= waiters, "not so many wait")?;
-                self.all(at, &names(facts, "others"), |_, process| {
-                    process.is_rank() && !process.asks_for(&key)
-                })?;
+                let named = what.split("rank ").skip(1).filter_map(|rest| rest.split(' ').next());
+                let mut members: Vec<String> = named.map(str::to_owned).collect();
+                if what.contains(" more members") {
+                    members = (0..MOST).map(|member| member.to_string()).collect();
+                }
+                let keys: Vec<String> =
+                    members.iter().map(|member| format!("/default_pg/0//1//cpu//0/{member}")).collect();
+                let asks = |process: &Process| keys.iter().any(|key| process.asks_for(key));
+                any(&|m| m.live().filter(|p| asks(p)).count() >= waiters, "not so many wait")?;
+                self.all(at, &names(facts, "others"), |_, process| process.is_rank() && !asks(process))?;
                 self.check_ended(at, facts)
             }
             "gave_up" => {
