@@ -525,19 +525,17 @@ impl Fold<'_> {
         {
             run.agent_gave_up(conn, self.at);
         }
-        let graph = self.jobs.graph(self.port, self.at);
-        let missing =
-            graph.as_ref().map(|graph| graph.missing_with(run.as_ref(), conn, &key)).unwrap_or_default();
-        let beside = graph.as_ref().map(|graph| graph.beside(run.as_ref(), conn, &key)).unwrap_or_default();
-        let reset = graph.as_ref().and_then(|graph| graph.reset_that_dropped(run.as_ref(), conn, &key));
-        let writer = graph.and_then(|graph| graph.writer_of(run.as_ref(), conn, &key));
-        let given_up = &mut self.jobs.store(self.port).given_up;
+        let topic = (run, key);
+        let given_up = &self.jobs.store(self.port).given_up;
         if given_up.len() >= MOST {
             return;
         }
-        let (at, who) = (self.at, Vec::new());
-        let new = GivenUp { at, waited, who, more: 0, again: false, writer, missing, beside, reset };
-        let entry = given_up.entry((run, key)).or_insert(new);
+        // Thousands may give up on one key: what is known of it is looked up for the first of them.
+        if !given_up.contains_key(&topic) {
+            let new = self.given_up(topic.0.as_ref(), conn, &topic.1);
+            self.jobs.store(self.port).given_up.insert(topic.clone(), new);
+        }
+        let Some(entry) = self.jobs.store(self.port).given_up.get_mut(&topic) else { return };
         entry.waited = entry.waited.max(waited);
         if entry.who.iter().any(|(known, _)| *known == conn) {
             entry.again = true;
@@ -545,6 +543,23 @@ impl Fold<'_> {
             entry.who.push((conn, gave_up));
         } else {
             entry.more = entry.more.saturating_add(1);
+        }
+    }
+
+    /// What is known of a key that the first client gives up on.
+    fn given_up(&self, run: Option<&RunKey>, conn: ConnId, key: &[u8]) -> GivenUp {
+        let graph = self.jobs.graph(self.port, self.at);
+        let graph = graph.as_ref();
+        GivenUp {
+            at: self.at,
+            waited: Duration::ZERO,
+            who: Vec::new(),
+            more: 0,
+            again: false,
+            writer: graph.and_then(|graph| graph.writer_of(run, conn, key)),
+            missing: graph.map(|graph| graph.missing_with(run, conn, key)).unwrap_or_default(),
+            beside: graph.map(|graph| graph.beside(run, conn, key)).unwrap_or_default(),
+            reset: graph.and_then(|graph| graph.reset_that_dropped(run, conn, key)),
         }
     }
 
@@ -566,11 +581,11 @@ impl Fold<'_> {
         {
             run.native_agent_left(conn);
         }
-        let closed = client.evidence(Seen::Closed, self.at);
         for run in self.jobs.runs.values_mut().filter(|run| run.met_at() == Some(self.port)) {
             run.agent_left(conn, client.pid, client.cut_off.as_ref(), self.at);
             if client.run.as_ref() == Some(run.key()) && client.role == Role::Worker {
-                run.worker_left(conn, client.rank, client.cut_off.as_ref(), closed.clone());
+                let closed = client.evidence(Seen::Closed, self.at);
+                run.worker_left(conn, client.rank, client.cut_off.as_ref(), closed);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! What the waits of a store show, one explanation for each root.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::processes::{Graph, Silent, WAITS_SHOWN};
@@ -110,7 +110,7 @@ impl Graph<'_> {
                 }
                 let mut reason = self.reason(run, meeting, &group)?;
                 if let Reason::WaitingForGroup { others, .. } = &mut reason {
-                    *others = self.not_among(run, meeting, &group.waits);
+                    *others = self.not_among(run, meeting, waits());
                 }
                 let waits = waits().take(WAITS_SHOWN);
                 let waits = waits.map(|wait| self.evidence(wait.view.conn, wait));
@@ -124,13 +124,6 @@ impl Graph<'_> {
             .collect();
         told.sort_by(|(a, one), (b, other)| (a, &one.about).cmp(&(b, &other.about)));
         told
-    }
-
-    /// Who is not among those that wait, if these are all known.
-    fn not_among(&self, run: &TrackedRun, meeting: &Meeting, waits: &[ConnId]) -> Names {
-        let waits = waits.iter().filter_map(|conn| self.store.waits.get(conn));
-        let members: Option<HashSet<ConnId>> = waits.map(|wait| self.member(wait)).collect();
-        members.map(|there| self.others(run, meeting, &there)).unwrap_or_default()
     }
 
     /// Takes the waits in several sub-groups of a meeting for one, as in a device mesh, where one rank keeps many groups
@@ -151,7 +144,8 @@ impl Graph<'_> {
             let meeting = run.zip(waits.first()).map(|(run, conn)| (run, self.meeting(*conn, run)));
             let is_one_cause = meeting.is_some_and(|(run, meeting)| {
                 let ended = self.ended_ranks(run, meeting);
-                !ended.is_empty() || !self.not_among(run, meeting, &waits).is_empty()
+                let all = waits.iter().filter_map(|conn| self.store.waits.get(conn));
+                !ended.is_empty() || !self.not_among(run, meeting, all).is_empty()
             });
             if !is_one_cause {
                 told.extend(groups);

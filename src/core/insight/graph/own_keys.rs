@@ -103,8 +103,7 @@ impl Graph<'_> {
         let similar = wait.view.similar.as_ref().map(|key| ShownKey(key).to_string());
         let meeting = self.meeting(conn, run);
         let waits = self.store.waits.values().filter(is_for_it);
-        let there: Option<HashSet<ConnId>> = waits.map(|wait| self.member(wait)).collect();
-        let others = there.map(|there| self.others(run, meeting, &there)).unwrap_or_default();
+        let others = self.not_among(run, meeting, waits);
         Beside { similar, others, ended: self.ended_ranks(run, meeting) }
     }
 

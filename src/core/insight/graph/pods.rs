@@ -15,7 +15,7 @@ impl Graph<'_> {
 
     /// The pod with this node rank, if it announced itself. Other backends than the static one give their nodes other ranks.
     pub(super) fn announced_node(&self, run: &TrackedRun, rank: u32) -> Option<Whereabouts> {
-        self.announced(&self.plan(run), rank).filter(|_| run.kind() == RunKind::Static)
+        if run.kind() == RunKind::Static { self.announced(&self.plan(run), rank) } else { None }
     }
 
     /// The pod of a rank, if it announced itself. It has only this one: else it is not known which ranks it has.

@@ -298,7 +298,18 @@ impl Graph<'_> {
         Names::of_some(others, TrackedNode::told)
     }
 
-    /// The same of processes that have told no rank: who has another connection among `there` is one of those.
+    /// The same of those that have these waits, if all of them are known.
+    pub(super) fn not_among<'w>(
+        &self,
+        run: &TrackedRun,
+        meeting: &Meeting,
+        waits: impl Iterator<Item = &'w Waiting>,
+    ) -> Names {
+        let members: Option<HashSet<ConnId>> = waits.map(|wait| self.member(wait)).collect();
+        members.map(|there| self.others(run, meeting, &there)).unwrap_or_default()
+    }
+
+    /// As [`Self::others`], of processes that have told no rank: who has another connection among `there` is one of those.
     fn unnamed_others(&self, run: &TrackedRun, there: &HashSet<ConnId>) -> Names {
         let clients = &self.store.clients;
         let known: HashSet<_> = there.iter().filter_map(|conn| clients.get(conn)?.process()).collect();

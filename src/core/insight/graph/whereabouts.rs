@@ -172,14 +172,13 @@ impl Graph<'_> {
             RunKind::C10d if !is_there && run.round().completed.is_some() => Whereabouts::LeftRound,
             RunKind::C10d => Whereabouts::Unknown,
             _ if is_there => Whereabouts::Unknown,
-            _ => {
+            _ => self.announced_node(run, rank).unwrap_or_else(|| {
                 let candidates = self.may_be_ranks(run, run.world().shown());
-                match self.announced_node(run, rank) {
-                    Some(pod) => pod,
-                    None if candidates.is_empty() => self.never_came(run),
-                    None => Whereabouts::NotTold { candidates, alike: Names::default(), gone_for: None },
+                if candidates.is_empty() {
+                    return self.never_came(run);
                 }
-            }
+                Whereabouts::NotTold { candidates, alike: Names::default(), gone_for: None }
+            }),
         }
     }
 

@@ -573,18 +573,14 @@ impl Reason {
             }
             Self::AllLeft { members, unit, finished, first } => {
                 let first = first.as_ref().map_or_else(String::new, |first| format!("; first: {first}"));
+                let everyone = all(*members, unit.many());
                 let left = match (members, finished) {
                     (1, _) => {
                         format!("its only {} left without finishing", unit.count(1).trim_start_matches("1 "))
                     }
-                    (_, 0) => format!("{} left without finishing", all(*members, unit.many())),
-                    (_, 1) => format!("{} left, and only 1 had finished", all(*members, unit.many())),
-                    (_, finished) => {
-                        format!(
-                            "{} left, and only {finished} of them had finished",
-                            all(*members, unit.many())
-                        )
-                    }
+                    (_, 0) => format!("{everyone} left without finishing"),
+                    (_, 1) => format!("{everyone} left, and only 1 had finished"),
+                    (_, finished) => format!("{everyone} left, and only {finished} of them had finished"),
                 };
                 format!("{left}{first}")
             }

@@ -47,7 +47,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Reason::RunEnded { processes: 32, ran: secs(7200.0), first: None },
-            "Ranks without agents: after all had published their addresses (or an NCCL id was), the connections of all of them have closed. Success and failure look the same here.",
+            "Ranks without agents: after all had published their addresses (or an NCCL id was), the connections of all of them have closed. Success and failure look the same here. A rank that ended 0.2 s or more before all others is named (`first`): after a crash it is the one to look at.",
         ),
         (
             Reason::PodsMissing {

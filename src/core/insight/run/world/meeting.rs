@@ -320,8 +320,8 @@ impl Meeting {
         self.met.map(|_| &self.ranks).or(before).into_iter().flat_map(ended)
     }
 
-    /// The rank that ended before all others of those who had met, and how long before the last: a crash takes the others with
-    /// it, a job that is through ends everywhere at once.
+    /// The rank that ended before all others of those who had met, and how long before the last. A crash takes the others with
+    /// it within seconds; ranks of a job that is through may end one after the other, too.
     pub(in crate::core::insight) fn first_to_end(&self) -> Option<(String, Elapsed)> {
         const AT_ONCE: Duration = Duration::from_millis(200);
         let mut ended: Vec<_> = self.ended_of_met().collect();
