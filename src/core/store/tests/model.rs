@@ -48,6 +48,14 @@ enum Wait {
     Barrier { key: Key, counted: i64 },
 }
 
+impl Wait {
+    /// Whether one is registered for both: they wait for the same long list.
+    fn is_shared_with(&self, other: &Self) -> bool {
+        const FEWEST_SHARED: usize = 16;
+        matches!((self, other), (Self::Keys(own), Self::Keys(keys)) if own == keys && keys.len() >= FEWEST_SHARED)
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     pub(crate) plain: BTreeMap<Key, String>,
@@ -221,12 +229,12 @@ impl Model {
             }
         }
         self.plain.insert(key, value);
-        for (waiter, wait) in self.waits.clone() {
-            if let Wait::Keys(keys) = wait
-                && keys.contains(&key)
-                && keys.iter().all(|key| self.is_present(key))
-            {
-                self.waits.retain(|(other, _)| *other != waiter);
+        let is_over = |model: &Self, wait: &Wait| matches!(wait, Wait::Keys(keys) if keys.contains(&key) && keys.iter().all(|key| model.is_present(key)));
+        while let Some(at) = self.waits.iter().position(|(_, wait)| is_over(self, wait)) {
+            let (waiter, first) = self.waits.remove(at);
+            self.outcomes.push(Outcome::Wake(waiter));
+            // With it go all who wait for the same long list, before others who came between.
+            for (waiter, _) in self.waits.extract_if(.., |(_, wait)| wait.is_shared_with(&first)) {
                 self.outcomes.push(Outcome::Wake(waiter));
             }
         }
@@ -269,15 +277,11 @@ impl Model {
     /// Of those who wait for the same long list one is registered for all: when its wait ends, the next has its place before
     /// others who came between. To find the next one's own place in the list of each key would cost a look at all who wait.
     fn end_wait_at(&mut self, at: usize) -> (usize, Wait) {
-        const FEWEST_SHARED: usize = 16;
         let ended = self.waits.remove(at);
-        if let Wait::Keys(list) = &ended.1 {
-            let waits_too = |(_, wait): &(usize, Wait)| matches!(wait, Wait::Keys(keys) if keys == list);
-            let next = self.waits.iter().position(waits_too).filter(|_| list.len() >= FEWEST_SHARED);
-            if let Some(next) = next.filter(|next| *next >= at) {
-                let next = self.waits.remove(next);
-                self.waits.insert(at, next);
-            }
+        let next = self.waits.iter().position(|(_, wait)| wait.is_shared_with(&ended.1));
+        if let Some(next) = next.filter(|next| *next >= at) {
+            let next = self.waits.remove(next);
+            self.waits.insert(at, next);
         }
         ended
     }

@@ -275,6 +275,19 @@ fn a_barrier_that_ends_the_last_wait_in_its_group_is_as_the_model_says() {
 }
 
 #[test]
+fn those_that_wait_for_the_same_list_are_woken_together() {
+    let list = ["a", "b"].repeat(8);
+    let acts = [
+        (1, Act::Wait(list.clone())),
+        (2, Act::Wait(vec!["b"])),
+        (3, Act::Wait(list)),
+        (0, Act::Set("a", String::new())),
+        (0, Act::Set("b", String::new())),
+    ];
+    compare(&acts, &["a", "b"], usize::MAX);
+}
+
+#[test]
 fn who_stands_for_others_that_wait_for_the_same_list_hands_its_place_over() {
     let list = ["a", "b"].repeat(8);
     let acts = [
