@@ -377,7 +377,7 @@ FAULTS = [
         "rank_zero_slow",
         r".*: 1 process has waited TIME for the address from rank 0 on \S+: it is there, and goes on with the attempt before, as rank 2 on \S+ does",
         "all ranks, of the job together",
-        "busy or stuck|has not come|finished",
+        "busy, stuck|has not come|finished",
     ),
     Fault(
         static_jobs_follow_each_other,

@@ -116,6 +116,7 @@ fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<
             from: expected.map(|expected| expected.source),
             missing: Names::of(missing.into_iter().map(name)),
             announced,
+            claimed: run.claimed_nodes(),
             gone: Names::of(gone.into_iter().map(name)),
             connected: Names::of(connected.into_iter().map(name)),
             present,

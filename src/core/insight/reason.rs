@@ -82,6 +82,8 @@ pub enum Reason {
         missing: Names,
         /// The pods of missing ones that announced themselves, each with what was heard of it since.
         announced: Names,
+        /// Nodes that several live processes claim to be: one of those may be a missing one.
+        claimed: Names,
         /// Of those that had joined: who died, or was taken out.
         gone: Names,
         /// Of those that had joined: who is connected, and has not joined this round.
@@ -212,6 +214,13 @@ pub enum Reason {
         finished: u32,
         /// What ended first, where that is known.
         first: Option<String>,
+    },
+    /// Nodes, or ranks of a job without agents, were connected to the last server, and to this one nobody has come.
+    NotBack {
+        who: Names,
+        /// They had met, and need the store only when they meet again or end.
+        may_go_on: bool,
+        restarted: Elapsed,
     },
     /// Waits whose root is node rank or group rank 0.
     RankZeroSlow {
@@ -460,7 +469,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 75] = [
+    pub const CODES: [&'static str; 76] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -485,6 +494,7 @@ impl Reason {
         "ranks_ended",
         "ranks_missing",
         "all_left",
+        "not_back",
         "rank_zero_slow",
         "waiting_for_processes",
         "waiting_for_node",
@@ -565,6 +575,7 @@ impl Reason {
             Self::RanksEnded { .. } => "ranks_ended",
             Self::RanksMissing { .. } => "ranks_missing",
             Self::AllLeft { .. } => "all_left",
+            Self::NotBack { .. } => "not_back",
             Self::RankZeroSlow { .. } => "rank_zero_slow",
             Self::WaitingForProcesses { .. } => "waiting_for_processes",
             Self::WaitingForNode { .. } => "waiting_for_node",
@@ -621,6 +632,7 @@ impl Reason {
             | Self::WaitingForKey { .. }
             | Self::WaitingAtBarrier { .. }
             | Self::GaveUp { again: true, .. }
+            | Self::NotBack { may_go_on: true, .. }
             | Self::BarrierWaits { .. }
             | Self::WorkersElsewhere { .. } => Severity::Info,
             Self::PodsMissing { .. }
@@ -628,6 +640,7 @@ impl Reason {
             | Self::NodesMissing { .. }
             | Self::RoundNotComplete { .. }
             | Self::AllLeft { .. }
+            | Self::NotBack { may_go_on: false, .. }
             | Self::RankZeroSlow { .. }
             | Self::WaitingForProcesses { .. }
             | Self::WaitingForNode { .. }

@@ -16,6 +16,9 @@ pub(in crate::core::insight) const MISSING_NODE: &str =
     "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?";
 pub(in crate::core::insight) const MISSING_NODES: &str =
     "look at the missing nodes' pods: are they scheduled, have their images come, do they reach this server?";
+/// A node that is missing may have come as another.
+pub(super) const NODE_TWICE: &str = "give each agent its own --node-rank; if the missing ones are others, look whether their pods are scheduled, and reach this \
+     server";
 pub(super) const OTHER_PORT: &str =
     "if the ranks in the other store are of this job, start all its processes with the same MASTER_PORT";
 pub(super) const LINK_AWAY: &str = "look whether that pod still runs, at the network between it and this server, and at the log of its \
@@ -149,6 +152,7 @@ impl Awaited {
                 "look at that node: is it frozen, overloaded, or cut off from this server? The others wait for its ranks until \
                  their time-out"
             }
+            Whereabouts::Twin { .. } if !is_rank => NODE_TWICE,
             Whereabouts::Twin { .. } => {
                 "give each process its own RANK; if the missing ones are others, look whether they have started, or look why \
                  they ended"
@@ -241,10 +245,11 @@ impl Awaited {
                 "look why that node left: was it frozen, or cut off? The others give up after their time-out"
             }
             Whereabouts::Busy | Whereabouts::Alike if is_rank => {
-                "look at that process: is it loading or computing still, or have the ranks taken different ways?"
+                "look at that process: is it loading or computing still, is it cut off from this server, or have the ranks taken \
+                 different ways?"
             }
             Whereabouts::Busy | Whereabouts::Alike => {
-                "look at that node's agent and its log: is it stopped or overloaded?"
+                "look at that node's agent and its log: is it stopped, overloaded, or cut off from this server?"
             }
             Whereabouts::Joined => {
                 "look at that node's agent and its log: is it stopped or overloaded, does it reach the ports of --store-ports?"

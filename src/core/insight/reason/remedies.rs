@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::Reason;
 use super::awaited::{
-    ANNOUNCED_NODE, ANNOUNCED_NODES, LINK_AWAY, MISSING_NODE, MISSING_NODES, OTHER_PORT, SAME_WORLD_SIZE,
-    Writer, missing_ranks,
+    ANNOUNCED_NODE, ANNOUNCED_NODES, LINK_AWAY, MISSING_NODE, MISSING_NODES, NODE_TWICE, OTHER_PORT,
+    SAME_WORLD_SIZE, Writer, missing_ranks,
 };
 use super::values::{Absence, Arrival, ONE_JOB, Others, Silence, Standing, Vacancy, for_each};
 use crate::api::RunKind;
@@ -18,6 +18,7 @@ impl Reason {
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::NodesMissing { apart, .. } if !apart.is_empty() => ONE_JOB,
+            Self::NodesMissing { claimed, .. } if !claimed.is_empty() => NODE_TWICE,
             Self::NodesMissing { joined, expected: Some(expected), gone, connected, .. }
                 if gone.is_empty()
                     && !connected.is_empty()
@@ -416,6 +417,13 @@ impl Reason {
             }
             Self::AllLeft { .. } => {
                 "if the job was not stopped on purpose, look at the pods' logs and events"
+            }
+            Self::NotBack { may_go_on: true, .. } => {
+                "without a relay (rallypoint run) no process connects again: they had met, and may go on until they need the store"
+            }
+            Self::NotBack { .. } => {
+                "without a relay (rallypoint run) no process connects again, and each fails at its next request: if the job was not \
+                 stopped on purpose, start all of its processes again"
             }
             Self::DuplicateRank { what, .. } if !what.starts_with("node") => {
                 "give each process its own RANK, stop the process that should not be there; a second job needs its own store \

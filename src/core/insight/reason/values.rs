@@ -459,7 +459,7 @@ impl Display for Whereabouts {
                 }
             }
             Self::Busy => {
-                f.write_str("it is connected, but waits for nothing here: it is busy or stuck elsewhere")
+                f.write_str("it is connected, but waits for nothing here: it is busy, stuck elsewhere, or cut off")
             }
             Self::Away { link, for_seconds } => {
                 write!(f, "the link of {link} has been away for {for_seconds}, so what it does is not known")

@@ -250,6 +250,7 @@ impl Reason {
                 from,
                 missing,
                 announced,
+                claimed,
                 gone,
                 connected,
                 present,
@@ -268,8 +269,9 @@ impl Reason {
                 let (gone, apart) = (if_any("; gone: ", gone), if_any("; not complete either: ", apart));
                 let connected = if_any("; connected, and not in this round yet: ", connected);
                 let announced = if_any("; ", announced);
+                let claimed = if_any("; several live processes claim ", claimed);
                 format!(
-                    "{there} {are} joined{who}{gone}{connected}{apart}{}{announced}",
+                    "{there} {are} joined{who}{gone}{connected}{apart}{}{announced}{claimed}",
                     from.unwrap_or_default()
                 )
             }
@@ -584,6 +586,11 @@ impl Reason {
                 };
                 format!("{left}{first}")
             }
+            Self::NotBack { who, restarted, .. } => format!(
+                "{who} {} connected to the last server, and {} not come back since this one was started {restarted} ago",
+                if who.count() == 1 { "was" } else { "were" },
+                has(who.count()),
+            ),
             Self::WatchdogFired { who } => format!("{who} reported that a collective timed out or failed"),
             _ => return None,
         })

@@ -197,6 +197,8 @@ pub(in crate::core::insight) struct LifeFacts {
     pub(super) all_gone: Option<Timestamp>,
     /// Its connections were to the last server, and nobody has come since.
     pub(super) ended_with_server: bool,
+    /// That is to be told, as it was not over then. Whether its processes may go on without the server.
+    pub(super) not_back: Option<bool>,
     /// Its processes had met before the server was restarted at this time, of which it knows nothing else.
     pub(in crate::core::insight) had_met_before: Option<Timestamp>,
     /// With some of its processes contact was lost.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::facts::TimelineEntry;
 use super::limits::MOST_MOMENTS;
 use super::tracked::TrackedRun;
-use crate::api::RunState;
+use crate::api::{RunKind, RunState};
 use crate::core::ids::Timestamp;
 use crate::core::insight::epoch::Epoch;
 
@@ -87,6 +87,10 @@ impl TrackedRun {
         }
         for TimelineEntry { at, code, text } in since {
             self.remember(at, &code, text);
+        }
+        if self.life.ended_with_server && !past.state.is_over() {
+            // Agents of the c10d backend need the store all the time.
+            self.life.not_back = Some(past.goes_on() && self.kind() != RunKind::C10d);
         }
         self.touch();
     }

@@ -14,6 +14,8 @@ use crate::core::insight::reason::{Arrival, Finding, Names, Reason, Unit};
 
 /// A node of the native rendezvous that is alive asks again at once.
 const HEARD_OF: Duration = Duration::from_secs(3);
+/// Whoever connects again to a server that was restarted has done so within this time.
+const COMES_BACK: Duration = Duration::from_secs(30);
 
 impl TrackedRun {
     /// Lets time pass. `is_missed`: there is an explanation that nodes are missing.
@@ -37,6 +39,7 @@ impl TrackedRun {
         self.tell_turned_away(now);
         self.tell_deaths(now, expected.map(|expected| expected.min));
         self.tell_restarts(now);
+        self.tell_not_back(now);
         if let Some(differ) = self.life.world.take_different(now) {
             self.found(differ);
         }
@@ -64,6 +67,24 @@ impl TrackedRun {
         if let Some(met) = met.filter(|met| *met != self.state_since) {
             self.state_since = met;
             self.touch();
+        }
+    }
+
+    /// Nobody of those who were connected to the last server has come to this one.
+    fn tell_not_back(&mut self, now: Timestamp) {
+        let (Some(may_go_on), Some(restarted)) = (self.life.not_back, self.restored) else { return };
+        if !self.is_empty() {
+            self.life.not_back = None;
+        } else if now.since(restarted) >= COMES_BACK {
+            self.life.not_back = None;
+            let nodes: Vec<_> = self.participants().map(TrackedNode::told).collect();
+            let ranks = self.life.world.shown().ranks.iter().map(|(&rank, info)| info.label(rank));
+            let who = if self.has_agents() { Names::of(nodes) } else { Names::of(ranks) };
+            if !who.is_empty() {
+                let restarted_ago = Elapsed(now.since(restarted));
+                let reason = Reason::NotBack { who, may_go_on, restarted: restarted_ago };
+                self.finds(reason, format!("{restarted:?}"), restarted);
+            }
         }
     }
 

@@ -31,7 +31,7 @@ pub(in crate::core::insight) struct TrackedRun {
     /// When this server saw it first. The last one may have known it before.
     known_since: Timestamp,
     /// When this server read what the last one had known of it.
-    restored: Option<Timestamp>,
+    pub(super) restored: Option<Timestamp>,
     pub(super) state: RunState,
     pub(super) state_since: Timestamp,
     /// When it began to gather anew: all had met before, or it was over.

@@ -104,7 +104,9 @@ impl TrackedRun {
             return;
         }
         let meeting = &self.life.world.meetings()[at];
-        let (joined, world_size, go_on) = (meeting.present(), meeting.size, meeting.met.is_some());
+        let (world_size, go_on) = (meeting.size, meeting.met.is_some());
+        let hosts = self.life.world.host.is_some() && self.life.world.misses_first();
+        let joined = meeting.present().saturating_add(u32::from(hosts));
         let of_nodes = self.by_node(meeting, lost).into_iter();
         let (victims, others): (Vec<_>, Vec<_>) = of_nodes.partition(|node| node.gave_up);
         for (nodes, gave_up) in [(others, false), (victims, true)] {

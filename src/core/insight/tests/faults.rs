@@ -1057,6 +1057,38 @@ fn faults_of_static_runs() {
             never: &["round 1", "missing", "of 2 nodes", "rank 0"],
         },
         Fault {
+            name: "static: two agents have one node rank, and another is free",
+            play: |lab| {
+                lab.static_node(0, "s", 0, 4);
+                lab.static_node(1, "s", 1, 4);
+                lab.static_node(2, "s", 1, 4);
+                lab.static_node(3, "s", 2, 4);
+            },
+            code: "nodes_missing",
+            says: &[
+                "3 of 4 nodes have joined; node 3 has been missing",
+                "several live processes claim node 1",
+            ],
+            remedy: "give each agent its own --node-rank",
+            within: WAIT,
+            never: &["is it scheduled"],
+        },
+        Fault {
+            name: "static: two agents have one node rank, and 0 is free",
+            play: |lab| {
+                lab.static_node(1, "s", 1, 3);
+                lab.static_node(2, "s", 1, 3);
+                lab.static_node(3, "s", 2, 3);
+            },
+            code: "rank_zero_slow",
+            says: &[
+                "it has not come, and node 1 is claimed by several live processes: it may be one of them",
+            ],
+            remedy: "give each agent its own --node-rank",
+            within: WAIT,
+            never: &["is it scheduled"],
+        },
+        Fault {
             name: "static: a rank fails before all have come, and its agent ends the other one of its node",
             play: |lab| {
                 static_run(lab, "s", 2);
@@ -1336,7 +1368,7 @@ fn faults_at_the_end_of_ranks() {
             says: &["rank 0 on host0: it is there, and goes on with the attempt before"],
             remedy: "all ranks, of the job together",
             within: WAIT,
-            never: &["busy or stuck", "has not come", "none of 3"],
+            never: &["busy, stuck", "has not come", "none of 3"],
         },
         Fault {
             name: "env: a process that tells no process id does not publish, on the host of a rank that has",
@@ -2161,7 +2193,7 @@ fn faults_of_backends() {
             },
             code: "rank_zero_slow",
             says: &["2 processes", "from node0 (node rank 0): it is connected, but waits for nothing here"],
-            remedy: "is it stopped or overloaded",
+            remedy: "is it stopped, overloaded, or cut off",
             within: WAIT,
             never: &["it has not come"],
         },
@@ -2283,7 +2315,7 @@ fn processes_with_one_address_and_process_id_are_not_taken_for_one() {
     assert_eq!(lab.texts("wait_cycle"), Vec::<&str>::new());
     let slow = lab.texts("rank_zero_slow");
     assert!(
-        !slow.is_empty() && slow.iter().all(|text| text.contains("it is busy or stuck elsewhere")),
+        !slow.is_empty() && slow.iter().all(|text| text.contains("it is busy, stuck elsewhere, or cut off")),
         "{slow:?}"
     );
 }

@@ -145,6 +145,9 @@ fn a_rank_that_ended_while_rank_0_counts_is_told_as_such() {
     let texts = lab.texts("waiting_for_processes");
     let end = ": 3 of 4 have, of which 1 has ended; gone: rank 1 on host1; missing: rank 2; 1 other process waits for it";
     assert!(texts.last().is_some_and(|text| text.ends_with(end)), "{texts:?}");
+    // Their host is one of those that are still there.
+    let lost = ["store:29500: rank 1 on host1 ended before all ranks had come; 2 of 4 are still there"];
+    assert_eq!(lab.texts("rank_lost"), lost);
     // The last of the others ends, too: their host is still there.
     lab.leave(3);
     count(&mut lab, 6);

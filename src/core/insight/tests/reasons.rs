@@ -73,6 +73,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 from,
                 missing: names(&["train-llm-2"]),
                 announced: names(&["train-llm-2 announced itself"]),
+                claimed: names(&[]),
                 gone: names(&[]),
                 connected: names(&[]),
                 present: names(&["train-llm-0", "train-llm-1", "train-llm-3"]),
@@ -80,7 +81,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 first: secs(41.0),
                 waited: secs(41.0),
             },
-            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there. Nodes that had joined and died, or were taken out and are not heard from, are told apart: `gone`; and those that are connected, and wait or end their workers in the round before: `connected`. Other runs that are not complete either, on the same store and with the same backend, or with the same id on another store, are named if all of them together have as many nodes as each expects (of static runs each node rank once): it may be one job, with a slip in an id. A static run without node rank 0 is told as `rank_zero_slow`, with the same.",
+            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there. Nodes that had joined and died, or were taken out and are not heard from, are told apart: `gone`; and those that are connected, and wait or end their workers in the round before: `connected`. Where several live processes claim one node rank, a missing node may be one of them. Other runs that are not complete either, on the same store and with the same backend, or with the same id on another store, are named if all of them together have as many nodes as each expects (of static runs each node rank once): it may be one job, with a slip in an id. A static run without node rank 0 is told as `rank_zero_slow`, with the same.",
         ),
         (
             Reason::RoundNotComplete {
@@ -221,6 +222,14 @@ fn examples() -> Vec<(Reason, &'static str)> {
         (
             Reason::AllLeft { members: 4, unit: Unit::Node, finished: 0, first: Some(rank.clone()) },
             "All connections of a run closed within seconds, and it had not finished. `first` is what ended first: a rank, where all had met here; or the agent of a static node.",
+        ),
+        (
+            Reason::NotBack {
+                who: names(&["train-llm-0", "train-llm-1"]),
+                may_go_on: false,
+                restarted: secs(30.0),
+            },
+            "With a journal: the nodes of a run, or the ranks of a job without agents, were connected when the last server ended, and 30 s after this one was started nobody has come back. Without a relay no process connects again, so each fails at its next request. Information only if all had met and use the store no more until they end (`env://` and static agents).",
         ),
         (
             Reason::RankZeroSlow {

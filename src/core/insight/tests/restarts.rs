@@ -170,9 +170,14 @@ fn nobody_is_said_to_have_died_whose_connection_ended_with_the_server() {
     lab.complete_run("job", 3);
     let said = lab.said.len();
     lab.restart(60.0, &[0, 1, 2]);
-    lab.pass(60.0);
+    lab.pass(29.0);
     assert_eq!(lab.run("job").summary.state, RunState::Gone);
     assert_eq!(lab.said.len(), said, "{:?}", lab.said);
+    lab.pass(60.0);
+    let text = "job round 0: node0, node1 and node2 were connected to the last server, and have not come back since this one \
+                was started 30 s ago";
+    lab.assert_said("not_back", text);
+    assert_eq!(lab.said.len(), said + 1, "{:?}", lab.said);
     // It is started again.
     for n in 3..5 {
         lab.agent(n, "job");

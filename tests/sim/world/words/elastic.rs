@@ -182,7 +182,7 @@ impl RunOf<'_> {
                 self.all(&names(facts, "nodes"), is_out, "is in it, or dead")
             }
             "no_heartbeat" => self.all(&names(facts, "nodes"), |_, it| it.is_alive, "is dead"),
-            "run_ended" | "all_left" => {
+            "run_ended" | "all_left" | "not_back" => {
                 self.was(|moment| !self.agents(moment).any(|it| it.is_alive && it.is_known), "some are there")
             }
             "run_finished" => {

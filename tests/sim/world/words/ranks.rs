@@ -121,7 +121,7 @@ impl World {
                     |moment: &Moment, rank| moment.ranks.iter().any(|it| it.rank == rank && it.has_published);
                 self.was(|moment| (0..size).all(|rank| has_come(moment, rank)), "some have not come")
             }
-            "run_ended" | "all_left" => self.all_were_dead(),
+            "run_ended" | "all_left" | "not_back" => self.all_were_dead(),
             "addresses_dropped" => {
                 self.was_so_of_ranks(&names(facts, "ranks"), |it| it.has_published, "has not published")
             }

@@ -165,7 +165,7 @@ impl World {
             "run_started" if run == job_name() => {
                 self.was_so_of_named(run, &[text(facts, "who").into()], |it| it.has_published, "has not come")
             }
-            "run_ended" | "all_left" if run == job_name() => self.was(
+            "run_ended" | "all_left" | "not_back" if run == job_name() => self.was(
                 |moment| !moment.workers.iter().any(|it| it.is_alive && it.has_published),
                 "some are there",
             ),

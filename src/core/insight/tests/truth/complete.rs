@@ -17,6 +17,8 @@ pub(super) enum Cause {
     NeverCame,
     /// A process is connected, and has not told who it is.
     Silent,
+    /// The same, where two processes have the place of another: one of them may be it.
+    AsAnother,
     /// It connected, and ended without telling who it is.
     Passed,
     /// A process is known and connected, and waits for nothing.
@@ -88,12 +90,19 @@ impl Cause {
                     "started",
                     "is it scheduled",
                     "are they scheduled",
+                    "pods are scheduled",
                     "of the process that ended",
                     "of the processes that ended",
                     "what do they do",
                     "restart all",
                 ],
                 &["look why that process ended;"],
+                None,
+            ),
+            Self::AsAnother => words(
+                &["has not come", "missing"],
+                &["give each agent its own --node-rank"],
+                &["look why", "is it scheduled"],
                 None,
             ),
             Self::Silent => words(&["told no rank"], &["what do they do"], &[], eliminated),
@@ -109,7 +118,7 @@ impl Cause {
                 &["has it started"],
                 None,
             ),
-            Self::Busy => words(&["busy or stuck"], &["look at"], &STARTS, eliminated),
+            Self::Busy => words(&["busy, stuck"], &["look at"], &STARTS, eliminated),
             Self::Frozen => words(
                 &["no heartbeat", "nothing has come", "not heard", "taken out", "gone:"],
                 &["frozen", "stopped", "cut off", "taken out", "log"],
@@ -185,7 +194,7 @@ pub(super) fn is_sound(said: &Explanation) -> Checked {
         !said.evidence.is_empty() || nobody_is_there || WITHOUT_EVIDENCE.contains(&said.code.as_str());
     yes(shows, "it has no evidence")?;
     yes(said.evidence.iter().all(|evidence| !evidence.who.is_empty()), "its evidence has no name")?;
-    let guesses = ["it has not come", "nobody has published it", "not there: ", "busy or stuck"];
+    let guesses = ["it has not come", "nobody has published it", "not there: ", "busy, stuck"];
     let guesses = guesses.iter().any(|guess| said.text.contains(guess));
     yes(!guesses || said.certainty == Certainty::Eliminated, "it is too sure")
 }

@@ -327,8 +327,13 @@ impl Truth {
             return Some((if has_run { Cause::Withdrawn } else { Cause::Busy }, name));
         }
         // One of the job before has nothing to do with this. One that had finished has not waited for the others.
-        let died = of_rank().any(|agent| agent.job == self.now.job);
-        Some((if died { Cause::Dead } else { Cause::NeverCame }, name))
+        if of_rank().any(|agent| agent.job == self.now.job) {
+            return Some((Cause::Dead, name));
+        }
+        let is_twin = |agent: &Agent| self.now.live().filter(|other| other.rank == agent.rank).count() > 1;
+        // One that is beyond the number is told as such.
+        let mut of_job = self.now.live().filter(|agent| agent.rank < self.nodes);
+        Some((if of_job.any(is_twin) { Cause::AsAnother } else { Cause::NeverCame }, name))
     }
 
     /// Why somebody has waited for long.
@@ -409,6 +414,15 @@ impl Truth {
     fn rank_of(name: &str) -> Result<usize, String> {
         let rest = name.trim_start_matches("node ").trim_start_matches("rank ");
         rest.split(' ').next().and_then(|rank| rank.parse().ok()).ok_or(format!("nobody is called {name}"))
+    }
+
+    /// Whether several live agents had each of these ranks just before.
+    fn are_claimed(&self, at: f64, nodes: &[String]) -> Checked {
+        nodes.iter().try_for_each(|node| {
+            let rank = Self::rank_of(node)?;
+            let are_two = |m: &Moment| m.live().filter(|agent| agent.rank == rank).count() > 1;
+            yes(self.past.any(at, are_two), &format!("one has claimed {node}"))
+        })
     }
 
     /// Whether an agent with the rank of each of these names was so just before; at its address, if the name has one.
@@ -500,7 +514,7 @@ impl World for Truth {
                 for name in missing {
                     any(&gone_of(Self::rank_of(&name)?), &format!("{name} is there"))?;
                 }
-                Ok(())
+                self.are_claimed(at, &names(facts, "claimed"))
             }
             "node_came_late" => {
                 let joined = number(facts, "joined");
@@ -565,9 +579,10 @@ impl World for Truth {
                         };
                         any(&|m| candidates.iter().all(|name| is_silent(m, name)), "it is not silent")
                     }
-                    "never_came" | "gone" => {
+                    "never_came" | "twin" | "gone" => {
                         let is_it = |m: &Moment, agent: &Agent| agent.rank == rank && agent.job == m.job;
-                        any(&|m| !m.live().any(|agent| is_it(m, agent)), "it is there")
+                        any(&|m| !m.live().any(|agent| is_it(m, agent)), "it is there")?;
+                        self.are_claimed(at, &names(&facts["whereabouts"], "claimed"))
                     }
                     "dropped" | "met" => any(&|m| m.ranks().contains(&rank), "it is not there"),
                     "busy" => any(&|m| m.live().any(|a| a.rank == rank && !a.waits), "it is not busy"),

@@ -858,12 +858,13 @@ impl World for Truth {
                 }
                 any(&|m| !m.beside || self.mixed, "the others have met without it")?;
                 let of_world = |m: &Moment| {
-                    let fits = |p: &&Process| p.published && facts["world_size"] == p.world;
+                    let fits = |p: &&Process| p.published && facts["world_size"] == p.world || p.hosts();
                     m.live().filter(fits).map(|p| p.rank).collect::<BTreeSet<_>>().len()
                 };
                 any(
                     &|m| {
-                        let there = [m.ranks().len(), m.last_of_ranks().len(), of_world(m)];
+                        let hosts = usize::from(m.live().any(Process::hosts));
+                        let there = [m.ranks().len() + hosts, m.last_of_ranks().len() + hosts, of_world(m)];
                         there.contains(&joined) || self.mixed && joined <= m.ranks().len()
                     },
                     "not so many are there",
