@@ -53,7 +53,7 @@ pub struct StoreReset {
     pub port: u16,
     /// Always true.
     pub reset: bool,
-    /// It was the store of a run's round, and is closed: the round's ranks are disconnected, and have to start again.
+    /// It was the store of a run's round, and is closed: the ranks of the round are disconnected. Those that have met go on until they need it, the others have to start again.
     #[serde(default)]
     pub closed: bool,
 }

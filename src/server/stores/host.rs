@@ -469,7 +469,7 @@ impl StoreHost {
             tracing::warn!(
                 store = port,
                 run,
-                "closed a run's store: an operator reset it; the ranks of the round are disconnected, and have to start again"
+                "closed a run's store: an operator reset it; the ranks of the round are disconnected: those that have met go on until they need it again, the others have to start again"
             );
             let mut closed = self.closed_by_operator.lock().unwrap_or_else(PoisonError::into_inner);
             if closed.len() < MOST {
