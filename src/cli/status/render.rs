@@ -166,10 +166,12 @@ pub(super) fn nodes(run: &RunSummary) -> String {
     }
 }
 
-/// Nodes in the round, and those that have left it only to wait for the next.
+/// Nodes in the round, and those that have left it only to wait for the next, as many as have a place in it.
 fn present(run: &RunSummary) -> u32 {
-    let again = if run.state == RunState::Restarting { run.nodes.waiting } else { 0 };
-    run.nodes.joined.saturating_add(again)
+    let nodes = &run.nodes;
+    let places = nodes.expected.map_or(u32::MAX, |it| it.max.saturating_sub(nodes.joined));
+    let again = if run.state == RunState::Restarting { nodes.waiting.min(places) } else { 0 };
+    nodes.joined.saturating_add(again)
 }
 
 /// How the runs of one text are written.

@@ -248,6 +248,7 @@ impl Insight {
             let fact = told.as_ref().unwrap_or(fact);
             let finding = Finding::new(Reason::Rendezvous(run.said(fact, at)), fact.to_string(), at);
             run.found(finding.seen(run::shown_by(fact, at)));
+            run.takes_fact(fact);
         }
     }
 

@@ -16,6 +16,8 @@ pub type PastRow = (Vec<u8>, Option<Past>);
 pub(super) struct Pasts {
     /// Of runs that have not been seen since this server started.
     of_before: BTreeMap<RunKey, Past>,
+    /// Stores of such runs that had met. Where their agents went with the last server, their ranks have no run's id.
+    without_agents: BTreeSet<u16>,
     /// The runs that have a row.
     kept: BTreeSet<RunKey>,
     /// When this server looked first.
@@ -34,7 +36,20 @@ impl Pasts {
 
     /// Gives the runs that are seen again their pasts. The others are over, or go on without the server.
     pub(super) fn recall(&mut self, runs: &mut BTreeMap<RunKey, TrackedRun>, epoch: Epoch, now: Timestamp) {
+        if self.looked.is_none() {
+            let had_met = self.of_before.iter().filter(|(key, past)| key.id().is_some() && past.goes_on());
+            self.without_agents = had_met.filter_map(|(key, _)| key.port()).collect();
+        }
         let looked = *self.looked.get_or_insert(now);
+        self.without_agents.retain(|&port| match runs.get_mut(&RunKey::Store { port, id: None }) {
+            // It was there besides.
+            Some(ranks) if ranks.first_seen() <= looked => false,
+            Some(ranks) => {
+                ranks.had_met_before(looked);
+                false
+            }
+            None => true,
+        });
         let up = now.since(looked);
         self.of_before.retain(|key, past| {
             match runs.get_mut(key) {

@@ -703,10 +703,10 @@ impl Fact {
                 "look at that pod's log and events: it died, or is cut off from this server"
             }
             Self::Silent { nodes, .. } if nodes.len() > 1 => {
-                "look at those nodes: they are lost, or their agents are stopped, cut off from this server, or very slow"
+                "look at those nodes: they are lost, or their agents have ended, are stopped, cut off from this server, or very slow"
             }
             Self::Silent { .. } => {
-                "look at that node: it is lost, or its agent is stopped, cut off from this server, or very slow"
+                "look at that node: it is lost, or its agent has ended, is stopped, cut off from this server, or very slow"
             }
             Self::WaiterLost { .. } => "look at that pod's log and events; the round needs it or a replacement",
             Self::Displaced { .. } => {

@@ -71,6 +71,9 @@ fn nodes_that_wait_for_the_next_round_count_as_there() {
             "train-llm round 0  [##################xxxxxx] 3/4 nodes  restarting for 2 min 5 s  gone: 1  waiting for the next round: 3"
         )
     );
+    // More may wait than there are places.
+    run.summary.nodes = NodeCounts { joined: 2, gone: 0, waiting: 3, ..run.summary.nodes };
+    assert!(overview(&[&run], 150).contains("] 4/4 nodes  restarting"), "{}", overview(&[&run], 150));
 }
 
 fn list(runs: &[&Run]) -> (RunList, Details) {

@@ -53,7 +53,7 @@ impl Root {
     /// The round of a node that it ends with, where it is known who that was.
     pub(super) const fn round(&self) -> Option<u64> {
         match self {
-            Self::At { whereabouts: Whereabouts::WentOn, .. }
+            Self::At { whereabouts: Whereabouts::WentOn | Whereabouts::RoundOver { .. }, .. }
             | Self::Counting { .. }
             | Self::Cycle { .. } => None,
             Self::At { asked, .. } => asked.round,
@@ -220,7 +220,12 @@ impl Graph<'_> {
             }
             let host = run.and_then(|run| run.world().host).filter(|host| !path.contains(host));
             match self.find(run, start, &next) {
-                None if is_past => return root(next, Whereabouts::WentOn),
+                None if is_past => {
+                    let given_up = run.and_then(|run| run.life().given_up.as_ref());
+                    let it = given_up.filter(|(round, _)| next.round == Some(*round));
+                    let whereabouts = it.map(|(_, why)| Whereabouts::RoundOver { why: why.clone() });
+                    return root(next, whereabouts.unwrap_or(Whereabouts::WentOn));
+                }
                 found @ (None | Some(Found::Gone(_)))
                     if next.writer == ExpectedWriter::NcclRankZero && host.is_none() =>
                 {

@@ -29,7 +29,7 @@ pub(super) fn missing_ranks(missing: &Names) -> &'static str {
     for_each(
         missing,
         "look at the process with that rank: has it started, does it reach this server?",
-        "look at the processes with those ranks: have they started, do they reach this server?",
+        "look at the processes with those ranks: have they started, have they ended, do they reach this server?",
     )
 }
 
@@ -240,6 +240,10 @@ impl Awaited {
             }
             Whereabouts::NotAgain => {
                 "what has come again cannot meet those that go on: restart all agents, or all ranks, of the job together"
+            }
+            Whereabouts::RoundOver { .. } => {
+                "look why the round was given up; those that wait in it end after their time-out (--rdzv-conf read_timeout): \
+                 started again, they meet in the next round"
             }
             Whereabouts::LeftRound => {
                 "look why that node left: was it frozen, or cut off? The others give up after their time-out"

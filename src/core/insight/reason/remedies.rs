@@ -8,7 +8,7 @@ use super::awaited::{
     SAME_WORLD_SIZE, Writer, missing_ranks,
 };
 use super::values::{Absence, Arrival, ONE_JOB, Others, Silence, Standing, Vacancy, for_each};
-use crate::api::RunKind;
+use crate::api::{ExpectedFrom, RunKind};
 
 /// Who ends this soon may not have reached the others at the addresses that they published.
 const SHORT: Duration = Duration::from_secs(5);
@@ -460,6 +460,10 @@ impl Reason {
             | Self::RoundNotComplete { asks_for_more: None, asks_for_other: None, .. } => {
                 "stop all agents of the job, and start them with the same --nnodes: torch counts the nodes only when one joins; a \
                  second job needs another --rdzv-id"
+            }
+            Self::RoundNotComplete { from: ExpectedFrom::Api | ExpectedFrom::Flag, .. } => {
+                "start every node with the same --nnodes, and expect that number (rallypoint ctl expect RUN N, or serve --nodes); \
+                 a second job needs another --rdzv-id"
             }
             Self::RoundNotComplete { .. }
             | Self::FewerThanExpected { .. }

@@ -409,6 +409,11 @@ pub enum Whereabouts {
     LeftRound,
     /// The key belongs to a round that the run has left.
     WentOn,
+    /// It belongs to a round of the native rendezvous that was given up.
+    RoundOver {
+        /// Why.
+        why: String,
+    },
     /// The key does not tell who it is.
     Unknown,
 }
@@ -514,6 +519,7 @@ impl Display for Whereabouts {
             Self::Joined => f.write_str("it has joined the round, and has written nothing in the round's store"),
             Self::LeftRound => f.write_str("it was in the round, and has left it or was taken out of it"),
             Self::WentOn => f.write_str("that was in another round, and the run has gone on without it"),
+            Self::RoundOver { why } => write!(f, "that round is over: {why}"),
             Self::Unknown => f.write_str("the keys do not tell which process that is"),
         }
     }

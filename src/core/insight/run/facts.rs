@@ -189,6 +189,8 @@ pub(in crate::core::insight) struct LifeFacts {
     pub(super) awaited_since: Option<Timestamp>,
     /// When the store of the round before was reset, if it was.
     pub(super) earlier_reset: Option<Timestamp>,
+    /// Native: the last round that was given up, and why.
+    pub(in crate::core::insight) given_up: Option<(u64, String)>,
     /// When the last complete round before this one was complete.
     pub(super) earlier_completed: Option<Timestamp>,
     /// Nodes that have left the state while their agent is still connected.

@@ -66,6 +66,13 @@ impl TrackedRun {
         Said { text, remedy, ..said }
     }
 
+    /// Remembers of what the rendezvous says what explains the waits that come of it.
+    pub(in crate::core::insight) fn takes_fact(&mut self, fact: &Fact) {
+        if let Fact::Broken { round, why, .. } = fact {
+            self.life.given_up = Some((*round, why.to_string()));
+        }
+    }
+
     /// The native rendezvous shows it, with the port of its round's store.
     pub(in crate::core::insight) fn fold_native(&mut self, snapshot: &RunSnapshot, store: Option<u16>) {
         let now = snapshot.at;

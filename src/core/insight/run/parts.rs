@@ -201,6 +201,7 @@ impl TrackedRun {
             self.state_dropped(at);
         }
         self.round.reset = Some(at);
+        self.remember(at, "store_reset", "an operator reset its store".to_owned());
         let lost: Vec<_> = self.life.world.addresses().collect();
         if !lost.is_empty() {
             let ranks = Names::of(lost.iter().map(|address| address.who.clone()));

@@ -75,6 +75,7 @@ fn whereabouts(n: u32) -> Vec<Whereabouts> {
         Whereabouts::Disputed,
         Whereabouts::LeftRound,
         Whereabouts::WentOn,
+        Whereabouts::RoundOver { why: "a (10.0.0.1), rank 1, left".into() },
         Whereabouts::Unknown,
     ]
 }

@@ -1523,3 +1523,21 @@ fn when_the_last_gives_up_it_is_told_what_was_missing() {
                 needed; gone: a (10.0.0.1)";
     assert_eq!(native.lab.texts("round_abandoned"), [text]);
 }
+
+/// Agents that wait in a round's store cannot be told that it is over. Seen with torch: nobody had gone on.
+#[test]
+fn who_waits_in_a_round_that_was_given_up_is_told_why_it_was() {
+    let mut native = Native::of_all(&["a", "b", "c"], &[0, 2]);
+    let roles: Vec<String> = (0..3).map(|rank| format!("{ROLES}/{rank}")).collect();
+    native.lab.wait(0, &roles.iter().map(String::as_str).collect::<Vec<_>>());
+    native.lab.wait(2, &["/torch.rendezvous.job.1/torchelastic/assigned_ranks/2"]);
+    native.unpark("id1");
+    native.pass(33);
+    assert_eq!(native.lab.texts("node_died").len(), 1, "{:?}", native.lab.said);
+    let shown = [native.shown("waiting_for_node"), native.shown("rank_zero_slow")].concat();
+    assert!(!shown.is_empty());
+    for text in shown {
+        let why = ": that round is over: b (10.0.0.1), rank 1, was not heard from for 15 s";
+        assert!(text.ends_with(why), "{text}");
+    }
+}

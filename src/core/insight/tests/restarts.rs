@@ -147,6 +147,26 @@ fn workers_of_torchrun_are_the_same_after_a_restart() {
     assert_eq!(lab.run("job").summary.ranks.expect("ranks").joined, 2);
 }
 
+/// The role exchange goes with the connections of the agents, which do not come back without a relay.
+#[test]
+fn ranks_of_a_static_run_that_ended_with_the_server_are_not_said_to_have_never_come() {
+    let mut lab = Lab::new();
+    (0..3).for_each(|n| lab.static_node(n, "job", n, 3));
+    lab.assign_static(0, "job", 3, 1);
+    lab.pass(5.0);
+    lab.restart(1.0, &[0, 1, 2]);
+    lab.pass(1.0);
+    for n in 10..12 {
+        lab.worker(n, "10.0.0.1");
+        lab.publish(n, n - 10, 3);
+        lab.wait_for_rank(n, 2);
+    }
+    lab.pass(32.0);
+    let said = lab.texts("waiting_for_rank").join("; ");
+    let why = "rank 2: it has not come since the server was restarted 31 s ago; before that the job had met";
+    assert!(said.contains(why), "{:?}", lab.said);
+}
+
 #[test]
 fn who_dies_after_a_restart_is_named_as_ever() {
     let mut lab = Lab::new();

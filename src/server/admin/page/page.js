@@ -59,7 +59,8 @@ function progress(run) {
   const of = !expected ? null : run.state === "last_call" ? expected.max
     : run.state === "joining" ? expected.min : Math.max(expected.min, nodes.joined + nodes.gone);
   // Who waits for the next round is there.
-  const again = run.state === "restarting" ? nodes.waiting : 0;
+  const places = expected ? Math.max(0, expected.max - nodes.joined) : Infinity;
+  const again = run.state === "restarting" ? Math.min(nodes.waiting, places) : 0;
   return { joined: nodes.joined + nodes.gone + again, gone: nodes.gone, of, what: "nodes" };
 }
 
