@@ -224,7 +224,8 @@ impl ExplanationLog {
         out
     }
 
-    /// What has been said about a run and is still shown, the most important first. `None` is for what concerns no run.
+    /// What has been said about a run and is still shown, the most important first, which is its headline: of what is more
+    /// than good to know, what holds comes before what has happened. `None` is for what concerns no run.
     pub(super) fn about(&self, run: Option<&RunKey>) -> Vec<Explanation> {
         let mut found: Vec<Explanation> = self
             .entries
@@ -232,9 +233,8 @@ impl ExplanationLog {
             .filter(|(topic, entry)| topic.is_about(run) && entry.said)
             .map(|(topic, entry)| show(topic, entry, self.epoch))
             .collect();
-        found.sort_by(|a, b| {
-            (b.severity, b.holds).cmp(&(a.severity, a.holds)).then(b.since.total_cmp(&a.since))
-        });
+        let rank = |it: &Explanation| (it.severity > Severity::Info, it.holds, it.severity);
+        found.sort_by(|a, b| rank(b).cmp(&rank(a)).then(b.since.total_cmp(&a.since)));
         found
     }
 

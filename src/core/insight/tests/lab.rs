@@ -505,7 +505,13 @@ impl Lab {
     }
 
     pub(super) fn run(&self, run_id: &str) -> api::Run {
-        self.insight.run(run_id, None, None, self.now).unwrap_or_else(|| panic!("no run {run_id}"))
+        let run = self.insight.run(run_id, None, None, self.now);
+        let run = run.unwrap_or_else(|| panic!("no run {run_id}"));
+        // The list of runs and the run's own list begin with the same one.
+        if let (Some(headline), Some(first)) = (&run.summary.explanation, run.explanations.first()) {
+            assert!([&*headline.code, "two_backends"].contains(&&*first.code), "{:?}", run.explanations);
+        }
+        run
     }
 
     /// The only thing said of a kind, with the time since `since` at which it was said.
