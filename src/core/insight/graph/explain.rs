@@ -210,6 +210,15 @@ impl Graph<'_> {
                         self.ended_near(run, |it| it.only_counted_itself)
                     }
                     (ExpectedWriter::Rank(_), false) => self.ended_near(run, |_| true),
+                    // The round counts all of them.
+                    (ExpectedWriter::Node(rank), true)
+                        if matches!(whereabouts, Whereabouts::GoneForRound { .. }) =>
+                    {
+                        let without_role = |other: u32| other != *rank && !run.round().roles.contains(&other);
+                        let dead = run.participants().filter(|node| node.is_dead());
+                        let others = dead.filter(|node| node.rank.is_some_and(without_role));
+                        Names::of(others.map(TrackedNode::label))
+                    }
                     _ => Names::default(),
                 };
                 let elsewhere =

@@ -156,6 +156,27 @@ fn a_round_that_counts_a_dead_node_says_so() {
     }
 }
 
+/// The one who waits reads the roles in their order, and the round lacks all of them.
+#[test]
+fn all_that_a_round_counts_and_that_are_dead_are_named() {
+    let mut lab = lab();
+    for n in 0..3 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", "join");
+    }
+    lab.pass(5.0);
+    lab.leave(0);
+    lab.leave(1);
+    lab.agent(3, "job");
+    lab.cas(3, "job", "join complete");
+    lab.wait(2, &["/torch.rendezvous.job.0/MASTER_ADDR"]);
+    lab.pass(40.0);
+    let waits = lab.texts("rank_zero_slow");
+    let others = "; connected and ended without publishing its role: node1 (node rank 1)";
+    assert!(waits[0].contains("from node0 (node rank 0): its connection closed"), "{waits:?}");
+    assert!(waits[0].ends_with(others), "{waits:?}");
+}
+
 /// Others have taken it out before it is killed, while they train or join: its death is said all the same.
 #[test]
 fn the_death_of_a_node_that_was_taken_out_is_said() {

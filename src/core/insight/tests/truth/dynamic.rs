@@ -843,6 +843,7 @@ impl World for Truth {
                 self.all(at, &names(facts, "dead"), |_, agent| !agent.connected && !agent.finished)
             }
             "waiting_for_node" | "rank_zero_slow" => {
+                self.all(at, &names(facts, "ended"), |_, agent| !agent.connected)?;
                 let who = text(facts, if said.code == "rank_zero_slow" { "who" } else { "node" });
                 let rank = if said.code == "rank_zero_slow" { Some(0) } else { rank_in(who) };
                 let holds = |m: &Moment, is_it: &dyn Fn(&Agent) -> bool| {
