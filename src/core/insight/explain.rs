@@ -375,8 +375,9 @@ impl Look<'_> {
     }
 
     /// Reports links that were away for too long.
-    pub(super) fn tell_lost_links(&mut self) {
-        if let Some(finding) = self.jobs.links.take_lost() {
+    pub(super) fn tell_links(&mut self) {
+        let refused = std::mem::take(&mut self.jobs.links.refused);
+        for finding in refused.into_iter().chain(self.jobs.links.take_lost()) {
             self.fact(Held { store: None, run: None, finding });
         }
     }

@@ -42,7 +42,12 @@ pub enum LinkEvent {
     /// A relay has connected that was not known, or takes the place of one with its name.
     Came,
     /// Another relay has come that has its name, and was turned away. It comes again and again.
-    Namesake,
+    Namesake {
+        /// Where that comes from.
+        from: IpAddr,
+        /// Where the one comes from that has the name.
+        other: IpAddr,
+    },
     /// The relay said that it goes.
     Left,
     /// It was away for too long. Its clients are gone.
@@ -60,6 +65,8 @@ pub(super) struct Links {
     /// Addresses of those that are back, and since when: for a few seconds.
     pub(super) back: Vec<(IpAddr, Timestamp)>,
     pub(super) lost: Vec<LinkNews>,
+    /// Relays that were turned away, not yet told.
+    pub(super) refused: Vec<Finding>,
     /// How and when those ended whose relays have not come again.
     pub(super) ended: BTreeMap<String, LinkNews>,
     /// Those whose names others have, and when such a one was turned away last.
@@ -81,7 +88,12 @@ impl Links {
                 LinkEvent::Came => {
                     self.ended.remove(&news.name);
                 }
-                LinkEvent::Namesake => Self::remember(&mut self.namesakes, news),
+                LinkEvent::Namesake { from, other } => {
+                    let name = news.name.clone();
+                    let reason = Reason::RelayRefused { relay: name.clone(), from, other };
+                    self.refused.push(Finding::new(reason, name, news.at));
+                    Self::remember(&mut self.namesakes, news);
+                }
                 LinkEvent::Left | LinkEvent::Lost { .. } => {
                     Self::remember(&mut self.ended, news.clone());
                     if news.what != LinkEvent::Left {
@@ -142,7 +154,9 @@ impl Links {
         let for_seconds = Elapsed(now.since(ended.at));
         Some(match ended.what {
             LinkEvent::Lost { .. } => PodSince::LinkLost { for_seconds },
-            LinkEvent::Left | LinkEvent::Came | LinkEvent::Namesake => PodSince::RelayLeft { for_seconds },
+            LinkEvent::Left | LinkEvent::Came | LinkEvent::Namesake { .. } => {
+                PodSince::RelayLeft { for_seconds }
+            }
         })
     }
 

@@ -9,6 +9,7 @@ mod remedies;
 mod values;
 mod words;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -155,6 +156,8 @@ pub enum Reason {
     },
     /// The links of relays were away for too long, and their clients are gone.
     LinkLost { links: Names, clients: usize, grace: Elapsed },
+    /// A relay was turned away, as another has its name.
+    RelayRefused { relay: String, from: IpAddr, other: IpAddr },
     /// Another node took nodes out of the round of which no heartbeat came, though their connections had not closed.
     NodeRemoved { nodes: Names, by: String, silent: Elapsed, why: Silence, left: u32, joining: bool },
     /// Nodes whose connections are open have stopped sending heartbeats.
@@ -469,7 +472,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 76] = [
+    pub const CODES: [&'static str; 77] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -487,6 +490,7 @@ impl Reason {
         "node_cut_off",
         "link_away",
         "link_lost",
+        "relay_refused",
         "rank_lost",
         "workers_restarted",
         "addresses_dropped",
@@ -568,6 +572,7 @@ impl Reason {
             Self::NodeCutOff { .. } => "node_cut_off",
             Self::LinkAway { .. } => "link_away",
             Self::LinkLost { .. } => "link_lost",
+            Self::RelayRefused { .. } => "relay_refused",
             Self::RankLost { .. } => "rank_lost",
             Self::WorkersRestarted { .. } => "workers_restarted",
             Self::AddressesDropped { .. } => "addresses_dropped",
@@ -657,6 +662,7 @@ impl Reason {
             | Self::ForeignClient { .. }
             | Self::StoreClientAtAdmin { .. }
             | Self::LinkAway { .. }
+            | Self::RelayRefused { .. }
             | Self::UnreadableState { .. }
             | Self::WorkersRestarted { .. }
             | Self::NodeDied { gave_up: true, .. }

@@ -305,8 +305,7 @@ impl LinkHost {
                 );
                 if state.told_of_namesake.is_none_or(|told| now.since(told) >= SAY_AGAIN) {
                     state.told_of_namesake = Some(now);
-                    tracing::warn!(link = name, %peer, "refused a relay: {reason}");
-                    self.tell(name, LinkEvent::Namesake);
+                    self.tell(name, LinkEvent::Namesake { from: addr, other: state.sessions.relay() });
                 }
                 return refuse(reason, true);
             }

@@ -287,6 +287,10 @@ impl Reason {
                 "look at that node: is it gone, or its network? A longer --link-grace rides out longer breaks",
                 "look at those nodes: are they gone, or their network? A longer --link-grace rides out longer breaks",
             ),
+            Self::RelayRefused { .. } => {
+                "stop the pod that should not be there, or give each relay a name of its own: --name (rallypoint relay), else \
+                 POD_NAME, as with rallypoint run, else the host's name. It tries again, and its command waits meanwhile"
+            }
             Self::NoHeartbeat { nodes, standing: Standing::TakenOut { joining: true }, .. } => for_each(
                 nodes,
                 "look at that node: is it frozen, overloaded, or cut off from this server? The round needs it or a replacement",

@@ -465,6 +465,11 @@ impl Reason {
                     counted(*clients, "client is", "clients are")
                 )
             }
+            Self::RelayRefused { relay, from, other } => {
+                format!(
+                    "a relay named {relay} at {from} was turned away: another of that name, at {other}, is connected"
+                )
+            }
             Self::NodeRemoved { nodes, by, silent, why, left, .. } => {
                 let (have, their, them) = match nodes.count() {
                     1 => ("has", "its connection is open", "it"),

@@ -193,6 +193,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             grace: waited,
         },
         Reason::LinkLost { links: some(), clients: m as usize, grace: waited },
+        Reason::RelayRefused { relay: "a".into(), from: [10, 0, 0, 7].into(), other: [10, 0, 0, 5].into() },
         Reason::NotBack { who: names(n.max(1)), may_go_on: n == 1, restarted: waited },
         Reason::AllLeft { members: n, unit: Unit::Node, finished: 0, first: Some(text()) },
         Reason::AllLeft { members: n.saturating_add(1), unit: Unit::Node, finished: n, first: None },

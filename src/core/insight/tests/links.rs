@@ -131,9 +131,17 @@ fn a_relay_says_nothing_of_pods_with_one_name_or_with_several_ranks() {
     happens(&mut lab, "train", LinkEvent::Left);
     let said = of_rank_1(&mut lab);
     assert!(said.text.contains("its pod train announced itself; 1 of 2"), "{}", said.text);
-    happens(&mut lab, "train", LinkEvent::Namesake);
+    happens(
+        &mut lab,
+        "train",
+        LinkEvent::Namesake { from: [10, 0, 0, 7].into(), other: [10, 0, 0, 5].into() },
+    );
     let said = of_rank_1(&mut lab);
     assert!(said.text.contains("a relay of that name is turned away"), "{}", said.text);
+    lab.assert_said(
+        "relay_refused",
+        "a relay named train at 10.0.0.7 was turned away: another of that name, at 10.0.0.5, is connected",
+    );
     assert!(said.remedy.contains("POD_NAME"), "{}", said.remedy);
     let mut lab = Lab::new();
     lab.insight.own_store(PORT, StoreOwner::Run("job".into()));

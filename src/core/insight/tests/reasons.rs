@@ -171,6 +171,14 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "A link was away for longer than `serve --link-grace`: the sessions of its clients are over.",
         ),
         (
+            Reason::RelayRefused {
+                relay: "train-llm-2".into(),
+                from: [10, 0, 0, 7].into(),
+                other: [10, 0, 0, 5].into(),
+            },
+            "Two relays have one name: an old pod that has not ended, or pods without names of their own. The one that came later is turned away, and tries again. Said at most once a minute.",
+        ),
+        (
             Reason::RankLost {
                 ranks: names(&[&rank]),
                 then: names(&["rank 3 on train-llm-1"]),
@@ -685,6 +693,7 @@ fn page() -> String {
                 | Reason::StoreClientAtAdmin { .. }
                 | Reason::LinkAway { .. }
                 | Reason::LinkLost { .. }
+                | Reason::RelayRefused { .. }
                 | Reason::BarrierWaits { .. }
         ) {
             None
