@@ -205,7 +205,7 @@ def two_native_nodes_die(stage: Stage) -> None:
         job.wait_for_mark("training", rank)
     job.kill_node(0)
     job.kill_node(2)
-    explained(stage.server, "node_died", r"job round 1 is over for its nodes: \S+ \(\S+\), rank [0-2], \S+ \(\S+\), rank [0-2]: the connections closed TIME ago, and nothing has come since; they are told to join again")
+    explained(stage.server, "node_died", r"job round 1 is over for its nodes: \S+ \(\S+\), rank [0-2], \S+ \(\S+\), rank [0-2]: the connections closed, and nothing came for TIME; they are told to join again")
 
 
 OWN_STORE = """

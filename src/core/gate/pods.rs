@@ -85,6 +85,11 @@ impl Pods {
         self.of_name(name).take(2).count() == 1
     }
 
+    /// Whether a pod of this name is there.
+    pub(super) fn is_there(&self, name: &str, now: Timestamp, timeout: Duration) -> bool {
+        self.of_name(name).any(|(_, member)| member.is_live(now, timeout))
+    }
+
     /// The pods of this name whose connections broke.
     pub(super) fn cut_of(&self, name: &str) -> impl Iterator<Item = &PodKey> {
         self.of_name(name).filter(|(_, member)| member.is_cut).map(|(key, _)| key)

@@ -51,8 +51,11 @@ impl Missing {
         let missing = roll.held.gaps(nodes.min).map(|rank| {
             let gone = gate.members.holder(rank);
             let pod = gone.map(|gone| gone.said.pod.clone());
-            // A pod that was turned away is there, whatever rank its name has.
-            let is_there = |name: &str| gate.turned_away.values().any(|pod| pod.said.pod == name);
+            // A pod that has another rank than its name says is there, and so is one that was turned away.
+            let is_there = |name: &str| {
+                gate.turned_away.values().any(|pod| pod.said.pod == name)
+                    || gate.members.is_there(name, now, timeout)
+            };
             let by_pattern = || pattern.as_ref().map(|pattern| pattern.name(rank));
             let pod = pod.or_else(|| by_pattern().filter(|name| !is_there(name)));
             Self { node_rank: rank, pod, seen: gone.map(|gone| gone.seen) }

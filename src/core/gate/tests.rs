@@ -342,6 +342,15 @@ fn others_see_a_gate_change_when_something_changes() {
 }
 
 #[test]
+fn a_pod_that_is_there_with_another_rank_is_not_named_as_missing() {
+    let mut world = World::new();
+    world.said("t-2", "a", Some(2), "4").expect("taken");
+    world.said("t-0", "b", Some(1), "4").expect("taken");
+    let missing: Vec<_> = world.snapshot().missing.iter().map(Missing::to_string).collect();
+    assert_eq!(missing, ["node rank 0", "t-3 (node rank 3)"]);
+}
+
+#[test]
 fn a_pod_that_comes_again_with_another_rank_is_held_back_no_more() {
     let mut world = World::new();
     world.said("w-b", "b", Some(1), "3").expect("taken");

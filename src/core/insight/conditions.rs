@@ -18,7 +18,7 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestam
         let announced = missing(run, plan, expected).into_iter().filter(|node| node.known_from == ANNOUNCED);
         let announced: Vec<String> = announced.filter_map(|node| node.name).collect();
         let waits = run.native_waits(&announced, now).into_iter().chain(run.native_expires(now));
-        let held = waits.chain(run.native_spares(now)).chain(at_exit(run, now));
+        let held = waits.chain(run.native_spares(now)).chain(at_exit(run, links, now));
         return held.chain(ranks_ended(run, now)).chain(ranks_missing(run, now)).collect();
     }
     let mut held = joining(run, plan, links, now);
@@ -29,7 +29,7 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestam
         let places = [Membership::WaitList, Membership::Redundant];
         held.extend(places.into_iter().filter_map(|place| left_over(run, group, completed, place, now)));
     }
-    held.extend(at_exit(run, now));
+    held.extend(at_exit(run, links, now));
     held.extend(ranks_ended(run, now));
     held.extend(ranks_missing(run, now));
     held
@@ -163,7 +163,7 @@ fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timest
 }
 
 /// Some nodes have finished, and others have not.
-fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
+fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option<Finding> {
     let round = run.round();
     let since = round.exit_since.filter(|_| round.exit_done.is_none())?;
     // Agents of a native run tell the rendezvous when they have passed it.
@@ -179,10 +179,14 @@ fn at_exit(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let dead = || all().filter(|node| node.is_dead());
     let not_back = all().filter(|node| node.is_not_back()).map(TrackedNode::label);
     let taken_out = || run.life().left.values().filter(|left| left.is_silent()).map(|left| &left.node);
+    let is_away = |node: &TrackedNode| node.peer.is_some_and(|peer| links.away_at(peer.ip()).is_some());
+    let is_silent = |node: &&TrackedNode| node.is_unheard || is_away(node);
+    let (silent, running): (Vec<_>, Vec<_>) = run.still_running().partition(is_silent);
     let reason = Reason::ExitBarrier {
         arrived: count(round.exit.len()),
         nodes: run.exit_size(),
-        running: Names::of(run.still_running().map(TrackedNode::label)),
+        running: Names::of(running.into_iter().map(TrackedNode::label)),
+        silent: Names::of(silent.into_iter().map(TrackedNode::label)),
         taken_out: Names::of(taken_out().map(TrackedNode::label)),
         dead: Names::of(dead().map(TrackedNode::label)),
         not_back: Names::of(not_back),

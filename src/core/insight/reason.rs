@@ -432,6 +432,8 @@ pub enum Reason {
         dead: Names,
         /// Those that were connected to the last server, and have not come back to this one.
         not_back: Names,
+        /// Those of which nothing is heard at the moment, or whose links are away.
+        silent: Names,
         waited: Elapsed,
     },
     /// Agents wait for the state of their rendezvous, which was dropped.
@@ -670,8 +672,8 @@ impl Reason {
             | Self::RankLost { gave_up: true, .. }
             | Self::RankLost { go_on: true, .. }
             | Self::NodeRemoved { why: Silence::Waits, .. } => Severity::Warning,
-            Self::ExitBarrier { taken_out, dead, waited, .. } => {
-                let all_are_well = taken_out.is_empty() && dead.is_empty();
+            Self::ExitBarrier { taken_out, dead, silent, waited, .. } => {
+                let all_are_well = taken_out.is_empty() && dead.is_empty() && silent.is_empty();
                 if all_are_well && waited.0 < LONG_AT_EXIT { Severity::Info } else { Severity::Warning }
             }
             Self::Rendezvous(said) => said.severity,

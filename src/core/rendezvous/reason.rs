@@ -299,11 +299,7 @@ impl std::fmt::Display for Lost {
         let since = Elapsed(*since);
         if !closed.is_empty() {
             let connections = connections(closed);
-            write!(
-                f,
-                "{}: the {connections} closed {since} ago, and nothing has come since",
-                some_of(closed)
-            )?;
+            write!(f, "{}: the {connections} closed, and nothing came for {since}", some_of(closed))?;
         }
         if !silent.is_empty() {
             let (and, were) =
@@ -318,7 +314,7 @@ impl std::fmt::Display for Lost {
 fn waited_in_vain(closed: bool, silent: Duration) -> String {
     let silent = Elapsed(silent);
     if closed {
-        format!("waited: the connection closed {silent} ago, and nothing has come since")
+        format!("waited: the connection closed, and nothing came for {silent}")
     } else {
         format!("waited and was not heard from for {silent}")
     }

@@ -327,7 +327,7 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     other.core.cut(&run(), &label("c"), other.now);
     other.advance(15 * SECOND);
     other.told(
-        "round 1 is over for its nodes: c (10.0.0.1), rank 2: the connection closed 15 s ago, and nothing has come since; \
+        "round 1 is over for its nodes: c (10.0.0.1), rank 2: the connection closed, and nothing came for 15 s; \
          b (10.0.0.1), rank 1, was not heard from for 15 s; they are told to join again",
     );
     // All that are silent may be why another joins again.
@@ -819,7 +819,7 @@ fn a_node_whose_poll_broke_is_told_unless_it_comes_again() {
     assert_eq!(told, [text]);
     table.advance(13 * SECOND);
     table.told(
-        "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: the connections closed 14 s ago, and nothing has come since",
+        "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: the connections closed, and nothing came for 14 s",
     );
 
     // One that left, and one whose poll was answered before its process was silent.

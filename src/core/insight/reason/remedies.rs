@@ -548,8 +548,8 @@ impl Reason {
             Self::WorkersElsewhere { .. } => {
                 "to see their ranks, and to be free of rank 0's host, let the workers meet here: docs/launch-modes.md"
             }
-            Self::ExitBarrier { running, taken_out, dead, .. }
-                if running.is_empty() && taken_out.is_empty() && !dead.is_empty() =>
+            Self::ExitBarrier { running, taken_out, dead, silent, .. }
+                if running.is_empty() && silent.is_empty() && taken_out.is_empty() && !dead.is_empty() =>
             {
                 for_each(
                     dead,
@@ -563,6 +563,13 @@ impl Reason {
                  up to 300 s",
                 "look at the nodes that were taken out: are they frozen, overloaded, or cut off from this server? Agents wait \
                  for them up to 300 s",
+            ),
+            Self::ExitBarrier { silent, .. } if !silent.is_empty() => for_each(
+                silent,
+                "look at the node that is not heard from: has it died, is it stopped, or cut off from this server? Agents wait for \
+                 it up to 300 s",
+                "look at the nodes that are not heard from: have they died, are they stopped, or cut off from this server? Agents \
+                 wait for them up to 300 s",
             ),
             Self::ExitBarrier { running, not_back, .. } if running.is_empty() && !not_back.is_empty() => {
                 for_each(

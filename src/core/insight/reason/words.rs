@@ -837,7 +837,7 @@ impl Reason {
                 let running = if_any("; still in the round: ", running);
                 format!("closed by {by} although {finished} finished: it failed or was stopped{running}")
             }
-            Self::ExitBarrier { arrived, nodes, running, taken_out, dead, not_back, waited } => {
+            Self::ExitBarrier { arrived, nodes, running, taken_out, dead, not_back, silent, waited } => {
                 let arrived_of = |nodes: u32| {
                     format!("{arrived} of {} {}", Unit::Node.count(nodes), has(*arrived as usize))
                 };
@@ -846,7 +846,8 @@ impl Reason {
                     (if_any("; still running: ", running), if_any("; died, failed or stopped: ", dead));
                 let taken_out = if_any("; taken out of the round: ", taken_out);
                 let not_back = if_any("; not back since the server was restarted: ", not_back);
-                let others = format!("{running}{taken_out}{dead}{not_back}");
+                let silent = if_any("; not heard from: ", silent);
+                let others = format!("{running}{silent}{taken_out}{dead}{not_back}");
                 format!("{have} finished and waited {waited} at the exit barrier{others}")
             }
             _ => return None,

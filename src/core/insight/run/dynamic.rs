@@ -220,6 +220,7 @@ impl TrackedRun {
             restarts: 0,
             asks_not_for: None,
             not_back: false,
+            is_unheard: false,
         });
         self.touch();
     }

@@ -412,5 +412,6 @@ fn static_node(
         restarts: 0,
         asks_not_for: None,
         not_back: false,
+        is_unheard: false,
     }
 }

@@ -260,6 +260,7 @@ impl TrackedRun {
                 restarts: 0,
                 asks_not_for: None,
                 not_back: false,
+                is_unheard: seen.is_late,
             });
         }
         self.tell_native_joins(&joined);
@@ -296,6 +297,7 @@ impl TrackedRun {
                 restarts: 0,
                 asks_not_for: None,
                 not_back: false,
+                is_unheard: false,
             };
             let was = was.unwrap_or_else(unseen);
             let (gone, membership) = (was.gone.or(Some(*heard)), Membership::Participant);

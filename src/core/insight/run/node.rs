@@ -65,6 +65,8 @@ pub(in crate::core::insight) struct TrackedNode {
     pub(in crate::core::insight) asks_not_for: Option<u32>,
     /// c10d: it was there when the last server ended, and none of the agents that are connected to this one can be it.
     pub(super) not_back: bool,
+    /// Native: nothing has come from it for so long that it is missed.
+    pub(in crate::core::insight) is_unheard: bool,
 }
 
 impl TrackedNode {

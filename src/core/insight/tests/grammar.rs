@@ -239,6 +239,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             taken_out: others(),
             dead: others(),
             not_back: others(),
+            silent: others(),
             waited,
         },
         removed(Silence::NotBack, false),
@@ -338,6 +339,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             taken_out: names(0),
             dead: names(0),
             not_back: names(0),
+            silent: names(0),
             waited,
         });
         let missing =

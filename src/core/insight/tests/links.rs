@@ -1,10 +1,12 @@
 //! Links that are away: told as such, and nobody is said to have died.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use super::lab::{Lab, PORT};
 use crate::api::{Explanation, LinkCounts, RunState};
-use crate::core::insight::{AwayLink, LinkEvent, LinkNews, StoreOwner};
+use crate::core::insight::{AwayLink, LinkEvent, LinkNews, Settings, StoreOwner};
+use crate::core::store::StaleKeyConfig;
 
 fn away(lab: &Lab, names: impl IntoIterator<Item = String>) -> Vec<AwayLink> {
     let link = |name| AwayLink {
@@ -409,4 +411,22 @@ fn many_links_that_are_away_are_one_line() {
     let text = lab.texts("link_away")[0];
     assert!(text.starts_with("the links of train-0 to train-299 have been away for "), "{text}");
     assert!(text.contains("the server keeps the sessions of 2400 clients"), "{text}");
+}
+
+#[test]
+fn a_node_behind_a_link_that_is_away_is_not_said_to_run_still() {
+    let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
+    let mut lab = Lab::with(settings, StaleKeyConfig::default());
+    lab.complete_run("job", 3);
+    lab.reach_exit(0, "job", false);
+    lab.pass(2.0);
+    let gone = away(&lab, ["node1".to_owned()]);
+    for _ in 0..9 {
+        look_at(&mut lab, gone.clone(), Vec::new());
+        lab.pass(1.0);
+    }
+    let shown = lab.run("job").explanations;
+    let said = shown.iter().find(|said| said.code == "exit_barrier").map(|said| said.text.as_str());
+    let end = "; still running: node2 (node rank 2); not heard from: node1 (node rank 1)";
+    assert!(said.is_some_and(|said| said.ends_with(end)), "{shown:?}");
 }

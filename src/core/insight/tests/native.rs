@@ -802,7 +802,7 @@ fn nobody_is_told_to_join_again_where_no_node_is_left() {
     native.cut("a");
     native.cut("b");
     native.pass(20);
-    let text = "job round 1 is over: a (10.0.0.1), rank 0, b (10.0.0.1), rank 1: the connections closed 15 s ago, and nothing has come since; none of its \
+    let text = "job round 1 is over: a (10.0.0.1), rank 0, b (10.0.0.1), rank 1: the connections closed, and nothing came for 15 s; none of its \
                 nodes is left";
     native.lab.assert_said("node_died", text);
     let said = native.lab.said.iter().find(|(_, said)| said.code == "node_died");
@@ -898,7 +898,7 @@ fn a_node_that_dies_in_a_closed_run_is_told_and_no_more_in_the_round() {
                 silence";
     native.lab.assert_said("node_disconnected", text);
     native.pass(13);
-    let text = "job round 1: b (10.0.0.1), rank 1: the connection closed 16 s ago, and nothing has come since; still in the round: a (10.0.0.0)";
+    let text = "job round 1: b (10.0.0.1), rank 1: the connection closed, and nothing came for 16 s; still in the round: a (10.0.0.0)";
     native.lab.assert_said("node_died", text);
     let run = native.lab.run("job");
     assert_eq!((run.summary.nodes.joined, run.summary.nodes.gone), (1, 2));
@@ -1045,7 +1045,7 @@ fn a_round_is_not_complete_with_a_node_that_died_while_it_waited() {
     native.pass(9);
     native.lab.assert_said(
         "node_died_joining",
-        "job: b (10.0.0.1) waited: the connection closed 16 s ago, and nothing has come since; its place is free",
+        "job: b (10.0.0.1) waited: the connection closed, and nothing came for 16 s; its place is free",
     );
     native.lab.assert_said("round_complete", "job round 1 complete: 3 nodes in 16 s; last: d (10.0.0.1)");
 }
@@ -1336,7 +1336,7 @@ fn a_round_with_enough_nodes_waits_only_until_what_is_silent_is_given_up() {
     native.pass(12);
     native.lab.assert_said(
         "node_died",
-        "job round 1: c (10.0.0.2), rank 2: the connection closed 15 s ago, and nothing has come since",
+        "job round 1: c (10.0.0.2), rank 2: the connection closed, and nothing came for 15 s",
     );
     assert_eq!(native.lab.texts("node_died").len(), 1);
     // It is told once, if the round is over for it.
@@ -1540,4 +1540,20 @@ fn who_waits_in_a_round_that_was_given_up_is_told_why_it_was() {
         let why = ": that round is over: b (10.0.0.1), rank 1, was not heard from for 15 s";
         assert!(text.ends_with(why), "{text}");
     }
+}
+
+#[test]
+fn a_node_that_is_not_heard_from_is_not_said_to_run_still() {
+    let mut native = Native::of_all_soon(2, &["a", "b", "c"]);
+    for rank in 0..3 {
+        native.lab.connect(rank, &address(rank), 100 + rank);
+        native.lab.ping(rank);
+        native.lab.set(rank, &format!("{ROLES}/{rank}"), b"{}");
+    }
+    native.reach_exit(0);
+    native.cut("id1");
+    native.pass(6);
+    let [said] = &native.shown("exit_barrier")[..] else { panic!("{:?}", native.lab.said) };
+    let end = "; still running: c (node rank 2); not heard from: b (node rank 1)";
+    assert!(said.ends_with(end), "{said}");
 }

@@ -503,9 +503,10 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 taken_out: Names::default(),
                 dead: Names::default(),
                 not_back: Names::default(),
+                silent: Names::default(),
                 waited: secs(121.0),
             },
-            "Some agents have finished and wait for the others. A note while it has lasted for less than two minutes and nobody is dead or was taken out of the round, as the others may well be evaluating.",
+            "Some agents have finished and wait for the others. A note while it has lasted for less than two minutes and nobody is dead, silent or taken out of the round, as the others may well be evaluating.",
         ),
         (
             Reason::StateDropped { run_id: "train-llm".into(), waiters: 4, waited: secs(31.0) },

@@ -206,6 +206,7 @@ impl RunOf<'_> {
                 self.were(number(facts, "arrived"), |_, it| it.has_finished, "so many have not arrived")?;
                 self.all(&names(facts, "running"), |_, it| it.is_alive, "is not there")?;
                 self.all(&names(facts, "taken_out"), |_, it| it.is_alive, "is not there")?;
+                self.all(&names(facts, "silent"), |_, it| !it.has_finished, "has finished")?;
                 self.all(&names(facts, "not_back"), is_dead, "is alive")?;
                 self.all(&names(facts, "dead"), is_dead, "is alive")
             }

@@ -127,8 +127,9 @@ impl World {
             }
             "node_died" | "node_died_joining" => {
                 let text = text.split("over for its nodes: ").last().unwrap_or_default();
-                let (closed, silent) = text.split_once(", and nothing has come since").unwrap_or(("", text));
-                let parts = [closed.split_once(" closed "), silent.split_once("not heard from for ")];
+                let closed = text.split_once(" closed, and nothing came for ");
+                let silent = closed.map_or(text, |(_, silent)| silent).split_once("not heard from for ");
+                let parts = [closed, silent];
                 yes(parts.iter().any(Option::is_some), "it says not why")?;
                 parts.into_iter().flatten().try_for_each(|(who, silence)| {
                     self.were_silent(who, seconds_of(silence).ok_or("for how long?")?)

@@ -840,6 +840,7 @@ impl World for Truth {
                 any(&|m| m.round.exited == arrived && !m.round.done, "not so many")?;
                 self.all(at, &names(facts, "running"), |_, agent| agent.connected && !agent.finished)?;
                 self.all(at, &names(facts, "taken_out"), |_, agent| agent.connected && !agent.finished)?;
+                yes(names(facts, "silent").is_empty(), "no agent is missed here, and no link is away")?;
                 self.all(at, &names(facts, "dead"), |_, agent| !agent.connected && !agent.finished)
             }
             "waiting_for_node" | "rank_zero_slow" => {

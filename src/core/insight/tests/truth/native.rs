@@ -498,14 +498,15 @@ impl World for Truth {
                 if !others.is_empty() {
                     self.all(at, others, |_, agent| agent.phase == Phase::Runs || !agent.acts)?;
                 }
-                let (closed, silent) = text.split_once(", and nothing has come since").unwrap_or(("", text));
-                for (part, how) in [(closed, " closed "), (silent, " not heard from for ")] {
+                const CLOSED: &str = " closed, and nothing came for ";
+                let silent = text.split_once(CLOSED).map_or(text, |(_, silent)| silent);
+                for (part, how) in [(text, CLOSED), (silent, " not heard from for ")] {
                     let Some((who, silence)) = part.split_once(how) else { continue };
                     self.all(at, who, is_silent)?;
                     let silence = first_number(silence)? as f64;
                     yes(silence + 3.0 >= LOST_AFTER, "too soon")?;
                     self.all(at, who, |_, agent| agent.heard <= at - silence + 1.0)?;
-                    self.all(at, who, |_, agent| how != " closed " || !agent.connected)?;
+                    self.all(at, who, |_, agent| how != CLOSED || !agent.connected)?;
                 }
                 Ok(())
             }
