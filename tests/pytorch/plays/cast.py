@@ -1,0 +1,240 @@
+"""The processes of a job of a play: starts them, does things to them, and sees in /proc what becomes of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from dying import die_with_parent
+from forks import STAND_IN, ForkedPlace, ForkedProcess, ForkServer
+from jobs import LAUNCHER_VARIABLES, clients_only
+from package import package
+from schedule import Plan
+from servers import HOST, Server, binary
+from truth import Job, Process
+
+PROGRAM = Path(__file__).with_name("rank.py")
+NATIVE = "last_call_timeout=1,keep_alive_interval=2,keep_alive_max_attempt=6"
+ORPHANS = ["sh", "-c", '"$@"; exit $?', "sh"]
+"""Between an agent and its ranks, which outlive it then, as they do where nothing else ends them."""
+
+
+class Cast:
+    """All processes of one job of a play."""
+
+    def __init__(self, folder: Path, plan: Plan, forks: ForkServer, server: Server, port: int, offset: int) -> None:
+        self.folder, self.plan, self.forks, self.server, self.port = folder, plan, forks, server, port
+        folder.mkdir()
+        self.programs = folder / "bin"
+        self.programs.mkdir()
+        for name, text in forks.programs().items():
+            (self.programs / name).write_text(text)
+            (self.programs / name).chmod(0o755)
+        self.job = Job(plan, port, offset)
+        self.processes = self.job.processes
+        self.handles: dict[int, ForkedProcess | subprocess.Popen[bytes]] = {}
+        self.seen: set[int] = set()
+
+    def command(self, node: int, as_node: int, nnodes: str) -> list[str]:
+        plan, python = self.plan, [sys.executable, *STAND_IN]
+        program = [
+            str(PROGRAM),
+            "--out",
+            str(self.folder),
+            "--do",
+            plan.do,
+            f"--timeout={plan.timeout}",
+            f"--import-seconds={plan.imports[node]}",
+        ]
+        if plan.mode == "env":
+            return self.in_pod([*python, *program], as_node, nnodes) if plan.pods else [*python[:1], *program]
+        agent = [f"--nproc-per-node={plan.procs}", f"--max-restarts={plan.restarts}", "--monitor-interval=0.3"]
+        if plan.pods:
+            agent += [f"--rdzv-conf={NATIVE}" if plan.mode == "native" else "--rdzv-conf=last_call_timeout=1"]
+            agent += [f"--local-addr=127.0.0.{self.job.offset + node}", "--no-python", *ORPHANS, *python, *program]
+            return self.in_pod(["torchrun", *agent], as_node, nnodes)
+        agent = [*python, "-m", "torch.distributed.run", *agent, f"--nnodes={nnodes}", f"--rdzv-id={plan.run_id}"]
+        if plan.mode == "static":
+            agent += [f"--master-addr={HOST}", f"--master-port={self.port}", f"--node-rank={as_node}"]
+        else:
+            native = plan.mode == "native"
+            endpoint = f"{HOST}:{self.server.admin_port if native else self.port}"
+            agent += [
+                f"--rdzv-backend={'rallypoint' if native else 'c10d'}",
+                f"--rdzv-endpoint={endpoint}",
+                f"--local-addr=127.0.0.{self.job.offset + node}",
+            ]
+            agent += [f"--rdzv-conf={NATIVE if native else 'is_host=0,last_call_timeout=1'}"]
+        if plan.mode == "c10d" and plan.here:
+            program += [f"--store={HOST}:{self.port}"]
+        return [*agent, "--no-python", *ORPHANS, *python, *program]
+
+    def in_pod(self, command: list[str], as_node: int, nnodes: str) -> list[str]:
+        plan, server = self.plan, self.server
+        mode = "plugin" if plan.mode == "native" else plan.mode
+        run = [
+            str(binary()),
+            "run",
+            f"--nodes={nnodes}",
+            f"--node-rank={as_node}",
+            f"--nproc-per-node={plan.procs}",
+            f"--run-id={plan.run_id}",
+        ]
+        run += [f"--endpoint={HOST}:{self.port}", f"--admin=http://{HOST}:{server.admin_port}", f"--mode={mode}"]
+        return [*run, f"--relay={'on' if plan.relay else 'off'}", "--", *command]
+
+    def start(self, node: int, as_node: int | None = None, more: int = 0) -> Process:
+        """Starts a node, or one that claims the place of another, or one that counts on `more` nodes."""
+        plan = self.plan
+        place = ForkedPlace(self.forks, node)
+        inherited = {name: value for name, value in os.environ.items() if not LAUNCHER_VARIABLES.match(name)}
+        environment = inherited | {"OMP_NUM_THREADS": "1", "NODE_INDEX": str(node), "POD_NAME": f"{plan.run_id}-{node}"} | place.environment
+        claimed = node if as_node is None else as_node
+        if plan.pods:
+            environment |= {
+                "PYTHONPATH": str(package()),
+                "PATH": f"{self.programs}:{environment['PATH']}",
+                "POD_IP": f"127.0.0.{self.job.offset + node}",
+            }
+        elif plan.mode == "env":
+            environment |= clients_only(f"{HOST}:{self.port}") | {"RANK": str(claimed), "WORLD_SIZE": str(plan.nodes + more)}
+        elif plan.mode == "native":
+            environment |= {"PYTHONPATH": str(package())}
+            environment |= {"PET_NODE_RANK": str(claimed)} if plan.ranked else {}
+        else:
+            environment |= clients_only(f"{HOST}:{self.port}")
+        nnodes = str(plan.nodes + more) if more else plan.nnodes
+        argv = self.command(node, claimed, nnodes)
+        # The fork server reads what comes behind Python.
+        argv = argv if plan.mode == "env" or plan.pods else [argv[0], *argv[1 + len(STAND_IN) :]]
+        began, log = time.time(), self.folder / f"node-{node}.{len(self.processes)}.log"
+        handle = started(argv, environment, log) if plan.pods else place.start(argv, environment, log)
+        kind = "rank" if plan.is_bare else "agent"
+        process = Process(self.plan.run_id, kind, node, handle.pid, began, as_node=as_node)
+        if kind == "rank":
+            process.rank, process.world_size, process.imports = claimed, plan.nodes + more, plan.imports[node]
+        self.processes.append(process)
+        self.handles[handle.pid] = handle
+        self.seen.add(handle.pid)
+        return process
+
+    def look(self) -> None:
+        """Takes in what has become of all."""
+        for path in self.folder.glob("born-*.json"):
+            pid = int(path.stem.partition("-")[2])
+            if pid not in self.seen:
+                self.seen.add(pid)
+                told = json.loads(path.read_text())
+                rank = Process(
+                    self.plan.run_id, "rank", told["node_index"], pid, path.stat().st_mtime, self.plan.imports[told["node_index"]]
+                )
+                rank.rank, rank.world_size, rank.group_rank, rank.attempt = (
+                    told[name] for name in ("rank", "world_size", "group_rank", "torchelastic_restart_count")
+                )
+                self.processes.append(rank)
+        now = time.time()
+        for process in self.processes:
+            if process.ended is None:
+                if process.met is None and (path := self.folder / f"met-{process.pid}.json").exists():
+                    process.met = path.stat().st_mtime
+                if state_of(process.pid) in ("", "Z", "X"):
+                    process.ended = now
+            if process.ended is not None and process.code is None and process.pid in self.handles:
+                process.code = self.handles[process.pid].poll()
+
+    def agents(self, node: int | None = None, alive: bool = True) -> Iterator[Process]:
+        """The direct processes: agents, or ranks without."""
+        for process in self.processes:
+            if process.pid in self.handles and (node is None or process.node == node) and (process.ended is None or not alive):
+                yield process
+
+    def ranks(self, node: int | None = None) -> list[Process]:
+        return [each for each in self.processes if each.kind == "rank" and each.ended is None and (node is None or each.node == node)]
+
+    def all_have_met(self) -> bool:
+        return sum(rank.met is not None for rank in self.ranks()) >= self.plan.nodes * self.plan.procs
+
+    def of_node(self, node: int) -> list[Process]:
+        """All that lives of a node."""
+        return [process for process in self.processes if process.node == node and process.ended is None]
+
+    def kill(self, processes: Iterable[Process], how: str = "killed", number: int = signal.SIGKILL, alone: bool = False) -> None:
+        """Sends a signal to these and, unless they are meant `alone`, to what has been started by them and may become ranks."""
+        for process in processes:
+            process.how = how
+            for pid in [process.pid, *([] if alone else descendants(process.pid))]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
+    def kill_node(self, node: int) -> None:
+        self.kill(self.of_node(node))
+
+    def freeze(self, node: int) -> list[Process]:
+        frozen = self.of_node(node)
+        self.kill(frozen, "frozen", signal.SIGSTOP)
+        for process in frozen:
+            process.frozen.append([time.time()])
+        return frozen
+
+    def thaw(self, processes: list[Process]) -> None:
+        self.kill((process for process in processes if process.ended is None), "", signal.SIGCONT)
+        for process in processes:
+            process.frozen[-1].append(time.time())
+
+    def order(self, ranks: Iterable[Process], code: int) -> None:
+        """These ranks end at once with this code."""
+        for rank in ranks:
+            rank.how = f"told to end with {code}"
+            (self.folder / f".do-{rank.pid}").write_text(str(code))
+            (self.folder / f".do-{rank.pid}").rename(self.folder / f"do-{rank.pid}")
+
+    def release(self) -> None:
+        self.job.released.append([time.time()])
+        (self.folder / "go-on").touch()
+
+    def once_more(self) -> None:
+        self.job.released[-1].append(time.time())
+        (self.folder / "go-on").unlink()
+
+    def end(self) -> None:
+        for process in self.processes:
+            for number in (signal.SIGKILL, signal.SIGCONT):
+                if process.ended is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(process.pid, number)
+        for handle in self.handles.values():
+            handle.wait(10)
+
+
+def started(argv: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    """A program that is started and not forked."""
+    with log.open("wb") as output:
+        return subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, preexec_fn=die_with_parent)
+
+
+def state_of(pid: int) -> str:
+    """The letter of /proc; empty if there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def descendants(pid: int) -> list[int]:
+    """What this process has started, and what that has."""
+    children: dict[int, list[int]] = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(process.name))
+    found = children.get(pid, [])
+    for each in found:
+        found.extend(children.get(each, []))
+    return found

@@ -1,0 +1,71 @@
+"""Random plays (scripts/play): one of them, and that what judges them finds what is false, what is missing, and what differs."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from forks import ForkServer
+from package import package
+
+sys.path.insert(0, str(Path(__file__).with_name("plays")))
+from judge import judge  # noqa: E402
+from schedule import draw  # noqa: E402
+from stage import Stage  # noqa: E402
+from truth import Process, Record  # noqa: E402
+
+SEED = 37
+"""Of four ranks one is started with the rank of another, and one never starts."""
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
+    forks = ForkServer(package())
+    stage = Stage(tmp_path_factory.mktemp("plays") / "play", draw(SEED), forks, "28200-28239")
+    try:
+        stage.play()
+    finally:
+        stage.stop()
+        forks.stop()
+    yield stage.record
+
+
+@pytest.fixture
+def changed(record: Record) -> Record:
+    return copy.deepcopy(record)
+
+
+def findings(record: Record) -> str:
+    return "\n".join(judge(record)[1])
+
+
+@pytest.mark.timeout(240)
+def test_what_is_said_of_a_play_is_right(record: Record) -> None:
+    page, found = judge(record)
+    assert not found, page
+
+
+def test_a_false_word_is_found(changed: Record) -> None:
+    changed.job.processes.append(Process("job", "rank", node=3, pid=1, born=changed.began, rank=3))
+    assert "rank 3 is not absent" in findings(changed)
+
+
+def test_what_is_not_said_is_found(changed: Record) -> None:
+    changed.events = [event for event in changed.events if event["severity"] == "info"]
+    for poll in changed.polls:
+        for run in poll["runs"]:
+            run["explanations"] = []
+    found = findings(changed)
+    assert "nothing said within" in found and "waits, and no warning holds" in found
+
+
+def test_what_differs_is_found(changed: Record) -> None:
+    for poll in changed.polls:
+        poll["status"] = "no runs"
+        for values in poll["metrics"].values():
+            values["ranks_joined"] = 7
+    found = findings(changed)
+    assert "status has not" in found and "metric ranks_joined is 7" in found
