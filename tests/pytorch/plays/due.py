@@ -169,7 +169,8 @@ def waits_in_vain(job: Job, process: Process, at: float) -> bool:
     def waits(moment: float) -> bool:
         return process.alive(moment) and waits_since(job, process, moment) < at - WAITED
 
-    is_told_once = process.as_node is not None and job.plan.relay  # relay_refused
+    twins = [each for each in job.direct if each.as_node == process.node]
+    is_told_once = job.plan.relay and bool(twins)  # relay_refused
     return not is_told_once and waits(at) and waits(at + 1.5) and not process.was_frozen(at - 30, at)
 
 

@@ -321,8 +321,8 @@ class Judge:
         if number is None and (found := re.search(r"(\d+) of \d+ nodes? ha(?:s|ve) joined", text)):
             number = int(found[1])
         low, high = self.counts(job, at, kind)
-        if code == "node_removed":
-            low = 0
+        if code == "node_removed" or "well" in self.kinds:
+            low = 0  # who has finished does not join again
         if isinstance(number, int) and not (low <= number <= high) and not self.kinds & {"twin", "wrong-rank", "more-nodes"}:
             self.find(at, f"it says {number}, and there were {low} to {high}: {text}", f"number {code} {number}")
 
