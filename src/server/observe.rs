@@ -379,14 +379,14 @@ impl Watch {
         known.of_run.retain(|run_id, _| {
             let stays = gates.of(run_id).is_some();
             if !stays {
-                insight.gate(run_id, None);
+                insight.gate(run_id, None, now);
             }
             stays
         });
         for (run_id, gate) in gates.all() {
             if known.of_run.get(run_id) != Some(&gate.version()) {
                 known.of_run.insert(run_id.to_owned(), gate.version());
-                insight.gate(run_id, gate.snapshot(now, gates.pod_timeout()));
+                insight.gate(run_id, gate.snapshot(now, gates.pod_timeout()), now);
             }
         }
     }

@@ -16,8 +16,8 @@ pub struct GateSnapshot {
     pub since: Timestamp,
     /// How many nodes the run has.
     pub nodes: Nodes,
-    /// Whether the gate is open.
-    pub is_open: bool,
+    /// When the gate opened, if it has.
+    pub opened: Option<Timestamp>,
     /// The pods that announced themselves and live.
     pub pods: Vec<Announcement>,
     /// Those that did not, with what is known of them.
@@ -36,7 +36,7 @@ impl Gate {
         Some(GateSnapshot {
             since: self.since,
             nodes,
-            is_open: self.opened.is_some(),
+            opened: self.opened.map(|opened| self.since + opened.after),
             pods: self.live(now, timeout).map(said).collect(),
             missing: Missing::of(self, nodes, now, timeout, MOST_MISSING),
             turned_away: self.turned_away.values().map(said).collect(),

@@ -267,7 +267,7 @@ pub(super) fn of_meeting(meeting: &Meeting) -> String {
 }
 
 /// What the gate shows, whether the run has traffic or not.
-pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Finding> {
+pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
     let Some(gate) = plan.gate() else { return Vec::new() };
     let mut held = Vec::new();
     let since = run.first_seen().max(gate.since);
@@ -301,7 +301,19 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, now: Timestamp) -> Vec<Find
     if let Some(versions) = &gate.versions {
         hold(String::new(), Reason::TorchVersionsDiffer { versions: versions.clone() }, since);
     }
-    if run.kind() == RunKind::Announced && !gate.is_open {
+    if let (RunKind::Announced, Some(opened)) = (run.kind(), gate.opened) {
+        let since = |pod: &Announcement| links.since_announced(plan, &pod.pod, None, now).since_then();
+        let gone = gate.pods.iter().filter_map(|pod| Some(format!("{} ({})", pod.pod, since(pod)?)));
+        let is_known = |pod: &Announcement| links.is_here(&pod.pod) || since(pod).is_some();
+        let unheard = plan.passed().filter(|_| !gate.pods.iter().all(is_known));
+        let reason = Reason::PodsIdle {
+            pods: count(gate.pods.len()),
+            gone: Names::of(gone),
+            unheard: unheard.map(|passed| Elapsed(now.since(passed))),
+            waited: Elapsed(now.since(opened)),
+        };
+        hold(String::new(), reason, opened);
+    } else if run.kind() == RunKind::Announced {
         // One that was turned away with the rank of another may be the one that is missing.
         let missing = gate.missing.iter().filter(|missing| turned_away(gate, missing.node_rank).is_none());
         let (gone, missing): (Vec<_>, Vec<_>) = missing.partition(|missing| missing.seen.is_some());

@@ -1,7 +1,8 @@
 //! How many nodes a run should have, and where that number comes from.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::api::{Expected, ExpectedFrom};
 use crate::core::gate::{Announcement, GateSnapshot, Missing};
@@ -23,6 +24,8 @@ pub struct Expectation {
 pub(super) struct Plan {
     pub(super) expectation: Option<Expectation>,
     gate: Option<Gate>,
+    /// Nothing has been heard of the pods behind the open gate since then, and it was forgotten.
+    passed: Option<Timestamp>,
     /// `serve --nodes`.
     flag: Option<(u32, u32)>,
     /// Goes up with every change.
@@ -63,9 +66,19 @@ impl Plan {
         self.gate.as_ref().map(|gate| &gate.snapshot)
     }
 
+    /// When its gate was forgotten: its pods had passed it, and may do what needs no store.
+    pub(super) const fn passed(&self) -> Option<Timestamp> {
+        self.passed
+    }
+
     /// Whether nothing is said about it any more.
     fn is_empty(&self) -> bool {
         self.expectation.is_none() && self.gate.is_none()
+    }
+
+    /// When its gate opened.
+    pub(super) fn opened(&self) -> Option<Timestamp> {
+        self.gate()?.opened
     }
 
     /// The expectation from outside.
@@ -122,6 +135,8 @@ impl Plan {
 #[derive(Debug)]
 pub(super) struct Plans {
     of_run: BTreeMap<String, Arc<Plan>>,
+    /// Runs with a gate that was forgotten after it had opened.
+    passed: BTreeSet<String>,
     /// For a run about which nothing was said.
     none: Arc<Plan>,
 }
@@ -132,7 +147,11 @@ impl Plans {
 
     /// `flag`: `serve --nodes`.
     pub(super) fn new(flag: Option<(u32, u32)>) -> Self {
-        Self { of_run: BTreeMap::new(), none: Arc::new(Plan { flag, ..Plan::default() }) }
+        Self {
+            of_run: BTreeMap::new(),
+            passed: BTreeSet::new(),
+            none: Arc::new(Plan { flag, ..Plan::default() }),
+        }
     }
 
     /// What was said about a run.
@@ -150,12 +169,36 @@ impl Plans {
         self.change(run_id, |plan| plan.expectation = Some(expectation))
     }
 
-    /// A run's gate has changed; `None`: its pods are gone. `false` if that is nothing new, or there are too many runs.
-    pub(super) fn set_gate(&mut self, run_id: &str, gate: Option<GateSnapshot>) -> bool {
-        if gate.is_none() && !self.of_run.contains_key(run_id) {
+    /// A run's gate has changed; `None`: nothing is heard of its pods. Who has passed an open gate need not say anything for a
+    /// while. `false` if that is nothing new, or there are too many runs.
+    pub(super) fn set_gate(&mut self, run_id: &str, gate: Option<GateSnapshot>, now: Timestamp) -> bool {
+        let plan = self.of_run.get(run_id);
+        if gate.is_none() && plan.is_none() {
             return false;
         }
-        let changed = self.change(run_id, |plan| plan.gate = gate.map(Gate::new));
+        let was_open = plan.is_some_and(|plan| plan.opened().is_some());
+        if gate.is_none() && was_open {
+            self.passed.insert(run_id.to_owned());
+            return self.change(run_id, |plan| plan.passed = Some(now));
+        }
+        self.passed.remove(run_id);
+        self.change_gate(run_id, gate)
+    }
+
+    /// Forgets gates whose pods have passed them long ago.
+    pub(super) fn forget_passed(&mut self, now: Timestamp) {
+        const KEPT: Duration = Duration::from_mins(10);
+        let passed = |run_id: &String| self.of_run.get(run_id).and_then(|plan| plan.passed);
+        let is_old = |run_id: &String| passed(run_id).is_none_or(|at| now.since(at) >= KEPT);
+        let old: Vec<String> = self.passed.iter().filter(|run_id| is_old(run_id)).cloned().collect();
+        for run_id in old {
+            self.passed.remove(&run_id);
+            self.change_gate(&run_id, None);
+        }
+    }
+
+    fn change_gate(&mut self, run_id: &str, gate: Option<GateSnapshot>) -> bool {
+        let changed = self.change(run_id, |plan| (plan.gate, plan.passed) = (gate.map(Gate::new), None));
         if self.of_run.get(run_id).is_some_and(|plan| plan.is_empty()) {
             self.of_run.remove(run_id);
         }

@@ -421,7 +421,7 @@ impl Look<'_> {
         for (key, run) in self.jobs.runs.iter().filter(|(_, run)| run.goes_on()) {
             let plan = self.jobs.plan(key);
             let of_run = conditions::of_run(run, &plan, &self.jobs.links, self.now).into_iter();
-            let found = of_run.chain(conditions::of_gate(run, &plan, self.now));
+            let found = of_run.chain(conditions::of_gate(run, &plan, &self.jobs.links, self.now));
             held.extend(found.map(|finding| Held { store: key.port(), run: Some(key.clone()), finding }));
         }
         held

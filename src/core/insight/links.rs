@@ -64,6 +64,8 @@ pub(super) struct Links {
     pub(super) away: Vec<AwayLink>,
     /// Addresses of those that are back, and since when: for a few seconds.
     pub(super) back: Vec<(IpAddr, Timestamp)>,
+    /// The names of relays that have come since this server started, and have not gone.
+    pub(super) here: BTreeSet<String>,
     pub(super) lost: Vec<LinkNews>,
     /// Relays that were turned away, not yet told.
     pub(super) refused: Vec<Finding>,
@@ -80,6 +82,8 @@ impl Links {
     const ONE_BY_ONE: usize = 8;
     /// Of the last of them it is known how they ended.
     const MOST_ENDED: usize = 4096;
+    /// As many as a server takes.
+    const MOST_HERE: usize = 65_536;
 
     /// This has happened since the last call, in this order.
     pub(super) fn hear(&mut self, news: Vec<LinkNews>) {
@@ -87,6 +91,9 @@ impl Links {
             match news.what {
                 LinkEvent::Came => {
                     self.ended.remove(&news.name);
+                    if self.here.len() < Self::MOST_HERE {
+                        self.here.insert(news.name);
+                    }
                 }
                 LinkEvent::Namesake { from, other } => {
                     let name = news.name.clone();
@@ -95,6 +102,7 @@ impl Links {
                     Self::remember(&mut self.namesakes, news);
                 }
                 LinkEvent::Left | LinkEvent::Lost { .. } => {
+                    self.here.remove(&news.name);
                     Self::remember(&mut self.ended, news.clone());
                     if news.what != LinkEvent::Left {
                         self.lost.push(news);
@@ -139,11 +147,7 @@ impl Links {
             let turned_away = self.namesakes.get(pod).filter(|news| now.since(news.at) < TURNED_AWAY);
             return turned_away.map(|_| PodSince::Namesake);
         }
-        let is_its = |name: &str| {
-            name.strip_prefix(pod).is_some_and(|rest| {
-                rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
-            })
-        };
+        let is_its = |name: &str| is_relay_of(name, pod);
         if let Some(link) = self.away.iter().find(|link| is_its(&link.name) && link.since >= began) {
             return Some(PodSince::LinkAway { for_seconds: Elapsed(now.since(link.since)) });
         }
@@ -158,6 +162,12 @@ impl Links {
                 PodSince::RelayLeft { for_seconds }
             }
         })
+    }
+
+    /// Whether the relay of a pod is connected, as far as is known.
+    pub(super) fn is_here(&self, pod: &str) -> bool {
+        let mut named = self.here.range(pod.to_owned()..).take_while(|name| name.starts_with(pod));
+        named.any(|name| is_relay_of(name, pod))
     }
 
     /// These are away now.
@@ -225,4 +235,11 @@ impl Links {
         let reason = Reason::LinkLost { links, clients, grace: Elapsed(self.grace) };
         Some(Finding::new(reason, about, since))
     }
+}
+
+/// Outside of Kubernetes a relay has its port in its name, too.
+fn is_relay_of(name: &str, pod: &str) -> bool {
+    name.strip_prefix(pod).is_some_and(|rest| {
+        rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
+    })
 }

@@ -191,9 +191,9 @@ impl Insight {
         self.jobs.totals.add_lost(count);
     }
 
-    /// The gate of a run has changed; `None`: its pods are gone.
-    pub fn gate(&mut self, run_id: &str, gate: Option<GateSnapshot>) {
-        if self.jobs.plans.set_gate(run_id, gate) {
+    /// The gate of a run has changed; `None`: nothing is heard of its pods any more.
+    pub fn gate(&mut self, run_id: &str, gate: Option<GateSnapshot>, now: Timestamp) {
+        if self.jobs.plans.set_gate(run_id, gate, now) {
             announced::touch(&mut self.jobs, run_id);
         }
     }

@@ -60,6 +60,15 @@ pub enum Reason {
         /// What ended before all others, and how long before the last one.
         first: Option<(String, Elapsed)>,
     },
+    /// All pods have announced themselves, and nothing has come from their processes.
+    PodsIdle {
+        pods: u32,
+        /// Those whose relays have left, or whose links are away or lost, with the time.
+        gone: Names,
+        /// For how long nothing has been heard of the pods either, if they are not at the gate any more.
+        unheard: Option<Elapsed>,
+        waited: Elapsed,
+    },
     /// Pods have not announced themselves, and those that have are held back.
     PodsMissing {
         announced: u32,
@@ -474,13 +483,14 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 77] = [
+    pub const CODES: [&'static str; 78] = [
         "run_started",
         "round_complete",
         "ranks_complete",
         "run_finished",
         "run_ended",
         "pods_missing",
+        "pods_idle",
         "torch_versions_differ",
         "nodes_missing",
         "round_not_complete",
@@ -563,6 +573,7 @@ impl Reason {
             Self::RunFinished { .. } => "run_finished",
             Self::RunEnded { .. } => "run_ended",
             Self::PodsMissing { .. } => "pods_missing",
+            Self::PodsIdle { .. } => "pods_idle",
             Self::TorchVersionsDiffer { .. } => "torch_versions_differ",
             Self::NodesMissing { .. } => "nodes_missing",
             Self::RoundNotComplete { .. } => "round_not_complete",
@@ -625,6 +636,7 @@ impl Reason {
     pub fn severity(&self) -> Severity {
         match self {
             Self::LeftOver { dead, .. } if !dead.is_empty() => Severity::Info,
+            Self::PodsIdle { gone, .. } if !gone.is_empty() => Severity::Warning,
             Self::RoundComplete { dead, .. } if !dead.is_empty() => Severity::Error,
             Self::RunStarted { .. }
             | Self::RoundComplete { .. }
@@ -641,6 +653,7 @@ impl Reason {
             | Self::GaveUp { again: true, .. }
             | Self::NotBack { may_go_on: true, .. }
             | Self::BarrierWaits { .. }
+            | Self::PodsIdle { .. }
             | Self::WorkersElsewhere { .. } => Severity::Info,
             Self::PodsMissing { .. }
             | Self::TorchVersionsDiffer { .. }
@@ -743,6 +756,7 @@ impl Reason {
         matches!(
             self,
             Self::PodsMissing { .. }
+                | Self::PodsIdle { .. }
                 | Self::NodesMissing { .. }
                 | Self::RoundNotComplete { .. }
                 | Self::RankZeroSlow { .. }

@@ -113,6 +113,8 @@ def of_fault(record: Record, job: Job, at: float, fault: Fault) -> Iterator[tupl
     ):
         return
     said = said_of(record, job, at, until)
+    if fault.kind == "more-nodes" and plan.mode == "c10d" and not plan.told:
+        return  # nobody but that node knows how many it asks for
     unknown = fault.kind == "more-nodes" or (fault.kind == "never" and plan.mode in ("c10d", "native"))
     names = "" if unknown else names_of(job, fault.node)
     if fault.kind in ("twin", "wrong-rank") and plan.mode in ("static", "env"):
@@ -155,7 +157,7 @@ def of_waits(record: Record, job: Job) -> Iterator[tuple[float, str]]:
         if job.is_released(at) or is_new or (at > restarted and not job.plan.relay):
             continue
         shown = [each for run in poll["runs"] if run["run_id"] in job.run_ids for each in run["explanations"]]
-        is_told = any(each["severity"] != "info" or each["code"] in ("left_over", "stands_by") for each in shown)
+        is_told = any(each["severity"] != "info" or each["code"] in ("left_over", "stands_by", "pods_idle") for each in shown)
         waiting = [each for each in job.processes if not is_told and waits_in_vain(job, each, at)]
         if waiting:
             said = "; ".join(each["text"] for each in shown) or "nothing"

@@ -232,7 +232,7 @@ class Judge:
         at, text = said["since"], said["text"]
         agents = [each for each in job.processes if job.is_direct(each) and each.born < at]
         if said["code"] == "run_finished" and (number := re.search(r"finished: (\d+)", text)):
-            well = sum(each.code == 0 for each in agents)
+            well = sum(each.code in (0, None) for each in agents)
             if well < int(number[1]):
                 self.find(at, f"finished, although only {well} agents ended well: {text}")
         if said["code"] in ("run_ended", "all_left") and not job.is_released(at):
@@ -294,7 +294,7 @@ class Judge:
     def counts(self, job: Job, at: float, kind: str) -> tuple[int, int]:
         """The fewest places that were taken within the last seconds, and the most processes that may have been there."""
         back = LATE if job.plan.relay or (job.plan.mode == "native" and kind == "agent") else LOOKS_BACK
-        moments = [at - step / 2 for step in range(int(back * 2) + 1)]
+        moments = [at - step / 5 for step in range(int(back * 5) + 1)]
         known = [each for each in job.of(kind) if not each.was_frozen(0, at)]
 
         def places(moment: float) -> set[tuple[int, int | None]]:

@@ -57,6 +57,16 @@ impl Reason {
                 "if these are one job, start every pod with the same --run-id (RALLYPOINT_RUN_ID); else look whether the missing \
                  pods are scheduled and reach this server's admin port"
             }
+            Self::PodsIdle { gone, .. } if !gone.is_empty() => for_each(
+                gone,
+                "look at the log of the pod that is gone: its relay leaves when its command has ended. Did an import fail, was there \
+                 too little memory, was it stopped?",
+                "look at the logs of the pods that are gone: their relays leave when their commands have ended. Did an import fail, \
+                 was there too little memory, were they stopped?",
+            ),
+            Self::PodsIdle { .. } => {
+                "look at the pods' logs: are they still importing, loading or downloading? The store is needed after that only"
+            }
             Self::PodsMissing { missing, gone, refused, .. }
                 if missing.is_empty() && gone.is_empty() && !refused.is_empty() =>
             {

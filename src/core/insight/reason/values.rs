@@ -262,6 +262,16 @@ impl PodSince {
     pub(in crate::core::insight) const fn is_gone(self) -> bool {
         matches!(self, Self::RelayLeft { .. } | Self::LinkLost { .. })
     }
+
+    /// What its relay shows.
+    pub(in crate::core::insight) fn since_then(self) -> Option<String> {
+        match self {
+            Self::Nothing | Self::Silent { .. } | Self::Namesake => None,
+            Self::RelayLeft { for_seconds } => Some(format!("its relay left {for_seconds} ago")),
+            Self::LinkAway { for_seconds } => Some(format!("its link has been away for {for_seconds}")),
+            Self::LinkLost { for_seconds } => Some(format!("its link was given up {for_seconds} ago")),
+        }
+    }
 }
 
 impl Display for PodSince {
@@ -274,14 +284,8 @@ impl Display for PodSince {
             Self::Namesake => f.write_str(
                 "announced itself, as others of that name did, and a relay of that name is turned away, as another has it",
             ),
-            Self::RelayLeft { for_seconds } => {
-                write!(f, "announced itself, and its relay left {for_seconds} ago")
-            }
-            Self::LinkAway { for_seconds } => {
-                write!(f, "announced itself, and its link has been away for {for_seconds}")
-            }
-            Self::LinkLost { for_seconds } => {
-                write!(f, "announced itself, and its link was given up {for_seconds} ago")
+            Self::RelayLeft { .. } | Self::LinkAway { .. } | Self::LinkLost { .. } => {
+                write!(f, "announced itself, and {}", self.since_then().unwrap_or_default())
             }
         }
     }

@@ -222,6 +222,20 @@ impl Reason {
     /// Nodes and pods that have not come, or came late, or are too many.
     fn missing(&self) -> Option<String> {
         Some(match self {
+            Self::PodsIdle { pods, gone, unheard, waited } => {
+                let (all, they, them, their) = match pods {
+                    1 => ("the only pod has announced itself".to_owned(), "it runs", "it", "its"),
+                    2 => ("both pods have announced themselves".to_owned(), "they run", "them", "their"),
+                    pods => {
+                        (format!("all {pods} pods have announced themselves"), "they run", "them", "their")
+                    }
+                };
+                let unheard = unheard.map_or_else(String::new, |ago| {
+                    format!("; whether {they} is not known, as nothing has been heard of {them} for {ago}")
+                });
+                let gone = if_any("; gone: ", gone);
+                format!("{all}, and none of {their} processes has connected for {waited}{gone}{unheard}")
+            }
             Self::PodsMissing { announced, expected, missing, gone, refused, apart, waited } => {
                 let others = refused.count().saturating_add(gone.count());
                 let n = (expected.saturating_sub(*announced) as usize).saturating_sub(others);

@@ -100,8 +100,8 @@ fn case_1_a_pod_never_announces_itself() {
     let list = lab.insight.list(0, lab.now);
     assert_eq!(list.runs.iter().map(|run| run.kind).collect::<Vec<_>>(), [RunKind::C10d]);
     // All pods go away without a word.
-    lab.insight.gate("train-llm", None);
-    lab.pass(1.0);
+    lab.insight.gate("train-llm", None, lab.now);
+    lab.pass(601.0);
     assert_eq!(lab.run("train-llm").summary.nodes.expected, None);
 }
 
@@ -634,10 +634,10 @@ fn a_pod_that_was_at_the_gate_and_is_gone_has_its_own_time_and_remedy() {
         gates.park("job", &said(pod, rank), 1);
     }
     let gate = |gates: &Gates, now| gates.of("job").and_then(|run| run.snapshot(now, gates.pod_timeout()));
-    lab.insight.gate("job", gate(&gates, lab.now));
+    lab.insight.gate("job", gate(&gates, lab.now), lab.now);
     lab.pass(20.0);
     assert!(gates.cut("job", &said("train-1", 1), 1, lab.now));
-    lab.insight.gate("job", gate(&gates, lab.now));
+    lab.insight.gate("job", gate(&gates, lab.now), lab.now);
     lab.pass(12.0);
     let explained =
         |lab: &Lab| lab.run("job").explanations.into_iter().find(|said| said.code == "pods_missing");
@@ -651,7 +651,7 @@ fn a_pod_that_was_at_the_gate_and_is_gone_has_its_own_time_and_remedy() {
         told.remedy
     );
     gates.announce("job", &said("train-2", 2), None, lab.now).expect("taken");
-    lab.insight.gate("job", gate(&gates, lab.now));
+    lab.insight.gate("job", gate(&gates, lab.now), lab.now);
     lab.pass(2.0);
     let told = explained(&lab).expect("it is so");
     let text =

@@ -193,6 +193,8 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             grace: waited,
         },
         Reason::LinkLost { links: some(), clients: m as usize, grace: waited },
+        Reason::PodsIdle { pods: m, gone: others(), unheard: None, waited },
+        Reason::PodsIdle { pods: m, gone: names(0), unheard: Some(waited), waited },
         Reason::RelayRefused { relay: "a".into(), from: [10, 0, 0, 7].into(), other: [10, 0, 0, 5].into() },
         Reason::NotBack { who: names(n.max(1)), may_go_on: n == 1, restarted: waited },
         Reason::AllLeft { members: n, unit: Unit::Node, finished: 0, first: Some(text()) },

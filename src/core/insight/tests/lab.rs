@@ -137,7 +137,7 @@ impl Lab {
         let snapshot = gates.of(run).and_then(|run| run.snapshot(self.now, gates.pod_timeout()));
         let away = snapshot.as_ref().map_or(0, |snapshot| snapshot.turned_away.len());
         assert_eq!(away, turned_away.len());
-        self.insight.gate(run, snapshot);
+        self.insight.gate(run, snapshot, self.now);
     }
 
     /// Lets time pass until `at` seconds, as the server does: a look ten times a second, if nothing else is set; the

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use super::lab::{Lab, PORT};
-use crate::api::{Explanation, LinkCounts, RunState};
+use crate::api::{Explanation, LinkCounts, RunState, Severity};
 use crate::core::insight::{AwayLink, LinkEvent, LinkNews, Settings, StoreOwner};
 use crate::core::store::StaleKeyConfig;
 
@@ -429,4 +429,56 @@ fn a_node_behind_a_link_that_is_away_is_not_said_to_run_still() {
     let said = shown.iter().find(|said| said.code == "exit_barrier").map(|said| said.text.as_str());
     let end = "; still running: node2 (node rank 2); not heard from: node1 (node rank 1)";
     assert!(said.is_some_and(|said| said.ends_with(end)), "{shown:?}");
+}
+
+/// They import something, or hang in it, or have ended.
+#[test]
+fn pods_of_which_nothing_comes_after_the_gate_are_told() {
+    let mut lab = Lab::new();
+    let pods: Vec<_> = ["train-0", "train-1", "train-2"].into_iter().zip(0..).collect();
+    let pods: Vec<_> = pods.into_iter().map(|(name, rank)| (name, rank, 3)).collect();
+    lab.gate("job", &pods, &[]);
+    lab.pass(31.0);
+    let shown = |lab: &Lab| {
+        let said = lab.run("job").explanations.into_iter().find(|said| said.code == "pods_idle");
+        said.map(|said| (said.severity, said.text, said.remedy))
+    };
+    let (severity, text, _) = shown(&lab).expect("it is told");
+    let idle = "job: all 3 pods have announced themselves, and none of their processes has connected for";
+    assert_eq!((severity, text), (Severity::Info, format!("{idle} 31 s")));
+    for name in ["train-0", "train-1:29500", "train-2"] {
+        happens(&mut lab, name, LinkEvent::Came);
+    }
+    happens(&mut lab, "train-2", LinkEvent::Left);
+    // That their relays are linked keeps no pods at the gate.
+    lab.insight.gate("job", None, lab.now);
+    lab.pass(9.0);
+    let (severity, text, remedy) = shown(&lab).expect("it is told");
+    assert_eq!(
+        (severity, text),
+        (Severity::Warning, format!("{idle} 40 s; gone: train-2 (its relay left 9 s ago)"))
+    );
+    assert!(remedy.contains("log of the pod that is gone"), "{remedy}");
+    // Without relays nothing is heard of them, and the gate is forgotten.
+    let mut lab = Lab::new();
+    lab.gate("job", &pods, &[]);
+    lab.pass(30.0);
+    lab.insight.gate("job", None, lab.now);
+    lab.pass(10.0);
+    let (_, text, _) = shown(&lab).expect("it is told");
+    let end = "; whether they run is not known, as nothing has been heard of them for 10 s";
+    assert_eq!(text, format!("{idle} 40 s{end}"));
+    // One comes at last.
+    lab.agent(0, "job");
+    lab.cas(0, "job", "join");
+    lab.pass(1.0);
+    assert!(shown(&lab).is_none());
+    assert_eq!(lab.run("job").summary.nodes.expected.map(|it| it.min), Some(3));
+    // Or none ever.
+    let mut lab = Lab::new();
+    lab.gate("job", &pods, &[]);
+    lab.pass(30.0);
+    lab.insight.gate("job", None, lab.now);
+    lab.pass(601.0);
+    assert!(lab.insight.list(0, lab.now).runs.is_empty());
 }

@@ -148,7 +148,7 @@ proptest! {
                     };
                     let _ = gates.announce(&run, &said, insight.finished(&run), now);
                     let gate = gates.of(&run).and_then(|run| run.snapshot(now, gates.pod_timeout()));
-                    insight.gate(&run, gate.filter(|_| pod > 0));
+                    insight.gate(&run, gate.filter(|_| pod > 0), now);
                 }
                 Step::Forget(run) => {
                     insight.forget(&format!("r{run}"));

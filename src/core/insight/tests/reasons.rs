@@ -63,6 +63,17 @@ fn examples() -> Vec<(Reason, &'static str)> {
              announced themselves, or were turned away.",
         ),
         (
+            Reason::PodsIdle {
+                pods: 3,
+                gone: names(&["train-llm-2 (its relay left 15 s ago)"]),
+                unheard: None,
+                waited: secs(41.0),
+            },
+            "All pods have passed the start gate, and nothing has come from the processes of any of them: they import, load or \
+             hang before they need the store, or have ended. A note, and a warning if a relay has left or its link is away. \
+             Without relays nothing is heard of such pods, which is said (`unheard`); they are forgotten after 10 minutes.",
+        ),
+        (
             Reason::TorchVersionsDiffer { versions: "2.14.0 (train-llm-1), 2.15.0 (train-llm-0)".into() },
             "Pods announced different versions of PyTorch.",
         ),

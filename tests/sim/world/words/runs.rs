@@ -8,7 +8,7 @@ use super::super::nodes::Doing;
 use super::super::{Checked, World};
 use super::{Moment, number_behind};
 use crate::api::{Explanation, Run, RunState};
-use crate::core::insight::tests::truth::{DELAY, number, yes};
+use crate::core::insight::tests::truth::{DELAY, names, number, yes};
 
 /// What a node does at one moment.
 #[derive(Debug, Clone, Copy)]
@@ -230,6 +230,12 @@ impl World {
                 yes(number(&said.facts, "expected") == all && announced < all, "none is missing")?;
                 self.was(|moment| moment.announced[gate] >= announced, "so many have not come")?;
                 self.was(|moment| moment.announced[gate] < all || self.server_life > 1, "all have come")
+            }
+            "pods_idle" => {
+                let all = self.plan.runs.gates[gate].pods.len();
+                yes(number(&said.facts, "pods") <= all, "there are not so many")?;
+                yes(names(&said.facts, "gone").is_empty(), "no relay has the name of a pod")?;
+                self.was(|moment| moment.announced[gate] == all || self.server_life > 1, "some have not come")
             }
             _ => Err("nothing of that kind is so".into()),
         }
