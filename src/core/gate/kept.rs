@@ -74,6 +74,7 @@ impl Gates {
             members,
             largest,
             opened: Some(opened),
+            is_restored: true,
             has_changed: false,
             version: self.version,
             ..Gate::new(now)

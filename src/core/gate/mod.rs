@@ -32,7 +32,7 @@ use crate::core::map::HashMap;
 pub use kept::KeptChange;
 use pods::Pods;
 pub use progress::{GateProgress, Missing};
-pub use snapshot::GateSnapshot;
+pub use snapshot::{GateSnapshot, GateState};
 
 /// Most pods of one run.
 pub const MAX_PODS: usize = 100_000;
@@ -213,6 +213,8 @@ pub struct Gate {
     replaced: BTreeMap<PodKey, Timestamp>,
     since: Timestamp,
     opened: Option<Opened>,
+    /// The last server opened it.
+    is_restored: bool,
     /// Bytes of the largest pod.
     largest: usize,
     /// Members that lived at the last look.
@@ -392,6 +394,7 @@ impl Gate {
             replaced: BTreeMap::new(),
             since: now,
             opened: None,
+            is_restored: false,
             largest: 0,
             live: 0,
             has_changed: true,

@@ -9,6 +9,20 @@ use crate::core::ids::Timestamp;
 /// Most missing pods in the list.
 const MOST_MISSING: usize = 1024;
 
+/// Whether a gate is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GateState {
+    /// It holds its pods.
+    Gathers,
+    /// It is open.
+    Open {
+        /// When it opened.
+        since: Timestamp,
+    },
+    /// It was open already when the server was restarted: its pods may have met before.
+    OpenBefore,
+}
+
 /// One run's gate at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateSnapshot {
@@ -16,8 +30,8 @@ pub struct GateSnapshot {
     pub since: Timestamp,
     /// How many nodes the run has.
     pub nodes: Nodes,
-    /// When the gate opened, if it has.
-    pub opened: Option<Timestamp>,
+    /// Whether it is open.
+    pub state: GateState,
     /// The pods that announced themselves and live.
     pub pods: Vec<Announcement>,
     /// Those that did not, with what is known of them.
@@ -36,7 +50,11 @@ impl Gate {
         Some(GateSnapshot {
             since: self.since,
             nodes,
-            opened: self.opened.map(|opened| self.since + opened.after),
+            state: match self.opened {
+                None => GateState::Gathers,
+                Some(_) if self.is_restored => GateState::OpenBefore,
+                Some(opened) => GateState::Open { since: self.since + opened.after },
+            },
             pods: self.live(now, timeout).map(said).collect(),
             missing: Missing::of(self, nodes, now, timeout, MOST_MISSING),
             turned_away: self.turned_away.values().map(said).collect(),

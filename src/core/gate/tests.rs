@@ -342,6 +342,17 @@ fn others_see_a_gate_change_when_something_changes() {
 }
 
 #[test]
+fn a_gate_that_the_last_server_opened_is_told_from_one_that_this_one_did() {
+    let mut world = World::new();
+    world.pod("t-0", "a", "2").expect("taken");
+    assert_eq!(world.snapshot().state, GateState::Gathers);
+    world.after(3).pod("t-1", "b", "2").expect("taken");
+    assert_eq!(world.snapshot().state, GateState::Open { since: world.now });
+    world.restart();
+    assert_eq!(world.snapshot().state, GateState::OpenBefore);
+}
+
+#[test]
 fn a_pod_that_is_there_with_another_rank_is_not_named_as_missing() {
     let mut world = World::new();
     world.said("t-2", "a", Some(2), "4").expect("taken");

@@ -8,7 +8,7 @@ use super::missing::{ANNOUNCED, CONNECTED, is_gone, missing, turned_away};
 use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::{FormerNode, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, with_pid};
 use crate::api::{Expected, MissingNode, RunKind, RunState, Seen};
-use crate::core::gate::{Announcement, Missing};
+use crate::core::gate::{Announcement, GateState, Missing};
 use crate::core::ids::{Elapsed, Timestamp, count};
 
 /// What holds in one run, apart from what its waits show.
@@ -301,7 +301,10 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
     if let Some(versions) = &gate.versions {
         hold(String::new(), Reason::TorchVersionsDiffer { versions: versions.clone() }, since);
     }
-    if let (RunKind::Announced, Some(opened)) = (run.kind(), gate.opened) {
+    if run.kind() != RunKind::Announced {
+        return held;
+    }
+    if let GateState::Open { since: opened } = gate.state {
         let since = |pod: &Announcement| links.since_announced(plan, &pod.pod, None, now).since_then();
         let gone = gate.pods.iter().filter_map(|pod| Some(format!("{} ({})", pod.pod, since(pod)?)));
         let is_known = |pod: &Announcement| links.is_here(&pod.pod) || since(pod).is_some();
@@ -313,7 +316,8 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
             waited: Elapsed(now.since(opened)),
         };
         hold(String::new(), reason, opened);
-    } else if run.kind() == RunKind::Announced {
+    }
+    if gate.state == GateState::Gathers {
         // One that was turned away with the rank of another may be the one that is missing.
         let missing = gate.missing.iter().filter(|missing| turned_away(gate, missing.node_rank).is_none());
         let (gone, missing): (Vec<_>, Vec<_>) = missing.partition(|missing| missing.seen.is_some());

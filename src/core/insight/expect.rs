@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::{Expected, ExpectedFrom};
-use crate::core::gate::{Announcement, GateSnapshot, Missing};
+use crate::core::gate::{Announcement, GateSnapshot, GateState, Missing};
 use crate::core::ids::{Nodes, Timestamp};
 
 /// What an operator expects of a run: the body of `PUT /api/v1/runs/{run_id}/expect`.
@@ -76,9 +76,9 @@ impl Plan {
         self.expectation.is_none() && self.gate.is_none()
     }
 
-    /// When its gate opened.
-    pub(super) fn opened(&self) -> Option<Timestamp> {
-        self.gate()?.opened
+    /// Whether its pods have passed their gate since this server was started.
+    fn is_open(&self) -> bool {
+        self.gate().is_some_and(|gate| matches!(gate.state, GateState::Open { .. }))
     }
 
     /// The expectation from outside.
@@ -176,7 +176,7 @@ impl Plans {
         if gate.is_none() && plan.is_none() {
             return false;
         }
-        let was_open = plan.is_some_and(|plan| plan.opened().is_some());
+        let was_open = plan.is_some_and(|plan| plan.is_open());
         if gate.is_none() && was_open {
             self.passed.insert(run_id.to_owned());
             return self.change(run_id, |plan| plan.passed = Some(now));

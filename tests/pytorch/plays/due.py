@@ -150,6 +150,7 @@ def others(job: Job, node: int, at: float) -> list[Process]:
 def of_waits(record: Record, job: Job) -> Iterator[tuple[float, str]]:
     """Whoever waits for others before a job has met, whatever the cause, has to find a warning."""
     restarted = min((at for at, _, fault in record.notes if fault and fault.kind == "restart"), default=1e12)
+    before: list[Process] = []
     for poll in record.polls:
         at = poll["at"]
         # Who does not come back without a relay has no line.
@@ -158,18 +159,21 @@ def of_waits(record: Record, job: Job) -> Iterator[tuple[float, str]]:
             continue
         shown = [each for run in poll["runs"] if run["run_id"] in job.run_ids for each in run["explanations"]]
         is_told = any(each["severity"] != "info" or each["code"] in ("left_over", "stands_by", "pods_idle") for each in shown)
-        waiting = [each for each in job.processes if not is_told and waits_in_vain(job, each, at)]
-        if waiting:
+        begun = max((it["at"] for it in record.events if it["code"] == "round_complete" and it["at"] < at), default=0.0)
+        waiting = [each for each in job.processes if not is_told and waits_in_vain(job, each, begun, at)]
+        # The round may have changed just now.
+        if still := [each for each in waiting if each in before]:
             said = "; ".join(each["text"] for each in shown) or "nothing"
-            yield at, f"{waiting[0].words()} waits, and no warning holds; there is: {said}"
+            yield at, f"{still[0].words()} waits, and no warning holds; there is: {said}"
             return
+        before = waiting
 
 
-def waits_in_vain(job: Job, process: Process, at: float) -> bool:
-    """It has waited for so long that somebody must be told why. What has come just now has ended the wait."""
+def waits_in_vain(job: Job, process: Process, begun: float, at: float) -> bool:
+    """It has waited so long, at least since a round began, that somebody must be told why. What came just now has ended the wait."""
 
     def waits(moment: float) -> bool:
-        return process.alive(moment) and waits_since(job, process, moment) < at - WAITED
+        return process.alive(moment) and max(begun, waits_since(job, process, moment)) < at - WAITED
 
     twins = [each for each in job.direct if each.as_node == process.node]
     is_told_once = job.plan.relay and bool(twins)  # relay_refused

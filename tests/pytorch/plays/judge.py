@@ -294,7 +294,7 @@ class Judge:
     def counts(self, job: Job, at: float, kind: str) -> tuple[int, int]:
         """The fewest places that were taken within the last seconds, and the most processes that may have been there."""
         back = LATE if job.plan.relay or (job.plan.mode == "native" and kind == "agent") else LOOKS_BACK
-        moments = [at - step / 5 for step in range(int(back * 5) + 1)]
+        moments = [at + 1 - step / 5 for step in range(int(back + 1) * 5 + 1)]
         known = [each for each in job.of(kind) if not each.was_frozen(0, at)]
 
         def places(moment: float) -> set[tuple[int, int | None]]:
@@ -321,8 +321,9 @@ class Judge:
         if number is None and (found := re.search(r"(\d+) of \d+ nodes? ha(?:s|ve) joined", text)):
             number = int(found[1])
         low, high = self.counts(job, at, kind)
-        if code == "node_removed" or "well" in self.kinds:
-            low = 0  # who has finished does not join again
+        is_changing = bool(self.kinds & {"well", "again", "all-again"})
+        if code == "node_removed" or is_changing or re.search(r"round ([2-9]|\d\d)", text):
+            low = 0  # who has finished does not join again, and others do after a while
         if isinstance(number, int) and not (low <= number <= high) and not self.kinds & {"twin", "wrong-rank", "more-nodes"}:
             self.find(at, f"it says {number}, and there were {low} to {high}: {text}", f"number {code} {number}")
 
@@ -333,7 +334,7 @@ class Judge:
             if not job or run["state"] in ("finished", "ended", "closed", "gone") or job.is_released(at):
                 continue
             nodes, ranks = run["nodes"], run["ranks"]
-            if run["kind"] not in ("env", "announced"):
+            if run["kind"] not in ("env", "gathering"):
                 low, high = self.counts(job, at, "agent")
                 there = sum(nodes[name] for name in ("joined", "waiting", "redundant", "earlier", "finished"))
                 if there > high:
