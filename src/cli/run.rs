@@ -177,8 +177,9 @@ impl Args {
             let local = Endpoint::new("127.0.0.1", relay.store_addr()?.port())?;
             let admin = relay.admin_addr().map_or(Ok(admin.clone()), |admin| admin.to_string().parse());
             let admin = admin.map_err(UsageError)?;
+            let server = &config.server;
             say(format_args!(
-                "the command meets on {local}, a relay to {store}; --relay off connects directly"
+                "the command meets on {local}, a relay to the first store of {server}; --relay off connects to {store} directly"
             ));
             let work = async {
                 let plan = self.meet(&party, &local, &admin, Needs { payload, own });

@@ -494,11 +494,11 @@ impl World for Truth {
                 self.all(at, &before(": nothing has"), is_silent)
             }
             "node_died" => {
+                const CLOSED: &str = " closed, and nothing came for ";
                 let (text, others) = text.split_once("; still in the round: ").unwrap_or((text, ""));
                 if !others.is_empty() {
                     self.all(at, others, |_, agent| agent.phase == Phase::Runs || !agent.acts)?;
                 }
-                const CLOSED: &str = " closed, and nothing came for ";
                 let silent = text.split_once(CLOSED).map_or(text, |(_, silent)| silent);
                 for (part, how) in [(text, CLOSED), (silent, " not heard from for ")] {
                     let Some((who, silence)) = part.split_once(how) else { continue };
