@@ -98,7 +98,7 @@ def of_fault(record: Record, job: Job, at: float, fault: Fault) -> Iterator[tupl
     else:
         came = [each.born + each.imports for each in job.direct]
         until, words = max([at, *came]) + WAITED + 3, WORDS[fault.kind]
-        taken = any(fault.node in (each.as_node, each.node) and each.born < until for each in job.direct)
+        taken = any(each.as_node == fault.node or (fault.kind == "never" and each.node == fault.node) for each in job.direct)
         if (fault.kind in ("never", "late") and (plan.least or taken)) or (fault.kind == "wrong-rank" and plan.mode == "c10d"):
             return
     if until > over:
