@@ -243,6 +243,10 @@ fn two_relays_of_one_name_are_told_apart() {
     let (server, _network, relay) = linked(&[]);
     let other = TestRelay::start(server.admin, "train-1", &[]);
     eventually("it is told", || other.log().contains("a relay named train-1 is connected already"));
+    // The first one is heard from beside it.
+    eventually("the server tells it", || {
+        server.log().contains("a relay named train-1 at 127.0.0.1 was turned away")
+    });
     assert_eq!(Client::connect(relay.store).add(b"n").expect("an answer"), 1);
     drop(relay);
     // Its place is free: it was killed, and its clients with it.

@@ -127,6 +127,11 @@ impl ServerEnd {
         self.is_connected && now.since(self.pulse.heard) < BROKEN_AFTER
     }
 
+    /// Whether something has come on the connection after that.
+    pub fn is_heard_after(&self, at: Timestamp) -> bool {
+        self.is_connected && self.pulse.heard > at
+    }
+
     /// Whether a later connection of this relay has come before.
     pub fn is_overtaken(&self, hello: &Hello) -> bool {
         hello.connection != 0 && hello.connection < self.connection

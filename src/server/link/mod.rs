@@ -31,6 +31,8 @@ const NAMED_BY: &str =
     "--name (rallypoint relay), else POD_NAME, as with rallypoint run, else the host's name";
 /// That two relays have one name is said again after so long.
 const SAY_AGAIN: Duration = Duration::from_mins(1);
+/// A relay that is turned away tries again within this time.
+const RETRIES: Duration = Duration::from_secs(30);
 
 /// Stands for a connection where no other will come.
 const RETIRED: u64 = u64::MAX;
@@ -81,8 +83,17 @@ struct State {
     broken: Option<String>,
     /// The connection that serves it is the so-many-th; 0 before the first one, and [`RETIRED`] at the end.
     connection: u64,
-    /// When it was said last that another relay has its name.
-    told_of_namesake: Option<Timestamp>,
+    /// Another relay that has its name.
+    namesake: Option<Namesake>,
+}
+
+/// A relay that is turned away, as another has its name. It tries again and again.
+#[derive(Debug)]
+struct Namesake {
+    first: Timestamp,
+    last: Timestamp,
+    /// When that was said last.
+    told: Option<Timestamp>,
 }
 
 impl Link {
@@ -146,7 +157,7 @@ impl LinkHost {
         Some(Link {
             id,
             name,
-            state: Mutex::new(State { sessions, broken: None, connection: 0, told_of_namesake: None }),
+            state: Mutex::new(State { sessions, broken: None, connection: 0, namesake: None }),
         })
     }
 
@@ -303,10 +314,16 @@ impl LinkHost {
                     "a relay named {name} is connected already, from {}; give each relay a name of its own: {NAMED_BY}",
                     state.sessions.relay()
                 );
-                if state.told_of_namesake.is_none_or(|told| now.since(told) >= SAY_AGAIN) {
-                    state.told_of_namesake = Some(now);
+                let mut namesake = state.namesake.take().filter(|it| now.since(it.last) < RETRIES);
+                let it = namesake.get_or_insert(Namesake { first: now, last: now, told: None });
+                it.last = now;
+                // Else it may be the same pod, started again, and that the other one has ended is not known yet.
+                let is_beside = state.sessions.end().is_heard_after(it.first);
+                if is_beside && it.told.is_none_or(|told| now.since(told) >= SAY_AGAIN) {
+                    it.told = Some(now);
                     self.tell(name, LinkEvent::Namesake { from: addr, other: state.sessions.relay() });
                 }
+                state.namesake = namesake;
                 return refuse(reason, true);
             }
         }
@@ -320,7 +337,7 @@ impl LinkHost {
         if sessions.connected(hello, false, now).is_err() {
             return refuse("the relay's hello contradicts itself".into(), false);
         }
-        let state = State { sessions, broken: None, connection: 1, told_of_namesake: None };
+        let state = State { sessions, broken: None, connection: 1, namesake: None };
         let link = Arc::new(Link { id, name: name.clone(), state: Mutex::new(state) });
         if let Some(journal) = self.stores.journal() {
             put_link(journal, &link, &link.lock());
