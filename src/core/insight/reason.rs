@@ -259,6 +259,8 @@ pub enum Reason {
         gone: Names,
         /// Those that have not come, as far as they are known.
         missing: Names,
+        /// Nodes or ranks that several live processes claim to be: one of those may be a missing one.
+        claimed: Names,
         /// Processes that have told no rank: some of those that are missing may be among them.
         silent: Names,
         /// Processes that connected and ended without telling who they are.

@@ -298,6 +298,11 @@ impl Graph<'_> {
         };
         let those_missing = run.zip(of_ranks).filter(|_| !missing.is_empty());
         let silent = those_missing.map(|(run, meeting)| self.may_be_ranks(run, meeting));
+        let claimed = match (run.filter(|_| !missing.is_empty()), of_agents) {
+            (Some(run), Some(_)) => run.claimed_nodes(),
+            (Some(run), None) => run.claimed_ranks(),
+            (None, _) => Names::default(),
+        };
         let passed = run.filter(|_| !missing.is_empty()).map(|run| self.ended_near(run, |_| true));
         let counts = |client: &&Client| client.has_counted_itself || client.is_member();
         let there = || self.store.clients.values().filter(counts);
@@ -312,6 +317,7 @@ impl Graph<'_> {
             elsewhere: those_missing.map(|(run, meeting)| self.elsewhere(run, meeting)).unwrap_or_default(),
             gone,
             missing,
+            claimed,
             silent: silent.unwrap_or_default(),
             passed: passed.unwrap_or_default(),
             waiters: waiters.saturating_sub(1),

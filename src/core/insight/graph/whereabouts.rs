@@ -283,11 +283,11 @@ impl Graph<'_> {
                 Some(for_seconds) => Whereabouts::Gone { for_seconds },
                 None if run.world().is_disputed(meeting, rank) => Whereabouts::Disputed,
                 None => self.fate_of_node(run, rank).unwrap_or_else(|| {
-                    if run.world().claimed_twice.is_empty() {
+                    let claimed = run.claimed_ranks();
+                    if claimed.is_empty() {
                         return pod.unwrap_or_else(|| self.never_came(run));
                     }
-                    let claimed = run.world().claimed_twice.keys().map(|rank| format!("rank {rank}"));
-                    Whereabouts::Twin { claimed: Names::of(claimed) }
+                    Whereabouts::Twin { claimed }
                 }),
             };
         };
@@ -307,8 +307,7 @@ impl Graph<'_> {
             }
             // It may have met with a process of the other job.
             None if !run.world().claimed_twice.is_empty() => {
-                let ranks = run.world().claimed_twice.keys().map(|rank| format!("rank {rank}"));
-                Whereabouts::Dropped { why: format!("two live processes claim {}", Names::of(ranks)) }
+                Whereabouts::Dropped { why: format!("two live processes claim {}", run.claimed_ranks()) }
             }
             // It met with the processes of before, of which another now has the place of at least one.
             None if !meeting.replaced.is_empty() => Whereabouts::NotAgain,

@@ -19,6 +19,8 @@ pub(in crate::core::insight) const MISSING_NODES: &str =
 /// A node that is missing may have come as another.
 pub(super) const NODE_TWICE: &str = "give each agent its own --node-rank; if the missing ones are others, look whether their pods are scheduled, and reach this \
      server";
+pub(super) const RANK_TWICE: &str = "give each process its own RANK; if the missing ones are others, look whether they have started, or look \
+     why they ended";
 pub(super) const OTHER_PORT: &str =
     "if the ranks in the other store are of this job, start all its processes with the same MASTER_PORT";
 pub(super) const LINK_AWAY: &str = "look whether that pod still runs, at the network between it and this server, and at the log of its \
@@ -153,10 +155,7 @@ impl Awaited {
                  their time-out"
             }
             Whereabouts::Twin { .. } if !is_rank => NODE_TWICE,
-            Whereabouts::Twin { .. } => {
-                "give each process its own RANK; if the missing ones are others, look whether they have started, or look why \
-                 they ended"
-            }
+            Whereabouts::Twin { .. } => RANK_TWICE,
             Whereabouts::Dropped { .. } => {
                 "it does not publish it again by itself: restart all processes of the job together"
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Reason;
 use super::awaited::{
     ANNOUNCED_NODE, ANNOUNCED_NODES, LINK_AWAY, MISSING_NODE, MISSING_NODES, NODE_TWICE, OTHER_PORT,
-    SAME_WORLD_SIZE, Writer, missing_ranks,
+    RANK_TWICE, SAME_WORLD_SIZE, Writer, missing_ranks,
 };
 use super::values::{Absence, Arrival, ONE_JOB, Others, Silence, Standing, Vacancy, for_each};
 use crate::api::{ExpectedFrom, RunKind};
@@ -132,6 +132,10 @@ impl Reason {
                 SAME_WORLD_SIZE
             }
             Self::WaitingForProcesses { elsewhere, .. } if !elsewhere.is_empty() => OTHER_PORT,
+            Self::WaitingForProcesses { claimed, of_agents, .. } if !claimed.is_empty() => match of_agents {
+                true => NODE_TWICE,
+                false => RANK_TWICE,
+            },
             Self::WaitingForProcesses { gone, of_agents, .. } if !gone.is_empty() => match of_agents {
                 true => for_each(
                     gone,

@@ -634,6 +634,7 @@ impl Reason {
                 expected,
                 gone,
                 missing,
+                claimed,
                 silent,
                 passed,
                 elsewhere,
@@ -665,12 +666,13 @@ impl Reason {
                 let gone = if_any("; gone: ", gone);
                 let missing =
                     if_any(if silent.is_empty() { "; missing: " } else { "; not published: " }, missing);
+                let claimed = if_any("; several live processes claim ", claimed);
                 let silent = if_any("; connected, and told no rank: ", silent);
                 let passed = if_any("; connected and ended without publishing anything: ", passed);
                 let elsewhere = if_any("; in another store: ", elsewhere);
                 format!(
                     "{host} has waited {waited} until all processes of the job have connected: {connected}{ended}\
-                     {reset}{gone}{missing}{silent}{passed}{elsewhere}{others}"
+                     {reset}{gone}{missing}{claimed}{silent}{passed}{elsewhere}{others}"
                 )
             }
             Self::WaitingForNode { node, what, awaited } => {

@@ -308,6 +308,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
                 expected,
                 gone: others(),
                 missing: some(),
+                claimed: others(),
                 silent: others(),
                 passed: others(),
                 elsewhere: others(),

@@ -273,6 +273,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 expected: Some(4),
                 gone: names(&[]),
                 missing: names(&["rank 2"]),
+                claimed: names(&[]),
                 silent: names(&[]),
                 passed: names(&[]),
                 elsewhere: names(&[]),
