@@ -1,5 +1,6 @@
 //! What holds in one run as time goes by, apart from what its waits show.
 
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::expect::Plan;
@@ -8,7 +9,7 @@ use super::missing::{ANNOUNCED, CONNECTED, is_gone, missing, turned_away};
 use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::{FormerNode, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, with_pid};
 use crate::api::{Expected, MissingNode, RunKind, RunState, Seen};
-use crate::core::gate::{Announcement, GateState, Missing};
+use crate::core::gate::{Announcement, GateSnapshot, GateState, Missing};
 use crate::core::ids::{Elapsed, Timestamp, count};
 
 /// What holds in one run, apart from what its waits show.
@@ -305,17 +306,7 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
         return held;
     }
     if let GateState::Open { since: opened } = gate.state {
-        let since = |pod: &Announcement| links.since_announced(plan, &pod.pod, None, now).since_then();
-        let gone = gate.pods.iter().filter_map(|pod| Some(format!("{} ({})", pod.pod, since(pod)?)));
-        let is_known = |pod: &Announcement| links.is_here(&pod.pod) || since(pod).is_some();
-        let unheard = plan.passed().filter(|_| !gate.pods.iter().all(is_known));
-        let reason = Reason::PodsIdle {
-            pods: count(gate.pods.len()),
-            gone: Names::of(gone),
-            unheard: unheard.map(|passed| Elapsed(now.since(passed))),
-            waited: Elapsed(now.since(opened)),
-        };
-        hold(String::new(), reason, opened);
+        hold(String::new(), pods_idle(gate, plan, links, opened, now), opened);
     }
     if gate.state == GateState::Gathers {
         // One that was turned away with the rank of another may be the one that is missing.
@@ -341,6 +332,28 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
         hold(String::new(), reason, gate.since);
     }
     held
+}
+
+/// Nothing has come from the processes of the pods that have passed their gate.
+fn pods_idle(gate: &GateSnapshot, plan: &Plan, links: &Links, opened: Timestamp, now: Timestamp) -> Reason {
+    // Several pods of one name have one relay's name, too: it is not known which of them is gone.
+    let mut pods: HashMap<&str, usize> = HashMap::new();
+    for pod in &gate.pods {
+        let of_name = pods.entry(&pod.pod).or_default();
+        *of_name = of_name.saturating_add(1);
+    }
+    let mut known = BTreeMap::new();
+    for (pod, since) in links.of_pods(gate.since, now).filter(|(pod, _)| pods.get(pod) == Some(&1)) {
+        known.entry(pod).or_insert(since);
+    }
+    let unheard = plan.passed().filter(|_| known.len() < gate.pods.len());
+    let gone = known.into_iter().filter_map(|(pod, since)| Some(format!("{pod} ({})", since?.since_then()?)));
+    Reason::PodsIdle {
+        pods: count(gate.pods.len()),
+        gone: Names::of(gone),
+        unheard: unheard.map(|passed| Elapsed(now.since(passed))),
+        waited: Elapsed(now.since(opened)),
+    }
 }
 
 fn label(missing: &Missing) -> String {

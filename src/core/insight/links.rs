@@ -147,27 +147,30 @@ impl Links {
             let turned_away = self.namesakes.get(pod).filter(|news| now.since(news.at) < TURNED_AWAY);
             return turned_away.map(|_| PodSince::Namesake);
         }
-        let is_its = |name: &str| is_relay_of(name, pod);
+        let is_its = |name: &str| name == pod || pod_of(name) == pod;
         if let Some(link) = self.away.iter().find(|link| is_its(&link.name) && link.since >= began) {
-            return Some(PodSince::LinkAway { for_seconds: Elapsed(now.since(link.since)) });
+            return Some(away_for(link, now));
         }
         let ended = self.ended.range(pod.to_owned()..).take_while(|(name, _)| name.starts_with(pod));
         let (_, ended) = ended
             .filter(|(name, ended)| is_its(name) && ended.at >= began)
             .max_by_key(|(_, ended)| ended.at)?;
-        let for_seconds = Elapsed(now.since(ended.at));
-        Some(match ended.what {
-            LinkEvent::Lost { .. } => PodSince::LinkLost { for_seconds },
-            LinkEvent::Left | LinkEvent::Came | LinkEvent::Namesake { .. } => {
-                PodSince::RelayLeft { for_seconds }
-            }
-        })
+        Some(ended_for(ended, now))
     }
 
-    /// Whether the relay of a pod is connected, as far as is known.
-    pub(super) fn is_here(&self, pod: &str) -> bool {
-        let mut named = self.here.range(pod.to_owned()..).take_while(|name| name.starts_with(pod));
-        named.any(|name| is_relay_of(name, pod))
+    /// What became of the relays of pods that came after `began`: the pods' names, and how they are, if they are not connected.
+    pub(super) fn of_pods(
+        &self,
+        began: Timestamp,
+        now: Timestamp,
+    ) -> impl Iterator<Item = (&str, Option<PodSince>)> {
+        let away = self.away.iter().filter(move |link| link.since >= began);
+        let away = away.map(move |link| (&*link.name, Some(away_for(link, now))));
+        let ended = self.ended.values().filter(move |news| news.at >= began);
+        let ended = ended.map(move |news| (&*news.name, Some(ended_for(news, now))));
+        let here = self.here.iter().map(|name| (&**name, None));
+        // Of one that is away it is known as well that it has come.
+        away.chain(ended).chain(here).map(|(name, since)| (pod_of(name), since))
     }
 
     /// These are away now.
@@ -237,9 +240,22 @@ impl Links {
     }
 }
 
-/// Outside of Kubernetes a relay has its port in its name, too.
-fn is_relay_of(name: &str, pod: &str) -> bool {
-    name.strip_prefix(pod).is_some_and(|rest| {
-        rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
-    })
+fn away_for(link: &AwayLink, now: Timestamp) -> PodSince {
+    PodSince::LinkAway { for_seconds: Elapsed(now.since(link.since)) }
+}
+
+fn ended_for(news: &LinkNews, now: Timestamp) -> PodSince {
+    let for_seconds = Elapsed(now.since(news.at));
+    match news.what {
+        LinkEvent::Lost { .. } => PodSince::LinkLost { for_seconds },
+        LinkEvent::Left | LinkEvent::Came | LinkEvent::Namesake { .. } => PodSince::RelayLeft { for_seconds },
+    }
+}
+
+/// The pod of a relay: outside of Kubernetes it has its port in its name, too.
+fn pod_of(relay: &str) -> &str {
+    match relay.rsplit_once(':') {
+        Some((pod, port)) if port.parse::<u16>().is_ok() => pod,
+        _ => relay,
+    }
 }
