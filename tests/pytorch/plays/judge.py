@@ -247,7 +247,8 @@ class Judge:
                 self.find(at, f"nobody is called {name}: {said['text']}", f"{said['code']} {name}")
             return
         alive = [each for each in found if each.alive(at) and self.came(each) < at - GRACE and not each.was_frozen(at - SEEN, at)]
-        dead = [each for each in found if each.ended and each.ended < at + 1]
+        # A process that ends closes its connections first.
+        dead = [each for each in found if each.ended and each.ended < at + GRACE]
         frozen = [each for each in found if each.was_frozen(at - SEEN, at)]
         known_by = LATE if job.plan.relay else GRACE
         recently = any(each.born < at and (each.ended is None or at < each.ended + known_by) for each in found)
@@ -321,8 +322,9 @@ class Judge:
         if number is None and (found := re.search(r"(\d+) of \d+ nodes? ha(?:s|ve) joined", text)):
             number = int(found[1])
         low, high = self.counts(job, at, kind)
+        later = r"round ([1-9])" if job.plan.mode == "c10d" else r"round ([2-9]|\d\d)"
         is_changing = bool(self.kinds & {"well", "again", "all-again"})
-        if code == "node_removed" or is_changing or re.search(r"round ([2-9]|\d\d)", text):
+        if code == "node_removed" or is_changing or re.search(later, text):
             low = 0  # who has finished does not join again, and others do after a while
         if isinstance(number, int) and not (low <= number <= high) and not self.kinds & {"twin", "wrong-rank", "more-nodes"}:
             self.find(at, f"it says {number}, and there were {low} to {high}: {text}", f"number {code} {number}")
