@@ -12,7 +12,7 @@ from truth import Job, Process, Record
 WAITED = 3 + 5 + 1.5
 """Who has waited for so long has to be told why: `--explain-after` and 5 s, and what this machine needs."""
 FACT = 5 + 1.5
-OVER = ("finished", "ended", "closed", "gone")
+BEGINS = ("run_started", "round_complete")
 GONE = r"died|ended|closed|left|gone|not heard|gave up|failed|missing|was refused|was taken|no heartbeat|nothing has come|frozen|away"
 WORDS = {
     "never": r"has not come|missing|not published|nobody has published|more nodes? (is|are) needed|have? joined|has joined",
@@ -159,7 +159,7 @@ def of_waits(record: Record, job: Job) -> Iterator[tuple[float, str]]:
             continue
         shown = [each for run in poll["runs"] if run["run_id"] in job.run_ids for each in run["explanations"]]
         is_told = any(each["severity"] != "info" or each["code"] in ("left_over", "stands_by", "pods_idle") for each in shown)
-        begun = max((it["at"] for it in record.events if it["code"] == "round_complete" and it["at"] < at), default=0.0)
+        begun = max((it["at"] for it in record.events if it["code"] in BEGINS and it["at"] < at), default=0.0)
         waiting = [each for each in job.processes if not is_told and waits_in_vain(job, each, begun, at)]
         # The round may have changed just now.
         if still := [each for each in waiting if each in before]:
