@@ -204,11 +204,12 @@ class Cast:
         (self.folder / "go-on").unlink()
 
     def end(self) -> None:
-        for process in self.processes:
+        left = [process.pid for process in self.processes if process.ended is None]
+        # Between a frozen agent and its ranks some may be stopped that nobody else ends.
+        for pid in [*left, *(pid for each in left for pid in descendants(each))]:
             for number in (signal.SIGKILL, signal.SIGCONT):
-                if process.ended is None:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(process.pid, number)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
         for handle in self.handles.values():
             handle.wait(10)
 
