@@ -13,9 +13,9 @@ from package import package
 
 sys.path.insert(0, str(Path(__file__).with_name("plays")))
 from judge import judge  # noqa: E402
+from record import Process, Record  # noqa: E402
+from runner import Runner  # noqa: E402
 from schedule import draw  # noqa: E402
-from stage import Stage  # noqa: E402
-from truth import Process, Record  # noqa: E402
 
 SEED = 37
 """Of four ranks one is started with the rank of another, and one never starts."""
@@ -24,13 +24,13 @@ SEED = 37
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
     forks = ForkServer(package())
-    stage = Stage(tmp_path_factory.mktemp("plays") / "play", draw(SEED), forks, "28200-28239")
+    runner = Runner(tmp_path_factory.mktemp("plays") / "play", draw(SEED), forks, "28200-28239")
     try:
-        stage.play()
+        runner.play()
     finally:
-        stage.stop()
+        runner.stop()
         forks.stop()
-    yield stage.record
+    yield runner.record
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from due import missing_words, waits_since
-from truth import Job, Process, Record
+from expected import missing_words, waits_since
+from record import Job, Process, Record
 
 GRACE = 3.0
 """Seconds for which the server may not know yet what is so."""
@@ -18,6 +18,9 @@ LOOKS_BACK = 6.0
 """A number may be as old as this."""
 SEEN = 60.0
 """For how long something frozen may be told after it has thawed."""
+NODE = r"[\w-]+ \([\d.]+\)"
+"""As the native rendezvous names one."""
+NODES = rf"((?:{NODE}(?:, rank \d+)?(?:, | and )?)+)"
 ABSENT, DEAD, THERE, QUIET, OVER = "absent", "dead", "there", "quiet", "over"
 CLAIMS: dict[str, dict[str, str]] = {
     "nodes_missing": {"missing": ABSENT, "gone": OVER, "present": THERE, "connected": THERE},
@@ -41,24 +44,25 @@ CLAIMS: dict[str, dict[str, str]] = {
     "closed_incomplete": {"missing": ABSENT, "present": THERE},
     "closed_unfinished": {"running": THERE},
     "gave_up": {"missing": ABSENT, "ended": DEAD},
-    "exit_barrier": {"running": THERE, "taken_out": QUIET, "dead": DEAD},
+    "exit_barrier": {"running": THERE, "silent": QUIET, "taken_out": QUIET, "dead": DEAD},
     "run_ended": {"first": DEAD},
     "round_complete": {"dead": DEAD},
     "workers_restarted": {"nodes": THERE},
     "link_away": {"links": QUIET},
     "relay_refused": {"relay": THERE},
+    "pods_idle": {"gone": OVER},
     "pods_missing": {"missing": ABSENT, "gone": OVER},
     "link_lost": {"links": QUIET},
 }
 """What each field of the facts says of the names in it."""
 IN_WORDS: list[tuple[str, str]] = [
-    (r"((?:[\w-]+ \([\d.]+\)(?:, rank \d+)?(?:, | and )?)+): the connections? closed", OVER),
-    (r"((?:[\w-]+ \([\d.]+\)(?:, rank \d+)?(?:, | and )?)+),? (?:was|were|has|have) not (?:been )?heard from", QUIET),
-    (r"((?:[\w-]+ \([\d.]+\)(?:, rank \d+)?(?:, | and )?)+): nothing has come for", QUIET),
+    (rf"{NODES}: the connections? closed", OVER),
+    (rf"{NODES},? (?:was|were|has|have) not (?:been )?heard from", QUIET),
+    (rf"{NODES}: nothing has come for", QUIET),
     (r"; gone: (.*?)(?:;|$)", OVER),
     (r"still in the round: (.*?)(?:;|$)", THERE),
-    (r"([\w-]+ \([\d.]+\)), rank \d+, failed", "failed"),
-    (r"([\w-]+ \([\d.]+\)), rank \d+, left", OVER),
+    (rf"({NODE}), rank \d+, failed", "failed"),
+    (rf"({NODE}), rank \d+, left", OVER),
 ]
 """The same for the words of the native rendezvous, which have no facts."""
 ONLY_WITH = {
@@ -90,6 +94,7 @@ ONLY_WITH = {
     "node_cut_off": {"freeze", "kill", "kill-agent", "again", "all-again"},
 }
 """Codes that are false without one of these faults."""
+IS_OVER = ("finished", "ended", "closed", "gone")
 STARTS = r"is it scheduled|are they scheduled|has it started|have they started|has its image come"
 TIME = r"(\d+(?:\.\d+)?) (ms|s|min|h)(?: (\d+) (s|min))?"
 UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -155,7 +160,7 @@ class Judge:
                 self.claim(job, each, claim, at, said)
         for pattern, claim in IN_WORDS if job.plan.mode == "native" else []:
             for names in re.findall(pattern, text):
-                for each in re.findall(r"[\w-]+ \([\d.]+\)", names):
+                for each in re.findall(NODE, names):
                     self.claim(job, each, claim, at, said)
         self.remedy(job, said)
         self.numbers_in_words(job, said)
@@ -214,10 +219,8 @@ class Judge:
         for found in re.finditer(TIME + " ago", said["text"]):
             if said["at"] - seconds(found) < self.record.began - GRACE:
                 self.find(said["at"], f"that long ago nothing was there: {said['text']}")
-        for names, *found in re.findall(
-            r"((?:[\w-]+ \([\d.]+\)(?:, rank \d+)?(?:, | and )?)+): the connections? closed " + TIME + " ago", said["text"]
-        ):
-            ended = [each.ended for name in re.findall(r"[\w-]+ \([\d.]+\)", names) for each in self.named(job, name) if each.ended]
+        for names, *found in re.findall(rf"{NODES}: the connections? closed {TIME} ago", said["text"]):
+            ended = [each.ended for name in re.findall(NODE, names) for each in self.named(job, name) if each.ended]
             happened = said["since"] if not said["holds"] else said["at"]
             if ended and min(abs(base - end - seconds(tuple(found))) for end in ended for base in (happened, said["at"])) > GRACE:
                 self.find(said["at"], f"closed at another time: {said['text']}")
@@ -333,7 +336,7 @@ class Judge:
         at = poll["at"]
         for run in poll["after"]["runs"]:
             job = self.job_of(run["run_id"])
-            if not job or run["state"] in ("finished", "ended", "closed", "gone") or job.is_released(at):
+            if not job or run["state"] in IS_OVER or job.is_released(at):
                 continue
             nodes, ranks = run["nodes"], run["ranks"]
             if run["kind"] not in ("env", "gathering"):
@@ -365,7 +368,7 @@ class Judge:
             shown = poll["metrics"].get(run["run_id"], {})
             if not earlier or earlier["version"] != run["version"] or earlier["state"] != run["state"] or not shown:
                 continue
-            over = run["state"] in ("finished", "ended", "closed", "gone")
+            over = run["state"] in IS_OVER
             pairs = [("rendezvous_waiting_nodes", run["nodes"]["waiting"] + run["nodes"]["redundant"]), ("rendezvous_round", run["round"])]
             pairs += (
                 [] if over else [("rendezvous_joined_nodes", run["nodes"]["joined"]), ("rendezvous_missing_nodes", run["nodes"]["missing"])]

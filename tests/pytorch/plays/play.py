@@ -20,19 +20,19 @@ os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 from forks import ForkServer  # noqa: E402
 from judge import judge  # noqa: E402
 from package import package  # noqa: E402
+from record import Record  # noqa: E402
+from runner import Runner  # noqa: E402
 from schedule import draw  # noqa: E402
-from stage import Stage  # noqa: E402
-from truth import Record  # noqa: E402
 
 
 def one(seed: int, folder: Path, forks: ForkServer, ports: str) -> list[str]:
     """Plays and judges one seed, and returns the findings. What was recorded stays in the folder."""
-    stage = Stage(folder, draw(seed), forks, ports)
+    runner = Runner(folder, draw(seed), forks, ports)
     try:
-        stage.play()
+        runner.play()
     finally:
-        stage.stop()
-    return judged(stage.record, folder)
+        runner.stop()
+    return judged(runner.record, folder)
 
 
 def judged(record: Record, folder: Path) -> list[str]:

@@ -78,7 +78,7 @@ class Rank:
         dist.new_group([*range(dist.get_world_size())])
 
     def run(self) -> None:
-        names = ("RANK", "NODE_INDEX", "GROUP_RANK", "TORCHELASTIC_RESTART_COUNT", "WORLD_SIZE")
+        names = ("RANK", "NODE_INDEX", "GROUP_RANK")
         self.mark("born", json.dumps({name.lower(): int(os.environ.get(name) or 0) for name in names}))
         threading.Thread(target=self.obey, daemon=True).start()
         time.sleep(self.args.import_seconds)

@@ -25,9 +25,7 @@ class Process:
     born: float
     imports: float = 0
     rank: int | None = None
-    world_size: int = 0
     group_rank: int | None = None
-    attempt: int = 0
     as_node: int | None = None
     """The node whose place it claims, if that is another."""
     met: float | None = None

@@ -16,9 +16,9 @@ from dying import die_with_parent
 from forks import STAND_IN, ForkedPlace, ForkedProcess, ForkServer
 from jobs import LAUNCHER_VARIABLES, clients_only
 from package import package
+from record import Job, Process
 from schedule import Plan
 from servers import HOST, Server, binary
-from truth import Job, Process
 
 PROGRAM = Path(__file__).with_name("rank.py")
 NATIVE = "last_call_timeout=1,keep_alive_interval=2,keep_alive_max_attempt=6"
@@ -26,7 +26,7 @@ ORPHANS = ["sh", "-c", '"$@"; exit $?', "sh"]
 """Between an agent and its ranks, which outlive it then, as they do where nothing else ends them."""
 
 
-class Cast:
+class JobProcesses:
     """All processes of one job of a play."""
 
     def __init__(self, folder: Path, plan: Plan, forks: ForkServer, server: Server, port: int, offset: int) -> None:
@@ -119,7 +119,7 @@ class Cast:
         kind = "rank" if plan.is_bare else "agent"
         process = Process(self.plan.run_id, kind, node, handle.pid, began, as_node=as_node)
         if kind == "rank":
-            process.rank, process.world_size, process.imports = claimed, plan.nodes + more, plan.imports[node]
+            process.rank, process.imports = claimed, plan.imports[node]
         self.processes.append(process)
         self.handles[handle.pid] = handle
         self.seen.add(handle.pid)
@@ -135,9 +135,7 @@ class Cast:
                 rank = Process(
                     self.plan.run_id, "rank", told["node_index"], pid, path.stat().st_mtime, self.plan.imports[told["node_index"]]
                 )
-                rank.rank, rank.world_size, rank.group_rank, rank.attempt = (
-                    told[name] for name in ("rank", "world_size", "group_rank", "torchelastic_restart_count")
-                )
+                rank.rank, rank.group_rank = told["rank"], told["group_rank"]
                 self.processes.append(rank)
         now = time.time()
         for process in self.processes:
@@ -169,9 +167,7 @@ class Cast:
         """Sends a signal to these and, unless they are meant `alone`, to what has been started by them and may become ranks."""
         for process in processes:
             process.how = how
-            for pid in [process.pid, *([] if alone else descendants(process.pid))]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+            send(number, [process.pid, *([] if alone else descendants(process.pid))])
 
     def kill_node(self, node: int) -> None:
         self.kill(self.of_node(node))
@@ -206,10 +202,7 @@ class Cast:
     def end(self) -> None:
         left = [process.pid for process in self.processes if process.ended is None]
         # Between a frozen agent and its ranks some may be stopped that nobody else ends.
-        for pid in [*left, *(pid for each in left for pid in descendants(each))]:
-            for number in (signal.SIGKILL, signal.SIGCONT):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
+        send(signal.SIGKILL, [*left, *(pid for each in left for pid in descendants(each))])
         for handle in self.handles.values():
             handle.wait(10)
 
@@ -218,6 +211,12 @@ def started(argv: list[str], environment: dict[str, str], log: Path) -> subproce
     """A program that is started and not forked."""
     with log.open("wb") as output:
         return subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, preexec_fn=die_with_parent)
+
+
+def send(number: int, pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def state_of(pid: int) -> str:

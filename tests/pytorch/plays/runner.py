@@ -15,11 +15,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from cast import Cast
 from forks import ForkServer
+from processes import JobProcesses
+from record import Record
 from schedule import AT_START, Fault, Schedule
 from servers import HOST, Server, binary
-from truth import Record
 
 EXPLAIN_AFTER = 3.0
 PATIENCE = 40.0
@@ -31,28 +31,29 @@ QUIET = 14.0
 METRIC = re.compile(r"^rallypoint_(\w+)\{(.*)\} (\S+)$", re.M)
 
 
-class Stage:
+class Runner:
     def __init__(self, folder: Path, schedule: Schedule, forks: ForkServer, ports: str) -> None:
         self.folder, self.schedule = folder, schedule
         folder.mkdir(parents=True)
         journal = any(fault.kind == "restart" for fault in schedule.faults)
         self.arguments = ["--log-format", "json", f"--explain-after={EXPLAIN_AFTER:g}s", "--store-ports", ports]
         self.arguments += ["--journal", str(folder / "journal")] if journal else []
-        self.servers = [self.serve("--listen", f"{HOST}:0", "--listen", f"{HOST}:0")]
-        server = self.servers[0]
-        self.job = Cast(folder / "job", schedule.job, forks, server, server.ports[0], 10)
-        self.casts = [self.job]
+        self.servers: list[Server] = []
+        server = self.serve("--listen", f"{HOST}:0", "--listen", f"{HOST}:0")
+        self.job = JobProcesses(folder / "job", schedule.job, forks, server, server.ports[0], 10)
+        self.jobs = [self.job]
         if beside := schedule.beside:
-            self.casts.append(Cast(folder / "beside", beside, forks, server, server.ports[1], 20))
-        self.record = Record(schedule, time.time(), [cast.job for cast in self.casts])
+            self.jobs.append(JobProcesses(folder / "beside", beside, forks, server, server.ports[1], 20))
+        self.record = Record(schedule, time.time(), [job.job for job in self.jobs])
         self.later: list[tuple[float, Callable[[], object]]] = []
         self.is_over = False
         self.listener = threading.Thread(target=self.listen, daemon=True)
 
     def serve(self, *where: str) -> Server:
-        folder = self.folder / f"server-{len(getattr(self, 'servers', []))}"
+        folder = self.folder / f"server-{len(self.servers)}"
         folder.mkdir()
-        return Server.start(folder, *where, *self.arguments)
+        self.servers.append(Server.start(folder, *where, *self.arguments))
+        return self.server
 
     @property
     def server(self) -> Server:
@@ -112,8 +113,8 @@ class Stage:
             for due in [each for each in self.later if each[0] <= now]:
                 self.later.remove(due)
                 due[1]()
-            for cast in self.casts:
-                cast.look()
+            for job in self.jobs:
+                job.look()
             if not self.record.polls or now > self.record.polls[-1]["at"] + 1:
                 self.ask()
             if time.time() >= until:
@@ -129,29 +130,29 @@ class Stage:
     def start(self) -> None:
         """Plans all starts, and with them the faults that are faults of a start."""
         at_start = {fault.node: fault for fault in self.schedule.faults if fault.kind in AT_START}
-        for cast in self.casts:
-            for node, at in enumerate(cast.plan.starts[: cast.plan.nodes]):
-                fault = at_start.get(node) if cast is self.job else None
-                self.do_at(self.record.began + at, self.start_node, cast, node, fault)
+        for job in self.jobs:
+            for node, at in enumerate(job.plan.starts[: job.plan.nodes]):
+                fault = at_start.get(node) if job is self.job else None
+                self.do_at(self.record.began + at, self.start_node, job, node, fault)
         if self.schedule.job.mode == "c10d" and self.schedule.job.told:
             argv = ["ctl", "expect", "job", self.schedule.job.nnodes, f"--admin=http://{HOST}:{self.server.admin_port}"]
             subprocess.run([binary(), *argv], check=True, capture_output=True, timeout=20)
 
-    def start_node(self, cast: Cast, node: int, fault: Fault | None) -> None:
+    def start_node(self, job: JobProcesses, node: int, fault: Fault | None) -> None:
         if fault and fault.kind == "never":
             self.note(f"node {node} does not start", fault)
         elif fault and fault.kind == "late":
             self.note(f"node {node} does not start yet", fault)
             self.do_in(10 + fault.delay, self.start_as, "starts late", node)
         elif fault and fault.kind == "more-nodes":
-            cast.start(node, more=1)
-            self.note(f"node {node} starts for {cast.plan.nodes + 1} nodes", fault)
+            job.start(node, more=1)
+            self.note(f"node {node} starts for {job.plan.nodes + 1} nodes", fault)
         elif fault and fault.kind == "wrong-rank":
-            other = (node + 1) % cast.plan.nodes
-            cast.start(node, as_node=other)
+            other = (node + 1) % job.plan.nodes
+            job.start(node, as_node=other)
             self.note(f"node {node} starts as node {other}", fault)
         else:
-            cast.start(node)
+            job.start(node)
 
     def start_as(self, words: str, node: int) -> None:
         self.note(f"node {node} {words}")
@@ -188,7 +189,7 @@ class Stage:
         elif fault.kind == "restart":
             self.server.stop()
             where = [word for port in self.servers[0].ports for word in ("--listen", f"{HOST}:{port}")]
-            self.servers.append(self.serve(*where, "--admin", f"{HOST}:{self.servers[0].admin_port}"))
+            self.serve(*where, "--admin", f"{HOST}:{self.servers[0].admin_port}")
         elif fault.kind == "all-again":
             for other in range(self.schedule.job.nodes):
                 self.do_in(other * fault.delay / 10, job.kill_node, other)
@@ -212,10 +213,10 @@ class Stage:
         self.until(lambda: not self.later, 60)
         self.step(AFTER[self.schedule.job.mode] if self.schedule.faults else QUIET)
         self.note("released")
-        for cast in self.casts:
-            cast.release()
-        healthy = self.casts if not self.schedule.faults else self.casts[1:]
-        self.until(lambda: not any(True for cast in healthy for _ in cast.agents()), 45)
+        for job in self.jobs:
+            job.release()
+        healthy = self.jobs if not self.schedule.faults else self.jobs[1:]
+        self.until(lambda: not any(True for job in healthy for _ in job.agents()), 45)
         self.step(13 if self.schedule.in_turn else 7)
         if self.schedule.in_turn:
             self.note("once more")
@@ -231,8 +232,8 @@ class Stage:
 
     def stop(self) -> None:
         self.is_over = True
-        for cast in self.casts:
-            cast.end()
+        for job in self.jobs:
+            job.end()
         for server in self.servers:
             server.stop()
         self.record.log = [json.loads(line) for server in self.servers for line in server.log_text().splitlines() if line.startswith("{")]

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from record import Job, Process, Record
 from schedule import Fault
-from truth import Job, Process, Record
 
 WAITED = 3 + 5 + 1.5
 """Who has waited for so long has to be told why: `--explain-after` and 5 s, and what this machine needs."""
