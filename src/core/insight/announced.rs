@@ -31,7 +31,9 @@ pub(super) fn touch(jobs: &mut Jobs, run_id: &str) {
 
 /// Shows the runs that only have announcements, and no others.
 pub(super) fn show(jobs: &mut Jobs, told: &mut Told, now: Timestamp) {
-    jobs.plans.forget_passed(now);
+    for run_id in jobs.plans.forget_passed(now) {
+        touch(jobs, &run_id);
+    }
     let wanted = wanted(jobs);
     let shown: Vec<RunKey> = jobs.runs.keys().filter(|key| key.is_announced()).cloned().collect();
     for key in shown.iter().filter(|key| !wanted.contains_key(key)) {

@@ -185,16 +185,17 @@ impl Plans {
         self.change_gate(run_id, gate)
     }
 
-    /// Forgets gates whose pods have passed them long ago.
-    pub(super) fn forget_passed(&mut self, now: Timestamp) {
+    /// Forgets gates whose pods have passed them long ago. Returns their runs.
+    pub(super) fn forget_passed(&mut self, now: Timestamp) -> Vec<String> {
         const KEPT: Duration = Duration::from_mins(10);
         let passed = |run_id: &String| self.of_run.get(run_id).and_then(|plan| plan.passed);
         let is_old = |run_id: &String| passed(run_id).is_none_or(|at| now.since(at) >= KEPT);
         let old: Vec<String> = self.passed.iter().filter(|run_id| is_old(run_id)).cloned().collect();
-        for run_id in old {
-            self.passed.remove(&run_id);
-            self.change_gate(&run_id, None);
+        for run_id in &old {
+            self.passed.remove(run_id);
+            self.change_gate(run_id, None);
         }
+        old
     }
 
     fn change_gate(&mut self, run_id: &str, gate: Option<GateSnapshot>) -> bool {

@@ -206,11 +206,6 @@ impl TrackedRun {
         Names::of(ranks.iter().map(|rank| format!("node {rank}")))
     }
 
-    /// Ranks that several live processes claim.
-    pub(in crate::core::insight) fn claimed_ranks(&self) -> Names {
-        Names::of(self.life.world.claimed_twice.keys().map(|rank| format!("rank {rank}")))
-    }
-
     /// What had come again were copies of nodes that go on, and has gone: there is no other attempt.
     fn return_to_before(&mut self) {
         let has_come = |node: &TrackedNode| {

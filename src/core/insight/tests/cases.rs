@@ -29,10 +29,7 @@ fn assert_silent(lab: &Lab) {
 #[test]
 fn case_1_a_node_never_arrives() {
     let mut lab = Lab::expecting(4, 4);
-    for n in 0..3 {
-        lab.agent(n, "job");
-        lab.cas(n, "job", "join");
-    }
+    lab.join("job", 0..3);
     lab.until(29.0);
     assert_silent(&lab);
     lab.until(35.0);
@@ -165,10 +162,7 @@ fn case_2_a_node_is_late_and_comes() {
 #[test]
 fn case_3_a_node_dies_while_joining() {
     let mut lab = Lab::expecting(4, 4);
-    for n in 0..3 {
-        lab.agent(n, "job");
-        lab.cas(n, "job", "join");
-    }
+    lab.join("job", 0..3);
     lab.pass(5.0);
     let died = lab.now.0.as_secs_f64();
     lab.leave(1);
@@ -452,10 +446,7 @@ fn case_7_one_group_formed_and_others_are_left_over() {
 fn case_7_nodes_that_ask_for_different_numbers_complete_no_round() {
     // Seen with torch 2.15: two nodes with --nnodes=2 and two with --nnodes=4, and nobody completes the round of four.
     let mut lab = Lab::expecting(4, 4);
-    for n in 0..4 {
-        lab.agent(n, "job");
-        lab.cas(n, "job", "join");
-    }
+    lab.join("job", 0..4);
     lab.pass(29.0);
     assert_silent(&lab);
     lab.pass(3.0);
@@ -1268,10 +1259,7 @@ fn a_static_node_that_takes_the_place_of_a_dead_one_has_come_again() {
 #[test]
 fn a_c10d_node_that_was_taken_out_has_come_again() {
     let mut lab = Lab::expecting(3, 3);
-    for n in 0..2 {
-        lab.agent(n, "job");
-        lab.cas(n, "job", "join");
-    }
+    lab.join("job", 0..2);
     lab.pass(35.0);
     lab.cas(1, "job", "");
     lab.pass(15.0);
@@ -1382,10 +1370,7 @@ fn who_closes_a_complete_round_is_named_with_those_that_go_on() {
 #[test]
 fn a_node_that_died_while_joining_and_came_again_is_not_gone() {
     let mut lab = Lab::expecting(5, 5);
-    for n in 0..3 {
-        lab.agent(n, "job");
-        lab.cas(n, "job", "join");
-    }
+    lab.join("job", 0..3);
     lab.leave(1);
     lab.leave(2);
     lab.pass(3.0);

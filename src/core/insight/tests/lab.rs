@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -336,6 +337,14 @@ impl Lab {
         self.connect(n, &format!("10.77.0.{}", 10 + n), 1000 + n);
         self.ping(n);
         self.first_cas(n, run);
+    }
+
+    /// Agents of c10d come and join, one after the other.
+    pub(super) fn join(&mut self, run: &str, agents: Range<u32>) {
+        for n in agents {
+            self.agent(n, run);
+            self.cas(n, run, "join");
+        }
     }
 
     pub(super) fn first_cas(&mut self, n: u32, run: &str) {

@@ -238,6 +238,15 @@ impl Native {
         Self::of_all_in(Lab::with(settings, StaleKeyConfig::default()), min, names, &[])
     }
 
+    /// A round of a, b and c, whose agents wait for b, which has told no role.
+    fn without_role_of_b() -> Self {
+        let mut native = Self::of_all(&["a", "b", "c"], &[0, 2]);
+        let roles: Vec<String> = (0..3).map(|rank| format!("{ROLES}/{rank}")).collect();
+        native.lab.wait(0, &roles.iter().map(String::as_str).collect::<Vec<_>>());
+        native.lab.wait(2, &["/torch.rendezvous.job.1/torchelastic/assigned_ranks/2"]);
+        native
+    }
+
     fn of_all_in(lab: Lab, min: u32, names: &[&str], roles: &[u32]) -> Self {
         let nodes = names.len() as u32;
         let mut native = Self::of(lab, (min, nodes));
@@ -594,10 +603,7 @@ fn ranks_of_a_round_that_is_over_end_while_the_next_one_forms() {
 
 #[test]
 fn the_chain_of_waits_leads_to_the_native_node_that_has_told_no_role() {
-    let mut native = Native::of_all(&["a", "b", "c"], &[0, 2]);
-    let roles: Vec<String> = (0..3).map(|rank| format!("{ROLES}/{rank}")).collect();
-    native.lab.wait(0, &roles.iter().map(String::as_str).collect::<Vec<_>>());
-    native.lab.wait(2, &["/torch.rendezvous.job.1/torchelastic/assigned_ranks/2"]);
+    let mut native = Native::without_role_of_b();
     native.pass(33);
     assert_eq!(native.lab.texts("rank_zero_slow"), Vec::<&str>::new());
     let said = native.lab.said.iter().find(|(_, said)| said.code == "waiting_for_node").expect("it is said");
@@ -1527,10 +1533,7 @@ fn when_the_last_gives_up_it_is_told_what_was_missing() {
 /// Agents that wait in a round's store cannot be told that it is over. Seen with torch: nobody had gone on.
 #[test]
 fn who_waits_in_a_round_that_was_given_up_is_told_why_it_was() {
-    let mut native = Native::of_all(&["a", "b", "c"], &[0, 2]);
-    let roles: Vec<String> = (0..3).map(|rank| format!("{ROLES}/{rank}")).collect();
-    native.lab.wait(0, &roles.iter().map(String::as_str).collect::<Vec<_>>());
-    native.lab.wait(2, &["/torch.rendezvous.job.1/torchelastic/assigned_ranks/2"]);
+    let mut native = Native::without_role_of_b();
     native.unpark("id1");
     native.pass(33);
     assert_eq!(native.lab.texts("node_died").len(), 1, "{:?}", native.lab.said);

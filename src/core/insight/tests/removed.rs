@@ -116,10 +116,7 @@ fn a_dead_node_is_missing_by_name_while_its_successor_has_another_place() {
 fn a_round_that_counts_a_dead_node_says_so() {
     for died_before in [5.0, 0.5] {
         let mut lab = lab();
-        for n in 0..2 {
-            lab.agent(n, "job");
-            lab.cas(n, "job", "join");
-        }
+        lab.join("job", 0..2);
         lab.pass(5.0);
         lab.leave(1);
         lab.pass(died_before);
@@ -160,10 +157,7 @@ fn a_round_that_counts_a_dead_node_says_so() {
 #[test]
 fn all_that_a_round_counts_and_that_are_dead_are_named() {
     let mut lab = lab();
-    for n in 0..3 {
-        lab.agent(n, "job");
-        lab.cas(n, "job", "join");
-    }
+    lab.join("job", 0..3);
     lab.pass(5.0);
     lab.leave(0);
     lab.leave(1);
@@ -193,10 +187,7 @@ fn the_death_of_a_node_that_was_taken_out_is_said() {
     );
 
     let mut lab = self::lab();
-    for n in 0..2 {
-        lab.agent(n, "job");
-        lab.cas(n, "job", "join");
-    }
+    lab.join("job", 0..2);
     lab.pass(16.0);
     lab.cas(0, "job", "drop:1");
     lab.pass(5.0);
@@ -318,10 +309,7 @@ fn who_asked_for_another_number_and_has_gone_is_no_loss() {
     }
     // Nobody has said how many there should be.
     let mut lab = self::lab();
-    for n in 0..3 {
-        lab.agent(n, "job");
-        lab.cas(n, "job", "join");
-    }
+    lab.join("job", 0..3);
     lab.leave(1);
     lab.pass(40.0);
     is_last(&lab, "node_died_joining", "2 nodes left", "nobody has said whether the round needs it");

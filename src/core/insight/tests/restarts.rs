@@ -275,10 +275,7 @@ fn a_node_that_went_with_the_server_is_missing_by_its_name() {
 #[test]
 fn who_went_with_the_server_before_all_had_joined_is_gone() {
     let mut lab = Lab::new();
-    for n in 0..2 {
-        lab.agent(n, "job");
-        lab.cas(n, "job", "join");
-    }
+    lab.join("job", 0..2);
     lab.insight.expect("job", crate::core::insight::Expectation { min: 3, max: 3, names: Vec::new() });
     lab.restart(1.0, &[1]);
     lab.insight.expect("job", crate::core::insight::Expectation { min: 3, max: 3, names: Vec::new() });
@@ -297,10 +294,7 @@ fn who_went_with_the_server_before_all_had_joined_is_gone() {
 #[test]
 fn a_node_that_has_left_is_not_taken_for_one_that_stays() {
     let mut lab = Lab::new();
-    for n in 0..2 {
-        lab.agent(n, "job");
-        lab.cas(n, "job", "join");
-    }
+    lab.join("job", 0..2);
     lab.pass(2.0);
     lab.cas(0, "job", "leave");
     lab.restart(1.0, &[]);

@@ -25,10 +25,7 @@ fn faults_of_backends() {
         Fault {
             name: "c10d agents, and one of the static rendezvous with their id",
             play: |lab| {
-                for n in 0..2 {
-                    lab.agent(n, "job");
-                    lab.cas(n, "job", "join");
-                }
+                lab.join("job", 0..2);
                 lab.pass(1.0);
                 lab.static_node(2, "job", 2, 3);
                 lab.pass(2.0);
@@ -101,10 +98,7 @@ fn faults_of_backends() {
         Fault {
             name: "c10d: a node dies a moment before the last one makes the round complete",
             play: |lab| {
-                for n in 0..3 {
-                    lab.agent(n, "job");
-                    lab.cas(n, "job", "join");
-                }
+                lab.join("job", 0..3);
                 lab.pass(1.0);
                 lab.leave(1);
                 lab.agent(3, "job");
@@ -214,10 +208,7 @@ fn faults_of_backends() {
             play: |lab| {
                 let names = ["node0", "node1", "node2"].map(str::to_owned).to_vec();
                 lab.insight.expect("job", Expectation { min: 3, max: 3, names });
-                for n in 0..2 {
-                    lab.agent(n, "job");
-                    lab.cas(n, "job", "join");
-                }
+                lab.join("job", 0..2);
                 lab.pass(2.0);
                 lab.cas(1, "job", "leave");
                 lab.cas(1, "job", "close");
@@ -283,10 +274,7 @@ fn faults_of_backends() {
         Fault {
             name: "c10d: a node dies as the last one comes, and the round takes it in",
             play: |lab| {
-                for n in 0..2 {
-                    lab.agent(n, "job");
-                    lab.cas(n, "job", "join");
-                }
+                lab.join("job", 0..2);
                 lab.pass(3.0);
                 lab.leave(1);
                 lab.agent(2, "job");
@@ -319,10 +307,7 @@ fn faults_of_backends() {
             play: |lab| {
                 let names = (0..4).map(|n| format!("node{n}")).collect();
                 lab.insight.expect("job", Expectation { min: 4, max: 4, names });
-                for n in 0..2 {
-                    lab.agent(n, "job");
-                    lab.cas(n, "job", "join");
-                }
+                lab.join("job", 0..2);
                 lab.leave(1);
             },
             code: "nodes_missing",
@@ -353,10 +338,7 @@ fn faults_of_backends() {
         Fault {
             name: "c10d: two agents are cut off while the nodes join",
             play: |lab| {
-                for n in 0..3 {
-                    lab.agent(n, "job");
-                    lab.cas(n, "job", "join");
-                }
+                lab.join("job", 0..3);
                 lab.pass(15.0);
                 lab.cas(0, "job", "drop:1 drop:2");
             },
@@ -370,10 +352,7 @@ fn faults_of_backends() {
             name: "c10d: a node that was cut off while the nodes join is missing by its name",
             play: |lab| {
                 lab.insight.expect("job", Expectation { min: 3, max: 3, names: Vec::new() });
-                for n in 0..2 {
-                    lab.agent(n, "job");
-                    lab.cas(n, "job", "join");
-                }
+                lab.join("job", 0..2);
                 lab.pass(2.0);
                 lab.cas(0, "job", "drop:1");
             },
@@ -387,10 +366,7 @@ fn faults_of_backends() {
             name: "c10d: only the node that was cut off is not there",
             play: |lab| {
                 lab.insight.expect("job", Expectation { min: 2, max: 2, names: Vec::new() });
-                for n in 0..2 {
-                    lab.agent(n, "job");
-                    lab.cas(n, "job", "join");
-                }
+                lab.join("job", 0..2);
                 lab.pass(1.0);
                 lab.cas(0, "job", "drop:1");
             },

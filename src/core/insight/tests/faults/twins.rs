@@ -55,10 +55,7 @@ fn healthy_twins_are_silent() {
             }
         }),
         ("c10d: a node leaves by itself before the round is complete", |lab| {
-            for n in 0..3 {
-                lab.agent(n, "job");
-                lab.cas(n, "job", "join");
-            }
+            lab.join("job", 0..3);
             lab.cas(2, "job", "leave");
             lab.pass(0.5);
             lab.cas(2, "job", "join complete");
