@@ -1,6 +1,7 @@
 //! What holds in one run as time goes by, apart from what its waits show.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::expect::Plan;
@@ -180,7 +181,15 @@ fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option<Finding> {
     let dead = || all().filter(|node| node.is_dead());
     let not_back = all().filter(|node| node.is_not_back()).map(TrackedNode::label);
     let taken_out = || run.life().left.values().filter(|left| left.is_silent()).map(|left| &left.node);
-    let is_away = |node: &TrackedNode| node.peer.is_some_and(|peer| links.away_at(peer.ip()).is_some());
+    // Where several nodes have one address, it is not known whose link is away.
+    let mut at_address: HashMap<IpAddr, usize> = HashMap::new();
+    for peer in run.participants().filter_map(|node| node.peer) {
+        let nodes = at_address.entry(peer.ip()).or_default();
+        *nodes = nodes.saturating_add(1);
+    }
+    let is_alone = |addr: IpAddr| at_address.get(&addr).is_none_or(|nodes| *nodes == 1);
+    let addr = |node: &TrackedNode| Some(node.peer?.ip()).filter(|addr| is_alone(*addr));
+    let is_away = |node: &TrackedNode| addr(node).is_some_and(|addr| links.away_at(addr).is_some());
     let is_silent = |node: &&TrackedNode| node.is_unheard || is_away(node);
     let (silent, running): (Vec<_>, Vec<_>) = run.still_running().partition(is_silent);
     let reason = Reason::ExitBarrier {
