@@ -3,6 +3,7 @@
 
 mod bells;
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -193,9 +194,10 @@ impl PodGates {
         self.bells.ring_all();
     }
 
-    pub(super) fn tick(&self, now: Timestamp, is_connected: impl Fn(IpAddr) -> bool) {
+    /// Takes note of the pods that are connected, through relays at these addresses or directly, and of those that are silent.
+    pub(super) fn tick(&self, now: Timestamp, relays: &HashSet<IpAddr>) {
         let (mut gates, mut memory) = (self.lock(), self.memory());
-        gates.tick(now, is_connected);
+        gates.tick(now, |addr| relays.contains(&addr) || self.stores.is_connected(addr));
         memory.set(gates.memory());
         self.keep(&mut gates);
         self.bells.tidy();

@@ -376,17 +376,18 @@ impl Watch {
             return;
         }
         known.version = gates.version();
+        let heard = Timestamp(now.0.saturating_sub(gates.pod_timeout()));
         known.of_run.retain(|run_id, _| {
             let stays = gates.of(run_id).is_some();
             if !stays {
-                insight.gate(run_id, None, now);
+                insight.gate(run_id, None, heard);
             }
             stays
         });
         for (run_id, gate) in gates.all() {
             if known.of_run.get(run_id) != Some(&gate.version()) {
                 known.of_run.insert(run_id.to_owned(), gate.version());
-                insight.gate(run_id, gate.snapshot(now, gates.pod_timeout()), now);
+                insight.gate(run_id, gate.snapshot(now, gates.pod_timeout()), heard);
             }
         }
     }

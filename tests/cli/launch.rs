@@ -226,6 +226,42 @@ fn a_second_pod_with_a_rank_that_lives_is_parked_until_the_first_is_gone() {
     assert_eq!(ended(successor).0, Some(0));
 }
 
+/// As a rank that fails at an import, beside others that hang in it.
+#[test]
+fn pods_that_use_no_store_count_as_long_as_their_relays_are_linked() {
+    let server = TestServer::start(&["--pod-timeout=2s"]);
+    let start = |rank, command: &[&str]| {
+        let name = format!("t-{rank}");
+        let pod = Pod { server: &server, name: &name, rank, uid: "a" };
+        pod.start(
+            &[&["run", "--nodes=3", "--relay=on", "--mode=env", "--own-store=off", "--"], command].concat(),
+        )
+    };
+    let mut hang = [start("0", &["sleep", "600"]), start("1", &["sleep", "600"])];
+    let (code, _, err) = ended(start("2", &["false"]));
+    assert_eq!(code, Some(1), "{err}");
+    let run = || http(server.admin, "GET /api/v1/runs/run", "", "").json();
+    let shown = |there: u32| {
+        let run = run();
+        let nodes = &run["nodes"];
+        let gone = 3 - there;
+        nodes["joined"] == there && nodes["gone"] == gone && nodes["missing"] == gone
+    };
+    eventually("its relay is gone", || shown(2));
+    // None of the others is silent for that.
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(shown(2), "{}", run());
+    assert_eq!(run()["missing"][0]["name"], "t-2");
+    assert_eq!(pods(server.admin), 3, "who has one address keeps all of it");
+    for pod in &mut hang {
+        terminate(pod);
+    }
+    eventually("all are gone", || shown(0));
+    for pod in hang {
+        ended(pod);
+    }
+}
+
 #[test]
 fn a_killed_pod_comes_again_with_another_rank_and_the_one_that_was_held_back_goes_on() {
     let server = TestServer::start(&["--pod-timeout=10min"]);

@@ -31,7 +31,8 @@ def run_of(
     run = copy.deepcopy(example("run_4_nodes_one_missing"))
     complete = joined == nodes
     run.update(run_id=run_id, state="running" if complete else "joining", version=joined + 1, explanation=None, explanations=[])
-    run["nodes"].update(joined=joined, gone=len(gone), missing=nodes - joined, expected={"min": nodes, "max": nodes, "source": "flag"})
+    there = joined - len(gone)
+    run["nodes"].update(joined=there, gone=len(gone), missing=nodes - there, expected={"min": nodes, "max": nodes, "source": "flag"})
     first = run["started_at"]
     template = run["participants"][0]
     run["participants"] = [
@@ -50,7 +51,9 @@ def run_of(
         }
         for i in range(joined)
     ]
-    run["missing"] = []
+    run["missing"] = [
+        {"name": f"{run_id}-{i}", "rank": i if complete else None, "known_from": "died", "last_seen": NOW - 4} for i in gone
+    ]
     run["timeline"] = [
         {
             "at": first + arrival(i, nodes),
@@ -77,8 +80,8 @@ def arrival(i: int, nodes: int) -> float:
 
 def missing_nodes(run: Document, *names: str) -> Document:
     """The run with these nodes named as missing, and said to be."""
-    joined, expected = run["nodes"]["joined"], run["nodes"]["expected"]["min"]
-    run["missing"] = [
+    joined, expected = len(run["participants"]), run["nodes"]["expected"]["min"]
+    run["missing"] += [
         {"name": name, "rank": joined + i, "known_from": "announced", "last_seen": NOW - 80} for i, name in enumerate(names)
     ]
     said = explanation(

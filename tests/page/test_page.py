@@ -243,6 +243,15 @@ def test_the_mouse_tells_of_a_cell_too(admin: Admin, open_page: Open) -> None:
     page.until_says("#nodes-detail", "train-llm-3 · missing · rank 3 · it has announced itself · last seen")
 
 
+def test_a_node_that_died_is_one_cell(admin: Admin, open_page: Open) -> None:
+    """The server names it as missing as well."""
+    admin.set(run_of(4, 4, gone=(1,)))
+    page = open_page(admin.url)
+    page.until_says("#nodes-legend", "1 gone")
+    assert page.text("#nodes-legend").split("\n") == ["3 joined", "1 gone"]
+    assert page.js("document.title").startswith("3/4 nodes")
+
+
 def test_a_screen_reader_is_told_in_words(admin: Admin, open_page: Open) -> None:
     admin.set(run_of(64, 64, local=8, ranks_joined=500, gone=(3,)))
     page = open_page(admin.url)

@@ -3,9 +3,9 @@
 //! also learns the number of nodes and the names of the missing pods of unmodified jobs. A gate opens once:
 //! later every pod passes at once, except a pod whose node rank another live pod holds. A pod lives for
 //! [`Gates::pod_timeout`] after its last sign of life. That is an announcement (a waiting pod repeats it
-//! every few seconds), or an open connection from its address to any store (which the shell reports with
-//! [`Gates::tick`]). Pods behind one address keep each other alive. A pod whose request waits here when its
-//! connection breaks is gone at once ([`Gates::cut`]), until it comes again.
+//! every few seconds), or an open connection from its address: of a relay, or to any store (which the shell
+//! reports with [`Gates::tick`]). Pods behind one address keep each other alive. A pod whose request waits here
+//! when its connection breaks is gone at once ([`Gates::cut`]), until it comes again.
 //!
 //! A pod is known by its name and its node rank, so two commands on one host are two pods. A pod with the
 //! same name and rank but another UID is the successor of the pod before it, which counts as gone. If the

@@ -42,6 +42,26 @@ pub struct GateSnapshot {
     pub versions: Option<String>,
 }
 
+impl GateSnapshot {
+    /// The pods that announced themselves and do not count any more, as far as they had ranks. At an open gate they may run
+    /// all the same: whoever has passed it need not say anything.
+    pub fn silent(&self) -> impl Iterator<Item = &Missing> {
+        self.missing.iter().filter(|missing| missing.seen.is_some())
+    }
+
+    /// Whether it has let its pods pass.
+    pub fn is_open(&self) -> bool {
+        self.state != GateState::Gathers
+    }
+
+    /// How many pods have passed it, or are held by it.
+    pub fn announced(&self) -> usize {
+        let known = self.pods.len().saturating_add(self.silent().count());
+        // Of those without ranks that are silent nothing is known but that they were there.
+        if self.is_open() { known.max(self.nodes.min as usize) } else { self.pods.len() }
+    }
+}
+
 impl Gate {
     /// The gate as it is now. `None` if no pod is there.
     pub fn snapshot(&self, now: Timestamp, timeout: Duration) -> Option<GateSnapshot> {

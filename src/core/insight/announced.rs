@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use super::epoch::Epoch;
+use super::expect::Plan;
 use super::jobs::Jobs;
 use super::run::{MOST_NODES, RunKey, TrackedRun};
 use super::told::Told;
@@ -45,6 +47,11 @@ pub(super) fn show(jobs: &mut Jobs, told: &mut Told, now: Timestamp) {
         jobs.drop_run(told, key);
     }
     for (key, since) in wanted {
+        let run_id = jobs.name(&key);
+        if jobs.plans.is_behind(&run_id, jobs.links.version()) {
+            let gone = jobs.links.gone(&jobs.plans.of(&run_id));
+            jobs.plans.set_gone(&run_id, gone, jobs.links.version());
+        }
         if let Some(run) = jobs.run_mut(told, &key, RunKind::Announced, now) {
             run.announced_since(since);
         }
@@ -70,34 +77,46 @@ fn wanted(jobs: &Jobs) -> BTreeMap<RunKey, Timestamp> {
     jobs.plans.gates().filter_map(only_announced).collect()
 }
 
-/// The pods as nodes that have not joined.
-pub(super) fn nodes(gate: &GateSnapshot) -> Vec<Node> {
-    let mut pods: Vec<&Announcement> = gate.pods.iter().collect();
-    pods.sort_by_key(|pod| (pod.node_rank.is_none(), pod.node_rank));
+/// The pods as nodes that have not joined, or are gone.
+pub(super) fn nodes(gate: &GateSnapshot, plan: &Plan, epoch: Epoch) -> Vec<Node> {
+    struct Pod<'g> {
+        name: &'g str,
+        rank: Option<u32>,
+        said: Option<&'g Announcement>,
+    }
+    let pods = gate.pods.iter().map(|said| Pod { name: &said.pod, rank: said.node_rank, said: Some(said) });
+    let silent = gate.silent().filter(|_| gate.is_open()).filter_map(|silent| {
+        Some(Pod { name: silent.pod.as_deref()?, rank: Some(silent.node_rank), said: None })
+    });
+    let mut pods: Vec<_> = pods.chain(silent).collect();
+    pods.sort_by_key(|pod| (pod.rank.is_none(), pod.rank));
     let mut of_name = BTreeMap::<&str, u32>::new();
     for pod in &pods {
-        let pods = of_name.entry(&pod.pod).or_default();
+        let pods = of_name.entry(pod.name).or_default();
         *pods = pods.saturating_add(1);
     }
     // A host may have several.
-    let node_id = |pod: &Announcement| match (of_name.get(&*pod.pod), pod.node_rank) {
-        (Some(1), _) => pod.pod.clone(),
-        (_, Some(rank)) => format!("{}:{rank}", pod.pod),
-        (_, None) => format!("{}:{}", pod.pod, pod.uid),
+    let node_id = |pod: &Pod<'_>| match (of_name.get(pod.name), pod.rank) {
+        (Some(1), _) => pod.name.to_owned(),
+        (_, Some(rank)) => format!("{}:{rank}", pod.name),
+        (_, None) => format!("{}:{}", pod.name, pod.said.map_or("", |said| &said.uid)),
     };
-    let node = |pod: &Announcement| Node {
-        node_id: node_id(pod),
-        name: pod.pod.clone(),
-        peer: Some(pod.address.to_string()),
-        pid: None,
-        rank: pod.node_rank,
-        state: NodeState::Announced,
-        joined_at: None,
-        after_seconds: None,
-        last_heartbeat: None,
-        gone_at: None,
-        base_rank: None,
-        local_world_size: None,
+    let node = |pod: Pod<'_>| {
+        let gone_at = plan.gone().get(pod.name).map(|at| epoch.unix(*at));
+        Node {
+            node_id: node_id(&pod),
+            name: pod.name.to_owned(),
+            peer: pod.said.map(|said| said.address.to_string()),
+            pid: None,
+            rank: pod.rank,
+            state: gone_at.map_or(NodeState::Announced, |_| NodeState::Gone),
+            joined_at: None,
+            after_seconds: None,
+            last_heartbeat: None,
+            gone_at,
+            base_rank: None,
+            local_world_size: None,
+        }
     };
     pods.into_iter().take(MOST_NODES).map(node).collect()
 }

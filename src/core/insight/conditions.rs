@@ -345,22 +345,26 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
 
 /// Nothing has come from the processes of the pods that have passed their gate.
 fn pods_idle(gate: &GateSnapshot, plan: &Plan, links: &Links, opened: Timestamp, now: Timestamp) -> Reason {
-    // Several pods of one name have one relay's name, too: it is not known which of them is gone.
-    let mut pods: HashMap<&str, usize> = HashMap::new();
-    for pod in &gate.pods {
-        let of_name = pods.entry(&pod.pod).or_default();
-        *of_name = of_name.saturating_add(1);
+    let known = gate.pods.iter().map(|pod| (&*pod.pod, None));
+    let silent = gate.silent().filter_map(|missing| Some((missing.pod.as_deref()?, missing.seen)));
+    let mut gone = BTreeMap::new();
+    for (pod, seen) in known.chain(silent) {
+        if let Some(since) = links.since_announced(plan, pod, seen, now).since_then() {
+            gone.insert(pod, since);
+        }
     }
-    let mut known = BTreeMap::new();
-    for (pod, since) in links.of_pods(gate.since, now).filter(|(pod, _)| pods.get(pod) == Some(&1)) {
-        known.entry(pod).or_insert(since);
-    }
-    let unheard = plan.passed().filter(|_| known.len() < gate.pods.len());
-    let gone = known.into_iter().filter_map(|(pod, since)| Some(format!("{pod} ({})", since?.since_then()?)));
+    let pods = gate.announced();
+    let is_heard = |pod: &&Announcement| plan.passed().is_none() && !gone.contains_key(&*pod.pod);
+    let heard = gate.pods.iter().filter(is_heard).count();
+    let unheard = count(pods.saturating_sub(heard).saturating_sub(gone.len()));
+    let last =
+        || gate.silent().filter(|missing| !missing.pod.as_deref().is_some_and(|pod| gone.contains_key(pod)));
+    let silent = plan.passed().or_else(|| last().filter_map(|missing| missing.seen).max());
     Reason::PodsIdle {
-        pods: count(gate.pods.len()),
-        gone: Names::of(gone),
-        unheard: unheard.map(|passed| Elapsed(now.since(passed))),
+        pods: count(pods),
+        gone: Names::of(gone.iter().map(|(pod, since)| format!("{pod} ({since})"))),
+        unheard,
+        silent: silent.filter(|_| unheard > 0).map(|heard| Elapsed(now.since(heard))),
         waited: Elapsed(now.since(opened)),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::{Expected, ExpectedFrom};
-use crate::core::gate::{Announcement, GateSnapshot, GateState, Missing};
+use crate::core::gate::{Announcement, GateSnapshot, GateState};
 use crate::core::ids::{Nodes, Timestamp};
 
 /// What an operator expects of a run: the body of `PUT /api/v1/runs/{run_id}/expect`.
@@ -24,7 +24,7 @@ pub struct Expectation {
 pub(super) struct Plan {
     pub(super) expectation: Option<Expectation>,
     gate: Option<Gate>,
-    /// Nothing has been heard of the pods behind the open gate since then, and it was forgotten.
+    /// Nothing has been heard of the pods behind the open gate since then, so it was forgotten.
     passed: Option<Timestamp>,
     /// `serve --nodes`.
     flag: Option<(u32, u32)>,
@@ -38,6 +38,12 @@ struct Gate {
     snapshot: GateSnapshot,
     /// Pods by the names that their agents may use; `None` if several pods fit a name.
     by_host: HashMap<String, Option<usize>>,
+    /// How many pods have a name, whether they still count or not.
+    of_name: HashMap<String, usize>,
+    /// Pods whose relays are gone, and since when…
+    gone: BTreeMap<String, Timestamp>,
+    /// …as the links of this version showed.
+    links: Option<u64>,
 }
 
 impl Gate {
@@ -49,7 +55,13 @@ impl Gate {
                 by_host.entry(host).and_modify(|pod| *pod = None).or_insert(Some(at));
             }
         }
-        Self { snapshot, by_host }
+        let gone = snapshot.silent().filter_map(|missing| missing.pod.as_ref());
+        let mut of_name: HashMap<String, usize> = HashMap::new();
+        for name in snapshot.pods.iter().map(|pod| &pod.pod).chain(gone) {
+            let pods = of_name.entry(name.clone()).or_default();
+            *pods = pods.saturating_add(1);
+        }
+        Self { snapshot, by_host, of_name, gone: BTreeMap::new(), links: None }
     }
 }
 
@@ -66,7 +78,14 @@ impl Plan {
         self.gate.as_ref().map(|gate| &gate.snapshot)
     }
 
-    /// When its gate was forgotten: its pods had passed it, and may do what needs no store.
+    /// Pods that announced themselves and whose relays are gone, and since when.
+    pub(super) fn gone(&self) -> &BTreeMap<String, Timestamp> {
+        static NONE: BTreeMap<String, Timestamp> = BTreeMap::new();
+        self.gate.as_ref().map_or(&NONE, |gate| &gate.gone)
+    }
+
+    /// Since when nothing has been heard of the pods that had passed their gate, if it was forgotten. They may do what
+    /// needs no store.
     pub(super) const fn passed(&self) -> Option<Timestamp> {
         self.passed
     }
@@ -108,8 +127,7 @@ impl Plan {
     /// The pod that announced itself with a node rank, whether it still counts or not, and when it was heard of last if it
     /// does not.
     pub(super) fn announced(&self, rank: u32) -> Option<(&str, Option<Timestamp>)> {
-        let gone = |missing: &'_ Missing| missing.node_rank == rank && missing.seen.is_some();
-        let silent = || self.gate()?.missing.iter().find(|missing| gone(missing));
+        let silent = || self.gate()?.silent().find(|missing| missing.node_rank == rank);
         match self.pod_of_rank(rank) {
             Some(pod) => Some((&pod.pod, None)),
             None => silent().and_then(|missing| Some((missing.pod.as_deref()?, missing.seen))),
@@ -118,11 +136,7 @@ impl Plan {
 
     /// Whether no two of the pods that announced themselves have this name.
     pub(super) fn is_only(&self, pod: &str) -> bool {
-        let Some(gate) = self.gate() else { return false };
-        let gone = gate.missing.iter().filter(|missing| missing.seen.is_some());
-        let gone = gone.filter_map(|missing| missing.pod.as_deref());
-        let all = gate.pods.iter().map(|pod| pod.pod.as_str()).chain(gone);
-        all.filter(|name| *name == pod).take(2).count() == 1
+        self.gate.as_ref().is_some_and(|gate| gate.of_name.get(pod) == Some(&1))
     }
 
     /// The pod with a node rank.
@@ -169,17 +183,17 @@ impl Plans {
         self.change(run_id, |plan| plan.expectation = Some(expectation))
     }
 
-    /// A run's gate has changed; `None`: nothing is heard of its pods. Who has passed an open gate need not say anything for a
-    /// while. `false` if that is nothing new, or there are too many runs.
-    pub(super) fn set_gate(&mut self, run_id: &str, gate: Option<GateSnapshot>, now: Timestamp) -> bool {
+    /// A run's gate has changed; `None`: nothing has been heard of its pods since `heard`. Who has passed an open gate need not
+    /// say anything for a while. `false` if that is nothing new, or there are too many runs.
+    pub(super) fn set_gate(&mut self, run_id: &str, gate: Option<GateSnapshot>, heard: Timestamp) -> bool {
         let plan = self.of_run.get(run_id);
-        if gate.is_none() && plan.is_none() {
+        if gate.is_none() && plan.is_none_or(|plan| plan.passed.is_some()) {
             return false;
         }
         let was_open = plan.is_some_and(|plan| plan.is_open());
         if gate.is_none() && was_open {
             self.passed.insert(run_id.to_owned());
-            return self.change(run_id, |plan| plan.passed = Some(now));
+            return self.change(run_id, |plan| plan.passed = Some(heard));
         }
         self.passed.remove(run_id);
         self.change_gate(run_id, gate)
@@ -196,6 +210,24 @@ impl Plans {
             self.change_gate(run_id, None);
         }
         old
+    }
+
+    /// Whether other relays have come or gone since it was told which pods of a run are gone.
+    pub(super) fn is_behind(&self, run_id: &str, links: u64) -> bool {
+        let gate = self.of_run.get(run_id).and_then(|plan| plan.gate.as_ref());
+        gate.is_some_and(|gate| gate.links != Some(links))
+    }
+
+    /// The relays of these pods of a run are gone, as its relays of this version show.
+    pub(super) fn set_gone(&mut self, run_id: &str, gone: BTreeMap<String, Timestamp>, links: u64) {
+        let Some(plan) = self.of_run.get_mut(run_id) else { return };
+        let plan = Arc::make_mut(plan);
+        let Some(gate) = &mut plan.gate else { return };
+        gate.links = Some(links);
+        if gate.gone != gone {
+            gate.gone = gone;
+            plan.version = plan.version.saturating_add(1);
+        }
     }
 
     fn change_gate(&mut self, run_id: &str, gate: Option<GateSnapshot>) -> bool {

@@ -48,7 +48,7 @@ impl Jobs {
             stores: BTreeMap::new(),
             runs: BTreeMap::new(),
             barriers: Vec::new(),
-            links: Links { grace, ..Links::default() },
+            links: Links::new(grace),
             at_admin: AtAdmin::default(),
             looked: Timestamp::default(),
             awake_since: Timestamp::default(),

@@ -64,8 +64,6 @@ pub(super) struct Links {
     pub(super) away: Vec<AwayLink>,
     /// Addresses of those that are back, and since when: for a few seconds.
     pub(super) back: Vec<(IpAddr, Timestamp)>,
-    /// The names of relays that have come since this server started, and have not gone.
-    pub(super) here: BTreeSet<String>,
     pub(super) lost: Vec<LinkNews>,
     /// Relays that were turned away, not yet told.
     pub(super) refused: Vec<Finding>,
@@ -75,25 +73,32 @@ pub(super) struct Links {
     pub(super) namesakes: BTreeMap<String, LinkNews>,
     /// For how long the clients of a link stay while it is away.
     pub(super) grace: Duration,
+    /// Goes up with every relay that comes or goes.
+    version: u64,
 }
 
 impl Links {
+    pub(super) fn new(grace: Duration) -> Self {
+        Self { grace, ..Self::default() }
+    }
+
+    /// A number that changes when a relay comes or goes.
+    pub(super) const fn version(&self) -> u64 {
+        self.version
+    }
+
     /// More than this are told as one.
     const ONE_BY_ONE: usize = 8;
     /// Of the last of them it is known how they ended.
     const MOST_ENDED: usize = 4096;
-    /// As many as a server takes.
-    const MOST_HERE: usize = 65_536;
 
     /// This has happened since the last call, in this order.
     pub(super) fn hear(&mut self, news: Vec<LinkNews>) {
         for news in news {
+            self.version = self.version.saturating_add(1);
             match news.what {
                 LinkEvent::Came => {
                     self.ended.remove(&news.name);
-                    if self.here.len() < Self::MOST_HERE {
-                        self.here.insert(news.name);
-                    }
                 }
                 LinkEvent::Namesake { from, other } => {
                     let name = news.name.clone();
@@ -102,7 +107,6 @@ impl Links {
                     Self::remember(&mut self.namesakes, news);
                 }
                 LinkEvent::Left | LinkEvent::Lost { .. } => {
-                    self.here.remove(&news.name);
                     Self::remember(&mut self.ended, news.clone());
                     if news.what != LinkEvent::Left {
                         self.lost.push(news);
@@ -147,30 +151,23 @@ impl Links {
             let turned_away = self.namesakes.get(pod).filter(|news| now.since(news.at) < TURNED_AWAY);
             return turned_away.map(|_| PodSince::Namesake);
         }
-        let is_its = |name: &str| name == pod || pod_of(name) == pod;
-        if let Some(link) = self.away.iter().find(|link| is_its(&link.name) && link.since >= began) {
-            return Some(away_for(link, now));
-        }
-        let ended = self.ended.range(pod.to_owned()..).take_while(|(name, _)| name.starts_with(pod));
-        let (_, ended) = ended
-            .filter(|(name, ended)| is_its(name) && ended.at >= began)
-            .max_by_key(|(_, ended)| ended.at)?;
-        Some(ended_for(ended, now))
+        let away = self.away.iter().find(|link| is_of_pod(&link.name, pod) && link.since >= began);
+        away.map(|link| away_for(link, now)).or_else(|| Some(ended_for(self.ended_of(pod, began)?, now)))
     }
 
-    /// What became of the relays of pods that came after `began`: the pods' names, and how they are, if they are not connected.
-    pub(super) fn of_pods(
-        &self,
-        began: Timestamp,
-        now: Timestamp,
-    ) -> impl Iterator<Item = (&str, Option<PodSince>)> {
-        let away = self.away.iter().filter(move |link| link.since >= began);
-        let away = away.map(move |link| (&*link.name, Some(away_for(link, now))));
-        let ended = self.ended.values().filter(move |news| news.at >= began);
-        let ended = ended.map(move |news| (&*news.name, Some(ended_for(news, now))));
-        let here = self.here.iter().map(|name| (&**name, None));
-        // Of one that is away it is known as well that it has come.
-        away.chain(ended).chain(here).map(|(name, since)| (pod_of(name), since))
+    /// How the relay of a pod ended that came after `began`, if it has not come again.
+    fn ended_of(&self, pod: &str, began: Timestamp) -> Option<&LinkNews> {
+        let ended = self.ended.range(pod.to_owned()..).take_while(|(name, _)| name.starts_with(pod));
+        let ended = ended.filter(|(name, ended)| is_of_pod(name, pod) && ended.at >= began);
+        ended.map(|(_, ended)| ended).max_by_key(|ended| ended.at)
+    }
+
+    /// The pods of a run that announced themselves and whose relays are gone, and since when.
+    pub(super) fn gone(&self, plan: &Plan) -> BTreeMap<String, Timestamp> {
+        let Some(gate) = plan.gate().filter(|_| !self.ended.is_empty()) else { return BTreeMap::new() };
+        let silent = gate.silent().filter_map(|silent| silent.pod.as_deref());
+        let pods = gate.pods.iter().map(|pod| &*pod.pod).chain(silent).filter(|pod| plan.is_only(pod));
+        pods.filter_map(|pod| Some((pod.to_owned(), self.ended_of(pod, gate.since)?.at))).collect()
     }
 
     /// These are away now.
@@ -244,6 +241,11 @@ fn away_for(link: &AwayLink, now: Timestamp) -> PodSince {
     PodSince::LinkAway { for_seconds: Elapsed(now.since(link.since)) }
 }
 
+/// Whether it is the relay of this pod: outside of Kubernetes it has its port in its name, too.
+fn is_of_pod(relay: &str, pod: &str) -> bool {
+    relay == pod || pod_of(relay) == pod
+}
+
 fn ended_for(news: &LinkNews, now: Timestamp) -> PodSince {
     let for_seconds = Elapsed(now.since(news.at));
     match news.what {
@@ -252,7 +254,7 @@ fn ended_for(news: &LinkNews, now: Timestamp) -> PodSince {
     }
 }
 
-/// The pod of a relay: outside of Kubernetes it has its port in its name, too.
+/// The pod of a relay, without a port.
 fn pod_of(relay: &str) -> &str {
     match relay.rsplit_once(':') {
         Some((pod, port)) if port.parse::<u16>().is_ok() => pod,

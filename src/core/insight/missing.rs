@@ -27,10 +27,28 @@ pub(super) fn turned_away(gate: &GateSnapshot, rank: u32) -> Option<&Announcemen
     gate.turned_away.iter().find(|pod| pod.node_rank == Some(rank))
 }
 
+/// The pods of a gate that are there, as far as is known: who has passed it may be silent.
+fn there<'p>(gate: &'p GateSnapshot, plan: &'p Plan) -> impl Iterator<Item = &'p str> {
+    let silent = gate.silent().filter(|_| gate.is_open()).filter_map(|pod| pod.pod.as_deref());
+    let names = gate.pods.iter().map(|pod| pod.pod.as_str()).chain(silent);
+    names.filter(|pod| !plan.gone().contains_key(*pod))
+}
+
+/// Nodes that are lost, or pods whose relays are gone.
+pub(super) fn lost(run: &TrackedRun, plan: &Plan) -> u32 {
+    count(gate_of(run, plan).map_or_else(|| run.lost().count(), |_| plan.gone().len()))
+}
+
 /// Nodes in the round, or pods at the gate.
 pub(super) fn joined(run: &TrackedRun, plan: &Plan) -> u32 {
     if let Some(gate) = gate_of(run, plan) {
-        return count(gate.pods.len());
+        // Of silent ones without ranks the number is known, and no names.
+        let there = there(gate, plan).count();
+        return count(if gate.is_open() {
+            gate.announced().saturating_sub(plan.gone().len())
+        } else {
+            there
+        });
     }
     // A node of a native run that has done its work is not there any more, and not missing.
     let exit = run.native().and_then(|native| native.exit.as_ref());
@@ -71,7 +89,7 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
     }
     let mut there = run.names_there();
     if let Some(gate) = gate_of(run, plan) {
-        there.extend(gate.pods.iter().map(|pod| pod.pod.as_str()));
+        there.extend(self::there(gate, plan));
     }
     let (mut names, mut seats) = (HashSet::new(), HashSet::new());
     let mut is_new = |node: &MissingNode| {
@@ -118,21 +136,23 @@ fn known(name: String, rank: Option<u32>, known_from: &str, last_seen: Option<Ti
 fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
     let pods = plan.gate().into_iter().flat_map(|gate| &gate.pods);
     let pods = pods.filter(|pod| !there.contains(&*pod.pod));
-    let pods = pods.map(|pod| known(pod.pod.clone(), pod.node_rank, ANNOUNCED, None));
+    let gone_at = move |name: &str| plan.gone().get(name).copied();
+    let pods = pods.map(move |pod| known(pod.pod.clone(), pod.node_rank, ANNOUNCED, gone_at(&pod.pod)));
     let missing =
         plan.gate().into_iter().flat_map(|gate| gate.missing.iter().map(move |missing| (gate, missing)));
-    let missing = missing.map(|(gate, missing)| {
+    let missing = missing.map(move |(gate, missing)| {
         let refused = turned_away(gate, missing.node_rank);
         let known_from = match (missing.seen, refused) {
             (Some(_), _) => ANNOUNCED,
             (None, Some(_)) => "turned_away",
             (None, None) => "node_rank",
         };
+        let gone_at = missing.pod.as_deref().and_then(gone_at);
         MissingNode {
             name: refused.map(|pod| pod.pod.clone()).or_else(|| missing.pod.clone()),
             rank: Some(missing.node_rank),
             known_from: known_from.into(),
-            last_seen: missing.seen.map(|at| at.0.as_secs_f64()),
+            last_seen: gone_at.or(missing.seen).map(|at| at.0.as_secs_f64()),
         }
     });
     pods.chain(missing.filter(|node| !node.name.as_deref().is_some_and(|name| there.contains(name))))

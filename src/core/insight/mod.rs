@@ -191,9 +191,9 @@ impl Insight {
         self.jobs.totals.add_lost(count);
     }
 
-    /// The gate of a run has changed; `None`: nothing is heard of its pods any more.
-    pub fn gate(&mut self, run_id: &str, gate: Option<GateSnapshot>, now: Timestamp) {
-        if self.jobs.plans.set_gate(run_id, gate, now) {
+    /// The gate of a run has changed; `None`: nothing has been heard of its pods since `heard`.
+    pub fn gate(&mut self, run_id: &str, gate: Option<GateSnapshot>, heard: Timestamp) {
+        if self.jobs.plans.set_gate(run_id, gate, heard) {
             announced::touch(&mut self.jobs, run_id);
         }
     }

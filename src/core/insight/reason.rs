@@ -65,8 +65,10 @@ pub enum Reason {
         pods: u32,
         /// Those whose relays have left, or whose links are away or lost, with the time.
         gone: Names,
-        /// For how long nothing has been heard of the pods either, if they are not at the gate any more.
-        unheard: Option<Elapsed>,
+        /// How many of them are not heard of either: they have no relays, and do not count at the gate any more.
+        unheard: u32,
+        /// Since the last of those was heard of, if that is known.
+        silent: Option<Elapsed>,
         waited: Elapsed,
     },
     /// Pods have not announced themselves, and those that have are held back.

@@ -111,7 +111,7 @@ impl Documents<'_> {
             now: epoch.unix(now),
             summary: summary(jobs, run, log.headlines().take(run.key()), epoch),
             participants: match (run.kind(), plan.gate()) {
-                (RunKind::Announced, Some(gate)) => announced::nodes(gate),
+                (RunKind::Announced, Some(gate)) => announced::nodes(gate, &plan, epoch),
                 _ => nodes(run, epoch),
             },
             missing: missing

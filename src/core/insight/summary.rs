@@ -3,7 +3,7 @@
 use super::epoch::{Epoch, rounded};
 use super::explanation_log::Headline;
 use super::jobs::Jobs;
-use super::missing::{count_of_missing, joined};
+use super::missing::{count_of_missing, joined, lost};
 use super::run::{MOST_RANKS, Membership, NodeId, RankInfo, TrackedNode, TrackedRun};
 use crate::api::{self, ExitCounts, NodeCounts, NodeState, Rank, RankCounts, RankGrid, RunKind, RunSummary};
 use crate::core::ids::count;
@@ -34,7 +34,7 @@ pub(super) fn summary(
         earlier: count(run.not_again().count()),
         redundant: count_of(Membership::Redundant),
         finished: run.native().map_or(0, |native| unless_over(native.finished)),
-        gone: count(run.lost().count()),
+        gone: lost(run, &plan),
         expected,
         missing: count_of_missing(run, &plan, expected).map(unless_over),
     };

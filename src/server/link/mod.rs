@@ -4,7 +4,7 @@
 mod connection;
 mod sessions;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -227,6 +227,16 @@ impl LinkHost {
             }
         }
         (counts, told)
+    }
+
+    /// The addresses of the relays that are connected.
+    pub(super) fn connected(&self) -> HashSet<IpAddr> {
+        let links: Vec<_> = self.lock().values().cloned().collect();
+        let addr = |link: Arc<Link>| {
+            let state = link.lock();
+            state.sessions.end().is_connected().then(|| state.sessions.relay())
+        };
+        links.into_iter().filter_map(addr).collect()
     }
 
     /// Takes what happened since the last call.

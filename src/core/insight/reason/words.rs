@@ -222,16 +222,25 @@ impl Reason {
     /// Nodes and pods that have not come, or came late, or are too many.
     fn missing(&self) -> Option<String> {
         Some(match self {
-            Self::PodsIdle { pods, gone, unheard, waited } => {
-                let (all, they, them, their) = match pods {
-                    1 => ("the only pod has announced itself".to_owned(), "it runs", "it", "its"),
-                    2 => ("both pods have announced themselves".to_owned(), "they run", "them", "their"),
-                    pods => {
-                        (format!("all {pods} pods have announced themselves"), "they run", "them", "their")
-                    }
+            Self::PodsIdle { pods, gone, unheard, silent, waited } => {
+                let (all, their) = match pods {
+                    1 => ("the only pod has announced itself".to_owned(), "its"),
+                    2 => ("both pods have announced themselves".to_owned(), "their"),
+                    pods => (format!("all {pods} pods have announced themselves"), "their"),
                 };
-                let unheard = unheard.map_or_else(String::new, |ago| {
-                    format!("; whether {they} is not known, as nothing has been heard of {them} for {ago}")
+                let whose = match (unheard, pods) {
+                    (0, _) => None,
+                    (1, 1) => Some(("it runs".to_owned(), "it")),
+                    (1, _) => Some(("one of them runs".to_owned(), "it")),
+                    (some, all) if some == all => Some(("they run".to_owned(), "them")),
+                    (some, _) => Some((format!("{some} of them run"), "them")),
+                };
+                let unheard = whose.map_or_else(String::new, |(they_run, them)| {
+                    let since = silent.map_or_else(
+                        || format!("nothing is heard of {them}"),
+                        |ago| format!("nothing has been heard of {them} for {ago}"),
+                    );
+                    format!("; whether {they_run} is not known, as {since}")
                 });
                 let gone = if_any("; gone: ", gone);
                 format!("{all}, and none of {their} processes has connected for {waited}{gone}{unheard}")

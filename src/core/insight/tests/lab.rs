@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use super::pickle::StateModel;
 use crate::api::{self, Explanation, Severity};
-use crate::core::gate::{Announcement, Gates};
+use crate::core::gate::{Announcement, GateSnapshot, Gates};
 use crate::core::ids::Nodes;
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::insight::{Change, Insight, Settings};
@@ -122,23 +122,20 @@ impl Lab {
     pub(super) fn gate(&mut self, run: &str, pods: &[(&str, u32, u32)], turned_away: &[(&str, u32, u32)]) {
         let mut gates = Gates::new(Duration::from_secs(30), 1000);
         for &(pod, rank, nodes) in pods.iter().chain(turned_away) {
-            let said = Announcement {
-                pod: pod.into(),
-                uid: String::new(),
-                node_rank: Some(rank),
-                nodes: Nodes::exactly(nodes),
-                address: IpAddr::from([10, 1, 0, rank as u8]),
-                torch: None,
-                ip: None,
-                restarts: false,
-            };
             // Whether it is taken is what is asked for below.
-            let _ = gates.announce(run, &said, None, self.now);
+            let _ = gates.announce(run, &announcement(pod, rank, nodes), None, self.now);
         }
-        let snapshot = gates.of(run).and_then(|run| run.snapshot(self.now, gates.pod_timeout()));
-        let away = snapshot.as_ref().map_or(0, |snapshot| snapshot.turned_away.len());
+        let snapshot = self.look_at_gate(run, &gates);
+        let away = snapshot.map_or(0, |snapshot| snapshot.turned_away.len());
         assert_eq!(away, turned_away.len());
-        self.insight.gate(run, snapshot, self.now);
+    }
+
+    /// The server looks at the gate of a run, and hands over what it sees.
+    pub(super) fn look_at_gate(&mut self, run: &str, gates: &Gates) -> Option<GateSnapshot> {
+        let snapshot = gates.of(run).and_then(|run| run.snapshot(self.now, gates.pod_timeout()));
+        let heard = Timestamp(self.now.0.saturating_sub(gates.pod_timeout()));
+        self.insight.gate(run, snapshot.clone(), heard);
+        snapshot
     }
 
     /// Lets time pass until `at` seconds, as the server does: a look ten times a second, if nothing else is set; the
@@ -544,4 +541,18 @@ pub(super) fn gloo(host: &str, world: usize) -> Vec<u8> {
     value.extend_from_slice(&136_u64.to_le_bytes());
     value.extend(std::iter::repeat_n(0, 136 + 8 * world));
     value
+}
+
+/// What a pod says at the gate. Its address has its rank at the end.
+pub(super) fn announcement(pod: &str, rank: u32, nodes: u32) -> Announcement {
+    Announcement {
+        pod: pod.into(),
+        uid: String::new(),
+        node_rank: Some(rank),
+        nodes: Nodes::exactly(nodes),
+        address: IpAddr::from([10, 1, 0, rank as u8]),
+        torch: None,
+        ip: None,
+        restarts: false,
+    }
 }

@@ -1,10 +1,12 @@
 //! Links that are away: told as such, and nobody is said to have died.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
 use std::time::Duration;
 
-use super::lab::{Lab, PORT};
-use crate::api::{Explanation, LinkCounts, RunState, Severity};
+use super::lab::{Lab, PORT, announcement};
+use crate::api::{Explanation, LinkCounts, Node, NodeState, RunState, Severity};
+use crate::core::gate::Gates;
 use crate::core::insight::{AwayLink, LinkEvent, LinkNews, Settings, StoreOwner};
 use crate::core::store::StaleKeyConfig;
 
@@ -446,54 +448,127 @@ fn a_node_behind_a_link_that_is_away_is_not_said_to_run_still() {
     assert!(said.contains("; still running: node1") && !said.contains("not heard from"), "{said}");
 }
 
+/// Three pods at their gate, each at an address of its own.
+struct Pods {
+    lab: Lab,
+    gates: Gates,
+}
+
+impl Pods {
+    fn announce(ranks: Range<u32>) -> Self {
+        let mut pods = Self { lab: Lab::new(), gates: Gates::new(Duration::from_secs(30), 1) };
+        ranks.for_each(|rank| pods.announces(rank));
+        pods
+    }
+
+    fn announces(&mut self, rank: u32) {
+        let said = announcement(&format!("train-{rank}"), rank, 3);
+        self.gates.announce("job", &said, None, self.lab.now).expect("it is taken");
+        self.lab.look_at_gate("job", &self.gates);
+    }
+
+    /// Lets time pass, while those with these ranks are connected.
+    fn pass(&mut self, seconds: u32, connected: &[u32]) {
+        let is_connected = |addr| connected.iter().any(|rank| addr == IpAddr::from([10, 1, 0, *rank as u8]));
+        for _ in 0..seconds {
+            self.gates.tick(self.lab.now, is_connected);
+            self.lab.look_at_gate("job", &self.gates);
+            self.lab.pass(1.0);
+        }
+    }
+
+    /// What is said of them.
+    fn said(&self) -> Option<Explanation> {
+        self.lab.run("job").explanations.into_iter().find(|said| said.code == "pods_idle")
+    }
+
+    /// How what is said of all three ends.
+    fn end(&self) -> String {
+        let text = self.said().expect("it is told").text;
+        let begin =
+            "job: all 3 pods have announced themselves, and none of their processes has connected for ";
+        text.strip_prefix(begin).unwrap_or_else(|| panic!("{text}")).to_owned()
+    }
+
+    /// How many are shown to be there, and gone.
+    fn assert_counted(&self, there: u32, gone: u32) {
+        let run = self.lab.run("job");
+        let nodes = &run.summary.nodes;
+        assert_eq!((nodes.joined, nodes.gone, nodes.missing), (there, gone, Some(3 - there)));
+        assert_eq!(run.missing.len() as u32, 3 - there);
+        assert!(run.missing.iter().all(|node| node.known_from == "announced" && node.last_seen.is_some()));
+        let is_there = |node: &&Node| node.state == NodeState::Announced;
+        assert_eq!(run.participants.iter().filter(is_there).count() as u32, there);
+    }
+}
+
 /// They import something, or hang in it, or have ended.
 #[test]
 fn pods_of_which_nothing_comes_after_the_gate_are_told() {
-    let mut lab = Lab::new();
-    let pods: Vec<_> = ["train-0", "train-1", "train-2"].into_iter().zip(0..).collect();
-    let pods: Vec<_> = pods.into_iter().map(|(name, rank)| (name, rank, 3)).collect();
-    lab.gate("job", &pods, &[]);
-    lab.pass(31.0);
-    let shown = |lab: &Lab| {
-        let said = lab.run("job").explanations.into_iter().find(|said| said.code == "pods_idle");
-        said.map(|said| (said.severity, said.text, said.remedy))
-    };
-    let (severity, text, _) = shown(&lab).expect("it is told");
-    let idle = "job: all 3 pods have announced themselves, and none of their processes has connected for";
-    assert_eq!((severity, text), (Severity::Info, format!("{idle} 31 s")));
+    let mut pods = Pods::announce(0..3);
+    pods.pass(20, &[]);
     for name in ["train-0", "train-1:29500", "train-2"] {
-        happens(&mut lab, name, LinkEvent::Came);
+        happens(&mut pods.lab, name, LinkEvent::Came);
     }
-    happens(&mut lab, "train-2", LinkEvent::Left);
-    // That their relays are linked keeps no pods at the gate.
-    lab.insight.gate("job", None, lab.now);
-    lab.pass(9.0);
-    let (severity, text, remedy) = shown(&lab).expect("it is told");
+    pods.pass(15, &[0, 1, 2]);
+    assert_eq!(pods.said().map(|said| said.severity), Some(Severity::Info));
+    assert_eq!(pods.end(), "35 s");
+    pods.assert_counted(3, 0);
+    happens(&mut pods.lab, "train-2", LinkEvent::Left);
+    pods.pass(9, &[0, 1]);
+    assert_eq!(pods.end(), "44 s; gone: train-2 (its relay left 9 s ago)");
+    let said = pods.said().expect("it is told");
+    assert_eq!(said.severity, Severity::Warning);
+    assert!(said.remedy.contains("log of the pod that is gone"), "{}", said.remedy);
+    pods.assert_counted(2, 1);
+    // It does not count at the gate any more.
+    pods.pass(31, &[0, 1]);
+    assert_eq!(pods.end(), "1 min 15 s; gone: train-2 (its relay left 40 s ago)");
+    pods.assert_counted(2, 1);
+    // Then the others end, and the gate is forgotten.
+    happens(&mut pods.lab, "train-0", LinkEvent::Left);
+    happens(&mut pods.lab, "train-1:29500", LinkEvent::Left);
+    pods.pass(40, &[]);
+    let left = ["train-0 (its relay left 40 s ago)", "train-1 (its relay left 40 s ago)"];
+    let [first, second] = left;
     assert_eq!(
-        (severity, text),
-        (Severity::Warning, format!("{idle} 40 s; gone: train-2 (its relay left 9 s ago)"))
+        pods.end(),
+        format!("1 min 55 s; gone: {first}, {second} and train-2 (its relay left 1 min 20 s ago)")
     );
-    assert!(remedy.contains("log of the pod that is gone"), "{remedy}");
-    // Without relays nothing is heard of them, and the gate is forgotten.
-    let mut lab = Lab::new();
-    lab.gate("job", &pods, &[]);
-    lab.pass(30.0);
-    lab.insight.gate("job", None, lab.now);
-    lab.pass(10.0);
-    let (_, text, _) = shown(&lab).expect("it is told");
-    let end = "; whether they run is not known, as nothing has been heard of them for 10 s";
-    assert_eq!(text, format!("{idle} 40 s{end}"));
+    pods.assert_counted(0, 3);
+    // They are started again.
+    for (rank, name) in (0..).zip(["train-0", "train-1:29500", "train-2"]) {
+        happens(&mut pods.lab, name, LinkEvent::Came);
+        pods.announces(rank);
+    }
+    pods.pass(1, &[0, 1, 2]);
+    pods.assert_counted(3, 0);
+}
+
+/// Without relays nothing is heard of them.
+#[test]
+fn pods_without_relays_are_not_heard_of_after_the_gate() {
+    let mut pods = Pods::announce(0..3);
+    pods.pass(25, &[]);
+    // One is started again and again, and passes the open gate each time.
+    pods.announces(1);
+    pods.pass(15, &[]);
+    let two = "; whether 2 of them run is not known, as nothing has been heard of them for 40 s";
+    assert_eq!(pods.end(), format!("40 s{two}"));
+    pods.assert_counted(3, 0);
+    pods.pass(25, &[]);
+    let all = "; whether they run is not known, as nothing has been heard of them for 40 s";
+    assert_eq!(pods.end(), format!("1 min 5 s{all}"));
+    pods.assert_counted(3, 0);
     // One comes at last.
+    let lab = &mut pods.lab;
     lab.agent(0, "job");
     lab.cas(0, "job", "join");
     lab.pass(1.0);
-    assert!(shown(&lab).is_none());
-    assert_eq!(lab.run("job").summary.nodes.expected.map(|it| it.min), Some(3));
+    assert!(pods.said().is_none());
+    assert_eq!(pods.lab.run("job").summary.nodes.expected.map(|it| it.min), Some(3));
     // Or none ever.
-    let mut lab = Lab::new();
-    lab.gate("job", &pods, &[]);
-    lab.pass(30.0);
-    lab.insight.gate("job", None, lab.now);
-    lab.pass(601.0);
-    assert!(lab.insight.list(0, lab.now).runs.is_empty());
+    let mut pods = Pods::announce(0..3);
+    pods.pass(631, &[]);
+    assert!(pods.lab.insight.list(0, pods.lab.now).runs.is_empty());
 }

@@ -66,7 +66,8 @@ fn examples() -> Vec<(Reason, &'static str)> {
             Reason::PodsIdle {
                 pods: 3,
                 gone: names(&["train-llm-2 (its relay left 15 s ago)"]),
-                unheard: None,
+                unheard: 0,
+                silent: None,
                 waited: secs(41.0),
             },
             "All pods have passed the start gate, and nothing has come from the processes of any of them: they import, load or \

@@ -135,14 +135,16 @@ function nodeCells(run) {
     const short = node.state !== "joined" ? STATES[node.state] : node.after_seconds === null ? "" : after(node.after_seconds);
     place({ state: node.state, name: plain(node.name), note: noteOf(node), short, node }, node.rank);
   }
-  const mute = isOver(run) ? [] : run.missing;
-  for (const node of mute) {
+  // One that was there is its own cell already.
+  const gone = new Set(run.participants.filter((node) => node.state === "gone").map((node) => node.name));
+  const absent = isOver(run) ? [] : run.missing;
+  for (const node of absent.filter((node) => !gone.has(node.name))) {
     const rank = node.rank === null ? "" : `rank ${node.rank}  `;
     place({ state: "missing", name: plain(node.name || `node ${node.rank ?? "?"}`), note: `${rank}missing`, short: "missing", absent: node }, node.rank);
   }
   for (let i = 0; later.length > 0; i += 1) if (!cells[i]) cells[i] = later.shift();
   if (!isOver(run) && expected) {
-    const missing = Math.max(0, (run.nodes.missing ?? 0) - mute.length);
+    const missing = Math.max(0, (run.nodes.missing ?? 0) - absent.length);
     const may = ["joining", "last_call"].includes(run.state) ? Math.max(0, expected.max - Math.max(expected.min, run.nodes.joined)) : 0;
     let left = Math.min(missing + may, MAX_CELLS), hollow = missing;
     for (let i = 0; left > 0; i += 1) {
@@ -159,7 +161,7 @@ function tellNode(cell) {
   const { node, absent } = cell;
   if (!node && !absent) return [cell.name, cell.state === "free" ? "may still join this round" : "nobody has told its name"];
   if (absent) {
-    const known = { announced: "it has announced itself", earlier_round: "it was there in an earlier round", lost: "it was not heard from any more", left: "it has left", role_exchange: "seen in the role exchange", named: "named by hand", node_rank: "nobody has this rank", turned_away: "it announced itself and was turned away" };
+    const known = { announced: "it has announced itself", earlier_round: "it was there in an earlier round", died: "it died", removed: "others took it out of the round, and nothing comes of it", connected: "it is connected, and has not joined this round", not_back: "it has not come back since the server was restarted", lost: "it was not heard from any more", left: "it has left", role_exchange: "seen in the role exchange", named: "named by hand", node_rank: "nobody has this rank", turned_away: "it announced itself and was turned away" };
     return [cell.name, "missing", absent.rank === null ? "" : `rank ${absent.rank}`, known[absent.known_from] || plain(absent.known_from),
       absent.last_seen === null ? "" : `last seen ${elapsed(now() - absent.last_seen)} ago`].filter(Boolean);
   }

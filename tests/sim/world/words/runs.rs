@@ -194,7 +194,11 @@ impl World {
     /// What is shown of a run.
     pub(super) fn check_run(&self, shown: &Run) -> Checked {
         let summary = &shown.summary;
-        let Some(("run", run)) = number_behind(&summary.run_id) else { return Ok(()) };
+        let run = match number_behind(&summary.run_id) {
+            Some(("run", run)) => run,
+            Some(("pods", gate)) => return self.check_gate(gate, shown),
+            _ => return Ok(()),
+        };
         yes(run < self.plan.runs.runs.len(), "there is no such run")?;
         let joined = summary.nodes.joined as usize;
         let left = (self.runs.nodes.iter()).filter(|node| node.run == run && node.left.is_some()).count();
@@ -220,6 +224,20 @@ impl World {
             }
             other => Err(format!("it is never {other:?}")),
         }
+    }
+
+    /// Its pods have no relays: none is known to be gone.
+    fn check_gate(&self, gate: usize, shown: &Run) -> Checked {
+        let (nodes, all) = (&shown.summary.nodes, self.plan.runs.gates[gate].pods.len());
+        yes(nodes.gone == 0, "no relay has the name of a pod")?;
+        yes(
+            nodes.missing.is_none_or(|missing| (nodes.joined + missing) as usize == all),
+            "there are more, or fewer",
+        )?;
+        self.was(
+            |moment| moment.announced[gate] >= nodes.joined as usize || self.server_life > 1,
+            "so many have not come",
+        )
     }
 
     pub(super) fn check_said_of_gate(&self, gate: usize, said: &Explanation) -> Checked {
