@@ -99,7 +99,9 @@ def of_fault(record: Record, job: Job, at: float, fault: Fault) -> Iterator[tupl
         came = [each.born + each.imports for each in job.direct]
         until, words = max([at, *came]) + WAITED + 3, WORDS[fault.kind]
         taken = any(each.as_node == fault.node or (fault.kind == "never" and each.node == fault.node) for each in job.direct)
-        if (fault.kind in ("never", "late") and (plan.least or taken)) or (fault.kind == "wrong-rank" and plan.mode == "c10d"):
+        # Only node 0 knows how many there are to be; who has come shows that there are all with lower ranks.
+        uncounted = plan.mode == "static" and not plan.pods and not any(each.node in (0, *range(fault.node, 99)) for each in job.direct)
+        if (fault.kind in ("never", "late") and (plan.least or taken or uncounted)) or (fault.kind == "wrong-rank" and plan.mode == "c10d"):
             return
     if until > over:
         return

@@ -211,7 +211,9 @@ impl Graph<'_> {
             }
             path.push(at);
             if matches!(next.writer, ExpectedWriter::Node(_)) && Self::is_copy(at, run) {
-                return root(next, Whereabouts::Met { ended: None });
+                let ended = self.find(run, start, &next).and_then(Found::gone);
+                let ended = ended.map(|at| Elapsed(self.now.since(at)));
+                return root(next, Whereabouts::Met { ended });
             }
             let is_past = next.is_of_another_round(run);
             if let Some(whereabouts) = run.filter(|_| !is_past).and_then(|run| Self::without_ranks(run, key))

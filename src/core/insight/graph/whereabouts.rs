@@ -173,15 +173,12 @@ impl Graph<'_> {
             RunKind::C10d => Whereabouts::Unknown,
             _ if is_there => Whereabouts::Unknown,
             _ => self.announced_node(run, rank).unwrap_or_else(|| {
-                let claimed = run.claimed_nodes();
-                if !claimed.is_empty() {
-                    return Whereabouts::Twin { claimed };
-                }
                 let candidates = self.may_be_ranks(run, run.world().shown());
-                if candidates.is_empty() {
-                    return self.never_came(run);
+                if !candidates.is_empty() {
+                    return Whereabouts::NotTold { candidates, alike: Names::default(), gone_for: None };
                 }
-                Whereabouts::NotTold { candidates, alike: Names::default(), gone_for: None }
+                let claimed = run.claimed_nodes();
+                if claimed.is_empty() { self.never_came(run) } else { Whereabouts::Twin { claimed } }
             }),
         }
     }

@@ -321,6 +321,25 @@ fn a_static_node_that_dies_beside_its_copy_is_told() {
     assert!(lab.texts("node_died_joining").is_empty(), "{:?}", lab.said);
 }
 
+/// It is not said to be there any more.
+#[test]
+fn a_copy_that_waits_for_a_static_node_that_died_is_told_that_it_ended() {
+    let mut lab = static_job_with_copy();
+    let told = |lab: &Lab| {
+        let said = lab.run("job").explanations.into_iter().filter(|said| said.holds);
+        said.map(|said| said.text).find(|text| text.contains("has met") || text.contains("had met"))
+    };
+    lab.delete(0, "/job/torchelastic/role_info/0");
+    lab.wait(10, &["/job/torchelastic/role_info/0"]);
+    lab.pass(6.0);
+    let text = told(&lab).unwrap_or_else(|| panic!("{:?}", lab.said));
+    assert!(text.ends_with("it is there, and has met with the others of its job before"), "{text}");
+    lab.leave(0);
+    lab.pass(6.0);
+    let text = told(&lab).unwrap_or_else(|| panic!("{:?}", lab.said));
+    assert!(text.ends_with("it had met with the others of its job before, and ended 6 s ago"), "{text}");
+}
+
 /// All ranks of a second job.
 fn second(lab: &mut Lab, ranks: u32) {
     (0..ranks).for_each(|n| rank(lab, 10 + n, n, ranks as usize));

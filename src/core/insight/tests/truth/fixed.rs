@@ -584,6 +584,7 @@ impl World for Truth {
                         any(&|m| !m.live().any(|agent| is_it(m, agent)), "it is there")?;
                         self.are_claimed(at, &names(&facts["whereabouts"], "claimed"))
                     }
+                    "met" if facts["whereabouts"]["ended"].is_number() => any(&gone_of(rank), "it is there"),
                     "dropped" | "met" => any(&|m| m.ranks().contains(&rank), "it is not there"),
                     "busy" => any(&|m| m.live().any(|a| a.rank == rank && !a.waits), "it is not busy"),
                     other => Err(format!("cannot be: {other}")),

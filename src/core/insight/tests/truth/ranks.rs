@@ -73,7 +73,9 @@ struct Process {
     rank: u32,
     world: u32,
     connected: bool,
-    /// It hosts a store of its own, and waits until all have come.
+    /// It hosts a store of its own…
+    hosted: bool,
+    /// …and waits until all have come.
     counts: Option<Counts>,
     /// It is busy before it publishes.
     held: bool,
@@ -239,12 +241,13 @@ impl Truth {
         self.lab.worker(conn, &format!("10.0.{}.{rank}", conn / 100));
         let (connected, published, next, waits, asks) = (true, false, 0, None, None);
         let (frozen, came, met, ended) = (false, 0.0, f64::INFINITY, 0.0);
-        let counts = None;
+        let (hosted, counts) = (false, None);
         self.now.processes.push(Process {
             conn,
             rank,
             world,
             connected,
+            hosted,
             counts,
             held,
             published,
@@ -268,7 +271,8 @@ impl Truth {
         if self.on(0).is_none() {
             self.connect(0, world, held);
             let counts = Counts { since: self.seconds(), read: 0, blocked: false };
-            self.now.processes.last_mut().expect("it").counts = Some(counts);
+            let host = self.now.processes.last_mut().expect("it");
+            (host.hosted, host.counts) = (true, Some(counts));
         }
     }
 
@@ -863,7 +867,8 @@ impl World for Truth {
                 };
                 any(
                     &|m| {
-                        let hosts = usize::from(m.live().any(Process::hosts));
+                        // Some have been counted twice, so it may have gone on.
+                        let hosts = usize::from(m.live().any(|p| p.hosted && !p.published));
                         let there = [m.ranks().len() + hosts, m.last_of_ranks().len() + hosts, of_world(m)];
                         there.contains(&joined) || self.mixed && joined <= m.ranks().len()
                     },
