@@ -32,7 +32,7 @@ use crate::core::map::HashMap;
 pub use kept::KeptChange;
 use pods::Pods;
 pub use progress::{GateProgress, Missing};
-pub use snapshot::{GateSnapshot, GateState};
+pub use snapshot::{GateSnapshot, GateState, KnownPod};
 
 /// Most pods of one run.
 pub const MAX_PODS: usize = 100_000;

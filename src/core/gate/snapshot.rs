@@ -23,6 +23,17 @@ pub enum GateState {
     OpenBefore,
 }
 
+/// A pod that announced itself.
+#[derive(Debug, Clone, Copy)]
+pub struct KnownPod<'g> {
+    /// Its name.
+    pub name: &'g str,
+    /// Its place among the nodes, if it has one.
+    pub node_rank: Option<u32>,
+    /// What it said, if it lives.
+    pub said: Option<&'g Announcement>,
+}
+
 /// One run's gate at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateSnapshot {
@@ -47,6 +58,16 @@ impl GateSnapshot {
     /// all the same: whoever has passed it need not say anything.
     pub fn silent(&self) -> impl Iterator<Item = &Missing> {
         self.missing.iter().filter(|missing| missing.seen.is_some())
+    }
+
+    /// The pods that live, and those that are [silent](Self::silent).
+    pub fn known(&self) -> impl Iterator<Item = KnownPod<'_>> {
+        let live = self.pods.iter();
+        let live = live.map(|said| KnownPod { name: &said.pod, node_rank: said.node_rank, said: Some(said) });
+        let silent = self.silent().filter_map(|silent| {
+            Some(KnownPod { name: silent.pod.as_deref()?, node_rank: Some(silent.node_rank), said: None })
+        });
+        live.chain(silent)
     }
 
     /// Whether it has let its pods pass.

@@ -10,7 +10,7 @@ use super::jobs::Jobs;
 use super::run::{MOST_NODES, RunKey, TrackedRun};
 use super::told::Told;
 use crate::api::{Node, NodeState, RunKind};
-use crate::core::gate::{Announcement, GateSnapshot};
+use crate::core::gate::{GateSnapshot, KnownPod};
 use crate::core::ids::{RunId, Timestamp};
 
 /// When the run with this id finished: all its nodes came to the exit barrier or left as they had done their work, and it
@@ -79,36 +79,27 @@ fn wanted(jobs: &Jobs) -> BTreeMap<RunKey, Timestamp> {
 
 /// The pods as nodes that have not joined, or are gone.
 pub(super) fn nodes(gate: &GateSnapshot, plan: &Plan, epoch: Epoch) -> Vec<Node> {
-    struct Pod<'g> {
-        name: &'g str,
-        rank: Option<u32>,
-        said: Option<&'g Announcement>,
-    }
-    let pods = gate.pods.iter().map(|said| Pod { name: &said.pod, rank: said.node_rank, said: Some(said) });
-    let silent = gate.silent().filter(|_| gate.is_open()).filter_map(|silent| {
-        Some(Pod { name: silent.pod.as_deref()?, rank: Some(silent.node_rank), said: None })
-    });
-    let mut pods: Vec<_> = pods.chain(silent).collect();
-    pods.sort_by_key(|pod| (pod.rank.is_none(), pod.rank));
+    let mut pods: Vec<_> = gate.known().filter(|pod| pod.said.is_some() || gate.is_open()).collect();
+    pods.sort_by_key(|pod| (pod.node_rank.is_none(), pod.node_rank));
     let mut of_name = BTreeMap::<&str, u32>::new();
     for pod in &pods {
         let pods = of_name.entry(pod.name).or_default();
         *pods = pods.saturating_add(1);
     }
     // A host may have several.
-    let node_id = |pod: &Pod<'_>| match (of_name.get(pod.name), pod.rank) {
+    let node_id = |pod: &KnownPod<'_>| match (of_name.get(pod.name), pod.node_rank) {
         (Some(1), _) => pod.name.to_owned(),
         (_, Some(rank)) => format!("{}:{rank}", pod.name),
         (_, None) => format!("{}:{}", pod.name, pod.said.map_or("", |said| &said.uid)),
     };
-    let node = |pod: Pod<'_>| {
+    let node = |pod: KnownPod<'_>| {
         let gone_at = plan.gone().get(pod.name).map(|at| epoch.unix(*at));
         Node {
             node_id: node_id(&pod),
             name: pod.name.to_owned(),
             peer: pod.said.map(|said| said.address.to_string()),
             pid: None,
-            rank: pod.rank,
+            rank: pod.node_rank,
             state: gone_at.map_or(NodeState::Announced, |_| NodeState::Gone),
             joined_at: None,
             after_seconds: None,

@@ -345,14 +345,9 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
 
 /// Nothing has come from the processes of the pods that have passed their gate.
 fn pods_idle(gate: &GateSnapshot, plan: &Plan, links: &Links, opened: Timestamp, now: Timestamp) -> Reason {
-    let known = gate.pods.iter().map(|pod| (&*pod.pod, None));
-    let silent = gate.silent().filter_map(|missing| Some((missing.pod.as_deref()?, missing.seen)));
-    let mut gone = BTreeMap::new();
-    for (pod, seen) in known.chain(silent) {
-        if let Some(since) = links.since_announced(plan, pod, seen, now).since_then() {
-            gone.insert(pod, since);
-        }
-    }
+    let since_then = |pod: &str| links.since_announced(plan, pod, None, now).since_then();
+    let gone: BTreeMap<_, _> =
+        gate.known().filter_map(|pod| Some((pod.name, since_then(pod.name)?))).collect();
     let pods = gate.announced();
     let is_heard = |pod: &&Announcement| plan.passed().is_none() && !gone.contains_key(&*pod.pod);
     let heard = gate.pods.iter().filter(is_heard).count();

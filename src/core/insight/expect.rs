@@ -55,10 +55,9 @@ impl Gate {
                 by_host.entry(host).and_modify(|pod| *pod = None).or_insert(Some(at));
             }
         }
-        let gone = snapshot.silent().filter_map(|missing| missing.pod.as_ref());
         let mut of_name: HashMap<String, usize> = HashMap::new();
-        for name in snapshot.pods.iter().map(|pod| &pod.pod).chain(gone) {
-            let pods = of_name.entry(name.clone()).or_default();
+        for pod in snapshot.known() {
+            let pods = of_name.entry(pod.name.to_owned()).or_default();
             *pods = pods.saturating_add(1);
         }
         Self { snapshot, by_host, of_name, gone: BTreeMap::new(), links: None }

@@ -78,6 +78,11 @@ pub(super) struct Links {
 }
 
 impl Links {
+    /// More than this are told as one.
+    const ONE_BY_ONE: usize = 8;
+    /// Of the last of them it is known how they ended.
+    const MOST_ENDED: usize = 4096;
+
     pub(super) fn new(grace: Duration) -> Self {
         Self { grace, ..Self::default() }
     }
@@ -86,11 +91,6 @@ impl Links {
     pub(super) const fn version(&self) -> u64 {
         self.version
     }
-
-    /// More than this are told as one.
-    const ONE_BY_ONE: usize = 8;
-    /// Of the last of them it is known how they ended.
-    const MOST_ENDED: usize = 4096;
 
     /// This has happened since the last call, in this order.
     pub(super) fn hear(&mut self, news: Vec<LinkNews>) {
@@ -165,8 +165,7 @@ impl Links {
     /// The pods of a run that announced themselves and whose relays are gone, and since when.
     pub(super) fn gone(&self, plan: &Plan) -> BTreeMap<String, Timestamp> {
         let Some(gate) = plan.gate().filter(|_| !self.ended.is_empty()) else { return BTreeMap::new() };
-        let silent = gate.silent().filter_map(|silent| silent.pod.as_deref());
-        let pods = gate.pods.iter().map(|pod| &*pod.pod).chain(silent).filter(|pod| plan.is_only(pod));
+        let pods = gate.known().map(|pod| pod.name).filter(|pod| plan.is_only(pod));
         pods.filter_map(|pod| Some((pod.to_owned(), self.ended_of(pod, gate.since)?.at))).collect()
     }
 

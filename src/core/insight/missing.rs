@@ -29,9 +29,8 @@ pub(super) fn turned_away(gate: &GateSnapshot, rank: u32) -> Option<&Announcemen
 
 /// The pods of a gate that are there, as far as is known: who has passed it may be silent.
 fn there<'p>(gate: &'p GateSnapshot, plan: &'p Plan) -> impl Iterator<Item = &'p str> {
-    let silent = gate.silent().filter(|_| gate.is_open()).filter_map(|pod| pod.pod.as_deref());
-    let names = gate.pods.iter().map(|pod| pod.pod.as_str()).chain(silent);
-    names.filter(|pod| !plan.gone().contains_key(*pod))
+    let pods = gate.known().filter(|pod| pod.said.is_some() || gate.is_open());
+    pods.map(|pod| pod.name).filter(|pod| !plan.gone().contains_key(*pod))
 }
 
 /// Nodes that are lost, or pods whose relays are gone.
@@ -42,13 +41,11 @@ pub(super) fn lost(run: &TrackedRun, plan: &Plan) -> u32 {
 /// Nodes in the round, or pods at the gate.
 pub(super) fn joined(run: &TrackedRun, plan: &Plan) -> u32 {
     if let Some(gate) = gate_of(run, plan) {
-        // Of silent ones without ranks the number is known, and no names.
-        let there = there(gate, plan).count();
-        return count(if gate.is_open() {
-            gate.announced().saturating_sub(plan.gone().len())
-        } else {
-            there
-        });
+        if gate.is_open() {
+            // Of silent ones without ranks the number is known, and no names.
+            return count(gate.announced().saturating_sub(plan.gone().len()));
+        }
+        return count(there(gate, plan).count());
     }
     // A node of a native run that has done its work is not there any more, and not missing.
     let exit = run.native().and_then(|native| native.exit.as_ref());
