@@ -229,7 +229,7 @@ impl Fold<'_> {
 
     /// Rank 0 of this run has come, though it has not published its address.
     fn first_rank(&mut self, conn: ConnId) -> Option<RunKey> {
-        let run = self.jobs.runs.get(&self.workers_run())?;
+        let run = self.jobs.runs.get(&self.run_of_worker(conn)?)?;
         (!run.state().is_over() && run.world().misses_first()).then(|| self.enter_worker(conn)).flatten()
     }
 
@@ -288,7 +288,7 @@ impl Fold<'_> {
             client.evidence(Seen::Joined, at)
         });
         let Some(run) = self.run_mut(&key, kind) else { return };
-        run.agent_came(conn, kind, came, at);
+        run.agent_came(conn, kind, came.as_ref(), at);
         if let Some(client) = self.client(conn) {
             client.run = Some(key);
         }
@@ -308,7 +308,7 @@ impl Fold<'_> {
     pub(super) fn settle_worker(&mut self, conn: ConnId) -> Option<RunKey> {
         let (port, at) = (self.port, self.at);
         let process = self.client(conn).and_then(|client| client.process());
-        let key = self.workers_run();
+        let key = self.run_of_worker(conn)?;
         let run = match key {
             RunKey::Store { .. } => self.run_mut(&key, RunKind::Env),
             RunKey::Native(_) | RunKey::Announced(_) => self.jobs.runs.get_mut(&key),
@@ -329,19 +329,26 @@ impl Fold<'_> {
         Some(key)
     }
 
-    /// The run whose workers use this store.
-    fn workers_run(&self) -> RunKey {
+    /// The run whose worker this connection is, if it is one: the keys of workers do not tell.
+    fn run_of_worker(&self, conn: ConnId) -> Option<RunKey> {
         let port = self.port;
-        self.jobs.owner_of(port).unwrap_or_else(|| {
-            let is_live = |run: &&TrackedRun| {
-                run.key().port() == Some(port) && run.key().id().is_some() && !run.agents().is_empty()
-            };
-            let mut live = self.jobs.runs.values().filter(is_live);
-            match (live.next(), live.next()) {
-                (Some(only), None) => only.key().clone(),
-                _ => RunKey::Store { port, id: None },
-            }
-        })
+        let addr = self.jobs.stores.get(&port)?.clients.get(&conn)?.peer.ip();
+        if let Some(owner) = self.jobs.owner_of(port) {
+            return Some(owner);
+        }
+        let own = RunKey::Store { port, id: None };
+        // Two jobs that meet in one store would meet each other: these ranks have no agents here.
+        let is_taken = || self.jobs.runs.get(&own).is_some_and(|run| !run.is_empty());
+        let may_be_its = |run: &&TrackedRun| {
+            let has_agents_here =
+                run.key().port() == Some(port) && run.key().id().is_some() && !run.agents().is_empty();
+            let is_beside_them =
+                || run.kind() != RunKind::C10d || run.may_have_worker_at(addr) && !is_taken();
+            has_agents_here && is_beside_them()
+        };
+        let mut runs = self.jobs.runs.values().filter(may_be_its);
+        let only = runs.next().filter(|_| runs.next().is_none());
+        Some(only.map_or(own, |run| run.key().clone()))
     }
 
     fn wrote(&mut self, conn: ConnId, key: &[u8], value: &Bytes) {

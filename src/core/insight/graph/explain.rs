@@ -11,7 +11,7 @@ use crate::core::ids::{ConnId, Elapsed, RunId, Timestamp, count};
 use crate::core::insight::reason::{Awaited, Finding, Names, Others, Reason, Standing, Whereabouts};
 use crate::core::insight::run::{LeftNode, Meeting, RunKey, TrackedNode, TrackedRun};
 use crate::core::insight::watch::{Client, Waiting};
-use crate::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
+use crate::core::protocol::keys::{KeyPattern, RendezvousPart, Role, classify};
 use crate::core::store::Counted;
 
 /// All waits for ranks of which nothing was seen are one explanation.
@@ -304,7 +304,13 @@ impl Graph<'_> {
             (None, _) => Names::default(),
         };
         let passed = run.filter(|_| !missing.is_empty()).map(|run| self.ended_near(run, |_| true));
-        let counts = |client: &&Client| client.has_counted_itself || client.is_member();
+        // c10d agents do not count themselves.
+        let is_of_c10d = |client: &Client| {
+            let run = client.run.as_ref().and_then(|run| self.runs.get(run));
+            client.role == Role::Agent && run.is_some_and(|run| run.kind() == RunKind::C10d)
+        };
+        let counts =
+            |client: &&Client| client.has_counted_itself || client.is_member() && !is_of_c10d(client);
         let there = || self.store.clients.values().filter(counts);
         let reset = self.store.reset.filter(|reset| there().any(|client| client.since < *reset));
         Some(Reason::WaitingForProcesses {

@@ -30,7 +30,7 @@ impl TrackedRun {
         &mut self,
         conn: ConnId,
         kind: RunKind,
-        came: Option<Evidence>,
+        came: Option<&Evidence>,
         now: Timestamp,
     ) {
         if kind == RunKind::Static && self.kind == RunKind::C10d && self.agents.is_empty() {
@@ -44,6 +44,11 @@ impl TrackedRun {
             // Nobody goes on with what was before, even if that has not been noticed yet.
             self.all_have_left(now);
         }
+        if self.agents.is_empty() {
+            self.hosts.clear();
+        }
+        let host = came.and_then(|came| Some(came.peer?.ip()));
+        self.hosts.extend(host.filter(|_| self.hosts.len() < MOST_NODES));
         if self.agents.insert(conn) {
             self.touch();
         }
@@ -58,12 +63,12 @@ impl TrackedRun {
     }
 
     /// An agent comes to the run, which is closed.
-    fn turn_away(&mut self, came: Option<Evidence>, now: Timestamp) {
+    fn turn_away(&mut self, came: Option<&Evidence>, now: Timestamp) {
         const AGAIN: Duration = Duration::from_mins(10);
         let Some((from, came)) = came.and_then(|came| Some((came.peer?.ip(), came))) else { return };
         let is_told = self.round.turned_away.get(&from).is_some_and(|at| now.since(*at) < AGAIN);
         if !is_told && self.round.newcomers.len() < MOST_NODES {
-            self.round.newcomers.push(came);
+            self.round.newcomers.push(came.clone());
         }
     }
 

@@ -10,7 +10,7 @@ use super::facts::{
     TimelineEntry,
 };
 use super::key::RunKey;
-use super::limits::{LATE, LATEST, MOST_MOMENTS, SETTLE};
+use super::limits::{LATE, LATEST, MOST_MOMENTS, MOST_NODES, SETTLE};
 use super::node::{Membership, NodeId, TrackedNode};
 use super::world::{Meeting, NcclRoot, World};
 use crate::api::{Expected, ExpectedFrom, RunKind, RunState};
@@ -38,6 +38,8 @@ pub(in crate::core::insight) struct TrackedRun {
     pub(super) gathers_anew: Option<Timestamp>,
     /// Agents that are connected.
     pub(super) agents: BTreeSet<ConnId>,
+    /// Where they and those before them came from, without a break.
+    pub(super) hosts: BTreeSet<IpAddr>,
     /// The store has a rendezvous state of it.
     pub(super) has_state: bool,
     pub(super) plan_version: u64,
@@ -266,6 +268,19 @@ impl TrackedRun {
 
     pub(in crate::core::insight) fn has_agents(&self) -> bool {
         self.kind != RunKind::Env
+    }
+
+    /// c10d: whether a rank that comes from this address may be one of its workers. Agents start theirs beside
+    /// themselves, once a round is complete. The server's own host has more than one address, and so has one that speaks
+    /// IPv4 and IPv6.
+    pub(in crate::core::insight) fn may_have_worker_at(&self, addr: IpAddr) -> bool {
+        let first_gathers = self.has_state && self.round.number == 0 && self.round.completed.is_none();
+        let tells = |host: &IpAddr| host.is_ipv4() == addr.is_ipv4() && !host.is_loopback();
+        let is_apart = self.hosts.len() < MOST_NODES
+            && !addr.is_loopback()
+            && self.hosts.iter().all(tells)
+            && !self.hosts.contains(&addr);
+        !first_gathers && !is_apart
     }
 
     /// Whether no process of it is connected, as far as is known.
@@ -510,6 +525,7 @@ impl TrackedRun {
             state_since: now,
             gathers_anew: None,
             agents: BTreeSet::new(),
+            hosts: BTreeSet::new(),
             has_state: false,
             plan_version: 0,
             native: None,

@@ -886,7 +886,7 @@ fn case_13_the_workers_meet_elsewhere() {
     healthy.complete_run("job", 2);
     healthy.pass(20.0);
     for n in 0..2 {
-        healthy.worker(10 + n, "10.0.0.1");
+        healthy.worker(10 + n, &format!("10.77.0.{}", 10 + n));
         healthy.publish(10 + n, n, 2);
     }
     healthy.pass(60.0);

@@ -230,7 +230,7 @@ proptest! {
         lab.pass(pass);
         let workers = 100..100 + nodes;
         for n in workers.clone() {
-            lab.worker(n, "10.0.0.1");
+            lab.worker(n, &format!("10.77.0.{}", n - 90));
             lab.publish(n, n - 100, nodes as usize);
             lab.pass(pass);
         }
@@ -408,7 +408,7 @@ fn a_rank_that_begins_anew_before_another_has_left_has_lost_nobody() {
 fn workers_that_have_left_were_not_elsewhere() {
     let mut lab = Lab::new();
     lab.complete_run("job", 1);
-    lab.worker(5, "10.0.0.1");
+    lab.worker(5, "10.77.0.10");
     lab.publish(5, 0, 1);
     lab.pass(60.0);
     lab.leave(5);

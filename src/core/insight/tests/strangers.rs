@@ -482,3 +482,77 @@ fn jobs_of_one_rank_on_one_store_claim_nothing_from_each_other() {
     lab.pass(8.0);
     assert_eq!(lab.complaints(), Vec::<&str>::new());
 }
+
+/// Ranks without agents come from these addresses, and meet.
+fn ranks_beside_agents(lab: &mut Lab, addrs: [&str; 2]) {
+    for (n, addr) in (10..).zip(addrs) {
+        lab.worker(n, addr);
+        lab.publish(n, n - 10, 2);
+    }
+    for n in 10..12 {
+        (0..2).for_each(|rank| lab.get(n, &format!("/default_pg/0//cpu//0/{rank}")));
+    }
+    lab.pass(3.0);
+}
+
+#[test]
+fn ranks_that_come_from_where_no_agent_is_are_a_job_of_their_own() {
+    let mut lab = lab();
+    lab.complete_run("job", 2);
+    ranks_beside_agents(&mut lab, ["10.0.0.1", "10.0.0.2"]);
+    let of_ranks = |lab: &Lab, run: &str| {
+        let summary = lab.run(run).summary;
+        (summary.state, summary.ranks.map(|ranks| (ranks.joined, ranks.gone, ranks.expected)))
+    };
+    assert_eq!(of_ranks(&lab, RUN), (RunState::Running, Some((2, 0, Some(2)))));
+    lab.leave(11);
+    lab.pass(15.0);
+    let ended = lab.texts("ranks_ended");
+    assert!(
+        ended.first().is_some_and(|text| text.starts_with(&format!("{RUN}: rank 1 on host11"))),
+        "{ended:?}"
+    );
+    assert_eq!(of_ranks(&lab, "job").0, RunState::Running);
+    assert_eq!(lab.complaints().len(), ended.len(), "{:?}", lab.said);
+    lab.pass(20.0);
+    assert_eq!(lab.texts("workers_elsewhere").len(), 1, "{:?}", lab.said);
+    // A node of the run dies. It had no rank here.
+    lab.leave(1);
+    lab.pass(5.0);
+    assert!(lab.texts("node_died")[0].starts_with("job round 0: node1"), "{:?}", lab.said);
+    assert_eq!(of_ranks(&lab, RUN), (RunState::Running, Some((1, 1, Some(2)))));
+}
+
+#[test]
+fn ranks_that_come_before_a_round_is_complete_are_a_job_of_their_own() {
+    let mut lab = lab();
+    lab.join("job", 0..1);
+    // Rank 1 comes when the round is complete.
+    lab.worker(10, "10.77.0.10");
+    lab.publish(10, 0, 2);
+    lab.pass(2.0);
+    lab.agent(1, "job");
+    lab.cas(1, "job", "join complete");
+    lab.exchange("job", 0, 2, 1);
+    lab.worker(11, "10.77.0.11");
+    lab.publish(11, 1, 2);
+    lab.pass(3.0);
+    assert_eq!(lab.run(RUN).summary.ranks.expect("ranks").joined, 2);
+    assert_eq!(lab.complaints(), [""; 0]);
+}
+
+#[test]
+fn ranks_beside_an_agent_are_its_workers_whatever_addresses_the_host_has() {
+    for (agent, worker) in [("127.0.0.1", "10.0.0.1"), ("10.0.0.1", "127.0.0.1"), ("fd00::1", "10.0.0.1")] {
+        let mut lab = lab();
+        lab.connect(0, agent, 1000);
+        lab.ping(0);
+        lab.first_cas(0, "job");
+        lab.cas(0, "job", "join complete");
+        lab.exchange("job", 0, 1, 2);
+        ranks_beside_agents(&mut lab, [worker, worker]);
+        assert_eq!(lab.run("job").summary.ranks.expect("ranks").joined, 2, "{agent} {worker}");
+        lab.pass(40.0);
+        assert!(lab.texts("workers_elsewhere").is_empty());
+    }
+}

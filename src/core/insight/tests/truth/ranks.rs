@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::super::lab::Lab;
 use super::complete::{Cause, Due, FACT, LOOKED, named};
 use super::{Checked, DELAY, Past, Schedule, World, agree, names, number, play_all, played, text, yes};
-use crate::api::{Explanation, RunState};
+use crate::api::{Explanation, RunState, Severity};
 use crate::core::insight::Settings;
 use crate::core::store::StaleKeyConfig;
 
@@ -200,6 +200,9 @@ struct Truth {
     mixed: bool,
 }
 
+/// The c10d run beside them.
+const BESIDE: &str = "beside";
+
 /// The process that a name means, or only its rank.
 enum Named {
     Process(usize),
@@ -230,6 +233,25 @@ impl Truth {
             due,
             mixed: false,
         }
+    }
+
+    /// Beside them is a c10d run of two nodes on other hosts, whose workers meet elsewhere.
+    fn beside_a_c10d_run() -> Self {
+        const AGENTS: [u32; 2] = [200, 201];
+        let mut truth = Self::new();
+        let lab = &mut truth.lab;
+        for (n, change) in AGENTS.into_iter().zip(["join", "join complete"]) {
+            lab.agent(n, BESIDE);
+            lab.cas(n, BESIDE, change);
+        }
+        let key = |part: &str| format!("/torch.rendezvous.{BESIDE}.0/{part}");
+        lab.set(AGENTS[0], &key("MASTER_ADDR"), b"node200");
+        lab.set(AGENTS[0], &key("MASTER_PORT"), b"41234");
+        let ranks =
+            [0, 1].map(|n| (key(&format!("torchelastic/assigned_ranks/{n}")), format!("[{n}, 2, {n}, 2]")));
+        lab.multi_set(AGENTS[0], &ranks);
+        lab.pass(2.0);
+        truth
     }
 
     fn on(&self, rank: u32) -> Option<usize> {
@@ -829,6 +851,13 @@ impl World for Truth {
         let facts = &said.facts;
         let any = |holds: &dyn Fn(&Moment) -> bool, why: &str| yes(self.past.any(at, holds), why);
         let ever = |holds: &dyn Fn(&Moment) -> bool, why: &str| yes(self.past.any_since(0.0, at, holds), why);
+        if said.run_id.as_deref() == Some(BESIDE) {
+            let was_reset = self.reset > 0.0;
+            return yes(
+                was_reset || said.severity == Severity::Info,
+                "nothing happens to the run beside them",
+            );
+        }
         match said.code.as_str() {
             "run_started" => self.all(at, &[text(facts, "who").into()], |_, process| process.published),
             "ranks_complete" => {
@@ -1116,4 +1145,9 @@ fn schedule() -> impl Strategy<Value = Schedule<Op>> {
 #[test]
 fn what_is_said_of_ranks_is_the_truth() {
     play_all(&schedule(), |schedule| played(Truth::new(), "", schedule));
+}
+
+#[test]
+fn what_is_said_of_ranks_beside_a_c10d_run_is_the_truth() {
+    play_all(&schedule(), |schedule| played(Truth::beside_a_c10d_run(), "", schedule));
 }
