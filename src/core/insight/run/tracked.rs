@@ -185,9 +185,12 @@ impl TrackedRun {
             .or_else(|| former.find(|former| is_it(&former.node, former.round)).map(Seat::Former))
     }
 
-    /// Whether another process has come for a node that died.
+    /// Whether another process has come for a node that died. One in the same round has a place of its own there.
     pub(in crate::core::insight) fn has_heir(&self, dead: &TrackedNode) -> bool {
-        let is_it = |node: &TrackedNode| node.id != dead.id && node.name == dead.name && node.is_there();
+        let is_beside = |node: &TrackedNode| !(dead.is_participant() && node.is_participant());
+        let is_it = |node: &TrackedNode| {
+            node.id != dead.id && node.name == dead.name && node.is_there() && is_beside(node)
+        };
         self.life.nodes.iter().chain(self.beside()).any(is_it)
     }
 

@@ -174,7 +174,9 @@ struct Truth {
     /// What insight was told to expect, and whether an operator named the nodes.
     flag: Option<usize>,
     is_named: bool,
+    /// The sizes of all rounds that were complete, and of the last one of this job.
     groups: Vec<usize>,
+    group_before: Option<usize>,
 }
 
 impl Truth {
@@ -196,7 +198,8 @@ impl Truth {
             lab.insight.expect("job", Expectation { min: min as u32, max: max as u32, names });
         }
         let flag = (expected != Expected::Nothing).then_some(nodes[0].0);
-        Self { lab, now, past, nodes, checked: 0, due: Vec::new(), flag, is_named, groups: Vec::new() }
+        let (due, groups) = (Vec::new(), Vec::new());
+        Self { lab, now, past, nodes, checked: 0, due, flag, is_named, groups, group_before: None }
     }
 
     /// The agent of this host that does something.
@@ -216,7 +219,7 @@ impl Truth {
         if !self.lab.has("/torch.rendezvous.job") {
             // The state of those that have all gone was dropped.
             self.lab.forget_state("job");
-            self.now.round = Round::default();
+            (self.now.round, self.group_before) = (Round::default(), None);
             for agent in &mut self.now.agents {
                 (agent.place, agent.rank, agent.phase) = (Place::Nowhere, None, Phase::Joins);
                 agent.seat = None;
@@ -329,8 +332,10 @@ impl Truth {
         let left = self.now.agents.iter().filter(|agent| agent.place == Place::In).count();
         if self.now.round.complete {
             if left == 0 {
-                let (number, closed_by) = (self.now.round.number + 1, self.now.round.closed_by);
-                self.now.round = Round { number, closed_by, ..Round::default() };
+                let Round { number, closed_by, exited, .. } = self.now.round;
+                // Nobody joins a closed run: who has arrived at the exit barrier waits on.
+                let exited = if closed_by.is_some() { exited } else { 0 };
+                self.now.round = Round { number: number + 1, closed_by, exited, ..Round::default() };
                 return "next ";
             }
         } else if left < self.now.agents[n].nodes.0 {
@@ -351,6 +356,7 @@ impl Truth {
         }
         (self.now.round.complete, self.now.round.deadline) = (true, None);
         self.groups.push(self.now.round.group);
+        self.group_before = Some(self.now.round.group);
     }
 
     fn join_again(&mut self, n: usize) {
@@ -475,6 +481,14 @@ impl Truth {
         }
     }
 
+    /// What a frozen node waits for may come.
+    fn wakes(&mut self, n: usize) {
+        let Agent { phase: Phase::Exchanges { told, .. }, seat: Some(seat), .. } = self.now.agents[n] else {
+            return;
+        };
+        self.now.agents[n].waits &= told || !self.lab.has(&format!("{}/MASTER_PORT", Self::base(seat.round)));
+    }
+
     /// Why those of the round wait for each other.
     fn causes(&self) -> Vec<(Cause, String)> {
         let (now, round) = (self.seconds(), &self.now.round);
@@ -513,14 +527,21 @@ impl Truth {
             _ if !other.connected => Some((Cause::Dead, other.name())),
             // Node rank 0 waits for the roles of the others.
             Phase::Exchanges { told: true, .. } if seat.rank == 0 => None,
-            Phase::Exchanges { .. } if !other.acts && !other.waits => Some((Cause::Busy, other.name())),
+            Phase::Exchanges { .. } | Phase::Joins if !other.acts && !other.waits => {
+                Some((Cause::Busy, other.name()))
+            }
             _ => None,
         };
         // Of several in a row the first is waited for.
         let mut others: Vec<&Agent> = others.filter(counts).collect();
         others.sort_by_key(|other| other.seat.map(|seat| seat.rank));
         let is_past = seat.round != self.now.round.number;
-        others.into_iter().filter_map(cause).take(if is_past { 1 } else { HOSTS }).collect()
+        let mut causes: Vec<_> = others.into_iter().filter_map(cause).collect();
+        causes.truncate(if is_past { 1 } else { HOSTS });
+        // All dead ones are told with it.
+        let mut is_first = true;
+        causes.retain(|(cause, _)| std::mem::take(&mut is_first) || *cause == Cause::Dead);
+        causes
     }
 
     fn causes_in_join(&self) -> Vec<(Cause, String)> {
@@ -529,9 +550,9 @@ impl Truth {
         let mut causes = Vec::new();
         let dead = self.now.agents.iter().filter(|agent| agent.place == Place::In && !agent.connected);
         causes.extend(dead.filter(|dead| !is_back(dead.host)).map(|dead| (Cause::Dead, dead.name())));
-        let expected = self.flag.or(self.groups.last().copied());
-        if expected.is_some_and(|expected| there >= expected) && causes.is_empty() {
-            causes.push((Cause::Nnodes, String::new()));
+        let expected = self.flag.or(self.group_before);
+        if expected.is_some_and(|expected| there >= expected) {
+            causes = vec![(Cause::Nnodes, String::new())];
         } else if self.is_named && self.flag == Some(HOSTS) {
             let has_come = |host: usize| self.now.agents.iter().any(|agent| agent.host == host);
             // One that is frozen takes the place of another, as far as can be seen.
@@ -637,6 +658,7 @@ impl World for Truth {
         for n in 0..self.now.agents.len() {
             let agent = &self.now.agents[n];
             if !agent.acts {
+                self.wakes(n);
                 continue;
             }
             match agent.phase {
@@ -723,13 +745,10 @@ impl World for Truth {
             "node_came_late" => {
                 let joined = number(facts, "joined");
                 // torch counts those that have died, too, until it notices.
-                let is_in = |a: &&Agent| a.place == Place::In;
-                let lives = |a: &&Agent| is_in(a) && a.connected;
                 let so_many = |m: &Moment| {
                     let (least, most) = m.taken_out().into_inner();
-                    let [lives, all] =
-                        [m.agents.iter().filter(lives).count(), m.agents.iter().filter(is_in).count()];
-                    (lives + least..=all + most).contains(&joined)
+                    let all = m.agents.iter().filter(|agent| m.has(agent)).count();
+                    (m.left() + least..=all + most).contains(&joined)
                 };
                 any(&so_many, "not so many")?;
                 let who: Vec<String> = text(facts, "node")
@@ -825,10 +844,21 @@ impl World for Truth {
                 let group = number(facts, "group");
                 any(&|m| m.round.complete && m.round.group == group, "no such round")?;
                 let place = if facts["redundant"] == true { Place::Redundant } else { Place::Waits };
-                let stays = |m: &Moment, agent: &Agent| agent.place == Place::In || m.goes_on(agent);
+                // One that is frozen while it waits, between two signs of life or two writes of its own, cannot be told from
+                // one that is not.
+                let stays = |m: &Moment, agent: &Agent| {
+                    agent.place == Place::In || agent.connected && agent.is_taken_out(&m.round)
+                };
+                let is_beside = |m: &Moment, agent: &Agent| {
+                    // It puts itself on the list and takes itself off, again and again.
+                    let comes_and_goes = place == Place::Redundant
+                        && agent.place == Place::Nowhere
+                        && agent.nodes.1 < m.round.group;
+                    agent.connected && (agent.place == place || comes_and_goes)
+                };
                 self.all(at, &names(facts, "staying"), stays)?;
                 self.all(at, &names(facts, "dead"), |_, agent| agent.place == Place::In && !agent.connected)?;
-                self.all(at, &names(facts, "left_over"), |_, agent| agent.place == place && agent.connected)
+                self.all(at, &names(facts, "left_over"), is_beside)
             }
             "fewer_than_expected" => {
                 let (formed, expected) = (number(facts, "formed"), number(facts, "expected"));
@@ -860,8 +890,12 @@ impl World for Truth {
                     "gone_for_round" => {
                         let is_said = facts["whereabouts"]["has_heir"] == true;
                         let has_heir = |m: &Moment, dead: &Agent| {
+                            let is_beside = |heir: &Agent| heir.place != Place::In || dead.place != Place::In;
                             let is_heir = |heir: &Agent| {
-                                heir.connected && heir.host == dead.host && heir.conn != dead.conn
+                                heir.connected
+                                    && heir.host == dead.host
+                                    && heir.conn != dead.conn
+                                    && is_beside(heir)
                             };
                             m.agents.iter().any(is_heir)
                         };
@@ -959,9 +993,17 @@ impl World for Truth {
         &mut self.due
     }
 
-    fn is_settled(&self, _: &Due) -> bool {
+    fn is_settled(&self, due: &Due) -> bool {
+        // It waited for a place, and the next round was complete without it at once.
+        let before = self.past.0.iter().rev().find(|(at, _)| *at < due.at).map(|(_, moment)| moment);
+        let waited = |moment: &&Moment| moment.there(Place::Waits).any(|agent| agent.name() == due.name);
+        let is_next = |round: u64| {
+            self.past.0.iter().any(|(_, moment)| moment.round.complete && moment.round.number == round)
+        };
+        let next = |round: &Round| round.number + u64::from(round.complete);
+        let went_on = before.filter(waited).is_some_and(|moment| is_next(next(&moment.round)));
         // The run ended in the meantime, and they with it.
-        self.now.round.done || self.now.round.closed_by.is_some()
+        went_on || self.now.round.done || self.now.round.closed_by.is_some()
     }
 }
 
