@@ -13,8 +13,8 @@ from package import package
 
 sys.path.insert(0, str(Path(__file__).with_name("plays")))
 from judge import judge  # noqa: E402
+from play import played  # noqa: E402
 from record import Process, Record  # noqa: E402
-from runner import Runner  # noqa: E402
 from schedule import draw  # noqa: E402
 
 SEED = 37
@@ -24,13 +24,10 @@ SEED = 37
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
     forks = ForkServer(package())
-    runner = Runner(tmp_path_factory.mktemp("plays") / "play", draw(SEED), forks, "28200-28239")
     try:
-        runner.play()
+        yield played(draw(SEED, apart=False), tmp_path_factory.mktemp("plays") / "play", forks, "28200-28239")
     finally:
-        runner.stop()
         forks.stop()
-    yield runner.record
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ fn left_over(
     // Once a member has died or left there is a place, which torch gives them as soon as it has noticed.
     let has_place = if is_restarting { staying.is_empty() } else { run.listed() < group };
     let dead =
-        Names::of(run.participants().filter(|node| has_place && node.is_dead()).map(TrackedNode::label));
+        Names::of(run.participants().filter(|node| has_place && node.is_dead()).map(TrackedNode::fate));
     if has_place && dead.is_empty() {
         return None;
     }
@@ -198,7 +198,7 @@ fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option<Finding> {
         running: Names::of(running.into_iter().map(TrackedNode::label)),
         silent: Names::of(silent.into_iter().map(TrackedNode::label)),
         taken_out: Names::of(taken_out().map(TrackedNode::label)),
-        dead: Names::of(dead().map(TrackedNode::label)),
+        dead: Names::of(dead().map(TrackedNode::fate)),
         not_back: Names::of(not_back),
         waited: Elapsed(now.since(since)),
     };

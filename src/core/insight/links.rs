@@ -61,6 +61,7 @@ pub enum LinkEvent {
 #[derive(Debug, Default)]
 pub(super) struct Links {
     pub(super) counts: LinkCounts,
+    /// By their names.
     pub(super) away: Vec<AwayLink>,
     /// Addresses of those that are back, and since when: for a few seconds.
     pub(super) back: Vec<(IpAddr, Timestamp)>,
@@ -151,7 +152,9 @@ impl Links {
             let turned_away = self.namesakes.get(pod).filter(|news| now.since(news.at) < TURNED_AWAY);
             return turned_away.map(|_| PodSince::Namesake);
         }
-        let away = self.away.iter().find(|link| is_of_pod(&link.name, pod) && link.since >= began);
+        let first = self.away.partition_point(|link| link.name.as_str() < pod);
+        let named_so = self.away.iter().skip(first).take_while(|link| link.name.starts_with(pod));
+        let away = named_so.filter(|link| link.since >= began).find(|link| is_of_pod(&link.name, pod));
         away.map(|link| away_for(link, now)).or_else(|| Some(ended_for(self.ended_of(pod, began)?, now)))
     }
 
@@ -170,8 +173,9 @@ impl Links {
     }
 
     /// These are away now.
-    pub(super) fn are_away(&mut self, away: Vec<AwayLink>, now: Timestamp) {
+    pub(super) fn are_away(&mut self, mut away: Vec<AwayLink>, now: Timestamp) {
         const KEPT: Duration = Duration::from_secs(10);
+        away.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         self.back.retain(|(_, at)| now.since(*at) < KEPT);
         let before = std::mem::replace(&mut self.away, away);
         let still: HashSet<IpAddr> = self.away.iter().map(|link| link.addr).collect();
@@ -195,8 +199,11 @@ impl Links {
         let finding = |links: &[AwayLink]| {
             let only = if let [only] = links { Some(only) } else { None };
             let since = links.iter().map(|link| link.since).min().unwrap_or(now);
+            // As they are counted: 9 before 10.
+            let mut names: Vec<String> = links.iter().map(|link| link.name.clone()).collect();
+            names.sort_by_key(String::len);
             let reason = Reason::LinkAway {
-                links: Names::of(links.iter().map(|link| link.name.clone())),
+                links: Names::of(names),
                 clients: links.iter().map(|link| link.clients).sum(),
                 addr: only.map(|link| link.addr.to_string()),
                 why: only.and_then(|link| link.why.clone()),

@@ -10,6 +10,7 @@ use crate::core::ids::{Timestamp, count};
 
 /// What [`MissingNode::known_from`] says of nodes that had joined.
 const DIED: &str = "died";
+const LOST: &str = "lost";
 const REMOVED: &str = "removed";
 const NOT_BACK: &str = "not_back";
 /// What it says of nodes that are connected, and were in a round before.
@@ -170,7 +171,11 @@ fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = 
     };
     let lost = |node: &TrackedNode, round: u64| {
         let at = node.gone.unwrap_or(node.last_heartbeat);
-        let known_from = if node.is_dead() { DIED } else { NOT_BACK };
+        let known_from = match node.is_dead() {
+            true if node.is_cut_off => LOST,
+            true => DIED,
+            false => NOT_BACK,
+        };
         let is_lost = node.is_lost() && is_gone(node, round);
         is_lost.then(|| missing(node, round, known_from, at))
     };
@@ -189,7 +194,7 @@ fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = 
 
 /// Whether it is missing because it is gone: it had joined.
 pub(super) fn is_gone(node: &MissingNode) -> bool {
-    [DIED, REMOVED, NOT_BACK].contains(&node.known_from.as_str())
+    [DIED, LOST, REMOVED, NOT_BACK].contains(&node.known_from.as_str())
 }
 
 /// Nodes that an operator named.

@@ -21,9 +21,12 @@ WORDS = {
     "wrong-rank": r"live processes|refused|met with|waited|waits|missing|has not come",
     "more-nodes": r"disagree|differ|counts on|another number|asks? for|asked for|parameters|are expected|more nodes?|missing",
     "freeze": GONE,
+    "cut": GONE + r"|cut off|did not answer",
 }
 IN_TIME = {"c10d": 20 + FACT, "native": 12 + FACT}
 """For how long a node may be frozen until it is named."""
+GIVEN_UP = 20 + FACT + 3
+"""The same of one that is cut off where nothing else shows it: its connections are given up."""
 
 
 def names_of(job: Job, node: int) -> str:
@@ -36,7 +39,7 @@ def names_of(job: Job, node: int) -> str:
     if plan.mode == "static":
         names += [rf"node {node}\b", rf"node rank {node}\b"]
     if plan.mode in ("c10d", "native") or plan.pods:
-        names += [rf"127\.0\.0\.{job.offset + node}(?!\d)", rf"\b{plan.run_id}-{node}\b"]
+        names += [rf"{re.escape(job.address(node))}(?!\d)", rf"\b{job.host(node)}\b"]
     return "|".join(names)
 
 
@@ -66,6 +69,8 @@ def missing_words(record: Record) -> Iterator[tuple[float, str]]:
 def of_fault(record: Record, job: Job, at: float, fault: Fault) -> Iterator[tuple[float, str]]:
     plan = job.plan
     over = job.released[0][0] if job.released else at
+    if restarted(record) < at and not plan.relay and plan.mode != "native":
+        return  # torch does not connect again
     culprits = [each for each in job.processes if each.node == fault.node]
     if fault.kind in ("kill", "kill-agent", "kill-rank", "error", "again"):
         dead = [each for each in culprits if each.ended and at - 0.5 < each.ended < at + 3 and each.how]
@@ -85,16 +90,16 @@ def of_fault(record: Record, job: Job, at: float, fault: Fault) -> Iterator[tupl
         if not any(connected(each, at) for each in dead) or not others(job, fault.node, at + 1):
             return
         words = GONE
-    elif fault.kind == "freeze":
+    elif fault.kind in ("freeze", "cut"):
         end = at + (fault.thaw or 1e9)
-        until = at + IN_TIME.get(plan.mode, 1e9)
+        until = at + IN_TIME.get(plan.mode, GIVEN_UP if fault.kind == "cut" else 1e9)
         if (
             until > min(end, over)
             or not any(connected(each, at) for each in culprits)
-            or any(each.ended and at < each.ended < until for each in culprits)
+            or (fault.kind == "freeze" and any(each.ended and at < each.ended < until for each in culprits))
         ):
             return
-        words = GONE
+        words = WORDS[fault.kind]
     else:
         came = [each.born + each.imports for each in job.direct]
         until, words = max([at, *came]) + WAITED + 3, WORDS[fault.kind]
@@ -126,6 +131,11 @@ def of_fault(record: Record, job: Job, at: float, fault: Fault) -> Iterator[tupl
         yield until, f"nothing said within {until - at:.0f} s of: {fault.words()} (looked for /{names}/)"
 
 
+def restarted(record: Record) -> float:
+    """When the server was restarted, far in the future if it was not."""
+    return min((at for at, _, fault in record.notes if fault and fault.kind == "restart"), default=1e12)
+
+
 def has_begun_without(job: Job, node: int, at: float) -> bool:
     """The round has begun, and this node is not in it."""
     ranks = [each for each in job.of("rank") if each.alive(at)]
@@ -151,13 +161,13 @@ def others(job: Job, node: int, at: float) -> list[Process]:
 
 def of_waits(record: Record, job: Job) -> Iterator[tuple[float, str]]:
     """Whoever waits for others before a job has met, whatever the cause, has to find a warning."""
-    restarted = min((at for at, _, fault in record.notes if fault and fault.kind == "restart"), default=1e12)
+    again = restarted(record)
     before: list[Process] = []
     for poll in record.polls:
         at = poll["at"]
         # Who does not come back without a relay has no line.
-        is_new = restarted < at < restarted + WAITED
-        if job.is_released(at) or is_new or (at > restarted and not job.plan.relay):
+        is_new = again < at < again + WAITED
+        if job.is_released(at) or is_new or (at > again and not job.plan.relay):
             continue
         shown = [each for run in poll["runs"] if run["run_id"] in job.run_ids for each in run["explanations"]]
         is_told = any(each["severity"] != "info" or each["code"] in ("left_over", "stands_by", "pods_idle") for each in shown)
@@ -177,6 +187,9 @@ def waits_in_vain(job: Job, process: Process, begun: float, at: float) -> bool:
     def waits(moment: float) -> bool:
         return process.alive(moment) and max(begun, waits_since(job, process, moment)) < at - WAITED
 
+    # Who froze once it had published is met in vain, and not here.
+    if process.kind == "rank" and any(each.frozen and connected(each, each.frozen[0][0] + 1.4) for each in job.of("rank")):
+        return False
     twins = [each for each in job.direct if each.as_node == process.node]
     is_told_once = job.plan.relay and bool(twins)  # relay_refused
     return not is_told_once and waits(at) and waits(at + 1.5) and not process.was_frozen(at - 30, at)

@@ -66,11 +66,11 @@ IN_WORDS: list[tuple[str, str]] = [
 ]
 """The same for the words of the native rendezvous, which have no facts."""
 ONLY_WITH = {
-    "duplicate_rank": {"twin", "wrong-rank", "again", "all-again", "kill-agent", "freeze"},
+    "duplicate_rank": {"twin", "wrong-rank", "again", "all-again", "kill-agent", "freeze", "cut"},
     "world_sizes_differ": {"more-nodes"},
     "nnodes_differ": {"more-nodes"},
     "node_rank_beyond": {"more-nodes"},
-    "fewer_than_expected": {"more-nodes", "never", "kill", "again", "kill-agent", "freeze", "error", "well", "kill-rank"},
+    "fewer_than_expected": {"more-nodes", "never", "kill", "again", "kill-agent", "freeze", "cut", "error", "well", "kill-rank"},
     "round_not_complete": {"more-nodes"},
     "two_jobs": set(),
     "two_backends": set(),
@@ -79,19 +79,19 @@ ONLY_WITH = {
     "run_restarted": {"again", "all-again", "in turn"},
     "node_displaced": {"twin"},
     "wait_cycle": set(),
-    "link_away": {"freeze", "kill", "kill-agent", "again", "all-again", "restart"},
-    "link_lost": {"freeze", "kill", "kill-agent", "again", "all-again"},
+    "link_away": {"freeze", "cut", "kill", "kill-agent", "again", "all-again", "restart"},
+    "link_lost": {"freeze", "cut", "kill", "kill-agent", "again", "all-again"},
     "foreign_client": set(),
     "store_client_at_admin": set(),
     "mixed_releases": set(),
     "unreadable_state": set(),
     "stale_address": set(),
     "watchdog_fired": set(),
-    "no_heartbeat": {"freeze", "kill-agent", "reset", "restart"},
-    "node_removed": {"freeze", "kill-agent", "reset", "restart", "kill", "again", "all-again"},
-    "node_silent": {"freeze", "kill-agent", "kill", "again", "all-again"},
+    "no_heartbeat": {"freeze", "cut", "kill-agent", "reset", "restart"},
+    "node_removed": {"freeze", "cut", "kill-agent", "reset", "restart", "kill", "again", "all-again", "twin", "late"},
+    "node_silent": {"freeze", "cut", "kill-agent", "kill", "again", "all-again"},
     "relay_refused": {"twin", "wrong-rank"},
-    "node_cut_off": {"freeze", "kill", "kill-agent", "again", "all-again"},
+    "node_cut_off": {"freeze", "cut", "kill", "kill-agent", "again", "all-again"},
 }
 """Codes that are false without one of these faults."""
 IS_OVER = ("finished", "ended", "closed", "gone")
@@ -120,6 +120,11 @@ class Judge:
     def job_of(self, run_id: str | None) -> Job | None:
         return next((job for job in self.record.jobs if run_id in job.run_ids), None)
 
+    def job_of_process(self, facts: dict[str, Any]) -> Job | None:
+        """A process that hosts a store at home, and that nobody has come for, is of no run yet."""
+        host = facts.get("host", "")
+        return next((job for job in self.record.jobs if isinstance(host, str) and self.named(job, host)), None)
+
     def job_of_link(self, facts: dict[str, Any]) -> Job | None:
         """Links belong to pods, and to no run."""
         names = [*facts.get("links", {}).get("shown", []), facts.get("relay", "")]
@@ -147,7 +152,7 @@ class Judge:
 
     def sentence(self, said: dict[str, Any]) -> None:
         at, text, facts, code = said["at"], said["text"], said["facts"], said["code"]
-        job = self.job_of(said["run_id"]) or self.job_of_link(facts)
+        job = self.job_of(said["run_id"]) or self.job_of_link(facts) or self.job_of_process(facts)
         if not job:
             self.find(at, f"unknown run: {text}", f"run {said['run_id']}")
             return
@@ -268,7 +273,7 @@ class Judge:
             self.find(at, f"{name} is not {claim} ({found[-1].words()}): {said['text']}", f"{said['code']} {name} {claim} {said['id']}")
 
     def may_exist(self, job: Job, name: str) -> bool:
-        return "local rank" in name or not re.match(r"(rank|node|process) \d+|[\w-]+-\d+ \(|127\.0", name)
+        return "local rank" in name or not re.match(r"(rank|node|process) \d+|[\w-]+-\d+ \(|\d+\.\d+\.\d+\.\d", name)
 
     def named(self, job: Job, name: str) -> list[Process]:
         """The processes that a name may mean."""
@@ -276,8 +281,8 @@ class Judge:
         agents = [each for each in processes if each.kind == "agent"]
         if found := re.match(r"process (\d+)", name):
             return [each for each in processes if each.pid == int(found[1])]
-        if found := re.match(r"127\.0\.0\.(\d+)", name):
-            return [each for each in agents if each.node == int(found[1]) - job.offset]
+        if found := re.match(r"\d+(?:\.\d+){3}", name):
+            return [each for each in agents if job.address(each.node) == found[0]]
         if found := re.match(rf"(?:pod )?{job.plan.run_id}-(\d+)", name):
             return [each for each in agents if each.node == int(found[1])]
         if found := re.match(r"rank (\d+)", name):

@@ -18,21 +18,34 @@ sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 from forks import ForkServer  # noqa: E402
+from hosts import Apart, Hosts, Loopback  # noqa: E402
 from judge import judge  # noqa: E402
 from package import package  # noqa: E402
 from record import Record  # noqa: E402
 from runner import Runner  # noqa: E402
-from schedule import draw  # noqa: E402
+from schedule import Schedule, draw  # noqa: E402
 
 
-def one(seed: int, folder: Path, forks: ForkServer, ports: str) -> list[str]:
-    """Plays and judges one seed, and returns the findings. What was recorded stays in the folder."""
-    runner = Runner(folder, draw(seed), forks, ports)
+def played(schedule: Schedule, folder: Path, forks: ForkServer, ports: str) -> Record:
+    """Plays it. What was recorded stays in the folder."""
+
+    def play(hosts: Hosts) -> Record:
+        runner = Runner(folder, schedule, forks, hosts, ports)
+        try:
+            runner.play()
+        finally:
+            runner.stop()
+        return runner.record
+
+    folder.mkdir(parents=True)
+    if not schedule.job.apart:
+        return play(Loopback())
+    hosts = Apart(folder, schedule)
     try:
-        runner.play()
+        # The server runs where this thread does, and so does who looks at it.
+        return hosts.pods["server"].call(lambda: play(hosts))
     finally:
-        runner.stop()
-    return judged(runner.record, folder)
+        hosts.delete()
 
 
 def judged(record: Record, folder: Path) -> list[str]:
@@ -52,6 +65,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="so many plays at a time (default 2)")
     parser.add_argument("--out", type=Path, help="where the records go (default: a new folder)")
     parser.add_argument("--again", type=Path, metavar="DIR", help="only judge again what is recorded there")
+    parser.add_argument("--apart", choices=["drawn", "always", "never"], default="drawn", help="give each node a host of its own (default drawn)")
     args = parser.parse_args()
     if args.again:
         found = {
@@ -72,6 +86,7 @@ def main() -> int:
         queue.put(seed)
     results: dict[int, list[str]] = {}
     total, began = queue.qsize(), time.monotonic()
+    apart = None if args.apart == "drawn" else args.apart == "always"
 
     def work(ports: str) -> None:
         forks = ForkServer(package())
@@ -81,7 +96,8 @@ def main() -> int:
             except Empty:
                 break
             try:
-                findings = one(seed, out / f"seed-{seed}", forks, ports)
+                folder = out / f"seed-{seed}"
+                findings = judged(played(draw(seed, apart), folder, forks, ports), folder)
             except Exception:
                 findings = [f"the play itself failed: {traceback.format_exc()}"]
             results[seed] = findings

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from dying import die_with_parent
-from forks import STAND_IN, ForkedPlace, ForkedProcess, ForkServer
+from forks import STAND_IN, ForkedProcess, ForkServer
+from hosts import Hosts
 from jobs import LAUNCHER_VARIABLES, clients_only
 from package import package
 from record import Job, Process
 from schedule import Plan
-from servers import HOST, Server, binary
+from servers import Server, binary
 
 PROGRAM = Path(__file__).with_name("rank.py")
 NATIVE = "last_call_timeout=1,keep_alive_interval=2,keep_alive_max_attempt=6"
@@ -29,8 +30,8 @@ ORPHANS = ["sh", "-c", '"$@"; exit $?', "sh"]
 class JobProcesses:
     """All processes of one job of a play."""
 
-    def __init__(self, folder: Path, plan: Plan, forks: ForkServer, server: Server, port: int, offset: int) -> None:
-        self.folder, self.plan, self.forks, self.server, self.port = folder, plan, forks, server, port
+    def __init__(self, folder: Path, plan: Plan, forks: ForkServer, hosts: Hosts, server: Server, port: int, offset: int) -> None:
+        self.folder, self.plan, self.forks, self.hosts, self.server, self.port = folder, plan, forks, hosts, server, port
         folder.mkdir()
         self.programs = folder / "bin"
         self.programs.mkdir()
@@ -58,23 +59,23 @@ class JobProcesses:
         agent = [f"--nproc-per-node={plan.procs}", f"--max-restarts={plan.restarts}", "--monitor-interval=0.3"]
         if plan.pods:
             agent += [f"--rdzv-conf={NATIVE}" if plan.mode == "native" else "--rdzv-conf=last_call_timeout=1"]
-            agent += [f"--local-addr=127.0.0.{self.job.offset + node}", "--no-python", *ORPHANS, *python, *program]
+            agent += [*self.local_address(node), "--no-python", *ORPHANS, *python, *program]
             return self.in_pod(["torchrun", *agent], as_node, nnodes)
         agent = [*python, "-m", "torch.distributed.run", *agent, f"--nnodes={nnodes}", f"--rdzv-id={plan.run_id}"]
         if plan.mode == "static":
-            agent += [f"--master-addr={HOST}", f"--master-port={self.port}", f"--node-rank={as_node}"]
+            agent += [f"--master-addr={self.hosts.server}", f"--master-port={self.port}", f"--node-rank={as_node}"]
         else:
             native = plan.mode == "native"
-            endpoint = f"{HOST}:{self.server.admin_port if native else self.port}"
-            agent += [
-                f"--rdzv-backend={'rallypoint' if native else 'c10d'}",
-                f"--rdzv-endpoint={endpoint}",
-                f"--local-addr=127.0.0.{self.job.offset + node}",
-            ]
+            endpoint = f"{self.hosts.server}:{self.server.admin_port if native else self.port}"
+            agent += [f"--rdzv-backend={'rallypoint' if native else 'c10d'}", f"--rdzv-endpoint={endpoint}", *self.local_address(node)]
             agent += [f"--rdzv-conf={NATIVE if native else 'is_host=0,last_call_timeout=1'}"]
         if plan.mode == "c10d" and plan.here:
-            program += [f"--store={HOST}:{self.port}"]
+            program += [f"--store={self.hosts.server}:{self.port}"]
         return [*agent, "--no-python", *ORPHANS, *python, *program]
+
+    def local_address(self, node: int) -> list[str]:
+        """Hosts of their own have names of their own."""
+        return [] if self.plan.apart else [f"--local-addr={self.job.address(node)}"]
 
     def in_pod(self, command: list[str], as_node: int, nnodes: str) -> list[str]:
         plan, server = self.plan, self.server
@@ -87,35 +88,41 @@ class JobProcesses:
             f"--nproc-per-node={plan.procs}",
             f"--run-id={plan.run_id}",
         ]
-        run += [f"--endpoint={HOST}:{self.port}", f"--admin=http://{HOST}:{server.admin_port}", f"--mode={mode}"]
+        host = self.hosts.server
+        run += [f"--endpoint={host}:{self.port}", f"--admin=http://{host}:{server.admin_port}", f"--mode={mode}"]
         return [*run, f"--relay={'on' if plan.relay else 'off'}", "--", *command]
 
     def start(self, node: int, as_node: int | None = None, more: int = 0) -> Process:
         """Starts a node, or one that claims the place of another, or one that counts on `more` nodes."""
         plan = self.plan
-        place = ForkedPlace(self.forks, node)
+        places = self.forks.environment | self.hosts.environment()
         inherited = {name: value for name, value in os.environ.items() if not LAUNCHER_VARIABLES.match(name)}
-        environment = inherited | {"OMP_NUM_THREADS": "1", "NODE_INDEX": str(node), "POD_NAME": f"{plan.run_id}-{node}"} | place.environment
+        environment = inherited | {"OMP_NUM_THREADS": "1", "NODE_INDEX": str(node), "POD_NAME": self.job.host(node)} | places
         claimed = node if as_node is None else as_node
         if plan.pods:
             environment |= {
                 "PYTHONPATH": str(package()),
                 "PATH": f"{self.programs}:{environment['PATH']}",
-                "POD_IP": f"127.0.0.{self.job.offset + node}",
+                "POD_IP": self.job.address(node),
             }
         elif plan.mode == "env":
-            environment |= clients_only(f"{HOST}:{self.port}") | {"RANK": str(claimed), "WORLD_SIZE": str(plan.nodes + more)}
+            environment |= clients_only(f"{self.hosts.server}:{self.port}") | {"RANK": str(claimed), "WORLD_SIZE": str(plan.nodes + more)}
         elif plan.mode == "native":
             environment |= {"PYTHONPATH": str(package())}
             environment |= {"PET_NODE_RANK": str(claimed)} if plan.ranked else {}
         else:
-            environment |= clients_only(f"{HOST}:{self.port}")
+            environment |= clients_only(f"{self.hosts.server}:{self.port}")
         nnodes = str(plan.nodes + more) if more else plan.nnodes
         argv = self.command(node, claimed, nnodes)
         # The fork server reads what comes behind Python.
         argv = argv if plan.mode == "env" or plan.pods else [argv[0], *argv[1 + len(STAND_IN) :]]
         began, log = time.time(), self.folder / f"node-{node}.{len(self.processes)}.log"
-        handle = started(argv, environment, log) if plan.pods else place.start(argv, environment, log)
+        within = self.hosts.within(self.job, node)
+        handle = (
+            started([*in_namespaces(within), *argv], environment, log)
+            if plan.pods
+            else ForkedProcess(self.forks, argv[1:], environment, log, within)
+        )
         kind = "rank" if plan.is_bare else "agent"
         process = Process(self.plan.run_id, kind, node, handle.pid, began, as_node=as_node)
         if kind == "rank":
@@ -184,6 +191,19 @@ class JobProcesses:
         for process in processes:
             process.frozen[-1].append(time.time())
 
+    def cut(self, node: int) -> list[Process]:
+        self.hosts.cut(self.job, node)
+        cut = self.of_node(node)
+        for process in cut:
+            process.how = "cut off"
+            process.frozen.append([time.time()])
+        return cut
+
+    def heal(self, node: int, processes: list[Process]) -> None:
+        self.hosts.heal(self.job, node)
+        for process in processes:
+            process.frozen[-1].append(time.time())
+
     def order(self, ranks: Iterable[Process], code: int) -> None:
         """These ranks end at once with this code."""
         for rank in ranks:
@@ -211,6 +231,11 @@ def started(argv: list[str], environment: dict[str, str], log: Path) -> subproce
     """A program that is started and not forked."""
     with log.open("wb") as output:
         return subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, preexec_fn=die_with_parent)
+
+
+def in_namespaces(of: int | None) -> list[str]:
+    """What comes before a program that runs where this process does."""
+    return [] if of is None else ["nsenter", f"--target={of}", "--net", "--uts", "--mount", "--"]
 
 
 def send(number: int, pids: Iterable[int]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pods import SUBNET
 from schedule import Fault, Plan, Schedule
 
 
@@ -58,7 +59,7 @@ class Job:
     port: int
     """Of the store that its agents use."""
     offset: int
-    """Node 0 calls itself 127.0.0.OFFSET."""
+    """The addresses of its nodes begin there."""
     processes: list[Process] = field(default_factory=list)
     released: list[list[float]] = field(default_factory=list)
     """When its ranks were told that they may end, and when it was started once more."""
@@ -66,10 +67,19 @@ class Job:
     def is_released(self, at: float) -> bool:
         return any(span[0] < at and (len(span) == 1 or at < span[1]) for span in self.released)
 
+    def address(self, node: int) -> str:
+        """Of jobs on hosts of their own in the network of `pods.py`, where the server has the first one."""
+        return f"{SUBNET if self.plan.apart else '127.0.0'}.{self.offset + node + (10 if self.plan.apart else 0)}"
+
+    def host(self, node: int) -> str:
+        """The name of the node's host or pod."""
+        return f"{self.plan.run_id}-{node}"
+
     @property
     def run_ids(self) -> set[str]:
         """What the server calls it. Ranks have no run's id where there are no agents, or the server has never seen them."""
-        return {self.plan.run_id, f"store:{self.port}"}
+        of_ranks = self.plan.mode != "c10d" or self.plan.here
+        return {self.plan.run_id, *([f"store:{self.port}"] if of_ranks else [])}
 
     def is_direct(self, process: Process) -> bool:
         """It was started by the play, and by no agent."""

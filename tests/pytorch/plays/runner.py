@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from forks import ForkServer
+from hosts import Hosts
 from processes import JobProcesses
 from record import Record
 from schedule import AT_START, Fault, Schedule
@@ -24,6 +25,8 @@ from servers import HOST, Server, binary
 EXPLAIN_AFTER = 3.0
 PATIENCE = 40.0
 """Seconds after which a fault is played although not all have met."""
+CUT_OFF = 34.0
+"""The same after a node was cut off: its connections are given up after 20 s."""
 AFTER = {"c10d": 28.0, "native": 22.0, "static": 13.0, "env": 13.0}
 """Seconds for which it is looked on after the last fault."""
 QUIET = 14.0
@@ -32,27 +35,28 @@ METRIC = re.compile(r"^rallypoint_(\w+)\{(.*)\} (\S+)$", re.M)
 
 
 class Runner:
-    def __init__(self, folder: Path, schedule: Schedule, forks: ForkServer, ports: str) -> None:
-        self.folder, self.schedule = folder, schedule
-        folder.mkdir(parents=True)
+    def __init__(self, folder: Path, schedule: Schedule, forks: ForkServer, hosts: Hosts, ports: str) -> None:
+        self.folder, self.schedule, self.hosts = folder, schedule, hosts
+        folder.mkdir(parents=True, exist_ok=True)
         journal = any(fault.kind == "restart" for fault in schedule.faults)
         self.arguments = ["--log-format", "json", f"--explain-after={EXPLAIN_AFTER:g}s", "--store-ports", ports]
         self.arguments += ["--journal", str(folder / "journal")] if journal else []
         self.servers: list[Server] = []
-        server = self.serve("--listen", f"{HOST}:0", "--listen", f"{HOST}:0")
-        self.job = JobProcesses(folder / "job", schedule.job, forks, server, server.ports[0], 10)
+        server = self.serve([0, 0], 0)
+        self.job = JobProcesses(folder / "job", schedule.job, forks, hosts, server, server.ports[0], 10)
         self.jobs = [self.job]
         if beside := schedule.beside:
-            self.jobs.append(JobProcesses(folder / "beside", beside, forks, server, server.ports[1], 20))
+            self.jobs.append(JobProcesses(folder / "beside", beside, forks, hosts, server, server.ports[not beside.shares], 20))
         self.record = Record(schedule, time.time(), [job.job for job in self.jobs])
         self.later: list[tuple[float, Callable[[], object]]] = []
         self.is_over = False
         self.listener = threading.Thread(target=self.listen, daemon=True)
 
-    def serve(self, *where: str) -> Server:
-        folder = self.folder / f"server-{len(self.servers)}"
+    def serve(self, stores: list[int], admin: int) -> Server:
+        folder, listens = self.folder / f"server-{len(self.servers)}", self.hosts.listens
         folder.mkdir()
-        self.servers.append(Server.start(folder, *where, *self.arguments))
+        where = [word for port in stores for word in ("--listen", f"{listens}:{port}")]
+        self.servers.append(Server.start(folder, *where, "--admin", f"{listens}:{admin}", *self.arguments))
         return self.server
 
     @property
@@ -174,6 +178,11 @@ class Runner:
             if fault.thaw:
                 self.do_in(fault.thaw, self.note, f"node {node} thaws")
                 self.do_in(fault.thaw, job.thaw, frozen)
+        elif fault.kind == "cut":
+            cut = job.cut(node)
+            if fault.thaw:
+                self.do_in(fault.thaw, self.note, f"node {node} is not cut off any more")
+                self.do_in(fault.thaw, job.heal, node, cut)
         elif fault.kind == "error":
             job.order(ranks[:1], 3)
         elif fault.kind == "well":
@@ -188,8 +197,7 @@ class Runner:
             subprocess.run([binary(), *argv], timeout=20, check=False, capture_output=True)
         elif fault.kind == "restart":
             self.server.stop()
-            where = [word for port in self.servers[0].ports for word in ("--listen", f"{HOST}:{port}")]
-            self.serve(*where, "--admin", f"{HOST}:{self.servers[0].admin_port}")
+            self.serve(self.servers[0].ports, self.servers[0].admin_port)
         elif fault.kind == "all-again":
             for other in range(self.schedule.job.nodes):
                 self.do_in(other * fault.delay / 10, job.kill_node, other)
@@ -211,7 +219,8 @@ class Runner:
         for fault in later:
             self.do_in(fault.delay, self.befall, fault)
         self.until(lambda: not self.later, 60)
-        self.step(AFTER[self.schedule.job.mode] if self.schedule.faults else QUIET)
+        is_cut = any(fault.kind == "cut" for fault in self.schedule.faults)
+        self.step(CUT_OFF if is_cut else AFTER[self.schedule.job.mode] if self.schedule.faults else QUIET)
         self.note("released")
         for job in self.jobs:
             job.release()

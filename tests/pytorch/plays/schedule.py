@@ -13,6 +13,7 @@ FAULTS = {
     "kill-agent": "loses its agent only",
     "kill-rank": "loses one rank",
     "freeze": "freezes",
+    "cut": "is cut off from all others",
     "error": "has a rank that ends with an error",
     "well": "ends well early",
     "twin": "has a twin",
@@ -40,7 +41,7 @@ class Fault:
     def words(self) -> str:
         who = "" if self.kind in OF_ALL else f"node {self.node} "
         when = "" if self.kind in AT_START else f" ({self.moment} + {self.delay:.1f} s)"
-        return f"{who}{FAULTS[self.kind]}{when}" + (f", thawed after {self.thaw:.0f} s" if self.thaw else "")
+        return f"{who}{FAULTS[self.kind]}{when}" + (f", for {self.thaw:.0f} s" if self.thaw else "")
 
 
 @dataclass
@@ -70,6 +71,10 @@ class Plan:
     """`rallypoint run` starts each node."""
     relay: bool = False
     """It is a relay as well."""
+    apart: bool = False
+    """Each node is on a host of its own, and so is the server."""
+    shares: bool = False
+    """It uses the store of the job that it is beside, of which it has no keys."""
 
     @property
     def is_bare(self) -> bool:
@@ -82,10 +87,11 @@ class Plan:
 
     def words(self) -> str:
         parts = [f"{self.mode} {self.run_id}", f"{self.nnodes} nodes of {self.procs}", f"ranks {self.do}", f"max-restarts {self.restarts}"]
-        parts += ["pods" if self.pods else "", "with relays" if self.relay else ""]
+        parts += ["pods" if self.pods else "", "with relays" if self.relay else "", "on hosts of their own" if self.apart else ""]
         parts += [
             "" if self.here else "workers elsewhere",
             "" if self.told else "number not told",
+            "on the same store" if self.shares else "",
             "node ranks" if self.ranked else "",
             f"time-out {self.timeout:.0f} s" if self.timeout < 300 else "",
         ]
@@ -132,7 +138,8 @@ def plan(dice: random.Random, run_id: str, mode: str) -> Plan:
     return made
 
 
-def draw(seed: int) -> Schedule:
+def draw(seed: int, apart: bool | None = None) -> Schedule:
+    """`apart` says whether each node has a host of its own; without it that is drawn, too."""
     dice = random.Random(seed)
     mode = dice.choice(MODES)
     schedule = Schedule(seed, plan(dice, "job", mode))
@@ -142,7 +149,7 @@ def draw(seed: int) -> Schedule:
         beside = schedule.beside = plan(dice, "other", other)
         beside.nodes, beside.procs, beside.least, beside.timeout = 2, 1, 0, 300
         beside.starts, beside.imports, beside.do = beside.starts[:2], beside.imports[:2], dice.choice(["idle", "collectives"])
-    kinds = [kind for kind in FAULTS if not (mode == "env" and kind in ("kill-agent", "kill-rank"))]
+    kinds = [kind for kind in FAULTS if kind != "cut" and not (mode == "env" and kind in ("kill-agent", "kill-rank"))]
     nodes = list(range(schedule.job.nodes))
     dice.shuffle(nodes)
     for node in nodes[:count]:
@@ -163,4 +170,15 @@ def draw(seed: int) -> Schedule:
         each.relay = each.pods and dice.random() < 0.6
         each.here = each.here and not each.pods
     schedule.in_turn = not count and mode != "native" and not schedule.job.pods and not schedule.job.least and dice.random() < 0.4
+    is_apart = dice.random() < 0.4
+    for each in filter(None, (schedule.job, schedule.beside)):
+        each.apart = is_apart = is_apart if apart is None else apart
+    pair = [schedule.job, schedule.beside] if schedule.beside else []
+    if {each.mode for each in pair} == {"c10d", "env"} and is_apart and not any(each.pods for each in pair):
+        # Ranks know each other by their keys only, so those of c10d meet elsewhere.
+        for each in pair:
+            each.here, each.shares = False, each is not schedule.job
+    for fault in schedule.faults:
+        if fault.kind == "freeze" and dice.random() < 0.5 and schedule.job.apart:
+            fault.kind = "cut"
     return schedule

@@ -2,8 +2,8 @@
 
     fork_server.py SOCKET
 
-One JSON line a request on stdin, one line a reply on stdout: `{"start": [...], "environment": {...}, "log": PATH}` runs a script, or `-m` and a
-module, and gives its process id; `{"poll": PID}` gives its exit code, or `null` while it runs. Other processes ask for forks in their own place at the socket
+One JSON line a request on stdin, one line a reply on stdout: `{"start": [...], "environment": {...}, "log": PATH, "within": PID}` runs a script, or `-m` and a
+module, with the namespaces of the process WITHIN where it has one, and gives its process id; `{"poll": PID}` gives its exit code, or `null` while it runs. Other processes ask for forks in their own place at the socket
 (forked_python.py): a connection for each, which hands signals on, is answered when the fork ends, and takes it along when it closes.
 Everything ends with this process, and this process with its stdin. The fork is safe because nothing here has started a thread.
 """
@@ -63,6 +63,8 @@ def answer(line: str) -> Request | None:
         print(pid, flush=True)
     else:
         log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        if within := request.get("within"):
+            enter([os.open(f"/proc/{within}/ns/{name}", os.O_RDONLY) for name in NAMESPACES])
         return request | {"files": [os.open(os.devnull, os.O_RDONLY), log, log]}
     return None
 

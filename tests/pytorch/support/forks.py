@@ -60,9 +60,12 @@ class ForkServer:
 class ForkedProcess:
     """As much of `subprocess.Popen` as jobs need."""
 
-    def __init__(self, server: ForkServer, argv: list[str], environment: dict[str, str], log: Path) -> None:
+    def __init__(
+        self, server: ForkServer, argv: list[str], environment: dict[str, str], log: Path, within: int | None = None
+    ) -> None:
+        """`within`: a process whose namespaces it is to have."""
         self.server = server
-        self.pid: int = server.ask(start=argv, environment=environment, log=str(log))
+        self.pid: int = server.ask(start=argv, environment=environment, log=str(log), within=within)
         self.returncode: int | None = None
 
     def poll(self) -> int | None:

@@ -185,10 +185,20 @@ impl Graph<'_> {
             Root::Counting { host, counted } => self.counts(Some((run, meeting)), *host, *counted, waiters),
             Root::At { asked, whereabouts } => {
                 let (writer, what, whereabouts) = (&asked.writer, asked.what.to_owned(), whereabouts.clone());
+                // A complete round counts all of them.
+                let others_without_role = |rank: u32| {
+                    let without_role = move |other: u32| other != rank && !run.round().roles.contains(&other);
+                    let dead = run.participants().filter(|node| node.is_dead());
+                    dead.filter(move |node| node.rank.is_some_and(without_role))
+                };
                 let missing = match (writer, &whereabouts) {
                     // Its own wait may be the cause.
                     (_, Whereabouts::JustCame | Whereabouts::JustWaited) => return None,
                     (_, Whereabouts::Met { .. }) => Names::default(),
+                    (ExpectedWriter::Node(rank), Whereabouts::GoneForRound { .. }) => {
+                        let cut_off = others_without_role(*rank).filter(|node| node.is_cut_off);
+                        Names::of(cut_off.map(TrackedNode::fate))
+                    }
                     (ExpectedWriter::Rank(rank), whereabouts) => {
                         self.absent(run, meeting, *rank, whereabouts)
                     }
@@ -205,20 +215,17 @@ impl Graph<'_> {
                     _ => Names::default(),
                 };
                 let ended = match (writer, missing.is_empty()) {
+                    (ExpectedWriter::Node(rank), _)
+                        if matches!(whereabouts, Whereabouts::GoneForRound { .. }) =>
+                    {
+                        let ended = others_without_role(*rank).filter(|node| !node.is_cut_off);
+                        Names::of(ended.map(TrackedNode::label))
+                    }
                     // The other ranks of an NCCL job before have told no rank either.
                     (ExpectedWriter::NcclRankZero, _) | (ExpectedWriter::Node(_), false) => {
                         self.ended_near(run, |it| it.only_counted_itself)
                     }
                     (ExpectedWriter::Rank(_), false) => self.ended_near(run, |_| true),
-                    // The round counts all of them.
-                    (ExpectedWriter::Node(rank), true)
-                        if matches!(whereabouts, Whereabouts::GoneForRound { .. }) =>
-                    {
-                        let without_role = |other: u32| other != *rank && !run.round().roles.contains(&other);
-                        let dead = run.participants().filter(|node| node.is_dead());
-                        let others = dead.filter(|node| node.rank.is_some_and(without_role));
-                        Names::of(others.map(TrackedNode::label))
-                    }
                     _ => Names::default(),
                 };
                 let elsewhere =
@@ -285,7 +292,7 @@ impl Graph<'_> {
             (_, _, Some(run)) => {
                 let dead = run.participants().filter(|node| node.is_dead());
                 let missing = run.never_came().map(|rank| format!("node {rank}"));
-                (Names::of(dead.map(TrackedNode::label)), Names::of(missing))
+                (Names::of(dead.map(TrackedNode::fate)), Names::of(missing))
             }
             (Some(run), Some(meeting), None) if !asks_for_more => {
                 let had_come = |rank: &u32| run.world().holder(meeting, *rank).is_some();

@@ -6,7 +6,7 @@ use super::whereabouts::{Found, OVERWRITTEN, RESET};
 use crate::api::RunKind;
 use crate::core::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use crate::core::insight::reason::{Names, Whereabouts};
-use crate::core::insight::run::{RankInfo, RunKey, TrackedNode, TrackedRun, Withdrawn};
+use crate::core::insight::run::{RankInfo, RunKey, Seat, TrackedNode, TrackedRun, Withdrawn};
 use crate::core::store::Counted;
 
 /// One wait, followed to its root.
@@ -237,10 +237,14 @@ impl Graph<'_> {
                 }
                 Some(Found::Gone(gone)) if !matches!(next.writer, ExpectedWriter::Rank(_)) => {
                     let for_seconds = Elapsed(self.now.since(gone));
-                    let has_heir =
-                        |run: &TrackedRun| next.seat(run).is_some_and(|seat| run.has_heir(seat.node()));
-                    let whereabouts = match run.filter(|run| run.kind() == RunKind::C10d).map(has_heir) {
-                        Some(has_heir) => Whereabouts::GoneForRound { for_seconds, has_heir },
+                    let node = run.and_then(|run| next.seat(run)).map(Seat::node);
+                    let is_cut_off = node.is_some_and(|node| node.is_cut_off);
+                    let whereabouts = match run.filter(|run| run.kind() == RunKind::C10d) {
+                        Some(run) => {
+                            let has_heir = node.is_some_and(|node| run.has_heir(node));
+                            Whereabouts::GoneForRound { for_seconds, has_heir, is_cut_off }
+                        }
+                        None if is_cut_off => Whereabouts::CutOff { for_seconds },
                         None => Whereabouts::Gone { for_seconds },
                     };
                     return root(next, whereabouts);
@@ -303,7 +307,7 @@ impl Graph<'_> {
                 let running = run.into_iter().flat_map(TrackedRun::still_running);
                 let running = Names::of(running.map(TrackedNode::label));
                 let dead = run.into_iter().flat_map(TrackedRun::participants).filter(|node| node.is_dead());
-                let dead = Names::of(dead.map(TrackedNode::label));
+                let dead = Names::of(dead.map(TrackedNode::fate));
                 match (running.is_empty(), dead.is_empty()) {
                     (true, true) => "the other nodes have not finished".into(),
                     (true, false) => format!("died, failed or stopped: {dead}"),

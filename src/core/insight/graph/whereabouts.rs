@@ -165,8 +165,13 @@ impl Graph<'_> {
         let is_there = run.node_of_rank(rank).is_some();
         // Static: it ended, and the others have begun another attempt since.
         let ended = run.nodes().iter().filter(|node| node.rank == Some(rank) && node.is_dead());
-        if let (false, Some(gone)) = (is_there, ended.filter_map(|node| node.gone).max()) {
-            return Whereabouts::Gone { for_seconds: Elapsed(self.now.since(gone)) };
+        if let (false, Some(ended)) = (is_there, ended.max_by_key(|node| node.gone)) {
+            let for_seconds = Elapsed(self.now.since(ended.gone.unwrap_or(self.now)));
+            return if ended.is_cut_off {
+                Whereabouts::CutOff { for_seconds }
+            } else {
+                Whereabouts::Gone { for_seconds }
+            };
         }
         match run.kind() {
             RunKind::C10d if !is_there && run.round().completed.is_some() => Whereabouts::LeftRound,
@@ -233,9 +238,12 @@ impl Graph<'_> {
     /// What is known of a rank that has not come by what became of its node.
     fn fate_of_node(&self, run: &TrackedRun, rank: u32) -> Option<Whereabouts> {
         let seat = run.seat_with(rank);
-        let died = seat.map(Seat::node).filter(|node| node.is_dead()).and_then(|node| node.gone);
-        match (died.or_else(|| run.fell(rank)), seat) {
-            (Some(gone), _) => Some(Whereabouts::NodeGone { for_seconds: Elapsed(self.now.since(gone)) }),
+        let dead = seat.map(Seat::node).filter(|node| node.is_dead());
+        let is_cut_off = dead.is_some_and(|node| node.is_cut_off);
+        match (dead.and_then(|node| node.gone).or_else(|| run.fell(rank)), seat) {
+            (Some(gone), _) => {
+                Some(Whereabouts::NodeGone { for_seconds: Elapsed(self.now.since(gone)), is_cut_off })
+            }
             (None, Some(Seat::Left(left))) if left.is_silent() => Some(self.silent_node(&left.node)),
             (None, _) => None,
         }

@@ -121,7 +121,9 @@ impl Awaited {
     pub(super) fn remedy(&self, writer: Writer) -> &'static str {
         let is_rank = matches!(writer, Writer::FirstRank | Writer::Rank);
         match &self.whereabouts {
-            Whereabouts::Gone { .. } | Whereabouts::NodeGone { .. } if !self.staying.is_empty() => {
+            Whereabouts::Gone { .. } | Whereabouts::NodeGone { is_cut_off: false, .. }
+                if !self.staying.is_empty() =>
+            {
                 "look why that process ended; what has come again cannot meet those that go on: restart all agents, or all \
                  ranks, of the job together"
             }
@@ -133,11 +135,19 @@ impl Awaited {
                 "look at the host of that process: is it gone, or cut off from this server? The others go on only when it is \
                  started again, or they are restarted"
             }
-            Whereabouts::NodeGone { .. } => {
-                "look why that node ended; its ranks do not come to this attempt any more: restart all agents of the job together"
-            }
             Whereabouts::Gone { .. } => {
                 "look why that process ended, or left the group; the others go on only when it comes back or they are restarted"
+            }
+            Whereabouts::GoneForRound { is_cut_off: true, .. } => {
+                "look at that node: is it gone, or cut off from this server? Those that wait for it end after their time-out \
+                 (--rdzv-conf read_timeout), and meet in the next round when all are started again"
+            }
+            Whereabouts::NodeGone { is_cut_off: true, .. } => {
+                "look at that node: is it gone, or cut off from this server? Its ranks do not come to this attempt: restart all \
+                 agents of the job together"
+            }
+            Whereabouts::NodeGone { .. } => {
+                "look why that node ended; its ranks do not come to this attempt any more: restart all agents of the job together"
             }
             Whereabouts::GoneForRound { has_heir: true, .. } => {
                 "look why that process ended; those that wait for it end after their time-out (--rdzv-conf read_timeout): started \

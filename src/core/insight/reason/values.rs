@@ -373,6 +373,8 @@ pub enum Whereabouts {
         for_seconds: Elapsed,
         /// Another process has come for it.
         has_heir: bool,
+        /// Contact with it was lost, and its connection was given up.
+        is_cut_off: bool,
     },
     /// It makes its process group for another time than those who wait for it, as torch counts that in each process.
     MadeOtherwise {
@@ -390,6 +392,8 @@ pub enum Whereabouts {
     NodeGone {
         /// How long.
         for_seconds: Elapsed,
+        /// Contact with it was lost.
+        is_cut_off: bool,
     },
     /// It is a rank whose node has finished: it does not come again.
     NodeFinished,
@@ -491,15 +495,16 @@ impl Display for Whereabouts {
                 f,
                 "its connection was given up {for_seconds} ago, as nothing came back, and nobody has taken its place"
             ),
-            Self::GoneForRound { for_seconds, has_heir: false } => write!(
-                f,
-                "its connection closed {for_seconds} ago, and nobody can take its place in this round, which is complete"
-            ),
-            Self::GoneForRound { for_seconds, has_heir: true } => write!(
-                f,
-                "its connection closed {for_seconds} ago, and the process that came in its place cannot join this round, \
-                 which is complete"
-            ),
+            Self::GoneForRound { for_seconds, has_heir, is_cut_off } => {
+                let end = if *is_cut_off { "was given up" } else { "closed" };
+                let why = if *is_cut_off { ", as nothing came back" } else { "" };
+                let who = if *has_heir {
+                    "the process that came in its place cannot join this round"
+                } else {
+                    "nobody can take its place in this round"
+                };
+                write!(f, "its connection {end} {for_seconds} ago{why}, and {who}, which is complete")
+            }
             Self::MadeOtherwise { made, asked } => write!(
                 f,
                 "it makes its process group for time number {made}, and those who wait for it for time number {asked}"
@@ -508,8 +513,11 @@ impl Display for Whereabouts {
             Self::Met { ended: Some(ago) } => {
                 write!(f, "it had met with the others of its job before, and ended {ago} ago")
             }
-            Self::NodeGone { for_seconds } => {
+            Self::NodeGone { for_seconds, is_cut_off: false } => {
                 write!(f, "it has not come, and its node died, failed or was stopped {for_seconds} ago")
+            }
+            Self::NodeGone { for_seconds, is_cut_off: true } => {
+                write!(f, "it has not come, and the connection of its node was given up {for_seconds} ago")
             }
             Self::NodeFinished => f.write_str("its node has finished, and does not start it again"),
             Self::NodeSilent { link, for_seconds } => {

@@ -216,6 +216,7 @@ impl TrackedRun {
             last_heartbeat: now,
             stamp,
             gone: None,
+            is_cut_off: false,
             finished: false,
             restarts: 0,
             asks_not_for: None,
@@ -365,7 +366,7 @@ impl TrackedRun {
             took: Elapsed(now.since(started)),
             last: last.told(),
             last_after: Elapsed(last.joined.since(started)),
-            dead: Names::of(dead().map(TrackedNode::label)),
+            dead: Names::of(dead().map(TrackedNode::fate)),
         };
         let about = format!("round {}", self.round.number);
         self.found(Finding::new(reason, about, now).seen(closed));

@@ -89,14 +89,16 @@ impl TrackedRun {
         }
         if let Some(LeftNode { node, round, .. }) = has_left.filter(|_| self.life.earlier.len() < MOST_NODES)
         {
-            self.life.earlier.push(FormerNode { node: TrackedNode { gone: Some(now), ..node }, round });
+            let is_cut_off = cut_off.is_some();
+            let node = TrackedNode { gone: Some(now), is_cut_off, ..node };
+            self.life.earlier.push(FormerNode { node, round });
         }
         self.life.strangers.retain(|node| node.conn != Some(conn));
         if let Some(at) = self.life.nodes.iter().position(|node| node.conn == Some(conn)) {
             // Another process that claims its rank is the node from now on.
             let has_heir = self.heir(&self.life.nodes[at]).is_some();
             let node = &mut self.life.nodes[at];
-            node.gone = Some(now);
+            (node.gone, node.is_cut_off) = (Some(now), cut_off.is_some());
             node.finished |= has_finished;
             let goes_on = node.membership == Membership::Earlier && !node.finished;
             let waits = node.membership == Membership::WaitList && self.kind == RunKind::C10d;

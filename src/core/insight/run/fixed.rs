@@ -408,6 +408,7 @@ fn static_node(
         last_heartbeat: now,
         stamp: 0,
         gone: None,
+        is_cut_off: false,
         finished: false,
         restarts: 0,
         asks_not_for: None,

@@ -56,6 +56,8 @@ pub(in crate::core::insight) struct TrackedNode {
     pub(in crate::core::insight) last_heartbeat: Timestamp,
     pub(in crate::core::insight) stamp: i64,
     pub(in crate::core::insight) gone: Option<Timestamp>,
+    /// That is as contact with it was lost: it may live.
+    pub(in crate::core::insight) is_cut_off: bool,
     pub(in crate::core::insight) finished: bool,
     /// Static: how often it has started its workers again.
     pub(super) restarts: u32,
@@ -107,6 +109,11 @@ impl TrackedNode {
             (_, Some(rank)) => format!("{} (node rank {rank})", self.name),
             (_, None) => self.name.clone(),
         }
+    }
+
+    /// The name with the rank of one that is gone, and whether it is cut off.
+    pub(in crate::core::insight) fn fate(&self) -> String {
+        if self.is_cut_off { format!("{} (cut off)", self.label()) } else { self.label() }
     }
 
     /// The name; for a node that is known by its rank only, with its address.

@@ -187,7 +187,8 @@ impl TrackedRun {
 
     /// Whether another process has come for a node that died. One in the same round has a place of its own there.
     pub(in crate::core::insight) fn has_heir(&self, dead: &TrackedNode) -> bool {
-        let is_beside = |node: &TrackedNode| !(dead.is_participant() && node.is_participant());
+        let is_of_round = self.participants().any(|node| node.id == dead.id);
+        let is_beside = |node: &TrackedNode| !(is_of_round && node.is_participant());
         let is_it = |node: &TrackedNode| {
             node.id != dead.id && node.name == dead.name && node.is_there() && is_beside(node)
         };

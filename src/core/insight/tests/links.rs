@@ -403,6 +403,58 @@ fn a_node_whose_host_does_not_answer_is_cut_off_and_not_dead() {
 }
 
 #[test]
+fn nodes_that_are_cut_off_are_not_said_to_have_ended() {
+    let explain_after = Duration::from_secs(3);
+    let lab = || Lab::with(Settings { explain_after, ..Settings::default() }, StaleKeyConfig::default());
+    let mut c10d = lab();
+    for n in 0..4 {
+        c10d.agent(n, "job");
+        c10d.cas(n, "job", if n == 3 { "join complete" } else { "join" });
+    }
+    let address = "/torch.rendezvous.job.0/MASTER_ADDR";
+    (1..4).for_each(|n| c10d.wait(n, &[address]));
+    c10d.pass(2.0);
+    c10d.leave(0);
+    c10d.cut_off(3, None);
+    c10d.pass(8.0);
+    let said = c10d.texts("rank_zero_slow").last().map(ToString::to_string).unwrap_or_default();
+    assert!(said.contains("its connection closed 4 s ago, and nobody can take its place"), "{said}");
+    assert!(said.ends_with("; not published: node3 (node rank 3) (cut off)"), "{said}");
+    let known_from = |lab: &Lab| {
+        let missing = lab.run("job").missing.into_iter();
+        missing.map(|node| (node.name.unwrap_or_default(), node.known_from)).collect::<Vec<_>>()
+    };
+    let mut known = known_from(&c10d);
+    known.sort();
+    assert_eq!(known, [("node0".into(), "died".into()), ("node3".into(), "lost".into())]);
+
+    let mut of_rank_zero = lab();
+    for n in 0..2 {
+        of_rank_zero.agent(n, "job");
+        of_rank_zero.cas(n, "job", if n == 1 { "join complete" } else { "join" });
+    }
+    of_rank_zero.wait(1, &[address]);
+    of_rank_zero.pass(2.0);
+    of_rank_zero.cut_off(0, None);
+    of_rank_zero.pass(8.0);
+    let said = of_rank_zero.texts("rank_zero_slow").last().map(ToString::to_string).unwrap_or_default();
+    assert!(
+        said.contains("its connection was given up 4 s ago, as nothing came back, and nobody can"),
+        "{said}"
+    );
+
+    let mut of_static = lab();
+    of_static.static_node(1, "none", 1, 3);
+    of_static.static_node(0, "none", 0, 3);
+    of_static.pass(2.0);
+    of_static.cut_off(1, None);
+    of_static.pass(8.0);
+    let waits = of_static.run("none").waits;
+    let because = waits.iter().find_map(|wait| wait.reason.as_deref()).unwrap_or_default();
+    assert!(!because.contains("closed") && of_static.texts("node_died_joining").is_empty(), "{because}");
+}
+
+#[test]
 fn many_links_that_are_away_are_one_line() {
     let mut lab = Lab::new();
     let links = away(&lab, (0..300).map(|n| format!("train-{n}")));

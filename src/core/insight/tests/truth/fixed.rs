@@ -162,6 +162,11 @@ impl Truth {
             let job = self.now.job;
             let late = self.now.agents.iter_mut().filter(|a| a.connected && a.joins());
             late.for_each(|agent| agent.job = job);
+            // Who was there with the host that all of them wait for is as well.
+            let hosted = self.now.live().filter(|agent| is_host(agent)).map(|host| host.came);
+            let hosted = hosted.fold(f64::INFINITY, f64::min);
+            let gone = self.now.agents.iter_mut().filter(|a| !a.connected && a.joins() && a.ended >= hosted);
+            gone.for_each(|agent| agent.job = job);
         }
         let is_rival = |agent: &&Agent| agent.rank == rank && agent.phase == Phase::Exchanges;
         if self.now.live().any(|agent| is_rival(&agent)) {

@@ -347,7 +347,8 @@ impl Truth {
         let dead = &self.now.processes[n];
         let others = || self.now.live().filter(|other| other.published);
         let gathers = |other: &Process| other.met.is_infinite();
-        let is_of_it = |other: &Process| gathers(other) && other.world == dead.world;
+        let is_of_it =
+            |other: &Process| gathers(other) && other.world == dead.world && other.rank != dead.rank;
         let lacks_it =
             |other: &Process| gathers(other) && dead.rank < other.world && !self.now.has(dead.rank);
         let nobody_has_met = others().all(gathers);
@@ -705,8 +706,12 @@ impl Truth {
                 any(&had_come, "it never came")?;
             }
             "dropped" => any(&|m| m.has(rank) && !m.there.contains(&rank), "its address is there")?,
+            // All had published, and it may have ended before it read that.
             "met" => any(
-                &|m| m.processes.iter().any(|p| p.rank == rank && p.met.is_finite()),
+                &|m| {
+                    let met = |world: u32| m.processes.iter().any(|p| p.world == world && p.met.is_finite());
+                    m.processes.iter().any(|p| p.rank == rank && p.published && met(p.world))
+                },
                 "it has not met the others",
             )?,
             "busy" | "waits" | "not_again" => any(&|m| m.has(rank), "it is not there")?,
@@ -881,6 +886,19 @@ impl World for Truth {
                 ever(
                     &|m| m.live().count() >= members || m.processes.len() >= members,
                     "not so many were there",
+                )
+            }
+            "wait_cycle" => {
+                let members = names(facts, "members");
+                let members: Vec<usize> =
+                    members.iter().map(|name| self.process(name)).collect::<Result<_, _>>()?;
+                let waits_for_one = |m: &Moment, n: usize| {
+                    let is_asked = |&other: &usize| m.processes[n].waits_for(m.processes[other].rank);
+                    m.processes[n].connected && members.iter().any(is_asked)
+                };
+                any(
+                    &|m| members.iter().all(|&n| n < m.processes.len() && waits_for_one(m, n)),
+                    "they do not wait for each other",
                 )
             }
             "rank_lost" => {
