@@ -21,6 +21,7 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestam
         let announced: Vec<String> = announced.filter_map(|node| node.name).collect();
         let waits = run.native_waits(&announced, now).into_iter().chain(run.native_expires(now));
         let held = waits.chain(run.native_spares(now)).chain(at_exit(run, links, now));
+        let held = held.chain(store_closed(run, now));
         return held.chain(ranks_ended(run, now)).chain(ranks_missing(run, now)).collect();
     }
     let mut held = joining(run, plan, links, now);
@@ -35,6 +36,14 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestam
     held.extend(ranks_ended(run, now));
     held.extend(ranks_missing(run, now));
     held
+}
+
+/// The store of a native round is gone, and the round goes on.
+fn store_closed(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
+    let round = run.round();
+    let since = round.reset.filter(|_| !run.state().is_over() && round.completed.is_some())?;
+    let (met, ago) = (round.had_met_at_reset, Elapsed(now.since(since)));
+    Some(of_round(run, Reason::StoreClosed { round: round.number, met, since: ago }, since))
 }
 
 /// Nodes that wait beside a complete round, or for the next one while some members have not left this one. A static node
@@ -178,7 +187,8 @@ fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option<Finding> {
     };
     let earlier = run.life().earlier.iter().filter(is_of_round).map(|former| &former.node);
     let all = || run.participants().chain(earlier.clone());
-    let dead = || all().filter(|node| node.is_dead());
+    let dead = || all().filter(|node| node.is_dead() && !node.is_cut_off);
+    let cut_off = all().filter(|node| node.is_dead() && node.is_cut_off);
     let not_back = all().filter(|node| node.is_not_back()).map(TrackedNode::label);
     let taken_out = || run.life().left.values().filter(|left| left.is_silent()).map(|left| &left.node);
     // Where several nodes have one address, it is not known whose link is away.
@@ -196,9 +206,9 @@ fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option<Finding> {
         arrived: count(round.exit.len()),
         nodes: run.exit_size(),
         running: Names::of(running.into_iter().map(TrackedNode::label)),
-        silent: Names::of(silent.into_iter().map(TrackedNode::label)),
+        silent: Names::of(silent.into_iter().chain(cut_off).map(TrackedNode::label)),
         taken_out: Names::of(taken_out().map(TrackedNode::label)),
-        dead: Names::of(dead().map(TrackedNode::fate)),
+        dead: Names::of(dead().map(TrackedNode::label)),
         not_back: Names::of(not_back),
         waited: Elapsed(now.since(since)),
     };

@@ -451,6 +451,13 @@ pub enum Reason {
     },
     /// Agents wait for the state of their rendezvous, which was dropped.
     StateDropped { run_id: String, waiters: usize, waited: Elapsed },
+    /// An operator's reset closed the store of a native round, which goes on.
+    StoreClosed {
+        round: u64,
+        /// Whether its ranks had met, if they tell.
+        met: Option<bool>,
+        since: Elapsed,
+    },
     /// A rank's watchdog reported a time-out.
     WatchdogFired { who: String },
     /// The rendezvous state cannot be read.
@@ -487,7 +494,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 78] = [
+    pub const CODES: [&'static str; 79] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -544,6 +551,7 @@ impl Reason {
         "workers_elsewhere",
         "exit_barrier",
         "state_dropped",
+        "store_closed",
         "watchdog_fired",
         "unreadable_state",
         "stands_by",
@@ -627,6 +635,7 @@ impl Reason {
             Self::WorkersElsewhere { .. } => "workers_elsewhere",
             Self::ExitBarrier { .. } => "exit_barrier",
             Self::StateDropped { .. } => "state_dropped",
+            Self::StoreClosed { .. } => "store_closed",
             Self::WatchdogFired { .. } => "watchdog_fired",
             Self::UnreadableState { .. } => "unreadable_state",
             Self::StandsBy { .. } => "stands_by",
@@ -651,6 +660,7 @@ impl Reason {
             | Self::RanksEnded { soon: None, .. }
             | Self::EndedUnpublished { .. }
             | Self::StandsBy { .. }
+            | Self::StoreClosed { met: Some(true) | None, .. }
             | Self::LeftOver { redundant: true, fewer: false, .. }
             | Self::WaitingForKey { .. }
             | Self::WaitingAtBarrier { .. }
@@ -673,6 +683,7 @@ impl Reason {
             | Self::LeftOver { .. }
             | Self::NoHeartbeat { .. }
             | Self::StateDropped { .. }
+            | Self::StoreClosed { met: Some(false), .. }
             | Self::RanksEnded { .. }
             | Self::RanksMissing { .. }
             | Self::WaitsForRank { .. }
@@ -736,7 +747,7 @@ impl Reason {
     pub fn lasts_for(&self, explain_after: Duration) -> Duration {
         const ENDED: Duration = Duration::from_secs(5);
         match self {
-            Self::RanksEnded { soon: None, .. } => explain_after.min(ENDED),
+            Self::RanksEnded { soon: None, .. } | Self::StoreClosed { .. } => explain_after.min(ENDED),
             // That they were silent was said when they were taken out.
             Self::NoHeartbeat { standing: Standing::TakenOut { .. }, .. } => explain_after,
             Self::NoHeartbeat { .. } => Duration::ZERO,
@@ -773,6 +784,7 @@ impl Reason {
                 | Self::LeftOver { .. }
                 | Self::NoHeartbeat { .. }
                 | Self::StateDropped { .. }
+                | Self::StoreClosed { .. }
                 | Self::ExitBarrier { .. }
                 | Self::RanksEnded { .. }
                 | Self::RanksMissing { .. }

@@ -15,7 +15,7 @@ FACT = 5 + 1.5
 BEGINS = ("run_started", "round_complete")
 GONE = r"died|ended|closed|left|gone|not heard|gave up|failed|missing|was refused|was taken|no heartbeat|nothing has come|frozen|away"
 WORDS = {
-    "never": r"has not come|missing|not published|nobody has published|more nodes? (is|are) needed|have? joined|has joined",
+    "never": r"has not come|missing|not published|nobody has published|more nodes? (is|are) needed|have? joined|has joined|was dropped",
     "twin": r"live processes|turned away|goes on with the attempt|met with|refused|cannot join|stands? by|waits?|waited|beside"
     r"|next round|first to join again|joined and|again",
     "wrong-rank": r"live processes|refused|met with|waited|waits|missing|has not come",
@@ -95,17 +95,21 @@ def of_fault(record: Record, job: Job, at: float, fault: Fault) -> Iterator[tupl
         until = at + IN_TIME.get(plan.mode, GIVEN_UP if fault.kind == "cut" else 1e9)
         if (
             until > min(end, over)
-            or not any(connected(each, at) for each in culprits)
+            or not any(each.alive(at) and connected(each, at) for each in culprits)
             or (fault.kind == "freeze" and any(each.ended and at < each.ended < until for each in culprits))
         ):
             return
         words = WORDS[fault.kind]
     else:
+        if plan.nccl and plan.is_bare:
+            return  # who comes for an NCCL id tells no rank, and waits for no other
         came = [each.born + each.imports for each in job.direct]
         until, words = max([at, *came]) + WAITED + 3, WORDS[fault.kind]
         taken = any(each.as_node == fault.node or (fault.kind == "never" and each.node == fault.node) for each in job.direct)
-        # Only node 0 knows how many there are to be; who has come shows that there are all with lower ranks.
-        uncounted = plan.mode == "static" and not plan.pods and not any(each.node in (0, *range(fault.node, 99)) for each in job.direct)
+        # Only node 0 knows how many there are to be, and tells it when all have come if it hosts a store; who has come shows
+        # that there are all with lower ranks.
+        tells = [*range(fault.node, 99), *([] if plan.apart else [0])]
+        uncounted = plan.mode == "static" and not plan.pods and not any(each.node in tells for each in job.direct)
         if (fault.kind in ("never", "late") and (plan.least or taken or uncounted)) or (fault.kind == "wrong-rank" and plan.mode == "c10d"):
             return
     if until > over:
@@ -170,6 +174,10 @@ def of_waits(record: Record, job: Job) -> Iterator[tuple[float, str]]:
         if job.is_released(at) or is_new or (at > again and not job.plan.relay):
             continue
         shown = [each for run in poll["runs"] if run["run_id"] in job.run_ids for each in run["explanations"]]
+        # Of a host that nobody has come for it is not known what it is.
+        pids = {f"process {each.pid} " for each in job.direct}
+        of_none = [each for each in record.events if each["run_id"] is None and at - 2 * WAITED < each["at"] <= at]
+        shown += [each for each in of_none if any(pid in each["text"] for pid in pids)]
         is_told = any(each["severity"] != "info" or each["code"] in ("left_over", "stands_by", "pods_idle") for each in shown)
         begun = max((it["at"] for it in record.events if it["code"] in BEGINS and it["at"] < at), default=0.0)
         waiting = [each for each in job.processes if not is_told and waits_in_vain(job, each, begun, at)]
@@ -187,8 +195,13 @@ def waits_in_vain(job: Job, process: Process, begun: float, at: float) -> bool:
     def waits(moment: float) -> bool:
         return process.alive(moment) and max(begun, waits_since(job, process, moment)) < at - WAITED
 
+    # Once rank 0 has published the NCCL id, the others wait for each other, and not here.
+    has_id = any(each.rank == 0 and connected(each, at) for each in job.of("rank"))
+    if process.kind == "rank" and job.plan.nccl and job.plan.is_bare and has_id:
+        return False
     # Who froze once it had published is met in vain, and not here.
-    if process.kind == "rank" and any(each.frozen and connected(each, each.frozen[0][0] + 1.4) for each in job.of("rank")):
+    has_published = any(each.frozen and each.born + each.imports < each.frozen[0][0] for each in job.of("rank"))
+    if process.kind == "rank" and has_published:
         return False
     twins = [each for each in job.direct if each.as_node == process.node]
     is_told_once = job.plan.relay and bool(twins)  # relay_refused

@@ -40,7 +40,7 @@ CLAIMS: dict[str, dict[str, str]] = {
     "waiting_for_key": {"who": THERE, "ended": DEAD, "others": THERE},
     "waiting_at_barrier": {"who": THERE, "ended": DEAD, "others": THERE},
     "duplicate_rank": {"first": THERE, "second": THERE, "more": THERE},
-    "left_over": {"left_over": THERE, "staying": THERE, "dead": DEAD},
+    "left_over": {"left_over": THERE, "staying": THERE, "dead": OVER},
     "closed_incomplete": {"missing": ABSENT, "present": THERE},
     "closed_unfinished": {"running": THERE},
     "gave_up": {"missing": ABSENT, "ended": DEAD},
@@ -273,6 +273,8 @@ class Judge:
             self.find(at, f"{name} is not {claim} ({found[-1].words()}): {said['text']}", f"{said['code']} {name} {claim} {said['id']}")
 
     def may_exist(self, job: Job, name: str) -> bool:
+        if job.plan.pods and job.plan.mode != "env" and re.match(r"process \d+", name):
+            return True  # of an agent that `rallypoint run` has started
         return "local rank" in name or not re.match(r"(rank|node|process) \d+|[\w-]+-\d+ \(|\d+\.\d+\.\d+\.\d", name)
 
     def named(self, job: Job, name: str) -> list[Process]:

@@ -53,6 +53,7 @@ class JobProcesses:
             plan.do,
             f"--timeout={plan.timeout}",
             f"--import-seconds={plan.imports[node]}",
+            *(["--nccl"] if plan.nccl else []),
         ]
         if plan.mode == "env":
             return self.in_pod([*python, *program], as_node, nnodes) if plan.pods else [*python[:1], *program]

@@ -73,6 +73,8 @@ class Plan:
     """It is a relay as well."""
     apart: bool = False
     """Each node is on a host of its own, and so is the server."""
+    nccl: bool = False
+    """Its ranks meet as those of NCCL do, and tell no rank."""
     shares: bool = False
     """It uses the store of the job that it is beside, of which it has no keys."""
 
@@ -92,6 +94,7 @@ class Plan:
             "" if self.here else "workers elsewhere",
             "" if self.told else "number not told",
             "on the same store" if self.shares else "",
+            "NCCL" if self.nccl else "",
             "node ranks" if self.ranked else "",
             f"time-out {self.timeout:.0f} s" if self.timeout < 300 else "",
         ]
@@ -181,4 +184,7 @@ def draw(seed: int, apart: bool | None = None) -> Schedule:
     for fault in schedule.faults:
         if fault.kind == "freeze" and dice.random() < 0.5 and schedule.job.apart:
             fault.kind = "cut"
+    schedule.job.nccl = dice.random() < 0.2
+    if schedule.job.nccl and schedule.job.do in ("collectives", "group"):
+        schedule.job.do = "idle"
     return schedule

@@ -306,14 +306,17 @@ impl Graph<'_> {
             Root::At { asked: Wanted { writer: ExpectedWriter::LastAtExit, .. }, .. } => {
                 let running = run.into_iter().flat_map(TrackedRun::still_running);
                 let running = Names::of(running.map(TrackedNode::label));
-                let dead = run.into_iter().flat_map(TrackedRun::participants).filter(|node| node.is_dead());
-                let dead = Names::of(dead.map(TrackedNode::fate));
-                match (running.is_empty(), dead.is_empty()) {
-                    (true, true) => "the other nodes have not finished".into(),
-                    (true, false) => format!("died, failed or stopped: {dead}"),
-                    (false, true) => format!("still running: {running}"),
-                    (false, false) => format!("still running: {running}; died, failed or stopped: {dead}"),
-                }
+                let gone = run.into_iter().flat_map(TrackedRun::participants).filter(|node| node.is_dead());
+                let (cut_off, dead): (Vec<_>, Vec<_>) = gone.partition(|node| node.is_cut_off);
+                let of = |nodes: Vec<&TrackedNode>| Names::of(nodes.into_iter().map(TrackedNode::label));
+                let told = [
+                    ("still running", running),
+                    ("not heard from", of(cut_off)),
+                    ("died, failed or stopped", of(dead)),
+                ];
+                let told = told.into_iter().filter(|(_, names)| !names.is_empty());
+                let told: Vec<String> = told.map(|(what, names)| format!("{what}: {names}")).collect();
+                if told.is_empty() { "the other nodes have not finished".into() } else { told.join("; ") }
             }
             Root::At { asked: Wanted { writer: ExpectedWriter::Group(last), what: BARRIER, .. }, .. } => {
                 format!("{last} ends the wait")

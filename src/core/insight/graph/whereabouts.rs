@@ -268,6 +268,13 @@ impl Graph<'_> {
         let Some(before) = before.filter(|before| before.gone.is_none()) else {
             let gone_for = before.and_then(|before| before.gone).map(|gone| Elapsed(self.now.since(gone)));
             if let (None, Some(met)) = (before, run.world().met_elsewhere(meeting, rank)) {
+                // All were there, but who is not known.
+                let awaited = self.store.waits.get(&met.conn).and_then(|wait| wait.view.missing.first());
+                let lacks_one =
+                    awaited.is_some_and(|key| matches!(wanted(key).writer, ExpectedWriter::Rank(_)));
+                if lacks_one && !run.world().claimed_twice.is_empty() {
+                    return Self::disputed_place(run);
+                }
                 return Whereabouts::Met { ended: met.gone.map(|gone| Elapsed(self.now.since(gone))) };
             }
             let silent = self.silent(run, meeting);
@@ -311,13 +318,16 @@ impl Graph<'_> {
                 Whereabouts::Dropped { why: format!("it was paired with {of}, and {took}") }
             }
             // It may have met with a process of the other job.
-            None if !run.world().claimed_twice.is_empty() => {
-                Whereabouts::Dropped { why: format!("two live processes claim {}", run.claimed_ranks()) }
-            }
+            None if !run.world().claimed_twice.is_empty() => Self::disputed_place(run),
             // It met with the processes of before, of which another now has the place of at least one.
             None if !meeting.replaced.is_empty() => Whereabouts::NotAgain,
             None => Whereabouts::Busy,
         }
+    }
+
+    /// What was written is not there, as it may be of those that were with the other process of two.
+    fn disputed_place(run: &TrackedRun) -> Whereabouts {
+        Whereabouts::Dropped { why: format!("two live processes claim {}", run.claimed_ranks()) }
     }
 
     /// All ranks of which nobody is there, where others wait for `asked`. That its process ended is said already.

@@ -600,6 +600,17 @@ impl Reason {
             Self::ExitBarrier { .. } => {
                 "look at the nodes that have not finished; agents wait for them up to 300 s"
             }
+            Self::StoreClosed { met: Some(false), .. } => {
+                "start all agents of the job again, together: the next round has a store of its own"
+            }
+            Self::StoreClosed { met: Some(true), .. } => {
+                "nothing, if they need no store any more; agents fail at the end where they meet in it once more, and so does what \
+                 makes new groups"
+            }
+            Self::StoreClosed { met: None, .. } => {
+                "look whether the ranks train; if they do not, start all agents of the job again, together: the next round has a \
+                 store of its own"
+            }
             Self::StateDropped { .. } => {
                 "a node that joins writes it again, and the others join it; if none is to come, restart all agents of the job \
                  together"

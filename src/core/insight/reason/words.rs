@@ -364,7 +364,7 @@ impl Reason {
                 let until =
                     if dead.count() == 1 { "its heartbeats expire" } else { "their heartbeats expire" };
                 format!(
-                    "{left_over} {has} waited {waited} for the next round: {dead} {are} dead, and in this one until {until}"
+                    "{left_over} {has} waited {waited} for the next round: {dead} {are} gone, and in this one until {until}"
                 )
             }
             Self::LeftOver { group, left_over, redundant, fewer, waited, .. } => {
@@ -730,6 +730,17 @@ impl Reason {
                 "{} {waited} for the rendezvous state of run {run_id}, which was dropped: an operator reset the store, or \
                  had the run forgotten",
                 clients(*waiters)
+            ),
+            Self::StoreClosed { round, met: Some(false), since } => format!(
+                "an operator's reset closed the store of round {round} {since} ago, before its ranks had met: they cannot meet in it"
+            ),
+            Self::StoreClosed { round, met: Some(true), since } => format!(
+                "an operator's reset closed the store of round {round} {since} ago: its ranks had met, and go on until they need \
+                 it again"
+            ),
+            Self::StoreClosed { round, met: None, since } => format!(
+                "an operator's reset closed the store of round {round} {since} ago: ranks that have met go on until they need it \
+                 again, and others cannot meet in it"
             ),
             Self::GaveUp { who, key, waited, writer, missing, similar, others, ended, reset, again } => {
                 let again = match (*again, who.count()) {

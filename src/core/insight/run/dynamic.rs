@@ -358,7 +358,7 @@ impl TrackedRun {
         self.life.dying = dying;
         let started = self.round.started.unwrap_or(now);
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
-        let dead = || self.participants().filter(|node| node.is_dead());
+        let dead = || self.participants().filter(|node| node.is_dead() && !node.is_cut_off);
         let closed = dead().filter_map(|node| Some(node.evidence(Seen::Closed, None, node.gone?)));
         let closed: Vec<_> = closed.collect();
         let reason = Reason::RoundComplete {
@@ -366,7 +366,7 @@ impl TrackedRun {
             took: Elapsed(now.since(started)),
             last: last.told(),
             last_after: Elapsed(last.joined.since(started)),
-            dead: Names::of(dead().map(TrackedNode::fate)),
+            dead: Names::of(dead().map(TrackedNode::label)),
         };
         let about = format!("round {}", self.round.number);
         self.found(Finding::new(reason, about, now).seen(closed));

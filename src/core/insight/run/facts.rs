@@ -172,6 +172,8 @@ pub(in crate::core::insight) struct RoundFacts {
     pub(in crate::core::insight) over_at: Option<Timestamp>,
     /// All that had been written for it was dropped then; c10d: and nobody has written its state again.
     pub(in crate::core::insight) reset: Option<Timestamp>,
+    /// Whether all its ranks had met before that, if they tell.
+    pub(in crate::core::insight) had_met_at_reset: Option<bool>,
 }
 
 /// What is known of one life of a run, over all its rounds, until it is started again.

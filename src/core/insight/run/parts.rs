@@ -205,6 +205,9 @@ impl TrackedRun {
         if self.has_state || self.is_empty() {
             self.state_dropped(at);
         }
+        let world = &self.life.world;
+        let tells = world.nccl_root.is_none() && !world.meets_otherwise;
+        self.round.had_met_at_reset = tells.then(|| world.shown().met.is_some());
         self.round.reset = Some(at);
         self.remember(at, "store_reset", "an operator reset its store".to_owned());
         let lost: Vec<_> = self.life.world.addresses().collect();

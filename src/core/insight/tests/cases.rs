@@ -1162,7 +1162,7 @@ fn nodes_that_wait_for_the_next_round_are_not_missing() {
     lab.pass(40.0);
     let told = lab.texts("left_over");
     assert!(
-        told[0].ends_with("node1 (node rank 1) is dead, and in this one until its heartbeats expire"),
+        told[0].ends_with("node1 (node rank 1) is gone, and in this one until its heartbeats expire"),
         "{told:?}"
     );
     assert_eq!(lab.complaints().len(), 1, "only the death: {:?}", lab.complaints());

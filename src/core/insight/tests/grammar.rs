@@ -184,6 +184,11 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             waited,
         },
         Reason::StateDropped { run_id: text(), waiters: m as usize, waited },
+        Reason::StoreClosed {
+            round: 1,
+            met: [None, Some(false), Some(true)][n.min(2) as usize],
+            since: waited,
+        },
         Reason::AddressesDropped { ranks: some() },
         Reason::EndedUnpublished { processes: some(), port: 29500 },
         Reason::LinkAway {

@@ -443,6 +443,17 @@ fn nodes_that_are_cut_off_are_not_said_to_have_ended() {
         "{said}"
     );
 
+    let mut at_exit = lab();
+    at_exit.complete_run("job", 2);
+    at_exit.reach_exit(0, "job", false);
+    at_exit.pass(2.0);
+    at_exit.cut_off(1, None);
+    at_exit.pass(8.0);
+    let said = at_exit.texts("exit_barrier").last().map(ToString::to_string).unwrap_or_default();
+    assert!(said.ends_with("at the exit barrier; not heard from: node1 (node rank 1)"), "{said}");
+    let waits = at_exit.run("job").waits;
+    assert_eq!(waits[0].reason.as_deref(), Some("not heard from: node1 (node rank 1)"));
+
     let mut of_static = lab();
     of_static.static_node(1, "none", 1, 3);
     of_static.static_node(0, "none", 0, 3);

@@ -855,6 +855,17 @@ fn what_fails_after_an_operator_closed_the_store_of_a_round_is_told_with_that() 
             assert_eq!(dropped.len(), usize::from(!met), "{dropped:?}");
             native
         };
+        let mut native = of_round();
+        native.pass(5);
+        let held = native.lab.run("job").explanations.into_iter().find(|said| said.code == "store_closed");
+        let held = held.expect("it is held");
+        assert!(held.text.starts_with("job: an operator's reset closed the store of round 1"), "{held:?}");
+        assert_eq!(held.text.contains("before its ranks had met"), !met, "{held:?}");
+        assert_eq!(held.severity, if met { Severity::Info } else { Severity::Warning });
+        native.leave("id1", LeaveRequest::default());
+        native.pass(5);
+        let held = native.lab.run("job").explanations;
+        assert!(held.iter().all(|said| said.code != "store_closed" || !said.holds), "{held:?}");
         let told = |native: &Native, code: &str| {
             let said = native.lab.said.iter().find(|(_, said)| said.code == code);
             let (_, said) = said.unwrap_or_else(|| panic!("{code} was not said"));

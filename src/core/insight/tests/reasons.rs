@@ -526,6 +526,10 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "c10d agents are connected, and what they share was dropped by `rallypoint ctl reset` or `ctl forget`. They hang.",
         ),
         (
+            Reason::StoreClosed { round: 2, met: Some(false), since: secs(31.0) },
+            "`rallypoint ctl reset` closes the store of a native round, and its processes are disconnected. A note where all ranks had met, or do not tell (NCCL).",
+        ),
+        (
             Reason::WatchdogFired { who: "rank 3".into() },
             "A rank wrote `exception_dump` or `remote_error`: NCCL's watchdog does so when a collective times out.",
         ),

@@ -447,7 +447,7 @@ fn who_replaces_a_dead_node_is_not_left_over_while_torch_takes_it_in() {
     lab.pass(6.0);
     let told = lab.texts("left_over");
     let waits = |text: &&str| {
-        text.ends_with("node1 (node rank 1) is dead, and in this one until its heartbeats expire")
+        text.ends_with("node1 (node rank 1) is gone, and in this one until its heartbeats expire")
     };
     assert!(!told.is_empty() && told.iter().all(waits), "{told:?}");
     assert_eq!(lab.complaints().len(), 1, "only the death: {:?}", lab.complaints());

@@ -105,7 +105,9 @@ impl Moment {
     }
 
     fn ranks(&self) -> BTreeSet<usize> {
-        self.live().map(|agent| agent.rank).collect()
+        // One that had finished, and is frozen, is none of the next job.
+        let is_of_job = |agent: &&Agent| !agent.finished || agent.job == self.job;
+        self.live().filter(is_of_job).map(|agent| agent.rank).collect()
     }
 }
 
@@ -171,7 +173,8 @@ impl Truth {
         let is_rival = |agent: &&Agent| agent.rank == rank && agent.phase == Phase::Exchanges;
         if self.now.live().any(|agent| is_rival(&agent)) {
             let (at, name) = (self.seconds(), format!("node rank {rank}"));
-            self.due.push(Due { at, cause: Cause::Twice, name, or: &[] });
+            let or: &[_] = if rank < self.nodes { &[] } else { &["node_rank_beyond"] };
+            self.due.push(Due { at, cause: Cause::Twice, name, or });
         }
         self.lab.connect(conn, &format!("10.77.0.{}", 10 + host), 1000 + conn);
         self.lab.ping(conn);
@@ -677,6 +680,11 @@ impl World for Truth {
         let soon = due.at..due.at + FACT;
         match due.cause {
             Cause::Twice => self.now.agents.iter().any(|agent| soon.contains(&agent.ended)),
+            // It was started again at once.
+            Cause::Dead => {
+                let came = |agent: &Agent| (due.at..due.at + 1.0).contains(&agent.came);
+                self.now.agents.iter().any(|agent| agent.name() == due.name && came(agent))
+            }
             _ => false,
         }
     }

@@ -347,8 +347,9 @@ impl Truth {
         let dead = &self.now.processes[n];
         let others = || self.now.live().filter(|other| other.published);
         let gathers = |other: &Process| other.met.is_infinite();
-        let is_of_it =
-            |other: &Process| gathers(other) && other.world == dead.world && other.rank != dead.rank;
+        let is_of_it = |other: &Process| gathers(other) && other.world == dead.world;
+        // Another process goes on as this rank.
+        let has_twin = others().any(|other| is_of_it(other) && other.rank == dead.rank);
         let lacks_it =
             |other: &Process| gathers(other) && dead.rank < other.world && !self.now.has(dead.rank);
         let nobody_has_met = others().all(gathers);
@@ -358,7 +359,7 @@ impl Truth {
             && !is_stranger
             && (dead.met.is_finite()
                 || others().next().is_none()
-                || others().any(is_of_it)
+                || !has_twin && others().any(is_of_it)
                 || nobody_has_met && others().any(lacks_it))
     }
 
