@@ -167,7 +167,8 @@ fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = 
         if is_of_round(round) { !again.contains(name) } else { !there.contains(name) && !is_beside(name) }
     };
     let missing = |node: &TrackedNode, round: u64, known_from: &'static str, at: Timestamp| {
-        (at, known(node.name.clone(), node.rank.filter(|_| is_of_round(round)), known_from, Some(at)))
+        let rank = node.rank.filter(|_| is_of_round(round) || run.kind() == RunKind::Static);
+        (at, known(node.name.clone(), rank, known_from, Some(at)))
     };
     let lost = |node: &TrackedNode, round: u64| {
         let at = node.gone.unwrap_or(node.last_heartbeat);

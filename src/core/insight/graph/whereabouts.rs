@@ -164,7 +164,8 @@ impl Graph<'_> {
         }
         let is_there = run.node_of_rank(rank).is_some();
         // Static: it ended, and the others have begun another attempt since.
-        let ended = run.nodes().iter().filter(|node| node.rank == Some(rank) && node.is_dead());
+        let known = run.nodes().iter().chain(run.life().earlier.iter().map(|former| &former.node));
+        let ended = known.filter(|node| node.rank == Some(rank) && node.is_dead());
         if let (false, Some(ended)) = (is_there, ended.max_by_key(|node| node.gone)) {
             let for_seconds = Elapsed(self.now.since(ended.gone.unwrap_or(self.now)));
             return if ended.is_cut_off {

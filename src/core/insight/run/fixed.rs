@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::facts::{AssignedRanks, Restart, Restarting, RoundFacts};
+use super::facts::{AssignedRanks, FormerNode, Restart, Restarting, RoundFacts};
 use super::limits::{MOST_NODES, SETTLE};
 use super::memory::Room;
 use super::node::{Before, Membership, NodeId, TrackedNode};
@@ -36,7 +36,7 @@ impl TrackedRun {
             return is_over;
         }
         if is_over {
-            self.follow_static();
+            self.follow_static(now);
         }
         // Rank 0 takes no notice of a node that it does not count on, however often it comes.
         let is_beyond = self.round.role_nodes.is_some_and(|nodes| rank >= nodes);
@@ -250,8 +250,16 @@ impl TrackedRun {
     }
 
     /// Another job follows one that is over. Nodes that came too late for that one, or that it did not count on, wait for
-    /// the others of this one.
-    fn follow_static(&mut self) {
+    /// the others of this one. Nodes that had come alone, and ended just before, may have been the first of this one.
+    fn follow_static(&mut self, now: Timestamp) {
+        const JUST_BEFORE: Duration = Duration::from_mins(2);
+        let round = &self.round;
+        let had_met = self.kind != RunKind::Static || round.completed.is_some() || round.before.is_some();
+        let is_of_this = |node: &TrackedNode| {
+            node.is_dead() && !had_met && node.gone.is_some_and(|gone| now.since(gone) < JUST_BEFORE)
+        };
+        let ended = self.life.nodes.iter().filter(|node| is_of_this(node)).cloned();
+        let earlier: Vec<_> = ended.map(|node| FormerNode { node, round: self.round.number }).collect();
         let stays = |node: &TrackedNode| {
             matches!(node.id, NodeId::Rank(_))
                 && node.membership != Membership::Earlier
@@ -266,7 +274,7 @@ impl TrackedRun {
         (self.kind, self.has_state) = (RunKind::Static, false);
         self.round.roles = nodes.iter().filter_map(|node| node.rank).collect();
         self.round.started = nodes.iter().map(|node| node.joined).min();
-        self.life.nodes = nodes;
+        (self.life.nodes, self.life.earlier) = (nodes, earlier);
     }
 
     /// Whether others have come, even if they have ended, and the node with rank 0 is not there.
@@ -307,7 +315,9 @@ impl TrackedRun {
         }
         self.touch();
         // One that has gone is in the way of nobody.
-        self.life.nodes.retain(|node| !node.is_dead() || node.rank.is_some_and(|rank| rank < nodes));
+        let is_counted = |node: &TrackedNode| node.rank.is_some_and(|rank| rank < nodes);
+        self.life.nodes.retain(|node| !node.is_dead() || is_counted(node));
+        self.life.earlier.retain(|former| is_counted(&former.node));
         self.set_beyond(now);
     }
 

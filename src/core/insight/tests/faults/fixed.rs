@@ -562,3 +562,37 @@ fn a_larger_static_job_beside_another_is_no_node_too_many() {
     // The first job goes on, and what has come since is another one.
     assert_eq!((nodes.joined, nodes.redundant, nodes.missing), (2, 1, Some(0)));
 }
+
+#[test]
+fn a_node_that_ended_alone_just_before_the_others_came_is_not_said_to_be_absent() {
+    for (pause, is_told) in [(0.2, true), (15.0, true), (200.0, false)] {
+        for ended in [0, 1] {
+            let mut lab = lab();
+            lab.static_node(10, "none", ended, 3);
+            lab.pass(2.0);
+            lab.leave(10);
+            lab.pass(pause);
+            lab.static_node(2, "none", 2, 3);
+            lab.static_node(11, "none", 1 - ended, 3);
+            lab.pass(8.0);
+            let run = lab.run("none");
+            let known_from = if is_told { "died" } else { "role_exchange" };
+            let missing: Vec<_> =
+                run.missing.iter().map(|node| (node.rank, node.known_from.as_str())).collect();
+            assert_eq!(missing, [(Some(ended), known_from)], "{pause}");
+            let (says, absent) = match ended {
+                0 => ("its connection closed", "it has not come"),
+                _ => ("; gone: node 1", "node 1 has been missing"),
+            };
+            let said = &run.explanations[0];
+            assert!(said.text.contains(if is_told { says } else { absent }), "{said:?}");
+            assert_eq!(said.remedy.contains("is it scheduled"), !is_told, "{said:?}");
+            // It comes again, and all is well.
+            lab.static_node(12, "none", ended, 3);
+            lab.assign_static(if ended == 0 { 12 } else { 11 }, "none", 3, 1);
+            lab.pass(5.0);
+            let nodes = lab.run("none").summary.nodes;
+            assert_eq!((nodes.joined, nodes.gone, nodes.missing), (3, 0, Some(0)));
+        }
+    }
+}

@@ -15,6 +15,8 @@ pub(super) enum Cause {
     Dead,
     /// A process was to come, and has not.
     NeverCame,
+    /// The same, and one had come and ended just before the others came: of their job, or of another.
+    CameBefore,
     /// A process is connected, and has not told who it is.
     Silent,
     /// The same, where two processes have the place of another: one of them may be it.
@@ -97,6 +99,19 @@ impl Cause {
                     "restart all",
                 ],
                 &["look why that process ended;"],
+                None,
+            ),
+            Self::CameBefore => words(
+                &["has not come", "missing", "gone:", "ended", "closed"],
+                &[
+                    "is it scheduled",
+                    "are they scheduled",
+                    "pods are scheduled",
+                    "look why",
+                    "what do they do",
+                    "of the process",
+                ],
+                &[],
                 None,
             ),
             Self::AsAnother => words(

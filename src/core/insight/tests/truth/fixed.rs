@@ -15,6 +15,8 @@ use crate::core::store::StaleKeyConfig;
 
 const HOSTS: usize = 4;
 const EXPLAIN_AFTER: f64 = 3.0;
+/// Who ended so long before the others came may have been the first of them.
+const JUST_BEFORE: f64 = 120.0;
 const RUN: &str = "none";
 
 #[derive(Debug, Clone, Copy)]
@@ -164,11 +166,6 @@ impl Truth {
             let job = self.now.job;
             let late = self.now.agents.iter_mut().filter(|a| a.connected && a.joins());
             late.for_each(|agent| agent.job = job);
-            // Who was there with the host that all of them wait for is as well.
-            let hosted = self.now.live().filter(|agent| is_host(agent)).map(|host| host.came);
-            let hosted = hosted.fold(f64::INFINITY, f64::min);
-            let gone = self.now.agents.iter_mut().filter(|a| !a.connected && a.joins() && a.ended >= hosted);
-            gone.for_each(|agent| agent.job = job);
         }
         let is_rival = |agent: &&Agent| agent.rank == rank && agent.phase == Phase::Exchanges;
         if self.now.live().any(|agent| is_rival(&agent)) {
@@ -337,6 +334,13 @@ impl Truth {
         // One of the job before has nothing to do with this. One that had finished has not waited for the others.
         if of_rank().any(|agent| agent.job == self.now.job) {
             return Some((Cause::Dead, name));
+        }
+        let came_before = |agent: &Agent| {
+            let is_lately = agent.ended + JUST_BEFORE > self.seconds();
+            agent.job + 2 >= self.now.job && !agent.finished && agent.joins() && is_lately
+        };
+        if of_rank().any(came_before) {
+            return Some((Cause::CameBefore, name));
         }
         let is_twin = |agent: &Agent| self.now.live().filter(|other| other.rank == agent.rank).count() > 1;
         // One that is beyond the number is told as such.
