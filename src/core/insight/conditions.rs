@@ -41,7 +41,7 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestam
 /// The store of a native round is gone, and the round goes on.
 fn store_closed(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let round = run.round();
-    let since = round.reset.filter(|_| !run.state().is_over() && round.completed.is_some())?;
+    let since = round.reset.filter(|_| run.goes_on() && round.completed.is_some())?;
     let (met, ago) = (round.had_met_at_reset, Elapsed(now.since(since)));
     Some(of_round(run, Reason::StoreClosed { round: round.number, met, since: ago }, since))
 }

@@ -71,6 +71,8 @@ def of_fault(record: Record, job: Job, at: float, fault: Fault) -> Iterator[tupl
     over = job.released[0][0] if job.released else at
     if restarted(record) < at and not plan.relay and plan.mode != "native":
         return  # torch does not connect again
+    if plan.mode == "c10d" and any(each["code"].startswith("closed_") and each["at"] < at for each in record.events):
+        return  # the agents of a closed run end one by one
     culprits = [each for each in job.processes if each.node == fault.node]
     if fault.kind in ("kill", "kill-agent", "kill-rank", "error", "again"):
         dead = [each for each in culprits if each.ended and at - 0.5 < each.ended < at + 3 and each.how]

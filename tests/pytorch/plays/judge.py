@@ -90,7 +90,7 @@ ONLY_WITH = {
     "no_heartbeat": {"freeze", "cut", "kill-agent", "reset", "restart"},
     "node_removed": {"freeze", "cut", "kill-agent", "reset", "restart", "kill", "again", "all-again", "twin", "late"},
     "node_silent": {"freeze", "cut", "kill-agent", "kill", "again", "all-again"},
-    "relay_refused": {"twin", "wrong-rank"},
+    "relay_refused": {"twin", "wrong-rank", "all-again"},
     "node_cut_off": {"freeze", "cut", "kill", "kill-agent", "again", "all-again"},
 }
 """Codes that are false without one of these faults."""
@@ -156,7 +156,8 @@ class Judge:
         if not job:
             self.find(at, f"unknown run: {text}", f"run {said['run_id']}")
             return
-        faults = self.kinds if job is self.record.job else set()
+        # A reset is one of all that use the store.
+        faults = self.kinds if job is self.record.job else self.kinds & {"reset"} if job.plan.shares else set()
         if code in ONLY_WITH and not faults & ONLY_WITH[code]:
             self.find(at, f"no cause for {code}: {text}", f"cause {code}")
         for name, claim in CLAIMS.get(code, {}).items():
@@ -359,7 +360,7 @@ class Judge:
                 self.find(at, f"{ranks['joined']} ranks are shown: {ranks}", f"ranks > {ranks['joined']}")
             if ranks and run["state"] == "running" and not self.kinds & {"reset", "restart", "twin", "wrong-rank", "more-nodes"}:
                 low = sum(
-                    each.met is not None and each.met < at - LOOKS_BACK and each.alive(at) for each in job.processes if each.kind == "rank"
+                    each.met is not None and each.met < at - LOOKS_BACK and each.alive(at + 1) for each in job.processes if each.kind == "rank"
                 )
                 if ranks["connected"] < low:
                     self.find(
