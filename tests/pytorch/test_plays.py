@@ -19,13 +19,19 @@ from schedule import draw  # noqa: E402
 
 SEED = 37
 """Of four ranks one is started with the rank of another, and one never starts."""
+CUT_OFF = 666
+"""Of three native nodes one is cut off while they train."""
 
 
 @pytest.fixture(scope="module")
 def record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Record]:
+    yield play(SEED, False, tmp_path_factory.mktemp("plays"))
+
+
+def play(seed: int, apart: bool, folder: Path) -> Record:
     forks = ForkServer(package())
     try:
-        yield played(draw(SEED, apart=False), tmp_path_factory.mktemp("plays") / "play", forks, "28200-28239")
+        return played(draw(seed, apart), folder / "play", forks, "28200-28239")
     finally:
         forks.stop()
 
@@ -43,6 +49,17 @@ def findings(record: Record) -> str:
 def test_what_is_said_of_a_play_is_right(record: Record) -> None:
     page, found = judge(record)
     assert not found, page
+
+
+@pytest.mark.timeout(240)
+def test_what_is_said_of_a_host_that_is_cut_off_is_right(tmp_path: Path) -> None:
+    record = play(CUT_OFF, True, tmp_path)
+    page, found = judge(record)
+    assert not found, page
+    addresses = {peer for event in record.events for each in event.get("evidence", []) if (peer := each["peer"])}
+    assert any(peer.startswith(record.job.address(1)) for peer in addresses), addresses
+    told = [event["text"] for event in record.events if event["severity"] != "info"]
+    assert any(record.job.host(0) in text for text in told), told
 
 
 def test_a_false_word_is_found(changed: Record) -> None:

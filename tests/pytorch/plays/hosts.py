@@ -11,6 +11,7 @@ from record import Job
 from schedule import Plan, Schedule
 from servers import HOST
 
+# Keeps a host alive. Unlike a container (pods.py) it has the machine's process ids, by which processes are judged.
 LIVES = 'mount --bind "$1" /etc/hosts && mount --bind "$2" /etc/resolv.conf && hostname "$3" && echo lives && exec sleep infinity'
 
 
@@ -67,13 +68,7 @@ class Apart:
     def create(self, plans: list[Plan]) -> None:
         jobs = [Job(plan, 0, 10 * number) for number, plan in enumerate(plans, 1)]
         nodes = {job.host(node): job.address(node) for job in jobs for node in range(job.plan.nodes)}
-        self.pods.switch(SUBNET)
-        lines = ["127.0.0.1 localhost"]
-        for name, address in {"server": self.server, **nodes}.items():
-            pod = self.pods.add(name, address, self.pods.hosts_file, self.pods.resolv_file)
-            lines.append(f"{pod.address} {pod.name}")
-        self.pods.hosts_file.write_text("\n".join(lines) + "\n")
-        self.pods.resolv_file.write_text("nameserver 127.0.0.1\n")
+        self.pods.connect({"server": self.server, **nodes})
         for name in nodes:
             argv = ["unshare", "--uts", "--mount", "sh", "-c", LIVES, "sh", str(self.pods.hosts_file), str(self.pods.resolv_file), name]
             self.alive[name] = subprocess.Popen(self.pods[name].inside(argv), stdout=subprocess.PIPE, text=True)

@@ -65,7 +65,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="so many plays at a time (default 2)")
     parser.add_argument("--out", type=Path, help="where the records go (default: a new folder)")
     parser.add_argument("--again", type=Path, metavar="DIR", help="only judge again what is recorded there")
-    parser.add_argument("--apart", choices=["drawn", "always", "never"], default="drawn", help="give each node a host of its own (default drawn)")
+    parser.add_argument("--apart", choices=["drawn", "always", "never"], default="drawn", help="give each node a host of its own, which needs root (default drawn)")
     args = parser.parse_args()
     if args.again:
         found = {

@@ -173,13 +173,14 @@ def draw(seed: int, apart: bool | None = None) -> Schedule:
         each.relay = each.pods and dice.random() < 0.6
         each.here = each.here and not each.pods
     schedule.in_turn = not count and mode != "native" and not schedule.job.pods and not schedule.job.least and dice.random() < 0.4
-    is_apart = dice.random() < 0.4
-    for each in filter(None, (schedule.job, schedule.beside)):
-        each.apart = is_apart = is_apart if apart is None else apart
-    pair = [schedule.job, schedule.beside] if schedule.beside else []
-    if {each.mode for each in pair} == {"c10d", "env"} and is_apart and not any(each.pods for each in pair):
+    drawn = dice.random() < 0.4
+    is_apart = drawn if apart is None else apart
+    jobs = [each for each in (schedule.job, schedule.beside) if each]
+    for each in jobs:
+        each.apart = is_apart
+    if {each.mode for each in jobs} == {"c10d", "env"} and is_apart and not any(each.pods for each in jobs):
         # Ranks know each other by their keys only, so those of c10d meet elsewhere.
-        for each in pair:
+        for each in jobs:
             each.here, each.shares = False, each is not schedule.job
     for fault in schedule.faults:
         if fault.kind == "freeze" and dice.random() < 0.5 and schedule.job.apart:

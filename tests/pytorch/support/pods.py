@@ -109,9 +109,14 @@ class Pods:
 
     def create(self, nodes: int = 2) -> None:
         """Makes the server pod and the nodes; an OSError where this machine does not permit that."""
+        names = ["server", *(f"node-{index}" for index in range(nodes))]
+        self.connect({name: f"{SUBNET}.{10 * number}" for number, name in enumerate(names, 1)})
+
+    def connect(self, addresses: dict[str, str]) -> None:
+        """Makes pods with these names and addresses in SUBNET, which know each other from the hosts file."""
         self.switch(SUBNET)
-        for number, name in enumerate(["server", *(f"node-{index}" for index in range(nodes))], 1):
-            self.add(name, f"{SUBNET}.{10 * number}", self.hosts_file, self.resolv_file)
+        for name, address in addresses.items():
+            self.add(name, address, self.hosts_file, self.resolv_file)
         lines = ["127.0.0.1 localhost", *(f"{pod.address} {pod.name}" for pod in self.pods.values())]
         self.hosts_file.write_text("\n".join(lines) + "\n")
         # Clients of PyTorch look up names of addresses. Nothing listens there, so they know at once that there is none.

@@ -244,8 +244,7 @@ impl Graph<'_> {
                             let has_heir = node.is_some_and(|node| run.has_heir(node));
                             Whereabouts::GoneForRound { for_seconds, has_heir, is_cut_off }
                         }
-                        None if is_cut_off => Whereabouts::CutOff { for_seconds },
-                        None => Whereabouts::Gone { for_seconds },
+                        None => Whereabouts::gone(for_seconds, is_cut_off),
                     };
                     return root(next, whereabouts);
                 }

@@ -168,11 +168,7 @@ impl Graph<'_> {
         let ended = known.filter(|node| node.rank == Some(rank) && node.is_dead());
         if let (false, Some(ended)) = (is_there, ended.max_by_key(|node| node.gone)) {
             let for_seconds = Elapsed(self.now.since(ended.gone.unwrap_or(self.now)));
-            return if ended.is_cut_off {
-                Whereabouts::CutOff { for_seconds }
-            } else {
-                Whereabouts::Gone { for_seconds }
-            };
+            return Whereabouts::gone(for_seconds, ended.is_cut_off);
         }
         match run.kind() {
             RunKind::C10d if !is_there && run.round().completed.is_some() => Whereabouts::LeftRound,
@@ -290,10 +286,9 @@ impl Graph<'_> {
                 _ if is_pod_gone(pod.as_ref()) => pod.unwrap_or(Whereabouts::NeverCame),
                 // Even if none of them is likely to be it, it may have come.
                 _ if !silent.is_empty() => Whereabouts::NotTold { candidates, alike, gone_for },
-                Some(for_seconds) if before.is_some_and(|before| before.is_cut_off) => {
-                    Whereabouts::CutOff { for_seconds }
+                Some(for_seconds) => {
+                    Whereabouts::gone(for_seconds, before.is_some_and(|before| before.is_cut_off))
                 }
-                Some(for_seconds) => Whereabouts::Gone { for_seconds },
                 None if run.world().is_disputed(meeting, rank) => Whereabouts::Disputed,
                 None => self.fate_of_node(run, rank).unwrap_or_else(|| {
                     let claimed = run.claimed_ranks();

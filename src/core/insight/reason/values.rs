@@ -426,6 +426,13 @@ pub enum Whereabouts {
     Unknown,
 }
 
+impl Whereabouts {
+    /// Of a process that is gone, or with which contact was lost, since then; nobody has taken its place.
+    pub(in crate::core::insight) const fn gone(for_seconds: Elapsed, is_cut_off: bool) -> Self {
+        if is_cut_off { Self::CutOff { for_seconds } } else { Self::Gone { for_seconds } }
+    }
+}
+
 impl Display for Whereabouts {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {

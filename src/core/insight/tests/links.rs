@@ -462,6 +462,7 @@ fn nodes_that_are_cut_off_are_not_said_to_have_ended() {
     of_static.pass(8.0);
     let waits = of_static.run("none").waits;
     let because = waits.iter().find_map(|wait| wait.reason.as_deref()).unwrap_or_default();
+    assert!(because.contains("its connection was given up 8 s ago, as nothing came back"), "{because}");
     assert!(!because.contains("closed") && of_static.texts("node_died_joining").is_empty(), "{because}");
 }
 

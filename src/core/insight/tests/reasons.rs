@@ -723,10 +723,13 @@ fn page() -> String {
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
-        let when_said = if reason.is_waiting() && !matches!(reason, Reason::NoHeartbeat { .. }) {
-            ", after `--explain-after`"
+        let lasts = reason.lasts_for(Duration::MAX);
+        let when_said = if !reason.is_waiting() || lasts.is_zero() {
+            String::new()
+        } else if lasts == Duration::MAX {
+            ", after `--explain-after`".to_owned()
         } else {
-            ""
+            format!(", after `--explain-after`, or {} s if that is less", lasts.as_secs())
         };
         let remedy = match reason.remedy() {
             "" => String::new(),
