@@ -337,16 +337,19 @@ impl Fold<'_> {
             return Some(owner);
         }
         let own = RunKey::Store { port, id: None };
+        let has_agents_here = |run: &&TrackedRun| {
+            run.key().port() == Some(port) && run.key().id().is_some() && !run.agents().is_empty()
+        };
+        let here = || self.jobs.runs.values().filter(has_agents_here);
+        let is_alone = here().nth(1).is_none();
         // Two jobs that meet in one store would meet each other: these ranks have no agents here.
         let is_taken = || self.jobs.runs.get(&own).is_some_and(|run| !run.is_empty());
-        let may_be_its = |run: &&TrackedRun| {
-            let has_agents_here =
-                run.key().port() == Some(port) && run.key().id().is_some() && !run.agents().is_empty();
-            let is_beside_them =
-                || run.kind() != RunKind::C10d || run.may_have_worker_at(addr) && !is_taken();
-            has_agents_here && is_beside_them()
+        // Of c10d it is known where its workers come from, and when. Of the others nothing is.
+        let may_be_its = |run: &&TrackedRun| match run.kind() {
+            RunKind::C10d => run.may_have_worker_at(addr) && !is_taken(),
+            _ => is_alone,
         };
-        let mut runs = self.jobs.runs.values().filter(may_be_its);
+        let mut runs = here().filter(may_be_its);
         let only = runs.next().filter(|_| runs.next().is_none());
         Some(only.map_or(own, |run| run.key().clone()))
     }

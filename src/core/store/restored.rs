@@ -1,6 +1,5 @@
 //! What a restored store tells of its jobs: what its clients would be seen to do if they did it now.
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::{Ipv6Addr, SocketAddr};
 
@@ -46,8 +45,9 @@ impl<'i> Kept<'i> {
 }
 
 impl Store {
-    /// Observes the clients that are still there, in the order in which they came, and then what was written and still
-    /// counts. Who had arrived at an exit barrier is not known: its waits will show it.
+    /// Observes the clients that are still there, in the order in which they came, and what was written and still counts:
+    /// the agents and their keys first, as they tell whose workers the others are. Who had arrived at an exit barrier is not
+    /// known: its waits will show it.
     pub(super) fn tell_restored(&self, image: &StoreImage, live: &[ConnId], fx: &mut impl Effects) {
         let kept = image.keys.iter().filter_map(|(key, image)| {
             let pattern = classify(key)?;
@@ -66,32 +66,22 @@ impl Store {
         let of_worker = kept.iter().find(|key| key.pattern.user() == Role::Worker);
         let of_worker = of_worker.map_or(&b"/default_pg/"[..], |key| key.key);
         let known = live.iter().filter_map(|&conn| Some((conn, image.clients.get(&conn.serial())?)));
-        let mut clients: Vec<_> =
-            known.filter_map(|(conn, client)| Some((conn, client, role_of(client.role)?))).collect();
-        // Whose workers there are is known by the agents.
-        clients.sort_by_key(|(_, _, role)| Reverse(*role == Role::Agent));
-        for (conn, client, role) in clients {
-            let Some((peer, pid)) = self.peer(conn) else { continue };
-            let mut tell = |key: &[u8]| fx.observe(Observed::Client { conn, peer, pid, key: key.into() });
-            match role {
-                Role::Unknown => tell(b"init/"),
-                Role::Worker => tell(of_worker),
-                Role::Agent => {
-                    for run in &client.runs {
-                        let Some((key, agent)) = runs.get_mut(&**run) else { continue };
-                        agent.get_or_insert(conn);
-                        tell(key);
-                    }
-                }
+        let clients = known.filter_map(|(conn, client)| Some((conn, client, role_of(client.role)?)));
+        let (agents, others): (Vec<_>, Vec<_>) = clients.partition(|(_, _, role)| *role == Role::Agent);
+        let tell = |conn, key: &[u8], fx: &mut _| {
+            if let Some((peer, pid)) = self.peer(conn) {
+                Effects::observe(fx, Observed::Client { conn, peer, pid, key: key.into() });
+            }
+        };
+        for (conn, client, _) in agents {
+            for run in &client.runs {
+                let Some((key, agent)) = runs.get_mut(&**run) else { continue };
+                agent.get_or_insert(conn);
+                tell(conn, key, fx);
             }
         }
-        let (nowhere, mut is_anybody_gone) = (SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0), false);
-        for (key, _) in runs.values().filter(|(_, agent)| agent.is_none()) {
-            is_anybody_gone = true;
-            fx.observe(Observed::Client { conn: SOMEBODY, peer: nowhere, pid: None, key: (*key).into() });
-        }
         let by_serial: HashMap<u32, ConnId> = live.iter().map(|conn| (conn.serial(), *conn)).collect();
-        for key in kept {
+        let wrote = |key: Kept<'_>, fx: &mut _| {
             let agent = || key.run().and_then(|run| runs.get(run)?.1).unwrap_or(SOMEBODY);
             let writer = match key.pattern {
                 KeyPattern::Address(_) => key.writer.and_then(|writer| by_serial.get(&writer).copied()),
@@ -104,8 +94,24 @@ impl Store {
                 _ => None,
             };
             if let Some(conn) = writer {
-                fx.observe(Observed::Wrote { conn, key: key.key.into(), value: key.value });
+                Effects::observe(fx, Observed::Wrote { conn, key: key.key.into(), value: key.value });
             }
+        };
+        let is_of_agents = |key: &Kept<'_>| key.run().and_then(|run| runs.get(run)?.1).is_some();
+        let (of_agents, of_others): (Vec<_>, Vec<_>) = kept.into_iter().partition(is_of_agents);
+        for key in of_agents {
+            wrote(key, fx);
+        }
+        for (conn, _, role) in others {
+            tell(conn, if role == Role::Worker { of_worker } else { b"init/" }, fx);
+        }
+        let (nowhere, mut is_anybody_gone) = (SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0), false);
+        for (key, _) in runs.values().filter(|(_, agent)| agent.is_none()) {
+            is_anybody_gone = true;
+            fx.observe(Observed::Client { conn: SOMEBODY, peer: nowhere, pid: None, key: (*key).into() });
+        }
+        for key in of_others {
+            wrote(key, fx);
         }
         if is_anybody_gone {
             fx.observe(Observed::Gone { conn: SOMEBODY, used_own_keys: false });

@@ -147,6 +147,36 @@ fn workers_of_torchrun_are_the_same_after_a_restart() {
     assert_eq!(lab.run("job").summary.ranks.expect("ranks").joined, 2);
 }
 
+#[test]
+fn ranks_beside_agents_are_a_job_of_their_own_after_a_restart_too() {
+    const OF_RANKS: &str = "store:29500";
+    // Whether a static run gathers there as well, and whether the ranks come before the c10d run is complete.
+    for (with_static, before_complete) in [(true, true), (false, true), (false, false)] {
+        let mut lab = Lab::new();
+        if before_complete {
+            lab.join("job", 0..1);
+        } else {
+            lab.complete_run("job", 2);
+        }
+        if with_static {
+            lab.static_node(5, "fixed", 0, 3);
+        }
+        // At an agent's address they can be told from its workers by the time only.
+        for (n, addr) in [(10, if before_complete { "10.77.0.10" } else { "10.0.0.1" }), (11, "10.0.0.2")] {
+            lab.worker(n, addr);
+            lab.publish(n, n - 10, 3);
+            lab.wait_for_rank(n, 2);
+        }
+        for run in ["job", OF_RANKS, OF_RANKS] {
+            assert_same_after(&mut lab, run, 60.0);
+        }
+        if with_static {
+            assert_same_after(&mut lab, "fixed", 60.0);
+        }
+        assert_eq!(lab.run(OF_RANKS).summary.ranks.expect("ranks").joined, 2);
+    }
+}
+
 /// The role exchange goes with the connections of the agents, which do not come back without a relay.
 #[test]
 fn ranks_of_a_static_run_that_ended_with_the_server_are_not_said_to_have_never_come() {
