@@ -236,9 +236,10 @@ impl Graph<'_> {
     fn fate_of_node(&self, run: &TrackedRun, rank: u32) -> Option<Whereabouts> {
         let seat = run.seat_with(rank);
         let dead = seat.map(Seat::node).filter(|node| node.is_dead());
-        let is_cut_off = dead.is_some_and(|node| node.is_cut_off);
-        match (dead.and_then(|node| node.gone).or_else(|| run.fell(rank)), seat) {
-            (Some(gone), _) => {
+        let gone = dead.and_then(|node| Some((node.gone?, node.is_cut_off)));
+        let before = || run.fell(rank).map(|fallen| (fallen.gone, fallen.is_cut_off));
+        match (gone.or_else(before), seat) {
+            (Some((gone, is_cut_off)), _) => {
                 Some(Whereabouts::NodeGone { for_seconds: Elapsed(self.now.since(gone)), is_cut_off })
             }
             (None, Some(Seat::Left(left))) if left.is_silent() => Some(self.silent_node(&left.node)),

@@ -146,8 +146,8 @@ pub(in crate::core::insight) struct RoundFacts {
     pub(super) is_awaited: bool,
     /// Static: the attempt before, which goes on if what has come since were copies of its nodes.
     pub(super) before: Option<Box<RoundFacts>>,
-    /// Static: ranks of nodes that had died in the attempt before, and since when. Others may go on with that.
-    pub(super) fallen: Vec<(Range<u32>, Timestamp)>,
+    /// Static: nodes that had died in the attempt before. Others may go on with that.
+    pub(super) fallen: Vec<Fallen>,
     /// Native: its store was on this port, and was closed.
     pub(super) closed_store: Option<u16>,
     /// Native: the agents of its nodes in its store, by node rank.
@@ -280,6 +280,15 @@ impl Dying {
         let closed = node.evidence(Seen::Closed, None, at);
         Self { name, label, closed, at, round, stage, cut_off: cut_off.cloned(), gave_up: false }
     }
+}
+
+/// Static: a node that was gone when another attempt began.
+#[derive(Debug, Clone)]
+pub(in crate::core::insight) struct Fallen {
+    /// Its ranks in the attempt before.
+    pub(in crate::core::insight) ranks: Range<u32>,
+    pub(in crate::core::insight) gone: Timestamp,
+    pub(in crate::core::insight) is_cut_off: bool,
 }
 
 /// Nodes that start their workers again.

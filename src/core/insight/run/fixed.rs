@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::time::Duration;
 
-use super::facts::{AssignedRanks, FormerNode, Restart, Restarting, RoundFacts};
+use super::facts::{AssignedRanks, Fallen, FormerNode, Restart, Restarting, RoundFacts};
 use super::limits::{MOST_NODES, SETTLE};
 use super::memory::Room;
 use super::node::{Before, Membership, NodeId, TrackedNode};
@@ -150,16 +149,20 @@ impl TrackedRun {
         self.touch();
     }
 
-    /// The ranks of this attempt whose nodes have died.
-    fn fallen(&self) -> Vec<(Range<u32>, Timestamp)> {
+    /// The nodes of this attempt that have died.
+    fn fallen(&self) -> Vec<Fallen> {
         let died = self.participants().filter(|node| node.is_dead());
-        died.filter_map(|node| Some((self.ranks_of(node.rank?)?, node.gone?))).collect()
+        let fallen = |node: &TrackedNode| {
+            let ranks = self.ranks_of(node.rank?)?;
+            Some(Fallen { ranks, gone: node.gone?, is_cut_off: node.is_cut_off })
+        };
+        died.filter_map(fallen).collect()
     }
 
-    /// Static: when the node died that was given this rank in the attempt before, if others go on with that.
-    pub(in crate::core::insight) fn fell(&self, rank: u32) -> Option<Timestamp> {
+    /// Static: what became of the node that was given this rank in the attempt before, if others go on with that.
+    pub(in crate::core::insight) fn fell(&self, rank: u32) -> Option<&Fallen> {
         self.not_again().next()?;
-        self.round.fallen.iter().find(|(ranks, _)| ranks.contains(&rank)).map(|&(_, died)| died)
+        self.round.fallen.iter().find(|fallen| fallen.ranks.contains(&rank))
     }
 
     /// Another process takes this rank. The one that had it waits for the same as before, if it is there; if it has died,

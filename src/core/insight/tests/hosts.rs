@@ -280,3 +280,13 @@ fn who_looks_at_the_count_once_waits_for_nothing() {
         "{slow:?}"
     );
 }
+
+#[test]
+fn a_node_that_is_cut_off_while_node_rank_0_counts_is_told_as_that() {
+    let mut lab = nodes(&[1]);
+    count(&mut lab, 2);
+    lab.cut_off(1, None);
+    count(&mut lab, 6);
+    let waits = lab.texts("waiting_for_processes");
+    assert!(waits[0].ends_with("; gone: node 1 at 10.0.0.11 (cut off)"), "{waits:?}");
+}

@@ -467,6 +467,42 @@ fn nodes_that_are_cut_off_are_not_said_to_have_ended() {
 }
 
 #[test]
+fn who_waits_beside_a_node_that_is_cut_off_is_told_as_much() {
+    let mut lab = Lab::new();
+    lab.complete_run("job", 3);
+    lab.pass(2.0);
+    lab.cut_off(1, None);
+    for n in [0, 2] {
+        lab.cas(n, "job", "leave");
+        lab.cas(n, "job", "wait");
+    }
+    lab.pass(40.0);
+    let told = lab.texts("left_over");
+    let end = "node1 (node rank 1) (cut off) is gone, and in this one until its heartbeats expire";
+    assert!(told[0].ends_with(end), "{told:?}");
+}
+
+#[test]
+fn the_rank_of_a_static_node_that_was_cut_off_before_this_attempt_has_no_dead_node() {
+    let mut lab = Lab::new();
+    (0..3).for_each(|n| lab.static_node(n, "job", n, 3));
+    lab.assign_static(0, "job", 3, 1);
+    lab.pass(2.0);
+    lab.cut_off(2, None);
+    lab.leave(1);
+    lab.pass(2.0);
+    // Node 1 begins another attempt, and its rank waits for that of node 2.
+    lab.static_node(3, "job", 1, 3);
+    lab.worker(10, "10.77.0.11");
+    lab.publish(10, 1, 3);
+    lab.wait_for_rank(10, 2);
+    lab.pass(40.0);
+    let waits = lab.run("job").waits;
+    let because: Vec<_> = waits.iter().filter_map(|wait| wait.reason.as_deref()).collect();
+    assert!(because.iter().any(|it| it.contains("the connection of its node was given up")), "{because:?}");
+}
+
+#[test]
 fn many_links_that_are_away_are_one_line() {
     let mut lab = Lab::new();
     let links = away(&lab, (0..300).map(|n| format!("train-{n}")));
