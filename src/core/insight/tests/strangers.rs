@@ -473,6 +473,28 @@ fn where_two_processes_claim_one_rank_the_missing_one_may_be_one_of_them() {
 }
 
 #[test]
+fn the_end_of_a_rank_of_another_world_size_is_told_though_one_before_it_ended() {
+    let mut lab = lab();
+    for n in 1..3 {
+        rank(&mut lab, n, n, 4);
+        lab.wait_for_rank(n, 0);
+    }
+    lab.pass(5.0);
+    lab.leave(2);
+    lab.pass(5.0);
+    lab.assert_said(
+        "rank_lost",
+        "store:29500: rank 2 on host2 ended before all ranks had come; 1 of 4 is still there",
+    );
+    rank(&mut lab, 5, 2, 3);
+    lab.pass(0.5);
+    lab.leave(5);
+    lab.pass(5.0);
+    let told = lab.texts("rank_lost");
+    assert!(told.len() == 2 && told[1].contains(": rank 2 on host5 ended"), "{told:?}");
+}
+
+#[test]
 fn jobs_of_one_rank_on_one_store_claim_nothing_from_each_other() {
     let mut lab = lab();
     for n in 0..3 {

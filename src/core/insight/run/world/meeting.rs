@@ -145,8 +145,8 @@ impl Meeting {
 
     /// Those of another meeting have all ended before they met. Where these miss their ranks, that is told of them.
     pub(super) fn take_in(&mut self, mut other: Self) {
-        let is_missed =
-            |rank: &u32| self.size.is_none_or(|size| *rank < size) && self.holder(*rank).is_none();
+        let is_there = |rank: u32| self.holder(rank).is_some_and(RankInfo::is_live);
+        let is_missed = |rank: &u32| self.size.is_none_or(|size| *rank < size) && !is_there(*rank);
         other.lost.retain(|lost| is_missed(&lost.rank));
         let mut unmet = other.take_unmet();
         unmet.retain(|rank, _| is_missed(rank));
