@@ -27,7 +27,7 @@ class Nodes:
     def __init__(self, server: Server, run_id: str = "run", **terms: Any) -> None:
         self.endpoint = Endpoint("127.0.0.1", server.admin_port)
         self.run_id = run_id
-        self.terms = {"last_call": 0.5, "keep_alive": 1, "keep_alive_misses": 3} | terms
+        self.terms = {"last_call": 0.5, "keep_alive": 2, "keep_alive_misses": 3} | terms
         self.pool = ThreadPoolExecutor(16)
         self.made: list[Node] = []
 

@@ -168,7 +168,16 @@ impl Graph<'_> {
         let ended = known.filter(|node| node.rank == Some(rank) && node.is_dead());
         if let (false, Some(ended)) = (is_there, ended.max_by_key(|node| node.gone)) {
             let for_seconds = Elapsed(self.now.since(ended.gone.unwrap_or(self.now)));
-            return Whereabouts::gone(for_seconds, ended.is_cut_off);
+            // The one that takes its place may be there already.
+            let candidates = match run.kind() {
+                RunKind::Static if !ended.is_cut_off => self.may_be_ranks(run, run.world().shown()),
+                _ => Names::default(),
+            };
+            if candidates.is_empty() {
+                return Whereabouts::gone(for_seconds, ended.is_cut_off);
+            }
+            let (alike, gone_for) = (Names::default(), Some(for_seconds));
+            return Whereabouts::NotTold { candidates, alike, gone_for };
         }
         match run.kind() {
             RunKind::C10d if !is_there && run.round().completed.is_some() => Whereabouts::LeftRound,

@@ -217,9 +217,10 @@ impl Truth {
         let (agent, done) = (agent.clone(), self.now.done);
         let has_rival = self.now.live().any(|other| other.rank == agent.rank);
         // Rank 0 takes no notice of one that it does not count on.
-        // A host is known as a node when others have come.
-        let is_known = !matches!(agent.phase, Phase::Counts(_))
+        // A host is known as a node when others have come, and it goes on then.
+        let has_met_others =
             || agent.came + DELAY < at && self.now.live().any(|other| other.came + DELAY < at);
+        let is_known = !matches!(agent.phase, Phase::Counts(_)) || !agent.is_silent() && has_met_others();
         if !agent.finished && !done && !has_rival && agent.rank < self.nodes && is_known {
             let (cause, name, or) = (Cause::Dead, agent.name(), ["all_left", "run_finished"].as_slice());
             self.due.push(Due { at, cause, name, or });
