@@ -112,6 +112,8 @@ def of_fault(record: Record, job: Job, at: float, fault: Fault) -> Iterator[tupl
         # that there are all with lower ranks.
         tells = [*range(fault.node, 99), *([] if plan.apart else [0])]
         uncounted = plan.mode == "static" and not plan.pods and not any(each.node in tells for each in job.direct)
+        if not others(job, fault.node, until):
+            return  # nobody is there to wait
         if (fault.kind in ("never", "late") and (plan.least or taken or uncounted)) or (fault.kind == "wrong-rank" and plan.mode == "c10d"):
             return
     if until > over:

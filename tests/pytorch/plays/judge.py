@@ -312,7 +312,11 @@ class Judge:
         def places(moment: float) -> set[tuple[int, int | None]]:
             return {(each.node, each.rank) for each in known if each.alive(moment) and self.came(each) < moment - GRACE}
 
-        high = sum(any(each.alive(moment) and each.born + each.imports < moment + 1 for moment in moments) for each in job.of(kind))
+        def may_have_been(process: Process) -> bool:
+            first = max(process.born, process.born + process.imports - 1, at - back)
+            return first < min(process.ended or at + 1, at + 1)
+
+        high = sum(may_have_been(each) for each in job.of(kind))
         return min(len(places(moment)) for moment in moments), high
 
     def numbers_in_words(self, job: Job, said: dict[str, Any]) -> None:

@@ -204,6 +204,7 @@ impl Graph<'_> {
     /// Where rank 0 is, which is to publish an NCCL id: nobody else tells a rank. `gone`: when the last one ended.
     pub(super) fn missed_nccl_root(&self, run: &TrackedRun, gone: Option<Timestamp>) -> Whereabouts {
         let gone_for = gone.map(|gone| Elapsed(self.now.since(gone)));
+        let is_cut_off = run.nccl_root().is_some_and(|root| root.is_cut_off);
         let seat = run.seat_with(0);
         let host = seat.and_then(|seat| run.address_of(seat.node()));
         let asks_for_it = |wait: &&Waiting| {
@@ -231,8 +232,10 @@ impl Graph<'_> {
             others.partition(|client| asking.contains(&(client.peer.ip(), client.pid)));
         let candidates = processes_of(others.into_iter());
         match gone_for {
-            _ if !candidates.is_empty() => Whereabouts::MayBe { candidates, gone_for },
-            Some(for_seconds) => Whereabouts::Gone { for_seconds },
+            _ if !candidates.is_empty() => {
+                Whereabouts::MayBe { candidates, gone_for: gone_for.filter(|_| !is_cut_off) }
+            }
+            Some(for_seconds) => Whereabouts::gone(for_seconds, is_cut_off),
             // A second store of a process that asks, or another one, as in containers with one network.
             None if alike.iter().any(|client| client.has_counted_itself || !count_themselves) => {
                 Whereabouts::Unknown

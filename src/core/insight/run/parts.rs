@@ -137,16 +137,17 @@ impl TrackedRun {
     ) {
         self.life.was_cut_off |= cut_off.is_some();
         // A link is told as that, and of agents their nodes are.
-        if cut_off == Some(&CutOff::Unanswered)
+        let is_told = cut_off == Some(&CutOff::Unanswered)
             && !self.has_agents()
-            && self.life.cut_ranks.len() < MOST_NODES
-            && let Some(rank) = rank
-            && let Some(info) = self.life.world.of(Some(rank), conn).ranks.get(&rank)
-            && info.conn == conn
-        {
-            self.life.cut_ranks.push(info.closed(rank, closed.at));
-        }
-        self.life.world.leave(conn, rank, cut_off.is_some(), closed);
+            && self.life.cut_ranks.len() < MOST_NODES;
+        let of_rank = rank.filter(|_| is_told).and_then(|rank| {
+            let meeting = self.life.world.of(Some(rank), conn);
+            let info = meeting.ranks.get(&rank).filter(|info| info.conn == conn)?;
+            Some(info.closed(rank, closed.at))
+        });
+        let unnamed = is_told.then(|| Evidence { who: self.process_label(&closed), ..closed.clone() });
+        let was_unnamed = self.life.world.leave(conn, rank, cut_off.is_some(), closed);
+        self.life.cut_ranks.extend(of_rank.or(unnamed.filter(|_| was_unnamed)));
         self.touch();
     }
 

@@ -66,7 +66,12 @@ impl TrackedRun {
         let cut = std::mem::take(&mut self.life.cut_ranks);
         let nodes = Names::of(cut.iter().map(|rank| rank.who.clone()));
         let about = nodes.to_string();
-        let left = self.life.world.meetings().iter().map(Meeting::present).sum();
+        let world = &self.life.world;
+        let left = if world.is_unnamed() {
+            world.processes()
+        } else {
+            world.meetings().iter().map(Meeting::present).sum()
+        };
         let reason = Reason::NodeCutOff { nodes, links: Names::default(), left, unit: Unit::Process };
         self.found(Finding::new(reason, about, since).seen(cut));
     }

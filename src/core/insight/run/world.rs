@@ -89,8 +89,9 @@ pub(in crate::core::insight) struct NcclRoot {
     /// That it did.
     pub(in crate::core::insight) wrote: Evidence,
     pub(in crate::core::insight) process: Option<Process>,
-    /// When its connection closed.
+    /// When its connection closed, or was given up.
     pub(in crate::core::insight) gone: Option<Timestamp>,
+    pub(in crate::core::insight) is_cut_off: bool,
 }
 
 /// Two jobs that publish the same ranks.
@@ -318,7 +319,7 @@ impl World {
             && process.is_some()
             && root.process == process
         {
-            (root.conn, root.gone) = (conn, None);
+            (root.conn, root.gone, root.is_cut_off) = (conn, None, false);
         }
     }
 
@@ -333,7 +334,7 @@ impl World {
         if self.nccl_root.as_ref().is_some_and(|before| before.conn != conn && before.process != process) {
             self.connected.forget_ended();
         }
-        self.nccl_root = Some(NcclRoot { conn, wrote, process, gone: None });
+        self.nccl_root = Some(NcclRoot { conn, wrote, process, gone: None, is_cut_off: false });
         self.meets_otherwise = true;
     }
 
@@ -344,12 +345,18 @@ impl World {
         }
     }
 
-    /// A worker's connection closed, or was lost with its link.
-    pub(super) fn leave(&mut self, conn: ConnId, rank: Option<u32>, is_cut_off: bool, closed: Evidence) {
+    /// A worker's connection closed, or was cut off. Returns whether with that a process has left whose rank nobody knows.
+    pub(super) fn leave(
+        &mut self,
+        conn: ConnId,
+        rank: Option<u32>,
+        is_cut_off: bool,
+        closed: Evidence,
+    ) -> bool {
         let at = closed.at;
-        self.connected.remove(conn, Some(closed).filter(|_| !is_cut_off));
+        let was_last = self.connected.remove(conn, Some(closed).filter(|_| !is_cut_off));
         if let Some(root) = self.nccl_root.as_mut().filter(|root| root.conn == conn) {
-            root.gone = Some(at);
+            (root.gone, root.is_cut_off) = (Some(at), is_cut_off);
         }
         let gave_up = self.gave_up.remove(&conn).is_some_and(|gave_up| at.since(gave_up) < ENDS_WITHIN);
         if let Some(rank) = rank {
@@ -362,6 +369,7 @@ impl World {
         if self.connected.is_empty() {
             self.ended.get_or_insert(at);
         }
+        was_last && self.is_unnamed()
     }
 
     /// Looks which meetings have ended. Returns those that had met, and ended while others are there.

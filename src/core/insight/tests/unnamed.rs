@@ -86,6 +86,40 @@ fn the_end_of_a_process_that_told_no_rank_is_said() {
 }
 
 #[test]
+fn a_process_that_told_no_rank_and_does_not_answer_is_cut_off() {
+    for id in IDS {
+        let mut lab = met(4, id);
+        lab.pass(60.0);
+        lab.cut_off(2, None);
+        lab.pass(4.0);
+        let text = format!(
+            "{RUN}: process 2002 at 10.0.0.2 has not answered for too long: it is cut off from this server, or gone without a \
+             word; 3 processes left"
+        );
+        assert_eq!(lab.texts("node_cut_off"), [text]);
+        assert_eq!(lab.complaints().len(), 1, "{:?}", lab.said);
+    }
+}
+
+#[test]
+fn rank_0_that_published_the_id_and_does_not_answer_is_not_said_to_have_ended() {
+    let mut lab = met(3, ID);
+    lab.pass(2.0);
+    lab.cut_off(0, None);
+    lab.pass(1.0);
+    lab.delete(1, ID);
+    (1..3).for_each(|n| lab.wait(n, &[ID]));
+    lab.pass(5.0);
+    let told = lab.texts("rank_zero_slow");
+    assert!(told[0].contains("its connection was given up"), "{told:?}");
+    assert!(
+        lab.texts("node_cut_off")[0].contains("rank 0 (process 2000 at 10.0.0.0) has not answered"),
+        "{:?}",
+        lab.said
+    );
+}
+
+#[test]
 fn who_makes_its_group_again_has_not_ended() {
     let mut lab = met(3, ID);
     lab.pass(60.0);

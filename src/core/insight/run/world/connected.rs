@@ -78,24 +78,25 @@ impl Connected {
         }
     }
 
-    /// A connection closed. `closed` is that, unless it was lost with its link.
-    pub(super) fn remove(&mut self, conn: ConnId, closed: Option<Evidence>) {
+    /// A connection closed. `closed` is that, unless it was cut off. Returns whether it was the last one of a process that
+    /// had used the keys of a group.
+    pub(super) fn remove(&mut self, conn: ConnId, closed: Option<Evidence>) -> bool {
         match self.conns.remove(&conn).map(|conn| (conn.process, conn.is_of_group)) {
             Some((Some(process), is_of_group)) => {
                 if let Entry::Occupied(mut conns) = self.processes.entry(process) {
                     conns.get_mut().open = conns.get().open.saturating_sub(1);
                     conns.get_mut().of_group = conns.get().of_group.saturating_sub(is_of_group.into());
-                    if conns.get().open == 0
-                        && conns.remove().is_of_group
-                        && let Some(closed) = closed.filter(|_| self.ended.len() < Self::MOST_ENDED)
-                    {
+                    let was_last = conns.get().open == 0 && conns.remove().is_of_group;
+                    if was_last && let Some(closed) = closed.filter(|_| self.ended.len() < Self::MOST_ENDED) {
                         self.ended.insert(process, closed);
                     }
+                    return was_last;
                 }
             }
             Some((None, _)) => self.unnamed = self.unnamed.saturating_sub(1),
             None => {}
         }
+        false
     }
 
     pub(in crate::core::insight) fn is_empty(&self) -> bool {
