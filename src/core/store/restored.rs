@@ -48,7 +48,7 @@ impl Store {
     /// Observes the clients that are still there, in the order in which they came, and what was written and still counts:
     /// the agents and their keys first, as they tell whose workers the others are. Who had arrived at an exit barrier is not
     /// known: its waits will show it.
-    pub(super) fn tell_restored(&self, image: &StoreImage, live: &[ConnId], fx: &mut impl Effects) {
+    pub(super) fn tell_restored<E: Effects>(&self, image: &StoreImage, live: &[ConnId], fx: &mut E) {
         let kept = image.keys.iter().filter_map(|(key, image)| {
             let pattern = classify(key)?;
             // The rules may have dropped it with whoever is gone.
@@ -68,9 +68,9 @@ impl Store {
         let known = live.iter().filter_map(|&conn| Some((conn, image.clients.get(&conn.serial())?)));
         let clients = known.filter_map(|(conn, client)| Some((conn, client, role_of(client.role)?)));
         let (agents, others): (Vec<_>, Vec<_>) = clients.partition(|(_, _, role)| *role == Role::Agent);
-        let tell = |conn, key: &[u8], fx: &mut _| {
+        let tell = |conn, key: &[u8], fx: &mut E| {
             if let Some((peer, pid)) = self.peer(conn) {
-                Effects::observe(fx, Observed::Client { conn, peer, pid, key: key.into() });
+                fx.observe(Observed::Client { conn, peer, pid, key: key.into() });
             }
         };
         for (conn, client, _) in agents {
@@ -81,7 +81,7 @@ impl Store {
             }
         }
         let by_serial: HashMap<u32, ConnId> = live.iter().map(|conn| (conn.serial(), *conn)).collect();
-        let wrote = |key: Kept<'_>, fx: &mut _| {
+        let wrote = |key: Kept<'_>, fx: &mut E| {
             let agent = || key.run().and_then(|run| runs.get(run)?.1).unwrap_or(SOMEBODY);
             let writer = match key.pattern {
                 KeyPattern::Address(_) => key.writer.and_then(|writer| by_serial.get(&writer).copied()),
@@ -94,7 +94,7 @@ impl Store {
                 _ => None,
             };
             if let Some(conn) = writer {
-                Effects::observe(fx, Observed::Wrote { conn, key: key.key.into(), value: key.value });
+                fx.observe(Observed::Wrote { conn, key: key.key.into(), value: key.value });
             }
         };
         let is_of_agents = |key: &Kept<'_>| key.run().and_then(|run| runs.get(run)?.1).is_some();

@@ -170,7 +170,7 @@ impl Graph<'_> {
             let for_seconds = Elapsed(self.now.since(ended.gone.unwrap_or(self.now)));
             // The one that takes its place may be there already.
             let candidates = match run.kind() {
-                RunKind::Static if !ended.is_cut_off => self.may_be_ranks(run, run.world().shown()),
+                RunKind::Static if !ended.is_cut_off => self.may_be_nodes(run),
                 _ => Names::default(),
             };
             if candidates.is_empty() {
@@ -184,7 +184,7 @@ impl Graph<'_> {
             RunKind::C10d => Whereabouts::Unknown,
             _ if is_there => Whereabouts::Unknown,
             _ => self.announced_node(run, rank).unwrap_or_else(|| {
-                let candidates = self.may_be_ranks(run, run.world().shown());
+                let candidates = self.may_be_nodes(run);
                 if !candidates.is_empty() {
                     return Whereabouts::NotTold { candidates, alike: Names::default(), gone_for: None };
                 }
@@ -267,9 +267,18 @@ impl Graph<'_> {
 
     /// Processes that have told no rank, and may be one of those that are missing.
     pub(super) fn may_be_ranks(&self, run: &TrackedRun, meeting: &Meeting) -> Names {
-        let silent = self.silent(run, meeting);
-        let may_be = silent.iter().filter(|(_, is)| matches!(is, Silent::MayBeRank | Silent::Alike));
-        processes_of(may_be.map(|(client, _)| *client))
+        processes_of(self.may_be(run, meeting))
+    }
+
+    /// The same of nodes: a process that has used the keys of a group is a worker.
+    fn may_be_nodes(&self, run: &TrackedRun) -> Names {
+        processes_of(self.may_be(run, run.world().shown()).filter(|client| !client.uses_group))
+    }
+
+    fn may_be(&self, run: &TrackedRun, meeting: &Meeting) -> impl Iterator<Item = &Client> {
+        let silent = self.silent(run, meeting).into_iter();
+        let may_be = silent.filter(|(_, is)| matches!(is, Silent::MayBeRank | Silent::Alike));
+        may_be.map(|(client, _)| client)
     }
 
     /// Where a rank is that has not come to this meeting: it may have been in the last one.

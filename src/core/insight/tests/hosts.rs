@@ -290,3 +290,21 @@ fn a_node_that_is_cut_off_while_node_rank_0_counts_is_told_as_that() {
     let waits = lab.texts("waiting_for_processes");
     assert!(waits[0].ends_with("; gone: node 1 at 10.0.0.11 (cut off)"), "{waits:?}");
 }
+
+#[test]
+fn who_may_come_in_the_place_of_a_static_node_that_ended_is_named() {
+    let mut lab = nodes(&[]);
+    lab.set(0, "/job/torchelastic/role_info/0", b"{}");
+    lab.leave(0);
+    lab.pass(1.0);
+    // It hosts, and is frozen before it has read how many have come.
+    lab.worker(9, "10.0.0.10");
+    lab.pass(1.0);
+    lab.worker(1, "10.0.0.11");
+    lab.set(1, "/job/torchelastic/role_info/1", b"{}");
+    lab.wait(1, &["/job/torchelastic/assigned_ranks/1"]);
+    lab.pass(5.0);
+    let told = lab.texts("rank_zero_slow");
+    let because = "node rank 0: its connection closed 5 s ago, and process 2009 at 10.0.0.10 is connected and has told no rank";
+    assert!(told[0].contains(because), "{told:?}");
+}

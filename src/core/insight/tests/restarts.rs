@@ -167,7 +167,7 @@ fn ranks_beside_agents_are_a_job_of_their_own_after_a_restart_too() {
             lab.publish(n, n - 10, 3);
             lab.wait_for_rank(n, 2);
         }
-        for run in ["job", OF_RANKS, OF_RANKS] {
+        for run in ["job", OF_RANKS] {
             assert_same_after(&mut lab, run, 60.0);
         }
         if with_static {

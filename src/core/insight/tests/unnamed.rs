@@ -120,6 +120,30 @@ fn rank_0_that_published_the_id_and_does_not_answer_is_not_said_to_have_ended() 
 }
 
 #[test]
+fn workers_are_not_taken_for_the_agent_of_a_node_that_ended() {
+    let mut lab = lab();
+    (0..3).for_each(|n| lab.static_node(n, "job", n, 3));
+    lab.assign_static(0, "job", 3, 1);
+    lab.pass(0.5);
+    (0..3).for_each(|n| lab.worker(10 + n, &format!("10.77.0.{}", 10 + n)));
+    publish(&mut lab, 10, [11, 12], ID);
+    lab.pass(2.0);
+    for n in [0, 10, 1, 11] {
+        lab.leave(n);
+    }
+    lab.pass(1.0);
+    // Node 1 begins another attempt, while node 2 and its worker go on.
+    lab.static_node(3, "job", 1, 3);
+    lab.pass(5.0);
+    let waits = lab.run("job").waits;
+    let because: Vec<_> = waits.iter().filter_map(|wait| wait.reason.as_deref()).collect();
+    assert!(
+        because[0].contains("its connection closed 6 s ago, and nobody has taken its place"),
+        "{because:?}"
+    );
+}
+
+#[test]
 fn who_makes_its_group_again_has_not_ended() {
     let mut lab = met(3, ID);
     lab.pass(60.0);
