@@ -337,19 +337,14 @@ impl Fold<'_> {
             return Some(owner);
         }
         let own = RunKey::Store { port, id: None };
-        let has_agents_here = |run: &&TrackedRun| {
-            run.key().port() == Some(port) && run.key().id().is_some() && !run.agents().is_empty()
-        };
-        let here: Vec<&TrackedRun> = self.jobs.runs.values().filter(has_agents_here).collect();
-        let is_alone = here.len() == 1;
         // Two jobs that meet in one store would meet each other: these ranks have no agents here.
         let is_taken = || self.jobs.runs.get(&own).is_some_and(|run| !run.is_empty());
-        // Of c10d it is known where its workers come from, and when. Of the others nothing is.
-        let may_be_its = |run: &&TrackedRun| match run.kind() {
-            RunKind::C10d => run.may_have_worker_at(addr) && !is_taken(),
-            _ => is_alone,
+        let may_be_its = |run: &&TrackedRun| {
+            let has_agents_here =
+                run.key().port() == Some(port) && run.key().id().is_some() && !run.agents().is_empty();
+            has_agents_here && run.may_have_worker_at(addr) && !is_taken()
         };
-        let mut runs = here.into_iter().filter(may_be_its);
+        let mut runs = self.jobs.runs.values().filter(may_be_its);
         let only = runs.next().filter(|_| runs.next().is_none());
         Some(only.map_or(own, |run| run.key().clone()))
     }

@@ -274,11 +274,13 @@ impl TrackedRun {
         self.kind != RunKind::Env
     }
 
-    /// c10d: whether a rank that comes from this address may be one of its workers. Agents start theirs beside
+    /// c10d and static: whether a rank that comes from this address may be one of its workers. Agents start theirs beside
     /// themselves, once a round is complete. The server's own host has more than one address, and so has one that speaks
     /// IPv4 and IPv6.
     pub(in crate::core::insight) fn may_have_worker_at(&self, addr: IpAddr) -> bool {
-        let first_gathers = self.has_state && self.round.number == 0 && self.round.completed.is_none();
+        // Of static agents before torch 2.4 no role shows.
+        let shows = self.has_state || !self.round.roles.is_empty() && self.round.assigned.is_empty();
+        let first_gathers = shows && self.round.number == 0 && self.round.completed.is_none();
         let tells = |host: &IpAddr| host.is_ipv4() == addr.is_ipv4() && !host.is_loopback();
         let is_apart = self.hosts.len() < MOST_NODES
             && !addr.is_loopback()

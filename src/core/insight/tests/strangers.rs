@@ -564,6 +564,29 @@ fn ranks_that_come_before_a_round_is_complete_are_a_job_of_their_own() {
 }
 
 #[test]
+fn ranks_beside_a_static_run_are_a_job_of_their_own_too() {
+    for trains in [false, true] {
+        let mut lab = lab();
+        (0..2).for_each(|n| lab.static_node(n, "job", n, 3));
+        if trains {
+            lab.static_node(2, "job", 2, 3);
+            lab.assign_static(0, "job", 3, 1);
+        }
+        // Before all nodes have come, none of them can have started a worker.
+        ranks_beside_agents(
+            &mut lab,
+            if trains { ["10.0.0.1", "10.0.0.2"] } else { ["10.77.0.10", "10.0.0.2"] },
+        );
+        assert_eq!(lab.run(RUN).summary.ranks.expect("ranks").joined, 2);
+        assert_eq!(lab.run("job").summary.ranks.map_or(0, |ranks| ranks.joined), 0);
+        (10..12).for_each(|n| lab.leave(n));
+        lab.pass(5.0);
+        lab.assert_said("run_ended", "store:29500 ended: the connections of both processes closed after 3 s");
+        assert_eq!(lab.texts("all_left"), [""; 0]);
+    }
+}
+
+#[test]
 fn ranks_beside_an_agent_are_its_workers_whatever_addresses_the_host_has() {
     for (agent, worker) in [("127.0.0.1", "10.0.0.1"), ("10.0.0.1", "127.0.0.1"), ("fd00::1", "10.0.0.1")] {
         let mut lab = lab();
