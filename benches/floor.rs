@@ -2,7 +2,7 @@
 //! and hardly anything else. One thread, epoll, no limits, no errors: whatever is wrong ends it. It answers what
 //! `rallypoint bench` sends in `rtt`, `mix`, `init`, `fanout`, `leave` and `big` (one key).
 //!
-//! `cargo build --release --example floor`; then `benches/scale --only floor` starts it beside rallypoint. Its only argument
+//! `cargo build --profile dist --example floor`; then `benches/scale --only floor` starts it beside rallypoint. Its only argument
 //! is where it writes its port.
 
 use std::collections::HashMap;

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-BINARY = Path(os.environ.get("RALLYPOINT_BIN", ROOT / "target" / "release" / "rallypoint"))
+BINARY = Path(os.environ.get("RALLYPOINT_BIN", ROOT / "target" / "dist" / "rallypoint"))
 
 
 @dataclass
