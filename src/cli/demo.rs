@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// What each pod runs instead of a training.
 const TRAINING: &str = "echo \"I am rank $RANK of $WORLD_SIZE, and we meet at $MASTER_ADDR:$MASTER_PORT\"";
 
-/// Show in ten seconds what a job looks like while one of its pods is missing. Needs no PyTorch.
+/// Show in five seconds what a job looks like while one of its pods is missing. Needs no PyTorch.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
