@@ -11,7 +11,7 @@ use crate::core::ids::{ShownKey, counted};
 use crate::core::journal::segment::commits;
 use crate::core::journal::{Damage, Reached, Row, SessionId, SessionRow, rows};
 use crate::server::journal::etcd::{Etcd, Log};
-use crate::server::journal::{Backend, Folder, read};
+use crate::server::journal::{Look, Segments, read};
 
 /// Look into the journal of a server, without changing it.
 #[derive(Debug, clap::Args)]
@@ -46,7 +46,7 @@ struct Place {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let (journal, act): (_, fn(&dyn Backend) -> anyhow::Result<Outcome>) = match self.action {
+        let (journal, act): (_, fn(&dyn Segments) -> anyhow::Result<Outcome>) = match self.action {
             Action::Check { journal } => (journal, check),
             Action::Dump { journal } => (journal, dump),
         };
@@ -55,8 +55,7 @@ impl Args {
             JournalPlace::Off => Err(UsageError("write the folder, or etcd://…".into()).into()),
             JournalPlace::Folder(path) => {
                 let place = || path.display().to_string();
-                std::fs::read_dir(path).with_context(place)?;
-                act(&Folder::look(path)).with_context(place)
+                act(&Look::at(path).with_context(place)?).with_context(place)
             }
             JournalPlace::Etcd(members, prefix) => {
                 let etcd = Etcd::look(journal.etcd.config(members, prefix))?;
@@ -66,12 +65,12 @@ impl Args {
     }
 }
 
-fn damaged(journal: &dyn Backend, damage: &Damage) -> Outcome {
+fn damaged(journal: &dyn Segments, damage: &Damage) -> Outcome {
     say(format_args!("damaged: {}, byte {}: {}", journal.name(damage.segment), damage.at, damage.what));
     Outcome::NotDone
 }
 
-fn check(journal: &dyn Backend) -> anyhow::Result<Outcome> {
+fn check(journal: &dyn Segments) -> anyhow::Result<Outcome> {
     let mut bytes = 0_u64;
     let read = read(journal, |_, segment| bytes = bytes.saturating_add(segment.len() as u64))?;
     let recovered = match read {
@@ -99,7 +98,7 @@ fn check(journal: &dyn Backend) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn dump(journal: &dyn Backend) -> anyhow::Result<Outcome> {
+fn dump(journal: &dyn Segments) -> anyhow::Result<Outcome> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut written = Ok(());
     let read = read(journal, |number, segment| {

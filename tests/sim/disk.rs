@@ -11,7 +11,7 @@ use super::random::Random;
 use crate::core::journal::segment::{COMMIT, Header, commits};
 use crate::core::journal::{Row, rows};
 use crate::server::journal::faults::Disk;
-use crate::server::journal::{Backend, CommitNumber, Journal, Segment};
+use crate::server::journal::{Backend, CommitNumber, Journal, Segment, Segments};
 
 /// Where commits stand: segment and byte, and their numbers in the life of the server that wrote them.
 type Book = Arc<Mutex<BTreeMap<(u64, u32), u64>>>;
@@ -88,7 +88,7 @@ impl Noted {
     }
 }
 
-impl Backend for Noted {
+impl Segments for Noted {
     fn list(&self) -> io::Result<Vec<u64>> {
         self.disk.list()
     }
@@ -97,6 +97,12 @@ impl Backend for Noted {
         self.disk.read(number)
     }
 
+    fn name(&self, number: u64) -> String {
+        self.disk.name(number)
+    }
+}
+
+impl Backend for Noted {
     fn create(&self, number: u64) -> io::Result<Arc<dyn Segment>> {
         let segment = self.disk.create(number)?;
         let at = Mutex::new(0);
@@ -112,10 +118,6 @@ impl Backend for Noted {
 
     fn cut(&self, number: u64, len: u64) -> io::Result<()> {
         if self.mutant == Some(Mutant::TornEndStays) { Ok(()) } else { self.disk.cut(number, len) }
-    }
-
-    fn name(&self, number: u64) -> String {
-        self.disk.name(number)
     }
 
     fn remove(&self, number: u64) -> io::Result<()> {

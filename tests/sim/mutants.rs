@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::super::journal::Backend;
 use super::super::journal::faults::Disk;
+use super::super::journal::{Backend, Segments};
 use super::plan::Cast;
-use crate::core::journal::segment::{COMMIT, FIRST, Position, commits, seal};
+use crate::core::journal::segment::{COMMIT, End, Header, Position, commits, seal};
 use crate::core::journal::{Reached, Row, SessionId, Table, rows};
 
 /// The store that all clients use is opened first.
@@ -183,10 +183,15 @@ pub(super) fn rewrite(
     let Some(mutant) = mutant.filter(|mutant| mutant.changes_rows()) else { return rewritten };
     let numbers = disk.list().expect("a list");
     let mut relays = BTreeMap::new();
+    // What is rewritten has another end.
+    let mut before = None;
     for &number in &numbers {
         let segment = disk.read(number).expect("a segment");
         let all: Vec<_> = commits(&segment, number).collect();
-        let mut out = segment[..(FIRST as usize).min(segment.len())].to_vec();
+        let header = Header::decode(&segment).ok();
+        let follows = before.or(header.and_then(|header| header.follows));
+        let header = header.map(|header| Header { follows, ..header }.encode());
+        let mut out = header.unwrap_or_default();
         let is_last_segment = Some(&number) == numbers.last();
         let mut end = out.len();
         for (n, commit) in all.iter().enumerate() {
@@ -215,6 +220,7 @@ pub(super) fn rewrite(
                 out.extend_from_slice(&bytes);
             }
         }
+        before = End { segment: number, ..End::default() }.with(&out);
         out.extend_from_slice(&segment[end.min(segment.len())..]);
         let file = rewritten.create(number).expect("a file");
         file.append(&out).expect("room");

@@ -6,7 +6,7 @@
 use super::codec::BadRow;
 use super::image::Image;
 use super::row::{Row, rows};
-use super::segment::{BadHeader, FIRST, FORMAT, Header, Position, commit_at, end_of, later_promise};
+use super::segment::{BadHeader, End, FORMAT, Header, Position, commit_at, end_of, later_promise};
 
 /// What cannot be read, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -30,8 +30,14 @@ pub enum WhatIsWrong {
     #[error("this is not the start of a segment of this number")]
     Header,
     /// A segment that should be there.
-    #[error("this segment is missing: the one before it and later ones are there")]
+    #[error("this segment is missing, and later ones are there")]
     Missing,
+    /// A segment has not the end that the next one followed.
+    #[error("the segment has another end: it was {0} bytes long when the next one was begun")]
+    End(u32),
+    /// A segment has other bytes than the one that the next one followed.
+    #[error("this is another segment than the one behind which the next one was written")]
+    Other,
     /// The format is of a newer release.
     #[error(
         "the segment has format {0}, which a newer release of rallypoint writes; this one reads up to {FORMAT}"
@@ -47,14 +53,14 @@ pub enum WhatIsWrong {
 pub struct Recovered {
     /// The state after the last whole commit.
     pub image: Image,
-    /// The number of the last segment; 0 where there is none.
-    pub last_segment: u64,
+    /// The end of what counts; all segments behind it are none.
+    pub end: End,
     /// Commits read.
     pub commits: u64,
     /// What is to be cut from the ends of segments: it was never acknowledged.
     pub torn: Vec<Torn>,
-    /// The segments from here on do not count: the server began anew after commits that it could not write, and did not
-    /// come to the end of it. The state is that from before.
+    /// The first of the segments that do not count: the server began anew after commits that it could not write, and did
+    /// not come to the end of it. The state is that from before.
     pub unfinished: Option<u64>,
 }
 
@@ -77,6 +83,8 @@ struct Anew {
     since: u64,
     /// The first that did: nothing from there on counts.
     first: u64,
+    /// The end of what was before it.
+    before: End,
 }
 
 /// Reads segments, given in the order of their numbers.
@@ -85,25 +93,38 @@ pub struct Recovery {
     image: Image,
     anew: Option<Anew>,
     last_segment: u64,
+    end: End,
+    /// Not there, with all before it. It is not needed where all was written again later.
+    missing: Option<u64>,
     commits: u64,
     torn: Vec<Torn>,
 }
 
 impl Recovery {
-    /// Reads the next segment: its number by its name, and all its bytes. Its end may be torn if it is the last, or if the
-    /// next one begins anew because of that.
-    pub fn read(&mut self, number: u64, segment: &[u8], may_be_torn: bool) -> Result<(), Damage> {
+    /// Reads the next segment: its number by its name, all its bytes, and the header of the one behind it. Its end may be
+    /// torn if it is the last, or if the next one begins anew because of that.
+    pub fn read(
+        &mut self,
+        number: u64,
+        segment: &[u8],
+        next: Option<Result<Header, BadHeader>>,
+    ) -> Result<(), Damage> {
         let expected = self.last_segment.saturating_add(1);
         if self.last_segment > 0 && number != expected {
             return Err(Damage { segment: expected, at: 0, what: WhatIsWrong::Missing });
         }
+        let is_first = self.last_segment == 0;
         self.last_segment = number;
+        let next = next.map(Result::ok);
+        let may_be_torn = next.is_none_or(|next| next.is_some_and(|next| next.anew));
+        // Known from format 2 on.
+        let end = next.flatten().and_then(|next| next.follows).filter(|end| end.segment == number);
         let damaged = |at, what| Damage { segment: number, at, what };
         let header = match Header::decode(segment) {
             Ok(header) if header.number == number => header,
             // Where no commit says that it was promised to last, the segment never began.
             Err(BadHeader::Short | BadHeader::Damaged)
-                if may_be_torn && later_promise(segment, number, 0).is_none() =>
+                if may_be_torn && end.is_none() && later_promise(segment, number, 0).is_none() =>
             {
                 self.torn.push(Torn { segment: number, at: 0, len: segment.len() as u64 });
                 return Ok(());
@@ -115,19 +136,24 @@ impl Recovery {
                 return Err(damaged(0, WhatIsWrong::Header));
             }
         };
-        if header.anew {
-            let first = self.anew.as_ref().map_or(number, |anew| anew.first);
-            self.anew = Some(Anew { image: Image::default(), since: number, first });
+        if is_first {
+            let before = header.follows.map_or(number.saturating_sub(1), |end| end.segment);
+            self.missing = (before > 0).then_some(before);
+        } else if header.follows.is_some_and(|end| end != self.end) {
+            return Err(Damage { segment: self.end.segment, at: 0, what: WhatIsWrong::Other });
         }
-        let mut at = FIRST;
-        while (at as usize) < segment.len() {
+        if header.anew {
+            let (first, before) =
+                self.anew.as_ref().map_or((number, self.end), |anew| (anew.first, anew.before));
+            self.anew = Some(Anew { image: Image::default(), since: number, first, before });
+        }
+        let mut at = header.first();
+        while (at as usize) < segment.len() && end.is_none_or(|end| at < end.at) {
             let Some(commit) = commit_at(segment, Position { segment: number, at }) else {
-                if !may_be_torn || later_promise(segment, number, at).is_some() {
+                if !may_be_torn || end.is_some() || later_promise(segment, number, at).is_some() {
                     return Err(damaged(at, WhatIsWrong::Commit));
                 }
-                let left = segment.len().saturating_sub(at as usize);
-                self.torn.push(Torn { segment: number, at, len: left as u64 });
-                return Ok(());
+                break;
             };
             for row in rows(commit.rows) {
                 let row = row.map_err(|bad| damaged(at, WhatIsWrong::Row(bad)))?;
@@ -138,15 +164,26 @@ impl Recovery {
             self.commits = self.commits.saturating_add(1);
             at = end_of(&commit).ok_or_else(|| damaged(at, WhatIsWrong::Commit))?;
         }
+        let (kept, rest) = segment.split_at_checked(at as usize).unwrap_or((segment, &[]));
+        if let Some(end) = end
+            && (at != end.at || !may_be_torn && !rest.is_empty())
+        {
+            return Err(damaged(at.min(end.at), WhatIsWrong::End(end.at)));
+        }
+        if !rest.is_empty() {
+            self.torn.push(Torn { segment: number, at, len: rest.len() as u64 });
+        }
+        self.end = End { segment: number, ..End::default() }.with(kept).unwrap_or_default();
         Ok(())
     }
 
     fn take(&mut self, row: Row<'_>) {
-        if let Row::Whole(from) = row
-            && let Some(Anew { image, .. }) = self.anew.take_if(|anew| anew.since == from)
-        {
-            self.image = image;
-            return;
+        if let Row::Whole(from) = row {
+            self.missing.take_if(|missing| *missing < from);
+            if let Some(Anew { image, .. }) = self.anew.take_if(|anew| anew.since == from) {
+                self.image = image;
+                return;
+            }
         }
         match &mut self.anew {
             Some(anew) => anew.image.apply(row),
@@ -155,14 +192,15 @@ impl Recovery {
     }
 
     /// What was read.
-    pub fn finish(mut self) -> Recovered {
-        self.image.drop_remains();
-        Recovered {
-            image: self.image,
-            last_segment: self.last_segment,
-            commits: self.commits,
-            torn: self.torn,
-            unfinished: self.anew.map(|anew| anew.first),
+    pub fn finish(mut self) -> Result<Recovered, Damage> {
+        if let Some(segment) = self.missing {
+            return Err(Damage { segment, at: 0, what: WhatIsWrong::Missing });
         }
+        self.image.drop_remains();
+        let (end, unfinished) = match self.anew {
+            Some(Anew { first, before, .. }) => (before, Some(first)),
+            None => (self.end, None),
+        };
+        Ok(Recovered { image: self.image, end, commits: self.commits, torn: self.torn, unfinished })
     }
 }

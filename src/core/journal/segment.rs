@@ -2,8 +2,13 @@
 //!
 //! ```text
 //! header   "RALLYJRN"  format u16  flags u16  number u64  crc32c u32       (24 bytes, numbers little-endian)
+//! follows  number u64  length u32  sum u32  crc32c u32                     (20 bytes; not in format 1)
 //! commit   "RJc1"  length u32  safe u32  crc32c u32  rows                  (16 bytes and the rows)
 //! ```
+//!
+//! A segment says what it *follows*: the number of the one before, how long that was when this one was begun, and the
+//! checksum of those bytes; zeros where there was none. So what is missing between two segments is noticed, wherever the
+//! first of them ends.
 //!
 //! The checksum of a commit covers its length, `safe`, its position (the segment's number and where it begins) and its
 //! rows, so a block that a disk put in the wrong place is not taken for a commit. `safe` is how much of the segment was
@@ -11,11 +16,11 @@
 //! later one says that this position was safe, something that was acknowledged is lost.
 
 /// The format that this release writes. It reads this and all older ones.
-pub const FORMAT: u16 = 1;
-/// Bytes of a segment's header.
-pub const HEADER: usize = 24;
-/// Where the first commit of a segment begins.
-pub const FIRST: u32 = 24;
+pub const FORMAT: u16 = 2;
+/// Bytes of a segment's header, as older and newer releases know it.
+const HEADER: usize = 24;
+/// Bytes before the first commit.
+pub const FIRST: usize = 44;
 /// Bytes of a commit before its rows.
 pub const COMMIT: usize = 16;
 
@@ -24,6 +29,26 @@ const COMMIT_MAGIC: [u8; 4] = *b"RJc1";
 /// Flag: the segment starts over. What was written before does not count once [`super::Row::Whole`] names this segment.
 const ANEW: u16 = 1;
 
+/// How far a segment counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct End {
+    /// The number of the segment; 0 where there is none.
+    pub segment: u64,
+    /// The byte behind its last commit.
+    pub at: u32,
+    /// The checksum of all bytes before.
+    pub sum: u32,
+}
+
+impl End {
+    /// Where it ends with these bytes behind it. `None` if that is longer than a segment can be.
+    #[must_use]
+    pub fn with(self, bytes: &[u8]) -> Option<Self> {
+        let at = self.at.checked_add(u32::try_from(bytes.len()).ok()?)?;
+        Some(Self { at, sum: crc32c::crc32c_append(self.sum, bytes), ..self })
+    }
+}
+
 /// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
@@ -31,6 +56,8 @@ pub struct Header {
     pub number: u64,
     /// Whether it starts over, after commits that could not be written.
     pub anew: bool,
+    /// What was before it when it was begun. `None` in format 1, which does not say it.
+    pub follows: Option<End>,
 }
 
 /// Why a header is none.
@@ -46,30 +73,51 @@ pub enum BadHeader {
 
 impl Header {
     /// Its bytes.
-    pub fn encode(self) -> [u8; HEADER] {
-        let mut bytes = [0; HEADER];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..10].copy_from_slice(&FORMAT.to_le_bytes());
-        bytes[10..12].copy_from_slice(&(if self.anew { ANEW } else { 0 }).to_le_bytes());
-        bytes[12..20].copy_from_slice(&self.number.to_le_bytes());
-        let crc = crc32c::crc32c(&bytes[..20]);
-        bytes[20..].copy_from_slice(&crc.to_le_bytes());
+    pub fn encode(self) -> Vec<u8> {
+        fn seal(bytes: &mut Vec<u8>, from: usize) {
+            let sum = crc32c::crc32c(bytes.get(from..).unwrap_or_default());
+            bytes.extend(sum.to_le_bytes());
+        }
+        let format = if self.follows.is_some() { FORMAT } else { 1 };
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(format.to_le_bytes());
+        bytes.extend((if self.anew { ANEW } else { 0 }).to_le_bytes());
+        bytes.extend(self.number.to_le_bytes());
+        seal(&mut bytes, 0);
+        if let Some(End { segment, at, sum }) = self.follows {
+            bytes.extend(segment.to_le_bytes());
+            bytes.extend(at.to_le_bytes());
+            bytes.extend(sum.to_le_bytes());
+            seal(&mut bytes, HEADER);
+        }
         bytes
     }
 
     /// Reads it from the start of a segment.
     pub fn decode(segment: &[u8]) -> Result<Self, BadHeader> {
-        let Some((bytes, _)) = segment.split_first_chunk::<HEADER>() else { return Err(BadHeader::Short) };
+        let (bytes, rest) = segment.split_first_chunk::<HEADER>().ok_or(BadHeader::Short)?;
         if bytes[..8] != MAGIC || crc32c::crc32c(&bytes[..20]) != number_at(bytes, 20) {
             return Err(BadHeader::Damaged);
         }
         let format = u16::from_le_bytes([bytes[8], bytes[9]]);
-        if format > FORMAT {
-            return Err(BadHeader::Newer(format));
-        }
-        let (low, high) = (number_at(bytes, 12), number_at(bytes, 16));
         let flags = u16::from_le_bytes([bytes[10], bytes[11]]);
-        Ok(Self { number: u64::from(high) << 32 | u64::from(low), anew: flags & ANEW != 0 })
+        let follows = match format {
+            1 => None,
+            FORMAT => {
+                let (end, _) = rest.split_first_chunk::<{ FIRST - HEADER }>().ok_or(BadHeader::Short)?;
+                if crc32c::crc32c(&end[..16]) != number_at(end, 16) {
+                    return Err(BadHeader::Damaged);
+                }
+                Some(End { segment: long_at(end, 0), at: number_at(end, 8), sum: number_at(end, 12) })
+            }
+            newer => return Err(BadHeader::Newer(newer)),
+        };
+        Ok(Self { number: long_at(bytes, 12), anew: flags & ANEW != 0, follows })
+    }
+
+    /// Where the first commit of its segment begins.
+    pub const fn first(&self) -> u32 {
+        (if self.follows.is_some() { FIRST } else { HEADER }) as u32
     }
 }
 
@@ -85,6 +133,10 @@ pub struct Position {
 fn number_at(bytes: &[u8], at: usize) -> u32 {
     let number = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
     number.map_or(0, |number| u32::from_le_bytes(*number))
+}
+
+fn long_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(number_at(bytes, at.saturating_add(4))) << 32 | u64::from(number_at(bytes, at))
 }
 
 fn checksum(position: Position, len: u32, safe: u32, rows: &[u8]) -> u32 {
@@ -135,7 +187,7 @@ pub fn commit_at(segment: &[u8], position: Position) -> Option<Commit<'_>> {
 
 /// The whole commits of a segment from its header on; ends at the first that is not whole.
 pub fn commits(segment: &[u8], number: u64) -> impl Iterator<Item = Commit<'_>> {
-    let mut at = Some(FIRST);
+    let mut at = Header::decode(segment).ok().map(|header| header.first());
     std::iter::from_fn(move || {
         let commit = commit_at(segment, Position { segment: number, at: at? })?;
         at = end_of(&commit);

@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::segment::{COMMIT, Header, Position, seal};
+use super::segment::{COMMIT, End, Header, Position, seal};
 use super::*;
 
 /// A row without borrowed parts, for random tests.
@@ -119,7 +119,17 @@ impl Said {
 
 /// A segment with these commits, and where each of them ends. Each says that all before it is safe.
 fn segment(number: u64, anew: bool, commits: &[Vec<Said>]) -> (Vec<u8>, Vec<usize>) {
-    let mut bytes = Header { number, anew }.encode().to_vec();
+    behind(Some(End::default()), number, anew, commits)
+}
+
+/// The end of a segment.
+fn end_of(number: u64, bytes: &[u8]) -> Option<End> {
+    End { segment: number, ..End::default() }.with(bytes)
+}
+
+/// A segment that follows this one.
+fn behind(follows: Option<End>, number: u64, anew: bool, commits: &[Vec<Said>]) -> (Vec<u8>, Vec<usize>) {
+    let mut bytes = Header { number, anew, follows }.encode();
     let mut ends = vec![bytes.len()];
     for commit in commits {
         let mut sealed = vec![0; COMMIT];
@@ -146,9 +156,10 @@ fn image_of(commits: &[Vec<Said>]) -> Image {
 fn recover(segments: &[(u64, &[u8])]) -> Result<Recovered, Damage> {
     let mut recovery = Recovery::default();
     for (n, (number, bytes)) in segments.iter().enumerate() {
-        recovery.read(*number, bytes, n + 1 == segments.len())?;
+        let next = segments.get(n + 1).map(|(_, next)| Header::decode(next));
+        recovery.read(*number, bytes, next)?;
     }
-    Ok(recovery.finish())
+    recovery.finish()
 }
 
 fn some_commits() -> impl Strategy<Value = Vec<Vec<Said>>> {
@@ -175,7 +186,7 @@ proptest! {
         first in some_commits(), last in some_commits(), cut in any::<prop::sample::Index>(),
     ) {
         let (whole, _) = segment(7, false, &first);
-        let (bytes, ends) = segment(8, false, &last);
+        let (bytes, ends) = behind(end_of(7, &whole), 8, false, &last);
         let cut = cut.index(bytes.len() + 1);
         let read = recover(&[(7, &whole), (8, &bytes[..cut])]).expect("no damage");
         let commits = ends.iter().filter(|end| **end <= cut).count().saturating_sub(1);
@@ -214,7 +225,7 @@ proptest! {
             }
         }
         // In a segment that is not the last, no commit may be missing.
-        let (next, _) = segment(4, false, &commits);
+        let (next, _) = behind(end_of(3, &bytes), 4, false, &commits);
         prop_assert!(recover(&[(3, &bytes), (4, &next)]).is_err());
     }
 
@@ -238,7 +249,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..300)) {
-        let mut all = Header { number: 1, anew: false }.encode().to_vec();
+        let mut all = Header { number: 1, anew: false, follows: Some(End::default()) }.encode();
         all.extend(&bytes);
         let _ = recover(&[(1, &all)]);
         let _ = recover(&[(1, &bytes)]);
@@ -263,28 +274,100 @@ fn a_row_of_a_newer_release_is_refused_or_passed_over_by_its_kind() {
 
 #[test]
 fn a_segment_of_a_newer_format_is_refused() {
-    let mut header = Header { number: 1, anew: false }.encode();
-    header[8] = 2;
+    let mut header = Header { number: 1, anew: false, follows: Some(End::default()) }.encode();
+    let format = segment::FORMAT + 1;
+    header[8..10].copy_from_slice(&format.to_le_bytes());
+    // This checksum is where all releases look for it.
     let crc = crc32c::crc32c(&header[..20]);
-    header[20..].copy_from_slice(&crc.to_le_bytes());
+    header[20..24].copy_from_slice(&crc.to_le_bytes());
     let refused = recover(&[(1, &header)]).expect_err("newer");
-    assert_eq!(refused.what, WhatIsWrong::NewerFormat(2));
+    assert_eq!(refused.what, WhatIsWrong::NewerFormat(format));
     assert!(refused.to_string().contains("newer release"), "{refused}");
 }
 
 #[test]
 fn a_missing_segment_is_named() {
     let (one, _) = segment(1, false, &[vec![]]);
-    let (three, _) = segment(3, false, &[vec![]]);
-    let damage = recover(&[(1, &one), (3, &three)]).expect_err("2 is missing");
-    assert_eq!(damage, Damage { segment: 2, at: 0, what: WhatIsWrong::Missing });
+    let (two, _) = behind(end_of(1, &one), 2, false, &[vec![]]);
+    let (three, _) = behind(end_of(2, &two), 3, false, &[vec![]]);
+    assert!(recover(&[(1, &one), (2, &two), (3, &three)]).is_ok());
+    let missing = |segment| Damage { segment, at: 0, what: WhatIsWrong::Missing };
+    assert_eq!(recover(&[(1, &one), (3, &three)]), Err(missing(2)));
+    // Nothing says that what is left is all that counts.
+    assert_eq!(recover(&[(2, &two), (3, &three)]), Err(missing(1)));
+    assert_eq!(recover(&[(3, &three)]), Err(missing(2)));
+    // As in the first format, where only the number says it.
+    let (old, _) = behind(None, 2, false, &[vec![]]);
+    assert_eq!(recover(&[(2, &old)]), Err(missing(1)));
+}
+
+#[test]
+fn what_was_before_a_whole_copy_may_be_gone() {
+    let whole = |number| {
+        let (mut bytes, ends) =
+            behind(Some(End { segment: number - 1, at: 99, sum: 7 }), number, false, &[vec![]]);
+        let mut commit = vec![0; COMMIT];
+        Row::Whole(number).encode(&mut commit);
+        let at = *ends.last().expect("an end") as u32;
+        seal(&mut commit, Position { segment: number, at }, at).expect("short");
+        bytes.extend(commit);
+        bytes
+    };
+    let three = whole(3);
+    assert!(recover(&[(3, &three)]).is_ok());
+    // It was tidied, and the removal of the segments before had come to this one.
+    let (two, _) = behind(Some(End { segment: 1, at: 99, sum: 7 }), 2, false, &[vec![]]);
+    let mut three = three;
+    let header = Header { number: 3, anew: false, follows: end_of(2, &two) }.encode();
+    three[..header.len()].copy_from_slice(&header);
+    assert!(recover(&[(2, &two), (3, &three)]).is_ok());
+    let (four, _) = behind(end_of(3, &three), 4, false, &[vec![]]);
+    assert_eq!(
+        recover(&[(4, &four)]),
+        Err(Damage { segment: 3, at: 0, what: WhatIsWrong::Missing }),
+        "the copy itself"
+    );
+}
+
+#[test]
+fn a_segment_that_ends_early_is_named_wherever_it_ends() {
+    let commits: Vec<_> = (1..8).map(|n| vec![Said::Epoch(n)]).collect();
+    let (one, ends) = segment(1, false, &commits);
+    let (two, _) = behind(end_of(1, &one), 2, false, &commits);
+    let follows = end_of(1, &one).expect("short");
+    for cut in 0..one.len() {
+        let damage = recover(&[(1, &one[..cut]), (2, &two)]).expect_err("damage");
+        assert_eq!(damage.segment, 1);
+        if ends.contains(&cut) {
+            assert_eq!((damage.at, damage.what), (cut as u32, WhatIsWrong::End(follows.at)));
+        }
+        // The last one may end anywhere.
+        assert!(recover(&[(1, &one[..cut])]).is_ok());
+    }
+    // Where the next one begins anew, what is behind the end that it followed was never acknowledged.
+    let (anew, _) = behind(end_of(1, &one[..ends[3]]), 2, true, &[]);
+    let read = recover(&[(1, &one), (2, &anew)]).expect("cut");
+    assert_eq!(read.torn, [Torn { segment: 1, at: ends[3] as u32, len: (one.len() - ends[3]) as u64 }]);
+    assert_eq!((read.image.epoch, read.end), (epoch(3), end_of(1, &one[..ends[3]]).expect("short")));
+    let early = recover(&[(1, &one[..ends[2]]), (2, &anew)]).expect_err("damage");
+    assert_eq!(early.what, WhatIsWrong::End(ends[3] as u32));
+}
+
+#[test]
+fn a_segment_of_another_journal_is_named() {
+    let (one, _) = segment(1, false, &[vec![Said::Epoch(1)]]);
+    let (other, _) = segment(1, false, &[vec![Said::Epoch(2)]]);
+    let (two, _) = behind(end_of(1, &one), 2, false, &[vec![]]);
+    assert_eq!(one.len(), other.len());
+    let damage = recover(&[(1, &other), (2, &two)]).expect_err("damage");
+    assert_eq!(damage, Damage { segment: 1, at: 0, what: WhatIsWrong::Other });
 }
 
 #[test]
 fn a_commit_in_the_wrong_place_is_none() {
     let (one, _) = segment(1, false, &[vec![Said::Epoch(1)]]);
-    let mut two = Header { number: 2, anew: false }.encode().to_vec();
-    two.extend(&one[super::segment::HEADER..]);
+    let mut two = Header { number: 2, anew: false, follows: Some(End::default()) }.encode();
+    two.extend(&one[segment::FIRST..]);
     let read = recover(&[(2, &two)]).expect("cut");
     assert_eq!((read.commits, read.torn.len()), (0, 1));
 }
@@ -292,13 +375,13 @@ fn a_commit_in_the_wrong_place_is_none() {
 #[test]
 fn a_hole_that_nobody_promised_is_cut_with_what_is_behind_it() {
     // After a power cut: the second commit never reached the disk, the third did, and neither was acknowledged.
-    let mut bytes = Header { number: 1, anew: false }.encode().to_vec();
+    let mut bytes = Header { number: 1, anew: false, follows: Some(End::default()) }.encode();
     let mut starts = Vec::new();
     for number in 1..=3 {
         let mut commit = vec![0; COMMIT];
         Row::Epoch(epoch(number)).encode(&mut commit);
         let at = bytes.len() as u32;
-        seal(&mut commit, Position { segment: 1, at }, super::segment::HEADER as u32).expect("short");
+        seal(&mut commit, Position { segment: 1, at }, segment::FIRST as u32).expect("short");
         starts.push(bytes.len());
         bytes.extend(commit);
     }
@@ -315,7 +398,7 @@ fn what_begins_anew_counts_from_its_end_on() {
     let open = Said::Store(1, Some(29500));
     let (before, _) = segment(1, false, &[vec![open.clone(), key(1, 1, b"old"), key(1, 2, b"old")]]);
     let again = [vec![open], vec![key(1, 1, b"new")]];
-    let (mut after, ends) = segment(2, true, &again);
+    let (mut after, ends) = behind(end_of(1, &before), 2, true, &again);
     let read = recover(&[(1, &before), (2, &after)]).expect("no damage");
     assert_eq!((read.image.stores[&1].keys.len(), read.unfinished), (2, Some(2)));
     let mut whole = vec![0; COMMIT];
@@ -331,10 +414,11 @@ fn what_begins_anew_counts_from_its_end_on() {
 fn nothing_counts_from_the_first_of_several_segments_that_began_anew() {
     let open = Said::Store(1, Some(29500));
     let (before, _) = segment(1, false, &[vec![open.clone(), key(1, 1, b"old")]]);
-    let (two, _) = segment(2, true, &[vec![open.clone()]]);
-    let (three, _) = segment(3, true, &[vec![open]]);
+    let (two, _) = behind(end_of(1, &before), 2, true, &[vec![open.clone()]]);
+    let (three, _) = behind(end_of(2, &two), 3, true, &[vec![open]]);
     let read = recover(&[(1, &before), (2, &two), (3, &three)]).expect("no damage");
     assert_eq!((read.image.stores[&1].keys.len(), read.unfinished), (1, Some(2)));
+    assert_eq!(Some(read.end), end_of(1, &before));
 }
 
 #[test]
@@ -377,15 +461,37 @@ fn first_format() -> Vec<Vec<Said>> {
     ]
 }
 
+/// A segment as a release wrote it that knew the first format only.
+fn fixture(number: u64) -> Vec<u8> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/journal/format-1");
+    std::fs::read(format!("{folder}/{number:012}.rows")).expect("the fixture")
+}
+
+/// 2 was begun anew after the disk was full, and 3 by a server that was started later.
+#[test]
+fn segments_of_the_first_format_are_read_and_followed() {
+    let (two, three) = (fixture(2), fixture(3));
+    let read = recover(&[(2, &two), (3, &three)]).expect("no damage");
+    assert_eq!((read.image.epoch.number, read.unfinished), (2, None));
+    let value = |read: &Recovered, key: &[u8]| read.image.stores[&1].keys[key].value.clone();
+    assert_eq!(&*value(&read, b"while full"), b"in memory");
+    assert_eq!(&*value(&read, b"count"), b"16");
+    assert_eq!(Some(read.end), end_of(3, &three));
+    let (four, _) = behind(Some(read.end), 4, false, &[vec![Said::Epoch(3)]]);
+    let again = recover(&[(2, &two), (3, &three), (4, &four)]).expect("no damage");
+    assert_eq!(again.image.epoch.number, 3);
+    assert_eq!(value(&again, b"before"), value(&read, b"before"));
+    // The next one knows where it ends, whatever its format is; and the copy is needed.
+    let short = recover(&[(2, &two), (3, &three[..92]), (4, &four)]).expect_err("damage");
+    assert_eq!(short, Damage { segment: 3, at: 92, what: WhatIsWrong::End(three.len() as u32) });
+    assert_eq!(recover(&[(3, &three)]).expect_err("damage").what, WhatIsWrong::Missing);
+}
+
 #[test]
 fn the_first_format_is_read() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/journal/format-1.rows");
-    let (bytes, _) = segment(1, false, &first_format());
-    if std::env::var_os("RALLYPOINT_UPDATE_DOCS").is_some() && !std::path::Path::new(path).exists() {
-        std::fs::write(path, &bytes).expect("written");
-    }
-    let stored = std::fs::read(path).expect("the fixture");
-    let read = recover(&[(1, &stored)]).expect("no damage");
+    let stored = &fixture(1)[..];
+    assert_eq!(Header::decode(stored).map(|header| header.follows), Ok(None));
+    let read = recover(&[(1, stored)]).expect("no damage");
     assert_eq!(read.image, image_of(&first_format()));
     assert_eq!(read.image.stores[&1].queues[&[3][..]].items.len(), 2);
     let (from, replies) = read.image.links[&1].sessions[&3].unacknowledged();

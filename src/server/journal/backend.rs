@@ -1,18 +1,27 @@
 //! Where segments are: a folder, or an etcd ([`super::etcd`]). What the journal needs of it is one small trait, so that
 //! tests can stop it at every write.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::RangeInclusive;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-/// Keeps segments by their numbers.
-pub trait Backend: std::fmt::Debug + Send + Sync {
+/// Has segments by their numbers.
+pub trait Segments: std::fmt::Debug + Send + Sync {
     /// The numbers of all segments, rising.
     fn list(&self) -> io::Result<Vec<u64>>;
     /// All bytes of a segment.
     fn read(&self, number: u64) -> io::Result<Vec<u8>>;
+    /// How people find a segment.
+    fn name(&self, number: u64) -> String;
+}
+
+/// Keeps segments.
+pub trait Backend: Segments {
     /// A new, empty segment.
     fn create(&self, number: u64) -> io::Result<Arc<dyn Segment>>;
     /// Waits until a segment survives a loss of power, with its name and all that it holds, whoever wrote it.
@@ -21,8 +30,14 @@ pub trait Backend: std::fmt::Debug + Send + Sync {
     fn cut(&self, number: u64, len: u64) -> io::Result<()>;
     /// Removes a segment.
     fn remove(&self, number: u64) -> io::Result<()>;
-    /// How people find a segment.
-    fn name(&self, number: u64) -> String;
+    /// Whether these are where the next server looks for them.
+    fn check(&self, _: RangeInclusive<u64>) -> io::Result<()> {
+        Ok(())
+    }
+    /// Sees to it that segments can be kept again. Returns whether there are none: their place was gone.
+    fn take_again(&self) -> io::Result<bool> {
+        Ok(false)
+    }
     /// Syncs the last segment, at the end of the server.
     fn close(&self, segment: &dyn Segment) -> io::Result<()> {
         segment.sync()
@@ -67,10 +82,52 @@ pub enum NoFolder {
 
 /// How long ago a segment in this folder was written last, by the system's clock.
 pub fn written_ago(path: &Path) -> Option<Duration> {
-    let folder = Folder::look(path);
-    let segments = folder.list().ok()?.into_iter().map(|number| folder.file(number));
+    let segments = numbers(path).ok()?.into_iter().map(|number| file(path, number));
     let last = segments.filter_map(|file| file.metadata().ok()?.modified().ok()).max()?;
     SystemTime::now().duration_since(last).ok()
+}
+
+const LOCK: &str = "lock";
+const EXTENSION: &str = "rows";
+
+/// The file of a segment.
+pub(super) fn file(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("{number:012}.{EXTENSION}"))
+}
+
+/// The numbers of all segments in a folder, rising.
+fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
+    let mut numbers = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = PathBuf::from(entry?.file_name());
+        if path.extension().is_some_and(|it| it == EXTENSION) {
+            numbers.extend(path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok()));
+        }
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Takes the folder for this process, and makes it if it is not there.
+fn take(path: &Path) -> Result<File, NoFolder> {
+    let failed = |error| NoFolder::Io { path: path.into(), error };
+    std::fs::create_dir_all(path).map_err(failed)?;
+    let name = path.join(LOCK);
+    let lock = OpenOptions::new().create(true).append(true).open(&name).map_err(failed)?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let pid = std::fs::read_to_string(&name).unwrap_or_default();
+            let holder = match pid.trim() {
+                "" => "another process".to_owned(),
+                pid => format!("another rallypoint (process {})", crate::core::ids::Shown(pid)),
+            };
+            return Err(NoFolder::InUse { path: path.into(), holder });
+        }
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
+    }
+    lock.set_len(0).and_then(|()| writeln!(&lock, "{}", std::process::id())).map_err(failed)?;
+    Ok(lock)
 }
 
 /// A folder with one file for each segment. It is this process's own for as long as this value lives.
@@ -78,63 +135,45 @@ pub fn written_ago(path: &Path) -> Option<Duration> {
 pub struct Folder {
     path: PathBuf,
     /// Held, so that the lock is.
-    _lock: Option<File>,
+    lock: Mutex<File>,
 }
 
 impl Folder {
-    const LOCK: &str = "lock";
-    const EXTENSION: &str = "rows";
-
     /// Takes the folder, which is made if it is not there.
     pub fn take(path: &Path) -> Result<Self, NoFolder> {
-        let failed = |error| NoFolder::Io { path: path.into(), error };
-        std::fs::create_dir_all(path).map_err(failed)?;
-        let name = path.join(Self::LOCK);
-        let lock = OpenOptions::new().create(true).append(true).open(&name).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let pid = std::fs::read_to_string(&name).unwrap_or_default();
-                let holder = match pid.trim() {
-                    "" => "another process".to_owned(),
-                    pid => format!("another rallypoint (process {})", crate::core::ids::Shown(pid)),
-                };
-                return Err(NoFolder::InUse { path: path.into(), holder });
-            }
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        Ok(Self { path: path.into(), lock: Mutex::new(take(path)?) })
+    }
+
+    fn file(&self, number: u64) -> PathBuf {
+        file(&self.path, number)
+    }
+
+    /// Whether the folder with this name is the one that was taken.
+    fn is_ours(&self) -> io::Result<bool> {
+        let held = super::lock(&self.lock).metadata()?;
+        match self.path.join(LOCK).metadata() {
+            Ok(there) => Ok((there.dev(), there.ino()) == (held.dev(), held.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
         }
-        lock.set_len(0).and_then(|()| writeln!(&lock, "{}", std::process::id())).map_err(failed)?;
-        Ok(Self { path: path.into(), _lock: Some(lock) })
-    }
-
-    /// Only to read, whoever writes there.
-    pub fn look(path: &Path) -> Self {
-        Self { path: path.into(), _lock: None }
-    }
-
-    /// The file of a segment.
-    pub(super) fn file(&self, number: u64) -> PathBuf {
-        self.path.join(format!("{number:012}.{}", Self::EXTENSION))
     }
 }
 
-impl Backend for Folder {
+impl Segments for Folder {
     fn list(&self) -> io::Result<Vec<u64>> {
-        let mut numbers = Vec::new();
-        for entry in std::fs::read_dir(&self.path)? {
-            let path = PathBuf::from(entry?.file_name());
-            if path.extension().is_some_and(|it| it == Self::EXTENSION) {
-                numbers.extend(path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok()));
-            }
-        }
-        numbers.sort_unstable();
-        Ok(numbers)
+        numbers(&self.path)
     }
 
     fn read(&self, number: u64) -> io::Result<Vec<u8>> {
         std::fs::read(self.file(number))
     }
 
+    fn name(&self, number: u64) -> String {
+        self.file(number).display().to_string()
+    }
+}
+
+impl Backend for Folder {
     fn create(&self, number: u64) -> io::Result<Arc<dyn Segment>> {
         let file = OpenOptions::new().create(true).append(true).open(self.file(number))?;
         // What an attempt on a full disk may have left. A file that was cut to nothing, even an empty one, ext4 writes out when
@@ -142,7 +181,7 @@ impl Backend for Folder {
         if file.metadata()?.len() > 0 {
             file.set_len(0)?;
         }
-        Ok(Arc::new(file))
+        Ok(Arc::new(Written { file, cannot_sync: Mutex::new(false) }))
     }
 
     fn sync(&self, number: u64) -> io::Result<()> {
@@ -160,18 +199,95 @@ impl Backend for Folder {
         std::fs::remove_file(self.file(number))
     }
 
-    fn name(&self, number: u64) -> String {
-        self.file(number).display().to_string()
+    fn check(&self, mut numbers: RangeInclusive<u64>) -> io::Result<()> {
+        let gone = |path: &Path| io::Error::other(format!("{} was removed", path.display()));
+        if !self.is_ours()? {
+            return Err(gone(&self.path));
+        }
+        let missing = numbers.find(|&number| {
+            self.file(number).metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        });
+        missing.map_or(Ok(()), |number| Err(gone(&self.file(number))))
+    }
+
+    fn take_again(&self) -> io::Result<bool> {
+        if self.is_ours()? {
+            return Ok(false);
+        }
+        let lock = take(&self.path).map_err(io::Error::other)?;
+        if numbers(&self.path)?.is_empty() {
+            *super::lock(&self.lock) = lock;
+            return Ok(true);
+        }
+        Err(io::Error::other(format!("{} is the folder of another journal now", self.path.display())))
     }
 }
 
-impl Segment for File {
+/// The file that is written.
+#[derive(Debug)]
+struct Written {
+    file: File,
+    /// What was not synced once may be lost: the system says so only once, and drops it.
+    cannot_sync: Mutex<bool>,
+}
+
+impl Segment for Written {
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut file = self;
+        let mut file = &self.file;
         file.write_all(bytes)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.sync_data()
+        // Held meanwhile: of two who sync at the same time only one hears of an error.
+        let mut cannot_sync = super::lock(&self.cannot_sync);
+        if *cannot_sync {
+            return Err(io::Error::other("what was written before could not be synced"));
+        }
+        let synced = self.file.sync_data();
+        *cannot_sync = synced.is_err();
+        synced
+    }
+}
+
+/// The segments that a folder has at one moment, whoever writes there: they can be read to their ends even if they are
+/// removed meanwhile.
+#[derive(Debug)]
+pub struct Look {
+    path: PathBuf,
+    files: BTreeMap<u64, File>,
+}
+
+impl Look {
+    /// Looks into a folder.
+    pub fn at(path: &Path) -> io::Result<Self> {
+        /// Each failed attempt is one segment that came or went meanwhile.
+        const ATTEMPTS: usize = 1000;
+        for _ in 0..ATTEMPTS {
+            let listed = numbers(path)?;
+            let opened = listed.iter().map(|&number| Ok((number, File::open(file(path, number))?)));
+            match opened.collect::<io::Result<_>>() {
+                Ok(files) if numbers(path)? == listed => return Ok(Self { path: path.into(), files }),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Err(io::Error::other("segments come and go faster than they can be opened"))
+    }
+}
+
+impl Segments for Look {
+    fn list(&self) -> io::Result<Vec<u64>> {
+        Ok(self.files.keys().copied().collect())
+    }
+
+    fn read(&self, number: u64) -> io::Result<Vec<u8>> {
+        let mut file = self.files.get(&number).ok_or(io::ErrorKind::NotFound)?;
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes))?;
+        Ok(bytes)
+    }
+
+    fn name(&self, number: u64) -> String {
+        file(&self.path, number).display().to_string()
     }
 }

@@ -9,7 +9,8 @@
 //! ([`etcd`]).
 //!
 //! When the disk does not take a commit, the server goes on in memory, or ends ([`OnError`]). Once writing is possible
-//! again, a new segment begins anew: all that the server holds is written into it, as it is when the log is tidied.
+//! again, a new segment begins anew: all that the server holds is written into it, as it is when the log is tidied. Where
+//! that fails too, what it has written is removed at once, so that each attempt has all the room that there is.
 
 mod backend;
 pub mod etcd;
@@ -27,9 +28,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::config::{Durability, OnJournalError as OnError};
-use crate::core::journal::segment::{COMMIT, Header, Position, seal};
+use crate::core::journal::segment::{COMMIT, End, Header, Position, seal};
 use crate::core::journal::{Epoch, OpenStore, Row, StoreId};
-pub use backend::{Backend, Folder, NoFolder, Segment, written_ago};
+pub use backend::{Backend, Folder, Look, NoFolder, Segment, Segments, written_ago};
 use etcd::Etcd;
 #[cfg(test)]
 pub(crate) use open::Failed;
@@ -40,8 +41,10 @@ pub use open::{CannotOpen, Restored, read};
 const SEGMENT: u32 = 64 << 20;
 /// Room for queued commits that is kept for the next ones.
 const ROOM_KEPT: usize = 1 << 20;
-/// How often it is tried again to write, and said that it is not possible.
+/// How soon it is tried again to write. The pause doubles with each attempt, up to the longest.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(40);
+/// How often it is said that writing is not possible.
 const SAY_AGAIN: Duration = Duration::from_mins(1);
 
 /// The number of a commit; those with lower numbers are written before it.
@@ -55,7 +58,12 @@ impl CommitNumber {
 
 /// Stands for one walk through all that the server holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tidy(u64);
+pub struct Tidy {
+    /// The segment with which it began. Another walk may begin with the same number, where this one failed.
+    since: u64,
+    /// Walks before it.
+    no: u64,
+}
 
 /// Commits that are not written yet.
 #[derive(Debug)]
@@ -82,13 +90,14 @@ struct Store {
 #[derive(Debug)]
 struct Writer {
     segment: Arc<dyn Segment>,
-    number: u64,
-    /// How long the segment is.
-    at: u32,
+    /// Where the segment ends.
+    end: End,
     /// How much of it is safe.
-    safe: u32,
+    safe: End,
     /// The oldest segment that is there.
     oldest: u64,
+    /// The highest number of one that may be there.
+    newest: u64,
     epoch: Epoch,
     stores: BTreeMap<StoreId, Store>,
     last_store: StoreId,
@@ -100,21 +109,46 @@ struct Writer {
 /// How the log is tidied.
 #[derive(Debug, Default)]
 struct Tidying {
-    /// The segment with which the copy that is being made began.
-    since: Option<u64>,
+    /// The copy that is being made.
+    copy: Option<Tidy>,
+    /// Copies that were begun.
+    begun: u64,
     /// Bytes written since the last one began.
     written: u64,
     /// Bytes that the last one wrote.
     size: u64,
 }
 
-/// Writing is not possible.
+/// Writing has failed, and the log is not whole again. Where it is tidied meanwhile, it is written anew.
 #[derive(Debug)]
 struct Trouble {
     error: String,
     since: Instant,
     tried_at: Instant,
+    /// Until the next attempt.
+    pause: Duration,
     said_at: Instant,
+    /// The end of what was written before.
+    end: End,
+}
+
+impl Writer {
+    /// Whether commits are written at present.
+    const fn is_writing(&self) -> bool {
+        self.trouble.is_none() || self.tidying.copy.is_some()
+    }
+
+    /// A copy of all that the server holds begins with this segment.
+    fn begin_copy(&mut self) -> Tidy {
+        let Tidying { copy, begun, written, .. } = &mut self.tidying;
+        let tidy = Tidy { since: self.end.segment, no: *begun };
+        (*copy, *begun, *written) = (Some(tidy), begun.saturating_add(1), 0);
+        tidy
+    }
+
+    fn count_segments(&mut self) {
+        self.stats.segments = self.newest.saturating_sub(self.oldest).saturating_add(1);
+    }
 }
 
 /// What the journal has done so far.
@@ -134,7 +168,7 @@ pub struct Stats {
     pub segments: u64,
     /// How often all that is held was written again.
     pub tidied: u64,
-    /// For how long writing has been impossible.
+    /// For how long the journal has not been whole.
     pub broken_for: Option<Duration>,
 }
 
@@ -242,7 +276,7 @@ impl Journal {
             let mut queue = lock(&self.queue);
             (std::mem::take(&mut queue.bytes), std::mem::take(&mut queue.starts), queue.last)
         };
-        if starts.is_empty() || writer.trouble.is_some() {
+        if starts.is_empty() || !writer.is_writing() {
             return;
         }
         match self.write_commits(writer, &mut bytes, &starts) {
@@ -268,23 +302,24 @@ impl Journal {
     }
 
     fn write_commits(&self, writer: &mut Writer, bytes: &mut [u8], starts: &[usize]) -> io::Result<()> {
-        if writer.at >= self.segment_size {
+        if writer.end.at >= self.segment_size {
             self.begin_segment(writer, false)?;
         }
         let ends = starts.iter().skip(1).copied().chain([bytes.len()]);
-        let mut at = writer.at;
+        let mut at = writer.end.at;
         for (&start, end) in starts.iter().zip(ends) {
             let safe = match self.durability {
                 Durability::Process => at,
-                Durability::Disk => writer.safe,
+                Durability::Disk => writer.safe.at,
             };
             let commit = bytes.get_mut(start..end).unwrap_or_default();
-            let place = Position { segment: writer.number, at };
+            let place = Position { segment: writer.end.segment, at };
             seal(commit, place, safe).ok_or_else(|| io::Error::other("a commit of more than 4 GiB"))?;
             at = u32::try_from(commit.len()).ok().and_then(|len| at.checked_add(len)).ok_or_else(too_long)?;
         }
+        let end = writer.end.with(bytes).ok_or_else(too_long)?;
         writer.segment.append(bytes)?;
-        writer.at = at;
+        writer.end = end;
         let stats = &mut writer.stats;
         stats.commits = stats.commits.saturating_add(starts.len() as u64);
         stats.bytes = stats.bytes.saturating_add(bytes.len() as u64);
@@ -295,13 +330,14 @@ impl Journal {
 
     /// Begins the next segment with what must be known before all else: which stores are open.
     fn begin_segment(&self, writer: &mut Writer, anew: bool) -> io::Result<()> {
-        if self.durability == Durability::Disk && !anew {
+        if !anew {
             // A segment that is not the last has no torn end.
-            writer.segment.settle()?;
+            self.settle(writer)?;
         }
-        let number = writer.number.saturating_add(1);
+        let number = writer.end.segment.saturating_add(1);
+        writer.newest = number;
         let segment = self.backend.create(number)?;
-        let mut bytes = Header { number, anew }.encode().to_vec();
+        let mut bytes = Header { number, anew, follows: Some(writer.end) }.encode();
         let at = u32::try_from(bytes.len()).map_err(io::Error::other)?;
         let mut commit = vec![0; COMMIT];
         Row::Epoch(writer.epoch).encode(&mut commit);
@@ -311,45 +347,80 @@ impl Journal {
         let safe = if self.durability == Durability::Process { at } else { 0 };
         seal(&mut commit, Position { segment: number, at }, safe).ok_or_else(too_long)?;
         bytes.append(&mut commit);
-        let begun = segment.append(&bytes).and_then(|()| match self.durability {
-            Durability::Process => Ok(()),
-            Durability::Disk => self.backend.sync(number),
-        });
-        if let Err(error) = begun {
-            // Without its first commit it is none; the number is free again.
-            let _ = self.backend.remove(number);
-            return Err(error);
+        let end = End { segment: number, ..End::default() }.with(&bytes).ok_or_else(too_long)?;
+        segment.append(&bytes)?;
+        if self.durability == Durability::Disk {
+            self.backend.sync(number)?;
         }
-        (writer.segment, writer.number) = (segment, number);
-        writer.at = u32::try_from(bytes.len()).map_err(io::Error::other)?;
-        writer.safe = writer.at;
-        writer.stats.segments = number.saturating_sub(writer.oldest).saturating_add(1);
+        (writer.segment, writer.end, writer.safe) = (segment, end, end);
+        writer.count_segments();
+        Ok(())
+    }
+
+    /// Nothing that is written from now on survives without what is there.
+    fn settle(&self, writer: &mut Writer) -> io::Result<()> {
+        if self.durability == Durability::Disk {
+            writer.segment.settle()?;
+            writer.safe = writer.end;
+        }
+        Ok(())
+    }
+
+    /// Removes what was begun behind this end. Its numbers are free again.
+    fn go_back(&self, writer: &mut Writer, end: End) -> io::Result<()> {
+        while writer.newest > end.segment {
+            match self.backend.remove(writer.newest) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => writer.newest = writer.newest.saturating_sub(1),
+            }
+        }
+        (writer.end, writer.safe) = (end, end);
+        writer.count_segments();
         Ok(())
     }
 
     /// A commit could not be written or synced.
     fn fail(&self, writer: &mut Writer, error: &io::Error) {
         writer.stats.errors = writer.stats.errors.saturating_add(1);
-        // What is there of it was not acknowledged. Where this fails too, it is cut at the next start.
-        let _ = self.backend.cut(writer.number, writer.at.into());
+        writer.tidying.copy = None;
         let now = Instant::now();
-        writer.tidying.since = None;
-        writer.trouble = Some(Trouble { error: error.to_string(), since: now, tried_at: now, said_at: now });
+        let again = writer.trouble.take();
+        let is_first = again.is_none();
+        let trouble = again.unwrap_or_else(|| Trouble {
+            error: String::new(),
+            since: now,
+            tried_at: now,
+            pause: TRY_AGAIN,
+            said_at: now,
+            // A file system that could not sync says so once, and may have dropped what it had not written.
+            end: if self.durability == Durability::Disk { writer.safe } else { writer.end },
+        });
+        let end = trouble.end;
+        writer.trouble = Some(Trouble { error: error.to_string(), ..trouble });
         if self.etcd.is_some() {
             // It has been said: this server leads no more.
             return self.broken.notify_one();
         }
+        // What is there of it was not acknowledged. Where this fails too, it is done later, or at the next start. Nothing is
+        // cut before something that follows it.
+        let _ = self.go_back(writer, end).and_then(|()| self.backend.cut(end.segment, end.at.into()));
+        let make_room = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "Make room on the volume. ",
+            _ => "",
+        };
         if self.on_error == OnError::Stop {
             tracing::error!(
                 "cannot write to the journal ({error}); the server ends (--on-journal-error stop). What was acknowledged is \
-                 kept: make room and start it again"
+                 kept. {make_room}Start it again when the journal can be written"
             );
             return self.broken.notify_one();
         }
-        tracing::error!(
-            "cannot write to the journal ({error}); going on in memory (--on-journal-error continue): what happens from now \
-             on is lost if the server dies. Make room on the volume; the journal then goes on by itself"
-        );
+        if is_first {
+            tracing::error!(
+                "cannot write to the journal ({error}); going on in memory (--on-journal-error continue): what happens from \
+                 now on is lost if the server dies. {make_room}Once the journal can be written, it goes on by itself"
+            );
+        }
         let last = {
             let mut queue = lock(&self.queue);
             (queue.bytes, queue.starts, queue.is_on) = (Vec::new(), Vec::new(), false);
@@ -397,15 +468,15 @@ impl Journal {
 
     /// Syncs what was written, and what is queued with it. `false` where that is not possible at present.
     pub(crate) fn sync(&self) -> bool {
-        let (written, segment, number, at) = {
+        let (written, segment, end) = {
             let mut writer = lock(&self.writer);
             self.write(&mut writer);
             let written = lock(&self.unsynced).written;
-            (written, Arc::clone(&writer.segment), writer.number, writer.at)
+            (written, Arc::clone(&writer.segment), writer.end)
         };
         let synced = segment.sync();
         let mut writer = lock(&self.writer);
-        if writer.trouble.is_some() {
+        if !writer.is_writing() {
             return false;
         }
         if let Err(error) = synced {
@@ -413,8 +484,8 @@ impl Journal {
             return false;
         }
         writer.stats.syncs = writer.stats.syncs.saturating_add(1);
-        if writer.number == number {
-            writer.safe = at;
+        if Arc::ptr_eq(&writer.segment, &segment) && writer.safe.at < end.at {
+            writer.safe = end;
         }
         drop(writer);
         self.release(written);
@@ -454,8 +525,8 @@ impl Journal {
     /// when it is through with [`Self::is_tidy`].
     pub fn begin_tidying(&self) -> Option<Tidy> {
         let mut writer = lock(&self.writer);
-        if let Some(since) = writer.tidying.since {
-            return Some(Tidy(since));
+        if let Some(tidy) = writer.tidying.copy {
+            return Some(tidy);
         }
         let worth = u64::from(self.segment_size).max(writer.tidying.size.saturating_mul(2));
         if writer.trouble.is_some() || writer.tidying.written < worth {
@@ -466,45 +537,47 @@ impl Journal {
             self.fail(&mut writer, &error);
             return None;
         }
-        writer.tidying.since = Some(writer.number);
-        writer.tidying.written = 0;
-        Some(Tidy(writer.number))
+        Some(writer.begin_copy())
     }
 
     /// All that the server holds was written since [`Self::begin_tidying`] or since writing was possible again: the
     /// segments before are removed.
-    pub fn is_tidy(&self, Tidy(since): Tidy) {
-        if lock(&self.writer).tidying.since != Some(since) {
+    pub fn is_tidy(&self, tidy: Tidy) {
+        let since = tidy.since;
+        if lock(&self.writer).tidying.copy != Some(tidy) {
             // Writing failed meanwhile: what was copied is not all of it.
             return;
         }
         self.commit(|out| Row::Whole(since).encode(out));
         let mut writer = lock(&self.writer);
         self.write(&mut writer);
-        if writer.trouble.is_some() || writer.tidying.since != Some(since) {
+        if writer.tidying.copy != Some(tidy) {
             return;
         }
-        if self.durability == Durability::Disk
-            && let Err(error) = writer.segment.settle()
-        {
+        if let Err(error) = self.settle(&mut writer) {
             return self.fail(&mut writer, &error);
         }
         writer.tidying.size = writer.tidying.written;
-        writer.tidying.since = None;
+        writer.tidying.copy = None;
         writer.stats.tidied = writer.stats.tidied.saturating_add(1);
-        let oldest = writer.oldest;
+        if let Some(trouble) = writer.trouble.take() {
+            let lasted = crate::core::ids::Elapsed(trouble.since.elapsed());
+            tracing::info!("the journal is whole again after {lasted}, with what happened meanwhile");
+        }
+        let oldest = std::mem::replace(&mut writer.oldest, since);
         drop(writer);
         // A file system takes its time to remove what is large, and commits need not wait for that.
         let stays = (oldest..since).find(|&number| {
             let removed = self.backend.remove(number);
-            if let Err(error) = &removed {
+            let is_there = removed.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::NotFound);
+            if let (true, Err(error)) = (is_there, removed) {
                 tracing::warn!(%error, "cannot remove an old segment of the journal; trying again later");
             }
-            removed.is_err()
+            is_there
         });
         let mut writer = lock(&self.writer);
         writer.oldest = stays.unwrap_or(since);
-        writer.stats.segments = writer.number.saturating_sub(writer.oldest).saturating_add(1);
+        writer.count_segments();
     }
 
     /// Tries to write again where that was not possible, and says that it is not, from time to time.
@@ -515,34 +588,48 @@ impl Journal {
             self.release(self.safe.load(Ordering::Acquire));
         }
         let mut writer = lock(&self.writer);
-        let Some(trouble) = &mut writer.trouble else { return };
-        if self.on_error == OnError::Stop || now.saturating_duration_since(trouble.tried_at) < TRY_AGAIN {
+        if writer.is_writing() {
+            let from = match (&writer.trouble, writer.tidying.copy) {
+                (Some(_), Some(anew)) => anew.since,
+                _ => writer.oldest,
+            };
+            if let Err(error) = self.backend.check(from..=writer.end.segment) {
+                self.fail(&mut writer, &error);
+            }
             return;
         }
-        trouble.tried_at = now;
-        let error = match self.begin_segment(&mut writer, true) {
-            Ok(()) => return self.resume(&mut writer),
-            Err(error) => error,
-        };
-        writer.stats.errors = writer.stats.errors.saturating_add(1);
-        let is_due = |trouble: &&mut Trouble| now.saturating_duration_since(trouble.said_at) >= SAY_AGAIN;
-        if let Some(trouble) = writer.trouble.as_mut().filter(is_due) {
+        let Some(trouble) = &mut writer.trouble else { return };
+        if self.on_error == OnError::Stop || now.saturating_duration_since(trouble.tried_at) < trouble.pause {
+            return;
+        }
+        if now.saturating_duration_since(trouble.said_at) >= SAY_AGAIN {
             trouble.said_at = now;
-            let lasts = crate::core::ids::Elapsed(trouble.since.elapsed());
+            let Trouble { error, since, .. } = trouble;
+            let lasts = crate::core::ids::Elapsed(since.elapsed());
             tracing::error!(
                 "still cannot write to the journal, for {lasts} ({error}); what has happened since is lost if the server dies"
             );
         }
+        trouble.tried_at = now;
+        trouble.pause = trouble.pause.saturating_mul(2).min(LONGEST_PAUSE);
+        if let Err(error) = self.begin_anew(&mut writer) {
+            return self.fail(&mut writer, &error);
+        }
+        writer.begin_copy();
+        lock(&self.queue).is_on = true;
     }
 
-    fn resume(&self, writer: &mut Writer) {
-        let lasted = writer.trouble.take().map_or(Duration::ZERO, |trouble| trouble.since.elapsed());
-        writer.tidying = Tidying { since: Some(writer.number), ..Tidying::default() };
-        lock(&self.queue).is_on = true;
-        let lasted = crate::core::ids::Elapsed(lasted);
-        tracing::info!(
-            "the journal can be written again after {lasted}; what happened meanwhile is added to it"
-        );
+    /// Begins to write all anew, behind what was there before the trouble.
+    fn begin_anew(&self, writer: &mut Writer) -> io::Result<()> {
+        let Some(trouble) = &mut writer.trouble else { return Ok(()) };
+        if self.backend.take_again()? {
+            // Nothing is there any more.
+            trouble.end = End::default();
+            (writer.oldest, writer.newest) = (1, 0);
+        }
+        let end = trouble.end;
+        self.go_back(writer, end)?;
+        self.begin_segment(writer, true)
     }
 
     /// As which server relays know the one that keeps this journal.
@@ -582,7 +669,7 @@ impl Journal {
         lock(&self.queue).is_closed = true;
         let mut writer = lock(&self.writer);
         self.write(&mut writer);
-        if writer.trouble.is_none() {
+        if writer.is_writing() {
             let _ = self.backend.close(&*writer.segment);
         }
         drop(writer);

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex};
 
-use super::backend::{Backend, Folder, NoFolder};
+use super::backend::{Backend, Folder, NoFolder, Segments, file};
 use super::etcd::{Etcd, Log};
 use super::{Journal, Queue, SEGMENT, Stats, Store, Tidying, Unsynced, Writer};
 use crate::config::{Durability, JournalConfig, OnJournalError};
 use crate::core::ids::counted;
-use crate::core::journal::segment::Header;
+use crate::core::journal::segment::{End, Header};
 use crate::core::journal::{Damage, Epoch, Image, Recovered, Recovery};
 use crate::process::random_number;
 
@@ -88,7 +88,10 @@ impl Restored {
 }
 
 /// Reads all segments of a folder and changes nothing. With each goes its bytes to `see`.
-pub fn read(backend: &dyn Backend, mut see: impl FnMut(u64, &[u8])) -> io::Result<Result<Recovered, Damage>> {
+pub fn read(
+    backend: &dyn Segments,
+    mut see: impl FnMut(u64, &[u8]),
+) -> io::Result<Result<Recovered, Damage>> {
     let numbers = backend.list()?;
     let mut recovery = Recovery::default();
     let mut next = match numbers.first() {
@@ -100,21 +103,20 @@ pub fn read(backend: &dyn Backend, mut see: impl FnMut(u64, &[u8])) -> io::Resul
         if let Some(&following) = rest.next() {
             next = Some((following, backend.read(following)?));
         }
-        // A commit that could not be written may have left a part of it, if what follows begins anew.
-        let is_end = next.as_ref().is_none_or(|(_, next)| Header::decode(next).is_ok_and(|next| next.anew));
         see(number, &bytes);
-        if let Err(damage) = recovery.read(number, &bytes, is_end) {
+        let following = next.as_ref().map(|(_, next)| Header::decode(next));
+        if let Err(damage) = recovery.read(number, &bytes, following) {
             return Ok(Err(damage));
         }
     }
-    Ok(Ok(recovery.finish()))
+    Ok(recovery.finish())
 }
 
 impl Journal {
     /// Opens the journal in a folder, with what it holds.
     pub fn open(config: &JournalConfig) -> Result<(Arc<Self>, Restored), CannotOpen> {
         let folder = Folder::take(&config.path)?;
-        let name = |number| Folder::look(&config.path).name(number);
+        let name = |number| file(&config.path, number).display().to_string();
         let opened = Self::with(Box::new(folder), config, SEGMENT, random_number().max(1));
         let (journal, restored) = opened.map_err(|error| error.at(&config.path, name))?;
         if config.durability == Durability::Disk {
@@ -169,13 +171,13 @@ impl Journal {
         let read = read(&*backend, |_, segment| bytes = bytes.saturating_add(segment.len() as u64));
         let recovered = read.map_err(Failed::Io)?.map_err(Failed::Damaged)?;
         let numbers = backend.list().map_err(Failed::Io)?;
-        let last = tidy_end(&*backend, &recovered, &numbers).map_err(Failed::Io)?;
+        tidy_end(&*backend, &recovered, &numbers).map_err(Failed::Io)?;
         if config.durability == Durability::Disk {
             // A process that was killed leaves what it had not synced. It is read here, and what comes next builds on it.
-            let left = numbers.iter().filter(|number| **number <= last);
+            let left = numbers.iter().filter(|number| **number <= recovered.end.segment);
             left.copied().try_for_each(|number| backend.sync(number)).map_err(Failed::Io)?;
         }
-        let Recovered { mut image, commits, torn, unfinished, .. } = recovered;
+        let Recovered { mut image, end, commits, torn, unfinished } = recovered;
         // Relays may know more than a state that is old: they must not go on from it.
         let is_old = unfinished.is_some();
         if is_old {
@@ -186,10 +188,10 @@ impl Journal {
         let stores = stores.map(|(&id, it)| (id, Store { port: it.port, owner: it.owner.clone() }));
         let writer = Writer {
             segment: Arc::new(NoSegment),
-            number: last,
-            at: 0,
-            safe: 0,
-            oldest: numbers.first().copied().unwrap_or(1).min(last.saturating_add(1)),
+            end,
+            safe: end,
+            oldest: numbers.first().copied().unwrap_or(1).min(end.segment.saturating_add(1)),
+            newest: end.segment,
             epoch: Epoch { number: image.epoch.number.saturating_add(1), life },
             stores: stores.collect(),
             last_store: image.last_store,
@@ -223,27 +225,17 @@ impl Journal {
     }
 }
 
-/// Makes the end of the log such that the next segment can follow it. Returns the last number that stays.
-fn tidy_end(backend: &dyn Backend, recovered: &Recovered, numbers: &[u64]) -> io::Result<u64> {
-    let mut last = recovered.last_segment;
-    let since = recovered.unfinished.unwrap_or(u64::MAX);
+/// Makes the end of the log such that the next segment can follow it.
+fn tidy_end(backend: &dyn Backend, recovered: &Recovered, numbers: &[u64]) -> io::Result<()> {
+    let End { segment: last, .. } = recovered.end;
     // From the end, so that none is missing between two whenever this stops.
-    for &number in numbers.iter().rev().take_while(|number| **number >= since) {
+    for &number in numbers.iter().rev().take_while(|number| **number > last) {
         backend.remove(number)?;
-        last = number.saturating_sub(1);
     }
-    for torn in &recovered.torn {
-        if torn.segment > last {
-            continue;
-        }
-        if torn.at > 0 {
-            backend.cut(torn.segment, torn.at.into())?;
-        } else if torn.segment == last {
-            backend.remove(last)?;
-            last = last.saturating_sub(1);
-        }
+    for torn in recovered.torn.iter().filter(|torn| torn.segment <= last && torn.at > 0) {
+        backend.cut(torn.segment, torn.at.into())?;
     }
-    Ok(last)
+    Ok(())
 }
 
 /// Why the journal of a backend cannot be opened.

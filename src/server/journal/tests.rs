@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::faults::Disk;
+use super::backend::file;
+use super::faults::{Disk, Refused};
 use super::open::Failed;
-use super::{CommitNumber, Folder, Journal, NoFolder};
+use super::{CommitNumber, Folder, Journal, Look, NoFolder, Segments, read};
 use crate::config::{Durability, JournalConfig, OnJournalError};
 use crate::core::journal::{Image, KeyRow, LinkRow, Reached, Row, SessionId, SessionRow, StoreId};
 
@@ -243,6 +244,25 @@ fn replies_wait_for_the_disk_and_are_woken() {
     assert_eq!(server.acknowledged, 1);
 }
 
+/// As long as the journal may wait until it tries again.
+const LONG: Duration = Duration::from_mins(1);
+
+impl Server {
+    /// Steps until the journal is whole.
+    fn recover(&mut self, mut now: Instant) {
+        for n in 1000.. {
+            now += LONG;
+            self.journal.tick(now);
+            self.tidy();
+            self.change(n);
+            if self.journal.trouble().is_none() {
+                break;
+            }
+            assert!(n < 1100, "{:?}", self.journal.trouble());
+        }
+    }
+}
+
 #[test]
 fn on_a_full_disk_it_goes_on_in_memory_and_is_whole_again_later() {
     for room in 0..200 {
@@ -250,34 +270,287 @@ fn on_a_full_disk_it_goes_on_in_memory_and_is_whole_again_later() {
         let disk = Disk::default();
         let mut server = Server::start(open(&disk, &config)).expect("a server");
         (1..6).for_each(|n| server.change(n));
-        let before = server.state.clone();
         disk.limit(Some(room));
         (6..30).for_each(|n| server.change(n));
         assert!(server.pending.is_empty(), "clients go on");
         assert!(server.journal.trouble().is_some());
-        let later = Instant::now() + Duration::from_mins(1);
-        server.journal.tick(later);
         // Killed now, it is as it was when the disk became full: no later than the last commit that fitted.
         let (_, image) = open(&disk.after_kill(), &config).expect("no damage");
         let found = server.states.iter().position(|state| *state == state_of(&image));
-        assert!(found.is_some_and(|state| server.states[state..].contains(&before) || state >= 5));
+        assert!(found.is_some_and(|state| state >= 5), "{found:?}");
+        let before = found.map(|state| server.states[state].keys.clone());
+        let is_as_before = |disk: &Disk| {
+            let (_, image) = open(&disk.after_kill(), &config).expect("no damage");
+            assert_eq!(Some(state_of(&image).keys), before);
+            state_of(&image)
+        };
+        let later = Instant::now() + LONG;
+        server.journal.tick(later);
+        let _state = is_as_before(&disk);
         disk.limit(None);
-        server.journal.tick(later + Duration::from_mins(1));
-        assert_eq!(server.journal.trouble(), None);
+        server.journal.tick(later + LONG);
         // Killed before all of it is written again: as it was, never a mixture.
         server.change(31);
         server.tidy();
-        let (_, image) = open(&disk.after_kill(), &config).expect("no damage");
+        assert!(server.journal.trouble().is_some(), "what was acknowledged is not all there yet");
         // What sessions have heard since is not known, so they are over.
-        let before = found.map(|state| State { session: None, ..server.states[state].clone() });
-        assert_eq!(Some(state_of(&image)), before);
-        (32..40).for_each(|n| {
-            server.tidy();
-            server.change(n);
-        });
+        assert_eq!(is_as_before(&disk).session, None);
+        server.recover(later + LONG);
         let (_, image) = open(&disk.after_kill(), &config).expect("no damage");
         assert_eq!(state_of(&image), server.state);
     }
+}
+
+#[test]
+fn attempts_leave_nothing_on_a_disk_that_is_freed_in_steps() {
+    for durability in [Durability::Process, Durability::Disk] {
+        let config = config(durability, OnJournalError::Continue);
+        let disk = Disk::default();
+        let mut server = Server::start(open(&disk, &config)).expect("a server");
+        (1..10).for_each(|n| server.change(n));
+        disk.limit(Some(0));
+        server.change(10);
+        server.journal.sync();
+        assert!(server.journal.trouble().is_some());
+        let left = disk.used();
+        let (mut now, mut attempts) = (Instant::now(), 0);
+        for n in 11.. {
+            // A little more room each time, and all of it is there for each attempt.
+            let room = n as usize * 10 - 100;
+            disk.limit(Some((left + room).saturating_sub(disk.used())));
+            now += LONG;
+            let before = server.journal.stats().errors;
+            server.journal.tick(now);
+            for _ in 0..12 {
+                server.tidy();
+                server.journal.write_queued();
+                server.journal.sync();
+            }
+            if server.journal.trouble().is_none() {
+                break;
+            }
+            attempts += server.journal.stats().errors - before;
+            assert_eq!(disk.used(), left, "what an attempt has written is removed");
+            assert!(room < 2000);
+            server.change(n);
+        }
+        assert!(attempts > 3, "{attempts} attempts");
+        let (_, image) = open(&disk.after_kill(), &config).expect("no damage");
+        assert_eq!(state_of(&image), server.state);
+    }
+}
+
+/// The system says once that it cannot sync, and drops what it could not write: the next sync says nothing of it.
+#[test]
+fn what_could_not_be_synced_is_not_trusted() {
+    for on_error in [OnJournalError::Continue, OnJournalError::Stop] {
+        let config = config(Durability::Disk, on_error);
+        let disk = Disk::default();
+        let mut server = Server::start(open(&disk, &config)).expect("a server");
+        (1..4).for_each(|n| server.change(n));
+        assert!(server.journal.sync());
+        server.acknowledge();
+        let before = server.states.len() - 1;
+        assert_eq!(server.acknowledged, before);
+        disk.refuse(Some(Refused::Sync));
+        server.change(4);
+        assert!(!server.journal.sync());
+        disk.refuse(None);
+        server.acknowledge();
+        assert_eq!(server.acknowledged > before, on_error == OnJournalError::Continue);
+        // Whoever builds on what it finds there finds it again.
+        let left = disk.after_kill();
+        let (journal, image) = open(&left, &config).expect("it opens");
+        assert_eq!(state_of(&image), server.states[before]);
+        journal.commit(|out| row(out, server.store, 99, Some(1)));
+        assert!(journal.sync());
+        let (_, again) = open(&left.after_power_cut(|| false), &config).expect("no damage");
+        assert_eq!(state_of(&again).keys.len(), server.states[before].keys.len() + 1);
+        if on_error == OnJournalError::Continue {
+            server.recover(Instant::now());
+            assert!(server.journal.sync());
+            let (_, image) = open(&disk.after_power_cut(|| false), &config).expect("no damage");
+            assert_eq!(state_of(&image), server.state);
+        }
+    }
+}
+
+#[test]
+fn a_segment_that_cannot_be_removed_is_removed_later() {
+    let config = config(Durability::Process, OnJournalError::Continue);
+    let disk = Disk::default();
+    let mut server = Server::start(open(&disk, &config)).expect("a server");
+    disk.refuse(Some(Refused::Remove));
+    (1..60).for_each(|n| {
+        server.tidy();
+        server.change(n);
+    });
+    assert!(server.journal.stats().tidied > 1);
+    let many = disk.list().expect("a list").len();
+    assert_eq!(many as u64, server.journal.stats().segments);
+    disk.refuse(None);
+    (60..100).for_each(|n| {
+        server.tidy();
+        server.change(n);
+    });
+    assert!(disk.list().expect("a list").len() < many.min(5));
+    server.check(|| open(&disk.after_kill(), &config));
+}
+
+/// A disk that refuses this and that, and a death at some moment. What is left is a state that there was, and none that is
+/// older than what was acknowledged while all was well; or the journal says that something is missing, where it did not
+/// promise to outlive a loss of power.
+#[test]
+fn whatever_the_disk_refuses_no_state_is_left_that_never_was() {
+    let (mut damaged, mut troubles) = (0, 0);
+    for seed in 0..3000 {
+        let random = &mut random(seed);
+        let durability = if seed % 2 == 0 { Durability::Process } else { Durability::Disk };
+        let config = config(durability, OnJournalError::Continue);
+        let disk = Disk::default();
+        let mut server = Server::start(open(&disk, &config)).expect("a server");
+        let (mut now, mut floor) = (Instant::now(), 0);
+        for n in 1..random() % 80 + 5 {
+            let before = server.acknowledged;
+            let was_well = server.journal.trouble().is_none();
+            match random() % 16 {
+                0 => disk.limit(Some((random() % 300) as usize)),
+                1..=2 => disk.limit(None),
+                3 => disk.refuse(Some(Refused::Sync)),
+                4 => disk.refuse(Some(Refused::Create)),
+                5 => disk.refuse(Some(Refused::Remove)),
+                6..=7 => disk.refuse(None),
+                8 => {
+                    now += LONG;
+                    server.journal.tick(now);
+                }
+                9..=11 => server.tidy(),
+                12 => drop(server.journal.sync()),
+                _ => server.change(n),
+            }
+            server.acknowledge();
+            match server.journal.trouble() {
+                None => floor = server.acknowledged,
+                Some(_) if was_well => (floor, troubles) = (before, troubles + 1),
+                Some(_) => {}
+            }
+        }
+        let is_power_cut = seed % 4 >= 2;
+        let left = match is_power_cut {
+            true => disk.after_power_cut(|| !random().is_multiple_of(4)),
+            false => disk.after_kill(),
+        };
+        match open(&left, &config) {
+            Ok((_, image)) => {
+                let floor = if is_power_cut && durability == Durability::Process { 0 } else { floor };
+                let found = state_of(&image);
+                // What sessions have heard may not be known.
+                let fits =
+                    |state: &State| state.keys == found.keys && (found.session.is_none() || *state == found);
+                assert!(server.states[floor..].iter().any(fits), "seed {seed}: {found:?} from {floor} on");
+            }
+            Err(error) => {
+                assert!(is_power_cut && durability == Durability::Process, "seed {seed}: {error:?}");
+                damaged += 1;
+            }
+        }
+    }
+    assert!(damaged > 10 && troubles > 100, "{damaged} damaged, {troubles} troubles");
+}
+
+fn real(path: &std::path::Path) -> JournalConfig {
+    JournalConfig { path: path.into(), ..config(Durability::Process, OnJournalError::Continue) }
+}
+
+/// The state that the next server finds in this folder.
+fn left_in(path: &std::path::Path) -> State {
+    let look = Look::at(path).expect("it can be read");
+    state_of(&read(&look, |_, _| ()).expect("it can be read").expect("no damage").image)
+}
+
+fn in_folder(path: &std::path::Path) -> Opened {
+    let folder = Folder::take(path).expect("a folder");
+    let (journal, restored) = Journal::with(Box::new(folder), &real(path), SEGMENT, 1)?;
+    Ok((journal, restored.image))
+}
+
+#[test]
+fn a_folder_that_is_removed_is_noticed_and_made_again() {
+    let outside = tempfile::tempdir().expect("a folder");
+    let path = outside.path().join("journal");
+    let moved = outside.path().join("moved");
+    let mut server = Server::start(in_folder(&path)).expect("a server");
+    (1..20).for_each(|n| {
+        server.change(n);
+        server.tidy();
+    });
+    let now = Instant::now();
+    server.journal.tick(now);
+    assert_eq!(server.journal.trouble(), None);
+    // All of it, or the folder has another name.
+    for removed in [true, false] {
+        if removed {
+            std::fs::remove_dir_all(&path).expect("removed");
+        } else {
+            std::fs::rename(&path, &moved).expect("moved");
+        }
+        server.journal.tick(now);
+        let said = server.journal.trouble().expect("it is noticed");
+        assert!(said.contains(&*path.to_string_lossy()) && said.contains("removed"), "{said}");
+        server.recover(now);
+        assert_eq!(left_in(&path), server.state);
+        assert!(Folder::take(&path).is_err(), "it is locked again");
+    }
+    // One segment.
+    std::fs::remove_file(file(
+        &path,
+        *Look::at(&path).and_then(|it| it.list()).expect("some").last().expect("one"),
+    ))
+    .expect("removed");
+    server.journal.tick(now);
+    assert!(server.journal.trouble().is_some_and(|said| said.contains(".rows was removed")));
+    server.recover(now);
+    assert_eq!(left_in(&path), server.state);
+    // Another journal is there instead.
+    std::fs::remove_dir_all(&path).expect("removed");
+    std::fs::rename(&moved, &path).expect("moved");
+    let other = left_in(&path);
+    server.journal.tick(now);
+    server.journal.tick(now + LONG);
+    assert!(server.journal.trouble().is_some_and(|said| said.contains("another journal")));
+    assert_eq!(left_in(&path), other, "it is left alone");
+}
+
+#[test]
+fn a_look_into_a_folder_sees_one_moment_of_it() {
+    let outside = tempfile::tempdir().expect("a folder");
+    let mut server = Server::start(in_folder(outside.path())).expect("a server");
+    let ends = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 1.. {
+                server.change(n);
+                server.tidy();
+                if ends.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let mut last = 0;
+        let mut moved_on = 0;
+        for _ in 0..100 {
+            let look = Look::at(outside.path()).expect("it can be read");
+            let first = look.list().expect("a list")[0];
+            // Some are removed while they are read.
+            std::thread::sleep(Duration::from_millis(1));
+            let read = read(&look, |_, _| ()).expect("it can be read").expect("no damage");
+            let _state = state_of(&read.image);
+            moved_on += u32::from(first > last);
+            last = first;
+        }
+        ends.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(moved_on > 10, "it was tidied {moved_on} times meanwhile");
+    });
 }
 
 #[test]
@@ -336,7 +609,7 @@ fn damage_names_file_and_byte_and_what_to_do() {
         journal.close();
     }
     drop(journal);
-    let file = Folder::look(folder.path()).file(1);
+    let file = file(folder.path(), 1);
     let mut bytes = std::fs::read(&file).expect("a segment");
     let hit = bytes.len() / 2;
     bytes[hit] ^= 1;

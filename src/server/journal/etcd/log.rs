@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::super::{Backend, Segment, lock};
+use super::super::{Backend, Segment, Segments, lock};
 use super::wire::{Range, base64, number, range};
 use super::{ATTEMPT, Etcd, PAUSE, READ};
 
@@ -206,7 +206,7 @@ impl Inner {
     }
 }
 
-impl Backend for Log {
+impl Segments for Log {
     fn name(&self, number: u64) -> String {
         format!("etcd's keys {}{number:016x}/", self.0.segments())
     }
@@ -248,7 +248,9 @@ impl Backend for Log {
         }
         Ok(bytes)
     }
+}
 
+impl Backend for Log {
     fn create(&self, number: u64) -> io::Result<Arc<dyn Segment>> {
         Ok(Arc::new(Open { log: self.clone(), number, at: Mutex::new(0) }))
     }
