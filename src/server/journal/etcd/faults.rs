@@ -53,7 +53,7 @@ pub(super) enum TakenOver {
 #[derive(Debug, Default)]
 struct State {
     keys: Keys,
-    /// What there was after each transaction of the leader.
+    /// What there was after each transaction of the leader: its revisions, from 1 on.
     images: Vec<Keys>,
     taken_over: Option<TakenOver>,
     /// The answer to each third transaction is lost.
@@ -110,6 +110,14 @@ impl FakeEtcd {
     /// A server that leads here: the term of who led is over. It says nothing by itself.
     pub(super) fn lead(&self) -> Arc<Etcd> {
         lock(&self.state).keys.remove(LEADER);
+        let etcd = self.look();
+        let standing = Arc::clone(&etcd);
+        etcd.wait(async move { standing.win().await }).expect("it leads");
+        etcd
+    }
+
+    /// Somebody who only looks.
+    pub(super) fn look(&self) -> Arc<Etcd> {
         let config = EtcdConfig {
             members: vec![EtcdMember { host: "127.0.0.1".into(), port: self.port }],
             prefix: "test".into(),
@@ -117,10 +125,7 @@ impl FakeEtcd {
             user: None,
             name: "one".into(),
         };
-        let etcd = Arc::new(Etcd::on(RUNTIME.clone(), config));
-        let standing = Arc::clone(&etcd);
-        etcd.wait(async move { standing.win().await }).expect("it leads");
-        etcd
+        Arc::new(Etcd::on(RUNTIME.clone(), config))
     }
 }
 
@@ -133,22 +138,26 @@ impl State {
         }
     }
 
-    fn within(&self, range: &Value) -> Vec<Vec<u8>> {
+    fn within(keys: &Keys, range: &Value) -> Vec<Vec<u8>> {
         let key = bytes(&range["key"]);
         match range.get("range_end") {
-            None => self.keys.contains_key(&key).then_some(key).into_iter().collect(),
-            Some(end) => self.keys.range(key..bytes(end)).map(|(key, _)| key.clone()).collect(),
+            None => keys.contains_key(&key).then_some(key).into_iter().collect(),
+            Some(end) => keys.range(key..bytes(end)).map(|(key, _)| key.clone()).collect(),
         }
     }
 
     fn range(&self, body: &Value) -> Value {
         let limit = body["limit"].as_str().map_or(usize::MAX, |limit| limit.parse().expect("a number"));
-        let found = self.within(body).into_iter().take(limit).map(|name| {
-            let key = &self.keys[&name];
+        let at = body["revision"].as_str().map(|revision| revision.parse::<usize>().expect("a number"));
+        let keys = at.map_or(&self.keys, |revision| &self.images[revision - 1]);
+        let found = Self::within(keys, body).into_iter().take(limit).map(|name| {
+            let key = &keys[&name];
             let value = if body["keys_only"] == true { &[][..] } else { &key.value };
             json!({ "key": base64(&name), "value": base64(value), "version": key.version.to_string() })
         });
-        json!({ "header": { "revision": "7" }, "kvs": found.collect::<Vec<_>>() })
+        // The present one, whichever was asked for.
+        let revision = self.images.len().to_string();
+        json!({ "header": { "revision": revision }, "kvs": found.collect::<Vec<_>>() })
     }
 
     fn holds(&self, compare: &Value) -> bool {
@@ -210,7 +219,7 @@ impl State {
                     key.value = bytes(&change["value"]);
                 }
             } else {
-                for name in self.within(&change["request_delete_range"]) {
+                for name in Self::within(&self.keys, &change["request_delete_range"]) {
                     self.keys.remove(&name);
                 }
             }

@@ -3,8 +3,9 @@
 
 use std::cell::Cell;
 
-use super::super::Journal;
 use super::super::tests::{Opened, SEGMENT, Server};
+use super::super::{Journal, Segments, read};
+use super::Log;
 use super::faults::{FakeEtcd, TakenOver};
 
 /// Takes over.
@@ -86,4 +87,30 @@ fn an_answer_that_is_lost_changes_nothing() {
     }
     assert_eq!(server.acknowledged, 9);
     server.check(|| open(&etcd.now()));
+}
+
+#[test]
+fn a_look_sees_one_moment_while_the_leader_tidies() {
+    let etcd = FakeEtcd::start();
+    let mut server = Server::start(open(&etcd)).expect("a server");
+    let mut step = |n| {
+        server.change(n);
+        server.tidy();
+        assert!(server.journal.sync());
+    };
+    (1..30).for_each(&mut step);
+    let look = Log::look(&etcd.look());
+    let before = look.list().expect("a list");
+    let bytes: Vec<_> = before.iter().map(|&number| look.read(number).expect("bytes")).collect();
+    let mut seen = Vec::new();
+    let mut n = 30;
+    let recovered = read(&look, |number, segment| {
+        seen.push((number, segment.to_vec()));
+        (n..n + 20).for_each(&mut step);
+        n += 20;
+    });
+    assert!(recovered.expect("it can be read").is_ok());
+    assert_eq!(seen, before.into_iter().zip(bytes).collect::<Vec<_>>());
+    let now = Log::look(&etcd.look()).list().expect("a list");
+    assert!(now.iter().all(|number| seen.iter().all(|(before, _)| before != number)), "all of them are gone");
 }
