@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -21,13 +22,13 @@ def actionlint(*files: Path) -> tuple[int, str]:
 
 
 def test_workflows_are_sound() -> None:
-    assert len(WORKFLOWS) == 2
+    assert len(WORKFLOWS) == 3
     assert actionlint(*WORKFLOWS) == (0, "")
 
 
 def test_a_mistake_is_found(tmp_path: Path) -> None:
     file = tmp_path / "bad.yml"
-    file.write_text(WORKFLOWS[0].read_text().replace("matrix.sections", "matrix.section"))
+    file.write_text((FOLDER / "workflows" / "ci.yml").read_text().replace("matrix.sections", "matrix.section"))
     assert "section" in actionlint(file)[1]
 
 
@@ -43,6 +44,25 @@ def test_every_section_of_the_tests_is_run() -> None:
     sections = " ".join(job["strategy"]["matrix"]["sections"]).split()
     (all_of_them,) = re.findall(r"^\[ \$\{#sections\[@\]\} -gt 0 \] \|\| sections=\((.*)\)$", (ROOT / "scripts/test").read_text(), re.MULTILINE)
     assert sorted(sections) == sorted(all_of_them.split())
+
+
+def test_every_night_has_schedules_that_nobody_has_run(tmp_path: Path) -> None:
+    workflow = yaml.safe_load((FOLDER / "workflows" / "nightly.yml").read_text())
+    # YAML takes the key `on` for a truth value.
+    assert workflow[True]["schedule"]
+    (job,) = workflow["jobs"].values()
+    (run,) = [step["run"] for step in job["steps"] if "simulate" in step.get("run", "")]
+
+    def seeds(seconds: int) -> str:
+        """What cargo is asked for, at this time."""
+        for name, says in (("date", seconds), ("cargo", "$RALLYPOINT_SEEDS")):
+            (tmp_path / name).write_text(f"#!/bin/sh\necho {says}\n")
+            (tmp_path / name).chmod(0o755)
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        return subprocess.run(["bash", "-c", run], cwd=ROOT, env=os.environ | {"PATH": path}, capture_output=True, text=True, check=True).stdout
+
+    assert seeds(86_400 * 20_783) == seeds(86_400 * 20_784 - 1) == "20783:200000\n"
+    assert seeds(86_400 * 20_784) == "20784:200000\n"
 
 
 def test_a_release_is_refused_while_something_is_missing() -> None:

@@ -47,22 +47,21 @@ impl Cast {
         Self::StaticAgents,
         Self::ShortOfMemory,
     ];
-    const EACH: u64 = 1_000_000;
+    /// So many seeds of each kind are behind each other, again and again.
+    pub(super) const EACH: u64 = 1_000_000;
 
     pub(super) const fn of(seed: u64) -> Self {
-        match seed / Self::EACH {
-            1 => Self::Agents,
-            2 => Self::RunsWithRanks,
-            3 => Self::AgentsWithRanks,
-            4 => Self::StaticAgents,
-            5 => Self::ShortOfMemory,
-            _ => Self::Runs,
-        }
+        Self::ALL[(seed / Self::EACH % Self::ALL.len() as u64) as usize]
     }
 
     /// The first of its seeds.
     pub(super) const fn first(self) -> u64 {
-        self as u64 * Self::EACH
+        self.first_of_day(0)
+    }
+
+    /// The first of the seeds that it has for this day, counted from 1970.
+    pub(super) const fn first_of_day(self, day: u64) -> u64 {
+        (day * Self::ALL.len() as u64 + self as u64) * Self::EACH
     }
 }
 

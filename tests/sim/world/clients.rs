@@ -67,8 +67,7 @@ impl World {
     }
 
     pub(super) fn client_closes(&mut self, client: usize) -> Checked {
-        self.remember();
-        self.clients[client].state = State::Gone;
+        self.is_gone(client);
         if let Some(relay) = self.clients[client].plan.relay {
             let it = &mut self.relays[relay];
             let no = it.clients.iter().find(|(_, (of, _))| *of == client).map(|(&no, _)| no);
@@ -87,8 +86,14 @@ impl World {
     /// A client's connection is closed by the other side.
     pub(super) fn client_dies(&mut self, client: usize, why: &str) {
         trace!(self, "client {client} is closed: {why}");
+        self.is_gone(client);
+    }
+
+    /// What was true until now, and what is true from now on: another may come before anything else happens.
+    fn is_gone(&mut self, client: usize) {
         self.remember();
         self.clients[client].state = State::Gone;
+        self.remember();
     }
 
     /// Bytes of replies have come to a client.
