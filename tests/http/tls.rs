@@ -14,6 +14,10 @@ use rcgen::{
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{self, ClientConfig, HandshakeKind, RootCertStore};
 
 use crate::common::relay::TestRelay;
 use crate::common::{TestServer, eventually, http};
@@ -152,6 +156,59 @@ async fn new_files_hold_for_new_connections_and_bad_ones_do_not() {
     assert!(error.contains("server.pem holds no certificate in PEM form"), "{error}");
     let missing = files.server("missing", None).expect_err("no file").to_string();
     assert!(missing.starts_with("cannot read "), "{missing}");
+}
+
+#[tokio::test]
+async fn a_session_goes_on_only_where_no_certificate_is_asked_for() {
+    let files = Files::new();
+    files.certify("server", &["rallypoint"], |_| ());
+    // How the second handshake of one client was made. It is over when something was read behind it.
+    let again = async |server: &Arc<ServerTls>, config: &Arc<ClientConfig>| {
+        let mut last = None;
+        for _ in 0..2 {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
+            let stream = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
+            let server = Arc::clone(server);
+            tokio::spawn(async move {
+                let (stream, _) = listener.accept().await.expect("a client");
+                let Ok(Some(mut stream)) = server.accept(stream).await else { return };
+                stream.write_all(b"x").await.expect("written");
+                stream.shutdown().await.expect("shut");
+            });
+            let name = ServerName::try_from("rallypoint").expect("a name");
+            let mut stream =
+                TlsConnector::from(Arc::clone(config)).connect(name, stream).await.expect("known");
+            let read = stream.read_exact(&mut [0]).await;
+            last = read.is_ok().then(|| stream.get_ref().1.handshake_kind()).flatten();
+            if read.is_err() {
+                break;
+            }
+        }
+        last
+    };
+    let config = |who: &Files, name: &str| {
+        let certs = CertificateDer::pem_file_iter(who.path(&format!("{name}.pem"))).expect("PEM");
+        let key = PrivateKeyDer::from_pem_file(who.path(&format!("{name}.key"))).expect("a key");
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(files.path("ca.pem")).expect("PEM")).expect("an authority");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.expect("versions").with_root_certificates(roots);
+        let certs = certs.map(|cert| cert.expect("PEM")).collect();
+        Arc::new(builder.with_client_auth_cert(certs, key).expect("a pair"))
+    };
+    files.certify("client", &[], |_| ());
+    let client = config(&files, "client");
+    let open = Arc::new(files.server("server", None).expect("files"));
+    assert_eq!(again(&open, &client).await, Some(HandshakeKind::Resumed), "nothing was asked for");
+    let asks = Arc::new(files.server("server", Some("ca.pem")).expect("files"));
+    assert_eq!(again(&asks, &client).await, Some(HandshakeKind::Full), "its certificate is looked at again");
+    // So one whose time is over, or whose authority is another by now, is out.
+    let other = Files::new();
+    files.write("ca.pem.next", &std::fs::read_to_string(other.path("ca.pem")).expect("read"));
+    std::fs::copy(files.path("ca.pem.next"), files.path("client-ca.pem")).expect("copied");
+    let moved = Arc::new(files.server("server", Some("client-ca.pem")).expect("files"));
+    assert_eq!(again(&moved, &client).await, None);
 }
 
 #[tokio::test]
