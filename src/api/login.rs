@@ -26,3 +26,11 @@ pub struct LoggedIn {
     #[schema(required)]
     pub runs: Option<String>,
 }
+
+/// The cookie that holds the token of a browser, which can send no header with a stream of events.
+pub const COOKIE: &str = "rallypoint_token";
+
+/// The value of that cookie in a `Cookie` header. A browser sends there whatever others of the same host have set, too.
+pub fn own_cookie(cookies: &str) -> Option<&str> {
+    cookies.split(';').find_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='))
+}

@@ -23,7 +23,7 @@ pub use expect::{Expect, Expects, Forgotten};
 pub use explanations::{Certainty, Evidence, Explanation, Seen, Severity, TimelineEvent};
 pub use health::{JournalHealth, ServerHealth};
 pub use links::{Link, LinkCounts, LinkList};
-pub use login::{LoggedIn, Login};
+pub use login::{COOKIE, LoggedIn, Login, own_cookie};
 pub use problem::Problem;
 pub use rendezvous::{
     Action, Close, Closed, Extend, Extended, Heartbeat, HeartbeatAnswer, Join, JoinComplete, JoinState,

@@ -2,13 +2,18 @@
 //! neither one whose name resolves to the server (DNS rebinding), nor one from elsewhere. Who is no browser is let in.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
+use crate::common::relay::TestRelay;
 use crate::common::{PATIENCE, TestServer};
 
 /// The status of the answer to a request with exactly these headers, and the answer.
 fn ask(server: &TestServer, request_line: &str, headers: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(server.admin).expect("the admin port listens");
+    ask_at(server.admin, request_line, headers)
+}
+
+fn ask_at(admin: SocketAddr, request_line: &str, headers: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(admin).expect("the admin port listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     write!(stream, "{request_line}\r\n{headers}Connection: close\r\n\r\n").expect("it reads");
     let mut answer = String::new();
@@ -36,6 +41,22 @@ fn foreign_pages_are_refused_and_change_nothing() {
         for request in [&reset, "GET / HTTP/1.1", "GET /api/v1/runs HTTP/1.1", "GET /metrics HTTP/1.1"] {
             let (status, answer) = ask(&server, request, &headers);
             assert!(status == 403 && answer.contains("\"foreign_"), "{request} {headers}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn a_relay_lends_its_token_to_no_foreign_page() {
+    let server = TestServer::start(&[]);
+    let relay = TestRelay::start(server.admin, "train-0", &[]);
+    let paths = ["/api/v1/runs", "/api/v1/stores", "/api/v1/links", "/api/v1/waits", "/metrics"];
+    for path in paths {
+        let request = format!("GET {path} HTTP/1.1");
+        let (status, answer) = ask_at(relay.admin, &request, "Host: evil.example:29501\r\n");
+        assert!(status == 403 && answer.contains("\"foreign_host\""), "{path}: {answer}");
+        for own in ["localhost:29501", "127.0.0.1:29501", "train-0:29501"] {
+            let (status, answer) = ask_at(relay.admin, &request, &format!("Host: {own}\r\n"));
+            assert_eq!(status, 200, "{own}{path}: {answer}");
         }
     }
 }

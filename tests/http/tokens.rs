@@ -278,6 +278,23 @@ fn a_browser_has_its_token_in_a_cookie() {
     assert!(gone.status == 204 && gone.head.contains("max-age=0"), "{}", gone.head);
 }
 
+#[test]
+fn a_relay_adds_its_token_unless_the_client_shows_one() {
+    let guarded = Guarded::start(&[]);
+    let relay = guarded.relay("look", "train-0");
+    // A browser sends what other servers of the same host have set.
+    for (headers, status) in [
+        ("", 200),
+        ("Cookie: _xsrf=2; session=abc\r\n", 200),
+        ("Cookie: _xsrf=2\r\nCookie: my_rallypoint_token=bG9vaw\r\n", 200),
+        ("Cookie: _xsrf=2; rallypoint_token=d3Jvbmc\r\n", 401),
+        ("Authorization: Bearer wrong\r\n", 401),
+    ] {
+        let answer = http(relay.admin, "GET /api/v1/runs", headers, "");
+        assert_eq!(answer.status, status, "{headers}: {answer:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_relay_takes_the_clients_of_one_user_only() {
     let server = TestServer::start(&[]);

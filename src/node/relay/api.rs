@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use super::Relay;
-use crate::api::{Problem, RELAY_HEADER};
+use crate::api::{Problem, RELAY_HEADER, own_cookie};
 use crate::node::client::http::authorization;
 use crate::tls::Stream;
 
@@ -97,7 +97,9 @@ impl Relay {
             request.headers_mut().insert(RELAY_HEADER, name);
         }
         // Its own token is for clients that have none.
-        let has_token = [AUTHORIZATION, COOKIE].iter().any(|name| request.headers().contains_key(name));
+        let cookies = request.headers().get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+        let has_cookie = cookies.into_iter().any(|cookies| own_cookie(cookies).is_some());
+        let has_token = has_cookie || request.headers().contains_key(AUTHORIZATION);
         if let Some(token) = authorization().map_err(|error| error.to_string())?.filter(|_| !has_token) {
             let token = HeaderValue::try_from(token).map_err(|error| error.to_string())?;
             request.headers_mut().insert(AUTHORIZATION, token);

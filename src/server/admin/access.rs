@@ -12,6 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::problem::Problem;
+use crate::api::{RELAY_HEADER, own_cookie};
 use crate::config::AccessConfig;
 use crate::server::Server;
 use crate::tokens::{Grant, Role, Runs};
@@ -119,22 +120,21 @@ pub(super) async fn only_own_names(
     request: Request,
     next: Next,
 ) -> Response {
-    let over_loopback = peer_ip(request.extensions()).is_none_or(|ip| ip.is_loopback());
+    // The clients of a relay come over loopback, too, and it adds its token to what they ask.
+    let by_relay = request.headers().contains_key(RELAY_HEADER);
+    let over_loopback = by_relay || peer_ip(request.extensions()).is_none_or(|ip| ip.is_loopback());
     super::host::only_own(&server.stores().config().own_names, over_loopback, request, next).await
 }
 
 /// Refuses a client that would get the address of a store which it cannot reach.
 pub(super) fn reaches_stores(server: &Server, headers: &HeaderMap) -> Result<(), Problem> {
-    if !server.stores().config().relays_only || headers.contains_key(crate::api::RELAY_HEADER) {
+    if !server.stores().config().relays_only || headers.contains_key(RELAY_HEADER) {
         return Ok(());
     }
     let detail = "this server's stores have no ports (serve --listen none): start a relay on this node (rallypoint relay \
                   --server HOST:29501, or rallypoint run, which has one) and ask by it, on 127.0.0.1";
     Err(Problem::new(StatusCode::CONFLICT, detail).with_code("relays_only"))
 }
-
-/// The cookie that holds the token of a browser, which can send no header with a stream of events.
-pub(super) const COOKIE: &str = "rallypoint_token";
 
 /// By what the server knows who sends a request.
 #[derive(Debug, Clone)]
@@ -268,8 +268,7 @@ fn token_of(headers: &HeaderMap) -> Option<String> {
     if let Some(sent) = text(header::AUTHORIZATION) {
         return sent.strip_prefix("Bearer ").map(|token| token.trim().to_owned());
     }
-    let mut cookies = text(header::COOKIE)?.split(';');
-    let own = cookies.find_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='))?;
+    let own = own_cookie(text(header::COOKIE)?)?;
     String::from_utf8(URL_SAFE_NO_PAD.decode(own).ok()?).ok()
 }
 

@@ -32,12 +32,14 @@ pub(super) async fn only_own(
     }
 }
 
-/// The name matters over loopback, because a client there has more rights, and for every request of a browser
-/// that names its page. Other programs in the network may use any name that leads here, such as a pod's name
-/// below its headless Service.
+/// The name matters over loopback, because a client there has more rights, for the same reason through a relay, and for
+/// every request of a browser: all of them name their languages, and no script can keep them from it. Other programs in
+/// the network may use any name that leads here, such as a pod's name below its headless Service.
 fn check(names: &[String], over_loopback: bool, headers: &HeaderMap) -> Result<(), Problem> {
     let hosts = || headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
-    let name_matters = over_loopback || headers.contains_key(header::ORIGIN) || headers.contains_key(SITE);
+    let is_browser =
+        [header::ORIGIN, header::ACCEPT_LANGUAGE, SITE].iter().any(|name| headers.contains_key(name));
+    let name_matters = over_loopback || is_browser;
     if let Some(host) = hosts().find(|host| name_matters && !is_own(host, names)) {
         let detail = format!(
             "`{host}` is no name of this server: use an address or a Service's name, or allow it with serve --allow-host"
@@ -88,7 +90,11 @@ mod tests {
         assert!(check(&[], false, &program).is_ok());
         assert!(check(&[], true, &program).is_err(), "a port-forward trusts whoever comes through it");
         let evil = "evil.example:29501";
-        for (name, value) in [(header::ORIGIN, "http://evil.example:29501"), (SITE, "same-origin")] {
+        for (name, value) in [
+            (header::ORIGIN, "http://evil.example:29501"),
+            (SITE, "same-origin"),
+            (header::ACCEPT_LANGUAGE, "en"),
+        ] {
             assert!(check(&[], false, &headers(&[(header::HOST, evil), (name, value)])).is_err());
         }
     }

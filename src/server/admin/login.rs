@@ -6,10 +6,10 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderName, StatusCode, header};
 use axum::{Extension, Json};
 
-use super::access::{COOKIE, Encrypted, cookie};
+use super::access::{Encrypted, cookie};
 use super::body::Body;
 use super::problem::Problem;
-use crate::api;
+use crate::api::{self, COOKIE};
 use crate::server::Server;
 
 type SetCookie = [(HeaderName, String); 1];
