@@ -673,6 +673,7 @@ impl Drop for Parked<'_> {
             Awaited::Round(run) | Awaited::Change(run) => state.core.cut(run, who, now),
             Awaited::Release(barrier) => state.barriers.unpark(barrier, who, now),
         }
-        self.rounds.rearm(&mut state);
+        // Its time may have come with this.
+        self.rounds.carry_out(&mut state);
     }
 }
