@@ -97,9 +97,10 @@ pub(super) async fn until_done<B: Serialize, W: DeserializeOwned>(
     }
 }
 
-/// A server that stops is there again in a moment, and one that has too many connections or no memory has more room then.
+/// A server that stops is there again in a moment, one that has too many connections or no memory has more room then, and
+/// where one stands by another one leads.
 fn is_passing(answer: &Answer) -> bool {
-    answer.code().is_some_and(|code| matches!(code.as_str(), "stopping" | "busy" | "no_memory"))
+    answer.code().is_some_and(|code| matches!(code.as_str(), "stopping" | "busy" | "no_memory" | "standby"))
         || matches!(answer.status, 502 | 504)
 }
 

@@ -29,7 +29,7 @@ use tower::ServiceExt;
 
 use super::access::{Encrypted, LacksCertificate};
 use super::problem::Problem;
-use super::{ANSWER_TIMEOUT, MAX_BODY, REQUEST_TIMEOUT, all, api_routes, guarded, probes};
+use super::{ANSWER_TIMEOUT, MAX_BODY, REQUEST_TIMEOUT, all, api, guarded, probes};
 use crate::config::AccessConfig;
 use crate::server::engine::Reservation;
 use crate::server::tcp::{Workers, is_hello};
@@ -142,7 +142,7 @@ async fn accept(
     let most_each = config.max_connections_per_address.min(most.div_ceil(2));
     let places = Arc::new(Places::new(most, most_each));
     let throttle = Throttle::new(2);
-    let api = api_routes().layer(axum::middleware::from_fn_with_state(api_runtime, answered_on));
+    let api = api(&server).layer(axum::middleware::from_fn_with_state(api_runtime, answered_on));
     let everything = all(api, Arc::clone(&server));
     let little = turning_away(Arc::clone(&server));
     loop {

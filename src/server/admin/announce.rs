@@ -66,7 +66,6 @@ pub(super) async fn announce(
     // The answer that opens the gate names the same store to all pods, so that none can go to another.
     let store =
         if waits || !sent.store { None } else { Some(super::routes::store_of_run(&server, local, &run_id)?) };
-    server.stores().safe().await;
     Ok((status, Json(api::AnnounceAnswer { store, ..answer(&server, &said, &run_id, standing) })))
 }
 

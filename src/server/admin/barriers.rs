@@ -46,7 +46,6 @@ pub(super) async fn arrive(
     };
     let barrier = name.to_string();
     let standing = server.rounds().arrive(&name, arrival, wait).await?;
-    server.stores().safe().await;
     Ok(match standing {
         ArrivalStanding::Released { generation, size } => {
             Json(api::ArriveReleased { state: "released".into(), barrier, generation, world_size: size })

@@ -10,6 +10,7 @@ mod access;
 mod announce;
 mod barriers;
 mod body;
+mod covered;
 mod fields;
 mod host;
 mod link;
@@ -34,18 +35,20 @@ use axum::http::Request;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{delete, get, post, put};
 
-use crate::api;
-use crate::server::Server;
+use crate::api::MAX_WAIT;
+use crate::server::{Server, StoreHost};
 pub use accept::{Serving, serve};
+use covered::covered;
 pub use openapi::{OPENAPI, document as openapi};
 
 /// Most bytes in a request's body.
 const MAX_BODY: usize = 64 * 1024;
 /// A request must be complete within this time. It is answered within the same time, plus the time that it
-/// asks to wait.
+/// asks to wait, plus the time for which its answer may be held.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest that a request may take.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2 * REQUEST_TIMEOUT.as_secs() + api::MAX_WAIT.as_secs());
+const ANSWER_TIMEOUT: Duration =
+    Duration::from_secs(2 * REQUEST_TIMEOUT.as_secs() + MAX_WAIT.as_secs() + StoreHost::MOST_HELD.as_secs());
 
 /// A router, and the description of the same routes: neither can have one that the other has not. A test asks for each
 /// path that the handlers' descriptions name.
@@ -71,9 +74,21 @@ routes! {
 }
 
 routes! {
-    /// All but [`probes`].
-    api_routes, Api:
+    /// What is the same at every moment, or is about this process alone: a leader that etcd has not heard of can be looked at.
+    own_routes, Own:
     get "/" all page::page,
+    get "/docs/explanations.md" all page::explanations,
+    post "/api/v1/login" all login::login,
+    delete "/api/v1/login" all login::logout,
+    get "/api/v1/openapi.json" viewers routes::openapi,
+    get "/api/v1/server" viewers routes::health,
+    // What goes over a link is held there.
+    get "/api/v1/link" members link::link,
+}
+
+routes! {
+    /// All that tells or changes what the server keeps. [`api`] covers each answer.
+    kept_routes, Kept:
     get "/api/v1/stores" viewers routes::stores,
     post "/api/v1/stores" members routes::open_store,
     delete "/api/v1/stores/{port}" operators routes::reset_store,
@@ -91,18 +106,17 @@ routes! {
     post "/api/v1/runs/{run_id}/close" members rendezvous::close,
     post "/api/v1/runs/{run_id}/extend" operators rendezvous::extend,
     post "/api/v1/barriers/{name}/arrive" members barriers::arrive,
-    get "/api/v1/link" members link::link,
     get "/api/v1/links" viewers link::links,
-    get "/api/v1/server" viewers routes::health,
-    get "/docs/explanations.md" all page::explanations,
-    post "/api/v1/login" all login::login,
-    delete "/api/v1/login" all login::logout,
-    get "/api/v1/openapi.json" viewers routes::openapi,
+}
+
+/// All routes but [`probes`].
+fn api(server: &Arc<Server>) -> Router<Arc<Server>> {
+    kept_routes().route_layer(from_fn_with_state(Arc::clone(server), covered)).merge(own_routes())
 }
 
 /// The admin port's routes.
 pub fn router(server: Arc<Server>) -> Router {
-    all(api_routes(), server)
+    all(api(&server), server)
 }
 
 /// The routes of the API with everything else.

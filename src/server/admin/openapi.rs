@@ -41,7 +41,7 @@ impl Modify for Token {
 /// The description of every route, made anew.
 pub fn document() -> String {
     let mut document = Head::openapi();
-    for routes in [super::Probes::openapi(), super::Api::openapi()] {
+    for routes in [super::Probes::openapi(), super::Own::openapi(), super::Kept::openapi()] {
         document.merge(routes);
     }
     for operation in document.paths.paths.values_mut().flat_map(operations) {

@@ -48,7 +48,6 @@ pub(super) async fn join(
     let (wait, with_participants) = (wait(body.wait_seconds), body.participants);
     let join = join_event(body, peer.0.ip().to_canonical())?;
     let joined = server.rounds().join(&run, join, wait).await?;
-    server.stores().safe().await;
     Ok(match joined {
         Joined::Complete { shared, rank } => complete(&server, local, &shared, rank, with_participants)?,
         Joined::Waiting { progress, redundant } => {
@@ -194,7 +193,6 @@ pub(super) async fn leave(
         api::Outcome::Failed => rendezvous::Outcome::Failed,
     });
     let left = server.rounds().leave(&run, &node, LeaveRequest { why, outcome });
-    server.stores().safe().await;
     Ok(Json(api::Left { left }))
 }
 
@@ -232,7 +230,6 @@ pub(super) async fn close(
     };
     let by = why.map_or(by.clone(), |why| format!("{by}: {why}"));
     let closed = server.rounds().close(&run, &by)?;
-    server.stores().safe().await;
     Ok(Json(api::Closed { run_id: run.to_string(), closed }))
 }
 

@@ -223,7 +223,6 @@ pub(super) async fn open_store(
     caller.may_touch(&format!("run `{run_id}`"), Some(&run_id))?;
     reaches_stores(&server, &headers)?;
     let store = server.stores().store_for_run(&run_id).map_err(|error| no_store(&error))?;
-    server.stores().safe().await;
     let host = local.store_host(&server);
     let status = if store.is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(api::RunStore { run_id, host, port: store.port })))
@@ -262,7 +261,6 @@ pub(super) async fn reset_store(
 ) -> Result<Json<api::StoreReset>, Problem> {
     caller.may_touch(&format!("the store on port {port}"), server.stores().run_of(port).as_deref())?;
     if let Some(closed) = server.stores().reset(port) {
-        server.stores().safe().await;
         return Ok(Json(api::StoreReset { port, reset: true, closed }));
     }
     let open: Vec<String> =

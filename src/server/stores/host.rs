@@ -20,7 +20,7 @@ use crate::core::insight::StoreOwner;
 use crate::core::journal::{Image, LinkId, LinkImage, SessionId, SessionState, StoreId, StoreImage};
 use crate::core::store::{Capacity, Store, WaitView};
 use crate::server::cleanup_log::CleanupLog;
-use crate::server::clock::Clock;
+use crate::server::clock::{Clock, deadline_in, within};
 use crate::server::engine::{Engine, Kept, LinkedBefore, MemoryBudget, Walk};
 use crate::server::journal::Journal;
 use crate::server::supervise::keep_running;
@@ -188,6 +188,15 @@ impl StoreHost {
         if let Some(journal) = &self.journal {
             journal.safe(journal.commit(|_| ())).await;
         }
+    }
+
+    /// An answer is held for so long.
+    pub(in crate::server) const MOST_HELD: Duration = Duration::from_secs(10);
+
+    /// What comes of `work`, once it may be told; `None` if it would be held for too long.
+    pub async fn covered<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let done = work.await;
+        within(deadline_in(Self::MOST_HELD), self.safe()).await.map(|()| done)
     }
 
     /// The journal, if one is kept.

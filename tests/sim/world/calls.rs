@@ -34,7 +34,8 @@ pub(super) enum Answer {
 
 pub(super) struct Call {
     caller: Caller,
-    task: Pin<Box<dyn Future<Output = Answer>>>,
+    /// The answer, unless it is held for too long.
+    task: Pin<Box<dyn Future<Output = Option<Answer>>>>,
     woken: Arc<Flag>,
     /// It will be looked at in a moment.
     is_due: bool,
@@ -45,8 +46,13 @@ impl World {
         self.runs.calls.values().any(|call| call.caller == caller)
     }
 
-    /// The server gets a request.
+    /// The server gets a request. Whichever it is, its answer is held until it may leave.
     pub(super) fn call(&mut self, caller: Caller, task: impl Future<Output = Answer> + 'static) -> Checked {
+        let Some(stores) = self.server.as_ref().map(|server| Arc::clone(&server.stores)) else {
+            return Ok(());
+        };
+        let is_covered = !self.is(Mutant::AnswerBeforeCommit);
+        let task = async move { if is_covered { stores.covered(task).await } else { Some(task.await) } };
         let no = self.runs.next_call;
         self.runs.next_call += 1;
         if let Caller::Node(node) = caller
@@ -78,10 +84,17 @@ impl World {
             // It has died of it.
             return Ok(());
         }
-        let Poll::Ready(mut answer) = polled else {
+        let Poll::Ready(answer) = polled else {
             if self.plan.keeping == Keeping::Disk {
                 self.soon(Event::Sync(self.server_life));
             }
+            return Ok(());
+        };
+        let Some(mut answer) = answer else {
+            trace!(self, "the answer to {caller:?} was held for too long");
+            self.is_heard(caller);
+            self.runs.calls.remove(&no);
+            self.is_cut(caller);
             return Ok(());
         };
         if let Caller::Node(node) = caller {

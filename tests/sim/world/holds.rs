@@ -97,7 +97,7 @@ impl World {
             return Ok(());
         }
         let Some((server, wait)) = self.server_and_wait(Event::Arrives(n)) else { return Ok(()) };
-        let (rounds, stores) = (Arc::clone(&server.rounds), Arc::clone(&server.stores));
+        let rounds = Arc::clone(&server.rounds);
         let it = &mut self.runs.participants[n];
         it.has_arrived = true;
         let arrival = Arrival {
@@ -110,9 +110,7 @@ impl World {
         let barrier = label(&it.barrier());
         trace!(self, "{} arrives at {barrier} ({})", arrival.participant, arrival.arrival_id);
         self.call(Caller::Participant(n), async move {
-            let standing = rounds.arrive(&barrier, arrival, wait).await;
-            stores.safe().await;
-            Answer::Arrived(standing)
+            Answer::Arrived(rounds.arrive(&barrier, arrival, wait).await)
         })
     }
 
@@ -183,7 +181,6 @@ impl World {
                 let store = is_let_go.then(|| stores.store_for_run(&run).ok()).flatten();
                 (standing, store.map(|store| store.port))
             });
-            stores.safe().await;
             Answer::Held(named)
         })
     }

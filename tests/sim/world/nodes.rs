@@ -169,7 +169,7 @@ impl World {
             }
             return Ok(());
         };
-        let (rounds, stores) = (Arc::clone(&server.rounds), Arc::clone(&server.stores));
+        let rounds = Arc::clone(&server.rounds);
         let it = &self.runs.nodes[node];
         match doing {
             Doing::Absent => Ok(()),
@@ -183,15 +183,11 @@ impl World {
                     previous: it.previous,
                     wanted,
                 };
-                let is_held = !self.is(Mutant::AnswerBeforeCommit);
                 trace!(self, "{} joins ({}), previously {:?}", join.node, join.join_id, join.previous);
-                self.call(Caller::Node(node), async move {
-                    let joined = rounds.join(&run, join, wait).await;
-                    if is_held {
-                        stores.safe().await;
-                    }
-                    Answer::Joined(joined)
-                })
+                self.call(
+                    Caller::Node(node),
+                    async move { Answer::Joined(rounds.join(&run, join, wait).await) },
+                )
             }
             Doing::Works { place, size, port } => {
                 self.visit_store(node, place, port)?;
