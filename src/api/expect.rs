@@ -30,6 +30,9 @@ pub struct Expects {
     pub min: u32,
     /// The most.
     pub max: u32,
+    /// What comes of it in a native run that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comes: Option<String>,
 }
 
 /// A run that was forgotten.

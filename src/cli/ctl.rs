@@ -33,7 +33,7 @@ enum Command {
     Close(Close),
     /// Give more time to a round whose nodes still gather
     Extend(Extend),
-    /// Say how many nodes to expect of an unmodified job
+    /// Say how many nodes to expect of a run; a round of a native one is complete as soon as so many are there
     Expect(Expect),
     /// Forget a run and drop the keys of its rendezvous; a native run is closed
     Forget(Forget),
@@ -259,7 +259,8 @@ impl Expect {
         let body = api::Expect { nodes: None, min, max, names: self.names };
         self.operator.change_run("PUT", (&self.run_id, "/expect"), &body, |done: &api::Expects| {
             let nodes = Nodes { min: done.min, max: done.max };
-            format!("of run {}, {nodes} nodes are expected", done.run_id)
+            let comes = done.comes.iter().map(|comes| format!("; {comes}")).collect::<String>();
+            format!("of run {}, {nodes} nodes are expected{comes}", done.run_id)
         })
     }
 }

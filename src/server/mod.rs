@@ -37,7 +37,7 @@ pub use cleanup_log::{CleanupCounts, CleanupLog};
 pub use gate::{NotHeld, PodGates};
 pub use limits::{DescriptorShares, default_max_memory, somaxconn};
 pub use link::{Bearer, LinkHost, LinkView};
-pub use observe::{Event as InsightEvent, EventOf, MAX_SUBSCRIBERS, Watch};
+pub use observe::{Event as InsightEvent, EventOf, MAX_SUBSCRIBERS, NotExpected, Watch};
 pub use rendezvous::{Ended, Joined, Rounds, SharedRound};
 pub use stores::{NoStore, RunStore, StoreHost};
 pub use supervise::keep_running;
@@ -202,7 +202,7 @@ impl Server {
     pub fn forget_run(&self, run_id: &str) -> Option<usize> {
         let was_native = self.rounds.remove(&RunId::new(run_id.as_bytes()), "an operator, to forget it");
         let dropped = self.stores.drop_run(run_id.as_bytes());
-        let was_known = self.watch.with_insight(|insight, _| insight.forget(run_id));
+        let was_known = self.watch.forget(run_id);
         (was_native || was_known || dropped > 0).then_some(dropped)
     }
 
@@ -285,12 +285,12 @@ mod tests {
     fn a_panic_while_the_runs_are_looked_at_is_outlived() {
         let server = Server::start(ServerConfig::default(), Vec::new()).expect("a server");
         let expectation = || crate::core::insight::Expectation { min: 2, max: 2, names: Vec::new() };
-        assert!(server.watch().with_insight(|insight, _| insight.expect("before", expectation())));
+        assert!(server.watch().expect("before", expectation()).is_ok());
         let broken = Arc::clone(&server);
         let injected = std::thread::spawn(move || broken.watch().with_insight(|_, _| panic!("injected")));
         assert!(injected.join().is_err());
         // What was known may be half of something: it starts anew, and goes on.
-        assert!(server.watch().with_insight(|insight, _| insight.expect("after", expectation())));
+        assert!(server.watch().expect("after", expectation()).is_ok());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let looking = tokio::time::timeout(Duration::from_millis(300), Arc::clone(&server).look_after());

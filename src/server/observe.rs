@@ -16,9 +16,10 @@ use super::rendezvous::{RoundNews, Rounds};
 use super::stores::StoreHost;
 use super::tcp::{Foreign, StoreListener, Throttle};
 use crate::api::{Explanation, Run, RunKind, RunList, Severity, Snapshot};
-use crate::core::ids::{RunId, Timestamp};
-use crate::core::insight::{Change, Insight, PastRow, Reason, Settings, StoreOwner};
+use crate::core::ids::{Nodes, RunId, Timestamp};
+use crate::core::insight::{Change, Expectation, Insight, PastRow, Reason, Settings, StoreOwner};
 use crate::core::journal::{Image, Row, Table};
+use crate::core::rendezvous::Unfit;
 use crate::core::store::{DropCause, Observed};
 use crate::server::clock::{Clock, now};
 use crate::server::engine::{LongWaits, Reservation, Seen};
@@ -118,6 +119,9 @@ impl Watch {
         let mut state = State::new(settings.clone(), 0, now);
         let pasts = before.entries.get(&Table::Past).into_iter().flatten();
         state.insight.remember(pasts.map(|(id, body)| (id.to_vec(), serde_json::from_slice(body).ok())));
+        for (run_id, expectation) in expectations(before) {
+            state.insight.expect(&run_id, expectation);
+        }
         Self {
             enabled: config.enabled,
             state: Mutex::new(state),
@@ -267,12 +271,41 @@ impl Watch {
     pub fn run(&self, run_id: &str, store: Option<u16>, kind: Option<RunKind>) -> Option<Run> {
         // Ask now for the last sign of life of each node: it is not a change, so nothing has reported it.
         let native = self.rounds.snapshot(&RunId::new(run_id.as_bytes()));
-        self.with_insight(|insight, now| {
-            if let Some((snapshot, _)) = native {
-                insight.refresh_native(&snapshot);
-            }
-            insight.run(run_id, store, kind, now)
-        })
+        let (mut state, now) = self.informed();
+        if let Some((snapshot, _)) = native {
+            state.insight.refresh_native(&snapshot);
+        }
+        state.insight.run(run_id, store, kind, now)
+    }
+
+    /// An operator says what to expect of a run. What comes of it, in words, if it is a native one.
+    pub(super) fn expect(
+        &self,
+        run_id: &str,
+        expectation: Expectation,
+    ) -> Result<Option<String>, NotExpected> {
+        let (mut state, _) = self.informed();
+        if !state.insight.has_room_to_expect(run_id) {
+            return Err(NotExpected::TooMany);
+        }
+        let nodes = Nodes { min: expectation.min, max: expectation.max };
+        let comes = self.rounds.expect(&RunId::new(run_id.as_bytes()), nodes)?;
+        if let Some(journal) = self.stores.journal() {
+            journal.commit(|out| put_expectation(run_id, Some(&expectation), out));
+        }
+        state.insight.expect(run_id, expectation);
+        Ok(comes)
+    }
+
+    /// Forgets what is known of a run. `false` if it is not known.
+    pub(super) fn forget(&self, run_id: &str) -> bool {
+        let (mut state, _) = self.informed();
+        let was_known = state.insight.forget(run_id);
+        if let Some(journal) = self.stores.journal() {
+            journal.commit(|out| put_expectation(run_id, None, out));
+        }
+        self.keep(&mut state);
+        was_known
     }
 
     /// Looks at what the jobs do, for ever. Without insight only at native runs, which report it themselves.
@@ -353,6 +386,18 @@ impl Watch {
     pub(super) async fn copy(&self) {
         const AT_ONCE: usize = 64;
         let Some(journal) = self.stores.journal() else { return };
+        let mut last: Option<String> = None;
+        loop {
+            {
+                let state = self.state();
+                let Some((run_id, expectation)) = state.insight.next_expectation(last.as_deref()) else {
+                    break;
+                };
+                journal.commit(|out| put_expectation(run_id, Some(expectation), out));
+                last = Some(run_id.to_owned());
+            }
+            tokio::task::yield_now().await;
+        }
         let mut last = None;
         loop {
             {
@@ -411,10 +456,17 @@ impl Watch {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).bytes()
     }
 
-    /// Gives access to insight, brought up to this moment.
-    pub fn with_insight<T>(&self, ask: impl FnOnce(&mut Insight, Timestamp) -> T) -> T {
+    /// Shows insight, brought up to this moment.
+    pub fn with_insight<T>(&self, ask: impl FnOnce(&Insight, Timestamp) -> T) -> T {
+        let (state, now) = self.informed();
+        ask(&state.insight, now)
+    }
+
+    /// Lets a test change what is known.
+    #[cfg(test)]
+    pub(super) fn change_insight(&self, change: impl FnOnce(&mut Insight, Timestamp)) {
         let (mut state, now) = self.informed();
-        ask(&mut state.insight, now)
+        change(&mut state.insight, now);
     }
 
     /// What `seen` leaves of the runs at this moment, and everything that changes from then on.
@@ -432,6 +484,33 @@ impl Watch {
         let snapshot = Snapshot { list, version: env!("CARGO_PKG_VERSION").to_owned() };
         let data = serde_json::to_string(&snapshot).unwrap_or_default().into();
         Some((Event { id: state.last_id, name: "snapshot", data, of: EventOf::Server }, events))
+    }
+}
+
+/// Why nothing can be expected of a run.
+#[derive(Debug, thiserror::Error)]
+pub enum NotExpected {
+    /// There is no room for more.
+    #[error("too many runs are expected already; DELETE /api/v1/runs/{{run_id}} forgets one")]
+    TooMany,
+    /// Its nodes ask for others.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
+}
+
+/// What operators expected of runs when the last server ended.
+pub(super) fn expectations(before: &Image) -> impl Iterator<Item = (String, Expectation)> {
+    let rows = before.entries.get(&Table::Expectation).into_iter().flatten();
+    rows.filter_map(|(id, body)| {
+        Some((String::from_utf8(id.to_vec()).ok()?, serde_json::from_slice(body).ok()?))
+    })
+}
+
+/// Appends the row of what is expected of a run.
+fn put_expectation(run_id: &str, expectation: Option<&Expectation>, out: &mut Vec<u8>) {
+    // Numbers and texts, which JSON takes.
+    if let Ok(body) = expectation.map(serde_json::to_vec).transpose() {
+        Row::Entry(Table::Expectation, run_id.as_bytes(), body.as_deref()).encode(out);
     }
 }
 

@@ -104,6 +104,37 @@ fn nodes_that_join_get_ranks_a_list_of_peers_and_a_store_that_answers() {
 }
 
 #[test]
+fn a_round_has_as_many_nodes_as_an_operator_expects() {
+    let server = server(&[]);
+    let wants = json!({"max_nodes": 4, "last_call_seconds": 600});
+    let [a, b] = ["a", "b"].map(|node| posting(server.admin, JOIN, with(join(node), &wants)));
+    eventually("they wait", || {
+        http(server.admin, "GET /api/v1/runs/train", "", "").json()["nodes"]["joined"] == 2
+    });
+    let expect = |nodes: u32| {
+        let body = json!({"nodes": nodes}).to_string();
+        http(server.admin, "PUT /api/v1/runs/train/expect", JSON, &body)
+    };
+    assert_problem(&expect(5), 409, "parameter_mismatch", "ask for 2:4, so its rounds cannot have 5");
+    let more = expect(3).json();
+    assert_eq!(more["comes"], "round 1 gathers, and is complete with 3 nodes; 2 joined");
+    // As the command says it.
+    let ctl = std::process::Command::new(env!("CARGO_BIN_EXE_rallypoint"))
+        .args(["ctl", "expect", "train", "2", "--admin", &format!("http://{}", server.admin)])
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&ctl.stderr);
+    assert!(said.contains("of run train, 2 nodes are expected; round 1 has 2 nodes, and goes on"), "{said}");
+    for joined in [a, b] {
+        assert_eq!(joined.join().expect("an answer").json()["group_world_size"], 2);
+    }
+    assert_eq!(
+        post(server.admin, JOIN, &with(with(join("c"), &wants), &json!({"wait_seconds": 0}))).json()["state"],
+        "redundant"
+    );
+}
+
+#[test]
 fn who_waits_is_told_how_far_it_is() {
     let server = server(&[]);
     let body = json!({"node": "a", "node_rank": 2, "min_nodes": 3, "wait_seconds": 0});

@@ -71,6 +71,8 @@ pub(super) enum Mutant {
     ReleaseNotStored,
     /// Open gates are not stored.
     GateNotStored,
+    /// What operators expect is not stored.
+    ExpectationNotStored,
     /// The address of a rank is dropped when its link breaks.
     AddressSpentTooEarly,
     /// The role of a static node is dropped when the link of its agent breaks.
@@ -86,7 +88,7 @@ pub(super) enum Mutant {
 }
 
 impl Mutant {
-    pub(super) const ALL: [Self; 34] = [
+    pub(super) const ALL: [Self; 35] = [
         Self::ReplyBeforeCommit,
         Self::DirectReplyBeforeCommit,
         Self::SyncDoesNothing,
@@ -115,6 +117,7 @@ impl Mutant {
         Self::DeadlineMissed,
         Self::ReleaseNotStored,
         Self::GateNotStored,
+        Self::ExpectationNotStored,
         Self::AddressSpentTooEarly,
         Self::RoleSpentTooEarly,
         Self::AwayCountsAsDeath,
@@ -149,6 +152,7 @@ impl Mutant {
             Self::RoundKeysNotStored => !matches!(row, Row::Key(store, ..) if *store != FIRST_STORE),
             Self::ReleaseNotStored => !matches!(row, Row::Entry(Table::Barrier, ..)),
             Self::GateNotStored => !matches!(row, Row::Entry(Table::Announcement, ..)),
+            Self::ExpectationNotStored => !matches!(row, Row::Entry(Table::Expectation, ..)),
             _ => true,
         }
     }
@@ -168,6 +172,7 @@ impl Mutant {
                 | Self::RoundKeysNotStored
                 | Self::ReleaseNotStored
                 | Self::GateNotStored
+                | Self::ExpectationNotStored
         )
     }
 }

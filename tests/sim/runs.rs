@@ -45,6 +45,15 @@ pub(super) enum NodeFault {
     KillAtAnswer { node: usize, away: Micros },
 }
 
+/// An operator expects so many nodes in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wish {
+    pub(super) run: usize,
+    pub(super) nodes: u32,
+    /// The server dies at the moment at which it has said that this is so, and is away for so long.
+    pub(super) dies: Option<Micros>,
+}
+
 #[derive(Debug, Clone, Default)]
 pub(super) struct RunsPlan {
     pub(super) runs: Vec<RunPlan>,
@@ -54,6 +63,8 @@ pub(super) struct RunsPlan {
     pub(super) has_workers: bool,
     /// In the order of their times.
     pub(super) faults: Vec<(Micros, NodeFault)>,
+    /// Every eighth seed has some.
+    pub(super) wishes: Vec<(Micros, Wish)>,
 }
 
 impl RunsPlan {
@@ -84,7 +95,10 @@ impl RunsPlan {
         let mut faults: Vec<_> =
             (0..random.below(5)).map(|_| (random.below(4 * SECOND), fault(&mut random, nodes))).collect();
         faults.sort_by_key(|(at, _)| *at);
-        Self { runs, barriers, gates, has_workers: Cast::of(seed) == Cast::RunsWithRanks, faults }
+        let has_workers = Cast::of(seed) == Cast::RunsWithRanks;
+        let has_wishes = seed % 8 == 6 && Cast::of(seed) == Cast::Runs;
+        let wishes = if has_wishes { wishes(seed, &runs) } else { Vec::new() };
+        Self { runs, barriers, gates, has_workers, faults, wishes }
     }
 
     /// Everything that can be left out, one thing at a time.
@@ -100,6 +114,11 @@ impl RunsPlan {
                 it.faults.remove(n);
             });
         }
+        for n in 0..self.wishes.len() {
+            without(&|it| {
+                it.wishes.remove(n);
+            });
+        }
         for n in 0..self.barriers.len() {
             without(&|it| drop(it.barriers.remove(n)));
         }
@@ -112,6 +131,7 @@ impl RunsPlan {
             without(&|it| {
                 it.runs.pop();
                 it.faults.retain(|(_, fault)| fault.node() < first);
+                it.wishes.retain(|(_, wish)| wish.run < it.runs.len());
             });
         }
         all
@@ -132,6 +152,18 @@ impl NodeFault {
             | Self::KillAtAnswer { node, .. } => node,
         }
     }
+}
+
+fn wishes(seed: u64, runs: &[RunPlan]) -> Vec<(Micros, Wish)> {
+    let mut random = Random::new(seed ^ 0x0b055);
+    let wish = |random: &mut Random| {
+        let run = random.below(runs.len() as u64) as usize;
+        // Some of them no round can have.
+        let nodes = random.between(1, u64::from(runs[run].max) + 1) as u32;
+        let dies = random.one_in(2).then(|| random.between(20 * MILLI, SECOND));
+        (random.below(5 * SECOND), Wish { run, nodes, dies })
+    };
+    (0..random.between(1, 4)).map(|_| wish(&mut random)).collect()
 }
 
 fn fault(random: &mut Random, nodes: u64) -> NodeFault {

@@ -18,6 +18,8 @@ struct ToldRound {
 #[derive(Debug, Default)]
 pub(super) struct RunTruth {
     rounds: BTreeMap<u64, ToldRound>,
+    /// How many nodes an operator expects, and what it may be instead, as an answer is not there.
+    pub(super) expected: BTreeSet<Option<u32>>,
 }
 
 impl RunTruth {
@@ -29,6 +31,13 @@ impl RunTruth {
     /// A server without a journal knows nothing of this.
     pub(super) fn forget(&mut self) {
         self.rounds.clear();
+        self.expected.insert(None);
+    }
+
+    /// Whether a run in which nodes ask for so many may have these in a round, of as many as there are.
+    pub(super) fn may_have(&self, nodes: u32, (min, max): (u32, u32), there: u32) -> bool {
+        let fits = |expected: &Option<u32>| there.min(expected.map_or(max, |it| it.clamp(min, max))) == nodes;
+        if self.expected.is_empty() { fits(&None) } else { self.expected.iter().any(fits) }
     }
 
     /// The join `join_id` of `node` has this rank in this round.

@@ -269,6 +269,63 @@ fn a_pod_that_is_replaced_after_a_restart_passes_the_open_gate() {
 }
 
 #[test]
+fn what_an_operator_was_told_is_so_after_a_kill_at_that_moment() {
+    const JSON: &str = "Content-Type: application/json\r\n";
+    let server = Mortal::start(&[]);
+    let ask = |request: &str, body: &str| http(server.admin(), request, JSON, body);
+    let dies = || {
+        server.die();
+        server.live();
+    };
+    let join = |node: &str, wait: u32| {
+        let body = format!(
+            r#"{{"node":"{node}","join_id":"1","min_nodes":2,"max_nodes":4,"store":false,"join_timeout_seconds":60,"wait_seconds":{wait}}}"#
+        );
+        ask("POST /api/v1/runs/train/join", &body).json()
+    };
+    for n in 0..4 {
+        let run = format!("job-{n}");
+        let mut client = Client::connect(server.with(|server| server.store));
+        client.set(format!("/torch.rendezvous.{run}").as_bytes(), b"state");
+        let there =
+            [&[5][..], &1_u64.to_le_bytes(), &string(format!("/torch.rendezvous.{run}").as_bytes())].concat();
+        assert_eq!(client.ask(&there, 1).expect("an answer"), [0], "ready");
+        let forgotten = ask(&format!("DELETE /api/v1/runs/{run}"), "");
+        dies();
+        assert_eq!(forgotten.json()["dropped_keys"], 1, "{forgotten:?}");
+        assert_eq!(ask(&format!("DELETE /api/v1/runs/{run}"), "").status, 404);
+    }
+    // Of a native run the time that its round has, and how many nodes it waits for.
+    assert_eq!(join("a", 0)["state"], "waiting");
+    let extended = ask("POST /api/v1/runs/train/extend", r#"{"by_seconds":3600}"#);
+    dies();
+    assert!(extended.json()["deadline_seconds"].as_f64() > Some(3600.0), "{extended:?}");
+    let again = join("a", 0);
+    assert!(again["deadline_seconds"].as_f64() > Some(3600.0), "{again}");
+    let expected = ask("PUT /api/v1/runs/train/expect", r#"{"nodes":3}"#);
+    dies();
+    assert_eq!(expected.status, 200, "{expected:?}");
+    let joined = std::thread::scope(|scope| {
+        let others = ["a", "b"].map(|node| scope.spawn(move || join(node, 15)));
+        let last = join("c", 15);
+        others
+            .map(|other| other.join().expect("no panic")["state"].clone())
+            .into_iter()
+            .chain([last["state"].clone()])
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(joined, ["complete"; 3], "without the last call of 30 s");
+    // And that a run is to be forgotten with its last node.
+    let forgotten = ask("DELETE /api/v1/runs/train", "");
+    dies();
+    assert_eq!(forgotten.status, 200, "{forgotten:?}");
+    for node in ["a", "b", "c"] {
+        ask("POST /api/v1/runs/train/leave", &format!(r#"{{"node":"{node}"}}"#));
+    }
+    assert_eq!(ask("GET /api/v1/runs/train", "").status, 404);
+}
+
+#[test]
 fn a_native_round_and_its_store_go_on_after_a_restart() {
     let free = free_ports(8);
     let server = Mortal::start(&["--store-ports", &format!("{}-{}", free.start(), free.end())]);

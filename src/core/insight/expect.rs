@@ -1,15 +1,18 @@
 //! How many nodes a run should have, and where that number comes from.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::api::{Expected, ExpectedFrom};
 use crate::core::gate::{Announcement, GateSnapshot, GateState};
 use crate::core::ids::{Nodes, Timestamp};
 
 /// What an operator expects of a run: the body of `PUT /api/v1/runs/{run_id}/expect`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Expectation {
     /// The least number of nodes.
     pub min: u32,
@@ -182,6 +185,17 @@ impl Plans {
         self.change(run_id, |plan| plan.expectation = Some(expectation))
     }
 
+    /// Whether something can be said about a run: of some only.
+    pub(super) fn has_room_for(&self, run_id: &str) -> bool {
+        self.of_run.len() < Self::MOST || self.of_run.contains_key(run_id)
+    }
+
+    /// The next run of which an operator expects something, behind this one.
+    pub(super) fn next_expectation(&self, after: Option<&str>) -> Option<(&str, &Expectation)> {
+        let mut behind = self.of_run.range::<str, _>((after.map_or(Unbounded, Excluded), Unbounded));
+        behind.find_map(|(run_id, plan)| Some((run_id.as_str(), plan.expectation.as_ref()?)))
+    }
+
     /// A run's gate has changed; `None`: nothing has been heard of its pods since `heard`. Who has passed an open gate need not
     /// say anything for a while. `false` if that is nothing new, or there are too many runs.
     pub(super) fn set_gate(&mut self, run_id: &str, gate: Option<GateSnapshot>, heard: Timestamp) -> bool {
@@ -243,7 +257,7 @@ impl Plans {
     }
 
     fn change(&mut self, run_id: &str, change: impl FnOnce(&mut Plan)) -> bool {
-        if self.of_run.len() >= Self::MOST && !self.of_run.contains_key(run_id) {
+        if !self.has_room_for(run_id) {
             return false;
         }
         let new = || Arc::new(Plan { version: 1, ..Plan::clone(&self.none) });

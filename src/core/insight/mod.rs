@@ -203,6 +203,16 @@ impl Insight {
         self.jobs.plans.expect(run_id, expectation)
     }
 
+    /// Whether something can be expected of this run, too.
+    pub fn has_room_to_expect(&self, run_id: &str) -> bool {
+        self.jobs.plans.has_room_for(run_id)
+    }
+
+    /// The next run, by id, of which an operator expects something, behind this one.
+    pub fn next_expectation(&self, after: Option<&str>) -> Option<(&str, &Expectation)> {
+        self.jobs.plans.next_expectation(after)
+    }
+
     /// The native rendezvous shows a run that has changed, with the port of its round's store.
     pub fn observe_native(&mut self, snapshot: &RunSnapshot, store: Option<u16>) {
         let key = RunKey::Native(snapshot.run_id.clone());

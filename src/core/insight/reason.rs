@@ -494,7 +494,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 79] = [
+    pub const CODES: [&'static str; 80] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -560,6 +560,7 @@ impl Reason {
         "node_left",
         "node_rejoined",
         "nodes_taken_in",
+        "round_resized",
         "nodes_unreported",
         "node_disconnected",
         "node_silent",

@@ -182,11 +182,14 @@ pub enum Table {
     Barrier,
     /// What happened in a run, and since when it is as it is.
     Past,
+    /// What an operator expects of a run.
+    Expectation,
 }
 
 impl Table {
     /// Every table.
-    pub const ALL: [Self; 5] = [Self::Run, Self::Member, Self::Announcement, Self::Barrier, Self::Past];
+    pub const ALL: [Self; 6] =
+        [Self::Run, Self::Member, Self::Announcement, Self::Barrier, Self::Past, Self::Expectation];
 
     /// Its name for people.
     pub const fn name(self) -> &'static str {
@@ -196,6 +199,7 @@ impl Table {
             Self::Announcement => "announcement",
             Self::Barrier => "barrier",
             Self::Past => "past",
+            Self::Expectation => "expectation",
         }
     }
 }
@@ -222,6 +226,7 @@ mod kind {
     /// From here on a kind that is not known is passed over.
     pub(super) const MAY_BE_PASSED_OVER: u8 = 128;
     pub(super) const PAST: u8 = 128;
+    pub(super) const EXPECTATION: u8 = 129;
 }
 
 impl Row<'_> {
@@ -246,6 +251,7 @@ impl Row<'_> {
             Self::Entry(Table::Announcement, ..) => kind::ANNOUNCEMENT,
             Self::Entry(Table::Barrier, ..) => kind::BARRIER,
             Self::Entry(Table::Past, ..) => kind::PAST,
+            Self::Entry(Table::Expectation, ..) => kind::EXPECTATION,
         }
     }
 
@@ -419,6 +425,7 @@ fn decode(kind: u8, fields: Fields<'_>) -> Result<Option<Row<'_>>, BadRow> {
         kind::ANNOUNCEMENT => Some(Table::Announcement),
         kind::BARRIER => Some(Table::Barrier),
         kind::PAST => Some(Table::Past),
+        kind::EXPECTATION => Some(Table::Expectation),
         kind if kind >= kind::MAY_BE_PASSED_OVER => return Ok(None),
         _ => return Err(BadRow::Newer(kind)),
     };

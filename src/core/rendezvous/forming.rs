@@ -3,25 +3,25 @@
 use std::time::Duration;
 
 use super::reason::{first_of, if_any, some_of};
-use super::round::{Claim, assign_ranks};
+use super::round::{Claim, MAX_LEFT, assign_ranks};
 use super::run::{Member, Run, Seat};
-use super::{Decision, Fact, Label, Participant, Round, RoundProgress, RunRefusal, Terms, Who};
+use super::{Decision, Fact, Label, Participant, Round, RoundProgress, RunRefusal, Who};
 use crate::core::ids::{Elapsed, Timestamp, count, counted};
 
 /// Most names and ranks in an answer.
 const LISTED: usize = 32;
-/// No node waits longer than this, however often the deadline is moved.
-const MAX_LEFT: Duration = Duration::from_hours(7 * 24);
 
 impl Run {
     /// Completes the round that forms if it is time, gives it up if its time is over.
     pub(super) fn advance(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         if self.joined == 0 || self.closed.is_some() {
-            self.forming = None;
+            if self.forming.take().is_some() {
+                self.more_time = Duration::ZERO;
+            }
             return;
         }
         let expected = self.expected();
-        let is_full = self.joined >= self.terms.max_nodes;
+        let is_full = self.joined >= self.most_nodes();
         let (is_enough, all_are_heard) = (self.heard() >= self.terms.min_nodes, self.doubtful.is_empty());
         let Some(forming) = &mut self.forming else { return };
         // Who may be dead has its place still: a connection that broke is soon there again.
@@ -65,7 +65,7 @@ impl Run {
         let forming = self.forming.as_ref()?;
         let doubtful = self.doubtful.iter().filter_map(|node| self.members.get(node));
         let given_up = doubtful.map(|member| member.last_seen + self.terms.patience()).max();
-        let is_full = self.joined >= self.terms.max_nodes;
+        let is_full = self.joined >= self.most_nodes();
         let complete = forming.last_call.max(given_up.filter(|_| is_full || forming.last_call.is_some()));
         Some(complete.map_or(forming.deadline, |at| at.min(forming.deadline)))
     }
@@ -114,7 +114,7 @@ impl Run {
         for node in nodes {
             self.end(&node, why.clone(), now, out);
         }
-        self.forming = None;
+        (self.forming, self.more_time) = (None, Duration::ZERO);
     }
 
     pub(super) fn extend(
@@ -125,8 +125,8 @@ impl Run {
     ) -> Result<(u64, Duration), RunRefusal> {
         let terms = self.terms;
         let Some(forming) = &mut self.forming else { return Err(RunRefusal::NotForming(self.id.clone())) };
-        forming.deadline = (forming.deadline + by).min(now + MAX_LEFT);
-        forming.plan_announcement(&terms);
+        forming.more_time(by, &terms, now);
+        self.more_time = self.more_time.saturating_add(by).min(MAX_LEFT);
         let left = forming.deadline.since(now);
         let round = self.next_round();
         self.tell(Fact::Extended { round, by, left }, out);
@@ -138,7 +138,7 @@ impl Run {
         if self.with_rank < self.joined || self.joined == 0 {
             return Vec::new();
         }
-        (0..self.terms.max_nodes).filter(|rank| !self.ranks.contains_key(rank)).take(LISTED).collect()
+        (0..self.most_nodes()).filter(|rank| !self.ranks.contains_key(rank)).take(LISTED).collect()
     }
 
     /// Nodes of the current round that have not joined again.
@@ -212,7 +212,7 @@ impl Run {
 
     /// What the forming round waits for, in words.
     pub(super) fn missing(&self, now: Timestamp) -> String {
-        let Terms { min_nodes, max_nodes, .. } = self.terms;
+        let (min_nodes, max_nodes) = (self.terms.min_nodes, self.most_nodes());
         let expected = self.expected();
         let round = self.current.as_ref().map_or(0, |c| c.round.number);
         if expected > 0 {
@@ -254,7 +254,7 @@ impl Run {
 
     pub(super) fn progress(&self, node: &Label, now: Timestamp) -> Option<RoundProgress> {
         let member = self.members.get(node)?;
-        let Terms { min_nodes, max_nodes, .. } = self.terms;
+        let (min_nodes, max_nodes) = (self.terms.min_nodes, self.most_nodes());
         let redundant = member.seat == Seat::Redundant;
         let reason = match member.rank.and_then(|rank| Some((rank, self.ranks.get(&rank)?))) {
             Some((rank, holder)) if redundant => {
@@ -263,7 +263,8 @@ impl Run {
                 format!("node rank {rank} is held by {}, not heard from for {silent}", holder.info.who())
             }
             _ if redundant => {
-                format!("all {max_nodes} places are taken; this node stands by until one is free")
+                let why = if self.terms.max_nodes > max_nodes { " (`rallypoint ctl expect`)" } else { "" };
+                format!("all {max_nodes} places are taken{why}; this node stands by until one is free")
             }
             _ => {
                 let doubtful = self.doubtful.iter().filter_map(|node| self.members.get(node));

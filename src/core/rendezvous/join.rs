@@ -248,8 +248,10 @@ impl Run {
         if let Some(forming) = &mut self.forming {
             forming.last = who;
         } else {
-            self.forming = Some(Forming::start(who.clone(), &self.terms, now));
-            let Terms { min_nodes, max_nodes, .. } = self.terms;
+            let mut forming = Forming::start(who.clone(), &self.terms, now);
+            forming.more_time(self.more_time, &self.terms, now);
+            self.forming = Some(forming);
+            let (min_nodes, max_nodes) = (self.terms.min_nodes, self.most_nodes());
             let needed = if min_nodes == max_nodes {
                 min_nodes.to_string()
             } else {

@@ -24,6 +24,12 @@ pub struct RunRecord {
     succeeded: u32,
     nodes: u32,
     round: Option<RoundRecord>,
+    /// An operator has said to forget it.
+    #[serde(default)]
+    is_to_go: bool,
+    /// How much more time an operator gave the round that forms.
+    #[serde(default)]
+    more_time: Duration,
 }
 
 /// The complete round of a run.
@@ -62,6 +68,8 @@ pub(super) struct KeptMark {
     is_closed: bool,
     last_round: u64,
     succeeded: u32,
+    is_to_go: bool,
+    more_time: Duration,
 }
 
 /// What is to be said of runs.
@@ -99,6 +107,8 @@ impl Run {
             is_closed: self.closed.is_some(),
             last_round: self.last_round,
             succeeded: self.work.succeeded,
+            is_to_go: self.forget_soon,
+            more_time: self.more_time,
         }
     }
 
@@ -117,6 +127,8 @@ impl Run {
                 took: current.round.took,
                 broken: current.broken.as_ref().map(Break::to_string),
             }),
+            is_to_go: self.forget_soon,
+            more_time: self.more_time,
         }
     }
 
@@ -146,7 +158,9 @@ impl Run {
 
     /// Makes a new run what its records say.
     fn restore(&mut self, record: RunRecord, members: Vec<MemberRecord>, now: Timestamp) {
-        let RunRecord { terms, settled_by, last_round, closed, succeeded, nodes, round } = record;
+        let RunRecord { terms, settled_by, last_round, closed, succeeded, nodes, round, is_to_go, more_time } =
+            record;
+        (self.forget_soon, self.more_time) = (is_to_go, more_time);
         (self.terms, self.settled_by, self.last_round) = (terms, settled_by, last_round);
         self.restarted = Some(now);
         self.closed = closed.map(|by| Closed { by, at: now });

@@ -11,6 +11,7 @@
 mod absent;
 mod adoption;
 pub mod barrier;
+mod expected;
 mod forming;
 mod join;
 mod kept;
@@ -33,6 +34,7 @@ use crate::core::ids::{Label, RunId, Timestamp};
 use crate::core::map::HashMap;
 pub use absent::{Absent, Fate};
 pub use adoption::Report;
+pub use expected::Unfit;
 pub use kept::{KeptChange, MemberRecord, RunRecord};
 pub use node::{Join, LeaveRequest, NodeInfo, Outcome, RankInRound};
 pub use reason::{Break, Fact, Lost, RunRefusal, Who};
@@ -89,6 +91,8 @@ pub struct Rendezvous {
     changed: BTreeSet<RunId>,
     /// Runs of which the journal is to be told, if there is one.
     unkept: Option<BTreeSet<RunId>>,
+    /// How many nodes operators expect in the rounds of these runs, whether they are known yet or not.
+    expected: HashMap<RunId, u32>,
     /// Runs that were forgotten, and how many nodes of each the journal may know.
     gone: Vec<(RunId, u32)>,
 }
@@ -106,6 +110,7 @@ impl Rendezvous {
             decisions: Vec::new(),
             changed: BTreeSet::new(),
             unkept: None,
+            expected: HashMap::default(),
             gone: Vec::new(),
         }
     }
@@ -289,6 +294,7 @@ impl Rendezvous {
 
     /// Closes the run and forgets it as soon as none of its nodes is left. `false` if there is no such run.
     pub fn remove(&mut self, run: &RunId, by: &str, now: Timestamp) -> bool {
+        self.expected.remove(run);
         let removed = self.with(run, |run, out| {
             run.close(by, now, out);
             run.forget_soon();
@@ -374,7 +380,8 @@ impl Rendezvous {
         Ok(())
     }
 
-    fn begin(&mut self, run: Run) {
+    fn begin(&mut self, mut run: Run) {
+        run.size = self.expected.get(run.id()).copied();
         self.memory = self.memory.saturating_add(run.memory());
         self.runs.insert(run.id().clone(), run);
     }

@@ -384,6 +384,14 @@ pub enum Break {
         /// Who came.
         newcomers: Vec<String>,
     },
+    /// An operator expects fewer nodes than the round has.
+    #[error("it has {}, and an operator expects {expected}", counted(*.nodes, "node", "nodes"))]
+    Resized {
+        /// Its nodes.
+        nodes: u32,
+        /// So many are expected.
+        expected: u32,
+    },
     /// After a restart of the server some nodes of the round did not report.
     #[error("{missing} of {} did not report after the server was restarted", counted(*.nodes, "node", "nodes"))]
     Unreported {
@@ -629,6 +637,7 @@ impl Fact {
                 | Break::RejoinedBesideSilent { .. }
                 | Break::RejoinedAfterClosed { .. } => "node_rejoined",
                 Break::Newcomers { .. } => "nodes_taken_in",
+                Break::Resized { .. } => "round_resized",
                 Break::Unreported { .. } => "nodes_unreported",
                 Break::BeforeRestart { .. } => "round_broken",
             },
@@ -665,7 +674,9 @@ impl Fact {
             | Self::Closed { .. }
             | Self::Finished { .. }
             | Self::Adopted { .. }
-            | Self::Broken { why: Break::Newcomers { .. } | Break::BeforeRestart { .. }, .. }
+            | Self::Broken {
+                why: Break::Newcomers { .. } | Break::Resized { .. } | Break::BeforeRestart { .. }, ..
+            }
             // The reason says it.
             | Self::NoStore { .. }
             | Self::Refused { .. } => "",
@@ -751,7 +762,7 @@ impl Fact {
                 | Self::Closed { .. }
                 | Self::Finished { .. }
                 | Self::Restarted { .. }
-                | Self::Broken { why: Break::Newcomers { .. }, .. }
+                | Self::Broken { why: Break::Newcomers { .. } | Break::Resized { .. }, .. }
         )
     }
 }

@@ -8,6 +8,8 @@ use crate::core::ids::{RunId, Timestamp, count};
 
 /// The end of a round's time is announced this long before it, or a fifth of the whole time before it.
 const EXPIRING: Duration = Duration::from_mins(5);
+/// No node waits longer than this, however often the deadline is moved.
+pub(super) const MAX_LEFT: Duration = Duration::from_hours(7 * 24);
 
 /// A node of a complete round. Its rank is its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,7 +133,13 @@ impl Forming {
         forming
     }
 
-    pub(super) fn plan_announcement(&mut self, terms: &Terms) {
+    /// Moves the deadline.
+    pub(super) fn more_time(&mut self, by: Duration, terms: &Terms, now: Timestamp) {
+        self.deadline = (self.deadline + by).min(now + MAX_LEFT);
+        self.plan_announcement(terms);
+    }
+
+    fn plan_announcement(&mut self, terms: &Terms) {
         #[expect(clippy::arithmetic_side_effects, reason = "a fifth of a time is less than it")]
         let early = EXPIRING.min(terms.join_timeout / 5);
         self.announce_at = Some(Timestamp(self.deadline.0.saturating_sub(early)));

@@ -233,6 +233,7 @@ pub(super) struct Outline {
     redundant: usize,
     present: u32,
     unreported: u32,
+    most_nodes: u32,
     deadline: Option<Timestamp>,
     last_call: bool,
     is_idle: bool,
@@ -329,7 +330,11 @@ pub(super) struct Run {
     /// Since when no node is there.
     pub(super) idle_since: Option<Timestamp>,
     /// It is forgotten as soon as no node is there.
-    forget_soon: bool,
+    pub(super) forget_soon: bool,
+    /// How many nodes an operator expects in a round.
+    pub(super) size: Option<u32>,
+    /// How much more time an operator gave the round that forms, or the next one, if a restart came between.
+    pub(super) more_time: Duration,
     /// No member is late before this time.
     members_check: Option<Timestamp>,
     /// Nodes whose polls broke off just now, and when.
@@ -396,6 +401,8 @@ impl Run {
             most_kept: 0,
             idle_since: Some(now),
             forget_soon: false,
+            size: None,
+            more_time: Duration::ZERO,
             members_check: None,
             cut: Vec::new(),
             doubtful: BTreeSet::new(),
@@ -474,7 +481,7 @@ impl Run {
     }
 
     pub(super) fn forget_soon(&mut self) {
-        self.forget_soon = true;
+        (self.forget_soon, self.size) = (true, None);
     }
 
     pub(super) fn outline(&self) -> Outline {
@@ -486,6 +493,7 @@ impl Run {
             redundant: self.redundant.len(),
             present: current.map_or(0, |current| current.present),
             unreported: current.map_or(0, Current::unreported),
+            most_nodes: self.most_nodes(),
             deadline: self.forming.as_ref().map(|forming| forming.deadline),
             last_call: self.is_last_call(),
             is_idle: self.idle_since.is_some(),
@@ -521,7 +529,7 @@ impl Run {
     }
 
     pub(super) fn has_place(&self) -> bool {
-        self.joined.saturating_add(self.expected()) < self.terms.max_nodes
+        self.joined.saturating_add(self.expected()) < self.most_nodes()
     }
 
     pub(super) fn is_live(&self, node: &Label) -> bool {
@@ -1065,7 +1073,7 @@ impl Run {
         }
         self.joined = 0;
         self.with_rank = 0;
-        self.forming = None;
+        (self.forming, self.more_time) = (None, Duration::ZERO);
         self.doubtful.clear();
         self.absent.clear();
         self.last_round = round.number;

@@ -199,7 +199,7 @@ impl Run {
             run_id: self.id.clone(),
             round,
             state,
-            terms: self.terms,
+            terms: Terms { max_nodes: self.most_nodes(), ..self.terms },
             in_round: current.map_or(0, |c| c.present),
             waiting: self.joined,
             redundant: count(self.redundant.len()),

@@ -4,6 +4,7 @@ pub(super) mod costs;
 mod random;
 
 use super::*;
+use crate::core::ids::Nodes;
 
 const RUN: &str = "train";
 
@@ -196,6 +197,157 @@ fn an_elastic_round_waits_a_last_call_for_more_and_completes_at_once_when_full()
     let mut table = Table::new();
     table.all_join(&["a", "b", "c", "d"], 2, 4);
     assert_eq!(table.completed[0].participants.len(), 4);
+}
+
+fn expect(table: &mut Table, nodes: u32) -> Result<String, Unfit> {
+    let comes = table.core.expect(&run(), Nodes::exactly(nodes), table.now);
+    table.collect();
+    comes.map(Option::unwrap_or_default)
+}
+
+#[test]
+fn a_round_is_complete_as_soon_as_the_expected_nodes_are_there() {
+    let mut table = Table::new();
+    assert_eq!(expect(&mut table, 3), Ok(String::new()), "nobody knows the run yet");
+    table.all_join(&["a", "b"], 2, 4);
+    assert!(table.reason("a").contains("30 s left for more, up to 3"), "{}", table.reason("a"));
+    table.join(join("c", 2, 4)).expect("complete");
+    assert_eq!(table.completed[0].participants.len(), 3);
+    assert_eq!(table.join(join("d", 2, 4)), Ok(JoinStanding::Redundant));
+    assert!(table.reason("d").contains("all 3 places are taken (`rallypoint ctl expect`)"));
+    for (node, rank) in [("a", 0), ("b", 1), ("c", 2)] {
+        assert_eq!((table.rank(node), table.beat(node, 1)), (Some(rank), Action::Continue));
+    }
+    // Those that are there already complete a round that gathers; fewer wait for the last call.
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 2, 4);
+    let comes = expect(&mut table, 2).expect("it fits");
+    assert_eq!((comes.as_str(), table.completed.len()), ("round 1 has 2 nodes, and goes on", 1));
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 2, 4);
+    let comes = expect(&mut table, 4).expect("it fits");
+    assert_eq!(comes, "round 1 gathers, and is complete with 4 nodes; 2 joined");
+    table.advance(30 * SECOND);
+    assert_eq!(table.completed[0].participants.len(), 2);
+}
+
+#[test]
+fn a_round_forms_anew_when_other_nodes_are_expected() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b", "c", "d"], 2, 4);
+    for node in ["a", "b", "c", "d"] {
+        table.beat(node, 1);
+    }
+    let comes = expect(&mut table, 3).expect("it fits");
+    assert_eq!(
+        comes,
+        "round 1 is over (it has 4 nodes, and an operator expects 3), and the next one is complete with 3 nodes"
+    );
+    for node in ["d", "c", "b", "a"] {
+        assert_eq!(table.action(node, 1), Action::Rejoin);
+        table.join(again(node, "2", 2, 4)).expect("a place, or none");
+    }
+    assert_eq!(table.completed[1].participants.len(), 3);
+    assert_eq!(table.core.standing(&run(), &label("d")), Ok(JoinStanding::Redundant));
+    // With more of them, who stands by is taken in.
+    for node in ["a", "b", "c"] {
+        assert_eq!(table.beat(node, 2), Action::Continue);
+    }
+    let comes = expect(&mut table, 4).expect("it fits");
+    assert_eq!(
+        comes,
+        "round 2 has 3 nodes; they are told to join again, and the next one is complete with 4 nodes"
+    );
+    for node in ["a", "b", "c"] {
+        table.join(again(node, "3", 2, 4)).expect("a place");
+    }
+    assert_eq!(table.completed[2].participants.len(), 4);
+    // Without one, the next that comes brings it about.
+    table.leave("d");
+    for node in ["a", "b", "c"] {
+        table.join(again(node, "4", 2, 4)).expect("a place");
+    }
+    table.advance(30 * SECOND);
+    for node in ["a", "b", "c"] {
+        table.beat(node, 4);
+    }
+    let comes = expect(&mut table, 4).expect("it fits");
+    assert!(comes.starts_with("round 4 goes on with 3 nodes; with the next node"), "{comes}");
+    assert_eq!(table.action("a", 4), Action::Continue);
+}
+
+#[test]
+fn of_more_nodes_than_are_expected_those_stand_by_that_came_last() {
+    let mut table = Table::new();
+    for (rank, node) in (0..).zip(["a", "b", "c"]) {
+        table.join(Join { rank: Some(rank), ..join(node, 2, 6) }).expect("a place");
+    }
+    expect(&mut table, 2).expect("it fits");
+    assert_eq!(table.ranks(&["a", "b", "c"]), [Some(0), Some(1), None]);
+    assert_eq!(table.core.standing(&run(), &label("c")), Ok(JoinStanding::Redundant));
+    let snapshot = table.snapshot();
+    assert_eq!((snapshot.in_round, snapshot.waiting, snapshot.redundant), (2, 0, 1));
+    assert_eq!(snapshot.terms.max_nodes, 2);
+}
+
+#[test]
+fn numbers_that_no_round_can_have_are_refused_and_change_nothing() {
+    let mut table = Table::new();
+    table.all_join(&["a", "b"], 2, 4);
+    for nodes in [1, 5] {
+        let unfit = expect(&mut table, nodes).expect_err("it does not fit").to_string();
+        let says =
+            format!("the nodes of run train ask for 2:4, so its rounds cannot have {nodes}: say a number");
+        assert!(unfit.starts_with(&says), "{unfit}");
+    }
+    table.join(join("c", 2, 4)).expect("a place");
+    assert!(table.completed.is_empty());
+    // What was said before anybody came holds as far as it fits, and until the run is forgotten.
+    let mut table = Table::new();
+    expect(&mut table, 9).expect("nobody is there");
+    table.all_join(&["a", "b", "c", "d"], 2, 4);
+    assert_eq!(table.completed[0].participants.len(), 4);
+    table.core.remove(&run(), "an operator", table.now);
+    table.collect();
+    for node in ["a", "b", "c", "d"] {
+        table.leave(node);
+    }
+    table.advance(61 * SECOND);
+    table.all_join(&["a", "b", "c"], 2, 3);
+    assert_eq!(table.completed[1].participants.len(), 3);
+}
+
+#[test]
+fn more_time_and_that_a_run_is_to_go_outlive_a_restart() {
+    let mut before = Table::new();
+    before.core.keep_changes();
+    before.join(join("a", 2, 2)).expect("a place");
+    assert!(before.core.take_kept().is_empty(), "a round that forms is not kept");
+    before.core.extend(&run(), Duration::from_hours(1), before.now).expect("it forms");
+    let kept = before.core.take_kept();
+    let [KeptChange::Run(id, record, _)] = &kept[..] else { panic!("it is kept: {kept:?}") };
+    let mut table = Table::new();
+    table.core.restore(id, (**record).clone(), Vec::new(), table.now);
+    table.join(join("a", 2, 2)).expect("a place");
+    table.advance(Duration::from_mins(89));
+    assert!(table.ended.is_empty());
+    table.advance(Duration::from_mins(1));
+    assert_eq!(table.ended, ["a"]);
+    // That was for this round.
+    table.join(again("a", "2", 2, 2)).expect("a place");
+    table.advance(Duration::from_mins(30));
+    assert_eq!(table.ended, ["a", "a"]);
+
+    before.join(join("b", 2, 2)).expect("complete");
+    before.core.remove(&run(), "an operator", before.now);
+    let mut kept = before.core.take_kept();
+    let Some(KeptChange::Run(id, record, members)) = kept.pop() else { panic!("it is kept: {kept:?}") };
+    let mut table = Table::new();
+    let members = members.into_iter().map(|(_, member)| member).collect();
+    table.core.restore(&id, *record, members, table.now);
+    assert!(table.leave("a") && table.leave("b"));
+    table.advance(SECOND);
+    assert!(table.core.snapshot(table.now).is_empty(), "it is forgotten with its last node");
 }
 
 #[test]

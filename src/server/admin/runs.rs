@@ -20,7 +20,7 @@ use super::problem::Problem;
 use super::target::{Named, Params, RunPath};
 use crate::api::{self, Run, RunKind, RunList};
 use crate::core::insight::Expectation;
-use crate::server::{EventOf, InsightEvent, MAX_SUBSCRIBERS, Server};
+use crate::server::{EventOf, InsightEvent, MAX_SUBSCRIBERS, NotExpected, Server};
 
 /// A comment goes out when nothing has happened for this long.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -82,7 +82,9 @@ fn no_such_run(run_id: &str) -> Problem {
     Problem::new(StatusCode::NOT_FOUND, detail)
 }
 
-/// How many nodes to expect of an unmodified job.
+/// How many nodes to expect of a run.
+///
+/// A round of a native run is complete as soon as so many are there.
 #[utoipa::path(
     put,
     path = "/api/v1/runs/{run_id}/expect",
@@ -112,11 +114,14 @@ pub(super) async fn expect(
     super::fields::run_id(&run_id)?;
     body.names.iter().try_for_each(|name| label("names", name).map(drop))?;
     let expectation = Expectation { min, max, names: body.names };
-    if !server.watch().with_insight(|insight, _| insight.expect(&run_id, expectation)) {
-        let detail = "too many runs are expected already; DELETE /api/v1/runs/{run_id} forgets one";
-        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
-    }
-    Ok(Json(api::Expects { run_id, min, max }))
+    let comes = server.watch().expect(&run_id, expectation).map_err(|why| {
+        let (status, code) = match why {
+            NotExpected::TooMany => (StatusCode::SERVICE_UNAVAILABLE, "too_many"),
+            NotExpected::Unfit(_) => (StatusCode::CONFLICT, "parameter_mismatch"),
+        };
+        Problem::new(status, why.to_string()).with_code(code)
+    })?;
+    Ok(Json(api::Expects { run_id, min, max, comes }))
 }
 
 /// Forgets a run and drops its rendezvous' keys.

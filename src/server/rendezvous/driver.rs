@@ -13,18 +13,20 @@ use tokio::time::Instant;
 
 use super::kept;
 use super::parking::{Awaited, Parking, Ticket, Woken};
-use crate::core::ids::{Label, RunId, Timestamp};
+use crate::core::ids::{Label, Nodes, RunId, Timestamp};
+use crate::core::insight::Expectation;
 use crate::core::journal::Image;
 use crate::core::map::HashMap;
 use crate::core::rendezvous::barrier::{Arrival, ArrivalRefusal, ArrivalStanding, Barriers, OpenBarrier};
 use crate::core::rendezvous::{
     Action, Decision, Fact, HeartbeatView, Join, JoinStanding, LeaveRequest, Rendezvous, Report, Round,
-    RoundProgress, RunRefusal, RunSnapshot, Who,
+    RoundProgress, RunRefusal, RunSnapshot, Unfit, Who,
 };
 use crate::server::clock::{self, Clock, deadline_in, within};
 use crate::server::engine::Reservation;
 use crate::server::journal::Journal;
 use crate::server::limits::RUNS_SHARE;
+use crate::server::observe::expectations;
 use crate::server::stores::{HostLine, RoundStore, StoreHost};
 use crate::server::tcp::Throttle;
 
@@ -207,6 +209,11 @@ impl Rounds {
         if stores.journal().is_some() {
             state.core.keep_changes();
             state.barriers.keep_changes();
+            for (run, expectation) in expectations(before) {
+                let Expectation { min, max, .. } = expectation;
+                // Nobody is there yet whom it could not fit.
+                let _ = state.core.expect(&RunId::new(run.as_bytes()), Nodes { min, max }, clock.now());
+            }
             kept::restore_barriers(&mut state.barriers, before, clock.now());
             for (run, round, store) in kept::restore(&mut state.core, before, &stores, clock.now()) {
                 let shared = SharedRound { round, store, listed: OnceLock::new() };
@@ -350,6 +357,14 @@ impl Rounds {
         let extended = state.core.extend(run, by, self.clock.now());
         self.carry_out(&mut state);
         extended
+    }
+
+    /// An operator expects so many nodes in the rounds of a run. Returns what comes of it, in words, if the run is known.
+    pub(in crate::server) fn expect(&self, run: &RunId, nodes: Nodes) -> Result<Option<String>, Unfit> {
+        let mut state = self.lock();
+        let comes = state.core.expect(run, nodes, self.clock.now());
+        self.carry_out(&mut state);
+        comes
     }
 
     /// Arrives at a barrier, and waits up to `wait` for the others.

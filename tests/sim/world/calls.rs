@@ -12,7 +12,7 @@ use super::{Checked, Event, World};
 use crate::core::gate::PodStanding;
 use crate::core::rendezvous::barrier::ArrivalStanding;
 use crate::core::rendezvous::{Action, HeartbeatView, JoinStanding};
-use crate::server::{Ended, Joined, NotHeld};
+use crate::server::{Ended, Joined, NotExpected, NotHeld};
 
 /// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +21,7 @@ pub(super) enum Caller {
     /// A participant of a barrier.
     Participant(usize),
     Pod(usize),
+    Operator(usize),
 }
 
 /// What it is answered.
@@ -30,6 +31,7 @@ pub(super) enum Answer {
     Arrived(Result<ArrivalStanding, Ended>),
     /// With the port of the run's store.
     Held(Result<(PodStanding, Option<u16>), NotHeld>),
+    Expects(Result<Option<String>, NotExpected>),
 }
 
 pub(super) struct Call {
@@ -39,6 +41,12 @@ pub(super) struct Call {
     woken: Arc<Flag>,
     /// It will be looked at in a moment.
     is_due: bool,
+}
+
+impl Call {
+    pub(super) fn is_of_operator(&self) -> bool {
+        matches!(self.caller, Caller::Operator(_))
+    }
 }
 
 impl World {
@@ -125,6 +133,7 @@ impl World {
             (Caller::Node(node), Answer::Beat(beat)) => self.node_beat(node, beat),
             (Caller::Participant(n), Answer::Arrived(standing)) => self.participant_hears(n, standing),
             (Caller::Pod(pod), Answer::Held(standing)) => self.pod_hears(pod, standing),
+            (Caller::Operator(n), Answer::Expects(said)) => self.operator_hears(n, said),
             _ => Err("an answer to another question".into()),
         }
     }
@@ -134,6 +143,8 @@ impl World {
             Caller::Node(node) => self.node_is_cut(node),
             Caller::Participant(n) => self.at(200 * MILLI, Event::Arrives(n)),
             Caller::Pod(pod) => self.at(200 * MILLI, Event::Announces(pod)),
+            // Whether it is done, nobody has heard.
+            Caller::Operator(_) => {}
         }
     }
 
@@ -243,6 +254,7 @@ impl World {
                     let gate = gates.of(&self.runs.pods[pod].run());
                     gate.is_some_and(|gate| gate.opened().is_some())
                 }
+                Caller::Operator(_) => false,
             };
             // An answer may still wait for the disk.
             if misses && self.plan.keeping != Keeping::Disk {

@@ -238,6 +238,7 @@ impl World {
             }
             Event::NodeActs(node, life) => self.node_acts(node, life),
             Event::NodeFault(n) => self.node_fault(n),
+            Event::Wishes(n) => self.wishes(n),
             Event::Arrives(n) => self.arrives(n),
             Event::Announces(pod) => self.announces(pod),
             Event::RankComes(rank, attempt) => self.rank_comes(rank, attempt),

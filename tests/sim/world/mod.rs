@@ -101,6 +101,8 @@ enum Event {
     NodeComes(usize, bool),
     NodeActs(usize, u32),
     NodeFault(usize),
+    /// An operator says how many nodes to expect.
+    Wishes(usize),
     Arrives(usize),
     Announces(usize),
     /// The process of a rank comes, in this attempt.

@@ -135,7 +135,7 @@ impl World {
                 continue;
             }
             if is_said_dead {
-                server.watch.with_insight(|insight, now| {
+                server.watch.change_insight(|insight, now| {
                     insight.observe(PORT, now, Observed::Gone { conn, used_own_keys: true });
                 });
             } else {

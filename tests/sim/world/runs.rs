@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use super::super::plan::{Micros, Plan, SECOND};
+use super::super::plan::{Keeping, Micros, Plan, SECOND};
 use super::super::random::Random;
+use super::super::runs::Wish;
 use super::super::server::Flag;
 use super::super::truth::RunTruth;
 use super::calls::{Answer, Call, Caller};
 use super::holds::{Participant, Pod, Told};
 use super::nodes::{Doing, Node, run_id};
 use super::{Checked, Event, World};
-use crate::core::insight::StoreOwner;
+use crate::core::insight::{Expectation, StoreOwner};
 use crate::core::rendezvous::RankInRound;
+use crate::server::NotExpected;
 
 /// A store that nobody uses is given up after so long (--store-linger, and the time for joins).
 pub(in super::super) const LINGER: Micros = 6 * SECOND;
@@ -91,6 +93,9 @@ impl World {
         for (n, (at, _)) in plan.faults.iter().enumerate() {
             self.at(*at, Event::NodeFault(n));
         }
+        for (n, (at, _)) in plan.wishes.iter().enumerate() {
+            self.at(*at, Event::Wishes(n));
+        }
     }
 
     /// Whether anything of this is in the world.
@@ -143,7 +148,8 @@ impl World {
             };
             let places: Vec<RankInRound> = alive().filter_map(place).collect();
             let is_one = places.iter().all(|it| it.round == places[0].round);
-            if places.len() as u32 != count.min(plan.max) || !is_one {
+            let may_be = self.runs.truths[run].may_have(places.len() as u32, (plan.min, plan.max), count);
+            if !may_be || !is_one {
                 return Some(format!("the {count} nodes of run {run} are not in one round: {places:?}"));
             }
             let mut ranks: Vec<u32> = places.iter().map(|it| it.rank).collect();
@@ -210,6 +216,43 @@ impl World {
             }
         }
         self.runs.unused = unused;
+        Ok(())
+    }
+
+    /// An operator says how many nodes to expect.
+    pub(super) fn wishes(&mut self, n: usize) -> Checked {
+        let (_, Wish { run, nodes, .. }) = self.plan.runs.wishes[n];
+        let Some(server) = &self.server else { return Ok(()) };
+        let watch = Arc::clone(&server.watch);
+        let expected = &mut self.runs.truths[run].expected;
+        if expected.is_empty() {
+            expected.insert(None);
+        }
+        expected.insert(Some(nodes));
+        trace!(self, "an operator expects {nodes} nodes of run {run}");
+        self.call(Caller::Operator(n), async move {
+            let expectation = Expectation { min: nodes, max: nodes, names: Vec::new() };
+            Answer::Expects(watch.expect(&format!("run-{run}"), expectation))
+        })
+    }
+
+    pub(super) fn operator_hears(&mut self, n: usize, said: Result<Option<String>, NotExpected>) -> Checked {
+        let (_, Wish { run, nodes, dies }) = self.plan.runs.wishes[n];
+        trace!(self, "the operator hears {said:?}");
+        let plan = &self.plan.runs.runs[run];
+        let is_last = !self.runs.calls.values().any(|call| call.is_of_operator());
+        let expected = &mut self.runs.truths[run].expected;
+        match said {
+            // Another one may have come between.
+            Ok(_) if is_last => *expected = [Some(nodes)].into(),
+            Ok(_) => {}
+            Err(_) if !(plan.min..=plan.max).contains(&nodes) => {}
+            Err(why) => return Err(format!("an operator is refused: {why}")),
+        }
+        if let Some(away) = dies {
+            self.crash(self.plan.keeping == Keeping::Disk)?;
+            self.at(away, Event::Start);
+        }
         Ok(())
     }
 

@@ -519,7 +519,10 @@ pub(in crate::core::insight) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evi
         // What an operator or the server does, the time, what a refused node asked for, and who was there before a restart are
         // in the words.
         Fact::NotBack { .. }
-        | Fact::Broken { why: Break::BeforeRestart { .. } | Break::Unreported { .. }, .. }
+        | Fact::Broken {
+            why: Break::BeforeRestart { .. } | Break::Unreported { .. } | Break::Resized { .. },
+            ..
+        }
         | Fact::Expiring { .. }
         | Fact::TimedOut { .. }
         | Fact::Extended { .. }

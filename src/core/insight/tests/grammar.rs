@@ -485,6 +485,7 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
         broken(Break::RejoinedBesideSilent { who: who(), rank: 2, silent: list(n.max(1)), silent_for: long }),
         broken(Break::RejoinedAfterClosed { who: who(), rank: 2, closed: list(n.max(1)), since: long }),
         broken(Break::Newcomers { newcomers: list(n.max(1)) }),
+        broken(Break::Resized { nodes: n, expected: m }),
         broken(Break::Unreported { missing: n, nodes: m }),
         refused(RunRefusal::BadRank { rank: 200, max_nodes: n }),
         refused(RunRefusal::Closed { run: run(), by: "a".into() }),

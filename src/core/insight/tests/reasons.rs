@@ -600,6 +600,10 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
             "Native runs: new nodes have joined, and there is room for them.",
         ),
         (
+            broken(Break::Resized { nodes: 4, expected: 2 }),
+            "Native runs: an operator expects fewer nodes (`rallypoint ctl expect`).",
+        ),
+        (
             broken(Break::Unreported { missing: 1, nodes: 4 }),
             "Native runs: after a restart of the server some nodes of the round sent nothing.",
         ),

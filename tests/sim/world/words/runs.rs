@@ -166,11 +166,14 @@ impl World {
                     None => Ok(()),
                 }
             }
+            "round_resized" => yes(!self.plan.runs.wishes.is_empty(), "no operator has asked for that"),
             "nodes_taken_in" => self.was_so_of(text, |node| node.doing == Doing::Joins, "has not joined"),
             "stands_by" => {
                 let unreported = number(&said.facts, "unreported");
                 yes(unreported == 0 || self.server_life > 1, "no server was before")?;
-                self.were_there(run, (plan.max as usize + 1).saturating_sub(unreported))
+                // An operator may expect as few as they may be.
+                let fewest = if self.plan.runs.wishes.is_empty() { plan.max } else { plan.min };
+                self.were_there(run, (fewest as usize + 1).saturating_sub(unreported))
             }
             "nodes_missing" | "round_expiring" | "round_timed_out" => {
                 let Some(joined) = number_before(text, " of ") else { return Ok(()) };
