@@ -24,9 +24,24 @@ pub struct ServerHealth {
     pub max_memory_bytes: usize,
     /// Requests that wait: WAITs and BARRIERs.
     pub waiters: usize,
+    /// Where runs and rounds get stores of their own; `null` if the stores have no ports (`--listen none`).
+    #[serde(default)]
+    #[schema(required)]
+    pub run_stores: Option<StorePorts>,
     /// The journal; `null` if none is kept, and jobs then do not survive the server's death.
     #[schema(required)]
     pub journal: Option<JournalHealth>,
+}
+
+/// The ports on which runs and rounds get stores of their own (`--store-ports`): clients have to reach them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StorePorts {
+    /// `--advertise-host`, by default the server's address that the request came in on.
+    pub host: String,
+    /// The first port.
+    pub first: u16,
+    /// The last port.
+    pub last: u16,
 }
 
 /// The journal of a server.

@@ -21,7 +21,7 @@ pub use announce::{Announce, AnnounceAnswer, AnnounceState, Announced, Announced
 pub use barrier::{Arrive, ArriveReleased, ArriveWaiting};
 pub use expect::{Expect, Expects, Forgotten};
 pub use explanations::{Certainty, Evidence, Explanation, Seen, Severity, TimelineEvent};
-pub use health::{JournalHealth, ServerHealth};
+pub use health::{JournalHealth, ServerHealth, StorePorts};
 pub use links::{Link, LinkCounts, LinkList};
 pub use login::{COOKIE, LoggedIn, Login, own_cookie};
 pub use problem::Problem;

@@ -30,7 +30,7 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_MEMBERS", value_name = "ID,ID", value_delimiter = ',')]
     members: Option<Vec<String>>,
 
-    /// This node's id; each node has its own [default: the host's name]
+    /// This node's id; each node has its own [default: another one for each process; with --members the host's name]
     #[arg(long, env = "RALLYPOINT_NODE", value_name = "ID")]
     node: Option<String>,
 
@@ -49,7 +49,12 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let path = format!("/api/v1/barriers/{}/arrive", http::path_part(&self.name));
-        let participant = self.node.clone().map_or_else(poll::host_name, Ok)?;
+        let participant = match &self.node {
+            Some(node) => node.clone(),
+            // It must be one of them.
+            None if self.members.is_some() => poll::host_name()?,
+            None => poll::node_id(&poll::host_name()?),
+        };
         let arrival_id = poll::unique_token();
         let body = |wait_seconds| api::Arrive {
             participant: participant.clone(),

@@ -11,11 +11,12 @@ use serde_json::json;
 
 use super::flags::Output;
 use super::launch::{LaunchArgs, environment, hostname};
+use super::reach::admin_of;
 use super::units::duration;
 use super::{Outcome, UsageError, run_client};
 use crate::node::client::http::AdminUrl;
 use crate::node::doctor::{self, Check, Verdict, probe};
-use crate::node::launch;
+use crate::node::launch::{self, Meeting};
 
 const AFTER_HELP: &str = "Without --manifest it looks at this pod: run it where the job runs, best with the job's command \
                           behind --. It changes nothing. Exit code: 0 no FAIL, 1 a FAIL (with --strict also a WARN), 2 usage";
@@ -103,22 +104,26 @@ impl Args {
             checks.extend(doctor::check_command(torchrun, &env));
         }
         // The endpoint can be checked even if the ranks contradict each other.
-        let endpoint = launch::endpoint(&env, &given).ok().flatten().map(|endpoint| endpoint.value);
-        let endpoint =
-            launch.as_ref().ok().and_then(|it| Some(it.endpoint.as_ref()?.value.clone())).or(endpoint);
+        let meeting = launch::endpoint(&env, &given).ok().flatten().map(|endpoint| endpoint.value);
+        let meeting =
+            launch.as_ref().ok().and_then(|it| Some(it.endpoint.as_ref()?.value.clone())).or(meeting);
         let run_id = launch.as_ref().ok().and_then(|it| Some(it.run_id.as_ref()?.value.clone()));
         let own_ip = env.get("POD_IP").and_then(|ip| ip.parse().ok());
         let step = self.step_timeout;
         run_client(async {
             let mut towards = None;
-            if let Some(endpoint) = &endpoint {
-                let (mut facts, client) = probe::probe_network(endpoint, own_ip, step).await;
-                let admin = self.admin.clone().unwrap_or_else(|| AdminUrl::beside(endpoint));
+            if let Some(meeting) = &meeting {
+                let admin = admin_of(meeting, self.admin.as_ref());
+                let store = meeting.store();
+                let (mut facts, client) = probe::probe_network(&store, own_ip, step).await;
                 facts.relays_only = client.is_none() && probe::relays_only(&admin, step).await;
                 towards = facts.resolved.iter().flatten().next().map(std::net::SocketAddr::ip);
-                checks.extend(doctor::check_network(&facts));
-                let facts =
-                    probe::probe_server(&admin, endpoint.port(), run_id.as_deref(), client, step).await;
+                checks.extend(match meeting {
+                    Meeting::Store(_) => doctor::check_network(&facts),
+                    // The plugin does not use the first store.
+                    Meeting::Admin(_) => doctor::check_name(&facts),
+                });
+                let facts = probe::probe_server(&admin, store.port(), run_id.as_deref(), client, step).await;
                 checks.extend(doctor::check_server(&facts));
             }
             let facts = probe::probe_machine(&hostname(), towards, step).await;
@@ -138,7 +143,7 @@ fn coloured(check: &Check) -> String {
         Verdict::Fail => AnsiColor::Red,
     };
     let style = colour.on_default().bold();
-    let text = check.to_string();
+    let text = format!("{check:#}");
     let rest = text.strip_prefix(name).unwrap_or(&text);
     format!("{style}{name}{style:#}{rest}\n")
 }

@@ -14,14 +14,16 @@ use crate::api::{
     Announce, AnnounceAnswer, AnnounceState, MAX_ANNOUNCE_WAIT, OpenStore, PeerDuration, StoreAddress,
 };
 use crate::core::ids::Elapsed;
-use crate::node::client::Endpoint;
 use crate::node::client::http::{self, AdminUrl};
+use crate::node::client::{Endpoint, mistaken};
 use crate::node::launch::LaunchEnv;
 
 /// The first announcement waits only so long, so that it is said soon what is waited for, or that the pod is held back.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// How long an answer may take beyond what was asked for.
 const GRACE: Duration = Duration::from_secs(10);
+/// The shortest time that a request is worth.
+const LEAST: Duration = Duration::from_millis(250);
 
 /// What a pod announces.
 #[derive(Debug)]
@@ -35,8 +37,18 @@ pub(super) struct AnnouncePayload {
 pub(super) struct RetryPolicy {
     /// In all.
     pub(super) whole: Duration,
+    /// Until the server has answered for the first time.
+    pub(super) first_answer: Duration,
     /// Between two tries that failed.
     pub(super) pause: Duration,
+}
+
+impl RetryPolicy {
+    /// What is left after `waited`.
+    fn left(&self, waited: Duration, has_answered: bool) -> Duration {
+        let whole = if has_answered { self.whole } else { self.whole.min(self.first_answer) };
+        whole.saturating_sub(waited)
+    }
 }
 
 /// How a gathering ended.
@@ -189,9 +201,11 @@ async fn announce(
     let mut warned = None;
     let (mut most, mut has_answered) = (FIRST_WAIT, false);
     loop {
-        let left = patience.whole.saturating_sub(started.elapsed());
+        let left = patience.left(started.elapsed(), has_answered);
         let wait = std::mem::replace(&mut most, MAX_ANNOUNCE_WAIT).min(left);
-        let asked = http::post(admin, &path, &payload.body(wait), wait.saturating_add(GRACE)).await;
+        // A server that has not answered yet may be out of reach, and then its time is all that there is.
+        let grace = if has_answered { GRACE } else { GRACE.min(left.saturating_sub(wait).max(LEAST)) };
+        let asked = http::post(admin, &path, &payload.body(wait), wait.saturating_add(grace)).await;
         let ended = |outcome| Gathered { waited: started.elapsed(), outcome };
         let unreachable = |text| Reason { step: "announce", text: format!("{admin}: {text}") };
         let is_known = has_answered;
@@ -210,7 +224,8 @@ async fn announce(
                     (Reason { step: "gather", text: answer.detail }, true)
                 }
                 Err(error) => {
-                    (unreachable(format!("the answer does not come from rallypoint: {error}")), false)
+                    let text = format!("the answer does not come from rallypoint: {error}");
+                    return ended(Err(unreachable(text)));
                 }
             },
             Ok(answer) if is_passing(&answer) => (
@@ -219,9 +234,13 @@ async fn announce(
             ),
             Ok(answer) => return ended(Err(Reason { step: "refused", text: answer.text() })),
             Err(error) if is_known => (unreachable(error.of_known_port()), false),
-            Err(error) => (unreachable(error.to_string()), false),
+            Err(error) => match mistaken::never_an_admin_port(admin, &error).await {
+                Some(last_word) => return ended(Err(unreachable(last_word))),
+                None => (unreachable(error.to_string()), false),
+            },
         };
-        let (waited, left) = (started.elapsed(), patience.whole.saturating_sub(started.elapsed()));
+        let waited = started.elapsed();
+        let left = patience.left(waited, has_answered);
         if left.is_zero() {
             return ended(Err(reason));
         }
@@ -244,9 +263,14 @@ pub(super) async fn own_store(
 ) -> anyhow::Result<Endpoint> {
     let started = Instant::now();
     let mut news = News::default();
+    let mut has_answered = false;
     loop {
+        let left = patience.left(started.elapsed(), has_answered);
+        let limit = GRACE.min(left.max(LEAST));
         let asked =
-            http::post(admin, "/api/v1/stores", &OpenStore { run_id: run_id.to_owned() }, GRACE).await;
+            http::post(admin, "/api/v1/stores", &OpenStore { run_id: run_id.to_owned() }, limit).await;
+        let is_known = has_answered;
+        has_answered |= asked.is_ok();
         let text = match asked {
             Ok(answer) if answer.is_success() => {
                 let opened = serde_json::from_slice::<StoreAddress>(&answer.body).ok();
@@ -257,9 +281,14 @@ pub(super) async fn own_store(
             }
             Ok(answer) if is_passing(&answer) => answer.text(),
             Ok(answer) => bail!("no store of its own for run `{run_id}`: {admin}: {}", answer.text()),
-            Err(error) => error.to_string(),
+            Err(error) if is_known => error.of_known_port(),
+            Err(error) => match mistaken::never_an_admin_port(admin, &error).await {
+                Some(last_word) => bail!("no store of its own for run `{run_id}`: {last_word}"),
+                None => error.to_string(),
+            },
         };
-        let (waited, left) = (started.elapsed(), patience.whole.saturating_sub(started.elapsed()));
+        let waited = started.elapsed();
+        let left = patience.left(waited, has_answered);
         if left.is_zero() {
             bail!(
                 "no store of its own for run `{run_id}` after {}: {admin}: {text}; --own-store off, on every node, uses the \

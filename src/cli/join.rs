@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::ValueEnum;
 use clap::builder::BoolishValueParser;
 
@@ -30,7 +30,7 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_NODES", value_name = "MIN[:MAX]")]
     nodes: Nodes,
 
-    /// This node's id; each node has its own [default: the host's name]
+    /// This node's id; each node has its own [default: another one for each process, with the host's name as node name]
     #[arg(long, env = "RALLYPOINT_NODE", value_name = "ID")]
     node: Option<String>,
 
@@ -102,10 +102,17 @@ impl FromStr for Nodes {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let node = self.node.clone().map_or_else(poll::host_name, Ok)?;
+        let (node, name) = match &self.node {
+            Some(node) => (node.clone(), None),
+            None => {
+                let host = poll::host_name()?;
+                (poll::node_id(&host), Some(host))
+            }
+        };
         let path = |what: &str| format!("/api/v1/runs/{}/{what}", http::path_part(&self.run_id));
         let join_id = poll::unique_token();
-        let body = |wait_seconds| self.body(&node, &join_id, wait_seconds);
+        let body =
+            |wait_seconds| api::Join { name: name.clone(), ..self.body(&node, &join_id, wait_seconds) };
         let reason = |waiting: &api::JoinWaiting| {
             format!("{} round {}: {}", waiting.run_id, waiting.round, waiting.reason)
         };
@@ -118,7 +125,12 @@ impl Args {
                     api::Leave { node: node.clone(), reason: Some("gave up waiting".into()), outcome: None };
                 let _ = http::post(&self.admin, &path("leave"), &leave, Duration::from_secs(5)).await;
             }
-            joined.map_err(poll::Ended::into_error)
+            joined.map_err(|ended| match ended {
+                poll::Ended::Refused(answer) if answer.code().as_deref() == Some("replaced") => {
+                    anyhow!("{}; another process joins as {node}: give each its own --node", answer.text())
+                }
+                other => other.into_error(),
+            })
         })?;
         let round: api::JoinComplete =
             serde_json::from_slice(&joined.body).context("the server's answer is not understood")?;

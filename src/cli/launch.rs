@@ -3,7 +3,7 @@
 use super::UsageError;
 use crate::core::ids::Nodes;
 use crate::node::client::Endpoint;
-use crate::node::launch::{Derived, Environment, Given, LaunchEnv, Processes, Torchrun, derive};
+use crate::node::launch::{Derived, Environment, Given, LaunchEnv, Meeting, Processes, Torchrun, derive};
 
 /// What can be said instead of derived.
 #[derive(Debug, Clone, clap::Args)]
@@ -98,8 +98,8 @@ pub(super) fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Which store is meant, when nothing else of the launch matters and it is the first word of the command.
-pub(super) fn endpoint(given: Option<&str>) -> Result<Derived<Endpoint>, UsageError> {
+/// Which server is meant, when nothing else of the launch matters and it is the first word of the command.
+pub(super) fn endpoint(given: Option<&str>) -> Result<Derived<Meeting>, UsageError> {
     let given = given.filter(|text| !text.trim().is_empty()).map(parse_endpoint).transpose()?;
     let env = environment();
     let said = Given { endpoint: given, hostname: hostname(), ..Given::default() };

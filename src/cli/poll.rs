@@ -12,6 +12,7 @@ use super::terminal::say as say_line;
 use crate::api::PeerDuration;
 use crate::core::ids::Elapsed;
 use crate::node::client::http::{self, AdminUrl, Answer};
+use crate::node::client::mistaken;
 use crate::process::random_number;
 
 /// How long one request waits at the server.
@@ -30,6 +31,9 @@ pub(super) enum Ended {
     /// The time is over; the text says what the command waited for.
     #[error("gave up after {after}: {what}", after = Elapsed(*.0), what = .1)]
     Late(Duration, String),
+    /// What answers there never will be the server's admin port.
+    #[error("{0}")]
+    Mistaken(String),
     /// The answer cannot be understood.
     #[error("the server's answer is not understood: {0}")]
     BadAnswer(serde_json::Error),
@@ -86,6 +90,9 @@ pub(super) async fn until_done<B: Serialize, W: DeserializeOwned>(
             }
             Ok(answer) => return Err(Ended::Refused(answer)),
             Err(error) => {
+                if !is_known && let Some(last_word) = mistaken::never_an_admin_port(admin, &error).await {
+                    return Err(Ended::Mistaken(last_word));
+                }
                 tokio::time::sleep(PAUSE.min(left)).await;
                 let error = if is_known { error.of_known_port() } else { error.to_string() };
                 say(format!("{admin}: {error}; trying again"))
@@ -111,6 +118,11 @@ pub(super) fn host_name() -> Result<String, UsageError> {
         return Err(UsageError("this host has no name; say --node".into()));
     }
     Ok(name)
+}
+
+/// An id that no other process has, on this host or another.
+pub(super) fn node_id(host: &str) -> String {
+    format!("{host}-{}-{:08x}", std::process::id(), random_number() >> 32)
 }
 
 /// A token that no other call has.

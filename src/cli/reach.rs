@@ -1,5 +1,7 @@
-//! Whether a store is there: tries until it answers, and what a name with several addresses means.
+//! Whether a server is there: tries its store or its admin port until it answers, and what a name with several addresses
+//! means.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -7,9 +9,10 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::news::{News, Reason};
-use crate::node::client::http::AdminUrl;
-use crate::node::client::{self, Client, ConnectError, Endpoint, Options};
+use crate::node::client::http::{self, AdminUrl};
+use crate::node::client::{self, Client, ConnectError, Endpoint, Options, mistaken};
 use crate::node::doctor::{Check, Verdict, check_network, probe};
+use crate::node::launch::Meeting;
 use crate::server::clock::deadline_in;
 
 /// How a wait ended.
@@ -21,7 +24,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    pub(super) fn to_json(&self, endpoint: &Endpoint) -> serde_json::Value {
+    pub(super) fn to_json(&self, endpoint: impl Display) -> serde_json::Value {
         let (endpoint, waited) = (endpoint.to_string(), self.waited.as_secs_f64());
         match &self.outcome {
             Ok(addr) => json!({
@@ -38,9 +41,34 @@ impl Ended {
 /// The least time that a try is worth.
 const WORTH_TRYING: Duration = Duration::from_millis(250);
 
-/// Tries again and again. `say` gets a line for people whenever there is something new.
+/// A port of a server that is waited for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Port<'a> {
+    Store(&'a Endpoint),
+    Admin(&'a AdminUrl),
+}
+
+impl Display for Port<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Store(store) => store.fmt(f),
+            Self::Admin(admin) => admin.fmt(f),
+        }
+    }
+}
+
+/// A try that failed.
+struct Failed {
+    reason: Reason,
+    /// Whether it only took too long.
+    is_late: bool,
+    /// Whether another try is worth nothing.
+    is_final: bool,
+}
+
+/// Tries again and again, unless waiting does not help. `say` gets a line for people whenever there is something new.
 pub(super) async fn reach(
-    endpoint: &Endpoint,
+    port: Port<'_>,
     timeout: Duration,
     interval: Duration,
     say: &mut impl FnMut(String),
@@ -50,20 +78,24 @@ pub(super) async fn reach(
     let mut warned = Vec::new();
     loop {
         let left = timeout.saturating_sub(started.elapsed());
-        let error = match attempt(endpoint, deadline, &mut warned, say).await {
-            Ok(client) => {
-                return Ended { waited: started.elapsed(), outcome: Ok(client.peer()) };
-            }
-            Err(error) => error,
+        let tried = match port {
+            Port::Store(store) => try_store(store, deadline, &mut warned, say).await,
+            Port::Admin(admin) => try_admin(admin, Options::default().step.min(left)).await,
         };
-        let mut reason = Reason::of(&error);
+        let failed = match tried {
+            Ok(addr) => return Ended { waited: started.elapsed(), outcome: Ok(addr) },
+            Err(failed) => failed,
+        };
+        let mut reason = failed.reason;
         // A try that was cut short by the end tells less than the one before it.
-        let cut_short =
-            left < Options::default().step && error.failures.iter().any(client::StepError::is_late);
+        let cut_short = left < Options::default().step && failed.is_late;
         if let (true, Some(last)) = (cut_short, &news.last) {
             reason = last.clone();
         }
         let (waited, left) = (started.elapsed(), timeout.saturating_sub(started.elapsed()));
+        if failed.is_final {
+            return Ended { waited, outcome: Err(reason) };
+        }
         if left < WORTH_TRYING {
             tokio::time::sleep(left).await;
             return Ended { waited: started.elapsed(), outcome: Err(reason) };
@@ -73,6 +105,45 @@ pub(super) async fn reach(
         }
         tokio::time::sleep(interval.min(left.saturating_sub(WORTH_TRYING)).max(Duration::from_millis(10)))
             .await;
+    }
+}
+
+async fn try_store(
+    store: &Endpoint,
+    deadline: Instant,
+    warned: &mut Vec<SocketAddr>,
+    say: &mut impl FnMut(String),
+) -> Result<SocketAddr, Failed> {
+    let error = match attempt(store, deadline, warned, say).await {
+        Ok(client) => return Ok(client.peer()),
+        Err(error) => error,
+    };
+    let is_late = error.failures.iter().any(client::StepError::is_late);
+    let last_word = mistaken::never_a_store(&error).await;
+    let mut reason = Reason::of(&error);
+    let is_final = last_word.is_some();
+    reason.text = last_word.unwrap_or(reason.text);
+    Err(Failed { reason, is_late, is_final })
+}
+
+/// One try of an admin port: whether its server is ready.
+async fn try_admin(admin: &AdminUrl, step: Duration) -> Result<SocketAddr, Failed> {
+    let failed = |text, is_late, is_final| {
+        Err(Failed { reason: Reason { step: "admin", text: format!("{admin}: {text}") }, is_late, is_final })
+    };
+    let asked = match http::request(admin, "GET", "/readyz", step).await {
+        Ok(answer) if answer.is_success() => admin.connect(step).await.map(|(_, addr)| addr),
+        Ok(answer) => {
+            return failed(format!("not ready: {} ({})", answer.text(), answer.status), false, false);
+        }
+        Err(error) => Err(error),
+    };
+    match asked {
+        Ok(addr) => Ok(addr),
+        Err(error) => match mistaken::never_an_admin_port(admin, &error).await {
+            Some(last_word) => failed(last_word, false, true),
+            None => failed(error.to_string(), matches!(error, http::HttpError::Late(_)), false),
+        },
     }
 }
 
@@ -121,6 +192,15 @@ async fn attempt(
         }
     }
     Err(failed(failures))
+}
+
+/// The admin port: as it was said, else as the place to meet names it, else beside the store.
+pub(super) fn admin_of(meeting: &Meeting, said: Option<&AdminUrl>) -> AdminUrl {
+    let named = || match meeting {
+        Meeting::Admin(admin) => AdminUrl::at(admin.clone()),
+        Meeting::Store(store) => AdminUrl::beside(store),
+    };
+    said.cloned().unwrap_or_else(named)
 }
 
 /// The admin port beside a store that answered. If a name has several addresses, it is on the address that

@@ -1,7 +1,7 @@
 //! `rallypoint relay`: the server on this node's loopback.
 
 use std::future::poll_fn;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use super::units::{MaybeOff, duration_or_off};
 use super::{Outcome, UsageError, poll, process, run_client};
 use crate::core::link::RelayLife;
 use crate::node::client::http::{self, AdminUrl};
+use crate::node::client::{resolve, source_towards};
 use crate::node::relay::{Bound, RelayConfig, RelayError};
 use crate::process::random_number;
 
@@ -36,8 +37,8 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_RELAY_ADMIN", value_name = "ADDR:PORT", default_value_t = loopback(29501))]
     admin: SocketAddr,
 
-    /// The relay's place at the server: each relay has its own [default: the pod's name, elsewhere the host's
-    /// with the port]
+    /// The relay's place at the server: each relay has its own [default: the pod's name with its UID or address; elsewhere
+    /// the host's, with port and address]
     #[arg(long, env = "RALLYPOINT_RELAY_NAME", value_name = "NAME")]
     name: Option<String>,
 
@@ -83,14 +84,52 @@ pub(super) async fn behind<T>(
     done
 }
 
-/// The name of a relay that listens on `port`, where none is given: the pod's, or the host's with the port.
-pub(super) fn default_name(port: u16) -> Result<String, UsageError> {
-    if let Some(pod) = std::env::var("POD_NAME").ok().filter(|pod| !pod.is_empty()) {
-        return Ok(pod);
+/// The place of a relay for which no name was given.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    pub(super) server: &'a AdminUrl,
+    /// Where it listens.
+    pub(super) port: u16,
+    /// The node's rank, if it is known.
+    pub(super) node_rank: Option<u32>,
+}
+
+impl Place<'_> {
+    /// A name that no other place has, and that the next relay in this place has again.
+    pub(super) async fn name(&self) -> Result<String, UsageError> {
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let host = match variable("POD_NAME") {
+            Some(pod) => pod,
+            None if variable("KUBERNETES_SERVICE_HOST").is_some() => poll::host_name()?,
+            None => format!("{}:{}", poll::host_name()?, self.port),
+        };
+        Ok(match variable("POD_UID") {
+            Some(uid) => name_in_pod(&host, &uid),
+            None => name_on_host(&host, self.own_address().await, self.node_rank),
+        })
     }
-    let host = poll::host_name()?;
-    let is_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-    Ok(if is_pod { host } else { format!("{host}:{port}") })
+
+    /// This host's address on the way to the server; while the server's name is unknown, the one on the way out.
+    async fn own_address(&self) -> Option<IpAddr> {
+        const LIMIT: Duration = Duration::from_secs(3);
+        /// For documentation: nobody has it.
+        const OUT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
+        let server = resolve(self.server.endpoint(), LIMIT).await;
+        let towards = server.ok().and_then(|addrs| addrs.first().copied());
+        source_towards(towards.unwrap_or(OUT)).filter(|own| !own.is_loopback())
+    }
+}
+
+/// Pods of several namespaces and clusters may have one name, but not one UID.
+fn name_in_pod(pod: &str, uid: &str) -> String {
+    format!("{pod}@{}", uid.chars().take(8).collect::<String>())
+}
+
+/// Hosts may have one name, and behind a translation of addresses one address as well.
+fn name_on_host(host: &str, address: Option<IpAddr>, node_rank: Option<u32>) -> String {
+    let address = address.map_or_else(String::new, |address| format!("@{address}"));
+    let rank = node_rank.map_or_else(String::new, |rank| format!("#{rank}"));
+    format!("{host}{address}{rank}")
 }
 
 /// Whether a server takes relays on its admin port; else why not.
@@ -106,22 +145,26 @@ pub(super) async fn takes_relays(admin: &AdminUrl) -> Result<(), String> {
 
 /// The loopback address with a port.
 pub(super) const fn loopback(port: u16) -> SocketAddr {
-    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), port)
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let name = self.name.map_or_else(|| default_name(self.listen.port()), Ok)?;
-        let config = RelayConfig {
+        let mut config = RelayConfig {
             server: self.server.clone(),
             listen: self.listen,
             admin: Some(self.admin),
-            name,
+            name: String::new(),
             life: RelayLife(random_number()),
             give_up: self.give_up.0,
             client_uid: self.client_uid,
         };
         run_client(async {
+            let place = Place { server: &self.server, port: self.listen.port(), node_rank: None };
+            config.name = match self.name.clone() {
+                Some(name) => name,
+                None => place.name().await?,
+            };
             let bound = Bound::bind(&config)?;
             let (store, admin) = (bound.store_addr()?, bound.admin_addr().unwrap_or(self.admin));
             if let Some(file) = &self.ports_file {
@@ -133,7 +176,7 @@ impl Args {
             let stop = poll_fn(|cx| stopped.as_mut().poll(cx).map(drop));
             match bound.serve(config, Box::new(say), stop).await {
                 Ok(()) => {}
-                Err(error @ RelayError::Refused(_)) => {
+                Err(error @ (RelayError::Refused(_) | RelayError::Mistaken(_))) => {
                     say(error);
                     outcome = Outcome::NotDone;
                 }
@@ -141,5 +184,21 @@ impl Args {
             }
             Ok(outcome)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_with_one_host_name_have_names_of_their_own() {
+        assert_eq!(name_in_pod("train-0", "3c1f20aa-0000-4000-8000-000000000000"), "train-0@3c1f20aa");
+        let address = |last| Some(IpAddr::from([10, 0, 0, last]));
+        let three = [1, 2, 3].map(|last| name_on_host("gpu:29500", address(last), None));
+        assert_eq!(three, ["gpu:29500@10.0.0.1", "gpu:29500@10.0.0.2", "gpu:29500@10.0.0.3"]);
+        let behind_one = [0, 1].map(|rank| name_on_host("gpu:29500", address(15), Some(rank)));
+        assert_eq!(behind_one, ["gpu:29500@10.0.0.15#0", "gpu:29500@10.0.0.15#1"]);
+        assert_eq!(name_on_host("gpu:29500", None, None), "gpu:29500");
     }
 }

@@ -2,25 +2,27 @@
 //! front of it with a relay.
 
 use std::ffi::OsString;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::bail;
 use clap::ValueEnum;
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::gather::{self, AnnouncePayload, RetryPolicy};
 use super::launch::{LaunchArgs, environment, no_endpoint};
+use super::reach::Port;
 use super::terminal::say;
 use super::units::{MaybeOff, duration, duration_or_off};
 use super::{Outcome, UsageError, process, reach, relay, run_client};
 use crate::core::ids::Elapsed;
 use crate::core::link::RelayLife;
-use crate::node::client::Endpoint;
 use crate::node::client::http::AdminUrl;
-use crate::node::doctor::{RELAYS_ONLY, Verdict, check_command, check_environment};
-use crate::node::launch::{self, Environment, Job, LaunchEnv, Mode, Plan, Server, Torchrun};
+use crate::node::client::{Endpoint, source_towards};
+use crate::node::doctor::{Check, RELAYS_ONLY, Verdict, check_command, check_environment, probe, run_stores};
+use crate::node::launch::{self, Environment, Job, LaunchEnv, Meeting, Mode, Plan, Server, Torchrun};
 use crate::node::relay::{Bound, RelayConfig};
 use crate::process::random_number;
 
@@ -116,6 +118,12 @@ struct Needs<'a> {
     payload: Option<AnnouncePayload>,
     /// A store for this run.
     own: Option<&'a str>,
+    /// How long its admin port may take to answer for the first time.
+    first_answer: Duration,
+    /// The store that has answered already.
+    tried: Option<Endpoint>,
+    /// Whether all goes through a relay of this process.
+    is_relayed: bool,
 }
 
 /// The command, and where it runs.
@@ -126,10 +134,18 @@ struct Party<'a> {
     torchrun: Option<&'a Torchrun>,
 }
 
+impl Party<'_> {
+    fn is_accelerate(&self) -> bool {
+        self.torchrun.is_none() && self.mode == Mode::C10d
+    }
+}
+
 /// A server that answers.
 struct Reached {
     store: Endpoint,
-    /// Where the store answered; not there if it has no port.
+    /// Whether it was the store that answered.
+    is_tried: bool,
+    /// Where it answered; not there if its stores have no ports.
     addr: Option<SocketAddr>,
     admin: AdminUrl,
 }
@@ -140,6 +156,8 @@ enum Start {
     Over(Outcome),
 }
 
+/// For a question to the server.
+const ASK_STEP: Duration = Duration::from_secs(5);
 /// Between attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 /// What "for ever" is.
@@ -151,12 +169,17 @@ impl Args {
         let torchrun = launch::find_torchrun(&self.command);
         let launch = self.launch.derive(self.endpoint.as_deref(), &env, torchrun.as_ref())?;
         launch.notes.iter().for_each(say);
-        refuse_mistakes(&env, &launch, torchrun.as_ref())?;
-        let store = launch.endpoint.as_ref().map(|endpoint| endpoint.value.clone());
-        let store = store.ok_or_else(|| UsageError(no_endpoint(&env)))?;
+        refuse_mistakes(check_environment(&env, &Ok(launch.clone()), torchrun.as_ref()))?;
+        let meeting = launch.endpoint.as_ref().map(|endpoint| endpoint.value.clone());
+        let meeting = meeting.ok_or_else(|| UsageError(no_endpoint(&env)))?;
         let python = self.ask_python(&env, torchrun.as_ref());
-        let mode = Mode::choose(self.mode.asked(), torchrun.as_ref(), &env, &launch, python.plugin);
+        let asked = self.mode.asked();
+        let mode = Mode::choose(asked, &self.command, torchrun.as_ref(), &env, &launch, python.plugin);
         let mode = mode.map_err(|error| UsageError(error.to_string()))?;
+        self.refuse_command(
+            &Party { mode, launch: &launch, env: &env, torchrun: torchrun.as_ref() },
+            &meeting,
+        )?;
         // Everything that is wrong in the pod itself is said before anybody is waited for.
         let payload = self.gather.then(|| AnnouncePayload::of(&launch, python.torch, self.restart_finished));
         let payload = payload.transpose().map_err(UsageError)?;
@@ -164,17 +187,21 @@ impl Args {
         let payload = payload.map(|payload| if own.is_some() { payload.with_store() } else { payload });
         let party = Party { mode, launch: &launch, env: &env, torchrun: torchrun.as_ref() };
         let plan = run_client(async {
-            let reached = match process::unless_stopped(self.reach(&store)).await? {
+            let started = Instant::now();
+            let reached = match process::unless_stopped(self.reach(&meeting)).await? {
                 Ok(reached) => reached,
                 Err(stopped) => return Ok(Start::Over(stopped)),
             };
             let (store, admin) = (&reached.store, &reached.admin);
-            if !self.wants_relay(reached.addr, admin).await? {
-                let plan = self.meet(&party, store, admin, Needs { payload, own });
+            let first_answer = self.timeout.saturating_sub(started.elapsed());
+            let needs = |tried, is_relayed| Needs { payload, own, first_answer, tried, is_relayed };
+            if !self.wants_relay(&party, &reached).await? {
+                let tried = reached.is_tried.then(|| store.clone());
+                let plan = self.meet(&party, store, admin, needs(tried, false));
                 return Ok(process::unless_stopped(plan).await?.map_or_else(Start::Over, Start::Command));
             }
-            let (relay, config) = Self::relay(admin)?;
-            let local = Endpoint::new("127.0.0.1", relay.store_addr()?.port())?;
+            let (relay, config) = self.relay(&party, admin).await?;
+            let local = Endpoint::new(&relay.store_addr()?.ip().to_string(), relay.store_addr()?.port())?;
             let admin = relay.admin_addr().map_or(Ok(admin.clone()), |admin| admin.to_string().parse());
             let admin = admin.map_err(UsageError)?;
             let server = &config.server;
@@ -182,7 +209,7 @@ impl Args {
                 "the command meets on {local}, a relay to the first store of {server}; --relay off connects to {store} directly"
             ));
             let work = async {
-                let plan = self.meet(&party, &local, &admin, Needs { payload, own });
+                let plan = self.meet(&party, &local, &admin, needs(None, true));
                 match process::unless_stopped(plan).await? {
                     Err(stopped) => Ok(stopped),
                     Ok(plan) => {
@@ -202,37 +229,48 @@ impl Args {
         }
     }
 
-    /// Waits for the server.
-    async fn reach(&self, store: &Endpoint) -> anyhow::Result<Reached> {
+    /// Waits for the server, on the port that is known of it.
+    async fn reach(&self, meeting: &Meeting) -> anyhow::Result<Reached> {
         let mut line = |line: String| say(line);
-        say(format_args!("waiting up to {} for {store}", Elapsed(self.timeout)));
-        let admin = self.admin.clone().unwrap_or_else(|| AdminUrl::beside(store));
-        let ended = tokio::select! {
-            ended = reach::reach(store, self.timeout, PAUSE, &mut line) => ended,
-            () = reach::until_relays_only(&admin) => {
-                return Ok(Reached { store: store.clone(), addr: None, admin });
-            }
+        say(format_args!("waiting up to {} for {meeting}", Elapsed(self.timeout)));
+        let admin = reach::admin_of(meeting, self.admin.as_ref());
+        let store = meeting.store();
+        let ended = match meeting {
+            Meeting::Admin(_) => reach::reach(Port::Admin(&admin), self.timeout, PAUSE, &mut line).await,
+            Meeting::Store(_) => tokio::select! {
+                ended = reach::reach(Port::Store(&store), self.timeout, PAUSE, &mut line) => ended,
+                () = reach::until_relays_only(&admin) => {
+                    return Ok(Reached { store, is_tried: false, addr: None, admin });
+                }
+            },
         };
         let addr = match ended.outcome {
             Ok(addr) => addr,
-            Err(reason) => bail!("gave up on {store} after {}: {}", Elapsed(ended.waited), reason.text),
+            Err(reason) => bail!("gave up on {meeting} after {}: {}", Elapsed(ended.waited), reason.text),
         };
+        if let Meeting::Admin(_) = meeting {
+            let has_ports = !probe::relays_only(&admin, ASK_STEP).await;
+            return Ok(Reached { store, is_tried: false, addr: Some(addr).filter(|_| has_ports), admin });
+        }
         let admin = match &self.admin {
             Some(admin) => admin.clone(),
-            None => reach::admin_beside(store, addr).await,
+            None => reach::admin_beside(&store, addr).await,
         };
-        Ok(Reached { store: store.clone(), addr: Some(addr), admin })
+        Ok(Reached { store, is_tried: true, addr: Some(addr), admin })
     }
 
-    /// Whether the command meets behind a relay, with a server that answered at `addr`.
-    async fn wants_relay(&self, addr: Option<SocketAddr>, admin: &AdminUrl) -> anyhow::Result<bool> {
-        let Some(addr) = addr else {
+    /// Whether the command meets behind a relay.
+    async fn wants_relay(&self, party: &Party<'_>, reached: &Reached) -> anyhow::Result<bool> {
+        let Reached { addr, admin, .. } = reached;
+        let Some(addr) = *addr else {
             if self.relay == RelayFlag::Off {
                 bail!("--relay off connects directly, but {RELAYS_ONLY}");
             }
             return Ok(true);
         };
-        if self.relay == RelayFlag::Off || (self.relay == RelayFlag::Auto && is_here(addr)) {
+        // accelerate refuses a port on which localhost answers, so for that the server is not on this host.
+        let is_here = is_here(addr) && !party.is_accelerate();
+        if self.relay == RelayFlag::Off || (self.relay == RelayFlag::Auto && is_here) {
             return Ok(false);
         }
         match relay::takes_relays(admin).await {
@@ -246,7 +284,7 @@ impl Args {
     }
 
     /// A relay on the usual ports, or on others where these are taken.
-    fn relay(admin: &AdminUrl) -> anyhow::Result<(Bound, RelayConfig)> {
+    async fn relay(&self, party: &Party<'_>, admin: &AdminUrl) -> anyhow::Result<(Bound, RelayConfig)> {
         let mut config = RelayConfig {
             server: admin.clone(),
             listen: relay::loopback(29500),
@@ -256,13 +294,20 @@ impl Args {
             give_up: Some(relay::GIVE_UP),
             client_uid: None,
         };
+        if party.is_accelerate() {
+            // accelerate looks whether the port answers on 127.0.0.1.
+            config.listen = SocketAddr::from(([127, 0, 0, 2], 0));
+        }
         let bound = if let Ok(bound) = Bound::bind(&config) {
             bound
         } else {
-            (config.listen, config.admin) = (relay::loopback(0), Some(relay::loopback(0)));
+            (config.listen, config.admin) =
+                (SocketAddr::new(config.listen.ip(), 0), Some(relay::loopback(0)));
             Bound::bind(&config)?
         };
-        config.name = relay::default_name(bound.store_addr()?.port())?;
+        let node_rank = party.launch.node_rank.as_ref().map(|rank| rank.value);
+        let place = relay::Place { server: admin, port: bound.store_addr()?.port(), node_rank };
+        config.name = place.name().await?;
         Ok((bound, config))
     }
 
@@ -276,7 +321,7 @@ impl Args {
     ) -> anyhow::Result<Plan> {
         let mut line = |line: String| say(line);
         let patience = self.gather_timeout.0.unwrap_or(FOR_EVER);
-        let tries = RetryPolicy { whole: patience, pause: PAUSE };
+        let tries = RetryPolicy { whole: patience, first_answer: needs.first_answer, pause: PAUSE };
         let own = if let Some(payload) = &needs.payload {
             let gathered = gather::gather(store, admin, payload, tries, &mut line).await;
             if let Err(reason) = &gathered.outcome
@@ -299,10 +344,51 @@ impl Args {
         if let Some(own) = &own {
             say(format_args!("the run has its own store on {own}"));
         }
-        let server = Server { store: own.unwrap_or_else(|| store.clone()), admin: admin.endpoint().clone() };
         let Party { mode, launch, env, torchrun } = *party;
+        let is_own = own.is_some();
+        let server = Server { store: own.unwrap_or_else(|| store.clone()), admin: admin.endpoint().clone() };
+        if mode == Mode::Plugin {
+            // Each round has a store of its own, which is not open yet.
+            let stores = probe::probe_run_stores(admin, ASK_STEP).await;
+            let check = stores.as_ref().map(run_stores).filter(|check| check.verdict != Verdict::Pass);
+            check.iter().for_each(|check| say(format_args!("warning: {check}")));
+        } else if needs.tried.as_ref() != Some(&server.store) {
+            self.try_store(&server.store, is_own, needs.is_relayed).await?;
+        }
         let job = Job { argv: &self.command, torchrun, env, launch, server: &server, patience };
         Ok(job.plan(mode))
+    }
+
+    /// Tries the store that the workers will use: a command that cannot reach it says nothing for minutes.
+    async fn try_store(&self, store: &Endpoint, is_own: bool, is_relayed: bool) -> anyhow::Result<()> {
+        const ENOUGH: Duration = Duration::from_secs(20);
+        let mut line = |line: String| say(line);
+        let ended = reach::reach(Port::Store(store), ENOUGH.min(self.timeout), PAUSE, &mut line).await;
+        let Err(reason) = ended.outcome else { return Ok(()) };
+        let what = if is_own { "the run's own store" } else { "the store" };
+        let remedy = if is_relayed {
+            "the way there is this node's relay: look at what it says of its link"
+        } else if is_own {
+            "open the ports of serve --store-ports (29510-29599) from here, in the NetworkPolicy and in firewalls; or start \
+             behind a relay, which needs the admin port alone (--relay on); or use the main store, on every node (--own-store \
+             off)"
+        } else {
+            "name the server's store with --endpoint, and open its port from here"
+        };
+        bail!("not started: {what} {store} does not answer: {}; {remedy}", reason.text)
+    }
+
+    /// Refuses a command that would surely fail, as it will be started: with the flags and variables that it gets.
+    fn refuse_command(&self, party: &Party<'_>, meeting: &Meeting) -> Result<(), UsageError> {
+        let Party { mode, launch, env, torchrun } = *party;
+        let admin = reach::admin_of(meeting, self.admin.as_ref());
+        let server = Server { store: meeting.store(), admin: admin.endpoint().clone() };
+        let patience = self.gather_timeout.0.unwrap_or(FOR_EVER);
+        let plan = Job { argv: &self.command, torchrun, env, launch, server: &server, patience }.plan(mode);
+        let Some(torchrun) = launch::find_torchrun(&plan.argv) else { return Ok(()) };
+        let checks = check_command(&torchrun, &env.with(&plan.set));
+        // Where to meet is what `run` sets; the rest is the command's own.
+        refuse_mistakes(checks.into_iter().filter(|check| check.id != "command-endpoint").collect())
     }
 
     /// The run that gets its own store, where workers would otherwise share the main one with other jobs.
@@ -342,19 +428,8 @@ impl Args {
     }
 }
 
-/// Refuses what would surely fail.
-fn refuse_mistakes(
-    env: &Environment,
-    launch: &LaunchEnv,
-    torchrun: Option<&Torchrun>,
-) -> Result<(), UsageError> {
-    let derived = Ok(launch.clone());
-    let mut checks = check_environment(env, &derived, torchrun);
-    if let Some(torchrun) = torchrun {
-        // Where to meet is what `run` sets; the rest is the command's own.
-        checks
-            .extend(check_command(torchrun, env).into_iter().filter(|check| check.id != "command-endpoint"));
-    }
+/// Says what may cause harm, and refuses what would surely fail.
+fn refuse_mistakes(checks: Vec<Check>) -> Result<(), UsageError> {
     for check in
         checks.iter().filter(|check| check.verdict == Verdict::Warn && check.id != "environment-complete")
     {
@@ -433,13 +508,7 @@ fn tell(plan: &Plan, mode: Mode) {
 
 /// Whether an address is one of this host's own: then what goes there leaves from the same address.
 fn is_here(addr: SocketAddr) -> bool {
-    let any: IpAddr =
-        if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let own = UdpSocket::bind((any, 0)).and_then(|socket| {
-        socket.connect(addr)?;
-        socket.local_addr()
-    });
-    addr.ip().is_loopback() || own.is_ok_and(|own| own.ip() == addr.ip())
+    addr.ip().is_loopback() || source_towards(addr) == Some(addr.ip())
 }
 
 /// A command for people.

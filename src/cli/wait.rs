@@ -10,15 +10,14 @@ use super::flags::Output;
 use super::gather::{self, RetryPolicy};
 use super::launch::{self, LaunchArgs, environment};
 use super::news::Reason;
-use super::reach::{Ended, admin_beside, reach, until_relays_only};
+use super::reach::{Ended, Port, admin_beside, admin_of, reach, until_relays_only};
 use super::terminal::{print_line, say};
 use super::units::duration;
 use super::{Outcome, UsageError, process, run_client};
 use crate::core::ids::Elapsed;
-use crate::node::client::Endpoint;
 use crate::node::client::http::AdminUrl;
 use crate::node::doctor::{RELAYS_ONLY, RELAYS_ONLY_REMEDY};
-use crate::node::launch::LaunchEnv;
+use crate::node::launch::{LaunchEnv, Meeting};
 
 const AFTER_HELP: &str = "Each try resolves the name, connects, says hello and pings. stderr says which step fails and \
                           why. Exit code: 0 it answers, 1 it did not in time, 2 usage";
@@ -54,30 +53,30 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let found = launch::endpoint(self.endpoint.as_deref())?;
-        let (endpoint, from) = (found.value, format!(" (from {})", found.from));
+        let (meeting, from) = (found.value, format!(" (from {})", found.from));
         let gathers = if self.launch.gathers() {
             Some(self.launch.derive(self.endpoint.as_deref(), &environment(), None)?)
         } else {
             None
         };
-        say(format_args!("waiting up to {} for {endpoint}{from}", Elapsed(self.timeout)));
-        let outcome = run_client(process::unless_stopped(self.wait_for_all(&endpoint, gathers.as_ref())))?;
+        say(format_args!("waiting up to {} for {meeting}{from}", Elapsed(self.timeout)));
+        let outcome = run_client(process::unless_stopped(self.wait_for_all(&meeting, gathers.as_ref())))?;
         Ok(outcome.unwrap_or_else(|stopped| stopped))
     }
 
-    async fn wait_for_all(
-        &self,
-        endpoint: &Endpoint,
-        gathers: Option<&LaunchEnv>,
-    ) -> anyhow::Result<Outcome> {
+    async fn wait_for_all(&self, meeting: &Meeting, gathers: Option<&LaunchEnv>) -> anyhow::Result<Outcome> {
         let mut say = |line: String| say(line);
-        let (started, beside) = (Instant::now(), AdminUrl::beside(endpoint));
-        let ended = tokio::select! {
-            ended = reach(endpoint, self.timeout, self.interval, &mut say) => ended,
-            () = until_relays_only(self.admin.as_ref().unwrap_or(&beside)) => {
-                let text = format!("{RELAYS_ONLY}: {RELAYS_ONLY_REMEDY}");
-                Ended { waited: started.elapsed(), outcome: Err(Reason { step: "relay", text }) }
-            }
+        let (started, endpoint) = (Instant::now(), meeting.endpoint());
+        let admin = admin_of(meeting, self.admin.as_ref());
+        let ended = match meeting {
+            Meeting::Admin(_) => reach(Port::Admin(&admin), self.timeout, self.interval, &mut say).await,
+            Meeting::Store(store) => tokio::select! {
+                ended = reach(Port::Store(store), self.timeout, self.interval, &mut say) => ended,
+                () = until_relays_only(&admin) => {
+                    let text = format!("{RELAYS_ONLY}: {RELAYS_ONLY_REMEDY}");
+                    Ended { waited: started.elapsed(), outcome: Err(Reason { step: "relay", text }) }
+                }
+            },
         };
         if self.output.is_json() && (gathers.is_none() || ended.outcome.is_err()) {
             print_line(ended.to_json(endpoint))?;
@@ -88,14 +87,15 @@ impl Args {
         };
         say(format!("{addr} answers after {}", Elapsed(ended.waited)));
         let Some(launch) = gathers else { return Ok(Outcome::Done) };
-        let admin = match &self.admin {
-            Some(admin) => admin.clone(),
-            None => admin_beside(endpoint, addr).await,
+        let admin = match (&self.admin, meeting) {
+            (None, Meeting::Store(store)) => admin_beside(store, addr).await,
+            _ => admin,
         };
         // Whether a finished run is started again is for `run` to ask.
         let payload = gather::AnnouncePayload::of(launch, None, true).map_err(UsageError)?;
-        let patience = RetryPolicy { whole: self.timeout.saturating_sub(ended.waited), pause: self.interval };
-        let gathered = gather::gather(endpoint, &admin, &payload, patience, &mut say).await;
+        let whole = self.timeout.saturating_sub(ended.waited);
+        let patience = RetryPolicy { whole, first_answer: whole, pause: self.interval };
+        let gathered = gather::gather(&meeting.store(), &admin, &payload, patience, &mut say).await;
         if self.output.is_json() {
             print_line(gathered.to_json(endpoint))?;
         }

@@ -689,7 +689,7 @@ fn run_meets_behind_a_relay_of_its_own() {
         let (code, out, err) = ended(child);
         assert_eq!((code, out.as_str()), (Some(3), format!("{rank} at 127.0.0.1\n").as_str()), "{err}");
     }
-    for name in ["t-0", "t-1"] {
+    for name in ["t-0@0", "t-1@1"] {
         eventually("its relay came and said goodbye", || {
             let log = server.log();
             log.contains(&format!("relay {name} has connected"))
@@ -707,7 +707,7 @@ fn a_node_that_does_not_come_is_linked_to_its_pod_whose_relay_has_left() {
         let args = ["run", "--nodes=2", "--relay=on", "--", "sh", "-c", script];
         Pod { server: &server, name: &name, rank, uid: rank }.start(&args)
     });
-    eventually("the first is over", || server.log().contains("relay t-0 has gone"));
+    eventually("the first is over", || server.log().contains("relay t-0@0 has gone"));
     let stores = http(server.admin, "GET /api/v1/stores", "", "").json();
     let own = stores["stores"].as_array().and_then(|all| all.iter().find(|store| store["run_id"] == "run"));
     let port = own.and_then(|own| own["port"].as_u64()).expect("the run has a store");
@@ -813,4 +813,145 @@ fn several_stores_behind_a_name_are_refused_as_soon_as_the_second_answers() {
     refused(start(&["wait", "--nodes=2"]));
     let (code, _, err) = ended(start(&["wait"]));
     assert_eq!(code, Some(0), "a store answers, which is all that was asked: {err}");
+}
+
+/// A folder with a program `torchrun` that only says that it was started.
+fn fake_torchrun() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let program = dir.path().join("torchrun");
+    std::fs::write(&program, "#!/bin/sh\necho started\n").expect("written");
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("executable");
+    dir
+}
+
+#[test]
+fn warnings_of_run_are_one_line_each_and_true_of_what_is_started() {
+    let (server, dir) = (TestServer::start(&[]), fake_torchrun());
+    let torchrun = dir.path().join("torchrun").display().to_string();
+    let conf = "--rdzv-conf=timeot=3";
+    let (code, out, err) = ended(run_alone(&server, &["--", &torchrun, "--rdzv-backend=c10d", conf, "t.py"]));
+    assert_eq!((code, out.as_str()), (Some(0), "started\n"), "{err}");
+    assert!(!err.contains("\\n"), "{err}");
+    let warning =
+        "warning: WARN rdzv-conf-keys: the c10d backend ignores timeot in rdzv_conf, without a word -> ";
+    assert!(err.contains(warning), "{err}");
+    assert!(!err.contains("calls the run"), "--run-id names it: {err}");
+    let without = ["run", "--nodes=1", "--node-rank=0", "--", &torchrun, "--rdzv-backend=c10d", "t.py"];
+    let (endpoint, admin) = (server.store.to_string(), server.admin.to_string());
+    let said = output(&without, &[("RALLYPOINT_ENDPOINT", &endpoint), ("RALLYPOINT_ADMIN", &admin)]);
+    assert!(text(&said.stderr).contains("torchrun calls the run `none`"), "{}", text(&said.stderr));
+}
+
+#[test]
+fn the_plugins_endpoint_is_the_admin_port() {
+    let server = TestServer::start(&[]);
+    let admin = server.admin.to_string();
+    let env = [
+        ("PET_RDZV_BACKEND", "rallypoint"),
+        ("PET_RDZV_ENDPOINT", &*admin),
+        ("PET_RDZV_ID", "run"),
+        ("PET_NNODES", "1"),
+        ("PET_NODE_RANK", "0"),
+    ];
+    let printed = text(&output(&["env"], &env).stdout);
+    assert!(printed.contains(&format!("PET_RDZV_ENDPOINT='{admin}'")), "{printed}");
+    assert!(!printed.contains("MASTER_"), "it is no store: {printed}");
+    let waited = output(&["wait"], &env);
+    assert_eq!(waited.status.code(), Some(0), "{}", text(&waited.stderr));
+    let waited = output(&["wait", "--nodes=1"], &env);
+    assert_eq!(waited.status.code(), Some(0), "{}", text(&waited.stderr));
+    let started = output(&["run", "--", "sh", "-c", "echo $MASTER_PORT"], &env);
+    assert_eq!(started.status.code(), Some(0), "{}", text(&started.stderr));
+    let ports = http(server.admin, "GET /api/v1/stores", "", "").json();
+    let own = ports["stores"].as_array().and_then(|all| all.iter().find(|store| store["run_id"] == "run"));
+    assert_eq!(text(&started.stdout).trim(), own.expect("the run's own")["port"].to_string());
+    let by_command = [
+        "doctor",
+        "--json",
+        "--",
+        "torchrun",
+        "--rdzv-backend=rallypoint",
+        "--rdzv-endpoint",
+        &admin,
+        "t.py",
+    ];
+    for (args, env) in [(&["doctor", "--json"][..], &env[..]), (&by_command, &[])] {
+        let checks: serde_json::Value = serde_json::from_slice(&output(args, env).stdout).expect("JSON");
+        let of = |id: &str| checks["checks"].as_array()?.iter().find(|check| check["id"] == id).cloned();
+        assert_eq!(of("admin-port").expect("it is looked at")["verdict"], "PASS", "{checks}");
+        assert!(of("store-answers").is_none() && of("port-open").is_none(), "{checks}");
+    }
+    // With another backend it is a store.
+    let c10d = [&env[2..], &[("PET_RDZV_BACKEND", "c10d"), ("PET_RDZV_ENDPOINT", "rally:29500")]].concat();
+    assert!(text(&output(&["env"], &c10d).stdout).contains("MASTER_ADDR='rally'"));
+}
+
+/// None of these waits: the default time-outs are minutes.
+#[test]
+fn a_port_in_the_place_of_another_is_named_at_once() {
+    let server = TestServer::start(&[]);
+    let (store, admin) = (server.store.to_string(), server.admin.to_string());
+    let no_store =
+        format!("{admin} is the admin port of a rallypoint server, and no store; its store is {store}");
+    let no_admin = format!("{store} is the port of a store, and not the server's admin port");
+    let run = ["run", "--nodes=1", "--node-rank=0", "--run-id=run"];
+    let told = |args: &[&str], words: &str| {
+        let said = output(args, &[]);
+        assert_eq!(said.status.code(), Some(1), "{}", text(&said.stderr));
+        assert!(text(&said.stderr).contains(words), "`{words}` is not in: {}", text(&said.stderr));
+    };
+    told(&["wait", &admin], &no_store);
+    told(&[&run[..], &["--endpoint", &admin, "--", "true"]].concat(), &no_store);
+    for gather in ["--gather=on", "--gather=off"] {
+        let args = ["--endpoint", &store, "--admin", &store, gather, "--", "true"];
+        told(&[&run[..], &args].concat(), &no_admin);
+    }
+    told(&["join", "--run-id=r", "--nodes=2", "--timeout=10m", "--admin", &store], &no_admin);
+    told(&["barrier", "b", "--nodes=2", "--timeout=10m", "--admin", &store], &no_admin);
+    told(&["relay", "--server", &store, "--listen=127.0.0.1:0", "--admin=127.0.0.1:0"], &no_admin);
+}
+
+#[test]
+fn an_admin_port_that_never_answers_has_the_time_for_the_server() {
+    let server = TestServer::start(&[]);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let admin = silent.local_addr().expect("bound").to_string();
+    for more in [&["--gather=on"][..], &["--gather=off"]] {
+        let args =
+            [&["--admin", &admin, "--timeout=2s", "--gather-timeout=30m"], more, &["--", "true"]].concat();
+        let (code, _, err) = ended(run_alone(&server, &args));
+        assert!(code == Some(1) && err.contains("no answer within"), "{code:?} {err}");
+        assert!(!err.contains(" min "), "{err}");
+    }
+}
+
+#[test]
+fn the_store_of_the_workers_is_tried_before_the_command_starts() {
+    let server = TestServer::start(&["--advertise-host=127.0.0.2"]);
+    let (code, out, err) = ended(run_alone(&server, &["--timeout=2s", "--", "echo", "started"]));
+    assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+    assert!(err.contains("not started: the run's own store 127.0.0.2:"), "{err}");
+    assert!(err.contains("refused") && err.contains("--store-ports (29510-29599)"), "{err}");
+    // It is reached through a relay, and so is the main store without one.
+    for more in ["--relay=on", "--own-store=off"] {
+        let (code, out, err) = ended(run_alone(&server, &[more, "--", "echo", "started"]));
+        assert_eq!((code, out.as_str()), (Some(0), "started\n"), "{more}: {err}");
+    }
+}
+
+#[test]
+fn what_would_train_alone_on_each_node_is_not_started() {
+    let server = TestServer::start(&[]);
+    for (command, words) in [
+        (&["python3", "t.py"][..], "nothing gives it a rank"),
+        (&["deepspeed", "t.py"], "start torchrun in its place"),
+        (&["accelerate", "launch", "t.py"], "--multi_gpu"),
+    ] {
+        let pod = Pod { server: &server, name: "t-0", rank: "0", uid: "a" };
+        let args = [&["run", "--nodes=2", "--nproc-per-node=8", "--"], command].concat();
+        let (code, _, err) = ended(pod.start(&args));
+        assert!(code == Some(2) && err.contains(words), "{command:?}: {code:?} {err}");
+    }
+    assert_eq!(pods(server.admin), 0, "nobody was announced");
 }

@@ -66,6 +66,28 @@ fn nodes_meet_and_print_their_peers() {
 }
 
 #[test]
+fn two_processes_of_one_host_are_two_nodes() {
+    let server = server();
+    for rank in [[" --node-rank 0", " --node-rank 1"], ["", ""]] {
+        let joined =
+            rank.map(|rank| start(&server, &format!("join --run-id two --nodes 2 --timeout 20s{rank}")));
+        for ran in joined.map(Ran::of) {
+            assert_eq!(ran.code, Some(0), "{ran:?}");
+        }
+    }
+    let arrived = [(); 2].map(|()| start(&server, "barrier two --nodes 2 --timeout 20s"));
+    for ran in arrived.map(Ran::of) {
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+    }
+    let first = start(&server, "join --run-id r --nodes 2 --node a --timeout 20s");
+    eventually("it is there", || server.log().contains("r round 1 gathers"));
+    let second = start(&server, "join --run-id r --nodes 2 --node a --timeout 20s");
+    Ran::of(first).failed(1, "another process joins as a: give each its own --node");
+    assert_eq!(run(&server, "join --run-id r --nodes 2 --node b --timeout 20s").code, Some(0));
+    assert_eq!(Ran::of(second).code, Some(0));
+}
+
+#[test]
 fn a_round_can_bring_a_store_for_its_workers() {
     let server = server();
     let alone = run(&server, "join --run-id one --nodes 1 --store --format env");

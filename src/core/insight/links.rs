@@ -247,7 +247,7 @@ fn away_for(link: &AwayLink, now: Timestamp) -> PodSince {
     PodSince::LinkAway { for_seconds: Elapsed(now.since(link.since)) }
 }
 
-/// Whether it is the relay of this pod: outside of Kubernetes it has its port in its name, too.
+/// Whether it is the relay of this pod: its name says also which of that name, and outside of Kubernetes the port.
 fn is_of_pod(relay: &str, pod: &str) -> bool {
     relay == pod || pod_of(relay) == pod
 }
@@ -260,10 +260,11 @@ fn ended_for(news: &LinkNews, now: Timestamp) -> PodSince {
     }
 }
 
-/// The pod of a relay, without a port.
+/// The pod of a relay, by a default name such as `gpu:29500@10.0.0.7#2`.
 fn pod_of(relay: &str) -> &str {
-    match relay.rsplit_once(':') {
+    let place = relay.split_once('@').map_or(relay, |(place, _)| place);
+    match place.rsplit_once(':') {
         Some((pod, port)) if port.parse::<u16>().is_ok() => pod,
-        _ => relay,
+        _ => place,
     }
 }

@@ -1,7 +1,7 @@
 //! The way to a store, step by step: resolve, connect, hello, ping.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -38,6 +38,15 @@ pub async fn resolve(endpoint: &Endpoint, limit: Duration) -> Result<Vec<SocketA
         }
     }
     if addrs.is_empty() { Err(unresolved("no address".into())) } else { Ok(addrs) }
+}
+
+/// This host's address from which it reaches `addr`. Nothing is sent.
+pub fn source_towards(addr: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr =
+        if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(addr).ok()?;
+    socket.local_addr().ok().map(|own| own.ip())
 }
 
 /// Opens a TCP connection.

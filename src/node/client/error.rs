@@ -33,6 +33,15 @@ impl Step {
     }
 }
 
+/// Whether waiting helps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outlook {
+    /// The server or the network may come: try again.
+    Transient,
+    /// It stays so until somebody changes what was said: end at once, and say what is right.
+    Permanent,
+}
+
 /// One step that failed. The message names the step's object and ends with what to look at.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
@@ -111,6 +120,16 @@ impl StepError {
         }
     }
 
+    /// Whether waiting helps. A port where another protocol is spoken does not become a store; bytes that nobody knows may
+    /// be those of a store that died meanwhile.
+    pub const fn outlook(&self) -> Outlook {
+        match self {
+            Self::Foreign { answerer: Answerer::Unknown(..), .. } => Outlook::Transient,
+            Self::Foreign { .. } => Outlook::Permanent,
+            _ => Outlook::Transient,
+        }
+    }
+
     /// Whether it failed by taking too long.
     pub const fn is_late(&self) -> bool {
         matches!(self, Self::ResolverSilent { .. } | Self::Unreachable { .. } | Self::Silent { .. })
@@ -130,6 +149,17 @@ impl ConnectError {
     /// How far it got: the last step that failed on any address.
     pub fn step(&self) -> Step {
         self.failures.iter().map(StepError::step).max().unwrap_or(Step::Resolve)
+    }
+
+    /// Whether waiting helps. An address that refuses beside one that never will be a store is the other family of the host.
+    pub fn outlook(&self) -> Outlook {
+        let lasts = |failure: &StepError| failure.outlook() == Outlook::Permanent;
+        let hopeless = |failure| lasts(failure) || matches!(failure, StepError::Refused { .. });
+        if self.failures.iter().any(lasts) && self.failures.iter().all(hopeless) {
+            Outlook::Permanent
+        } else {
+            Outlook::Transient
+        }
     }
 }
 
@@ -230,5 +260,25 @@ mod tests {
         assert!(text.starts_with("cannot connect to 10.0.0.1:29500: refused;"), "{text}");
         assert!(text.ends_with("| and 2 more addresses"), "{text}");
         assert_eq!(error.step(), Step::Connect);
+    }
+
+    #[test]
+    fn waiting_helps_unless_another_protocol_is_spoken_there() {
+        let addr = SocketAddr::from(([10, 0, 0, 1], 29500));
+        let refused = || StepError::Refused { addr };
+        let late = || StepError::Silent { addr, after: Duration::from_secs(1) };
+        let foreign = |answerer| StepError::Foreign { addr, answerer };
+        let unknown = || foreign(Answerer::Unknown([1; 8], 2));
+        let outlook = |failures| {
+            ConnectError { endpoint: Endpoint::new("train", 29500).expect("valid"), failures }.outlook()
+        };
+        assert_eq!(outlook(vec![foreign(Answerer::Http)]), Outlook::Permanent);
+        assert_eq!(outlook(vec![refused(), foreign(Answerer::Ssh)]), Outlook::Permanent);
+        for failures in
+            [vec![refused()], vec![unknown()], vec![late(), foreign(Answerer::Http)], vec![refused(), late()]]
+        {
+            let shown = format!("{failures:?}");
+            assert_eq!(outlook(failures), Outlook::Transient, "{shown}");
+        }
     }
 }

@@ -16,7 +16,7 @@ use hyper::http::request;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::{Endpoint, StepError, open, resolve};
+use super::{Endpoint, Outlook, StepError, open, resolve};
 use crate::core::ids::Elapsed;
 use crate::tls::{ClientTls, Handshake, Stream};
 use crate::tokens::{BadTokenFile, Token};
@@ -68,9 +68,14 @@ impl AdminUrl {
         &self.endpoint
     }
 
+    /// An admin port at this very place.
+    pub(crate) const fn at(endpoint: Endpoint) -> Self {
+        Self { endpoint, encrypted: None }
+    }
+
     /// The admin port's usual place, on the host of a store.
     pub(crate) fn beside(store: &Endpoint) -> Self {
-        Self { endpoint: store.with_port(DEFAULT_PORT), encrypted: None }
+        Self::at(store.with_port(DEFAULT_PORT))
     }
 
     /// Without a scheme: where certificates were named, but not on loopback, where a relay is plain.
@@ -209,6 +214,14 @@ pub(crate) enum HttpError {
 }
 
 impl HttpError {
+    /// Whether waiting helps with a port that has not answered before.
+    pub(crate) const fn outlook(&self) -> Outlook {
+        match self {
+            Self::NotHttp(_) | Self::NoAuthority(_) | Self::Request(_) | Self::Json(_) => Outlook::Permanent,
+            _ => Outlook::Transient,
+        }
+    }
+
     /// The same of a port that has answered before: it is the right one.
     pub(crate) fn of_known_port(&self) -> String {
         match self {

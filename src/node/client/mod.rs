@@ -9,6 +9,7 @@ mod connect;
 mod error;
 pub(crate) mod http;
 pub(crate) mod link;
+pub(crate) mod mistaken;
 mod wire;
 
 use std::net::SocketAddr;
@@ -20,11 +21,11 @@ use crate::core::protocol::{KeyList, PairList, Payload, Request};
 use wire::Wire;
 
 pub use answerer::Answerer;
-pub use connect::{open, resolve};
+pub use connect::{open, resolve, source_towards};
 
 pub(crate) use crate::node::endpoint::parse_port;
 pub use crate::node::endpoint::{Endpoint, EndpointError};
-pub use error::{ConnectError, Error, Step, StepError};
+pub use error::{ConnectError, Error, Outlook, Step, StepError};
 
 /// How long a client waits, and how much it accepts.
 #[derive(Debug, Clone, Copy)]

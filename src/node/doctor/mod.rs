@@ -29,9 +29,10 @@ pub use command::check_command;
 pub use environment::check_environment;
 pub use machine::{MachineFacts, check_machine};
 pub use manifest::{Location, check_manifests};
-pub use network::{NetworkFacts, check_network};
+pub use network::{NetworkFacts, check_name, check_network};
 pub(crate) use network::{RELAYS_ONLY, RELAYS_ONLY_REMEDY};
-pub use server::{ServerFacts, check_server};
+pub(crate) use server::run_stores;
+pub use server::{RunStores, ServerFacts, check_server};
 
 use crate::core::ids::Shown;
 
@@ -111,6 +112,7 @@ impl Check {
     }
 }
 
+/// One line; with `{:#}` the remedy has a line of its own.
 impl std::fmt::Display for Check {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}: ", self.verdict.name(), self.id)?;
@@ -119,7 +121,7 @@ impl std::fmt::Display for Check {
         }
         write!(f, "{}", Shown(&self.evidence))?;
         match &self.remedy {
-            Some(remedy) => write!(f, "\n     -> {}", Shown(remedy)),
+            Some(remedy) => write!(f, "{}-> {}", if f.alternate() { "\n     " } else { " " }, Shown(remedy)),
             None => Ok(()),
         }
     }

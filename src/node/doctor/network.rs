@@ -53,11 +53,16 @@ pub(crate) const RELAYS_ONLY: &str = "the server's stores have no ports (serve -
 pub(crate) const RELAYS_ONLY_REMEDY: &str = "start a relay on this node (rallypoint relay --server HOST:29501) and name \
                                              127.0.0.1:29500, or start the command with rallypoint run, which does both";
 
+/// The checks of the server's name.
+pub fn check_name(facts: &NetworkFacts) -> Vec<Check> {
+    let addresses = facts.resolved.as_ref().ok().map(|addrs| one_address(facts, addrs));
+    std::iter::once(name_resolves(facts)).chain(addresses).collect()
+}
+
 /// Every check of the way to the store.
 pub fn check_network(facts: &NetworkFacts) -> Vec<Check> {
-    let mut checks = vec![name_resolves(facts)];
-    if let Ok(addrs) = &facts.resolved {
-        checks.push(one_address(facts, addrs));
+    let mut checks = check_name(facts);
+    if facts.resolved.is_ok() {
         checks.push(port_open(facts));
         checks.extend(store_answers(facts));
         checks.extend(latency(facts));

@@ -1,6 +1,6 @@
 //! Gathers the facts: only looks, and changes nothing. Each step has a time limit.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use rustix::process::{Resource, getrlimit};
@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use super::machine::MachineFacts;
 use super::network::{Answer, Failure, NetworkFacts};
 use super::reverse::{first_name_server, time_of_lookup};
-use super::server::ServerFacts;
+use super::server::{RunStores, ServerFacts};
 use crate::api;
 use crate::core::protocol::rendezvous_state;
 use crate::node::client::http::{self, AdminUrl};
@@ -31,7 +31,8 @@ pub(crate) async fn probe_network(
     let (mut tried, mut connected) = (Vec::new(), None);
     let mut own: Vec<IpAddr> = own_ip.into_iter().collect();
     for &addr in resolved.iter().flatten().take(MOST_TRIED) {
-        own.extend(address_towards(addr).await);
+        // Every host has loopback, so it says nothing about a Service.
+        own.extend(client::source_towards(addr).filter(|ip| !ip.is_loopback()));
         let outcome = match Client::connect_addr(addr, &options).await {
             Ok(mut client) => {
                 let started = Instant::now();
@@ -58,15 +59,6 @@ pub(crate) async fn probe_network(
 pub(crate) async fn relays_only(admin: &AdminUrl, step: Duration) -> bool {
     let asked = http::request(admin, "GET", "/api/v1/link", step).await;
     asked.is_ok_and(|answer| answer.code().as_deref() == Some("relays_only"))
-}
-
-/// This host's address on the way to `addr`. Nothing is sent.
-async fn address_towards(addr: SocketAddr) -> Option<IpAddr> {
-    let any: IpAddr = if addr.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() };
-    let socket = tokio::net::UdpSocket::bind((any, 0)).await.ok()?;
-    socket.connect(addr).await.ok()?;
-    // Every host has loopback, so it says nothing about a Service.
-    socket.local_addr().ok().map(|local| local.ip()).filter(|ip| !ip.is_loopback())
 }
 
 /// Asks the admin port and, with `client`, the store itself.
@@ -109,10 +101,48 @@ pub(crate) async fn probe_server(
             facts.keys = store.map_or(0, |store| store.keys);
         }
     }
+    if facts.unreachable.is_none() {
+        facts.run_stores = probe_run_stores(admin, step).await;
+    }
     if let Some(client) = client {
         look_into_store(client, run_id, &mut facts).await;
     }
     facts
+}
+
+/// Tries one of the ports of runs' stores, better one where a store is. Not through a relay, which needs no such port, and
+/// not on this host.
+pub(crate) async fn probe_run_stores(admin: &AdminUrl, step: Duration) -> Option<RunStores> {
+    let answer = http::request(admin, "GET", "/api/v1/server", step).await.ok()?;
+    let ports = serde_json::from_slice::<api::ServerHealth>(&answer.body).ok()?.run_stores?;
+    let listed = http::request(admin, "GET", "/api/v1/stores", step).await.ok();
+    let listed = listed.and_then(|answer| serde_json::from_slice::<api::StoreList>(&answer.body).ok());
+    let is_one = |port: &u16| (ports.first..=ports.last).contains(port);
+    let open = listed.and_then(|list| list.stores.iter().map(|store| store.port).find(is_one));
+    let tried = Endpoint::new(&ports.host, open.unwrap_or(ports.first)).ok()?;
+    if admin.endpoint().is_loopback() || tried.is_loopback() {
+        return None;
+    }
+    let addrs = client::resolve(&tried, step).await;
+    let way = match addrs.map(|addrs| addrs.first().copied()) {
+        Ok(Some(addr)) => client::open(addr, step).await.map(drop),
+        Ok(None) => return None,
+        Err(error) => Err(error),
+    };
+    let blocked = match way {
+        // Nothing listens there now.
+        Err(client::StepError::Refused { .. }) if open.is_none() => None,
+        way => way.err().map(|error| error.to_string()),
+    };
+    let takes_relays =
+        http::request(admin, "GET", "/api/v1/link", step).await.is_ok_and(|it| it.status == 426);
+    Some(RunStores {
+        tried,
+        ports: (ports.first, ports.last),
+        is_open: open.is_some(),
+        blocked,
+        takes_relays,
+    })
 }
 
 /// Looks only: CHECK, and GET of what is there. An ADD would change a count, a WAIT would show up as a wait.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Check;
 use crate::core::ids::counted;
+use crate::node::endpoint::Endpoint;
 
 /// What the admin port and the store said.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +31,23 @@ pub struct ServerFacts {
     pub others: Option<usize>,
     /// Keys in the store, if the server says it.
     pub keys: usize,
+    /// The ports of runs' stores, if the server says them and they are on another host.
+    pub run_stores: Option<RunStores>,
+}
+
+/// The ports on which runs get stores of their own, and one of them that was tried.
+#[derive(Debug, Clone)]
+pub struct RunStores {
+    /// Which was tried.
+    pub tried: Endpoint,
+    /// The first and the last.
+    pub ports: (u16, u16),
+    /// Whether a store is open there.
+    pub is_open: bool,
+    /// Why no packet comes there.
+    pub blocked: Option<String>,
+    /// Whether relays can do without these ports.
+    pub takes_relays: bool,
 }
 
 /// `Date` has whole seconds, and the answer took a moment.
@@ -42,6 +60,7 @@ pub fn check_server(facts: &ServerFacts) -> Vec<Check> {
         checks.push(version(facts));
         checks.extend(clock(facts));
         checks.extend(torch_versions(facts));
+        checks.extend(facts.run_stores.as_ref().map(run_stores));
     }
     checks.push(stale_keys(facts));
     checks
@@ -62,6 +81,36 @@ fn admin(facts: &ServerFacts) -> Check {
             "wait for it, or look at its log",
         ),
         None => Check::pass(ID, format!("{} is ready", facts.admin)),
+    }
+}
+
+/// The check of the ports on which runs get stores of their own.
+pub(crate) fn run_stores(stores: &RunStores) -> Check {
+    const ID: &str = "run-store-ports";
+    let RunStores { tried, ports: (first, last), .. } = stores;
+    let Some(why) = &stores.blocked else {
+        return Check::pass(
+            ID,
+            if stores.is_open {
+                format!("the store of a run is reached on {tried}")
+            } else {
+                format!("{tried} is closed now, and says so at once, so a store of a run will be reached")
+            },
+        );
+    };
+    let evidence =
+        format!("runs and rounds get their stores on ports {first}-{last} of {}: {why}", tried.host());
+    let remedy = format!(
+        "open {first}-{last} beside 29500 and 29501 from this pod, in the NetworkPolicy and in firewalls"
+    );
+    if stores.takes_relays {
+        Check::warn(
+            ID,
+            evidence,
+            format!("{remedy}; or use a relay on this node, which needs the admin port alone"),
+        )
+    } else {
+        Check::fail(ID, evidence, remedy)
     }
 }
 
@@ -181,8 +230,18 @@ mod tests {
         let second = |version: &'static str| {
             with(&move |facts| drop(facts.torch_versions.insert(version.into(), vec!["t-1".into()])))
         };
+        let stores = |is_open, blocked: Option<&str>, takes_relays| {
+            let tried = Endpoint::new("10.0.0.1", 29510).expect("an address");
+            let blocked = blocked.map(str::to_owned);
+            let stores = RunStores { tried, ports: (29510, 29599), is_open, blocked, takes_relays };
+            with(&move |facts| facts.run_stores = Some(stores.clone()))
+        };
         #[rustfmt::skip]
-        let rows: [(&str, ServerFacts, Verdict, &str); 17] = [
+        let rows: [(&str, ServerFacts, Verdict, &str); 21] = [
+            ("run-store-ports", stores(true, None, true), Verdict::Pass, "is reached on 10.0.0.1:29510"),
+            ("run-store-ports", stores(false, None, true), Verdict::Pass, "closed now"),
+            ("run-store-ports", stores(false, Some("no answer"), true), Verdict::Warn, "a relay on this node"),
+            ("run-store-ports", stores(true, Some("no answer"), false), Verdict::Fail, "open 29510-29599"),
             ("admin-port", good(), Verdict::Pass, "is ready"),
             ("admin-port", with(&|f| f.unreachable = Some("refused".into())), Verdict::Warn, "NetworkPolicy"),
             ("admin-port", with(&|f| f.ready = false), Verdict::Warn, "starting or stopping"),

@@ -17,7 +17,7 @@ use super::{Environment, LaunchError, Platform, Torchrun};
 use crate::core::ids::Nodes;
 use crate::node::endpoint::Endpoint;
 use facts::Task;
-pub use values::{Derived, LaunchEnv, Pod, Processes};
+pub use values::{Derived, LaunchEnv, Meeting, Pod, Processes};
 
 /// What the user says to rallypoint: flags, or `RALLYPOINT_*`.
 #[derive(Debug, Clone, Default)]
@@ -82,8 +82,8 @@ pub fn node_rank(env: &Environment, given: &Given) -> Result<Option<Derived<u32>
     job.node_rank(place, None, None)
 }
 
-/// Derives the endpoint alone, for the commands that only need to reach the store.
-pub fn endpoint(env: &Environment, given: &Given) -> Result<Option<Derived<Endpoint>>, LaunchError> {
+/// Derives the endpoint alone, for the commands that only need to reach the server.
+pub fn endpoint(env: &Environment, given: &Given) -> Result<Option<Derived<Meeting>>, LaunchError> {
     Derivation::of(env, given, None).endpoint()
 }
 

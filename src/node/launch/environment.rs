@@ -14,6 +14,14 @@ impl Environment {
         self.0.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
     }
 
+    /// These variables, and others in addition or in their place.
+    #[must_use]
+    pub fn with<'s>(&self, set: impl IntoIterator<Item = &'s (String, String)>) -> Self {
+        let mut all = self.0.clone();
+        all.extend(set.into_iter().cloned());
+        Self(all)
+    }
+
     /// Whether any of the variables has a value.
     pub fn has_any(&self, names: &[&str]) -> bool {
         names.iter().any(|name| self.get(name).is_some())

@@ -1,6 +1,6 @@
 //! The variables that follow from a [`LaunchEnv`], and the ways to print them.
 
-use super::LaunchEnv;
+use super::{Derived, LaunchEnv, Meeting};
 
 /// How variables are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,10 +22,12 @@ pub fn variables(launch: &LaunchEnv) -> Vec<(&'static str, String, String)> {
     if let Some(run_id) = &launch.run_id {
         put("PET_RDZV_ID", run_id.value.clone(), &run_id.from, &run_id.why);
     }
-    if let Some(endpoint) = &launch.endpoint {
-        let (host, port) = (endpoint.value.host().to_owned(), endpoint.value.port().to_string());
-        let (from, why) = (&endpoint.from, &endpoint.why);
-        put("PET_RDZV_ENDPOINT", endpoint.value.to_string(), from, why);
+    if let Some(Derived { value: meeting, from, why }) = &launch.endpoint {
+        put("PET_RDZV_ENDPOINT", meeting.to_string(), from, why);
+    }
+    // With the plugin each round has a master of its own.
+    if let Some(Derived { value: Meeting::Store(store), from, why }) = &launch.endpoint {
+        let (host, port) = (store.host().to_owned(), store.port().to_string());
         put("PET_MASTER_ADDR", host.clone(), from, why);
         put("PET_MASTER_PORT", port.clone(), from, why);
         put("MASTER_ADDR", host, from, why);

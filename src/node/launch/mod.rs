@@ -14,6 +14,7 @@
 //! | `derive` | the derivation: all sources of a value must agree |
 //! | `export` | the variables that follow, as shell, JSON or docker |
 //! | `torchrun` | the command line of torchrun: flags, `--rdzv-conf` |
+//! | `launcher` | other launchers, and what they read |
 //! | `plan` | what to change about a command, by launch mode |
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
@@ -22,16 +23,18 @@ mod environment;
 mod error;
 mod export;
 mod hosts;
+mod launcher;
 mod names;
 mod plan;
 mod platform;
 mod slurm;
 mod torchrun;
 
-pub use derive::{Derived, Given, LaunchEnv, Pod, Processes, derive, endpoint, node_rank};
+pub use derive::{Derived, Given, LaunchEnv, Meeting, Pod, Processes, derive, endpoint, node_rank};
 pub use environment::Environment;
 pub use error::{Difference, LaunchError};
 pub use export::{Format, variables};
+pub use launcher::Launcher;
 pub use names::{ordinal, random_suffix};
 pub use plan::{Job, Mode, Plan, PlanError, Server};
 pub use platform::Platform;

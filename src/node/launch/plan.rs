@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Backend, Environment, LaunchEnv, RdzvConf, Torchrun, variables};
+use super::{Backend, Environment, LaunchEnv, Launcher, RdzvConf, Torchrun, variables};
 use crate::node::endpoint::Endpoint;
 
 /// How the processes of a command meet.
@@ -33,6 +33,7 @@ impl Mode {
     /// Chooses how to launch. What the user asked for counts, then what the command says, then what is possible.
     pub fn choose(
         asked: Option<Self>,
+        argv: &[String],
         torchrun: Option<&Torchrun>,
         env: &Environment,
         launch: &LaunchEnv,
@@ -40,7 +41,8 @@ impl Mode {
     ) -> Result<Self, PlanError> {
         let Some(torchrun) = torchrun else {
             return match asked {
-                None | Some(Self::Env) => Ok(Self::Env),
+                None => Launcher::of(argv).mode(env, launch),
+                Some(Self::Env) => Ok(Self::Env),
                 Some(mode) => Err(PlanError::NotTorchrun(mode.name())),
             };
         };
@@ -127,6 +129,21 @@ pub enum PlanError {
         "--rdzv-backend={0} does not meet on rallypoint; remove it, or say --mode env to leave it as it is"
     )]
     OtherBackend(String),
+    /// `accelerate launch` that would start this node alone.
+    #[error("accelerate launch: {0}; --mode env leaves the command as it is")]
+    Accelerate(&'static str),
+    /// `deepspeed`, which starts the node alone, or all nodes by ssh.
+    #[error(
+        "the deepspeed launcher knows nothing of the other nodes here, so each would train alone; start torchrun in its \
+         place, whose variables deepspeed.init_distributed() reads; --mode env leaves the command as it is"
+    )]
+    DeepSpeed,
+    /// A Python program on one of several nodes that would find no rank.
+    #[error(
+        "the command is one Python process, and nothing gives it a rank among several nodes, so each may train alone; start \
+         several processes of a node with torchrun, or say --nproc-per-node=1 and --node-rank; --mode env starts it as it is"
+    )]
+    NoRank,
     /// There is no address.
     #[error("nothing says where the server is; set --endpoint (RALLYPOINT_ENDPOINT)")]
     NoEndpoint,
@@ -195,11 +212,43 @@ impl Job<'_> {
             }
             Mode::Env => self.as_clients(&mut draft),
         }
+        if self.torchrun.is_none() {
+            self.for_launcher(mode, &mut draft);
+        }
         let Draft { torchrun, mut plan } = draft;
         if let Some(torchrun) = torchrun.filter(Torchrun::can_change) {
             plan.argv = torchrun.argv().to_vec();
         }
         plan
+    }
+
+    /// What launchers read that are not torchrun.
+    fn for_launcher(&self, mode: Mode, draft: &mut Draft) {
+        let several = self.launch.nodes.as_ref().is_some_and(|nodes| nodes.value.max > 1);
+        match Launcher::of(self.argv) {
+            Launcher::Accelerate(accelerate) if mode == Mode::C10d && !accelerate.stays() => {
+                // It has no variables for these, and its flags win over torchrun's.
+                let set = draft.plan.set.iter().rev().find(|(name, _)| name == "PET_RDZV_CONF");
+                let conf = set.map(|(_, conf)| conf.as_str()).or_else(|| self.env.get("PET_RDZV_CONF"));
+                let store = &self.server.store;
+                let flags = (store.host(), store.port(), conf.unwrap_or_default());
+                draft.plan.argv = accelerate.with_flags(self.launch, flags);
+                draft.note("accelerate launch gets the flags that say who this node is");
+            }
+            _ if mode == Mode::Env => {
+                // Lightning, and programs that start the processes of a node themselves.
+                if let Some(rank) = &self.launch.node_rank {
+                    draft.set("NODE_RANK", rank.value.to_string());
+                }
+                if several && self.launch.rank.is_none() && self.env.get("RANK").is_none() {
+                    draft.note(
+                        "the command gets no RANK, as a node has several processes or its rank is not known; what it starts \
+                         must be torchrun, or read NODE_RANK",
+                    );
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Sets what was derived, but for where the nodes meet.

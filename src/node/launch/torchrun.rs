@@ -101,7 +101,7 @@ pub fn find_torchrun(argv: &[String]) -> Option<Torchrun> {
 }
 
 /// The commands of a shell script that is an argument of `sh -c`, as words. Variables stay as they are written.
-fn scripts(argv: &[String]) -> Vec<Vec<String>> {
+pub(super) fn scripts(argv: &[String]) -> Vec<Vec<String>> {
     let Some(arguments) =
         argv.split_first().filter(|(program, _)| shell::is_shell(program)).map(|(_, rest)| rest)
     else {

@@ -56,6 +56,9 @@ pub enum RelayError {
     /// It makes no sense to come again.
     #[error("the server does not take this relay: {0}")]
     Refused(String),
+    /// Another port was meant.
+    #[error("{0}")]
+    Mistaken(String),
 }
 
 /// What has come for a client, until its task takes it.

@@ -15,6 +15,7 @@ use super::{Relay, RelayError};
 use crate::core::ids::{Elapsed, counted};
 use crate::core::link::{FRAMES_AT_ONCE, LinkError, Refuse, RelayEvent, TICK};
 use crate::node::client::link::{NoUpgrade, upgrade};
+use crate::node::client::mistaken::store_at;
 use crate::node::client::{StepError, open, resolve};
 use crate::process::random_number;
 use crate::tls::{Moved, Stream};
@@ -72,6 +73,13 @@ impl Relay {
             match why {
                 NoLink::Stopped => return Ok(()),
                 NoLink::Refused(Refuse { reason, retry: false }) => return Err(RelayError::Refused(reason)),
+                NoLink::Upgrade(NoUpgrade::Http { .. }) if away.was_never_up() => {
+                    // A store closes on HTTP, and so does a server that has just died.
+                    if let Some(mistaken) = store_at(self.config.server.endpoint()).await {
+                        return Err(RelayError::Mistaken(mistaken.to_string()));
+                    }
+                    self.tell_away(&mut away, &why);
+                }
                 _ => self.tell_away(&mut away, &why),
             }
             tokio::select! {
@@ -211,6 +219,11 @@ struct Away {
 impl Away {
     fn new() -> Self {
         Self { was_up: false, is_up: false, since: Instant::now(), attempts: 0, next_word: FIRST_WORD }
+    }
+
+    /// Whether there has been no link yet.
+    const fn was_never_up(&self) -> bool {
+        !self.was_up && !self.is_up
     }
 
     /// A connection has ended. If the link was up, it is away from now on, which is said at once.

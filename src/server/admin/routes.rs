@@ -12,7 +12,7 @@ use flate2::write::GzEncoder;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::access::{Caller, reaches_stores};
+use super::access::{Caller, LocalAddr, reaches_stores};
 use super::body::Body;
 use super::negotiate;
 use super::problem::Problem;
@@ -145,7 +145,7 @@ pub(super) async fn stores(State(server): State<Arc<Server>>, caller: Caller) ->
     operation_id = "serverHealth",
     responses((status = 200, description = "Its connections, memory and journal.", body = api::ServerHealth))
 )]
-pub(super) async fn health(State(server): State<Arc<Server>>) -> Json<api::ServerHealth> {
+pub(super) async fn health(State(server): State<Arc<Server>>, local: LocalAddr) -> Json<api::ServerHealth> {
     let (config, stores) = (server.stores().config(), server.stores().listeners());
     let journal = server.stores().journal().zip(config.journal.as_ref());
     Json(api::ServerHealth {
@@ -158,6 +158,11 @@ pub(super) async fn health(State(server): State<Arc<Server>>) -> Json<api::Serve
         memory_bytes: server.stores().budget().used(),
         max_memory_bytes: server.stores().budget().limit(),
         waiters: stores.iter().map(|store| store.engine().stats().waiters).sum(),
+        run_stores: (!config.relays_only).then(|| api::StorePorts {
+            host: local.store_host(&server),
+            first: *config.store_ports.start(),
+            last: *config.store_ports.end(),
+        }),
         journal: journal.map(|(journal, config)| api::JournalHealth {
             path: config.path.display().to_string(),
             error: journal.trouble(),

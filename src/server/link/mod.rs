@@ -27,8 +27,7 @@ use sessions::LinkSessions;
 /// Most relays.
 const MAX_LINKS: usize = 65_536;
 /// Where a relay has its name from.
-const NAMED_BY: &str =
-    "--name (rallypoint relay), else POD_NAME, as with rallypoint run, else the host's name";
+const NAMED_BY: &str = "--name (rallypoint relay), else POD_NAME and POD_UID, as with rallypoint run, else the host's name and address";
 /// That two relays have one name is said again after so long.
 const SAY_AGAIN: Duration = Duration::from_mins(1);
 /// A relay that is turned away tries again within this time.

@@ -303,7 +303,8 @@ impl Reason {
             ),
             Self::RelayRefused { .. } => {
                 "stop the pod that should not be there, or give each relay a name of its own: --name (rallypoint relay), else \
-                 POD_NAME, as with rallypoint run, else the host's name. It tries again, and its command waits meanwhile"
+                 POD_NAME and POD_UID, as with rallypoint run, else the host's name and address. It tries again, and its \
+                 command waits meanwhile"
             }
             Self::NoHeartbeat { nodes, standing: Standing::TakenOut { joining: true }, .. } => for_each(
                 nodes,

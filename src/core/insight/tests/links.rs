@@ -104,7 +104,7 @@ fn what_a_relay_did_before_its_pod_announced_itself_is_of_another_job() {
 #[test]
 fn a_pod_that_is_gone_is_told_beside_one_that_is_not() {
     let mut lab = announced();
-    happens(&mut lab, "train-2", LinkEvent::Left);
+    happens(&mut lab, "train-2@3c1f20aa", LinkEvent::Left);
     let said = of_rank_1(&mut lab);
     let text = "missing: rank 1 and rank 2 (pod train-2 announced itself, and its relay left 32 s ago)";
     assert!(said.text.ends_with(text), "{}", said.text);
@@ -113,7 +113,7 @@ fn a_pod_that_is_gone_is_told_beside_one_that_is_not() {
 #[test]
 fn who_has_told_no_rank_is_not_the_one_whose_relay_has_left() {
     let mut lab = announced();
-    happens(&mut lab, "train-1:29500", LinkEvent::Left);
+    happens(&mut lab, "train-1:29500@10.0.0.7#1", LinkEvent::Left);
     lab.worker(2, "10.1.0.2");
     lab.add(2, "init/", 1);
     let said = of_rank_1(&mut lab);

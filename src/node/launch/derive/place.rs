@@ -2,12 +2,12 @@
 
 use super::facts::said;
 use super::sources::Sources;
-use super::{Derivation, Derived, OF_COMMAND};
+use super::{Derivation, Derived, Meeting, OF_COMMAND};
 use crate::node::endpoint::{Endpoint, EndpointError, parse_port};
-use crate::node::launch::LaunchError;
 use crate::node::launch::names::{first_label, ordinal, role_of, same_host};
 use crate::node::launch::platform::{Kind, Says};
 use crate::node::launch::slurm::first_host;
+use crate::node::launch::{Backend, LaunchError, Torchrun};
 use crate::node::makers::Maker;
 
 /// An address that may lack its port.
@@ -27,39 +27,74 @@ impl std::fmt::Display for Address {
 }
 
 impl Derivation<'_> {
-    pub(super) fn endpoint(&self) -> Result<Option<Derived<Endpoint>>, LaunchError> {
+    /// Where the nodes meet. What torchrun is told for its rendezvous is read with the backend that it is told: the plugin's
+    /// is the admin port.
+    pub(super) fn endpoint(&self) -> Result<Option<Derived<Meeting>>, LaunchError> {
+        let said = self.given.endpoint.as_ref();
+        let read = |text: &str| text.parse().ok();
+        if let Some(said) = self.said(said, "--endpoint", "RALLYPOINT_ENDPOINT", read) {
+            return Ok(Some(said.map(Meeting::Store)));
+        }
+        if let Some((text, from)) = self.flag("rdzv-endpoint") {
+            return self.rendezvous(text, &from, OF_COMMAND).map(Some);
+        }
+        if let Some(master) = self.master_of_command()? {
+            return Ok(Some(master.map(Meeting::Store)));
+        }
+        let name = "PET_RDZV_ENDPOINT";
+        if let Some(text) = self.env.get(name) {
+            return self.rendezvous(text, name, "torchrun's own variable").map(Some);
+        }
+        Ok(self.master()?.map(|master| master.map(Meeting::Store)))
+    }
+
+    /// The endpoint of torchrun's rendezvous, in its own words.
+    fn rendezvous(&self, text: &str, from: &str, why: &str) -> Result<Derived<Meeting>, LaunchError> {
         /// Where torchrun's c10d backend goes if its endpoint names no port.
         const TORCHRUN_PORT: u16 = 29400;
+        /// Where the plugin goes then.
+        const PLUGIN_PORT: u16 = 29501;
 
-        let found = |value, from: &str, why: &str| {
-            Ok(Some(Derived { value, from: from.to_owned(), why: why.to_owned() }))
+        let wrong = |error| LaunchError::Endpoint { name: from.to_owned(), error };
+        let (value, why) = if self.backend() == Some(Backend::Rallypoint) {
+            let plain =
+                text.trim_start_matches("https://").trim_start_matches("http://").trim_end_matches('/');
+            let admin = Endpoint::parse(plain, PLUGIN_PORT).map_err(wrong)?;
+            (Meeting::Admin(admin), format!("{why}; with the backend rallypoint it is the admin port"))
+        } else {
+            (Meeting::Store(Endpoint::parse(text, TORCHRUN_PORT).map_err(wrong)?), why.to_owned())
         };
+        Ok(Derived { value, from: from.to_owned(), why })
+    }
+
+    /// The rendezvous backend that torchrun is told.
+    fn backend(&self) -> Option<Backend> {
+        let of_command = self.command.and_then(Torchrun::backend);
+        of_command.or_else(|| self.env.get("PET_RDZV_BACKEND").map(Backend::parse))
+    }
+
+    /// `--master-addr` of the command.
+    fn master_of_command(&self) -> Result<Option<Derived<Endpoint>>, LaunchError> {
+        let Some((host, from)) = self.flag("master-addr") else { return Ok(None) };
         let wrong = |name: &str| {
             let name = name.to_owned();
             move |error| LaunchError::Endpoint { name, error }
         };
-        let said = self.given.endpoint.as_ref();
-        let read = |text: &str| text.parse().ok();
-        if let Some(said) = self.said(said, "--endpoint", "RALLYPOINT_ENDPOINT", read) {
-            return Ok(Some(said));
-        }
-        if let Some((text, from)) = self.flag("rdzv-endpoint") {
-            return found(Endpoint::parse(text, TORCHRUN_PORT).map_err(wrong(&from))?, &from, OF_COMMAND);
-        }
-        if let Some((host, from)) = self.flag("master-addr") {
-            let (port, port_from) = match self.flag("master-port") {
-                Some((port, from)) => (Some(parse_port(port, port).map_err(wrong(&from))?), from),
-                None => (self.port("PET_MASTER_PORT")?, "PET_MASTER_PORT".to_owned()),
-            };
-            let from = if port.is_some() { format!("{from} and {port_from}") } else { from };
-            let port = port.unwrap_or(Endpoint::DEFAULT_PORT);
-            return found(Endpoint::new(host, port).map_err(wrong(&from))?, &from, OF_COMMAND);
-        }
-        let name = "PET_RDZV_ENDPOINT";
-        if let Some(text) = self.env.get(name) {
-            let endpoint = Endpoint::parse(text, TORCHRUN_PORT).map_err(wrong(name))?;
-            return found(endpoint, name, "torchrun's own variable");
-        }
+        let (port, port_from) = match self.flag("master-port") {
+            Some((port, from)) => (Some(parse_port(port, port).map_err(wrong(&from))?), from),
+            None => (self.port("PET_MASTER_PORT")?, "PET_MASTER_PORT".to_owned()),
+        };
+        let from = if port.is_some() { format!("{from} and {port_from}") } else { from };
+        let value = Endpoint::new(host, port.unwrap_or(Endpoint::DEFAULT_PORT)).map_err(wrong(&from))?;
+        Ok(Some(Derived { value, from, why: OF_COMMAND.to_owned() }))
+    }
+
+    /// The master's address, by the variables of torch or of the platform.
+    fn master(&self) -> Result<Option<Derived<Endpoint>>, LaunchError> {
+        let wrong = |name: &str| {
+            let name = name.to_owned();
+            move |error| LaunchError::Endpoint { name, error }
+        };
         let mut sources = Sources::of("the master's address", "--endpoint (RALLYPOINT_ENDPOINT)");
         for (name, port_name) in [("PET_MASTER_ADDR", "PET_MASTER_PORT"), ("MASTER_ADDR", "MASTER_PORT")] {
             let Some(host) = self.env.get(name) else { continue };
@@ -86,7 +121,7 @@ impl Derivation<'_> {
         };
         let endpoint = Endpoint::new(&first.value.host, port.unwrap_or(Endpoint::DEFAULT_PORT));
         let why = if port.is_some() { first.why } else { format!("{}, with torch's usual port", first.why) };
-        found(endpoint.map_err(wrong(&from))?, &from, &why)
+        Ok(Some(Derived { value: endpoint.map_err(wrong(&from))?, from, why }))
     }
 
     fn port(&self, name: &'static str) -> Result<Option<u16>, LaunchError> {

@@ -2,9 +2,8 @@
 
 use super::sources::Sources;
 use super::volcano::refused_if;
-use super::{Derivation, Derived, OF_COMMAND, Processes};
+use super::{Derivation, Derived, Meeting, OF_COMMAND, Processes};
 use crate::core::ids::Nodes;
-use crate::node::endpoint::Endpoint;
 use crate::node::launch::LaunchError;
 use crate::node::launch::names::{first_label, ordinal, random_suffix, role_of, siblings};
 use crate::node::launch::platform::{Kind, Says};
@@ -265,7 +264,7 @@ impl Derivation<'_> {
     pub(super) fn refuse_second_first(
         &self,
         node_rank: Option<&Derived<u32>>,
-        endpoint: Option<&Derived<Endpoint>>,
+        endpoint: Option<&Derived<Meeting>>,
     ) -> Result<(), LaunchError> {
         let (Some(rank), Some(endpoint)) = (node_rank.filter(|rank| rank.value == 0), endpoint) else {
             return Ok(());
@@ -273,7 +272,7 @@ impl Derivation<'_> {
         if self.given.node_rank.is_some() || self.given.endpoint.is_some() {
             return Ok(());
         }
-        let master = first_label(endpoint.value.host());
+        let master = first_label(endpoint.value.endpoint().host());
         let own = first_label(&self.given.hostname);
         let of_one_set = self.env.get("JOBSET_NAME").is_some_and(|set| {
             let of_the_set = |name: &str| name.strip_prefix(set).is_some_and(|rest| rest.starts_with('-'));

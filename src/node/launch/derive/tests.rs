@@ -217,3 +217,26 @@ fn the_endpoint_comes_from_the_environment_in_this_order() {
     );
     assert_eq!(found(&[("MASTER_ADDR", "")]), Ok(None));
 }
+
+#[test]
+fn an_endpoint_is_read_with_its_backend() {
+    let meeting = |vars: &[(&str, &str)], command: &str| {
+        let env: Environment = vars.iter().copied().collect();
+        let command = Torchrun::parse(&shlex::split(command).expect("words"));
+        derive(&env, &Given::default(), command.as_ref()).expect("consistent").endpoint.expect("one").value
+    };
+    let at = |text: &str| text.parse::<Endpoint>().expect("an endpoint");
+    let plugin = ("PET_RDZV_BACKEND", "rallypoint");
+    for text in ["rally:8080", "http://rally:8080/", "https://rally:8080"] {
+        let it = meeting(&[plugin, ("PET_RDZV_ENDPOINT", text), ("MASTER_ADDR", "other")], "");
+        assert_eq!(it, Meeting::Admin(at("rally:8080")), "{text}");
+        assert_eq!(it.store(), at("rally:29500"));
+    }
+    assert_eq!(meeting(&[plugin, ("PET_RDZV_ENDPOINT", "rally")], ""), Meeting::Admin(at("rally:29501")));
+    let flags = "torchrun --rdzv-backend=rallypoint --rdzv-endpoint=rally:29501 t.py";
+    assert_eq!(meeting(&[], flags), Meeting::Admin(at("rally:29501")));
+    // The command's backend wins, and an address that no rendezvous has is a store.
+    let c10d = "torchrun --rdzv-backend=c10d --rdzv-endpoint=rally:1 t.py";
+    assert_eq!(meeting(&[plugin], c10d), Meeting::Store(at("rally:1")));
+    assert_eq!(meeting(&[plugin, ("MASTER_ADDR", "m")], ""), Meeting::Store(at("m:29500")));
+}

@@ -17,6 +17,13 @@ pub struct Derived<T> {
     pub why: String,
 }
 
+impl<T> Derived<T> {
+    /// Another value of this origin.
+    pub(super) fn map<U>(self, value: impl FnOnce(T) -> U) -> Derived<U> {
+        Derived { value: value(self.value), from: self.from, why: self.why }
+    }
+}
+
 /// Processes of one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Processes {
@@ -61,6 +68,40 @@ impl Serialize for Processes {
     }
 }
 
+/// Where the nodes meet, as the port of a server that it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Meeting {
+    /// A store.
+    Store(Endpoint),
+    /// The admin port, with which torchrun's plugin speaks.
+    Admin(Endpoint),
+}
+
+impl Meeting {
+    /// The port that was named.
+    pub const fn endpoint(&self) -> &Endpoint {
+        match self {
+            Self::Store(endpoint) | Self::Admin(endpoint) => endpoint,
+        }
+    }
+
+    /// The store: the one that was named, else in its usual place on the same host.
+    #[must_use]
+    pub fn store(&self) -> Endpoint {
+        match self {
+            Self::Store(store) => store.clone(),
+            Self::Admin(admin) => admin.with_port(Endpoint::DEFAULT_PORT),
+        }
+    }
+}
+
+impl std::fmt::Display for Meeting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.endpoint().fmt(f)
+    }
+}
+
 /// The pod, as other pods see it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Pod {
@@ -86,7 +127,7 @@ pub struct LaunchEnv {
     /// Processes of each node.
     pub nproc_per_node: Option<Derived<Processes>>,
     /// Where the nodes meet.
-    pub endpoint: Option<Derived<Endpoint>>,
+    pub endpoint: Option<Derived<Meeting>>,
     /// The name of the run.
     pub run_id: Option<Derived<String>>,
     /// The process's rank, where each process has its own environment or a node has one process.
@@ -108,6 +149,6 @@ impl LaunchEnv {
     /// The run's name, or for a run without one the name of its store.
     pub fn run_id_or_store(&self) -> Option<String> {
         let named = self.run_id.as_ref().map(|run_id| run_id.value.clone());
-        named.or_else(|| Some(format!("store:{}", self.endpoint.as_ref()?.value.port())))
+        named.or_else(|| Some(format!("store:{}", self.endpoint.as_ref()?.value.store().port())))
     }
 }

@@ -29,7 +29,7 @@ fn launched(
     let argv = shlex::split(command).expect("words");
     let torchrun = find_torchrun(&argv);
     let launch = derive(&env, &Given::default(), torchrun.as_ref()).expect("consistent");
-    let mode = Mode::choose(asked, torchrun.as_ref(), &env, &launch, plugin)?;
+    let mode = Mode::choose(asked, &argv, torchrun.as_ref(), &env, &launch, plugin)?;
     let server = Server {
         store: if mode.wants_own_store() { "10.0.0.1:29510" } else { "rally:29500" }
             .parse()
@@ -164,4 +164,59 @@ fn static_and_env_make_every_process_a_client_of_the_runs_store() {
     let again =
         launched("python t.py", None, false, &[("TORCHELASTIC_RESTART_COUNT", "3")]).expect("planned");
     assert_eq!(again.set("TORCHELASTIC_RESTART_COUNT"), None, "the user's own count stays");
+}
+
+/// Two nodes of eight processes.
+const EIGHT: [(&str, &str); 1] = [("PET_NPROC_PER_NODE", "8")];
+
+#[test]
+fn accelerate_is_told_who_its_node_is() {
+    let it = launched("accelerate launch --multi_gpu train.py --x", None, false, &EIGHT).expect("planned");
+    assert_eq!(it.mode, Mode::C10d);
+    assert_eq!(
+        it.plan.argv.join(" "),
+        "accelerate launch --num_machines=2 --machine_rank=1 --num_processes=16 --main_process_ip=rally \
+         --main_process_port=29500 --rdzv_backend=c10d --rdzv_conf=join_timeout=1800,read_timeout=300,is_host=0 --multi_gpu \
+         train.py --x"
+    );
+    assert_eq!(it.set("RANK"), None);
+    let deepspeed = "python -m accelerate.commands.launch --use_deepspeed --num-processes 4 train.py";
+    let it = launched(deepspeed, None, false, &EIGHT).expect("planned").plan.argv.join(" ");
+    assert!(it.contains(" --deepspeed_multinode_launcher=standard --use_deepspeed"), "{it}");
+    assert!(!it.contains("--num_processes=") && it.contains("--num-processes 4"), "what it says stays: {it}");
+    let told = "accelerate launch --multi_gpu --num_machines=2 --machine_rank=1 train.py";
+    assert_eq!(launched(told, None, false, &EIGHT).expect("planned").plan.argv.join(" "), told);
+    let alone =
+        launched("accelerate launch train.py", None, false, &[("PET_NNODES", "1"), ("PET_NODE_RANK", "0")]);
+    assert_eq!(alone.expect("one node").plan.argv.join(" "), "accelerate launch train.py");
+}
+
+#[test]
+fn what_would_train_alone_on_each_node_is_refused() {
+    let refused = |command: &str, more: &[_]| {
+        let as_it_is = launched(command, Some(Mode::Env), false, more).expect("the way out");
+        assert_eq!(as_it_is.plan.argv, shlex::split(command).expect("words"));
+        launched(command, None, false, more).map(|it| it.mode).expect_err(command)
+    };
+    let accelerate = |command: &str, more: &[_]| match refused(command, more) {
+        PlanError::Accelerate(needs) => needs,
+        other => panic!("{command}: {other}"),
+    };
+    assert!(accelerate("accelerate launch t.py", &EIGHT).contains("--multi_gpu"));
+    assert!(accelerate("accelerate launch --cpu t.py", &EIGHT).contains("torchrun"));
+    assert!(accelerate("sh -c 'accelerate launch --multi_gpu t.py'", &EIGHT).contains("shell script"));
+    let auto = [("PET_NPROC_PER_NODE", "auto")];
+    assert!(accelerate("accelerate launch --multi_gpu t.py", &auto).contains("--nproc-per-node"));
+    let range = [("PET_NNODES", "1:2")];
+    assert!(accelerate("accelerate launch --multi_gpu t.py", &range).contains("fixed"));
+    assert_eq!(refused("deepspeed t.py", &EIGHT), PlanError::DeepSpeed);
+    assert_eq!(refused("python -m deepspeed.launcher.runner t.py", &EIGHT), PlanError::DeepSpeed);
+    assert_eq!(refused("python3 t.py", &EIGHT), PlanError::NoRank);
+    // One process of a node has its rank, and a script may call torchrun.
+    assert_eq!(launched("python t.py", None, false, &[]).expect("ranked").set("RANK"), Some("1"));
+    let ranked = [EIGHT[0], ("RANK", "8"), ("WORLD_SIZE", "16")];
+    assert_eq!(launched("python t.py", None, false, &ranked).expect("ranked").mode, Mode::Env);
+    let script = launched("bash start.sh", None, false, &EIGHT).expect("planned");
+    assert_eq!((script.mode, script.set("NODE_RANK")), (Mode::Env, Some("1")));
+    assert!(script.notes().contains("gets no RANK"), "{}", script.notes());
 }

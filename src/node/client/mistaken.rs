@@ -1,0 +1,89 @@
+//! A port in the place of another: the admin port where a store was meant, and the reverse. Waiting does not help, and the
+//! other port of the same server can be asked what would be right.
+
+use std::time::Duration;
+
+use super::http::{self, AdminUrl, HttpError};
+use super::{Client, ConnectError, Endpoint, Options, Outlook};
+use crate::api::StoreList;
+
+/// For each question to a port. It has just answered something.
+const STEP: Duration = Duration::from_secs(3);
+
+/// One port of a server in the place of another.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Mistaken {
+    /// The admin port in the place of a store.
+    #[error("{given} is the admin port of a rallypoint server, and no store; {}", right(.store.as_ref(), "its store is", "name its store, by default port 29500"))]
+    Admin { given: Endpoint, store: Option<Endpoint> },
+    /// A store in the place of the admin port.
+    #[error("{given} is the port of a store, and not the server's admin port; {}", right(.admin.as_ref(), "the admin port is", "name the admin port, by default 29501"))]
+    Store { given: Endpoint, admin: Option<Endpoint> },
+}
+
+fn right(endpoint: Option<&Endpoint>, known: &str, unknown: &str) -> String {
+    endpoint.map_or_else(|| unknown.to_owned(), |endpoint| format!("{known} {endpoint}"))
+}
+
+/// Why a store that was never reached is not worth another try, if it is not.
+pub(crate) async fn never_a_store(error: &ConnectError) -> Option<String> {
+    if error.outlook() == Outlook::Transient {
+        return None;
+    }
+    let mistaken = admin_at(&error.endpoint).await;
+    Some(mistaken.map_or_else(|| error.to_string(), |mistaken| mistaken.to_string()))
+}
+
+/// Why an admin port that has never answered is not worth another try, if it is not.
+pub(crate) async fn never_an_admin_port(admin: &AdminUrl, error: &HttpError) -> Option<String> {
+    if matches!(error, HttpError::Closed(_) | HttpError::NotHttp(_))
+        && let Some(mistaken) = store_at(admin.endpoint()).await
+    {
+        return Some(mistaken.to_string());
+    }
+    (error.outlook() == Outlook::Permanent).then(|| error.to_string())
+}
+
+/// Whether the admin port of a rallypoint server is where a store was looked for.
+async fn admin_at(given: &Endpoint) -> Option<Mistaken> {
+    let admin = AdminUrl::at(given.clone());
+    if !is_admin(&admin).await {
+        return None;
+    }
+    let listed = http::request(&admin, "GET", "/api/v1/stores", STEP).await.ok();
+    let listed = listed.and_then(|answer| serde_json::from_slice::<StoreList>(&answer.body).ok());
+    let first = listed.and_then(|list| list.stores.into_iter().find(|store| store.run_id.is_none()));
+    Some(Mistaken::Admin { given: given.clone(), store: first.map(|store| given.with_port(store.port)) })
+}
+
+/// Whether a store is where the admin port was looked for.
+pub(crate) async fn store_at(given: &Endpoint) -> Option<Mistaken> {
+    let options = Options { step: STEP, ..Options::default() };
+    Client::connect(given, &options).await.ok()?;
+    let beside = AdminUrl::beside(given);
+    let admin = is_admin(&beside).await.then(|| beside.endpoint().clone());
+    Some(Mistaken::Store { given: given.clone(), admin })
+}
+
+/// Whether a rallypoint server answers there. It has an error of its own for whoever asks for a link and is no relay.
+async fn is_admin(admin: &AdminUrl) -> bool {
+    let asked = http::request(admin, "GET", "/api/v1/link", STEP).await;
+    asked.is_ok_and(|answer| !answer.is_success() && answer.code().is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_right_port_is_named_as_far_as_it_is_known() {
+        let at = |port| Endpoint::new("rally", port).expect("a name");
+        let said = |mistaken: &Mistaken| mistaken.to_string();
+        let admin = |store| said(&Mistaken::Admin { given: at(29501), store });
+        assert!(admin(Some(at(29500))).ends_with("; its store is rally:29500"));
+        assert!(admin(None).ends_with("by default port 29500"));
+        let store = |admin| said(&Mistaken::Store { given: at(29500), admin });
+        assert!(store(Some(at(29501))).ends_with("; the admin port is rally:29501"));
+        assert!(store(None).ends_with("by default 29501"));
+    }
+}
