@@ -18,7 +18,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .errors import NotRallypointError, ProblemError, UnreachableError, problem
@@ -32,6 +32,8 @@ ANSWER_SECONDS = 10.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds between attempts. They double each time. Each pause is shortened at random, by up to a half."""
 MAX_BODY = 64 << 20
+HELLO = (0x3C85F7CE).to_bytes(4, "little")
+"""The number that a client of a TCPStore says first."""
 AWAY = (502, 503, 504)
 """Status codes of a server, or of a proxy before it, that may give another answer a moment later."""
 
@@ -87,6 +89,34 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+def _is_store(endpoint: Endpoint) -> bool:
+    """Whether a TCPStore answers there: to the hello and the ping of PyTorch 2.5 and newer."""
+    nonce = os.urandom(4)
+    try:
+        with socket.create_connection((endpoint.host, endpoint.port), CONNECT_SECONDS) as connection:
+            connection.sendall(b"\x00" + HELLO + b"\x0d" + nonce)
+            return connection.recv(4) == nonce
+    except OSError:
+        return False
+
+
+def _is_admin(endpoint: Endpoint) -> bool:
+    """Whether a rallypoint server answers there. It has an error of its own for whoever asks for a link and is no relay."""
+    try:
+        with contextlib.closing(_connection(endpoint)) as connection:
+            connection.request("GET", "/api/v1/link", headers=token_header())
+            return "code" in json.loads(connection.getresponse().read(MAX_BODY))
+    except (OSError, ValueError, TypeError, http.client.HTTPException):
+        return False
+
+
+def _connection(endpoint: Endpoint) -> http.client.HTTPConnection:
+    """A connection that is not open yet."""
+    if endpoint.is_encrypted:
+        return http.client.HTTPSConnection(endpoint.host, endpoint.port, timeout=CONNECT_SECONDS, context=tls_context())
+    return http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=CONNECT_SECONDS)
+
+
 def tls_context() -> ssl.SSLContext:
     """Whom this process trusts, and what it shows of itself.
 
@@ -137,6 +167,7 @@ class Client:
         self.has_sent = False
         """Whether a server may have seen a request."""
         self._connection: http.client.HTTPConnection | None = None
+        self._has_answered = False
         self._interrupted = threading.Event()
 
     def post(
@@ -150,8 +181,9 @@ class Client:
     ) -> Answer:
         """Sends `body` again and again until the server answers, but for at most `patience` seconds.
 
-        Raises a ProblemError if the server refuses, and an UnreachableError if it has not answered after `patience` seconds. An answer
-        may take as long as the body's `wait_seconds`, and `late` seconds more. Give a body that changes with time as a function.
+        Raises a ProblemError if the server refuses, an UnreachableError if it has not answered after `patience` seconds, and a
+        NotRallypointError at once if what answers there cannot become the server's admin port by waiting. An answer may take as long as
+        the body's `wait_seconds`, and `late` seconds more. Give a body that changes with time as a function.
         """
         started = time.monotonic()
         pause = FIRST_PAUSE
@@ -165,6 +197,9 @@ class Client:
             except (OSError, http.client.HTTPException) as error:
                 if reused and isinstance(error, (http.client.RemoteDisconnected, ConnectionError)):
                     continue  # the server had closed an idle connection; a new one shows whether it is well
+                lasting = None if self._has_answered else self._lasting(error)
+                if lasting:
+                    raise NotRallypointError(lasting) from error
                 cause: Exception = error
             except ProblemError as refusal:
                 if refusal.status not in AWAY:
@@ -213,6 +248,7 @@ class Client:
             self.has_sent = True
             connection.request("POST", path, payload, {"Content-Type": "application/json", **token_header()})
             response = connection.getresponse()
+            self._has_answered = True
             raw = response.read(MAX_BODY)
             self._check_interrupted()
         except BaseException as error:
@@ -228,11 +264,7 @@ class Client:
     def _connected(self) -> http.client.HTTPConnection:
         self._check_interrupted()
         if self._connection is None:
-            host, port = self.endpoint.host, self.endpoint.port
-            if self.endpoint.is_encrypted:
-                self._connection = http.client.HTTPSConnection(host, port, timeout=CONNECT_SECONDS, context=tls_context())
-            else:
-                self._connection = http.client.HTTPConnection(host, port, timeout=CONNECT_SECONDS)
+            self._connection = _connection(self.endpoint)
             self._connection.connect()  # sets TCP_NODELAY
             self._check_interrupted()
         return self._connection
@@ -255,6 +287,18 @@ class Client:
             f"{self.endpoint} answers HTTP {response.status} and not as a rallypoint server does: check host and port "
             f"(it must be the admin port, by default {DEFAULT_PORT}), and that the server is as new as this package"
         )
+
+    def _lasting(self, error: Exception) -> str | None:
+        """Why another try is worth nothing, if it is not. Only of a port that has not answered before."""
+        if isinstance(error, ssl.SSLError) and error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+            return f"{self.endpoint} speaks no TLS: take https:// away, or unset RALLYPOINT_TLS_CA, or name the port that speaks it"
+        if isinstance(error, (http.client.HTTPException, ConnectionResetError, ssl.SSLError)) and _is_store(self.endpoint):
+            beside = replace(self.endpoint, port=DEFAULT_PORT)
+            right = f"its admin port is {beside}" if _is_admin(beside) else f"name its admin port, by default {DEFAULT_PORT}"
+            return f"{self.endpoint} is the port of a store, and not the server's admin port; {right}"
+        if isinstance(error, http.client.BadStatusLine) and not isinstance(error, http.client.RemoteDisconnected):
+            return f"{self.endpoint}: {self._explain(error)}"
+        return None
 
     def _explain(self, error: Exception) -> str:
         host, port = self.endpoint.host, self.endpoint.port

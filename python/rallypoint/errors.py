@@ -2,7 +2,7 @@
 
 RallypointError
 ├── UnreachableError        no answer for as long as the caller was willing to wait
-├── NotRallypointError      something answers there, but not a rallypoint server
+├── NotRallypointError      something answers there, but not a rallypoint server's admin port: waiting does not help
 └── ProblemError            the server said no: `code` is the API's name for it, the text says what to do
     ├── ClosedError         the run is closed
     │   └── GracefulExitError   it was closed while this node waited for a free place: nothing is wrong
@@ -28,7 +28,7 @@ class UnreachableError(RallypointError):
 
 
 class NotRallypointError(RallypointError):
-    """Something answers at the endpoint, but it is not the admin port of a rallypoint server."""
+    """Something answers at the endpoint, but it is not the admin port of a rallypoint server. Waiting does not help."""
 
 
 class ProblemError(RallypointError):

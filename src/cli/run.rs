@@ -193,8 +193,10 @@ impl Args {
                 Err(stopped) => return Ok(Start::Over(stopped)),
             };
             let (store, admin) = (&reached.store, &reached.admin);
-            let first_answer = self.timeout.saturating_sub(started.elapsed());
-            let needs = |tried, is_relayed| Needs { payload, own, first_answer, tried, is_relayed };
+            let needs = |tried, is_relayed| {
+                let first_answer = self.timeout.saturating_sub(started.elapsed());
+                Needs { payload, own, first_answer, tried, is_relayed }
+            };
             if !self.wants_relay(&party, &reached).await? {
                 let tried = reached.is_tried.then(|| store.clone());
                 let plan = self.meet(&party, store, admin, needs(tried, false));

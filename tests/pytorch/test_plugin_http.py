@@ -14,6 +14,7 @@ import pytest
 import rallypoint
 from rallypoint import ClosedError, NotRallypointError, ProblemError, UnreachableError, Waiting
 from rallypoint._http import Client, Endpoint, Interrupted
+from servers import Server
 
 OK = b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"done": 42}'
 
@@ -144,10 +145,19 @@ def test_a_silent_server_is_no_hang(peers: Callable[..., Peer]) -> None:
     silent.close()
 
 
-def test_a_store_port_is_told_from_an_admin_port(peers: Callable[..., Peer]) -> None:
+def test_what_speaks_another_protocol_is_not_waited_for(peers: Callable[..., Peer]) -> None:
     peer = peers(b"\x00\x01\x02 not http\r\n\r\n")
-    with pytest.raises(UnreachableError, match="does not speak HTTP.*not its store port"):
-        client(peer).post("/x", {}, patience=0)
+    with pytest.raises(NotRallypointError, match="does not speak HTTP.*not its store port"):
+        client(peer).post("/x", {}, patience=600)
+
+
+def test_a_store_port_is_told_from_an_admin_port(rallypoint: Server) -> None:
+    with pytest.raises(NotRallypointError, match=f":{rallypoint.port} is the port of a store, and not the server's admin port; name its"):
+        Client(Endpoint(rallypoint.host, rallypoint.port)).post("/x", {}, patience=600)
+
+
+def test_a_server_that_closes_without_an_answer_may_come_again(peers: Callable[..., Peer]) -> None:
+    assert client(peers(None, OK)).post("/x", {}, patience=60).body == {"done": 42}
 
 
 def test_another_http_server_is_told_from_ours(peers: Callable[..., Peer]) -> None:

@@ -54,6 +54,21 @@ def test_lightning_without_torchrun(recipes: dict[str, str], rallypoint: Server,
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("relay", ["auto", "off"])
+def test_accelerate_launch_under_run(relay: str, recipes: dict[str, str], rallypoint: Server, jobs: Jobs) -> None:
+    """`run` tells it who its node is. Without a relay it finds the port of the server on this host taken."""
+    flags = ["--nproc-per-node=1", "--gather=off", f"--relay={relay}"]
+    places = [UnderRun(rallypoint, rank, 2, *flags) for rank in range(2)]
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"]
+    job = jobs.planned(places, lambda _: [*launch, str(HERE / "support" / "with_accelerate.py")], 2)
+    if relay == "auto":
+        assert_trained(start(job, recipes))
+    else:
+        start(job, recipes, 0)
+        assert "another process is utilizing it" in job.failure(0)
+
+
+@pytest.mark.timeout(300)
 def test_accelerate_launch_goes_through_a_relay_on_another_loopback_address(
     recipes: dict[str, str], rallypoint: Server, jobs: Jobs, tmp_path: Path
 ) -> None:
