@@ -1,5 +1,7 @@
 //! What the system knows about a process, and gives it: how many files it may open, its CPU time, its memory, a number of
-//! its own.
+//! its own; and about the sockets of its host.
+
+mod sockets;
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -7,6 +9,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+pub use sockets::{Socket, State as SocketState, holder_of, sockets};
 
 /// Raises the limit on open files to the hard limit and returns it; `None` if there is none.
 pub fn raise_descriptor_limit() -> Option<u64> {

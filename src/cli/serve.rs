@@ -779,12 +779,9 @@ fn own_domains(resolv_conf: &str, pod: &str) -> Vec<String> {
 fn bind(addr: SocketAddr, flag: &str) -> anyhow::Result<std::net::TcpListener> {
     server::bind(addr).map_err(|error| {
         let hint = match error.kind() {
-            std::io::ErrorKind::AddrInUse => {
-                ": another program listens there; is it an earlier rallypoint, or rank 0 of a job that started its \
-                 own store?"
-            }
-            std::io::ErrorKind::PermissionDenied => ": ports below 1024 need privileges",
-            _ => "",
+            std::io::ErrorKind::AddrInUse => format!(": {}", process::holder_of(addr)),
+            std::io::ErrorKind::PermissionDenied => ": ports below 1024 need privileges".into(),
+            _ => String::new(),
         };
         UsageError(format!("cannot listen on {addr} ({flag}): {error}{hint}")).into()
     })

@@ -182,7 +182,20 @@ fn a_port_in_use_is_a_configuration_error_that_says_so() {
     let mut process = serve(&["--listen", &server.store.to_string(), "--admin", "127.0.0.1:0"], &[]);
     assert_eq!(wait_for_end(&mut process), Some(2));
     let said = stderr(process);
-    assert!(said.contains("--listen") && said.contains("another program listens there"), "{said}");
+    let held = format!("(pid {}) listens on {}", server.pid(), server.store);
+    assert!(said.contains("--listen") && said.contains(&held), "{said}");
+}
+
+#[test]
+fn a_port_that_a_connection_has_is_told_from_one_that_is_listened_on() {
+    let server = TestServer::start(&[]);
+    let client = std::net::TcpStream::connect(server.store).expect("connected");
+    let own = client.local_addr().expect("an address").to_string();
+    let mut process = serve(&["--listen", &own, "--admin", "127.0.0.1:0"], &[]);
+    assert_eq!(wait_for_end(&mut process), Some(2));
+    let said = stderr(process);
+    let held = format!("(pid {}) has it for a connection to {}", std::process::id(), server.store);
+    assert!(said.contains(&held) && said.contains("ip_local_reserved_ports"), "{said}");
 }
 
 #[test]

@@ -22,6 +22,7 @@ use tokio::task::LocalSet;
 use crate::core::ids::Timestamp;
 use crate::core::link::{FIRST_STORE, Identity, RelayEnd, RelayEvent, RelayLife, SessionLost, SessionNo};
 use crate::node::client::http::AdminUrl;
+use crate::process;
 
 /// What a relay is told.
 #[derive(Debug, Clone)]
@@ -46,7 +47,7 @@ pub struct RelayConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
     /// A port of its own cannot be had.
-    #[error("cannot listen on {addr}: {source}")]
+    #[error("cannot listen on {addr}: {source}{}", why_in_use(*addr, source))]
     Listen {
         /// Which.
         addr: SocketAddr,
@@ -59,6 +60,15 @@ pub enum RelayError {
     /// Another port was meant.
     #[error("{0}")]
     Mistaken(String),
+}
+
+/// What has the port, if that is why it cannot be had.
+fn why_in_use(addr: SocketAddr, error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::AddrInUse {
+        format!(": {}", process::holder_of(addr))
+    } else {
+        String::new()
+    }
 }
 
 /// What has come for a client, until its task takes it.
