@@ -3,7 +3,6 @@
 
 mod bells;
 
-use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +12,7 @@ use bells::Bells;
 
 use super::limits::RUNS_SHARE;
 use super::stores::StoreHost;
-use crate::core::gate::{Announcement, Gates, KeptChange, Opened, PodKey, PodRefusal, PodStanding};
+use crate::core::gate::{Announcement, Contact, Gates, KeptChange, Opened, PodKey, PodRefusal, PodStanding};
 use crate::core::ids::Timestamp;
 use crate::core::journal::{Image, Row, Table};
 use crate::core::map::HashMap;
@@ -195,9 +194,16 @@ impl PodGates {
     }
 
     /// Takes note of the pods that are connected, through relays at these addresses or directly, and of those that are silent.
-    pub(super) fn tick(&self, now: Timestamp, relays: &HashSet<IpAddr>) {
+    /// `relays`: whether the link of one at this address is up.
+    pub(super) fn tick(&self, now: Timestamp, relays: &HashMap<IpAddr, bool>) {
         let (mut gates, mut memory) = (self.lock(), self.memory());
-        gates.tick(now, |addr| relays.contains(&addr) || self.stores.is_connected(addr));
+        gates.tick(now, |addr| match relays.get(&addr) {
+            Some(true) => Contact::Connected,
+            // What its relay holds may be of processes that have died with it.
+            _ if self.stores.is_connected_directly(addr) => Contact::Connected,
+            Some(false) => Contact::Away,
+            None => Contact::None,
+        });
         memory.set(gates.memory());
         self.keep(&mut gates);
         self.bells.tidy();

@@ -233,7 +233,7 @@ impl Server {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            self.gates.tick(self.now(), &self.links.connected());
+            self.gates.tick(self.now(), &self.links.relays());
             self.stores.tick();
             self.links.tick();
         }

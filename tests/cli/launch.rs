@@ -6,6 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::peer::Peer;
+use crate::common::relay::TestRelay;
 use crate::common::{TestServer, eventually, http, terminate, wait_for_end};
 use rallypoint::core::protocol::{Dialect, KeyList, Payload, Request, encode_request};
 
@@ -224,6 +225,39 @@ fn a_second_pod_with_a_rank_that_lives_is_parked_until_the_first_is_gone() {
     });
     assert_eq!(ended(pod("job-0-ddddd", "0", "d").start(&["wait", "--nodes=2"])).0, Some(0));
     assert_eq!(ended(successor).0, Some(0));
+}
+
+#[test]
+fn the_gate_does_not_count_a_pod_whose_relay_is_away() {
+    let server = TestServer::start(&["--link-grace=60s"]);
+    let announce = |admin, rank: u32| {
+        let said = serde_json::json!({"pod": format!("t-{rank}"), "uid": "a", "node_rank": rank, "nodes": "2", "wait_seconds": 0});
+        let route = "POST /api/v1/runs/run/announce";
+        http(admin, route, "Content-Type: application/json\r\n", &said.to_string())
+    };
+    let first = || announced(server.admin)["pods"][0].clone();
+    let mut relay = TestRelay::start(server.admin, "t-0", &[]);
+    let linked = || {
+        http(server.admin, "GET /metrics", "", "").body.contains("rallypoint_links{state=\"connected\"} 1")
+    };
+    eventually("the relay is linked", linked);
+    assert_eq!(announce(relay.admin, 0).status, 202);
+    std::thread::sleep(Duration::from_secs(2));
+    eventually("the gate has seen the link", || {
+        first()["silent_seconds"].as_f64().is_some_and(|it| it < 1.5)
+    });
+    // Its host is lost; what its relay holds stays for --link-grace.
+    relay.process.kill().expect("its child");
+    relay.process.wait().expect("its child");
+    eventually("the pod is not there", || first()["live"] == false);
+    let waits = announce(server.admin, 1);
+    assert_eq!(waits.status, 202, "{}", waits.body);
+    let missing = "1 of 2 pods are there; missing: t-0 (node rank 0, was there, and its link is away)";
+    assert!(waits.body.contains(missing), "{}", waits.body);
+    let _relay = TestRelay::start(server.admin, "t-0", &[]);
+    eventually("the pod is there again", || first()["live"] == true);
+    let goes = announce(server.admin, 1);
+    assert!(goes.status == 200 && goes.body.contains("all 2 pods are there"), "{}", goes.body);
 }
 
 /// As a rank that fails at an import, beside others that hang in it.

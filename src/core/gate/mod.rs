@@ -4,7 +4,8 @@
 //! later every pod passes at once, except a pod whose node rank another live pod holds. A pod lives for
 //! [`Gates::pod_timeout`] after its last sign of life. That is an announcement (a waiting pod repeats it
 //! every few seconds), or an open connection from its address: of a relay, or to any store (which the shell
-//! reports with [`Gates::tick`]). Pods behind one address keep each other alive. A pod whose request waits here
+//! reports with [`Gates::tick`]). Pods behind one address keep each other alive. A pod whose relay's link is away may
+//! be dead: it keeps its rank, but is not counted, until it or its link comes again. A pod whose request waits here
 //! when its connection breaks is gone at once ([`Gates::cut`]), until it comes again.
 //!
 //! A pod is known by its name and its node rank, so two commands on one host are two pods. A pod with the
@@ -80,6 +81,8 @@ pub enum PodStanding {
         address: IpAddr,
         /// Its last sign of life.
         silent: Duration,
+        /// The link of its relay is away.
+        is_away: bool,
     },
 }
 
@@ -190,16 +193,35 @@ pub struct Member {
     request: u64,
     /// The connection of that one broke, and it has not come again.
     is_cut: bool,
+    /// What was last seen of its connection.
+    contact: Contact,
+}
+
+/// What is known of the connections from an address.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Contact {
+    /// There is none.
+    #[default]
+    None,
+    /// There is one.
+    Connected,
+    /// The link of a relay, which is away: whether anybody is there is not known.
+    Away,
 }
 
 impl Member {
     const fn new(said: Announcement, seen: Timestamp) -> Self {
-        Self { said, seen, request: 0, is_cut: false }
+        Self { said, seen, request: 0, is_cut: false, contact: Contact::None }
     }
 
-    /// Whether it counts.
+    /// Whether it counts, at least as the one that holds its rank.
     pub fn is_live(&self, now: Timestamp, timeout: Duration) -> bool {
         !self.is_cut && now.since(self.seen) < timeout
+    }
+
+    /// Whether it is there, as far as is known.
+    pub fn is_there(&self, now: Timestamp, timeout: Duration) -> bool {
+        self.is_live(now, timeout) && self.contact != Contact::Away
     }
 }
 
@@ -217,7 +239,9 @@ pub struct Gate {
     is_restored: bool,
     /// Bytes of the largest pod.
     largest: usize,
-    /// Members that lived at the last look.
+    /// Members that were there at the last look.
+    there: usize,
+    /// Those that lived.
     live: usize,
     has_changed: bool,
     /// Pods of an open gate, or of one before it, that the journal does not know as they are.
@@ -326,20 +350,28 @@ impl Gates {
         true
     }
 
-    /// Takes note of the pods that are connected, and forgets runs whose pods have all been silent for the
-    /// pod timeout.
-    pub fn tick(&mut self, now: Timestamp, is_connected: impl Fn(IpAddr) -> bool) {
+    /// Takes note of the pods that are connected, and of those whose links are away; forgets runs whose pods have all
+    /// been silent for the pod timeout.
+    pub fn tick(&mut self, now: Timestamp, contact: impl Fn(IpAddr) -> Contact) {
         let (timeout, version, unkept) = (self.pod_timeout, &mut self.version, &mut self.unkept);
         self.by_run.retain(|run_id, gate| {
-            gate.members.saw(now, timeout, |said| is_connected(said.address));
+            let gathers = gate.opened.is_none();
+            gate.members.look(now, timeout, |said| match contact(said.address) {
+                // Whoever has passed the gate is none of its pods that are waited for.
+                Contact::Away if !gathers => Contact::None,
+                contact => contact,
+            });
             gate.members.call_roll(now, timeout);
             let turned_away = gate.turned_away.len();
             gate.turned_away.retain(|_, pod| pod.is_live(now, timeout));
             gate.replaced.retain(|_, seen| now.since(*seen) < timeout);
-            let live = gate.members.roll(now, timeout).live;
-            if (live, gate.turned_away.len()) != (gate.live, turned_away) {
+            let (there, live) = {
+                let roll = gate.members.roll(now, timeout);
+                (roll.there, roll.live())
+            };
+            if (there, live, gate.turned_away.len()) != (gate.there, gate.live, turned_away) {
                 *version = version.saturating_add(1);
-                (gate.live, gate.version) = (live, *version);
+                (gate.there, gate.live, gate.version) = (there, live, *version);
             }
             if live == 0 && gate.opened.is_some() {
                 unkept.entry(run_id.clone()).or_default().extend(gate.members.behind(None).cloned());
@@ -396,6 +428,7 @@ impl Gate {
             opened: None,
             is_restored: false,
             largest: 0,
+            there: 0,
             live: 0,
             has_changed: true,
             moved: Vec::new(),
@@ -445,7 +478,7 @@ impl Gate {
             successor.or_else(|| self.members.holder(rank).filter(is_other))
         });
         let live_there = self.at_place(said).filter(is_live).count();
-        if !beside && self.members.roll(now, timeout).live <= live_there {
+        if !beside && self.members.roll(now, timeout).live() <= live_there {
             // None of the earlier pods is left: these are pods of a new run with the same id, or were held back until now.
             let last = self.begin_anew(now);
             if last.opened.is_none() && last.turned_away.values().any(|pod| pod.is_live(now, timeout)) {
@@ -460,6 +493,7 @@ impl Gate {
                 holder: holder.said.pod.clone(),
                 address: holder.said.shown_at(),
                 silent: now.since(holder.seen),
+                is_away: holder.contact == Contact::Away,
             };
             if let Some(seen) = self.replaced.get_mut(&said.key()) {
                 *seen = now;
@@ -531,9 +565,9 @@ impl Gate {
         if let Some(opened) = self.opened {
             return PodStanding::Go(Opened { just_now: false, ..opened });
         }
-        let live = self.members.roll(now, timeout).live;
-        if live >= nodes.min as usize {
-            let opened = Opened { after: now.since(self.since), pods: live, just_now: true };
+        let there = self.members.roll(now, timeout).there;
+        if there >= nodes.min as usize {
+            let opened = Opened { after: now.since(self.since), pods: there, just_now: true };
             self.opened = Some(opened);
             self.moved.extend(self.members.behind(None).cloned());
             self.has_changed = true;
@@ -542,8 +576,8 @@ impl Gate {
         PodStanding::Waiting(GateProgress::of(self, nodes, now, timeout))
     }
 
-    fn live(&self, now: Timestamp, timeout: Duration) -> impl Iterator<Item = &Member> {
-        self.members.values().filter(move |member| member.is_live(now, timeout))
+    fn there(&self, now: Timestamp, timeout: Duration) -> impl Iterator<Item = &Member> {
+        self.members.values().filter(move |member| member.is_there(now, timeout))
     }
 
     /// The pods that announced themselves, by name.

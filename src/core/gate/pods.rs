@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::held::HeldRanks;
-use super::{Announcement, Member, NameAndRank, PodKey};
+use super::{Announcement, Contact, Member, NameAndRank, PodKey};
 use crate::core::ids::{Nodes, Timestamp};
 
 #[cfg(test)]
@@ -30,12 +30,21 @@ pub(super) struct Pods {
 /// Who lives, counted once and kept up to date.
 #[derive(Debug, Clone)]
 pub(super) struct Roll {
-    /// How many.
-    pub(super) live: usize,
+    /// How many are there.
+    pub(super) there: usize,
     /// Their ranks.
     pub(super) held: HeldRanks,
+    /// How many may live besides: their links are away.
+    away: usize,
     /// None of them dies before.
     until: Timestamp,
+}
+
+impl Roll {
+    /// All that may live.
+    pub(super) fn live(&self) -> usize {
+        self.there.saturating_add(self.away)
+    }
 }
 
 impl Pods {
@@ -131,12 +140,14 @@ impl Pods {
     pub(super) fn insert(&mut self, said: &Announcement, now: Timestamp, timeout: Duration) -> Option<bool> {
         let key = said.key();
         if let Some(known) = self.members.get_mut(&key).filter(|known| known.said == *said) {
-            let lived = known.is_live(now, timeout);
-            (known.seen, known.is_cut) = (now, false);
-            if !lived {
-                self.count_in(said.node_rank);
+            let (lived, was_there) = (known.is_live(now, timeout), known.is_there(now, timeout));
+            (known.seen, known.is_cut, known.contact) = (now, false, Contact::None);
+            match (lived, was_there) {
+                (false, _) => self.count_in(said.node_rank),
+                (true, false) => self.roll = None,
+                (true, true) => {}
             }
-            return Some(lived);
+            return Some(was_there);
         }
         self.remove(&key, now, timeout);
         let key = Arc::new(key);
@@ -177,25 +188,41 @@ impl Pods {
                 self.by_nodes.remove(&nodes);
             }
         }
-        if gone.is_live(now, timeout) {
-            self.count_out(said.node_rank);
+        match (gone.is_live(now, timeout), gone.is_there(now, timeout)) {
+            (_, true) => self.count_out(said.node_rank),
+            (true, false) => self.roll = None,
+            (false, false) => {}
         }
         Some(gone.seen)
     }
 
-    /// Those of whom this is true have just been seen. One that was cut has to say itself that it is there.
-    pub(super) fn saw(&mut self, now: Timestamp, timeout: Duration, is_seen: impl Fn(&Announcement) -> bool) {
-        for member in self.members.values_mut().filter(|member| !member.is_cut && is_seen(&member.said)) {
-            if !member.is_live(now, timeout) {
+    /// Takes note of the connections that they have now. One that was cut has to say itself that it is there.
+    pub(super) fn look(
+        &mut self,
+        now: Timestamp,
+        timeout: Duration,
+        contact: impl Fn(&Announcement) -> Contact,
+    ) {
+        for member in self.members.values_mut().filter(|member| !member.is_cut) {
+            let was_there = member.is_there(now, timeout);
+            match (contact(&member.said), member.contact) {
+                (Contact::Connected, _) => (member.seen, member.contact) = (now, Contact::Connected),
+                // What was heard of it since did not come over that link.
+                (Contact::Away, Contact::None) => {}
+                (Contact::Away, _) => member.contact = Contact::Away,
+                // A link that was away for too long.
+                (Contact::None, Contact::Away) => {}
+                (Contact::None, _) => member.contact = Contact::None,
+            }
+            if member.is_there(now, timeout) != was_there {
                 self.roll = None;
             }
-            member.seen = now;
         }
     }
 
     fn count_in(&mut self, rank: Option<u32>) {
         if let Some(roll) = &mut self.roll {
-            roll.live = roll.live.saturating_add(1);
+            roll.there = roll.there.saturating_add(1);
             if let Some(rank) = rank {
                 roll.held.insert(rank);
             }
@@ -204,7 +231,7 @@ impl Pods {
 
     fn count_out(&mut self, rank: Option<u32>) {
         if let Some(roll) = &mut self.roll {
-            roll.live = roll.live.saturating_sub(1);
+            roll.there = roll.there.saturating_sub(1);
             if let Some(rank) = rank {
                 roll.held.remove(rank);
             }
@@ -227,11 +254,15 @@ impl Pods {
     }
 
     fn count(&self, now: Timestamp, timeout: Duration) -> Roll {
-        let mut roll = Roll { live: 0, held: HeldRanks::default(), until: now + timeout };
+        let mut roll = Roll { there: 0, held: HeldRanks::default(), away: 0, until: now + timeout };
         for member in self.values().filter(|member| member.is_live(now, timeout)) {
-            roll.live = roll.live.saturating_add(1);
-            if let Some(rank) = member.said.node_rank {
-                roll.held.insert(rank);
+            if member.contact == Contact::Away {
+                roll.away = roll.away.saturating_add(1);
+            } else {
+                roll.there = roll.there.saturating_add(1);
+                if let Some(rank) = member.said.node_rank {
+                    roll.held.insert(rank);
+                }
             }
             roll.until = roll.until.min(member.seen + timeout);
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Gate, PodKey};
+use super::{Contact, Gate, PodKey};
 use crate::core::ids::{Nodes, Timestamp, counted};
 
 /// Most names in a sentence.
@@ -34,6 +34,8 @@ pub struct Missing {
     pub pod: Option<String>,
     /// Its last sign of life, if it was there.
     pub seen: Option<Timestamp>,
+    /// It was there, and the link of its relay is away.
+    pub is_away: bool,
 }
 
 impl Missing {
@@ -58,7 +60,8 @@ impl Missing {
             };
             let by_pattern = || pattern.as_ref().map(|pattern| pattern.name(rank));
             let pod = pod.or_else(|| by_pattern().filter(|name| !is_there(name)));
-            Self { node_rank: rank, pod, seen: gone.map(|gone| gone.seen) }
+            let is_away = gone.is_some_and(|gone| gone.contact == Contact::Away);
+            Self { node_rank: rank, pod, seen: gone.map(|gone| gone.seen), is_away }
         });
         missing.take(most).collect()
     }
@@ -66,8 +69,11 @@ impl Missing {
 
 impl std::fmt::Display for Missing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { node_rank, pod, seen } = self;
+        let Self { node_rank, pod, seen, is_away } = self;
         match (pod, seen) {
+            (Some(pod), Some(_)) if *is_away => {
+                write!(f, "{pod} (node rank {node_rank}, was there, and its link is away)")
+            }
             // It has no time, so that the sentence stays the same until something happens.
             (Some(pod), Some(_)) => write!(f, "{pod} (node rank {node_rank}, was there and is gone)"),
             (Some(pod), None) => write!(f, "{pod} (node rank {node_rank})"),
@@ -78,7 +84,7 @@ impl std::fmt::Display for Missing {
 
 impl GateProgress {
     pub(super) fn of(gate: &Gate, nodes: Nodes, now: Timestamp, timeout: Duration) -> Self {
-        let arrived = gate.members.roll(now, timeout).live;
+        let arrived = gate.members.roll(now, timeout).there;
         let missing = Missing::of(gate, nodes, now, timeout, SHOWN);
         let missing = missing.iter().map(Missing::to_string).collect();
         Self { expected: nodes.min, arrived, missing, waited: now.since(gate.since()) }

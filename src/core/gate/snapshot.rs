@@ -43,7 +43,7 @@ pub struct GateSnapshot {
     pub nodes: Nodes,
     /// Whether it is open.
     pub state: GateState,
-    /// The pods that announced themselves and live.
+    /// The pods that announced themselves and are there.
     pub pods: Vec<Announcement>,
     /// Those that did not, with what is known of them.
     pub missing: Vec<Missing>,
@@ -96,7 +96,7 @@ impl Gate {
                 Some(_) if self.is_restored => GateState::OpenBefore,
                 Some(opened) => GateState::Open { since: self.since + opened.after },
             },
-            pods: self.live(now, timeout).map(said).collect(),
+            pods: self.there(now, timeout).map(said).collect(),
             missing: Missing::of(self, nodes, now, timeout, MOST_MISSING),
             turned_away: self.turned_away.values().map(said).collect(),
             versions: self.differing_versions(),

@@ -111,6 +111,10 @@ impl World {
     }
 }
 
+fn connected_at_0(addr: IpAddr) -> Contact {
+    if addr == IpAddr::from([10, 0, 0, 0]) { Contact::Connected } else { Contact::None }
+}
+
 fn goes(standing: Result<PodStanding, PodRefusal>) -> bool {
     matches!(standing.expect("taken"), PodStanding::Go(_))
 }
@@ -149,7 +153,7 @@ fn a_replaced_pod_passes_while_others_of_its_run_live() {
     for _ in 0..5 {
         world.after(20);
         let now = world.now;
-        world.gates.tick(now, |addr| addr == IpAddr::from([10, 0, 0, 0]));
+        world.gates.tick(now, connected_at_0);
     }
     assert!(goes(world.pod("t-1", "b2", "2")));
     let members: Vec<_> =
@@ -170,7 +174,7 @@ fn a_rank_that_a_live_pod_holds_is_not_given_twice() {
     assert_eq!((node_rank, &holder[..], silent), (1, "job-1-bbbbb", Duration::from_secs(10)));
     // The holder is gone for good, and another of the run lives.
     let now = world.after(25).now;
-    world.gates.tick(now, |addr| addr == IpAddr::from([10, 0, 0, 0]));
+    world.gates.tick(now, connected_at_0);
     assert!(goes(world.said("job-1-ccccc", "c", Some(1), "2")));
     assert_eq!(world.gates.of("run").expect("there").members().count(), 2, "the old holder is dropped");
 }
@@ -195,7 +199,7 @@ fn a_second_run_under_the_same_id_gathers_again() {
     progress(world.pod("t-1", "b2", "3"));
     assert!(goes(world.pod("t-2", "c2", "3")));
     let now = world.after(31).now;
-    world.gates.tick(now, |_| false);
+    world.gates.tick(now, |_| Contact::None);
     assert!(world.gates.of("run").is_none(), "and is forgotten when nobody is left");
 }
 
@@ -293,7 +297,7 @@ fn an_open_gate_outlives_the_server_and_one_that_fills_does_not() {
     let parked = world.pod("u-1", "d", "2");
     assert!(matches!(parked, Ok(PodStanding::Parked { holder, .. }) if holder == "t-1"));
     world.after(31);
-    world.gates.tick(world.now, |_| false);
+    world.gates.tick(world.now, |_| Contact::None);
     world.restart();
     assert!(world.gates.of("run").is_none(), "its pods were gone before the server was");
 }
@@ -309,10 +313,10 @@ fn others_see_a_gate_change_when_something_changes() {
     world.pod("t-0", "a", "3").expect("taken");
     assert!(changed(&world));
     let now = world.now;
-    world.gates.tick(now, |_| false);
+    world.gates.tick(now, |_| Contact::None);
     changed(&world);
     world.after(1).pod("t-0", "a", "3").expect("taken");
-    world.gates.tick(now, |_| false);
+    world.gates.tick(now, |_| Contact::None);
     assert!(!changed(&world), "it said the same again");
     world.pod("u-0", "b", "3").expect("parked");
     assert!(changed(&world));
@@ -331,13 +335,13 @@ fn others_see_a_gate_change_when_something_changes() {
     // One of them goes away, and the one that was turned away gives up.
     world.after(20).pod("t-1", "c", "3").expect("taken");
     let now = world.after(20).now;
-    world.gates.tick(now, |_| false);
+    world.gates.tick(now, |_| Contact::None);
     assert!(changed(&world));
     let missing: Vec<_> = world.snapshot().missing.iter().map(Missing::to_string).collect();
     assert_eq!(missing, ["t-0 (node rank 0, was there and is gone)", "t-2 (node rank 2)"]);
     assert_eq!(away(&world), [""; 0]);
     let now = world.after(31).now;
-    world.gates.tick(now, |_| false);
+    world.gates.tick(now, |_| Contact::None);
     assert!(changed(&world) && world.gates.of("run").is_none());
 }
 
@@ -381,7 +385,7 @@ fn a_killed_pod_makes_way_for_the_one_with_its_rank_and_comes_again_with_another
     assert!(world.cut("w-a", "a", Some(1), "2"));
     assert_eq!(world.snapshot().pods.len(), 0);
     let now = world.after(1).now;
-    world.gates.tick(now, |_| true);
+    world.gates.tick(now, |_| Contact::Connected);
     // It comes before the other one asks again.
     assert_eq!(
         progress(world.said("w-a", "a2", Some(0), "2")),
@@ -488,6 +492,11 @@ enum Step {
     /// Another process takes its place.
     Restart(usize),
     Wait(u64),
+    /// The relays at these addresses are connected; the links of these others are away.
+    Links {
+        up: u8,
+        away: u8,
+    },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -497,6 +506,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => pod.clone().prop_map(Step::Kill),
         2 => pod.prop_map(Step::Restart),
         2 => prop_oneof![1..9_u64, Just(31)].prop_map(Step::Wait),
+        2 => (0..16_u8, 0..16_u8).prop_map(|(up, away)| Step::Links { up, away }),
     ];
     proptest::collection::vec(step, 0..60)
 }
@@ -526,16 +536,23 @@ proptest! {
                     lives[pod] += 1;
                 }
                 Step::Restart(pod) => lives[pod] += 1,
+                Step::Links { up, away } => world.gates.tick(world.now, |addr| {
+                    let IpAddr::V4(addr) = addr else { return Contact::None };
+                    let is_in = |relays: u8| relays & (1 << (addr.octets()[3] % 4)) != 0;
+                    if is_in(up) { Contact::Connected } else if is_in(away) { Contact::Away } else { Contact::None }
+                }),
                 Step::Wait(secs) => {
                     world.after(secs);
-                    world.gates.tick(world.now, |_| false);
+                    world.gates.tick(world.now, |_| Contact::None);
                 }
             }
             let ranks: Vec<u32> = world.gates.of("run").into_iter()
                 .flat_map(super::Gate::members).filter_map(|member| member.said.node_rank).collect();
             if let Some(gate) = world.gates.of("run") {
                 let live = gate.members().filter(|member| member.is_live(world.now, TIMEOUT));
-                prop_assert_eq!(live.count(), gate.members.roll(world.now, TIMEOUT).live, "who lives is not counted each time");
+                prop_assert_eq!(live.count(), gate.members.roll(world.now, TIMEOUT).live(), "who lives is not counted each time");
+                let there = gate.members().filter(|member| member.is_there(world.now, TIMEOUT));
+                prop_assert_eq!(there.count(), gate.members.roll(world.now, TIMEOUT).there);
             }
             let distinct: std::collections::BTreeSet<&u32> = ranks.iter().collect();
             prop_assert_eq!(distinct.len(), ranks.len());
@@ -558,4 +575,69 @@ proptest! {
             prop_assert!(matches!(announce(&mut world, &lives, pod), PodStanding::Go(_)), "{pod}");
         }
     }
+}
+
+/// Pods 0 and 1 of three wait, each behind a relay, and the link of pod 1 has just broken.
+fn with_a_link_away() -> World {
+    let mut world = World::new();
+    for (name, uid) in [("t-0", "a"), ("t-1", "b")] {
+        assert!(!goes(world.pod(name, uid, "3")));
+    }
+    world.gates.tick(world.now, |_| Contact::Connected);
+    let now = world.after(1).now;
+    world.gates.tick(now, link_of_1_is(Contact::Away));
+    world
+}
+
+fn link_of_1_is(contact: Contact) -> impl Fn(IpAddr) -> Contact {
+    move |addr| if addr == IpAddr::from([10, 0, 0, 1]) { contact } else { Contact::Connected }
+}
+
+#[test]
+fn the_gate_does_not_open_for_a_pod_whose_link_is_away() {
+    let mut world = with_a_link_away();
+    let missing = "2 of 3 pods are there; missing: t-1 (node rank 1, was there, and its link is away)";
+    assert_eq!(progress(world.pod("t-2", "c", "3")), missing);
+    let snapshot = world.snapshot();
+    assert_eq!(snapshot.pods.len(), 2);
+    assert!(snapshot.missing.iter().all(|missing| missing.is_away && missing.seen.is_some()), "{snapshot:?}");
+    // It was away for too long: it is no more there than before.
+    let now = world.after(10).now;
+    world.gates.tick(now, link_of_1_is(Contact::None));
+    assert!(progress(world.pod("t-2", "c", "3")).starts_with("2 of 3"));
+}
+
+#[test]
+fn the_gate_opens_when_the_link_is_back_or_the_pod_is_heard_of_otherwise() {
+    let mut world = with_a_link_away();
+    let now = world.after(1).now;
+    world.gates.tick(now, |_| Contact::Connected);
+    assert!(goes(world.pod("t-2", "c", "3")), "the link is back");
+
+    let mut world = with_a_link_away();
+    assert!(!goes(world.pod("t-1", "b", "3")), "it comes without its relay");
+    let now = world.after(1).now;
+    world.gates.tick(now, link_of_1_is(Contact::Away));
+    assert!(goes(world.pod("t-2", "c", "3")));
+}
+
+#[test]
+fn a_pod_whose_link_is_away_keeps_its_rank_and_its_run() {
+    let mut world = with_a_link_away();
+    let standing = world.said("other", "x", Some(1), "3").expect("taken");
+    assert!(matches!(standing, PodStanding::Parked { node_rank: 1, is_away: true, .. }), "{standing:?}");
+    let now = world.after(1).now;
+    world.gates.tick(now, |_| Contact::Away);
+    assert!(world.gates.of("run").is_some(), "all may be alive");
+    assert!(progress(world.pod("t-0", "a", "3")).starts_with("1 of 3"));
+}
+
+#[test]
+fn a_link_that_breaks_after_the_gate_has_opened_takes_nobody_from_it() {
+    let mut world = with_a_link_away();
+    let now = world.after(1).now;
+    world.gates.tick(now, |_| Contact::Connected);
+    assert!(goes(world.pod("t-2", "c", "3")));
+    world.gates.tick(now, link_of_1_is(Contact::Away));
+    assert_eq!(world.snapshot().pods.len(), 3);
 }

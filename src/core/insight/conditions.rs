@@ -332,8 +332,12 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
         let missing = gate.missing.iter().filter(|missing| turned_away(gate, missing.node_rank).is_none());
         let (gone, missing): (Vec<_>, Vec<_>) = missing.partition(|missing| missing.seen.is_some());
         let gone = gone.into_iter().map(|gone| {
-            let ago = gone.seen.map(|seen| format!(" ({} ago)", Elapsed(now.since(seen))));
-            format!("{}{}", label(gone), ago.unwrap_or_default())
+            let since = gone.seen.map(|seen| Elapsed(now.since(seen)));
+            let since = since.map(|since| match gone.is_away {
+                true => format!(" (its link has been away for {since})"),
+                false => format!(" ({since} ago)"),
+            });
+            format!("{}{}", label(gone), since.unwrap_or_default())
         });
         let refused = gate.turned_away.iter().map(|pod| match pod.node_rank {
             Some(rank) => format!("pod {} with rank {rank}", pod.pod),

@@ -113,10 +113,11 @@ fn answer(server: &Server, said: &Announcement, run_id: &str, standing: PodStand
             );
             answer(api::AnnounceState::Parked, 0, Duration::ZERO, detail)
         }
-        PodStanding::Parked { node_rank, holder, address, .. } => {
+        PodStanding::Parked { node_rank, holder, address, is_away, .. } => {
+            let how = if is_away { "whose link is away" } else { "which is alive" };
             let detail = format!(
-                "node rank {node_rank} is held by pod `{holder}` at {address}, which is alive; this pod waits until that one \
-                 is gone. If both are meant to run, one has the wrong rank"
+                "node rank {node_rank} is held by pod `{holder}` at {address}, {how}; this pod waits until that one is gone. If \
+                 both are meant to run, one has the wrong rank"
             );
             answer(api::AnnounceState::Parked, 0, Duration::ZERO, detail)
         }
@@ -149,7 +150,7 @@ pub(super) async fn announced(
         address: member.said.address.to_string(),
         torch: member.said.torch.clone(),
         silent_seconds: now.since(member.seen).as_secs_f64(),
-        live: member.is_live(now, gates.pod_timeout()),
+        live: member.is_there(now, gates.pod_timeout()),
     };
     Ok(Json(api::Announced {
         nodes: gate.nodes().map(|nodes| nodes.to_string()),

@@ -4,7 +4,7 @@
 mod connection;
 mod sessions;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +15,7 @@ use crate::core::ids::{Elapsed, Shown, Timestamp, counted, is_plain};
 use crate::core::insight::{AwayLink, LinkEvent, LinkNews};
 use crate::core::journal::{Image, LinkId, LinkImage, LinkRow, Row};
 use crate::core::link::{Hello, Identity, Refuse, RelayLife, ServerEnd, ServerLife, SessionNo};
+use crate::core::map::HashMap;
 use crate::server::clock::Clock;
 use crate::server::journal::Journal;
 use crate::server::stores::StoreHost;
@@ -228,14 +229,15 @@ impl LinkHost {
         (counts, told)
     }
 
-    /// The addresses of the relays that are connected.
-    pub(super) fn connected(&self) -> HashSet<IpAddr> {
+    /// The addresses of the relays, and whether the link of one there is up.
+    pub(super) fn relays(&self) -> HashMap<IpAddr, bool> {
         let links: Vec<_> = self.lock().values().cloned().collect();
-        let addr = |link: Arc<Link>| {
+        let mut relays = HashMap::default();
+        for link in links {
             let state = link.lock();
-            state.sessions.end().is_connected().then(|| state.sessions.relay())
-        };
-        links.into_iter().filter_map(addr).collect()
+            *relays.entry(state.sessions.relay()).or_default() |= state.sessions.end().is_connected();
+        }
+        relays
     }
 
     /// Takes what happened since the last call.

@@ -336,9 +336,9 @@ impl StoreHost {
         if self.journal.is_some() { self.shared.places.taken() } else { self.connections() }
     }
 
-    /// Whether `addr` has a connection to any store.
-    pub(in crate::server) fn is_connected(&self, addr: IpAddr) -> bool {
-        self.shared.places.has(addr) || self.shared.linked.has(addr)
+    /// Whether `addr` has a connection of its own, and not of a relay, to any store.
+    pub(in crate::server) fn is_connected_directly(&self, addr: IpAddr) -> bool {
+        self.shared.places.has(addr)
     }
 
     /// Open connections to the store on `port`.

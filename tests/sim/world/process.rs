@@ -285,7 +285,7 @@ impl World {
             server.stores.tick();
         }
         let now = crate::core::ids::Timestamp(Duration::from_micros(self.now - self.runs.started));
-        server.gates.tick(now, &server.links.connected());
+        server.gates.tick(now, &server.links.relays());
         for link in server.links.view() {
             // The tick that ends them may be this one.
             if link.away.is_some_and(|away| away >= Duration::from_micros(GRACE))

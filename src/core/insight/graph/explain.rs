@@ -230,7 +230,7 @@ impl Graph<'_> {
                 };
                 let elsewhere =
                     if missing.is_empty() { Names::default() } else { self.elsewhere(run, meeting) };
-                let staying = Self::staying(run, meeting, writer);
+                let staying = self.staying(run, meeting, writer);
                 let who = self.writer(Some(run), *waits.first()?, asked)?;
                 // Of some it is not decided yet whether they are workers, and some are alike to others.
                 let is_not_counted =

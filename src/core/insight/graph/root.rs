@@ -198,7 +198,8 @@ impl Graph<'_> {
                 (Some(next), Some(key), asked) => {
                     if let (ExpectedWriter::Unknown, Some(asked)) = (&next.writer, asked) {
                         let key = ShownKey(key).to_string();
-                        return root(asked, Whereabouts::Waits { key });
+                        let away = self.away_from(self.store.clients.get(&at).map(|client| client.peer));
+                        return root(asked, away.unwrap_or(Whereabouts::Waits { key }));
                     }
                     (next, key)
                 }

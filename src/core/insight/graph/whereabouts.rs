@@ -1,6 +1,7 @@
 //! Where a process is that others wait for, and who else is not there.
 
 use std::collections::{BTreeMap, HashSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::processes::{Graph, Silent};
@@ -115,16 +116,20 @@ impl Graph<'_> {
         met.is_some_and(|run| run.life().rivals.iter().any(|rival| rival.conn == Some(conn)))
     }
 
+    /// A process that comes from there, if that is behind a link that is away: it may be dead, whatever its relay holds.
+    pub(super) fn away_from(&self, peer: Option<SocketAddr>) -> Option<Whereabouts> {
+        let link = self.links.away_at(peer?.ip())?;
+        let for_seconds = Elapsed(self.now.since(link.since));
+        Some(Whereabouts::Away { link: link.name.clone(), for_seconds })
+    }
+
     /// What a process does of which no wait is known.
     pub(super) fn without_wait(&self, conn: ConnId, run: Option<&TrackedRun>) -> Whereabouts {
         /// Waits are told once a second, when they have lasted for one.
         const UNTOLD: Duration = Duration::from_millis(2500);
         let client = self.store.clients.get(&conn);
-        if let Some(link) = client.and_then(|client| self.links.away_at(client.peer.ip())) {
-            return Whereabouts::Away {
-                link: link.name.clone(),
-                for_seconds: Elapsed(self.now.since(link.since)),
-            };
+        if let Some(away) = self.away_from(client.map(|client| client.peer)) {
+            return away;
         }
         match client {
             Some(client) if self.now.since(client.since) < UNTOLD => Whereabouts::JustCame,
@@ -155,8 +160,8 @@ impl Graph<'_> {
 
     /// Where a node is whose connection is not known. torchrun's c10d backend gives a rank only to nodes that have come.
     pub(super) fn missed_node(&self, run: &TrackedRun, rank: u32) -> Whereabouts {
-        if run.not_again().any(|node| node.rank == Some(rank)) {
-            return Whereabouts::NotAgain;
+        if let Some(node) = run.not_again().find(|node| node.rank == Some(rank)) {
+            return self.away_from(node.peer).unwrap_or(Whereabouts::NotAgain);
         }
         if run.node_of_rank(rank).is_some() && run.native().is_some() {
             let has_written = run.round().roles.contains(&rank);
@@ -294,7 +299,9 @@ impl Graph<'_> {
                 if lacks_one && !run.world().claimed_twice.is_empty() {
                     return Self::disputed_place(run);
                 }
-                return Whereabouts::Met { ended: met.gone.map(|gone| Elapsed(self.now.since(gone))) };
+                let ended = met.gone.map(|gone| Elapsed(self.now.since(gone)));
+                let away = self.away_from(Some(met.peer)).filter(|_| ended.is_none());
+                return away.unwrap_or(Whereabouts::Met { ended });
             }
             let silent = self.silent(run, meeting);
             let those =
@@ -338,8 +345,10 @@ impl Graph<'_> {
             // It may have met with a process of the other job.
             None if !run.world().claimed_twice.is_empty() => Self::disputed_place(run),
             // It met with the processes of before, of which another now has the place of at least one.
-            None if !meeting.replaced.is_empty() => Whereabouts::NotAgain,
-            None => Whereabouts::Busy,
+            None if !meeting.replaced.is_empty() => {
+                self.away_from(Some(before.peer)).unwrap_or(Whereabouts::NotAgain)
+            }
+            None => self.away_from(Some(before.peer)).unwrap_or(Whereabouts::Busy),
         }
     }
 
@@ -375,14 +384,18 @@ impl Graph<'_> {
     }
 
     /// Those other than `writer` that are there, and go on with the attempt before.
-    pub(super) fn staying(run: &TrackedRun, meeting: &Meeting, writer: &ExpectedWriter) -> Names {
+    pub(super) fn staying(&self, run: &TrackedRun, meeting: &Meeting, writer: &ExpectedWriter) -> Names {
         match writer {
             ExpectedWriter::Node(rank) => {
                 let others = run.not_again().filter(|node| node.rank != Some(*rank));
-                Names::of_some(others, TrackedNode::label)
+                Names::of_some(others.filter(|node| self.away_from(node.peer).is_none()), TrackedNode::label)
             }
             ExpectedWriter::Rank(rank) if !meeting.replaced.is_empty() => {
-                let others = meeting.not_again().filter(|other| other != rank);
+                let is_away = |other: &u32| {
+                    let peer = run.world().holder(meeting, *other).map(|info| info.peer);
+                    self.away_from(peer).is_some()
+                };
+                let others = meeting.not_again().filter(|other| other != rank && !is_away(other));
                 Names::of_some(others, |other| run.rank_label_in(meeting, other))
             }
             _ => Names::default(),

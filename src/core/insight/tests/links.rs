@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::lab::{Lab, PORT, announcement};
 use crate::api::{Explanation, LinkCounts, Node, NodeState, RunState, Severity};
-use crate::core::gate::Gates;
+use crate::core::gate::{Contact, Gates};
 use crate::core::insight::{AwayLink, LinkEvent, LinkNews, Settings, StoreOwner};
 use crate::core::store::StaleKeyConfig;
 
@@ -19,6 +19,12 @@ fn away(lab: &Lab, names: impl IntoIterator<Item = String>) -> Vec<AwayLink> {
         why: Some("the relay closed the connection".into()),
     };
     names.into_iter().map(link).collect()
+}
+
+/// The link of the relay at this address is away.
+fn link_is_away(lab: &mut Lab, addr: [u8; 4]) {
+    let link = AwayLink { name: "train-0".into(), addr: addr.into(), clients: 1, since: lab.now, why: None };
+    lab.insight.links(LinkCounts::default(), vec![link], Vec::new(), lab.now);
 }
 
 fn look_at(lab: &mut Lab, away: Vec<AwayLink>, news: Vec<LinkNews>) {
@@ -570,8 +576,9 @@ impl Pods {
     /// Lets time pass, while those with these ranks are connected.
     fn pass(&mut self, seconds: u32, connected: &[u32]) {
         let is_connected = |addr| connected.iter().any(|rank| addr == IpAddr::from([10, 1, 0, *rank as u8]));
+        let contact = |addr| if is_connected(addr) { Contact::Connected } else { Contact::None };
         for _ in 0..seconds {
-            self.gates.tick(self.lab.now, is_connected);
+            self.gates.tick(self.lab.now, contact);
             self.lab.look_at_gate("job", &self.gates);
             self.lab.pass(1.0);
         }
@@ -671,4 +678,57 @@ fn pods_without_relays_are_not_heard_of_after_the_gate() {
     let mut pods = Pods::announce(0..3);
     pods.pass(631, &[]);
     assert!(pods.lab.insight.list(0, pods.lab.now).runs.is_empty());
+}
+
+/// All had met, the last one died, and another comes in its place, which waits for who had met before. With the link of that
+/// one up or away, this is said of it.
+fn said_of_who_met_before(play: fn(&mut Lab), addr: [u8; 4]) -> [String; 2] {
+    [false, true].map(|is_away| {
+        let mut lab = Lab::new();
+        play(&mut lab);
+        if is_away {
+            link_is_away(&mut lab, addr);
+        }
+        lab.pass(40.0);
+        lab.texts("rank_zero_slow").concat()
+    })
+}
+
+#[test]
+fn who_went_on_with_the_attempt_before_is_not_said_to_be_there_when_its_link_is_away() {
+    let of_node = |lab: &mut Lab| {
+        (0..3).for_each(|n| lab.static_node(n, "none", n, 3));
+        lab.assign_static(0, "none", 3, 1);
+        for n in 1..3 {
+            lab.get(n, &format!("/none/torchelastic/assigned_ranks/{n}"));
+        }
+        lab.get(0, "/none/torchelastic/role_info/2");
+        lab.pass(5.0);
+        lab.leave(2);
+        lab.pass(3.0);
+        lab.static_node(12, "none", 2, 3);
+    };
+    let of_rank = |lab: &mut Lab| {
+        for n in 0..3 {
+            lab.worker(n, &format!("10.77.0.{n}"));
+            lab.publish(n, n, 3);
+        }
+        for n in 0..3 {
+            (0..3).for_each(|other| lab.get(n, &format!("/default_pg/0//cpu//0/{other}")));
+        }
+        lab.pass(20.0);
+        lab.leave(2);
+        lab.pass(1.0);
+        lab.worker(12, "10.77.0.2");
+        lab.publish(12, 2, 3);
+        lab.wait_for_rank(12, 0);
+    };
+    for (up, away) in [
+        said_of_who_met_before(of_node, [10, 77, 0, 10]).into(),
+        said_of_who_met_before(of_rank, [10, 77, 0, 0]).into(),
+    ] {
+        assert!(up.contains("it is there, and goes on with the attempt before"), "{up}");
+        assert!(away.contains("the link of train-0 has been away for"), "{away}");
+        assert!(!away.contains("it is there"), "{away}");
+    }
 }
