@@ -8,6 +8,10 @@
 
 use super::{Address, AddressKind, KeyPattern, Leftover, find, number, rfind};
 
+/// The prefix of the processes that save checkpoints for the ranks (`dcp.async_save` in processes, with
+/// `DCP_USE_PREFIX_STORE=1`).
+const CHECKPOINTS: &[u8] = b"AsyncCheckpointProcess//";
+
 /// Tells what `key`, without its first `/`, is among the keys of workers.
 pub(super) fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
     let in_default_group = at_segment(key, b"default_pg/").is_some();
@@ -24,6 +28,11 @@ pub(super) fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
         backend(key, at + b"default_pg/".len())
     } else if key.starts_with(b"0//") {
         backend(key, 0)
+    } else if key.starts_with(CHECKPOINTS) {
+        // They are no ranks, but beside them.
+        let name = key.get(..CHECKPOINTS.len() - 2);
+        backend(key, CHECKPOINTS.len())
+            .map(|address| Address { sub_group: address.sub_group.or(name), ..address })
     } else {
         stateless(key)
     };

@@ -221,6 +221,8 @@ fn groups_on_a_store_given_by_hand_are_known_where_the_whole_key_tells() {
     assert_eq!(address("/rpc_prefix_0/0/1"), (b"rpc_prefix_0/0/".to_vec(), 1, gloo));
     assert_eq!(address("/rpc_prefix_0/addrs/w1").2, AddressKind::RpcWorker);
     assert_eq!(address("/rpc_prefix_0/names/1").2, AddressKind::RpcWorker);
+    let saves = "/AsyncCheckpointProcess//0//cpu//0/1";
+    assert_eq!(address(saves), (b"AsyncCheckpointProcess//0//cpu//0/".to_vec(), 1, gloo));
     for message in ["/broadcast_from/0/0", "/send_to/1/12"] {
         assert_eq!(classify(message.as_bytes()), Some(KeyPattern::Message));
     }
@@ -249,6 +251,8 @@ fn only_the_ranks_of_all_are_told_without_a_group() {
         ("/default_pg/0//2//cuda//2/nccl_storekey_0", "2"),
         ("/default_pg/0//cpu//pg_wrapper:0/0/1", "pg_wrapper:0"),
         ("/tcp://10.0.0.1:4000/0/1", "tcp://10.0.0.1:4000"),
+        ("/AsyncCheckpointProcess//0//cpu//0/1", "AsyncCheckpointProcess"),
+        ("/AsyncCheckpointProcess//0//1//cpu//0/1", "1"),
     ] {
         assert_eq!(sub_group(key).as_deref(), Some(name));
     }
