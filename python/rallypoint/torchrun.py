@@ -46,6 +46,9 @@ log = logging.getLogger("rallypoint")
 
 BACKEND = "rallypoint"
 """The name of both the entry point and the backend: torch requires that they are equal."""
+SAVE_BY_STORE = "DCP_USE_PREFIX_STORE"
+"""With 1, the processes that save checkpoints for the ranks (`dcp.async_save` in processes) meet in the round's store. Otherwise they look
+for the host of rank 0 at MASTER_ADDR, which is the server. PyTorch 2.10 and newer read it."""
 EXPLAIN_AFTER = 30.0
 """After so many seconds of waiting, the log explains it, and then again with growing pauses."""
 
@@ -92,6 +95,7 @@ class RallypointRendezvousHandler(RendezvousHandler):
             torch_version=str(torch.__version__),
         )
         endpoint = Endpoint.parse(params.endpoint)
+        os.environ.setdefault(SAVE_BY_STORE, "1")  # the workers inherit it
         return cls(Node(endpoint, params.run_id, terms, identity, late=settings.heartbeat_timeout), settings)
 
     def get_backend(self) -> str:

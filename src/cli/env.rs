@@ -8,7 +8,7 @@ use super::Outcome;
 use super::launch::{LaunchArgs, environment};
 use super::terminal::{print, say};
 use crate::core::ids::Shown;
-use crate::node::launch::{self, variables};
+use crate::node::launch::{self, for_torch, variables};
 
 const AFTER_HELP: &str = "In a shell: eval \"$(rallypoint env)\". To be a client of the server, an env:// program also needs \
                           TORCHELASTIC_USE_AGENT_STORE=True, and before torch 2.6 TORCHELASTIC_RESTART_COUNT=0; \
@@ -52,8 +52,10 @@ enum Format {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let launch = self.launch.derive(self.endpoint.as_deref(), &environment(), None)?;
-        let variables = variables(&launch);
+        let env = environment();
+        let launch = self.launch.derive(self.endpoint.as_deref(), &env, None)?;
+        let mut variables = variables(&launch);
+        variables.extend(for_torch(&launch, &env));
         let text = match self.format {
             Format::Shell => launch::Format::Shell.render(&variables),
             Format::Docker => launch::Format::Docker.render(&variables),

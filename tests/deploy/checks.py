@@ -277,6 +277,8 @@ def torchrun(cluster: Cluster, pod: Pod, call: Call, beside_store: bool) -> Iter
         yield f"ignored-rdzv-conf: c10d ignores {key}"
     if conf.get("is_host") != "0":
         yield "hosts-a-store: without is_host=0 a node that finds its own address behind the name hosts a store"
+    if call.environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1":
+        yield "old-addresses: with --max-restarts, ranks that are started again wait for ever"
     run_id = call.option("rdzv_id")
     if not run_id or run_id not in {pod.labels.get(label) for label in pod.labels if "uid" in label or "hash" in label}:
         yield f"constant-run-id: {run_id}"

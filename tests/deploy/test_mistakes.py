@@ -29,6 +29,8 @@ MISTAKES = [
     ("hosts-a-store", "indexed-job", CONF, "--rdzv_conf=join_timeout=1800"),
     ("ignored-flag", "indexed-job", TRAIN, "        - --node_rank=$(JOB_COMPLETION_INDEX)\n" + TRAIN),
     ("set-by-torchrun", "indexed-job", WORKER_ENV, WORKER_ENV + "        - name: WORLD_SIZE\n          value: \"32\"\n"),
+    ("old-addresses", "statefulset", "        - name: TORCH_DISABLE_SHARE_RDZV_TCP_STORE\n          value: \"1\"\n", ""),
+    ("old-addresses", "driver", "        - name: TORCH_DISABLE_SHARE_RDZV_TCP_STORE\n          value: \"1\"\n", ""),
     ("unread-variable", "indexed-job", "        - name: PET_RDZV_ID\n", "        - name: RDZV_ID\n"),
     ("constant-run-id", "indexed-job", "        - name: PET_RDZV_ID\n", "        - name: RDZV_ID\n"),
     ("unset-variable", "indexed-job", CONF, CONF + "\n        - --rdzv_id=$(JOB_ID)"),

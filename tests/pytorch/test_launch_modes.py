@@ -7,13 +7,15 @@ the port taken. Modes that PyTorch itself makes fail are held to fail in the doc
 from __future__ import annotations
 
 import socket
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from installed import PACKAGE
-from jobs import Job, Jobs, clients_only
+from jobs import PATIENCE, TRAIN, Job, Jobs, UnderRun, clients_only
 from pods import Pod, Pods
 from servers import TORCH_VERSION, Server, poll
 
@@ -60,6 +62,8 @@ def connections(server: Server) -> int:
     return int(sum(map(float, counts)))
 
 
+HANGS = 20
+"""Seconds for which a job that hangs is looked at."""
 AGENT_MUST_BIND = TORCH_VERSION < (2, 7)
 """Before 2.7 torchrun's static agent of node 0 hosts the store or fails, whatever the environment says."""
 
@@ -142,6 +146,40 @@ def test_c10d_restart_after_a_rank_crashed(rallypoint: Server, jobs: Jobs) -> No
         environment={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
     )
     # The other node may notice the new round before its own worker fails: then it joins it without counting a restart.
+    assert job.results()[1]["attempt"] == 1
+
+
+@pytest.mark.parametrize("with_the_variable", [True, pytest.param(False, marks=pytest.mark.skipif(TORCH_VERSION < (2, 5), reason="not read before 2.5"))])
+def test_c10d_restart_with_a_rank_that_comes_late(with_the_variable: bool, rallypoint: Server, jobs: Jobs) -> None:
+    """Rank 0 of the second attempt looks for rank 1, which is held. In the store of node 0's agent it finds the address of the one before."""
+    job = jobs.torchrun(
+        rallypoint.endpoint,
+        options=["--max-restarts=1"],
+        train=["--crash", "1:0", "--late", "1:1"],
+        environment={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} if with_the_variable else {},
+    )
+    poll(lambda: "job round 1 complete" in rallypoint.log_text(), "the agents have met again", PATIENCE)
+    job.forget_marks()
+    poll(lambda: list(job.folder.glob("init-0-*")), "rank 0 has come again", PATIENCE)
+    time.sleep(5)  # it reads the address if there is one
+    job.release()
+    if with_the_variable:
+        job.results()
+    else:
+        job.assert_waits(0, HANGS)
+        job.assert_waits(1, 0)
+        assert not list(job.folder.glob("rank-*.json"))
+
+
+def test_c10d_restart_under_run(rallypoint: Server, jobs: Jobs) -> None:
+    places = [UnderRun(rallypoint, rank, 2) for rank in range(2)]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend=c10d", "--max-restarts=1"]
+
+    def command(_: int) -> list[str]:
+        return [*torchrun, str(TRAIN), "--out", str(job.folder), "--crash", "1:0"]
+
+    job = jobs.planned(places, command, 2)
+    job.start(0, 1)
     assert job.results()[1]["attempt"] == 1
 
 

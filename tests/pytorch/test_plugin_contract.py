@@ -6,6 +6,7 @@ meet on a rallypoint server: c10d on its store, ours on its admin port.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -221,6 +222,16 @@ def test_the_workers_store_is_the_rounds_own(ours: Handlers) -> None:
     assert str(ours.server.port) not in (str(first.master_port), str(second.master_port))
     with pytest.raises(RuntimeError):  # the fence: the last round's store is gone, and its clients with it
         dist.TCPStore(first.master_addr, first.master_port, is_master=False, timeout=timedelta(seconds=1))
+
+
+def test_processes_that_save_checkpoints_meet_in_the_rounds_store(ours: Handlers, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "DCP_USE_PREFIX_STORE"
+    monkeypatch.delenv(name, raising=False)
+    ours.new()
+    assert os.environ[name] == "1", "the workers inherit it"
+    monkeypatch.setenv(name, "0")
+    ours.new()
+    assert os.environ[name] == "0", "the user's word stays"
 
 
 def test_a_lost_node_makes_the_others_join_again(ours: Handlers) -> None:

@@ -47,6 +47,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
             "node/launch",
             "node/makers",
             "node/shell",
+            "process",
         ],
         &["axum", "prometheus", "tracing"],
     ),

@@ -2,7 +2,8 @@
 
 use super::Check;
 use crate::core::ids::Nodes;
-use crate::node::launch::{Backend, Environment, Torchrun};
+use crate::node::launch::{Backend, Environment, NEW_STORE_EACH_ROUND, Torchrun, restarts_workers};
+use crate::node::shell::basename;
 
 /// Every check of a torchrun command. `env` is what it will find, as far as it is known.
 pub fn check_command(torchrun: &Torchrun, env: &Environment) -> Vec<Check> {
@@ -13,6 +14,7 @@ pub fn check_command(torchrun: &Torchrun, env: &Environment) -> Vec<Check> {
         Some(ignored_flags(torchrun, &backend)),
         endpoint(torchrun, env),
         run_id(torchrun, env, &backend),
+        restarts(torchrun, env, &backend),
     ]
     .into_iter()
     .flatten()
@@ -105,6 +107,28 @@ fn run_id(torchrun: &Torchrun, env: &Environment, backend: &Backend) -> Option<C
     }
 }
 
+/// Since torch 2.5 ranks that are started again meet the addresses of those before in the store of node 0's agent.
+fn restarts(torchrun: &Torchrun, env: &Environment, backend: &Backend) -> Option<Check> {
+    const ID: &str = "c10d-restarts";
+    let (name, value) = NEW_STORE_EACH_ROUND;
+    let is_set = || match env.get(name) {
+        Some(said) => said == value || said.contains('$'),
+        None => torchrun.caller().iter().any(|word| basename(word) == "rallypoint"),
+    };
+    if *backend != Backend::C10d || !restarts_workers(Some(torchrun), env, None) {
+        return None;
+    }
+    if is_set() {
+        return Some(Check::pass(ID, "ranks that are started again get a store of their own"));
+    }
+    Some(Check::warn(
+        ID,
+        "the c10d backend may start ranks again (--max-restarts, --nnodes MIN:MAX), and since torch 2.5 they then wait for ever: \
+         they meet the addresses of the ranks before in the store of node 0's agent",
+        format!("set {name}={value} on every node; `rallypoint run` sets it"),
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,7 +139,7 @@ mod tests {
     #[test]
     fn each_mistake_in_a_command_is_found_and_its_cure_passes() {
         #[rustfmt::skip]
-        let rows: [(&str, &str, Vars, Verdict, &str); 17] = [
+        let rows: [(&str, &str, Vars, Verdict, &str); 21] = [
             ("rdzv-conf-keys", "--rdzv-backend=c10d --rdzv_conf=timeout=1800,read_timeout=120", &[], Verdict::Warn, "join_timeout=1800"),
             ("rdzv-conf-keys", "--rdzv-backend=c10d", &[("PET_RDZV_CONF", "timeot=3")], Verdict::Warn, "timeot"),
             ("rdzv-conf-keys", "--rdzv-conf=join_timeout=3", &[], Verdict::Warn, "static backend ignores join_timeout"),
@@ -133,6 +157,10 @@ mod tests {
             ("run-id", "--rdzv-backend=c10d", &[("RDZV_ID", "x")], Verdict::Warn, "PET_RDZV_ID"),
             ("run-id", "--rdzv-backend=c10d", &[], Verdict::Warn, "`none`"),
             ("run-id", "--rdzv-backend=c10d --rdzv-id=u1", &[], Verdict::Pass, "u1"),
+            ("c10d-restarts", "--rdzv-backend=c10d --max-restarts=3", &[], Verdict::Warn, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"),
+            ("c10d-restarts", "--rdzv-backend=c10d --nnodes=1:4", &[("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0")], Verdict::Warn, "for ever"),
+            ("c10d-restarts", "", &[("PET_RDZV_BACKEND", "c10d"), ("PET_MAX_RESTARTS", "$N")], Verdict::Warn, "for ever"),
+            ("c10d-restarts", "--rdzv-backend=c10d --max-restarts=3", &[("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")], Verdict::Pass, ""),
         ];
         for (id, flags, env, verdict, word) in rows {
             let words = shlex::split(&format!("torchrun {flags} train.py")).expect("words");
@@ -142,5 +170,20 @@ mod tests {
             assert_eq!(check.verdict, verdict, "{flags}: {check}");
             assert!(check.to_string().contains(word), "{flags}: {check}");
         }
+    }
+
+    #[test]
+    fn who_never_restarts_or_is_started_by_run_is_not_warned_of_restarts() {
+        let verdict = |command: &str| {
+            let torchrun = Torchrun::parse(&shlex::split(command).expect("words")).expect("torchrun");
+            let checks = check_command(&torchrun, &Environment::default());
+            checks.iter().find(|check| check.id == "c10d-restarts").map(|check| check.verdict)
+        };
+        assert_eq!(verdict("torchrun --rdzv-backend=c10d --nnodes=2 t.py"), None);
+        assert_eq!(verdict("torchrun --rdzv-backend=c10d --max-restarts=0 t.py"), None);
+        assert_eq!(verdict("torchrun --max-restarts=3 t.py"), None, "the static backend meets anew");
+        assert_eq!(verdict("torchrun --rdzv-backend=rallypoint --max-restarts=3 t.py"), None);
+        let by_run = "rallypoint run -- torchrun --rdzv-backend=c10d --max-restarts=3 t.py";
+        assert_eq!(verdict(by_run), Some(Verdict::Pass));
     }
 }

@@ -23,6 +23,8 @@ pub struct NetworkFacts {
     pub tried: Vec<(SocketAddr, Result<Answer, Failure>)>,
     /// Whether the server says that its stores have no ports.
     pub relays_only: bool,
+    /// Processes of this host that try to reach another port there, and get no answer.
+    pub dialing: Vec<(String, SocketAddr)>,
 }
 
 /// A store that answered.
@@ -67,7 +69,25 @@ pub fn check_network(facts: &NetworkFacts) -> Vec<Check> {
         checks.extend(store_answers(facts));
         checks.extend(latency(facts));
     }
+    checks.extend(dialing(facts));
     checks
+}
+
+/// As the processes do that save checkpoints, where nobody hosts a store for them at `MASTER_ADDR`.
+fn dialing(facts: &NetworkFacts) -> Option<Check> {
+    let (who, addr) = facts.dialing.first()?;
+    let more = match facts.dialing.len().saturating_sub(1) {
+        0 => String::new(),
+        more => format!(", and {more} more do so"),
+    };
+    Some(Check::warn(
+        "dials-other-port",
+        format!(
+            "{who} tries to connect to {addr}, and nothing answers there{more}: that is the store's host, and no rank's"
+        ),
+        "if it is of dcp.async_save in processes: DCP_USE_PREFIX_STORE=1 on every rank (torch 2.10 or later); `rallypoint run` \
+         sets it. Else look what hosts a store on that port, and name its own host",
+    ))
 }
 
 fn name_resolves(facts: &NetworkFacts) -> Check {
@@ -194,6 +214,7 @@ mod tests {
     fn facts(tried: Vec<(SocketAddr, Result<Answer, Failure>)>) -> NetworkFacts {
         NetworkFacts {
             relays_only: false,
+            dialing: Vec::new(),
             endpoint: Endpoint::new("train", 29500).expect("a name"),
             resolved: Ok(tried.iter().map(|(addr, _)| *addr).collect()),
             resolving: Duration::from_millis(3),
@@ -207,8 +228,12 @@ mod tests {
         let late = NetworkFacts { resolved: Err("no such name".into()), ..facts(Vec::new()) };
         let slow = NetworkFacts { resolving: Duration::from_secs(5), ..facts(vec![(addr(1), answers(1))]) };
         let refused = || fails(Step::Connect, "refused");
+        let other_port = SocketAddr::new(addr(1).ip(), 41233);
+        let dialing = vec![("python (pid 7)".into(), other_port)];
+        let dials = NetworkFacts { dialing, ..facts(vec![(addr(1), answers(1))]) };
         #[rustfmt::skip]
-        let rows: [(&str, NetworkFacts, Verdict, &str); 14] = [
+        let rows: [(&str, NetworkFacts, Verdict, &str); 15] = [
+            ("dials-other-port", dials, Verdict::Warn, "python (pid 7) tries to connect to 10.0.0.1:41233"),
             ("name-resolves", late, Verdict::Fail, "no such name"),
             ("name-resolves", slow, Verdict::Warn, "took 5 s"),
             ("name-resolves", facts(vec![(addr(1), answers(1))]), Verdict::Pass, "10.0.0.1"),

@@ -14,6 +14,7 @@ use crate::api;
 use crate::core::protocol::rendezvous_state;
 use crate::node::client::http::{self, AdminUrl};
 use crate::node::client::{self, Client, Endpoint, Options};
+use crate::process::{self, SocketState};
 
 /// Most addresses of one name to try.
 const MOST_TRIED: usize = 8;
@@ -49,10 +50,20 @@ pub(crate) async fn probe_network(
         };
         tried.push((addr, outcome));
     }
-    (
-        NetworkFacts { endpoint: endpoint.clone(), resolved, resolving, own, tried, relays_only: false },
-        connected,
-    )
+    let dialing = dialing(resolved.as_deref().unwrap_or_default());
+    let endpoint = endpoint.clone();
+    (NetworkFacts { endpoint, resolved, resolving, own, tried, relays_only: false, dialing }, connected)
+}
+
+/// The processes of this host that try to reach other ports of these hosts, and get no answer.
+fn dialing(stores: &[SocketAddr]) -> Vec<(String, SocketAddr)> {
+    let is_beside = |addr: &SocketAddr| {
+        stores.iter().any(|store| store.ip().to_canonical() == addr.ip() && store.port() != addr.port())
+    };
+    // A host without these tables shows none.
+    let sockets = process::sockets().unwrap_or_default().into_iter();
+    let dialing = sockets.filter(|socket| socket.state == SocketState::Dials && is_beside(&socket.remote));
+    dialing.map(|socket| (socket.owner(), socket.remote)).collect()
 }
 
 /// Whether a server says that its stores have no ports.
@@ -193,7 +204,30 @@ pub(crate) async fn probe_machine(hostname: &str, towards: Option<IpAddr>, step:
 
 #[cfg(test)]
 mod tests {
+    use socket2::{Domain, Socket, Type};
+
     use super::*;
+
+    #[test]
+    fn who_gets_no_answer_at_another_port_of_the_store_is_seen() {
+        let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let full = socket();
+        full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("bound");
+        // There is room for one that nobody accepts; the kernel drops what others send.
+        full.listen(0).expect("listens");
+        let addr = full.local_addr().ok().and_then(|addr| addr.as_socket()).expect("an address");
+        let dialers: Vec<Socket> = (0..4).map(|_| socket()).collect();
+        for dialer in &dialers {
+            dialer.set_nonblocking(true).expect("set");
+            let _in_progress = dialer.connect(&addr.into());
+        }
+        let own = format!("(pid {})", std::process::id());
+        let sees =
+            |store: SocketAddr| dialing(&[store]).iter().any(|(who, to)| *to == addr && who.contains(&own));
+        assert!(sees(([127, 0, 0, 1], 1).into()), "{:?}", dialing(&[([127, 0, 0, 1], 1).into()]));
+        assert!(!sees(addr), "that is the store's own port");
+        assert!(!sees(([127, 0, 0, 2], 1).into()), "that is another host");
+    }
 
     #[test]
     fn what_the_server_says_is_understood() {

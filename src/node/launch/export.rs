@@ -1,6 +1,7 @@
 //! The variables that follow from a [`LaunchEnv`], and the ways to print them.
 
-use super::{Derived, LaunchEnv, Meeting};
+use super::plan::{NEW_STORE_EACH_ROUND, SAVE_BY_STORE};
+use super::{Backend, Derived, Environment, LaunchEnv, Meeting, restarts_workers};
 
 /// How variables are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +54,22 @@ pub fn variables(launch: &LaunchEnv) -> Vec<(&'static str, String, String)> {
     all
 }
 
+/// What torch needs besides where no rank is at `MASTER_ADDR`, as far as the environment does not say it, each with its
+/// reason.
+pub fn for_torch(launch: &LaunchEnv, env: &Environment) -> Vec<(&'static str, String, String)> {
+    let nodes = launch.nodes.as_ref().map(|nodes| nodes.value);
+    let is_c10d = env.get("PET_RDZV_BACKEND").map(Backend::parse) == Some(Backend::C10d);
+    // The command, which may have --max-restarts, is not seen here.
+    let restarts = restarts_workers(None, env, nodes) || env.get("PET_MAX_RESTARTS").is_none();
+    let needed = [
+        (SAVE_BY_STORE, launch.endpoint.is_some(), "dcp.async_save in processes meets in the job's store"),
+        (NEW_STORE_EACH_ROUND, is_c10d && restarts, "ranks that c10d starts again meet in a new store"),
+    ];
+    let missing =
+        needed.into_iter().filter(|((name, _), is_needed, _)| *is_needed && env.get(name).is_none());
+    missing.map(|((name, value), _, why)| (name, value.to_owned(), format!("rallypoint: {why}"))).collect()
+}
+
 impl Format {
     /// The variables as text.
     pub fn render(self, variables: &[(&'static str, String, String)]) -> String {
@@ -79,6 +96,31 @@ impl Format {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::launch::{Given, derive};
+
+    #[test]
+    fn torch_is_told_what_it_needs_where_no_rank_is_at_the_master_address() {
+        let names = |vars: &[(&str, &str)]| {
+            let env: Environment = vars.iter().copied().collect();
+            let launch = derive(&env, &Given::default(), None).expect("consistent");
+            let needed = for_torch(&launch, &env).into_iter();
+            needed.map(|(name, value, _)| format!("{name}={value}")).collect::<Vec<_>>()
+        };
+        let (save, new_store) = ("DCP_USE_PREFIX_STORE=1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1");
+        let (master, c10d) = (("MASTER_ADDR", "rally"), ("PET_RDZV_BACKEND", "c10d"));
+        assert_eq!(names(&[master]), [save]);
+        assert_eq!(names(&[("RANK", "0")]), [""; 0], "nothing is known of a store");
+        assert_eq!(names(&[master, ("DCP_USE_PREFIX_STORE", "0")]), [""; 0], "the user's word stays");
+        assert_eq!(names(&[master, c10d]), [save, new_store]);
+        assert_eq!(names(&[master, c10d, ("PET_MAX_RESTARTS", "0"), ("PET_NNODES", "2")]), [save]);
+        assert_eq!(
+            names(&[master, c10d, ("PET_MAX_RESTARTS", "0"), ("PET_NNODES", "1:2")]),
+            [save, new_store]
+        );
+        let said = ("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0");
+        assert_eq!(names(&[master, c10d, said]), [save], "the user's word stays");
+        assert_eq!(names(&[master, ("PET_RDZV_BACKEND", "static"), ("PET_MAX_RESTARTS", "3")]), [save]);
+    }
 
     #[test]
     fn every_format_survives_odd_values() {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Backend, Environment, LaunchEnv, Launcher, RdzvConf, Torchrun, variables};
+use super::{Backend, Environment, LaunchEnv, Launcher, RdzvConf, Torchrun, restarts_workers, variables};
 use crate::node::endpoint::Endpoint;
 
 /// How the processes of a command meet.
@@ -174,6 +174,13 @@ pub struct Plan {
 const CLIENTS_ONLY: (&str, &str) = ("TORCHELASTIC_USE_AGENT_STORE", "True");
 /// What torch before 2.6 also reads in such a client; without it `init_process_group` fails with a `KeyError` there.
 const FIRST_ATTEMPT: (&str, &str) = ("TORCHELASTIC_RESTART_COUNT", "0");
+/// Lets those processes meet in the job's store that save checkpoints for the ranks (`dcp.async_save` in processes). Without
+/// it a process beside rank 0 hosts a store on a free port of its own host, and all look for it at `MASTER_ADDR`, which is no
+/// rank's host here. torch before 2.10 does not read it.
+pub(super) const SAVE_BY_STORE: (&str, &str) = ("DCP_USE_PREFIX_STORE", "1");
+/// c10d: rank 0 of each round hosts a new store. Else torch 2.5 and later leave the ranks in the store of node 0's agent, where
+/// those that come after a restart read the addresses of those before. torch before 2.5 does not read it.
+pub const NEW_STORE_EACH_ROUND: (&str, &str) = ("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1");
 /// How long torchrun's c10d backend waits in each call, if the user does not say.
 const READ_TIMEOUT: Duration = Duration::from_mins(5);
 
@@ -268,8 +275,16 @@ impl Job<'_> {
         }
     }
 
+    /// Sets a variable that the user has not set.
+    fn set_new(&self, draft: &mut Draft, (name, value): (&'static str, &'static str)) {
+        if self.env.get(name).is_none() {
+            draft.set(name, value);
+        }
+    }
+
     fn with_plugin(&self, draft: &mut Draft) {
         draft.set("PET_RDZV_BACKEND", "rallypoint");
+        self.set_new(draft, SAVE_BY_STORE);
         draft.endpoint(&self.server.admin, "the plugin speaks to the admin port");
         draft.conf(self.env, |conf, _| {
             // The plugin reads `timeout` as join_timeout itself.
@@ -284,6 +299,11 @@ impl Job<'_> {
         draft.set("PET_RDZV_BACKEND", "c10d");
         draft.endpoint(&self.server.store, "the rallypoint server");
         draft.conf(self.env, |conf, notes| c10d_conf(conf, notes, self.patience));
+        let nodes = self.launch.nodes.as_ref().map(|nodes| nodes.value);
+        // Whether accelerate restarts may stand in its configuration.
+        if self.torchrun.is_none() || restarts_workers(self.torchrun, self.env, nodes) {
+            self.set_new(draft, NEW_STORE_EACH_ROUND);
+        }
         let has_local = self.torchrun.is_some_and(|torchrun| torchrun.has("local-addr"));
         if let (Some(ip), false) =
             (&self.launch.pod.address, has_local || self.env.get("PET_LOCAL_ADDR").is_some())
@@ -306,9 +326,10 @@ impl Job<'_> {
             draft.set(name, store.port().to_string());
         }
         draft.set(CLIENTS_ONLY.0, CLIENTS_ONLY.1);
+        self.set_new(draft, SAVE_BY_STORE);
         // torchrun counts the attempts of its workers itself.
-        if self.torchrun.is_none() && self.env.get(FIRST_ATTEMPT.0).is_none() {
-            draft.set(FIRST_ATTEMPT.0, FIRST_ATTEMPT.1);
+        if self.torchrun.is_none() {
+            self.set_new(draft, FIRST_ATTEMPT);
         }
     }
 }

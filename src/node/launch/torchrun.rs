@@ -1,7 +1,9 @@
 //! The command line of torchrun, read as torchrun reads it (options of 2.15 and older), so that flags can be seen and
 //! changed without guessing.
 
+use super::Environment;
 use super::names::first_label;
+use crate::core::ids::Nodes;
 use crate::node::shell::{self, Text, basename};
 
 /// Flags with a value. Torchrun takes `-` and `_` alike, and each long flag by any beginning that is not ambiguous.
@@ -199,6 +201,11 @@ impl Torchrun {
         &self.argv[self.program..]
     }
 
+    /// What stands before torchrun in the command.
+    pub fn caller(&self) -> &[String] {
+        &self.argv[..self.entry]
+    }
+
     /// Whether its flags can be changed; those in a shell script cannot.
     pub const fn can_change(&self) -> bool {
         self.is_argv
@@ -222,6 +229,15 @@ impl Torchrun {
         }
         Self::parse(&argv).map_or_else(|| self.clone(), |parsed| Self { is_argv: self.is_argv, ..parsed })
     }
+}
+
+/// Whether agents of the c10d backend may start their workers again: after a failure (`--max-restarts`), or because a node
+/// comes or goes. `nodes` are those of the job, if they are known. A number that cannot be read may be any.
+pub fn restarts_workers(torchrun: Option<&Torchrun>, env: &Environment, nodes: Option<Nodes>) -> bool {
+    let told = |flag, variable| torchrun.and_then(|it| it.flag(flag)).or_else(|| env.get(variable));
+    let nodes = nodes.or_else(|| Nodes::parse(told("nnodes", "PET_NNODES")?));
+    told("max-restarts", "PET_MAX_RESTARTS").is_some_and(|most| most.trim().parse() != Ok(0_u32))
+        || nodes.is_some_and(|nodes| nodes.fixed().is_none())
 }
 
 /// `--rdzv-conf`: keys and values in their order.

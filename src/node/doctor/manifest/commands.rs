@@ -43,7 +43,12 @@ fn of_torchrun(pods: &Pods, launch: &Launch) -> Vec<Found> {
     }
     check_command(torchrun, &launch.environment)
         .into_iter()
-        .filter(|check| matches!(check.id, "rdzv-conf-keys" | "flags-of-other-backend"))
+        .filter(|check| match check.id {
+            "rdzv-conf-keys" | "flags-of-other-backend" => true,
+            // What is not in these files may set it.
+            "c10d-restarts" => !launch.open && !launch.by_rallypoint,
+            _ => false,
+        })
         .filter(|check| check.id != "flags-of-other-backend" || pods.are_several())
         .filter(|check| check.remedy.is_some())
         .map(|check| (check, "command"))

@@ -219,4 +219,38 @@ fn what_would_train_alone_on_each_node_is_refused() {
     let script = launched("bash start.sh", None, false, &EIGHT).expect("planned");
     assert_eq!((script.mode, script.set("NODE_RANK")), (Mode::Env, Some("1")));
     assert!(script.notes().contains("gets no RANK"), "{}", script.notes());
+
+#[test]
+fn checkpoints_are_saved_by_processes_that_meet_where_no_rank_hosts_a_store() {
+    const NAME: &str = "DCP_USE_PREFIX_STORE";
+    for (command, plugin, set) in [
+        ("torchrun t.py", true, Some("1")),
+        ("torchrun t.py", false, Some("1")),
+        ("python t.py", false, Some("1")),
+        // There MASTER_ADDR is the host of rank 0.
+        ("torchrun --rdzv-backend=c10d t.py", false, None),
+    ] {
+        assert_eq!(launched(command, None, plugin, &[]).expect("planned").set(NAME), set, "{command}");
+        let said = launched(command, None, plugin, &[(NAME, "0")]).expect("planned");
+        assert_eq!(said.set(NAME), None, "{command}: the user's word stays");
+    }
+}
+
+#[test]
+fn c10d_gets_a_new_store_for_each_round_if_it_may_start_ranks_again() {
+    const NAME: &str = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE";
+    let set = |command: &str, more: &[_]| {
+        launched(command, None, false, more).expect("planned").set(NAME).map(str::to_owned)
+    };
+    let one = Some("1".to_owned());
+    assert_eq!(set("torchrun --rdzv-backend=c10d --max-restarts=3 t.py", &[]), one);
+    assert_eq!(set("torchrun --rdzv-backend=c10d --max_restarts 3 t.py", &[]), one);
+    assert_eq!(set("torchrun --rdzv-backend=c10d t.py", &[("PET_MAX_RESTARTS", "3")]), one);
+    assert_eq!(set("torchrun --rdzv-backend=c10d t.py", &[("PET_NNODES", "1:2")]), one, "nodes come and go");
+    assert_eq!(set("sh -c 'torchrun --rdzv-backend=c10d --max-restarts=$N t.py'", &[]), one, "N may be any");
+    assert_eq!(set("torchrun --rdzv-backend=c10d --max-restarts=3 t.py", &[(NAME, "0")]), None);
+    // Without restarts the store of node 0's agent outlives rank 0.
+    assert_eq!(set("torchrun --rdzv-backend=c10d t.py", &[]), None);
+    assert_eq!(set("torchrun --rdzv-backend=c10d --max-restarts=0 t.py", &[]), None);
+    assert_eq!(set("torchrun --max-restarts=3 t.py", &[]), None, "static");
 }
