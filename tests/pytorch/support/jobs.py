@@ -268,11 +268,12 @@ class Jobs:
         places: Sequence[Place] = (),
         wrapped: bool = False,
         idle: bool = False,
+        program: Path = TRAIN,
         stand_in: Sequence[str] = (),
         start: Iterable[int] | None = None,
     ) -> Job:
         """A torchrun job; `backend` is `c10d`, `static` or a plugin's, `start` the nodes to start now (all, if not given). `conf` and `environment` may
-        differ by node.
+        differ by node. Its workers run `train.py` or another `program`.
 
         `wrapped` sends the workers to the endpoint, `idle` runs workers that do nothing until they are released. `stand_in` comes behind Python in all
         commands: forks.py has one.
@@ -292,8 +293,8 @@ class Jobs:
                 return [*argv, *options, "--no-python", str(IDLE), str(job.folder)]
             place = chosen[index]
             python = [sys.executable, *(place.worker() if isinstance(place, ForkedPlace) else stand_in)]
-            program = ["--no-python", *([str(WRAPPER)] if wrapped else []), *python, str(TRAIN)]
-            return [*argv, *options, *program, "--out", str(job.folder), *map(str, train)]
+            worker = ["--no-python", *([str(WRAPPER)] if wrapped else []), *python, str(program)]
+            return [*argv, *options, *worker, "--out", str(job.folder), *map(str, train)]
 
         extra = {"STORE_ADDR": host, "STORE_PORT": port} if wrapped else {}
 

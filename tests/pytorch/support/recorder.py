@@ -1,8 +1,9 @@
-"""A TCP proxy that writes down what clients of a TCPStore ask for: one JSON line a request, in the form of `tests/data/samples`.
+"""TCP proxies that write down what clients of a TCPStore ask for: one JSON line a request, in the form of `tests/data/samples`, or all bytes of both
+directions, in the form of `tests/data/transcripts`.
 
     with Recorder(port_of_the_server, file) as recorder: ...  # clients connect to recorder.port
 
-It reads dialect C (PyTorch 2.2 and later). A request that it does not know is written down by its number, and the rest of that connection is passed on unread.
+The first one reads dialect C (PyTorch 2.2 and later). A request that it does not know is written down by its number, and the rest of that connection is passed on unread.
 """
 
 from __future__ import annotations
@@ -158,3 +159,44 @@ class Recorder:
         with self.lock:
             if not self.rows.closed:
                 print(json.dumps(row), file=self.rows, flush=True)
+
+
+class Transcript(Recorder):
+    """Bytes as they are, in both directions: `[direction, connection, hex]` in time order."""
+
+    def __init__(self, port: int, file: Path, release: str, name: str) -> None:
+        super().__init__(port, file)
+        self.release, self.name = release, name
+        self.chunks: list[tuple[str, int, str]] = []
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with self.lock:
+            call = {"api_call": self.name, "outcome": {"ok": kind is None}, "chunks": self.chunks}
+            json.dump({"torch": self.release, "backend": "libuv", "calls": [call]}, self.rows)
+        super().__exit__(kind, error, trace)
+
+    def _requests(self, client: socket.socket, server: socket.socket) -> None:
+        number = next(self.numbers)
+        self._add("open", number)
+        # Nothing is answered before it was asked for: the replies begin behind the opening.
+        replies = threading.Thread(target=self._pass_on, args=("s", number, server, client), daemon=True)
+        replies.start()
+        self._pass_on("c", number, client, server)
+
+    def _replies(self, server: socket.socket, client: socket.socket) -> None:
+        """Begun by `_requests`."""
+
+    def _pass_on(self, direction: str, number: int, source: socket.socket, sink: socket.socket) -> None:
+        """Each piece is written down before it is passed on, so that what it causes comes behind it."""
+        try:
+            while piece := source.recv(1 << 16):
+                self._add(direction, number, piece)
+                sink.sendall(piece)
+        except OSError:
+            pass
+        self._add(direction + "_eof", number)
+        self._close(sink)
+
+    def _add(self, what: str, number: int, piece: bytes = b"") -> None:
+        with self.lock:
+            self.chunks.append((what, number, piece.hex()))

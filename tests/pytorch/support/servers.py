@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -171,11 +172,13 @@ class TorchHost:
         self.process = subprocess.Popen(
             [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+        self.turn = threading.Lock()
 
     def ask(self, line: str) -> str:
         assert self.process.stdin and self.process.stdout
-        print(line, file=self.process.stdin, flush=True)
-        answer = self.process.stdout.readline()
+        with self.turn:
+            print(line, file=self.process.stdin, flush=True)
+            answer = self.process.stdout.readline()
         if not answer:
             raise RuntimeError(f"torch_server.py ended ({self.process.wait()}); its traceback is on stderr")
         return answer.strip()
