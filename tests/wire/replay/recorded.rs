@@ -168,18 +168,32 @@ fn join_replies(chunks: &[Json]) -> Vec<Json> {
 
 #[test]
 fn every_recorded_program_gets_the_same_bytes() {
-    replay_programs(Way::Direct);
+    replay_programs("", 29, Way::Direct);
 }
 
 #[test]
 fn every_recorded_program_gets_the_same_bytes_through_a_relay() {
-    replay_programs(Way::Relay);
+    replay_programs("", 29, Way::Relay);
 }
 
-fn replay_programs(way: Way) {
+/// Jobs in `transcripts/gpu`.
+const GPU_JOBS: usize = 7;
+
+/// Whole jobs on a GPU (`scripts/try-gpu`): agents, ranks, and the threads of NCCL's that look after them.
+#[test]
+fn every_recorded_gpu_job_gets_the_same_bytes() {
+    replay_programs("gpu", GPU_JOBS, Way::Direct);
+}
+
+#[test]
+fn every_recorded_gpu_job_gets_the_same_bytes_through_a_relay() {
+    replay_programs("gpu", GPU_JOBS, Way::Relay);
+}
+
+fn replay_programs(folder: &str, count: usize, way: Way) {
     let (mut mismatches, mut calls, mut bytes) = (Vec::new(), 0, 0);
-    let recordings = files(&transcripts());
-    assert_eq!(recordings.len(), 29);
+    let recordings = files(&transcripts().join(folder));
+    assert_eq!(recordings.len(), count);
     for (name, recording) in &recordings {
         let mut replay = Replay::new(name, way);
         for call in array(&recording["calls"]) {
