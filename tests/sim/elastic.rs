@@ -39,7 +39,7 @@ pub(super) fn plan(seed: u64, relays: usize) -> Vec<ElasticPlan> {
             let min = job.nodes.len();
             vec![ElasticPlan { backend: Backend::Static, has_ranks: true, has_one_id, min, ..job }]
         }
-        Cast::Runs | Cast::RunsWithRanks | Cast::ShortOfMemory => Vec::new(),
+        Cast::Runs | Cast::RunsWithRanks | Cast::ShortOfMemory | Cast::Slices => Vec::new(),
     }
 }
 

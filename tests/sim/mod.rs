@@ -165,6 +165,7 @@ seeds! {
     ranks_of_agents_meet: AgentsWithRanks 100;
     ranks_of_static_agents_meet: StaticAgents 100;
     who_is_refused_for_memory_is_told: ShortOfMemory 300;
+    what_is_done_in_slices_is_done_once: Slices 300;
 }
 
 #[test]

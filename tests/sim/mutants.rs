@@ -85,6 +85,8 @@ pub(super) enum Mutant {
     RefusedUnseen,
     /// What was short for a while is not all given back.
     MemoryKept,
+    /// How far a request in slices has come is not stored.
+    ProgressNotStored,
 }
 
 impl Mutant {
@@ -124,6 +126,7 @@ impl Mutant {
         Self::AgentAwayCountsAsDeath,
         Self::RefusedUnseen,
         Self::MemoryKept,
+        Self::ProgressNotStored,
     ];
 
     /// The first of the seeds that find it.
@@ -132,6 +135,7 @@ impl Mutant {
             Self::TidiedWithoutRoundStores | Self::RoundKeysNotStored => Cast::RunsWithRanks.first(),
             Self::RoleSpentTooEarly | Self::AgentAwayCountsAsDeath => Cast::StaticAgents.first(),
             Self::RefusedUnseen | Self::MemoryKept => Cast::ShortOfMemory.first(),
+            Self::ProgressNotStored => Cast::Slices.first(),
             _ => Cast::Runs.first(),
         }
     }
@@ -173,6 +177,7 @@ impl Mutant {
                 | Self::ReleaseNotStored
                 | Self::GateNotStored
                 | Self::ExpectationNotStored
+                | Self::ProgressNotStored
         )
     }
 }
@@ -213,6 +218,9 @@ pub(super) fn rewrite(
                         let wait = relays.get(&link).and_then(|name| outstanding.get(&(name.clone(), no)));
                         let applied = reached.applied + wait.copied().unwrap_or(0);
                         Row::Reached(id, Reached { applied, ..reached }).encode(&mut bytes);
+                    }
+                    Row::Reached(id, reached) if mutant == Mutant::ProgressNotStored => {
+                        Row::Reached(id, Reached { begun: 0, is_ahead: false, ..reached }).encode(&mut bytes);
                     }
                     _ if mutant.keeps(row, is_last, n >= half) => row.encode(&mut bytes),
                     _ => {}

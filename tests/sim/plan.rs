@@ -36,16 +36,19 @@ pub(super) enum Cast {
     StaticAgents,
     /// Clients and runs, at a server whose memory is used up at times.
     ShortOfMemory,
+    /// Clients that write and read several keys, which the server does in as many slices, and large values.
+    Slices,
 }
 
 impl Cast {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Runs,
         Self::Agents,
         Self::RunsWithRanks,
         Self::AgentsWithRanks,
         Self::StaticAgents,
         Self::ShortOfMemory,
+        Self::Slices,
     ];
     /// So many seeds of each kind are behind each other, again and again.
     pub(super) const EACH: u64 = 1_000_000;
@@ -146,7 +149,7 @@ impl Plan {
             _ => Keeping::Disk,
         };
         let relays = random.between(1, 3) as usize;
-        let clients = (0..random.between(2, 7)).map(|_| client(&mut random, relays)).collect::<Vec<_>>();
+        let mut clients = (0..random.between(2, 7)).map(|_| client(&mut random, relays)).collect::<Vec<_>>();
         let mut faults: Vec<_> = (0..random.below(6))
             .map(|_| (random.below(600 * MILLI), fault(&mut random, keeping, relays, clients.len())))
             .collect();
@@ -156,13 +159,20 @@ impl Plan {
                 (0..random.between(1, 3)).map(|_| (random.below(600 * MILLI), shortage(&mut random))),
             );
         }
+        if Cast::of(seed) == Cast::Slices {
+            let mut random = Random::new(seed ^ 0x511ce);
+            clients.iter_mut().for_each(|client| use_slices(&mut random, client));
+            let kill =
+                Fault::KillInWrite { steps: random.below(6), away: random.between(20 * MILLI, SECOND) };
+            faults.push((random.below(600 * MILLI), kill));
+        }
         faults.sort_by_key(|(at, _)| *at);
         let has_runs = seed.is_multiple_of(2) || Cast::of(seed) == Cast::RunsWithRanks;
         let runs = if has_runs { RunsPlan::new(seed) } else { RunsPlan::default() };
         let elastic = elastic::plan(seed, relays);
         // Whose the ranks of a store are that has agents, too, cannot be known. And which ranks have read which addresses is
         // not remembered without memory, so the reference would know more than the store.
-        let has_job = elastic.is_empty() && Cast::of(seed) != Cast::ShortOfMemory;
+        let has_job = elastic.is_empty() && !matches!(Cast::of(seed), Cast::ShortOfMemory | Cast::Slices);
         let job = JobPlan::new(seed, relays).filter(|_| has_job);
         let rough = rough::plan(seed, relays);
         Self { seed, keeping, relays, clients, faults, runs, job, elastic, rough }
@@ -246,6 +256,23 @@ fn step(random: &mut Random) -> Step {
 fn value(random: &mut Random) -> String {
     let len = if random.one_in(20) { random.below(3000) } else { random.below(4) };
     (0..len).map(|_| *random.pick(&['u', 'v', 'w'])).collect()
+}
+
+/// Half of what a client asks for takes several slices, or has a large value.
+fn use_slices(random: &mut Random, client: &mut ClientPlan) {
+    for step in &mut client.steps {
+        let text = *random.pick(&TEXTS);
+        let large: String = (0..random.between(1000, 3000)).map(|_| *random.pick(&['u', 'v', 'w'])).collect();
+        let several = random.between(2, 6);
+        let act = match random.below(12) {
+            0..=2 => Act::MultiSet((0..several).map(|_| (*random.pick(&TEXTS), value(random))).collect()),
+            3 => Act::MultiGet((0..several).map(|_| *random.pick(&TEXTS)).collect()),
+            4 => Act::Set(text, large),
+            5 => Act::Append(text, value(random)),
+            _ => continue,
+        };
+        (step.act, step.patience) = (act, None);
+    }
 }
 
 fn act(random: &mut Random) -> Act {

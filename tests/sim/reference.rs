@@ -2,6 +2,7 @@
 //! them. What a crash takes away is taken out here too, and the rest done again.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::client::Client;
 use crate::core::store::tests::Said;
@@ -14,9 +15,17 @@ pub(super) enum Done {
         conn: u32,
         client: usize,
     },
+    /// These keys of a request were written or answered, and there are more.
+    Begun {
+        conn: u32,
+        act: Act,
+        keys: Range<usize>,
+    },
+    /// So many keys of the request were written or answered before.
     Applied {
         conn: u32,
         act: Act,
+        before: usize,
     },
     Left {
         conn: u32,
@@ -43,8 +52,10 @@ pub(super) enum Kept {
 pub(super) struct Come {
     /// Requests applied: the one with this number is next.
     pub(super) next: usize,
-    /// The answers of those applied.
+    /// The answers of those applied; of the next one, if it is done in part, the beginning.
     pub(super) answers: Vec<Vec<Said>>,
+    /// So many keys of the next one are done.
+    begun: usize,
     /// The wait that is outstanding.
     waits: Option<usize>,
 }
@@ -72,7 +83,8 @@ impl Reference {
 
     /// Whether the request `no` of a client has its answer, even if that is still on its way.
     pub(super) fn is_answered(&self, client: usize, no: usize) -> bool {
-        self.come[client].answers.get(no).is_some_and(|answer| !answer.is_empty())
+        let come = &self.come[client];
+        no < come.next && come.answers.get(no).is_some_and(|answer| !answer.is_empty())
     }
 
     /// What the store holds under a key.
@@ -137,7 +149,12 @@ impl Reference {
             Done::Connected { conn, client } => {
                 self.clients.insert(conn, client);
             }
-            Done::Applied { conn, ref act } => return self.request(conn, act, clients),
+            Done::Begun { conn, ref act, ref keys } => {
+                return self.request(conn, act, keys.start, Some(keys.end), clients);
+            }
+            Done::Applied { conn, ref act, before } => {
+                return self.request(conn, act, before, None, clients);
+            }
             Done::Left { conn } => {
                 let outcomes = self.model.act(conn as usize, &Act::Leave);
                 self.clients.remove(&conn);
@@ -160,7 +177,15 @@ impl Reference {
         Ok(())
     }
 
-    fn request(&mut self, conn: u32, act: &Act, clients: &[Client]) -> Result<(), String> {
+    /// A request was applied behind so many of its keys: up to some more of them, or to its end.
+    fn request(
+        &mut self,
+        conn: u32,
+        act: &Act,
+        from: usize,
+        to: Option<usize>,
+        clients: &[Client],
+    ) -> Result<(), String> {
         let Some(client) = self.client_of(conn) else {
             return Err(format!("a request of connection {conn}, which is not there: {act:?}"));
         };
@@ -170,9 +195,25 @@ impl Reference {
         if asked.map(|asked| format!("{asked:?}")) != Some(format!("{act:?}")) {
             return Err(format!("client {client}: applied {act:?}, but its request {no} is {asked:?}"));
         }
-        come.next += 1;
-        come.answers.push(Vec::new());
-        come.waits = None;
+        if from != come.begun {
+            return Err(format!(
+                "client {client}: its request {no} ({act:?}) goes on behind {from} keys, and {} are done",
+                come.begun
+            ));
+        }
+        if from == 0 {
+            come.answers.push(Vec::new());
+        }
+        come.begun = to.unwrap_or(0);
+        if to.is_none() {
+            come.next += 1;
+            come.waits = None;
+        }
+        let act = match act {
+            Act::MultiSet(pairs) => &Act::MultiSet(pairs[from..to.unwrap_or(pairs.len())].to_vec()),
+            Act::MultiGet(keys) => &Act::MultiGet(keys[from..to.unwrap_or(keys.len())].to_vec()),
+            act => act,
+        };
         let outcomes = self.model.act(conn as usize, act);
         self.note(conn, no, outcomes)?;
         if self.model.is_waiting(conn as usize) {

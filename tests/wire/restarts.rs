@@ -508,3 +508,73 @@ fn the_same_jobs_are_shown_after_a_restart_and_nobody_has_died() {
     let log = server.with(TestServer::log);
     assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
 }
+
+/// A client has read what a request that is under way has written, has written it anew, and was told so. A kill does not
+/// undo that, and the request goes on behind what it had done.
+#[test]
+fn a_kill_in_the_middle_of_a_large_request_undoes_nothing_of_others() {
+    const KEYS: usize = 40_000;
+    let name = |n: usize| format!("key-{n:06}").into_bytes();
+    let strings = |op: u8, with: &[u8]| {
+        let mut request = [&[op][..], &(KEYS as u64).to_le_bytes()].concat();
+        for n in 0..KEYS {
+            request.extend(string(&name(n)));
+            request.extend_from_slice(with);
+        }
+        request
+    };
+    let server = Mortal::start(&[]);
+    let relay = server.relay("train-0");
+    let get = |client: &mut Client, key: &[u8]| {
+        let len = client.ask(&[&[3][..], &string(key)].concat(), 8).expect("a length");
+        let mut value = vec![0; u64::from_le_bytes(len.try_into().expect("eight bytes")) as usize];
+        client.0.read_exact(&mut value).expect("a value");
+        value
+    };
+    let is_there = |client: &mut Client, key: &[u8]| {
+        let check = [&[5][..], &1_u64.to_le_bytes(), &string(key)].concat();
+        client.ask(&check, 1).expect("an answer") == [0]
+    };
+    let (mut writer, mut other) = (Client::connect(relay.store), Client::connect(relay.store));
+    let multi_set = strings(11, &string(b"theirs"));
+    let mut in_the_middle = 0;
+    for _ in 0..5 {
+        std::thread::scope(|scope| {
+            let all = scope.spawn(|| {
+                writer.0.write_all(&multi_set).expect("it reads");
+                get(&mut writer, &name(KEYS - 1))
+            });
+            eventually("the first keys are written", || is_there(&mut other, &name(0)));
+            other.set(&name(0), b"ours");
+            assert_eq!(get(&mut other, &name(0)), b"ours");
+            let is_begun = !is_there(&mut other, &name(KEYS - 1));
+            server.die();
+            server.live();
+            assert_eq!(all.join().expect("no panic"), b"theirs");
+            assert_eq!(get(&mut other, &name(0)), b"ours");
+            in_the_middle += usize::from(is_begun);
+        });
+        if in_the_middle == 2 {
+            break;
+        }
+        let port = server.with(|server| server.store.port());
+        assert_eq!(http(server.admin(), &format!("DELETE /api/v1/stores/{port}"), "", "").status, 200);
+        eventually("the store is empty", || !is_there(&mut other, &name(0)));
+    }
+    assert!(in_the_middle > 0, "the request was always over");
+
+    // An answer of which a part has left goes on as well.
+    let reader = Client::connect(relay.store);
+    let multi_get = strings(10, b"");
+    let read = || -> std::io::Result<Vec<u8>> {
+        (&reader.0).write_all(&multi_get)?;
+        let mut all = vec![0; KEYS * (8 + b"theirs".len()) - b"theirs".len() + b"ours".len()];
+        (&reader.0).read_exact(&mut all[..1000])?;
+        server.die();
+        server.live();
+        (&reader.0).read_exact(&mut all[1000..])?;
+        Ok(all)
+    };
+    let values = [string(b"ours"), string(b"theirs").repeat(KEYS - 1)].concat();
+    assert!(read().expect("all of it") == values);
+}

@@ -170,6 +170,15 @@ pub struct Reached {
 }
 
 /// What an [`Row::Entry`] is about.
+    /// So many keys of the next request are done: it goes on behind them, ahead or not. An older release does not know it.
+    pub begun: u64,
+}
+
+impl Reached {
+    /// Whether a server that has not seen the session before can go on with it.
+    pub const fn can_go_on(&self) -> bool {
+        !self.is_ahead || self.begun > 0
+    }
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
     /// A run of the native rendezvous.
@@ -359,6 +368,9 @@ impl Row<'_> {
                 put_session_id(out, *id);
                 put_number(out, *at);
                 put_bytes(out, bytes);
+                if reached.begun > 0 {
+                    put_number(out, reached.begun);
+                }
             }
             Self::Entry(_, id, body) => {
                 put_bytes(out, id);
@@ -485,6 +497,7 @@ fn fields_of(kind: u8, table: Option<Table>, mut its: Fields<'_>) -> Option<Row<
         _ => return None,
     })
 }
+                begun: its.number().unwrap_or(0),
 
 fn session_id(its: &mut Fields<'_>) -> Option<SessionId> {
     Some(SessionId { link: its.small()?, no: its.small()? })

@@ -499,6 +499,21 @@ fn the_first_format_is_read() {
 }
 
 #[test]
+fn how_far_a_request_has_come_is_kept_and_an_older_release_reads_over_it() {
+    let id = SessionId { link: 1, no: 0 };
+    let reached = Reached { applied: 9, is_ahead: true, begun: 4096, ..Reached::default() };
+    let mut out = Vec::new();
+    Row::Reached(id, reached).encode(&mut out);
+    assert_eq!(rows(&out).collect::<Vec<_>>(), [Ok(Some(Row::Reached(id, reached)))]);
+    // One that an older release wrote.
+    let (kind, fields) = (out[0], &out[2..out.len() - 2]);
+    let old = [&[kind, fields.len() as u8], fields].concat();
+    let before = Reached { begun: 0, ..reached };
+    assert_eq!(rows(&old).collect::<Vec<_>>(), [Ok(Some(Row::Reached(id, before)))]);
+    assert!(reached.can_go_on() && !before.can_go_on());
+}
+
+#[test]
 fn replies_that_a_tidied_log_says_twice_or_not_at_all_are_each_there_once() {
     let id = SessionId { link: 1, no: 0 };
     let session = |acknowledged, replied, replies: &[(u64, &[u8])]| {

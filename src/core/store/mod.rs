@@ -46,6 +46,8 @@ use number::{decimal, parse_counter};
 use rows::Kept;
 pub use rows::Walk;
 use shared::SharedWaits;
+#[cfg(test)]
+pub(crate) use slices::KEY_BY_KEY;
 pub use slices::Progress;
 use slices::{Copied, Listed};
 use slot::SlotId;

@@ -16,7 +16,7 @@ use super::slot::SlotId;
 use super::waiters::{Registrations, Wait, WaitOn};
 use super::{Effects, Store};
 use crate::core::ids::{ConnId, Timestamp};
-use crate::core::protocol::{KeyList, List, Pairs, Reply};
+use crate::core::protocol::{KeyList, List, Pairs, Reply, Request};
 
 /// How far a request has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,12 @@ pub enum Progress {
     Done,
     /// It is to be given again, in the next critical section.
     Begun,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Set where even a few keys are to be written and answered in as many slices.
+    pub(crate) static KEY_BY_KEY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// How a request of many keys goes on after one of them.
@@ -95,6 +101,35 @@ impl Store {
             .is_some_and(|session| session.done > 0 || session.listed.is_some() || session.copied.is_some())
     }
 
+    /// Of how many keys a request in slices has done what cannot be done again: it has written or answered them. What
+    /// only looks at keys begins anew.
+    pub fn done(&self, conn: ConnId, request: &Request<'_>) -> usize {
+        match request {
+            Request::MultiSet(_) | Request::MultiGet(_) => {
+                self.session(conn).map_or(0, |session| session.done)
+            }
+            _ => 0,
+        }
+    }
+
+    /// As many keys of `request` are done already: by the server before this one.
+    pub fn go_on(&mut self, conn: ConnId, request: &Request<'_>, done: usize) {
+        if matches!(request, Request::MultiSet(_) | Request::MultiGet(_))
+            && let Some(session) = self.session_mut(conn)
+        {
+            session.done = done;
+        }
+    }
+
+    /// Steps that a key costs that is written or answered.
+    fn steps_of_key() -> usize {
+        #[cfg(test)]
+        if KEY_BY_KEY.get() {
+            return Self::WORK_A_SLICE;
+        }
+        Self::STEPS_A_KEY
+    }
+
     /// Goes on with a request that has many `items`, until `each` says that it is enough or refuses, or for one slice.
     fn in_slices<T, F: Effects>(
         &mut self,
@@ -159,7 +194,7 @@ impl Store {
             self.all_were_read(conn, &answer, now, fx);
             return if fx.has_room() { Ok(Progress::Done) } else { Err(Refusal::OutOfMemory) };
         }
-        self.in_slices(conn, keys.iter(), Self::STEPS_A_KEY, fx, |store, key, fx| {
+        self.in_slices(conn, keys.iter(), Self::steps_of_key(), fx, |store, key, fx| {
             if store.stale.is_held(conn, key) {
                 return Ok(After::Again);
             }
@@ -213,7 +248,7 @@ impl Store {
         if is_small && !self.has_begun(conn) {
             self.room_for_pairs(pairs)?;
         }
-        self.in_slices(conn, pairs.iter(), Self::STEPS_A_KEY, fx, |store, (key, value), fx| {
+        self.in_slices(conn, pairs.iter(), Self::steps_of_key(), fx, |store, (key, value), fx| {
             if store.stale.is_held(conn, key) {
                 return Ok(After::Again);
             }

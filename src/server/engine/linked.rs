@@ -41,23 +41,39 @@ pub(super) struct Resumable {
     reached: Reached,
     /// Requests were taken up to here. Above what is applied, it is a WAIT that is outstanding, and what came behind it.
     taken: u64,
+    /// Something behind an outstanding WAIT was done.
+    is_behind: bool,
+    /// So many keys of the request that is under way are done.
+    pub(super) begun: u64,
+    /// A part of its answer has left.
+    is_answered: bool,
 }
 
 impl Resumable {
     pub(super) fn new(id: SessionId, client: SocketAddr) -> Self {
-        Self { id, client, reached: Reached::default(), taken: 0 }
+        Self {
+            id,
+            client,
+            reached: Reached::default(),
+            taken: 0,
+            is_behind: false,
+            begun: 0,
+            is_answered: false,
+        }
     }
 
     pub(super) fn before(&LinkedBefore { id, client, reached, .. }: &LinkedBefore) -> Self {
-        Self { id, client, reached, taken: reached.applied }
+        let (taken, begun, is_answered) = (reached.applied, reached.begun, reached.is_ahead);
+        Self { reached, taken, begun, is_answered, ..Self::new(id, client) }
     }
 
     /// A request of so many bytes was taken. After it, the client waits or not.
     pub(super) fn took(&mut self, len: usize, waits: bool) {
         let was_waiting = self.reached.applied < self.taken;
         self.taken = self.taken.saturating_add(len as u64);
+        (self.begun, self.is_answered) = (0, false);
         if waits {
-            self.reached.is_ahead |= was_waiting;
+            self.is_behind |= was_waiting;
         } else {
             self.wait_is_over();
         }
@@ -73,12 +89,15 @@ impl Resumable {
     /// The client waits no more: all that was taken is applied.
     pub(super) fn wait_is_over(&mut self) {
         self.reached.applied = self.taken;
-        self.reached.is_ahead = false;
+        self.is_behind = false;
     }
 
-    /// A part of the answer to the request that is under way has left: the request cannot come again.
-    pub(super) fn answered_in_part(&mut self) {
-        self.reached.is_ahead = true;
+    /// So many keys of the request that is under way are done, and a part of its answer may have left. It goes on behind
+    /// them; where nobody can say how many there were, it cannot come again.
+    pub(super) fn began(&mut self, keys: u64, is_answered: bool) {
+        self.begun = keys;
+        self.is_answered |= is_answered;
+        self.is_behind |= (keys > 0 || is_answered) && self.reached.applied < self.taken;
     }
 
     /// Notes what the link says, before the requests of a batch.
@@ -98,7 +117,15 @@ impl Resumable {
 
     /// Says how far it has come.
     pub(super) fn put_reached(&self, rows: &mut Vec<u8>) {
-        Row::Reached(self.id, self.reached).encode(rows);
+        Row::Reached(self.id, self.reached()).encode(rows);
+    }
+
+    fn reached(&self) -> Reached {
+        Reached {
+            is_ahead: self.is_behind || self.is_answered,
+            begun: if self.is_behind { 0 } else { self.begun },
+            ..self.reached
+        }
     }
 
     /// Says what it is, and how far it has come. If it `is_woken`, the link does not have the byte for it yet.
@@ -132,7 +159,7 @@ mod tests {
         session.hear(&LinkSide { before: 5, ..LinkSide::default() });
         session.took(10, false);
         session.took(20, true);
-        assert_eq!((session.reached.applied, session.reached.is_ahead), (15, false), "it is sent again");
+        assert_eq!((session.reached.applied, session.reached().is_ahead), (15, false), "it is sent again");
         let mut rows = Vec::new();
         session.woken(&mut rows);
         assert_eq!((session.reached.applied, session.reached.replied), (35, 1));
@@ -140,7 +167,7 @@ mod tests {
         session.took(20, true);
         session.hear(&LinkSide::default());
         session.took(1, false);
-        assert_eq!((session.reached.applied, session.reached.is_ahead), (56, false));
+        assert_eq!((session.reached.applied, session.reached().is_ahead), (56, false));
     }
 
     #[test]
@@ -149,12 +176,33 @@ mod tests {
         session.took(20, true);
         session.hear(&LinkSide::default());
         session.took(10, true);
-        assert_eq!((session.reached.applied, session.reached.is_ahead), (0, true));
+        assert_eq!((session.reached.applied, session.reached().can_go_on()), (0, false));
         session.wait_is_over();
-        assert_eq!((session.reached.applied, session.reached.is_ahead), (30, false));
-        session.answered_in_part();
-        assert!(session.reached.is_ahead);
+        assert_eq!((session.reached.applied, session.reached().can_go_on()), (30, true));
+        session.began(0, true);
+        assert!(!session.reached().can_go_on());
         session.took(40, false);
-        assert!(!session.reached.is_ahead, "the whole answer is there");
+        assert!(!session.reached().is_ahead, "the whole answer is there");
+    }
+
+    #[test]
+    fn a_request_in_slices_goes_on_behind_what_is_done() {
+        let mut session = session();
+        session.took(20, false);
+        session.began(7, true);
+        let reached = session.reached();
+        assert!(reached.can_go_on() && reached.is_ahead, "a release that does not know how cannot go on");
+        assert_eq!((reached.applied, reached.begun), (20, 7));
+        let (id, client) = (session.id, session.client);
+        let mut again = Resumable::before(&LinkedBefore { id, conn: 1, client, reached });
+        assert_eq!((again.begun, again.reached()), (7, reached));
+        again.took(40, false);
+        assert_eq!((again.reached().begun, again.reached().is_ahead), (0, false));
+        // Behind an outstanding WAIT it would come again with the WAIT.
+        again.took(20, true);
+        again.began(3, false);
+        assert_eq!((again.reached().begun, again.reached().can_go_on()), (0, false));
+        again.wait_is_over();
+        assert_eq!((again.reached().begun, again.reached().can_go_on()), (3, true));
     }
 }

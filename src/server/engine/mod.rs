@@ -572,11 +572,19 @@ impl Session {
                 _ => None,
             };
             let answered = effects.out.len();
+            if let Some(link) = link.as_deref().filter(|link| link.begun > 0) {
+                store.go_on(self.id, request, usize::try_from(link.begun).unwrap_or(usize::MAX));
+            }
+            #[cfg(test)]
+            let before = store.done(self.id, request);
             match store.apply(self.id, request, effects.now, effects) {
                 Ok(Progress::Done) => {}
                 Ok(Progress::Begun) => {
-                    if let Some(link) = link.as_deref_mut().filter(|_| effects.out.len() > answered) {
-                        link.answered_in_part();
+                    let done = store.done(self.id, request);
+                    #[cfg(test)]
+                    tap::tell(self.engine.port, tap::Tapped::Begun(self.id, request, before..done));
+                    if let Some(link) = link.as_deref_mut() {
+                        link.began(done as u64, effects.out.len() > answered);
                     }
                     submitted.worked_enough = true;
                     break;
@@ -591,7 +599,7 @@ impl Session {
             }
             submitted.applied = submitted.applied.saturating_add(1);
             #[cfg(test)]
-            tap::tell(self.engine.port, tap::Tapped::Applied(self.id, request));
+            tap::tell(self.engine.port, tap::Tapped::Applied(self.id, request, before));
             if let Some(link) = link.as_deref_mut() {
                 link.took(*len, store.waiting_since(self.id).is_some());
             }

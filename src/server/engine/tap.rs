@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use crate::core::ids::ConnId;
 use crate::core::protocol::Request;
@@ -12,8 +13,10 @@ use crate::server::journal::CommitNumber;
 pub(crate) enum Tapped<'a> {
     /// A connection has come.
     Connected(ConnId, SocketAddr),
-    /// A request was applied.
-    Applied(ConnId, &'a Request<'a>),
+    /// These keys of a request were written or answered, and there are more.
+    Begun(ConnId, &'a Request<'a>, Range<usize>),
+    /// A request was applied. So many of its keys were written or answered before.
+    Applied(ConnId, &'a Request<'a>, usize),
     /// A connection has gone.
     Left(ConnId),
     /// The store is as it was at the end of the last server; these connections go on, by their numbers.

@@ -124,7 +124,7 @@ impl LinkSessions {
 
     /// A session that the last server had goes on, or is over with a reason.
     pub(super) fn restore(&mut self, no: SessionNo, image: &SessionImage) {
-        let Reached { applied, dialect, is_ahead, .. } = image.reached;
+        let Reached { applied, dialect, .. } = image.reached;
         let (acknowledged, replies) = image.unacknowledged();
         let replies = replies.into_iter().map(Bytes::copy_from_slice).collect();
         self.end.restore(no, BeforeBreak { applied, acknowledged, replies });
@@ -136,8 +136,8 @@ impl LinkSessions {
             _ => None,
         };
         let Some(mut session) = resumed else {
-            let why = if is_ahead {
-                "its client had sent more while it waited, or had got a part of a long answer: it cannot go on after the restart \
+            let why = if !image.reached.can_go_on() {
+                "its client had sent more while it waited, or had got a part of a list of keys: it cannot go on after the restart \
                  of the server"
             } else {
                 "it ended before the server was restarted; the log of the server says why"

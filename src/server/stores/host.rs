@@ -533,7 +533,7 @@ fn linked_clients(links: &BTreeMap<LinkId, LinkImage>) -> HashMap<StoreId, Vec<L
         for (&no, session) in &image.sessions {
             let Some(SessionState::Open { store, conn, client }) = &session.state else { continue };
             let addr = std::str::from_utf8(client).ok().and_then(|text| text.parse().ok());
-            let Some(client) = addr.filter(|_| !session.reached.is_ahead) else { continue };
+            let Some(client) = addr.filter(|_| session.reached.can_go_on()) else { continue };
             let id = SessionId { link, no };
             let before = LinkedBefore { id, conn: *conn, client, reached: session.reached };
             by_store.entry(*store).or_default().push(before);

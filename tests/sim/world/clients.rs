@@ -156,6 +156,10 @@ impl World {
         } else if direct.conversation.ending.is_some() && self.shortage.is_there() {
             server.directs.remove(&client);
             self.client_dies(client, "it was refused");
+        } else if direct.conversation.more_to_apply {
+            // It was the turn of others.
+            direct.has_turn = true;
+            self.soon(Event::DirectTurn(client));
         }
     }
 

@@ -19,7 +19,11 @@ impl World {
                     continue;
                 }
                 Note::Connected(conn, _) => drop(self.strangers.remove(&conn.serial())),
-                Note::Applied(conn, _) | Note::Left(conn) if self.strangers.contains(&conn) => continue,
+                Note::Begun(conn, ..) | Note::Applied(conn, ..) | Note::Left(conn)
+                    if self.strangers.contains(&conn) =>
+                {
+                    continue;
+                }
                 _ => {}
             }
             let done = match note {
@@ -29,10 +33,15 @@ impl World {
                     self.heard_of.insert(client);
                     Done::Connected { conn: conn.serial(), client }
                 }
-                Note::Applied(conn, act) => {
+                Note::Begun(_, _, keys) if keys.is_empty() => continue,
+                Note::Begun(conn, act, keys) => {
+                    trace!(self, "    applied for connection {conn}, keys {keys:?}: {act:?}");
+                    Done::Begun { conn, act, keys }
+                }
+                Note::Applied(conn, act, before) => {
                     self.tally.requests += 1;
                     trace!(self, "    applied for connection {conn}: {act:?}");
-                    Done::Applied { conn, act }
+                    Done::Applied { conn, act, before }
                 }
                 Note::Left(conn) => {
                     self.check_left(conn)?;

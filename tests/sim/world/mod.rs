@@ -31,6 +31,7 @@ mod workers;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,7 @@ use super::super::journal::faults::Disk;
 use super::client::Client;
 use super::disk::Noted;
 use super::mutants::Mutant;
-use super::plan::{MILLI, Micros, Plan, SECOND};
+use super::plan::{Cast, MILLI, Micros, Plan, SECOND};
 use super::random::Random;
 use super::reference::{Done, Reference};
 use super::server::{PORT, Server};
@@ -51,6 +52,7 @@ use super::tally::Tally;
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::link::{RelayEnd, SessionNo, TICK};
 use crate::core::map::decided;
+use crate::core::store::KEY_BY_KEY;
 use crate::core::store::tests::model::Act;
 use elastic::Elastic;
 use engine::act_of;
@@ -169,7 +171,8 @@ struct Relay {
 #[derive(Debug)]
 enum Note {
     Connected(ConnId, SocketAddr),
-    Applied(u32, Act),
+    Begun(u32, Act, Range<usize>),
+    Applied(u32, Act, usize),
     Left(u32),
     Restored(Vec<u32>),
     Committed(u64),
@@ -260,7 +263,10 @@ impl World {
             }
             hears.borrow_mut().push(match tapped {
                 Tapped::Connected(conn, addr) => Note::Connected(conn, addr),
-                Tapped::Applied(conn, request) => Note::Applied(conn.serial(), act_of(request)),
+                Tapped::Begun(conn, request, keys) => Note::Begun(conn.serial(), act_of(request), keys),
+                Tapped::Applied(conn, request, before) => {
+                    Note::Applied(conn.serial(), act_of(request), before)
+                }
                 Tapped::Left(conn) => Note::Left(conn.serial()),
                 Tapped::Restored(live) => Note::Restored(live.iter().map(|(conn, _)| *conn).collect()),
                 Tapped::Committed(CommitNumber(number)) => Note::Committed(number),
@@ -279,6 +285,7 @@ impl World {
             was_long_away: false,
         });
         decided::order_by(plan.seed);
+        KEY_BY_KEY.set(Cast::of(plan.seed) == Cast::Slices);
         let disk = Noted::new(Disk::default(), mutant);
         let mut world = Self {
             random: Random::new(plan.seed ^ 0x5eed),
