@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
         row.encode(&mut again);
         assert_eq!(rows(&again).collect::<Vec<_>>(), [Ok(Some(row))]);
     }
-    let _ = Recovery::default().read(1, data, None);
+    let _ = Recovery::default().read(1, &mut { data }, None);
 
     // The fuzzer makes no checksum: the bytes as they are in a segment, and behind a seal.
     let header = Header { number: 1, anew: false, follows: Some(End::default()) }.encode();
@@ -25,12 +25,12 @@ fuzz_target!(|data: &[u8]| {
     }
     let sealed = [&header[..], &commit].concat();
     let mut recovery = Recovery::default();
-    if recovery.read(1, &sealed, None).is_ok() {
+    if recovery.read(1, &mut &sealed[..], None).is_ok() {
         let whole = recovery.finish().expect("the first segment is there");
         assert_eq!((whole.commits, whole.torn.len()), (1, 0));
         let torn = [&sealed[..], data].concat();
         let mut recovery = Recovery::default();
-        if recovery.read(1, &torn, None).is_ok() {
+        if recovery.read(1, &mut &torn[..], None).is_ok() {
             assert_eq!(recovery.finish().map(|read| read.image), Ok(whole.image));
         }
     }

@@ -8,7 +8,7 @@ use super::etcd::{EtcdFlags, JournalPlace};
 use super::terminal::say;
 use super::{Outcome, UsageError};
 use crate::core::ids::{ShownKey, counted};
-use crate::core::journal::segment::commits;
+use crate::core::journal::segment::{Pieces, commits};
 use crate::core::journal::{Damage, Reached, Row, SessionId, SessionRow, rows};
 use crate::server::journal::etcd::{Etcd, Log};
 use crate::server::journal::{Look, Segments, read};
@@ -102,7 +102,7 @@ fn dump(journal: &dyn Segments) -> anyhow::Result<Outcome> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut written = Ok(());
     let read = read(journal, |number, segment| {
-        for commit in commits(segment, number) {
+        for commit in commits(&segment.get(0, segment.len()), number) {
             for row in rows(commit.rows) {
                 let place = format_args!("{number}:{}", commit.at);
                 let line = match &row {
@@ -139,6 +139,9 @@ fn words(row: &Row<'_>) -> String {
         Row::Key(store, key, Some(it)) => {
             let writer = it.writer.map_or(String::new(), |writer| format!(" by connection {writer}"));
             format!("store {store} key `{}` = `{}`{writer}", ShownKey(key), ShownKey(it.value))
+        }
+        Row::Part(store, key, at, more) => {
+            format!("store {store} key `{}` is longer: from byte {at} on `{}`", ShownKey(key), ShownKey(more))
         }
         Row::Item(store, key, number, item) => {
             format!("store {store} queue `{}` item {number} = `{}`", ShownKey(key), ShownKey(item))

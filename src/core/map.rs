@@ -8,6 +8,69 @@ pub type HashMap<K, V> = std::collections::HashMap<K, V>;
 #[cfg(test)]
 pub type HashMap<K, V> = std::collections::HashMap<K, V, decided::Hashing>;
 
+/// A map by names in many parts. Each is small, so that the map never needs room for twice of it to grow, and who takes
+/// it apart has the memory of one part after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameMap<V>(Vec<HashMap<Box<[u8]>, V>>);
+
+impl<V> Default for NameMap<V> {
+    fn default() -> Self {
+        Self(std::iter::repeat_with(HashMap::default).take(Self::PARTS).collect())
+    }
+}
+
+impl<V> NameMap<V> {
+    const PARTS: usize = 256;
+
+    /// What is under a name.
+    pub fn get(&self, name: &[u8]) -> Option<&V> {
+        self.0[Self::part(name)].get(name)
+    }
+
+    /// As [`Self::get`], to change it.
+    pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut V> {
+        self.0[Self::part(name)].get_mut(name)
+    }
+
+    /// Puts something under a name.
+    pub fn insert(&mut self, name: Box<[u8]>, value: V) {
+        self.0[Self::part(&name)].insert(name, value);
+    }
+
+    /// Removes a name.
+    pub fn remove(&mut self, name: &[u8]) {
+        self.0[Self::part(name)].remove(name);
+    }
+
+    /// The number of names.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(HashMap::len).sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(HashMap::is_empty)
+    }
+
+    /// All of it.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &V)> {
+        self.0.iter().flatten().map(|(name, value)| (&**name, value))
+    }
+
+    fn part(name: &[u8]) -> usize {
+        crc32c::crc32c(name) as usize % Self::PARTS
+    }
+}
+
+impl<V> IntoIterator for NameMap<V> {
+    type Item = (Box<[u8]>, V);
+    type IntoIter = std::iter::Flatten<std::vec::IntoIter<HashMap<Box<[u8]>, V>>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter().flatten()
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod decided {
     use std::cell::Cell;

@@ -55,6 +55,15 @@ impl TestServer {
         Self::start_as(&mut shell, "127.0.0.1:0", "127.0.0.1:0", args)
     }
 
+    /// A server in the control group with this list of processes, if there is one.
+    pub(crate) fn start_in(procs: Option<&Path>, store: &str, args: &[&str]) -> Self {
+        let Some(procs) = procs else { return Self::start_on(store, "127.0.0.1:0", args) };
+        let script = format!("echo $$ > {} && exec \"$@\"", procs.display());
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_rallypoint")]);
+        Self::start_as(&mut shell, store, "127.0.0.1:0", args)
+    }
+
     fn start_as(program: &mut Command, store: &str, admin: &str, args: &[&str]) -> Self {
         let args = [&["serve", "--listen", store, "--admin", admin], args].concat();
         let Listening { process, stores, admin, dir } = Listening::start(program, &args);
@@ -88,9 +97,14 @@ impl TestServer {
 
     /// Bytes of memory that it has.
     pub(crate) fn resident(&self) -> usize {
+        self.memory("VmRSS")
+    }
+
+    /// Bytes of memory by the kernel's book, under this name.
+    pub(crate) fn memory(&self, name: &str) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
-        let kib: usize = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let kib: usize = line.expect("a line").trim().trim_end_matches(" kB").parse().expect("a number");
         kib * 1024
     }
 

@@ -15,7 +15,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ),
     ("core/rendezvous", &["core/ids", "core/map"], &["tokio", "tokio_util", "tracing", "bytes"]),
     ("core/gate", &["core/ids", "core/map"], &["tokio", "tracing"]),
-    ("core/journal", &["core/map"], &["tokio", "tokio_util", "tracing", "bytes", "serde", "std::fs"]),
+    ("core/journal", &["core/map", "core/protocol"], &["tokio", "tokio_util", "tracing", "serde", "std::fs"]),
     ("core/link", &["core/ids", "core/protocol"], &["tokio", "tokio_util", "tracing"]),
     (
         "core/insight",
@@ -65,7 +65,7 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     (
         "server/journal",
         &["config", "core/ids", "core/journal", "process", "tls"],
-        &["tokio_util", "axum", "prometheus", "bytes"],
+        &["tokio_util", "axum", "prometheus"],
     ),
     (
         "server",

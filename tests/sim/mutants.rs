@@ -87,10 +87,12 @@ pub(super) enum Mutant {
     MemoryKept,
     /// How far a request in slices has come is not stored.
     ProgressNotStored,
+    /// What was appended to a large value is not stored.
+    PartNotStored,
 }
 
 impl Mutant {
-    pub(super) const ALL: [Self; 35] = [
+    pub(super) const ALL: [Self; 37] = [
         Self::ReplyBeforeCommit,
         Self::DirectReplyBeforeCommit,
         Self::SyncDoesNothing,
@@ -127,6 +129,7 @@ impl Mutant {
         Self::RefusedUnseen,
         Self::MemoryKept,
         Self::ProgressNotStored,
+        Self::PartNotStored,
     ];
 
     /// The first of the seeds that find it.
@@ -135,7 +138,7 @@ impl Mutant {
             Self::TidiedWithoutRoundStores | Self::RoundKeysNotStored => Cast::RunsWithRanks.first(),
             Self::RoleSpentTooEarly | Self::AgentAwayCountsAsDeath => Cast::StaticAgents.first(),
             Self::RefusedUnseen | Self::MemoryKept => Cast::ShortOfMemory.first(),
-            Self::ProgressNotStored => Cast::Slices.first(),
+            Self::ProgressNotStored | Self::PartNotStored => Cast::Slices.first(),
             _ => Cast::Runs.first(),
         }
     }
@@ -157,6 +160,7 @@ impl Mutant {
             Self::ReleaseNotStored => !matches!(row, Row::Entry(Table::Barrier, ..)),
             Self::GateNotStored => !matches!(row, Row::Entry(Table::Announcement, ..)),
             Self::ExpectationNotStored => !matches!(row, Row::Entry(Table::Expectation, ..)),
+            Self::PartNotStored => !matches!(row, Row::Part(..)),
             _ => true,
         }
     }
@@ -178,6 +182,7 @@ impl Mutant {
                 | Self::GateNotStored
                 | Self::ExpectationNotStored
                 | Self::ProgressNotStored
+                | Self::PartNotStored
         )
     }
 }

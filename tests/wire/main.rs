@@ -9,6 +9,7 @@ mod crowds;
 mod journal;
 mod lifecycle;
 mod links;
+mod memory;
 mod replay;
 mod replicas;
 mod restarts;

@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
+
 use super::row::{
     BarrierPlace, ClientRow, Epoch, JobRow, LinkId, LinkRow, Reached, Row, SessionId, SessionRow, StoreId,
     Table,
 };
-use crate::core::map::HashMap;
+use crate::core::map::{HashMap, NameMap};
+use crate::core::protocol::Payload;
 
 /// What one part of the server keeps, by id.
 pub type Entries = BTreeMap<Box<[u8]>, Box<[u8]>>;
@@ -36,7 +39,7 @@ pub struct StoreImage {
     /// Whose it is; empty for a store of `--listen`.
     pub owner: Box<[u8]>,
     /// Its plain values.
-    pub keys: HashMap<Box<[u8]>, KeyImage>,
+    pub keys: NameMap<KeyImage>,
     /// Its queues.
     pub queues: HashMap<Box<[u8]>, QueueImage>,
     /// What the rules know of connections, by their numbers.
@@ -54,7 +57,7 @@ pub type Readers = BTreeMap<u32, BTreeSet<(u32, u32)>>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyImage {
     /// The value.
-    pub value: Box<[u8]>,
+    pub value: Bytes,
     /// Which life of a barrier it is.
     pub life: u32,
     /// Which connection wrote it, for an address.
@@ -65,7 +68,7 @@ pub struct KeyImage {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueueImage {
     /// Oldest first.
-    pub items: BTreeMap<u64, Box<[u8]>>,
+    pub items: BTreeMap<u64, Bytes>,
 }
 
 /// What is left of a job: as in [`JobRow`].
@@ -129,7 +132,7 @@ pub struct SessionImage {
     /// How far it has come.
     pub reached: Reached,
     /// Replies that the relay is not known to be done with, by where they begin.
-    pub replies: BTreeMap<u64, Box<[u8]>>,
+    pub replies: BTreeMap<u64, Bytes>,
 }
 
 /// What a session is: as in [`SessionRow`].
@@ -166,7 +169,7 @@ impl From<SessionRow<'_>> for SessionState {
 impl SessionImage {
     /// The replies that the relay may not be done with, in order, and where they begin. Rows may overlap, and what is
     /// missing before them is what it was done with when the log was tidied.
-    pub fn unacknowledged(&self) -> (u64, Vec<&[u8]>) {
+    pub fn unacknowledged(&self) -> (u64, Vec<Bytes>) {
         let done = self.reached.acknowledged;
         let mut from = self.reached.replied;
         let mut pieces = Vec::new();
@@ -176,17 +179,20 @@ impl SessionImage {
             }
             let begin = at.max(done);
             let within = |offset: u64| usize::try_from(offset.saturating_sub(at)).unwrap_or(usize::MAX);
-            let Some(piece) = bytes.get(within(begin)..within(from)) else { break };
-            pieces.push(piece);
+            let piece = within(begin)..within(from);
+            if bytes.get(piece.clone()).is_none() {
+                break;
+            }
+            pieces.push(bytes.slice(piece));
             from = begin;
         }
         pieces.reverse();
         (from, pieces)
     }
 
-    fn reply(&mut self, at: u64, bytes: &[u8]) {
+    fn reply(&mut self, at: u64, bytes: &[u8], commit: Option<&Bytes>) {
         if !self.is_acknowledged(at, bytes) {
-            self.replies.insert(at, bytes.into());
+            self.replies.insert(at, keep(bytes, commit));
         }
     }
 
@@ -236,6 +242,11 @@ impl From<ClientRow<'_>> for ClientImage {
 impl Image {
     /// Takes in one row. What a store that is not open is said to hold is passed over.
     pub fn apply(&mut self, row: Row<'_>) {
+        self.apply_of(row, None);
+    }
+
+    /// Takes in one row of a commit, without a copy of what is nearly all of it.
+    pub(super) fn apply_of(&mut self, row: Row<'_>, commit: Option<&Bytes>) {
         match row {
             Row::Epoch(epoch) => {
                 if epoch.life != self.epoch.life {
@@ -267,7 +278,7 @@ impl Image {
             }
             Row::Session(id, Some(row)) => self.session(id).state = Some(row.into()),
             Row::Reached(id, reached) => self.session(id).reach(reached),
-            Row::Reply(id, at, bytes) => self.session(id).reply(at, bytes),
+            Row::Reply(id, at, bytes) => self.session(id).reply(at, bytes, commit),
             Row::Entry(table, id, body) => {
                 let entries = self.entries.entry(table).or_default();
                 match body {
@@ -276,6 +287,7 @@ impl Image {
                 }
             }
             Row::Key(store, ..)
+            | Row::Part(store, ..)
             | Row::Item(store, ..)
             | Row::Queue(store, ..)
             | Row::Client(store, ..)
@@ -283,7 +295,7 @@ impl Image {
             | Row::Unread(store, ..)
             | Row::Job(store, ..) => {
                 if let Some(store) = self.stores.get_mut(&store) {
-                    store.apply(row);
+                    store.apply(row, commit);
                 }
             }
         }
@@ -302,16 +314,62 @@ impl Image {
     }
 }
 
+impl KeyImage {
+    /// From `at` on the value is this.
+    fn append(&mut self, at: u64, more: &[u8]) {
+        let Some(at) = usize::try_from(at).ok().filter(|at| *at <= self.value.len()) else { return };
+        self.value = grown(std::mem::take(&mut self.value), at, more);
+    }
+}
+
+/// `value` up to `at`, and `more` behind it: in place where nobody else has it and it has the room. With an eighth of room
+/// to grow otherwise, as what is not counted must be little.
+#[expect(clippy::arithmetic_side_effects, reason = "sizes of what is in memory")]
+pub fn grown(value: Bytes, at: usize, more: &[u8]) -> Bytes {
+    let room = at + more.len() + at / 8;
+    let mut own = match value.try_into_mut() {
+        Ok(mut own) if own.capacity() >= at + more.len() => {
+            own.truncate(at);
+            own.extend_from_slice(more);
+            return own.freeze();
+        }
+        Ok(own) => Vec::from(own),
+        Err(shared) => {
+            let mut own = Vec::with_capacity(room);
+            own.extend_from_slice(shared.get(..at).unwrap_or_default());
+            own
+        }
+    };
+    own.truncate(at);
+    own.reserve_exact(room - at);
+    own.extend_from_slice(more);
+    own.into()
+}
+
+/// Bytes of a commit. What is nearly all of it stays where it was read.
+fn keep(bytes: &[u8], commit: Option<&Bytes>) -> Bytes {
+    match commit {
+        Some(commit) => Payload::owned_by(bytes, commit).to_stored(),
+        None => Bytes::copy_from_slice(bytes),
+    }
+}
+
 impl StoreImage {
-    fn apply(&mut self, row: Row<'_>) {
+    fn apply(&mut self, row: Row<'_>, commit: Option<&Bytes>) {
         match row {
             Row::Key(_, key, None) => drop(self.keys.remove(key)),
             Row::Key(_, key, Some(row)) => {
                 let (life, writer) = (row.life, row.writer);
-                self.keys.insert(key.into(), KeyImage { value: row.value.into(), life, writer });
+                self.keys.insert(key.into(), KeyImage { value: keep(row.value, commit), life, writer });
+            }
+            Row::Part(_, key, at, more) => {
+                // Without the value it is a part of, the whole comes behind it: the log is tidied.
+                if let Some(it) = self.keys.get_mut(key) {
+                    it.append(at, more);
+                }
             }
             Row::Item(_, key, number, item) => {
-                self.queues.entry(key.into()).or_default().items.insert(number, item.into());
+                self.queues.entry(key.into()).or_default().items.insert(number, keep(item, commit));
             }
             Row::Queue(_, key, first, next) => {
                 if let Some(queue) = self.queues.get_mut(key) {

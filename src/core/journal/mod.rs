@@ -21,7 +21,7 @@ mod tests;
 pub use codec::BadRow;
 pub use image::{
     ClientImage, Entries, Image, JobImage, KeyImage, LinkImage, QueueImage, Readers, RelayImage,
-    SessionImage, SessionState, StoreImage,
+    SessionImage, SessionState, StoreImage, grown,
 };
 pub use recovery::{Damage, Recovered, Recovery, Torn, WhatIsWrong};
 pub use row::{

@@ -3,10 +3,14 @@
 //! A commit that is not whole at the end of a segment was never acknowledged: it is cut. Anything else that
 //! cannot be read is damage, and nothing is served from what is left without an operator's word.
 
+use bytes::Bytes;
+
 use super::codec::BadRow;
 use super::image::Image;
 use super::row::{Row, rows};
-use super::segment::{BadHeader, End, FORMAT, Header, Position, commit_at, end_of, later_promise};
+use super::segment::{
+    BadHeader, End, FIRST, FORMAT, Header, Pieces, Position, commit_in, end_of, later_promise, piece_at,
+};
 
 /// What cannot be read, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -87,6 +91,11 @@ struct Anew {
     before: End,
 }
 
+/// Whether a commit behind `from` says that it was safe. Looks at all of the segment, which is damaged or torn there.
+fn is_promised(segment: &mut dyn Pieces, number: u64, from: u32) -> bool {
+    later_promise(&segment.get(0, segment.len()), number, from).is_some()
+}
+
 /// Reads segments, given in the order of their numbers.
 #[derive(Debug, Default)]
 pub struct Recovery {
@@ -101,12 +110,12 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Reads the next segment: its number by its name, all its bytes, and the header of the one behind it. Its end may be
+    /// Reads the next segment: its number by its name, its bytes, a commit at a time, and the header of the one behind it. Its end may be
     /// torn if it is the last, or if the next one begins anew because of that.
     pub fn read(
         &mut self,
         number: u64,
-        segment: &[u8],
+        segment: &mut dyn Pieces,
         next: Option<Result<Header, BadHeader>>,
     ) -> Result<(), Damage> {
         let expected = self.last_segment.saturating_add(1);
@@ -120,11 +129,11 @@ impl Recovery {
         // Known from format 2 on.
         let end = next.flatten().and_then(|next| next.follows).filter(|end| end.segment == number);
         let damaged = |at, what| Damage { segment: number, at, what };
-        let header = match Header::decode(segment) {
+        let header = match Header::decode(&segment.get(0, FIRST)) {
             Ok(header) if header.number == number => header,
             // Where no commit says that it was promised to last, the segment never began.
             Err(BadHeader::Short | BadHeader::Damaged)
-                if may_be_torn && end.is_none() && later_promise(segment, number, 0).is_none() =>
+                if may_be_torn && end.is_none() && !is_promised(segment, number, 0) =>
             {
                 self.torn.push(Torn { segment: number, at: 0, len: segment.len() as u64 });
                 return Ok(());
@@ -148,9 +157,11 @@ impl Recovery {
             self.anew = Some(Anew { image: Image::default(), since: number, first, before });
         }
         let mut at = header.first();
+        let mut kept = End { segment: number, ..End::default() }.with(&segment.get(0, at as usize));
         while (at as usize) < segment.len() && end.is_none_or(|end| at < end.at) {
-            let Some(commit) = commit_at(segment, Position { segment: number, at }) else {
-                if !may_be_torn || end.is_some() || later_promise(segment, number, at).is_some() {
+            let piece = piece_at(segment, at);
+            let Some(commit) = commit_in(&piece, Position { segment: number, at }) else {
+                if !may_be_torn || end.is_some() || is_promised(segment, number, at) {
                     return Err(damaged(at, WhatIsWrong::Commit));
                 }
                 break;
@@ -158,26 +169,27 @@ impl Recovery {
             for row in rows(commit.rows) {
                 let row = row.map_err(|bad| damaged(at, WhatIsWrong::Row(bad)))?;
                 if let Some(row) = row {
-                    self.take(row);
+                    self.take(row, &piece);
                 }
             }
             self.commits = self.commits.saturating_add(1);
             at = end_of(&commit).ok_or_else(|| damaged(at, WhatIsWrong::Commit))?;
+            kept = kept.and_then(|end| end.with(&piece));
         }
-        let (kept, rest) = segment.split_at_checked(at as usize).unwrap_or((segment, &[]));
+        let rest = segment.len().saturating_sub(at as usize) as u64;
         if let Some(end) = end
-            && (at != end.at || !may_be_torn && !rest.is_empty())
+            && (at != end.at || !may_be_torn && rest > 0)
         {
             return Err(damaged(at.min(end.at), WhatIsWrong::End(end.at)));
         }
-        if !rest.is_empty() {
-            self.torn.push(Torn { segment: number, at, len: rest.len() as u64 });
+        if rest > 0 {
+            self.torn.push(Torn { segment: number, at, len: rest });
         }
-        self.end = End { segment: number, ..End::default() }.with(kept).unwrap_or_default();
+        self.end = kept.unwrap_or_default();
         Ok(())
     }
 
-    fn take(&mut self, row: Row<'_>) {
+    fn take(&mut self, row: Row<'_>, commit: &Bytes) {
         if let Row::Whole(from) = row {
             self.missing.take_if(|missing| *missing < from);
             if let Some(Anew { image, .. }) = self.anew.take_if(|anew| anew.since == from) {
@@ -186,8 +198,8 @@ impl Recovery {
             }
         }
         match &mut self.anew {
-            Some(anew) => anew.image.apply(row),
-            None => self.image.apply(row),
+            Some(anew) => anew.image.apply_of(row, Some(commit)),
+            None => self.image.apply_of(row, Some(commit)),
         }
     }
 

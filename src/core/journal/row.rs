@@ -24,6 +24,9 @@ pub enum Row<'a> {
     Store(StoreId, Option<OpenStore<'a>>),
     /// A plain value.
     Key(StoreId, &'a [u8], Option<KeyRow<'a>>),
+    /// A plain value is longer: from this byte on it is this. Who is told of it has the value up to there, or is told of the
+    /// whole later.
+    Part(StoreId, &'a [u8], u64, &'a [u8]),
     /// The item with this number in a queue; numbers go up by one and never repeat while the queue has items.
     Item(StoreId, &'a [u8], u64, &'a [u8]),
     /// The numbers of a queue's first item and of the one that will come next. Without items it is gone.
@@ -167,9 +170,6 @@ pub struct Reached {
     pub dialect: u8,
     /// It cannot go on from `applied`: requests behind an outstanding WAIT were applied, or a part of a long answer has left.
     pub is_ahead: bool,
-}
-
-/// What an [`Row::Entry`] is about.
     /// So many keys of the next request are done: it goes on behind them, ahead or not. An older release does not know it.
     pub begun: u64,
 }
@@ -179,6 +179,9 @@ impl Reached {
     pub const fn can_go_on(&self) -> bool {
         !self.is_ahead || self.begun > 0
     }
+}
+
+/// What an [`Row::Entry`] is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
     /// A run of the native rendezvous.
@@ -232,6 +235,7 @@ mod kind {
     pub(super) const BARRIER: u8 = 16;
     pub(super) const READ: u8 = 17;
     pub(super) const UNREAD: u8 = 18;
+    pub(super) const PART: u8 = 19;
     /// From here on a kind that is not known is passed over.
     pub(super) const MAY_BE_PASSED_OVER: u8 = 128;
     pub(super) const PAST: u8 = 128;
@@ -245,6 +249,7 @@ impl Row<'_> {
             Self::Whole(_) => kind::WHOLE,
             Self::Store(..) => kind::STORE,
             Self::Key(..) => kind::KEY,
+            Self::Part(..) => kind::PART,
             Self::Item(..) => kind::ITEM,
             Self::Queue(..) => kind::QUEUE,
             Self::Client(..) => kind::CLIENT,
@@ -304,11 +309,11 @@ impl Row<'_> {
                     put_option(out, row.writer, |out, writer| put_number(out, writer.into()));
                 });
             }
-            Self::Item(store, key, number, item) => {
+            Self::Part(store, key, number, bytes) | Self::Item(store, key, number, bytes) => {
                 put_number(out, (*store).into());
                 put_bytes(out, key);
                 put_number(out, *number);
-                put_bytes(out, item);
+                put_bytes(out, bytes);
             }
             Self::Queue(store, key, first, next) => {
                 put_number(out, (*store).into());
@@ -363,14 +368,14 @@ impl Row<'_> {
                 put_number(out, reached.acknowledged);
                 out.push(reached.dialect);
                 out.push(reached.is_ahead.into());
+                if reached.begun > 0 {
+                    put_number(out, reached.begun);
+                }
             }
             Self::Reply(id, at, bytes) => {
                 put_session_id(out, *id);
                 put_number(out, *at);
                 put_bytes(out, bytes);
-                if reached.begun > 0 {
-                    put_number(out, reached.begun);
-                }
             }
             Self::Entry(_, id, body) => {
                 put_bytes(out, id);
@@ -431,7 +436,7 @@ pub fn rows(bytes: &[u8]) -> impl Iterator<Item = Result<Option<Row<'_>>, BadRow
 
 fn decode(kind: u8, fields: Fields<'_>) -> Result<Option<Row<'_>>, BadRow> {
     let table = match kind {
-        kind::EPOCH..=kind::REPLY | kind::READ | kind::UNREAD => None,
+        kind::EPOCH..=kind::REPLY | kind::READ..=kind::PART => None,
         kind::RUN => Some(Table::Run),
         kind::MEMBER => Some(Table::Member),
         kind::ANNOUNCEMENT => Some(Table::Announcement),
@@ -467,6 +472,7 @@ fn fields_of(kind: u8, table: Option<Table>, mut its: Fields<'_>) -> Option<Row<
                 Some(KeyRow { value, life, writer: its.option(Fields::small)? })
             })?,
         ),
+        kind::PART => Row::Part(its.small()?, its.bytes()?, its.number()?, its.bytes()?),
         kind::ITEM => Row::Item(its.small()?, its.bytes()?, its.number()?, its.bytes()?),
         kind::QUEUE => Row::Queue(its.small()?, its.bytes()?, its.number()?, its.number()?),
         kind::CLIENT => Row::Client(its.small()?, its.small()?, its.option(client)?),
@@ -491,13 +497,13 @@ fn fields_of(kind: u8, table: Option<Table>, mut its: Fields<'_>) -> Option<Row<
                 acknowledged: its.number()?,
                 dialect: its.byte()?,
                 is_ahead: its.byte()? != 0,
+                begun: its.number().unwrap_or(0),
             },
         ),
         kind::REPLY => Row::Reply(session_id(&mut its)?, its.number()?, its.bytes()?),
         _ => return None,
     })
 }
-                begun: its.number().unwrap_or(0),
 
 fn session_id(its: &mut Fields<'_>) -> Option<SessionId> {
     Some(SessionId { link: its.small()?, no: its.small()? })

@@ -15,6 +15,8 @@
 //! promised to last when the commit was made. It tells a torn end from damage: where a commit cannot be read, and a
 //! later one says that this position was safe, something that was acknowledged is lost.
 
+use bytes::Bytes;
+
 /// The format that this release writes. It reads this and all older ones.
 pub const FORMAT: u16 = 2;
 /// Bytes of a segment's header, as older and newer releases know it.
@@ -162,6 +164,36 @@ pub fn seal(commit: &mut [u8], position: Position, safe: u32) -> Option<()> {
     Some(())
 }
 
+/// The bytes of a segment, a part at a time: so large a segment that it fits into memory twice is none.
+pub trait Pieces {
+    /// How many there are.
+    fn len(&self) -> usize;
+    /// Those from `at` on, up to `most` of them. What keeps them keeps not much more than them.
+    fn get(&mut self, at: usize, most: usize) -> Bytes;
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Pieces for &[u8] {
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+
+    fn get(&mut self, at: usize, most: usize) -> Bytes {
+        let behind = <[u8]>::get(self, at..).unwrap_or_default();
+        Bytes::copy_from_slice(&behind[..behind.len().min(most)])
+    }
+}
+
+/// The bytes of the commit that begins at `at`, as many as it says it has and as far as they are there.
+pub(super) fn piece_at(segment: &mut dyn Pieces, at: u32) -> Bytes {
+    let at = at as usize;
+    let head = segment.get(at, COMMIT);
+    segment.get(at, COMMIT.saturating_add(number_at(&head, 4) as usize))
+}
+
 /// A commit as it stands in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Commit<'a> {
@@ -175,7 +207,11 @@ pub struct Commit<'a> {
 
 /// The commit that begins at `position`, if a whole one does.
 pub fn commit_at(segment: &[u8], position: Position) -> Option<Commit<'_>> {
-    let bytes = segment.get(position.at as usize..)?;
+    commit_in(segment.get(position.at as usize..)?, position)
+}
+
+/// The commit that these bytes of a segment begin with, from `position` on.
+pub(super) fn commit_in(bytes: &[u8], position: Position) -> Option<Commit<'_>> {
     let (head, rest) = bytes.split_first_chunk::<COMMIT>()?;
     if head[..4] != COMMIT_MAGIC {
         return None;

@@ -17,6 +17,7 @@ enum Said {
     Reply(SessionId, u64, Vec<u8>),
     Store(StoreId, Option<u16>),
     Key(StoreId, u8, Option<(Vec<u8>, u32, Option<u32>)>),
+    Part(StoreId, u8, u64, Vec<u8>),
     Item(StoreId, u8, u64),
     Queue(StoreId, u8, u64, u64),
     Client(StoreId, u32, Option<(u8, i64, Vec<u8>)>),
@@ -36,6 +37,8 @@ fn said() -> impl Strategy<Value = Said> {
         (store.clone(), any::<Option<u16>>()).prop_map(|(store, port)| Said::Store(store, port)),
         (store.clone(), key.clone(), proptest::option::of((bytes(), any::<u32>(), any::<Option<u32>>())))
             .prop_map(|(store, key, row)| Said::Key(store, key, row)),
+        (store.clone(), key.clone(), 0..200_u64, bytes())
+            .prop_map(|(s, key, at, more)| Said::Part(s, key, at, more)),
         (store.clone(), key.clone(), 0..6_u64).prop_map(|(store, key, n)| Said::Item(store, key, n)),
         (store.clone(), key.clone(), 0..6_u64, 0..6_u64).prop_map(|(s, k, a, b)| Said::Queue(s, k, a, b)),
         (store.clone(), 0..3_u32, any::<Option<(u8, i64, Vec<u8>)>>())
@@ -85,6 +88,7 @@ impl Said {
                 let row = row.map(|(value, life, writer)| KeyRow { value, life: *life, writer: *writer });
                 return give(Row::Key(*store, &[*key], row));
             }
+            Self::Part(store, key, at, more) => return give(Row::Part(*store, &[*key], *at, more)),
             Self::Item(store, key, number) => {
                 return give(Row::Item(*store, &[*key], *number, &number.to_le_bytes()));
             }
@@ -157,7 +161,7 @@ fn recover(segments: &[(u64, &[u8])]) -> Result<Recovered, Damage> {
     let mut recovery = Recovery::default();
     for (n, (number, bytes)) in segments.iter().enumerate() {
         let next = segments.get(n + 1).map(|(_, next)| Header::decode(next));
-        recovery.read(*number, bytes, next)?;
+        recovery.read(*number, &mut { *bytes }, next)?;
     }
     recovery.finish()
 }
@@ -240,8 +244,8 @@ proptest! {
         copied.drop_remains();
         // From any commit on: all later ones come again too. Where some of them take others away, the order counts.
         let takes_away = |said: &Said| {
-            use Said::{Unread, Item, Link, Over, Queue, Reached, Read, Session, Store};
-            matches!(said, Store(..) | Queue(..) | Item(..) | Read(..) | Unread(..))
+            use Said::{Unread, Item, Link, Part, Over, Queue, Reached, Read, Session, Store};
+            matches!(said, Store(..) | Queue(..) | Item(..) | Part(..) | Read(..) | Unread(..))
                 || matches!(said, Link(..) | Session(..) | Over(..) | Reached(..))
         };
         prop_assert!(commits[from..].iter().flatten().any(takes_away) || copied == image);
@@ -473,7 +477,8 @@ fn segments_of_the_first_format_are_read_and_followed() {
     let (two, three) = (fixture(2), fixture(3));
     let read = recover(&[(2, &two), (3, &three)]).expect("no damage");
     assert_eq!((read.image.epoch.number, read.unfinished), (2, None));
-    let value = |read: &Recovered, key: &[u8]| read.image.stores[&1].keys[key].value.clone();
+    let value =
+        |read: &Recovered, key: &[u8]| read.image.stores[&1].keys.get(key).expect("a value").value.clone();
     assert_eq!(&*value(&read, b"while full"), b"in memory");
     assert_eq!(&*value(&read, b"count"), b"16");
     assert_eq!(Some(read.end), end_of(3, &three));
@@ -496,6 +501,26 @@ fn the_first_format_is_read() {
     assert_eq!(read.image.stores[&1].queues[&[3][..]].items.len(), 2);
     let (from, replies) = read.image.links[&1].sessions[&3].unacknowledged();
     assert_eq!((from, replies.concat()), (4, b"pliesmore".to_vec()));
+}
+
+#[test]
+fn parts_make_a_value_however_often_and_late_they_are_told() {
+    let part = |at, more: &[u8]| Said::Part(1, 1, at, more.to_vec());
+    let open = Said::Store(1, Some(29500));
+    let value = |rows: &[Said]| {
+        let image = image_of(&[[std::slice::from_ref(&open), rows].concat()]);
+        image.stores[&1].keys.get(&[1]).map(|it| it.value.to_vec())
+    };
+    let whole = || key(1, 1, b"abcd");
+    assert_eq!(value(&[whole(), part(4, b"ef"), part(6, b"g")]), Some(b"abcdefg".to_vec()));
+    assert_eq!(
+        value(&[whole(), part(4, b"ef"), part(6, b"g"), part(4, b"ef"), part(6, b"g")]),
+        Some(b"abcdefg".to_vec())
+    );
+    // The log is tidied: what it is a part of has gone with older segments, and comes again behind it.
+    assert_eq!(value(&[part(4, b"ef")]), None);
+    assert_eq!(value(&[part(4, b"ef"), key(1, 1, b"abcdef"), part(6, b"g")]), Some(b"abcdefg".to_vec()));
+    assert_eq!(value(&[key(1, 1, b"ab"), part(4, b"ef")]), Some(b"ab".to_vec()));
 }
 
 #[test]

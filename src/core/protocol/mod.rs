@@ -102,6 +102,11 @@ impl<'a> Payload<'a> {
         Self { bytes, owner: None }
     }
 
+    /// A value in a buffer that may be kept.
+    pub const fn owned_by(bytes: &'a [u8], owner: &'a Bytes) -> Self {
+        Self { bytes, owner: Some(owner) }
+    }
+
     /// The raw value.
     pub const fn as_slice(&self) -> &'a [u8] {
         self.bytes

@@ -78,8 +78,8 @@ const UNSAID: u64 = 1;
 /// What has changed since the journal was told last.
 #[derive(Debug)]
 pub(super) enum Changed<'a> {
-    /// What a name holds.
-    Slot(&'a mut Slot),
+    /// What a name holds; of its value only what is behind so many bytes.
+    Slot(&'a mut Slot, Option<usize>),
     /// The name is gone.
     NameGone(&'a [u8]),
     /// Its queue is gone.
@@ -148,6 +148,8 @@ pub(super) struct KeySpace {
     is_kept: bool,
     /// Slots that have changed, each once while it exists.
     changed: Vec<SlotId>,
+    /// Of those that were only appended to, the bytes that the journal knows.
+    appended: Vec<(SlotId, usize)>,
     names_gone: Vec<Box<[u8]>>,
     queues_gone: Vec<Box<[u8]>>,
     /// Holds as long as no value changes.
@@ -161,6 +163,9 @@ pub(super) struct KeySpace {
 impl KeySpace {
     /// Changes of one critical section for which room is kept.
     const ROOM_FOR_CHANGES: usize = 1024;
+
+    /// What is appended to a value of so many bytes, the journal is told of by itself.
+    const IN_PARTS_FROM: usize = 1024;
 
     /// What a slot costs beside the bytes of its name and values, roughly.
     pub(super) const SLOT_BYTES: usize = 192;
@@ -215,12 +220,29 @@ impl KeySpace {
                 && slot.written & UNSAID != 0
             {
                 slot.written &= !UNSAID;
-                tell(Changed::Slot(slot));
+                tell(Changed::Slot(slot, said_of(&self.appended, id)));
             }
         }
+        self.appended.clear();
         // Dropping very many keys takes much room for a moment.
         self.changed.shrink_to(Self::ROOM_FOR_CHANGES);
         self.names_gone.shrink_to(Self::ROOM_FOR_CHANGES);
+    }
+
+    /// How much of a large value the journal knows, if it is the beginning of what is there and belongs to no rule.
+    pub(super) fn said(&self, id: SlotId) -> Option<usize> {
+        let slot = &self.slots[id.place()];
+        let value = slot.value().filter(|value| value.len() >= Self::IN_PARTS_FROM)?;
+        if !self.is_kept || slot.record.is_some() || slot.barrier.is_some() {
+            return None;
+        }
+        let is_said = slot.written & UNSAID == 0;
+        if is_said { Some(value.len()) } else { said_of(&self.appended, id) }
+    }
+
+    /// The journal knows these bytes of the value that was just written: it is told of the rest only.
+    pub(super) fn say_behind(&mut self, id: SlotId, said: usize) {
+        self.appended.push((id, said));
     }
 
     /// A name has changed, and the journal does not know it.
@@ -275,9 +297,10 @@ impl KeySpace {
 
     /// A slot for `key`, which was looked up and is not there.
     #[inline]
-    pub(super) fn insert(&mut self, key: &[u8], Looked { hash, .. }: Looked) -> SlotId {
+    pub(super) fn insert(&mut self, key: Box<[u8]>, Looked { hash, .. }: Looked) -> SlotId {
+        self.bytes += key.len() + Self::SLOT_BYTES;
         let place = self.slots.add(|_| Slot {
-            key: key.into(),
+            key,
             value: None,
             queue: None,
             waiters: WaitList::default(),
@@ -286,7 +309,6 @@ impl KeySpace {
             record: None,
         });
         self.index.insert(hash, place);
-        self.bytes += key.len() + Self::SLOT_BYTES;
         SlotId::at(place)
     }
 
@@ -316,6 +338,9 @@ impl KeySpace {
     pub(super) fn set_value(&mut self, id: SlotId, value: Option<Bytes>) -> Option<Bytes> {
         if self.answer.is_some() {
             self.answer = None;
+        }
+        if !self.appended.is_empty() {
+            self.appended.retain(|(other, _)| *other != id);
         }
         self.bytes += value.as_ref().map_or(0, Bytes::len);
         self.plain += usize::from(value.is_some());
@@ -412,4 +437,8 @@ impl KeySpace {
     pub(super) fn iter(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
         self.slots.iter().map(|(at, slot)| (SlotId::at(at), slot))
     }
+}
+
+fn said_of(appended: &[(SlotId, usize)], id: SlotId) -> Option<usize> {
+    appended.iter().find(|(other, _)| *other == id).map(|(_, said)| *said)
 }

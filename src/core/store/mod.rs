@@ -398,12 +398,12 @@ impl Store {
     /// The slot for `key`, known to the rules for stale keys.
     #[inline]
     fn slot_for(&mut self, conn: ConnId, key: &[u8], looked: Looked, fx: &mut impl Effects) -> SlotId {
-        let id = looked.id.unwrap_or_else(|| self.new_slot(key, looked));
+        let id = looked.id.unwrap_or_else(|| self.new_slot(key.into(), looked));
         self.touch(conn, id, fx);
         id
     }
 
-    fn new_slot(&mut self, key: &[u8], looked: Looked) -> SlotId {
+    fn new_slot(&mut self, key: Box<[u8]>, looked: Looked) -> SlotId {
         let id = self.keys.insert(key, looked);
         self.stale.on_new_slot(&mut self.keys, id);
         id

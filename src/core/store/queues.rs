@@ -24,7 +24,7 @@ impl Store {
         } else {
             self.room_for_name(key, item_bytes.saturating_add(Queue::BYTES))?;
         }
-        let id = looked.id.unwrap_or_else(|| self.new_slot(key, looked));
+        let id = looked.id.unwrap_or_else(|| self.new_slot(key.into(), looked));
         self.stale.on_plain_use();
         let appeared = !self.keys.slot(id).is_present();
         self.keys.push_item(id, item.to_stored());

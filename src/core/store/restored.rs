@@ -1,6 +1,6 @@
 //! What a restored store tells of its jobs: what its clients would be seen to do if they did it now.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv6Addr, SocketAddr};
 
 use bytes::Bytes;
@@ -8,8 +8,9 @@ use bytes::Bytes;
 use super::Store;
 use super::effects::{Effects, Observed};
 use super::rows::role_of;
+use super::slot::SlotId;
 use crate::core::ids::ConnId;
-use crate::core::journal::StoreImage;
+use crate::core::journal::ClientImage;
 use crate::core::protocol::keys::{Address, KeyPattern, RendezvousPart, Role, classify};
 
 /// Stands for who wrote what, where that is not kept.
@@ -19,7 +20,7 @@ const SOMEBODY: ConnId = ConnId::new(u32::MAX, 0);
 struct Kept<'i> {
     key: &'i [u8],
     pattern: KeyPattern<'i>,
-    value: Bytes,
+    value: &'i Bytes,
     writer: Option<u32>,
 }
 
@@ -48,12 +49,21 @@ impl Store {
     /// Observes the clients that are still there, in the order in which they came, and what was written and still counts:
     /// the agents and their keys first, as they tell whose workers the others are. Who had arrived at an exit barrier is not
     /// known: its waits will show it.
-    pub(super) fn tell_restored<E: Effects>(&self, image: &StoreImage, live: &[ConnId], fx: &mut E) {
-        let kept = image.keys.iter().filter_map(|(key, image)| {
-            let pattern = classify(key)?;
-            // The rules may have dropped it with whoever is gone.
-            let value = self.keys.slot(self.keys.find(key)?).value()?.clone();
-            Some(Kept { key, pattern, value, writer: image.writer })
+    /// `writers` are those of addresses, in the order of the slots.
+    pub(super) fn tell_restored<E: Effects>(
+        &self,
+        clients: &BTreeMap<u32, ClientImage>,
+        writers: &[(SlotId, u32)],
+        live: &[ConnId],
+        fx: &mut E,
+    ) {
+        // Without what the rules have dropped with whoever is gone.
+        let kept = self.keys.iter().filter_map(|(id, slot)| {
+            let key = slot.key();
+            let (pattern, value) = (classify(key)?, slot.value()?);
+            let writer = writers.binary_search_by_key(&id, |(slot, _)| *slot).ok();
+            let writer = writer.and_then(|at| Some(writers.get(at)?.1));
+            Some(Kept { key, pattern, value, writer })
         });
         let mut kept: Vec<_> = kept.collect();
         kept.sort_unstable_by_key(Kept::order);
@@ -65,7 +75,7 @@ impl Store {
         }
         let of_worker = kept.iter().find(|key| key.pattern.user() == Role::Worker);
         let of_worker = of_worker.map_or(&b"/default_pg/"[..], |key| key.key);
-        let known = live.iter().filter_map(|&conn| Some((conn, image.clients.get(&conn.serial())?)));
+        let known = live.iter().filter_map(|&conn| Some((conn, clients.get(&conn.serial())?)));
         let clients = known.filter_map(|(conn, client)| Some((conn, client, role_of(client.role)?)));
         let (agents, others): (Vec<_>, Vec<_>) = clients.partition(|(_, _, role)| *role == Role::Agent);
         let tell = |conn, key: &[u8], fx: &mut E| {
@@ -94,7 +104,7 @@ impl Store {
                 _ => None,
             };
             if let Some(conn) = writer {
-                fx.observe(Observed::Wrote { conn, key: key.key.into(), value: key.value });
+                fx.observe(Observed::Wrote { conn, key: key.key.into(), value: key.value.clone() });
             }
         };
         let is_of_agents = |key: &Kept<'_>| key.run().and_then(|run| runs.get(run)?.1).is_some();

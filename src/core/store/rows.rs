@@ -3,10 +3,8 @@
 //! Rows are made from what holds at the end of a critical section. While no journal is kept, a change costs one look at a
 //! flag.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv6Addr, SocketAddr};
-
-use bytes::Bytes;
 
 use super::Store;
 use super::effects::Effects;
@@ -76,7 +74,12 @@ impl Store {
             Row::Job(store, self.stale.job_row()).encode(out);
         }
         self.keys.take_changed(|changed| match changed {
-            Changed::Slot(slot) => put_slot(store, slot, false, out),
+            Changed::Slot(slot, None) => put_slot(store, slot, false, out),
+            Changed::Slot(slot, Some(said)) => {
+                let more = slot.value().and_then(|value| value.get(said..));
+                Row::Part(store, slot.key(), said as u64, more.unwrap_or_default()).encode(out);
+                put_queue(store, slot, false, out);
+            }
             Changed::NameGone(key) => Row::Key(store, key, None).encode(out),
             Changed::QueueGone(key) => Row::Queue(store, key, 0, 0).encode(out),
         });
@@ -150,29 +153,39 @@ impl Store {
     /// dropped begin now. The live ones take the first places, in this order; what they waited for they will say again.
     ///
     /// Comes before any connection and before [`Self::keep_rows`], which it calls. Many keys are dropped in steps, while
-    /// [`Store::is_unsettled`].
+    /// [`Store::is_unsettled`]. What the image holds is moved, never there twice: it may be most of the memory.
     pub fn restore(
         &mut self,
         id: StoreId,
-        image: &StoreImage,
+        image: StoreImage,
         live: &[(u32, SocketAddr)],
         now: Timestamp,
         fx: &mut impl Effects,
     ) {
         self.deleted.begin_late();
-        for (key, it) in &image.keys {
+        let StoreImage { keys, queues, clients, reads, job, .. } = image;
+        let is_counted = |client: &ClientImage| {
+            let place = client.barrier.as_ref();
+            place.is_some_and(|(key, _, life)| keys.get(key).is_some_and(|key| key.life == *life))
+        };
+        let counted: BTreeSet<u32> =
+            clients.iter().filter(|(_, client)| is_counted(client)).map(|(&serial, _)| serial).collect();
+        let mut writers = Vec::new();
+        for (key, it) in keys {
             let slot = self.slot_named(key);
-            self.keys.set_value(slot, Some(Bytes::copy_from_slice(&it.value)));
+            self.keys.set_value(slot, Some(it.value));
+            writers.extend(it.writer.map(|writer| (slot, writer)));
         }
-        for (key, queue) in &image.queues {
+        writers.sort_unstable();
+        for (key, queue) in queues {
             let slot = self.slot_named(key);
-            for item in queue.items.values() {
-                self.keys.push_item(slot, Bytes::copy_from_slice(item));
-            }
             let first = queue.items.keys().next().copied().unwrap_or(0);
+            for item in queue.items.into_values() {
+                self.keys.push_item(slot, item);
+            }
             self.keys.number_items(slot, first);
         }
-        self.stale.restore_job(&image.job, now);
+        self.stale.restore_job(&job, now);
         let mut conns = BTreeMap::new();
         for (place, &(serial, addr)) in (0..).zip(live) {
             let conn = ConnId::new(place, serial);
@@ -182,7 +195,7 @@ impl Store {
         // They were connections of the server that is gone. Their places are free again at the end.
         let nowhere = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
         let mut ghosts = Vec::new();
-        for &serial in image.clients.keys() {
+        for &serial in clients.keys() {
             conns.entry(serial).or_insert_with(|| {
                 let conn = ConnId::new(count(live.len().saturating_add(ghosts.len())), serial);
                 self.connect(conn, nowhere);
@@ -190,22 +203,21 @@ impl Store {
                 conn
             });
         }
-        for (serial, client) in &image.clients {
+        for (serial, client) in &clients {
             if let Some(&conn) = conns.get(serial) {
-                self.restore_client(conn, client, image, now);
+                self.restore_client(conn, client, counted.contains(serial), now);
             }
         }
-        for (key, it) in &image.keys {
-            let (Some(writer), Some(slot)) = (it.writer, self.keys.find(key)) else { continue };
+        for &(slot, writer) in &writers {
             match conns.get(&writer) {
                 Some(&conn) => drop(self.stale.on_write(&mut self.keys, conn, slot)),
                 None => self.stale.restore_orphan(&mut self.keys, writer, slot, now),
             }
         }
-        for (group, readers) in &image.reads {
+        for (group, readers) in reads {
             for (serial, ranks) in readers {
-                if let Some(&conn) = conns.get(serial) {
-                    self.stale.restore_reads(conn, group, ranks.iter().copied());
+                if let Some(&conn) = conns.get(&serial) {
+                    self.stale.restore_reads(conn, &group, ranks);
                 }
             }
         }
@@ -231,16 +243,16 @@ impl Store {
         self.settle(fx);
         if fx.observes() {
             let live: Vec<_> = live.iter().filter_map(|(serial, _)| conns.get(serial)).copied().collect();
-            self.tell_restored(image, &live, fx);
+            self.tell_restored(&clients, &writers, &live, fx);
         }
     }
 
-    fn slot_named(&mut self, key: &[u8]) -> SlotId {
-        let looked = self.keys.look(key);
+    fn slot_named(&mut self, key: Box<[u8]>) -> SlotId {
+        let looked = self.keys.look(&key);
         looked.id.unwrap_or_else(|| self.new_slot(key, looked))
     }
 
-    fn restore_client(&mut self, conn: ConnId, client: &ClientImage, image: &StoreImage, now: Timestamp) {
+    fn restore_client(&mut self, conn: ConnId, client: &ClientImage, is_counted: bool, now: Timestamp) {
         if let Some(session) = self.session_mut(conn) {
             session.pid = client.pid;
         }
@@ -248,9 +260,8 @@ impl Store {
             let runs = client.runs.iter().map(|run| &**run);
             self.stale.restore_client(conn, role, client.worker_share, runs);
         }
-        let Some((key, arrivals, life)) = &client.barrier else { return };
-        let slot = self.slot_named(key);
-        let is_counted = image.keys.get(key).is_some_and(|key| key.life == *life);
+        let Some((key, arrivals, _)) = &client.barrier else { return };
+        let slot = self.slot_named(key.clone());
         let barrier = self.keys.slot_mut(slot).barrier.get_or_insert_default();
         let registration = self.registrations.append(&mut barrier.arrivals, conn, slot);
         // Only whether this life is the present one matters.
@@ -268,6 +279,10 @@ fn put_slot(store: StoreId, slot: &mut Slot, is_copy: bool, out: &mut Vec<u8>) {
     if value.is_some() || !is_copy {
         Row::Key(store, slot.key(), value).encode(out);
     }
+    put_queue(store, slot, is_copy, out);
+}
+
+fn put_queue(store: StoreId, slot: &mut Slot, is_copy: bool, out: &mut Vec<u8>) {
     let Some(mut queue) = slot.queue.take() else { return };
     let said = if is_copy { 0 } else { queue.said };
     for (number, item) in (queue.first..).zip(&queue.items).filter(|(number, _)| *number >= said) {

@@ -9,6 +9,7 @@ use super::slot::SlotId;
 use super::stale::StaleKeys;
 use super::{Cleanup, Effects, Observed, Progress, Store};
 use crate::core::ids::{ConnId, Timestamp};
+use crate::core::journal::grown;
 use crate::core::protocol::{Payload, Reply};
 
 impl Store {
@@ -215,33 +216,23 @@ impl Store {
         let held = looked.id.and_then(|id| self.keys.slot(id).value()).map_or(0, Bytes::len);
         self.room_for_value(key, looked, held.saturating_add(more.len()))?;
         let Some(id) = self.slot_to_write(conn, key, looked, fx) else { return Ok(Progress::Begun) };
+        let said = self.keys.said(id);
         if self.own_value(conn, id)? == Progress::Begun {
             return Ok(Progress::Begun);
         }
         let was_present = self.keys.slot(id).is_present();
         self.work += held / Self::BYTES_A_STEP;
         // Taken out so that its buffer can grow in place.
-        let value = match self.keys.set_value(id, None).map(Bytes::try_into_mut) {
-            None => Bytes::copy_from_slice(more),
-            Some(Ok(mut own)) if own.capacity() - own.len() >= more.len() => {
-                own.extend_from_slice(more);
-                own.freeze()
-            }
-            Some(Ok(own)) => {
-                let mut own = Vec::from(own);
-                // An eighth of room to grow: what is not counted must be little.
-                own.reserve_exact(more.len() + own.len() / 8);
-                own.extend_from_slice(more);
-                Bytes::from(own)
-            }
-            Some(Err(shared)) => [&shared, more].concat().into(),
-        };
+        let value = grown(self.keys.set_value(id, None).unwrap_or_default(), held, more);
         self.start_new_barrier_life(id);
         if was_present {
             // Nobody's count of missing keys changes.
             self.keys.set_value(id, Some(Bytes::new()));
         }
         self.write(conn, id, value, fx);
+        if let Some(said) = said {
+            self.keys.say_behind(id, said);
+        }
         Ok(Progress::Done)
     }
 }

@@ -162,23 +162,23 @@ impl Engine {
         let journal = kept.as_ref().map(|kept| (Arc::clone(&kept.journal), kept.store));
         let engine = Arc::new(Self { port, clock, budget, on_cleanup, journal, state: Mutex::new(state) });
         if let Some(kept) = kept {
-            engine.keep(&kept);
+            engine.keep(kept);
         }
         engine
     }
 
     /// Tells the journal what changes from now on, after the store was made what the image says.
-    fn keep(&self, Kept { store: id, image, linked, .. }: &Kept) {
-        let Some(image) = image else { return self.lock().store.keep_rows(*id) };
+    fn keep(&self, Kept { store: id, image, linked, .. }: Kept) {
+        let Some(image) = image else { return self.lock().store.keep_rows(id) };
         {
             let mut state = self.lock();
             let State { mailboxes, resumable, serial, .. } = &mut *state;
             // Numbers of connections that the journal may know are not given again.
             let clients = image.clients.keys().copied();
-            let writers = image.keys.values().filter_map(|key| key.writer);
+            let writers = image.keys.iter().filter_map(|(_, key)| key.writer);
             let known = linked.iter().map(|linked| linked.conn).chain(clients).chain(writers);
             *serial = known.max().unwrap_or(0);
-            for linked in linked {
+            for linked in &linked {
                 let link = Some(Box::new(Resumable::before(linked)));
                 resumable.insert(linked.id, add_mailbox(mailboxes, linked.conn, link));
             }
@@ -187,7 +187,7 @@ impl Engine {
         self.lock().observations.is_restoring = true;
         #[cfg(test)]
         tap::tell(self.port, tap::Tapped::Restored(&live));
-        self.change(None, |store, now, fx| store.restore(*id, image, &live, now, fx));
+        self.change(None, |store, now, fx| store.restore(id, image, &live, now, fx));
         self.lock().observations.is_restoring = false;
         self.settle();
     }

@@ -5,10 +5,14 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::RangeInclusive;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+
+use crate::core::journal::segment::Pieces;
 
 /// Has segments by their numbers.
 pub trait Segments: std::fmt::Debug + Send + Sync {
@@ -16,6 +20,10 @@ pub trait Segments: std::fmt::Debug + Send + Sync {
     fn list(&self) -> io::Result<Vec<u64>>;
     /// All bytes of a segment.
     fn read(&self, number: u64) -> io::Result<Vec<u8>>;
+    /// The bytes of a segment as they are needed.
+    fn pieces(&self, number: u64) -> io::Result<Box<dyn Readable>> {
+        Ok(Box::new(InMemory(self.read(number)?.into())))
+    }
     /// How people find a segment.
     fn name(&self, number: u64) -> String;
 }
@@ -41,6 +49,96 @@ pub trait Backend: Segments {
     /// Syncs the last segment, at the end of the server.
     fn close(&self, segment: &dyn Segment) -> io::Result<()> {
         segment.sync()
+    }
+}
+
+/// A segment that is read.
+pub trait Readable: Pieces {
+    /// Why it could not be read to its end.
+    fn error(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A segment that is read at once.
+struct InMemory(Bytes);
+
+impl Pieces for InMemory {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn get(&mut self, at: usize, most: usize) -> Bytes {
+        let end = self.0.len().min(at.saturating_add(most));
+        let bytes = self.0.slice(at.min(end)..end);
+        let is_most = bytes.len() >= self.0.len() / 8 * 7;
+        if is_most || bytes.len() < LARGE { bytes } else { Bytes::copy_from_slice(&bytes) }
+    }
+}
+
+impl Readable for InMemory {}
+
+/// Parts of so many bytes have a buffer of their own.
+const LARGE: usize = 16 * 1024;
+
+/// A file that is read a window at a time.
+struct InWindows {
+    file: File,
+    len: usize,
+    window: Bytes,
+    /// Where it begins.
+    at: usize,
+    error: Option<io::Error>,
+}
+
+impl InWindows {
+    const WINDOW: usize = 256 * 1024;
+
+    fn open(file: File) -> io::Result<Box<dyn Readable>> {
+        let len = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        Ok(Box::new(Self { file, len, window: Bytes::new(), at: 0, error: None }))
+    }
+
+    fn read(&mut self, at: usize, len: usize) -> Bytes {
+        let mut bytes = vec![0; len.min(self.len.saturating_sub(at))];
+        match self.file.read_exact_at(&mut bytes, at as u64) {
+            Ok(()) => bytes.into(),
+            Err(error) => {
+                self.error.get_or_insert(error);
+                Bytes::new()
+            }
+        }
+    }
+}
+
+impl Pieces for InWindows {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn get(&mut self, at: usize, most: usize) -> Bytes {
+        let most = most.min(self.len.saturating_sub(at));
+        let within = |window: &Bytes, from: usize| {
+            let at = at.checked_sub(from)?;
+            let end = at.checked_add(most).filter(|end| *end <= window.len())?;
+            Some(window.slice(at..end))
+        };
+        match within(&self.window, self.at) {
+            Some(bytes) if most < LARGE => bytes,
+            Some(bytes) => Bytes::copy_from_slice(&bytes),
+            None if most >= LARGE => self.read(at, most),
+            None => {
+                self.window = Bytes::new();
+                (self.window, self.at) = (self.read(at, Self::WINDOW), at);
+                self.window.slice(..most.min(self.window.len()))
+            }
+        }
+    }
+}
+
+impl Readable for InWindows {
+    fn error(&mut self) -> io::Result<()> {
+        self.error.take().map_or(Ok(()), Err)
     }
 }
 
@@ -168,6 +266,10 @@ impl Segments for Folder {
         std::fs::read(self.file(number))
     }
 
+    fn pieces(&self, number: u64) -> io::Result<Box<dyn Readable>> {
+        InWindows::open(File::open(self.file(number))?)
+    }
+
     fn name(&self, number: u64) -> String {
         self.file(number).display().to_string()
     }
@@ -285,6 +387,10 @@ impl Segments for Look {
         let mut bytes = Vec::new();
         file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes))?;
         Ok(bytes)
+    }
+
+    fn pieces(&self, number: u64) -> io::Result<Box<dyn Readable>> {
+        InWindows::open(self.files.get(&number).ok_or(io::ErrorKind::NotFound)?.try_clone()?)
     }
 
     fn name(&self, number: u64) -> String {

@@ -10,7 +10,7 @@ use super::etcd::{Etcd, Log};
 use super::{Journal, Queue, SEGMENT, Stats, Store, Tidying, Unsynced, Writer};
 use crate::config::{Durability, JournalConfig, OnJournalError};
 use crate::core::ids::counted;
-use crate::core::journal::segment::{End, Header};
+use crate::core::journal::segment::{End, FIRST, Header, Pieces};
 use crate::core::journal::{Damage, Epoch, Image, Recovered, Recovery};
 use crate::process::random_number;
 
@@ -87,25 +87,27 @@ impl Restored {
     }
 }
 
-/// Reads all segments of a folder and changes nothing. With each goes its bytes to `see`.
+/// Reads all segments of a folder and changes nothing. With each goes what it holds to `see`.
 pub fn read(
     backend: &dyn Segments,
-    mut see: impl FnMut(u64, &[u8]),
+    mut see: impl FnMut(u64, &mut dyn Pieces),
 ) -> io::Result<Result<Recovered, Damage>> {
     let numbers = backend.list()?;
     let mut recovery = Recovery::default();
     let mut next = match numbers.first() {
-        Some(&first) => Some((first, backend.read(first)?)),
+        Some(&first) => Some((first, backend.pieces(first)?)),
         None => None,
     };
     let mut rest = numbers.iter().skip(1);
-    while let Some((number, bytes)) = next.take() {
+    while let Some((number, mut segment)) = next.take() {
         if let Some(&following) = rest.next() {
-            next = Some((following, backend.read(following)?));
+            next = Some((following, backend.pieces(following)?));
         }
-        see(number, &bytes);
-        let following = next.as_ref().map(|(_, next)| Header::decode(next));
-        if let Err(damage) = recovery.read(number, &bytes, following) {
+        see(number, &mut *segment);
+        let following = next.as_mut().map(|(_, next)| Header::decode(&next.get(0, FIRST)));
+        let read = recovery.read(number, &mut *segment, following);
+        segment.error()?;
+        if let Err(damage) = read {
             return Ok(Err(damage));
         }
     }

@@ -126,7 +126,6 @@ impl LinkSessions {
     pub(super) fn restore(&mut self, no: SessionNo, image: &SessionImage) {
         let Reached { applied, dialect, .. } = image.reached;
         let (acknowledged, replies) = image.unacknowledged();
-        let replies = replies.into_iter().map(Bytes::copy_from_slice).collect();
         self.end.restore(no, BeforeBreak { applied, acknowledged, replies });
         let resumed = match &image.state {
             Some(SessionState::Open { store, client, .. }) => {

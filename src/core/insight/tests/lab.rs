@@ -313,7 +313,7 @@ impl Lab {
         self.insight = Insight::new(Settings { epoch: self.epoch, ..self.settings.clone() });
         self.insight.remember(pasts.into_iter());
         self.store = Store::new(CAPACITY, self.stale.clone());
-        self.store.restore(ID, &image.stores[&ID], &live, self.now, &mut self.recorder);
+        self.store.restore(ID, image.stores[&ID].clone(), &live, self.now, &mut self.recorder);
         self.look();
         // The relays send again what their clients wait for.
         for wait in waits {

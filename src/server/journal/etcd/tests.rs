@@ -105,7 +105,7 @@ fn a_look_sees_one_moment_while_the_leader_tidies() {
     let mut seen = Vec::new();
     let mut n = 30;
     let recovered = read(&look, |number, segment| {
-        seen.push((number, segment.to_vec()));
+        seen.push((number, segment.get(0, segment.len()).to_vec()));
         (n..n + 20).for_each(&mut step);
         n += 20;
     });

@@ -1,0 +1,95 @@
+//! A server that starts again has the memory that it had before, and no more.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::common::{TestServer, free_ports};
+use crate::links::{Client, metric, string};
+
+/// A control group with this limit, where this machine lets the tests make one.
+struct Group(PathBuf);
+
+impl Group {
+    fn make(bytes: usize) -> Option<Self> {
+        let versions = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+        versions.into_iter().find_map(|(root, limit)| {
+            let path = Path::new(root).join(format!("rallypoint-test-{}", std::process::id()));
+            std::fs::create_dir(&path).ok()?;
+            let group = Self(path);
+            std::fs::write(group.0.join(limit), bytes.to_string()).ok()?;
+            Some(group)
+        })
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _gone = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Starts a server with a journal, in the group if there is one.
+fn start(group: Option<&Group>, store: &str, journal: &Path, max_memory: usize) -> TestServer {
+    let procs = group.map(|group| group.0.join("cgroup.procs"));
+    let max_memory = max_memory.to_string();
+    let args = ["--journal", journal.to_str().expect("a path"), "--max-memory", &max_memory];
+    TestServer::start_in(procs.as_deref(), store, &args)
+}
+
+/// Writes until the store holds nine tenths of what it may.
+fn fill(server: &TestServer, max_memory: usize, keys: u64, value: usize) -> u64 {
+    let mut client = Client::connect(server.store);
+    let mut count = 0;
+    loop {
+        let mut request = [&[11][..], &keys.to_le_bytes()].concat();
+        for n in count..count + keys {
+            request.extend(
+                [string(format!("a-key-of-some-job/{n:010}").as_bytes()), string(&vec![b'v'; value])]
+                    .concat(),
+            );
+        }
+        count += keys;
+        client.0.write_all(&request).expect("it reads");
+        // It is done when the next request is answered.
+        client.add(b"n").expect("an answer");
+        let held = metric(server, "rallypoint_memory_used_bytes") as usize;
+        if held + held / count as usize * keys as usize > max_memory / 10 * 9 {
+            return count;
+        }
+    }
+}
+
+/// The peak of a start is at most 1.15 times what is served, by the kernel's book. In a control group the server would be
+/// killed for more than its limit, as in a container.
+fn starts_in_the_memory_that_it_had(container: usize, keys: u64, value: usize) {
+    let group = Group::make(container);
+    let max_memory = container / 4 * 3;
+    let journal = tempfile::tempdir().expect("a folder");
+    let store = format!("127.0.0.1:{}", free_ports(1).start());
+    let first = start(group.as_ref(), &store, journal.path(), max_memory);
+    let count = fill(&first, max_memory, keys, value);
+    let had = first.resident();
+    drop(first);
+    let again = start(group.as_ref(), &store, journal.path(), max_memory);
+    let peak = again.memory("VmHWM");
+    let mut client = Client::connect(again.store);
+    assert_eq!(client.ask(&[7], 8).expect("a number"), (count + 1).to_le_bytes());
+    let served = again.resident();
+    let held = metric(&again, "rallypoint_memory_used_bytes");
+    println!(
+        "{count} keys, held {held}: peak {peak}, served {served}, had {had}, in a group: {}",
+        group.is_some()
+    );
+    assert!(peak <= served.min(had) / 100 * 115, "peak {peak}, served {served}, had {had}");
+    assert!(peak <= container, "peak {peak}, the container has {container}");
+}
+
+#[test]
+fn large_values_are_never_there_twice_at_a_start() {
+    starts_in_the_memory_that_it_had(256 << 20, 1, 8 << 20);
+}
+
+#[test]
+fn many_keys_are_never_there_twice_at_a_start() {
+    starts_in_the_memory_that_it_had(128 << 20, 4096, 10);
+}
