@@ -1,6 +1,6 @@
 //! Gathers the facts: only looks, and changes nothing. Each step has a time limit.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
 use rustix::process::{Resource, getrlimit};

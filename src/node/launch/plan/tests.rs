@@ -219,6 +219,7 @@ fn what_would_train_alone_on_each_node_is_refused() {
     let script = launched("bash start.sh", None, false, &EIGHT).expect("planned");
     assert_eq!((script.mode, script.set("NODE_RANK")), (Mode::Env, Some("1")));
     assert!(script.notes().contains("gets no RANK"), "{}", script.notes());
+}
 
 #[test]
 fn checkpoints_are_saved_by_processes_that_meet_where_no_rank_hosts_a_store() {
