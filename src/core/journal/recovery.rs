@@ -55,7 +55,8 @@ pub enum WhatIsWrong {
 /// What came out of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
-    /// The state after the last whole commit.
+    /// The state after the last whole commit. Nothing where the end is `unfinished`: it takes another [`Recovery`], which
+    /// reads up to there.
     pub image: Image,
     /// The end of what counts; all segments behind it are none.
     pub end: End,
@@ -64,7 +65,7 @@ pub struct Recovered {
     /// What is to be cut from the ends of segments: it was never acknowledged.
     pub torn: Vec<Torn>,
     /// The first of the segments that do not count: the server began anew after commits that it could not write, and did
-    /// not come to the end of it. The state is that from before.
+    /// not come to the end of it.
     pub unfinished: Option<u64>,
 }
 
@@ -82,7 +83,6 @@ pub struct Torn {
 /// What is written since a segment started over, and is not whole.
 #[derive(Debug)]
 struct Anew {
-    image: Image,
     /// The segment that started over last.
     since: u64,
     /// The first that did: nothing from there on counts.
@@ -154,7 +154,9 @@ impl Recovery {
         if header.anew {
             let (first, before) =
                 self.anew.as_ref().map_or((number, self.end), |anew| (anew.first, anew.before));
-            self.anew = Some(Anew { image: Image::default(), since: number, first, before });
+            self.anew = Some(Anew { since: number, first, before });
+            // It is most often not needed, and there may be no room for two.
+            self.image = Image::default();
         }
         let mut at = header.first();
         let mut kept = End { segment: number, ..End::default() }.with(&segment.get(0, at as usize));
@@ -192,15 +194,9 @@ impl Recovery {
     fn take(&mut self, row: Row<'_>, commit: &Bytes) {
         if let Row::Whole(from) = row {
             self.missing.take_if(|missing| *missing < from);
-            if let Some(Anew { image, .. }) = self.anew.take_if(|anew| anew.since == from) {
-                self.image = image;
-                return;
-            }
+            self.anew.take_if(|anew| anew.since == from);
         }
-        match &mut self.anew {
-            Some(anew) => anew.image.apply_of(row, Some(commit)),
-            None => self.image.apply_of(row, Some(commit)),
-        }
+        self.image.apply_of(row, Some(commit));
     }
 
     /// What was read.
@@ -208,11 +204,14 @@ impl Recovery {
         if let Some(segment) = self.missing {
             return Err(Damage { segment, at: 0, what: WhatIsWrong::Missing });
         }
-        self.image.drop_remains();
         let (end, unfinished) = match self.anew {
-            Some(Anew { first, before, .. }) => (before, Some(first)),
+            Some(Anew { first, before, .. }) => {
+                self.image = Image::default();
+                (before, Some(first))
+            }
             None => (self.end, None),
         };
+        self.image.drop_remains();
         Ok(Recovered { image: self.image, end, commits: self.commits, torn: self.torn, unfinished })
     }
 }

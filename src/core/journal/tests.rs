@@ -158,12 +158,19 @@ fn image_of(commits: &[Vec<Said>]) -> Image {
 }
 
 fn recover(segments: &[(u64, &[u8])]) -> Result<Recovered, Damage> {
-    let mut recovery = Recovery::default();
-    for (n, (number, bytes)) in segments.iter().enumerate() {
-        let next = segments.get(n + 1).map(|(_, next)| Header::decode(next));
-        recovery.read(*number, &mut { *bytes }, next)?;
+    let up_to = |end| {
+        let mut recovery = Recovery::default();
+        for (n, (number, bytes)) in segments.iter().enumerate().filter(|(_, (number, _))| *number < end) {
+            let next = segments.get(n + 1).map(|(_, next)| Header::decode(next));
+            recovery.read(*number, &mut { *bytes }, next)?;
+        }
+        recovery.finish()
+    };
+    let all = up_to(u64::MAX)?;
+    match all.unfinished {
+        Some(first) => Ok(Recovered { image: up_to(first)?.image, ..all }),
+        None => Ok(all),
     }
-    recovery.finish()
 }
 
 fn some_commits() -> impl Strategy<Value = Vec<Vec<Said>>> {

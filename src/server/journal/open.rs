@@ -90,6 +90,22 @@ impl Restored {
 /// Reads all segments of a folder and changes nothing. With each goes what it holds to `see`.
 pub fn read(
     backend: &dyn Segments,
+    see: impl FnMut(u64, &mut dyn Pieces),
+) -> io::Result<Result<Recovered, Damage>> {
+    let all = read_up_to(backend, u64::MAX, see)?;
+    Ok(match all {
+        Ok(Recovered { unfinished: Some(first), .. }) => {
+            let before = read_up_to(backend, first, |_, _| ())?;
+            before.and_then(|before| Ok(Recovered { image: before.image, ..all? }))
+        }
+        all => all,
+    })
+}
+
+/// Reads the segments before this one.
+fn read_up_to(
+    backend: &dyn Segments,
+    end: u64,
     mut see: impl FnMut(u64, &mut dyn Pieces),
 ) -> io::Result<Result<Recovered, Damage>> {
     let numbers = backend.list()?;
@@ -99,7 +115,7 @@ pub fn read(
         None => None,
     };
     let mut rest = numbers.iter().skip(1);
-    while let Some((number, mut segment)) = next.take() {
+    while let Some((number, mut segment)) = next.take().filter(|(number, _)| *number < end) {
         if let Some(&following) = rest.next() {
             next = Some((following, backend.pieces(following)?));
         }
