@@ -114,12 +114,14 @@ def test_c10d_run_twice_is_refused_if_finished_runs_are_remembered(rallypoint_fa
     assert "RendezvousClosedError" in c10d_job(jobs, server, nodes=1).failure(0)
 
 
-@pytest.mark.parametrize("form", ["hand", "detail", "rpc", "stateless"])
+@pytest.mark.parametrize("form", ["hand", "detail", "rpc", "stateless", "checkpoint"])
 def test_other_groups_run_twice_at_once(rallypoint: Server, jobs: Jobs, form: str) -> None:
     """Process groups that `init_process_group` with env:// does not make: the second run must not read the first one's keys."""
     environment = clients_only(rallypoint.endpoint) | {"WORLD_SIZE": "2"}
     if form == "detail":
         environment["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"
+    if form == "checkpoint":
+        environment["DCP_USE_PREFIX_STORE"] = "1"
     for _ in range(2):
         environments = [environment | {"RANK": str(rank)} for rank in range(2)]
         jobs.programs(SUPPORT / "group_forms.py", environments, ["--form", form]).finish()

@@ -376,7 +376,7 @@ impl Fold<'_> {
                     run.finds(Reason::WatchdogFired { who: who.clone() }, who, at);
                 }
             }
-            Some(KeyPattern::WorkerCount) | None => {}
+            Some(KeyPattern::WorkerCount | KeyPattern::CheckpointAddress(_)) | None => {}
             Some(_) => {
                 self.enter_worker(conn);
                 self.went_on(conn);

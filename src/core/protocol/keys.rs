@@ -13,6 +13,8 @@ pub enum KeyPattern<'k> {
     WorkerCount,
     /// An address or id that is worthless once the process that wrote it is gone.
     Address(Address<'k>),
+    /// An address of the processes that write checkpoints beside the ranks (`DCP_USE_PREFIX_STORE=1`).
+    CheckpointAddress(Address<'k>),
     /// Left by one attempt of the workers, wrong for the next: barrier counters and failure reports.
     AttemptLeftover(Leftover),
     /// A key below a process group's prefix that is in no row: of a newer PyTorch, or of a program.
@@ -33,7 +35,7 @@ pub enum KeyPattern<'k> {
 /// What a process is in a job, as the keys that it uses show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
-    /// It has only counted itself in `init/`.
+    /// It has only counted itself in `init/`, or writes checkpoints for a worker.
     #[default]
     Unknown,
     /// One of the job's own processes.
@@ -57,7 +59,7 @@ impl KeyPattern<'_> {
     /// Which process uses this key.
     pub fn user(&self) -> Role {
         match self {
-            Self::WorkerCount => Role::Unknown,
+            Self::WorkerCount | Self::CheckpointAddress(_) => Role::Unknown,
             Self::Rendezvous { .. } | Self::Address(Address { run_id: Some(_), .. }) => Role::Agent,
             _ => Role::Worker,
         }
@@ -121,6 +123,8 @@ pub enum Leftover {
     BarrierDone,
     /// `exception_dump`, `remote_error`: a rank's watchdog fired.
     FailureReport,
+    /// `NCCL_r_trace_start`, `NCCL_r_trace_end`: in which collective a rank is, for the watchdogs of the others.
+    Trace,
     /// `rpc_prefix_N/…`: the counters of `torch.distributed.rpc`.
     RpcCounter,
 }
@@ -190,9 +194,10 @@ pub fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
 }
 
 /// The address that `key` has in a group on a store with a prefix of the program's own, and that prefix. Such keys are in
-/// no row: what else a program does below its prefix is not known.
+/// no row, but for those of checkpoints: what else a program does below its prefix is not known.
 pub fn below_own_prefix(key: &[u8]) -> Option<(&[u8], Address<'_>)> {
-    let path = key.strip_prefix(b"/").filter(|_| classify(key).is_none())?;
+    let is_below = matches!(classify(key), None | Some(KeyPattern::CheckpointAddress(_)));
+    let path = key.strip_prefix(b"/").filter(|_| is_below)?;
     let (prefix, group) = path.split_at_checked(find(path, b"/0//")?)?;
     match classify(group)? {
         KeyPattern::Address(address) => Some((prefix, address)),

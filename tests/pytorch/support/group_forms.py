@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import tempfile
 from datetime import timedelta
 
 import torch
@@ -47,6 +48,19 @@ def stateless() -> None:
     dist.ProcessGroupGloo(store, RANK, SIZE, TIMEOUT).allreduce([torch.ones(1)]).wait()
 
 
+def checkpoint() -> None:
+    """Beside the group of the ranks, that of the processes which write their checkpoints."""
+    import torch.distributed.checkpoint as dcp
+
+    dist.init_process_group("gloo", timeout=TIMEOUT)
+    with tempfile.TemporaryDirectory() as folder:
+        everywhere = [folder]
+        dist.broadcast_object_list(everywhere)
+        kind = dcp.state_dict_saver.AsyncCheckpointerType.PROCESS
+        dcp.async_save({"rank": torch.tensor([RANK])}, checkpoint_id=everywhere[0], async_checkpointer_type=kind).result(60)
+        dist.barrier()
+
+
 def nccl() -> None:
     dist.init_process_group("nccl", timeout=timedelta(seconds=8), device_id=torch.device("cuda:0"))
 
@@ -54,7 +68,7 @@ def nccl() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out")
-    parser.add_argument("--form", choices=["hand", "detail", "rpc", "stateless", "nccl"])
+    parser.add_argument("--form", choices=["hand", "detail", "rpc", "stateless", "checkpoint", "nccl"])
     globals()[parser.parse_args().form]()
     os._exit(0)
 

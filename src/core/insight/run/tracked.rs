@@ -615,10 +615,14 @@ impl TrackedRun {
     /// The same with what shows it.
     pub(in crate::core::insight) fn found(&mut self, finding: Finding) {
         const MOST: usize = 256;
-        if self.findings.len() < MOST {
-            // The next round may have begun when it is told.
-            let round = finding.round.unwrap_or(self.round.number);
-            self.findings.push(finding.in_round(Some(round)));
+        // The next round may have begun when it is told.
+        let round = finding.round.unwrap_or(self.round.number);
+        let finding = finding.in_round(Some(round));
+        let is_it = |it: &Finding| {
+            (&it.reason, &it.about, it.round) == (&finding.reason, &finding.about, finding.round)
+        };
+        if self.findings.len() < MOST && !self.findings.iter().any(is_it) {
+            self.findings.push(finding);
         }
         self.touch();
     }

@@ -1024,12 +1024,57 @@ fn a_rank_whose_watchdog_fired() {
     let mut lab = Lab::new();
     lab.worker(0, "10.0.0.1");
     lab.publish(0, 0, 1);
-    lab.set(0, "/default_pg/0//exception_dump", b"1");
+    // As on a GPU (`transcripts/gpu`): one for all, and one for its group at the same time.
+    lab.set(0, "/exception_dump", b"1");
+    lab.set(0, "/default_pg/0//cuda//remote_error:0", b"1");
     lab.pass(3.0);
     lab.assert_said(
         "watchdog_fired",
         "store:29500: rank 0 on host0 reported that a collective timed out or failed",
     );
+    assert_eq!(lab.texts("watchdog_fired").len(), 1, "told once");
+}
+
+/// `TORCH_NCCL_DESYNC_DEBUG=1`: each rank says which collective it is in.
+#[test]
+fn who_writes_traces_is_not_taken_for_rank_0() {
+    let mut lab = Lab::new();
+    (0..2).for_each(|n| lab.worker(n, "10.0.0.1"));
+    lab.set(0, "/default_pg/0//cuda//0", &[7; 128]);
+    lab.wait(1, &["/default_pg/0//cuda//0"]);
+    lab.get(1, "/default_pg/0//cuda//0");
+    for n in 0..2 {
+        lab.set(n, &format!("/default_pg/0//cuda//NCCL_{n}_trace_start"), b"1");
+    }
+    lab.pass(1.0);
+    lab.leave(1);
+    lab.pass(40.0);
+    lab.assert_said(
+        "ranks_ended",
+        "store:29500: process 2001 at 10.0.0.1 closed its connection 5 s ago while 1 process is still connected",
+    );
+}
+
+/// `dcp.async_save` by a process: the group of these processes is beside that of the ranks.
+#[test]
+fn who_writes_checkpoints_is_no_rank() {
+    let mut lab = Lab::new();
+    (0..2).for_each(|n| lab.worker(n, "10.0.0.1"));
+    (0..2).for_each(|n| lab.publish(n, n, 2));
+    for n in 2..4 {
+        lab.connect(n, "10.0.0.1", 3000 + n);
+        lab.ping(n);
+        let key = format!("/AsyncCheckpointProcess//0//cpu//0/{}", n - 2);
+        lab.set(n, &key, &gloo(&format!("host{n}"), 2));
+    }
+    lab.pass(30.0);
+    let ranks = lab.run("store:29500").summary.ranks.expect("two");
+    assert_eq!((ranks.joined, ranks.connected), (2, 2));
+    (0..4).for_each(|n| lab.leave(n));
+    lab.pass(30.0);
+    assert_eq!(lab.complaints(), [""; 0]);
+    let ended = lab.texts("run_ended");
+    assert!(ended.len() == 1 && ended[0].contains("both processes"), "{ended:?}");
 }
 
 #[test]

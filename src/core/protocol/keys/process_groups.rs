@@ -12,6 +12,9 @@ use super::{Address, AddressKind, KeyPattern, Leftover, find, number, rfind};
 /// `DCP_USE_PREFIX_STORE=1`).
 const CHECKPOINTS: &[u8] = b"AsyncCheckpointProcess//";
 
+/// What NCCL's watchdog puts before the keys that are its group's, as the group does before the id.
+const WATCHDOG: &[u8] = b"//cuda//";
+
 /// Tells what `key`, without its first `/`, is among the keys of workers.
 pub(super) fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
     let in_default_group = at_segment(key, b"default_pg/").is_some();
@@ -24,15 +27,14 @@ pub(super) fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
     if is_message(key) {
         return Some(KeyPattern::Message);
     }
+    if let Some(group) = key.strip_prefix(CHECKPOINTS) {
+        let address = group.starts_with(b"0//").then(|| backend(key, CHECKPOINTS.len()))?;
+        return address.map(KeyPattern::CheckpointAddress);
+    }
     let address = if let Some(at) = at_segment(key, b"default_pg/") {
         backend(key, at + b"default_pg/".len())
     } else if key.starts_with(b"0//") {
         backend(key, 0)
-    } else if key.starts_with(CHECKPOINTS) {
-        // They are no ranks, but beside them.
-        let name = key.get(..CHECKPOINTS.len() - 2);
-        backend(key, CHECKPOINTS.len())
-            .map(|address| Address { sub_group: address.sub_group.or(name), ..address })
     } else {
         stateless(key)
     };
@@ -48,7 +50,7 @@ fn at_segment(key: &[u8], name: &[u8]) -> Option<usize> {
     (at == 0 || key[at - 1] == b'/').then_some(at)
 }
 
-/// Barrier counters, and the reports of NCCL's watchdog, which are at the root.
+/// Barrier counters, and what NCCL's watchdog writes: at the root, and for its group beside the id.
 fn leftover(key: &[u8], in_default_group: bool) -> Option<Leftover> {
     if key.starts_with(b"store_based_barrier_key:")
         || in_default_group && find(key, b"store_based_barrier_key").is_some()
@@ -59,9 +61,18 @@ fn leftover(key: &[u8], in_default_group: bool) -> Option<Leftover> {
     let is_report = |name: &[u8]| {
         let at_root = || worker_key(key).strip_prefix(name);
         in_default_group && find(key, name).is_some()
-            || at_root().is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
+            || at_root().is_some_and(|rest| matches!(rest, [] | [b'/' | b':', ..]))
     };
-    reports.into_iter().any(is_report).then_some(Leftover::FailureReport)
+    if reports.into_iter().any(is_report) {
+        return Some(Leftover::FailureReport);
+    }
+    let of_watchdog = &key[rfind(key, WATCHDOG)? + WATCHDOG.len()..];
+    if of_watchdog.starts_with(b"remote_error:") {
+        return Some(Leftover::FailureReport);
+    }
+    let rank = of_watchdog.strip_prefix(b"NCCL_")?;
+    let rank = rank.strip_suffix(b"_trace_start").or_else(|| rank.strip_suffix(b"_trace_end"))?;
+    number(rank).map(|_| Leftover::Trace)
 }
 
 /// The key without the `/worker/attempt_A/` of 2.5 and older.

@@ -114,6 +114,13 @@ fn the_rest_of_a_process_group_is_told_apart() {
         "/default_pg/0//cuda//remote_error/3",
         "/exception_dump",
         "/remote_error/3",
+        "/remote_error:3",
+        "/default_pg/0//cuda//remote_error:0",
+        "/default_pg/0//2//cuda//remote_error:2",
+        "/0//cuda//remote_error:0",
+        "/default_pg/0//cuda//NCCL_0_trace_start",
+        "/default_pg/0//2//cuda//NCCL_12_trace_end",
+        "/0//cuda//NCCL_1_trace_start",
         "//worker/attempt_2/exception_dump",
         "/store_based_barrier_key:0",
         "/rpc_prefix_0/shutdown/READY_ID_1",
@@ -162,6 +169,10 @@ fn other_keys_are_nobodys() {
         "/broadcast_from/0",
         "/broadcast_from/0/x",
         "/send_to/0/1/2",
+        "/remote_error_of_mine",
+        "/mine//cuda//NCCL_x_trace_start",
+        "/AsyncCheckpointProcess//mine",
+        "/AsyncCheckpointProcess/0//cpu//0/1",
     ] {
         assert_eq!(classify(key.as_bytes()), None, "{key}");
     }
@@ -221,11 +232,19 @@ fn groups_on_a_store_given_by_hand_are_known_where_the_whole_key_tells() {
     assert_eq!(address("/rpc_prefix_0/0/1"), (b"rpc_prefix_0/0/".to_vec(), 1, gloo));
     assert_eq!(address("/rpc_prefix_0/addrs/w1").2, AddressKind::RpcWorker);
     assert_eq!(address("/rpc_prefix_0/names/1").2, AddressKind::RpcWorker);
-    let saves = "/AsyncCheckpointProcess//0//cpu//0/1";
-    assert_eq!(address(saves), (b"AsyncCheckpointProcess//0//cpu//0/".to_vec(), 1, gloo));
     for message in ["/broadcast_from/0/0", "/send_to/1/12"] {
         assert_eq!(classify(message.as_bytes()), Some(KeyPattern::Message));
     }
+}
+
+#[test]
+fn the_group_of_those_that_write_checkpoints_is_beside_the_job() {
+    let key = b"/AsyncCheckpointProcess//0//cpu//0/1";
+    let Some(pattern @ KeyPattern::CheckpointAddress(address)) = classify(key) else { panic!("in no row") };
+    assert_eq!((address.group, address.member), (&key[1..key.len() - 1], 1));
+    assert_eq!(pattern.user(), Role::Unknown, "no rank of the job");
+    let (prefix, below) = below_own_prefix(key).expect("who waits there is understood");
+    assert_eq!((prefix, below.member), (&b"AsyncCheckpointProcess/"[..], 1));
 }
 
 #[test]
@@ -251,8 +270,6 @@ fn only_the_ranks_of_all_are_told_without_a_group() {
         ("/default_pg/0//2//cuda//2/nccl_storekey_0", "2"),
         ("/default_pg/0//cpu//pg_wrapper:0/0/1", "pg_wrapper:0"),
         ("/tcp://10.0.0.1:4000/0/1", "tcp://10.0.0.1:4000"),
-        ("/AsyncCheckpointProcess//0//cpu//0/1", "AsyncCheckpointProcess"),
-        ("/AsyncCheckpointProcess//0//1//cpu//0/1", "1"),
     ] {
         assert_eq!(sub_group(key).as_deref(), Some(name));
     }

@@ -217,7 +217,9 @@ impl StaleKeys {
     pub(super) fn bytes_of(key: &[u8]) -> usize {
         match classify(key) {
             None => 0,
-            Some(KeyPattern::Address(address)) => Record::BYTES + Groups::bytes_of(address.group),
+            Some(KeyPattern::Address(address) | KeyPattern::CheckpointAddress(address)) => {
+                Record::BYTES + Groups::bytes_of(address.group)
+            }
             Some(_) => Record::BYTES,
         }
     }
@@ -235,7 +237,7 @@ impl StaleKeys {
         let user = pattern.user();
         let (kind, run) = match pattern {
             KeyPattern::WorkerCount => (Kind::WorkerCount, None),
-            KeyPattern::Address(address) => {
+            KeyPattern::Address(address) | KeyPattern::CheckpointAddress(address) => {
                 let group = self.groups.enter(address.group);
                 let run = address.run_id.and_then(|run_id| self.runs.enter(run_id, id));
                 let (rank, is_first) = (address.writer(), address.is_first());

@@ -10,7 +10,7 @@ const NCCL: &str = "/default_pg/0//cuda//0";
 const NCCL2: &str = "/default_pg/0//cuda//0/nccl_storekey_0";
 
 /// Keys of every kind that rule 1 knows.
-const ADDRESSES: [&str; 18] = [
+const ADDRESSES: [&str; 19] = [
     GLOO_0,
     "/default_pg/0//9f3c//cpu//0/7",
     "//worker/attempt_0/default_pg/0//cpu//0/1",
@@ -23,6 +23,7 @@ const ADDRESSES: [&str; 18] = [
     "/default_pg/0//cpu//pg_wrapper:0/0/1",
     "/default_pg/0//cpu//reconfigure/1/0/1",
     "/0//cpu//0/1",
+    "/AsyncCheckpointProcess//0//cpu//0/1",
     "/tcp://10.0.0.1:4000/0/1",
     "/torchft/1/0/0/1",
     "/rpc_prefix_0/addrs/worker1",
