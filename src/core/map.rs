@@ -53,7 +53,7 @@ impl<V> NameMap<V> {
     }
 
     /// All of it.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &V)> {
+    pub fn entries(&self) -> impl Iterator<Item = (&[u8], &V)> {
         self.0.iter().flatten().map(|(name, value)| (&**name, value))
     }
 

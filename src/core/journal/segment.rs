@@ -164,7 +164,7 @@ pub fn seal(commit: &mut [u8], position: Position, safe: u32) -> Option<()> {
     Some(())
 }
 
-/// The bytes of a segment, a part at a time: so large a segment that it fits into memory twice is none.
+/// The bytes of a segment, a part at a time: beside the state there is no room for all of them.
 pub trait Pieces {
     /// How many there are.
     fn len(&self) -> usize;

@@ -175,7 +175,7 @@ impl Engine {
             let State { mailboxes, resumable, serial, .. } = &mut *state;
             // Numbers of connections that the journal may know are not given again.
             let clients = image.clients.keys().copied();
-            let writers = image.keys.iter().filter_map(|(_, key)| key.writer);
+            let writers = image.keys.entries().filter_map(|(_, key)| key.writer);
             let known = linked.iter().map(|linked| linked.conn).chain(clients).chain(writers);
             *serial = known.max().unwrap_or(0);
             for linked in &linked {

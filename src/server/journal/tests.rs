@@ -62,7 +62,7 @@ fn session_rows(out: &mut Vec<u8>, store: StoreId) {
 }
 
 fn state_of(image: &Image) -> State {
-    let keys = image.stores.values().flat_map(|store| store.keys.iter());
+    let keys = image.stores.values().flat_map(|store| store.keys.entries());
     let session = image.links.get(&SESSION.link).and_then(|link| link.sessions.get(&SESSION.no));
     State {
         keys: keys

@@ -33,7 +33,7 @@ fn seen(store: &Store) -> Seen {
 }
 
 fn seen_in(image: &StoreImage) -> Seen {
-    let values = image.keys.iter().map(|(key, it)| (key.into(), it.value.to_vec()));
+    let values = image.keys.entries().map(|(key, it)| (key.into(), it.value.to_vec()));
     let items =
         |queue: &crate::core::journal::QueueImage| queue.items.values().map(|item| item.to_vec()).collect();
     (values.collect(), image.queues.iter().map(|(key, queue)| (key.clone(), items(queue))).collect())
