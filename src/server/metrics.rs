@@ -130,7 +130,7 @@ fn register_journal(registry: &Registry, server: &Server) -> prometheus::Result<
     let help = "Segments of the journal on disk.";
     let segments = IntGauge::new("rallypoint_journal_segments", help)?;
     single(registry, segments, |gauge| gauge.set(i64::try_from(stats.segments).unwrap_or(i64::MAX)))?;
-    let help = "For how long the journal could not be written; 0 if it can.";
+    let help = "For how long the journal has not been whole, because it could not be written; 0 if it is.";
     let broken = stats.broken_for.map_or(0.0, |lasts| lasts.as_secs_f64());
     single(registry, Gauge::new("rallypoint_journal_broken_seconds", help)?, |gauge| gauge.set(broken))?;
     journal.etcd().map_or(Ok(()), |etcd| register_etcd(registry, etcd))

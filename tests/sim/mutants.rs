@@ -21,6 +21,8 @@ pub(super) enum Mutant {
     DirectReplyBeforeCommit,
     /// What was promised to be on the disk is not.
     SyncDoesNothing,
+    /// The disk says that it could not sync, and nobody listens.
+    SyncErrorPassedOver,
     /// What a killed server had not synced is not synced by the next one.
     LeftUnsynced,
     /// A commit that was written in part is not cut off.
@@ -92,10 +94,11 @@ pub(super) enum Mutant {
 }
 
 impl Mutant {
-    pub(super) const ALL: [Self; 37] = [
+    pub(super) const ALL: [Self; 38] = [
         Self::ReplyBeforeCommit,
         Self::DirectReplyBeforeCommit,
         Self::SyncDoesNothing,
+        Self::SyncErrorPassedOver,
         Self::LeftUnsynced,
         Self::TornEndStays,
         Self::NumberNotStored,
@@ -139,6 +142,8 @@ impl Mutant {
             Self::RoleSpentTooEarly | Self::AgentAwayCountsAsDeath => Cast::StaticAgents.first(),
             Self::RefusedUnseen | Self::MemoryKept => Cast::ShortOfMemory.first(),
             Self::ProgressNotStored | Self::PartNotStored => Cast::Slices.first(),
+            // Of those whose disk refuses something.
+            Self::SyncErrorPassedOver => 201,
             _ => Cast::Runs.first(),
         }
     }

@@ -7,12 +7,15 @@ use super::random::Random;
 use super::rough::{self, Rough};
 use super::runs::RunsPlan;
 use crate::core::store::tests::model::{Act, Key};
+use crate::server::journal::faults::Refused;
 
 /// Microseconds of the invented clock.
 pub(super) type Micros = u64;
 
 pub(super) const MILLI: Micros = 1000;
 pub(super) const SECOND: Micros = 1_000_000;
+/// In seconds of a calendar.
+const HOUR: i64 = 3600;
 
 /// Keys that hold texts, numbers, queues and barriers. No rule for stale keys knows them, and each is used for one thing only,
 /// so that the store refuses nothing.
@@ -116,8 +119,12 @@ pub(super) enum Fault {
     KillRelay { relay: usize, away: Micros },
     /// A client goes in the middle of what it does.
     KillClient { client: usize },
-    /// The disk is full for a while.
+    /// The disk is full for a while; then it has room again, at once or in steps.
     Full { lasts: Micros },
+    /// The disk cannot do this for a while.
+    Refuses { what: Refused, lasts: Micros },
+    /// Somebody sets the calendar of the server: it is so many seconds ahead.
+    CalendarSet { ahead: i64 },
     /// The memory of the server is used up but for this much (--max-memory).
     MemoryUsedUp { leaves: usize, lasts: Micros },
 }
@@ -166,6 +173,14 @@ impl Plan {
                 Fault::KillInWrite { steps: random.below(6), away: random.between(20 * MILLI, SECOND) };
             faults.push((random.below(600 * MILLI), kill));
         }
+        if seed % 8 == 1 {
+            let mut random = Random::new(seed ^ 0xda7e);
+            let ahead = *random.pick(&[-1000 * HOUR, -HOUR, -2, 2, HOUR, 1000 * HOUR]);
+            faults.push((random.below(600 * MILLI), Fault::CalendarSet { ahead }));
+        }
+        if keeping != Keeping::Nothing && seed % 16 == 9 {
+            faults.extend(refusals(&mut Random::new(seed ^ 0xd15c), keeping));
+        }
         faults.sort_by_key(|(at, _)| *at);
         let has_runs = seed.is_multiple_of(2) || Cast::of(seed) == Cast::RunsWithRanks;
         let runs = if has_runs { RunsPlan::new(seed) } else { RunsPlan::default() };
@@ -180,7 +195,6 @@ impl Plan {
 
     /// How many seconds the calendar of each server is ahead: in one seed of four they are machines that do not agree.
     pub(super) fn ahead(&self, life: u32) -> i64 {
-        const HOUR: i64 = 3600;
         let mut random = Random::new(self.seed ^ 0xca1 ^ u64::from(life) << 32);
         if !self.seed.is_multiple_of(4) {
             return 0;
@@ -330,6 +344,20 @@ fn fault(random: &mut Random, keeping: Keeping, relays: usize, clients: usize) -
         17 => Fault::KillClient { client: random.below(clients as u64) as usize },
         _ => Fault::Full { lasts: random.below(12 * SECOND) },
     }
+}
+
+/// The disk refuses something, is full, and the server dies.
+fn refusals(random: &mut Random, keeping: Keeping) -> Vec<(Micros, Fault)> {
+    let what = *random.pick(&[Refused::Sync, Refused::Create, Refused::Remove]);
+    let away = random.between(20 * MILLI, SECOND);
+    let dies = if keeping == Keeping::Disk { Fault::PowerCut { away } } else { Fault::Kill { away } };
+    let mut at = || random.below(600 * MILLI);
+    vec![
+        (at(), Fault::Refuses { what, lasts: at() * 4 }),
+        (at(), Fault::Full { lasts: at() }),
+        (at(), dies),
+        (at() + SECOND, dies),
+    ]
 }
 
 fn shortage(random: &mut Random) -> Fault {

@@ -164,6 +164,91 @@ fn a_folder_is_for_one_server_and_can_be_looked_at() {
     assert!(!refused.status.success() && said.contains("move the folder away"), "{said}");
 }
 
+fn check(folder: &Path) -> (bool, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
+    let checked = command.args(["journal", "check"]).arg(folder).env_clear().output().expect("it runs");
+    let said = [checked.stdout, checked.stderr].concat();
+    (checked.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+fn copy(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        std::fs::copy(&path, to.join(path.file_name().expect("a name"))).expect("copied");
+    }
+}
+
+#[test]
+fn a_part_that_is_missing_is_named_and_nothing_is_served_without_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let port = *free_ports(1).start();
+    for start in 1..=3 {
+        let (running, store) = server(port, folder.path(), &[]);
+        assert_eq!(Client::connect(store).add("count", 1), Some(start));
+        drop(running);
+    }
+    let segment = |number| format!("{number:012}.rows");
+    let (is_whole, said) = check(folder.path());
+    assert!(is_whole && said.starts_with("whole: "), "{said}");
+    let without = |what: &str, spoil: &dyn Fn(&Path)| {
+        let spoiled = tempfile::tempdir().expect("a folder");
+        copy(folder.path(), spoiled.path());
+        spoil(spoiled.path());
+        let (is_whole, said) = check(spoiled.path());
+        assert!(!is_whole && said.contains(what), "{said}");
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--journal"]);
+        let refused = serve.arg(spoiled.path()).env_clear().output().expect("it ends");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains(what), "{said}");
+    };
+    for number in [1, 2] {
+        without("missing", &|path| std::fs::remove_file(path.join(segment(number))).expect("removed"));
+    }
+    // The last commit of the first, as a whole.
+    let bytes = std::fs::read(folder.path().join(segment(1))).expect("bytes");
+    let last = bytes.windows(4).rposition(|four| four == b"RJc1").expect("a commit");
+    without("another end", &|path| std::fs::write(path.join(segment(1)), &bytes[..last]).expect("written"));
+}
+
+/// Written by a release that knew this format only.
+#[test]
+fn a_journal_of_the_first_format_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/journal/format-1");
+    copy(&fixture, folder.path());
+    // Its first segment is of another journal.
+    std::fs::remove_file(folder.path().join("000000000001.rows")).expect("removed");
+    let (is_whole, said) = check(folder.path());
+    assert!(is_whole && said.contains("store 1 on port 39500 : 6 keys"), "{said}");
+    for starts in 2..=3 {
+        let journal = folder.path().to_str().expect("a path");
+        let running = TestServer::start(&["--journal", journal]);
+        let said = format!("read the journal of {starts} earlier starts");
+        assert!(running.log().contains(&said), "{}", running.log());
+        Client::connect(running.stores[1]).add("count", 1).expect("an answer");
+        drop(running);
+        let (is_whole, said) = check(folder.path());
+        assert!(is_whole, "{said}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_removed_under_a_server_is_noticed_and_made_again() {
+    let outside = tempfile::tempdir().expect("a folder");
+    let folder = outside.path().join("journal");
+    let port = *free_ports(1).start();
+    let (running, store) = server(port, &folder, &[]);
+    assert_eq!(Client::connect(store).add("count", 5), Some(5));
+    std::fs::remove_dir_all(&folder).expect("removed");
+    eventually("it is noticed", || running.log().contains("journal was removed"));
+    assert_eq!(Client::connect(store).add("count", 1), Some(6));
+    eventually("it is whole again", || running.log().contains("the journal is whole again"));
+    drop(running);
+    let (_running, store) = server(port, &folder, &[]);
+    assert_eq!(Client::connect(store).add("count", 1), Some(7));
+}
+
 #[test]
 fn a_pod_that_does_not_serve_leaves_the_journal_alone() {
     let folder = tempfile::tempdir().expect("a folder");

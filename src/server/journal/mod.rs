@@ -533,6 +533,9 @@ impl Journal {
             return None;
         }
         self.write(&mut writer);
+        if writer.trouble.is_some() {
+            return None;
+        }
         if let Err(error) = self.begin_segment(&mut writer, false) {
             self.fail(&mut writer, &error);
             return None;

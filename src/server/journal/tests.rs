@@ -92,6 +92,12 @@ impl Server {
     /// One commit of two keys that belong together: what one has is what the other has. A session asked for it: how far
     /// it has come and its reply are of the same commit.
     pub(super) fn change(&mut self, n: u64) {
+        self.queue(n);
+        self.acknowledge();
+    }
+
+    /// The same, which nobody has asked to be written yet.
+    fn queue(&mut self, n: u64) {
         let key = (n % 5) as u8 * 2;
         let value = (!n.is_multiple_of(4)).then_some(n);
         let (store, state) = (self.store, &mut self.state);
@@ -120,7 +126,6 @@ impl Server {
         });
         self.states.push(self.state.clone());
         self.pending.push((self.states.len() - 1, commit));
-        self.acknowledge();
     }
 
     pub(super) fn acknowledge(&mut self) {
@@ -426,6 +431,10 @@ fn whatever_the_disk_refuses_no_state_is_left_that_never_was() {
                 }
                 9..=11 => server.tidy(),
                 12 => drop(server.journal.sync()),
+                13 => {
+                    server.queue(n);
+                    server.tidy();
+                }
                 _ => server.change(n),
             }
             server.acknowledge();

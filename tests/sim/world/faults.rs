@@ -1,5 +1,6 @@
 //! The faults of a plan.
 
+use super::super::super::clock::invented;
 use super::super::plan::{Fault, Keeping, Micros};
 use super::{Checked, Event, Piece, Way, World};
 
@@ -42,8 +43,15 @@ impl World {
             Fault::Full { lasts } => {
                 let room = self.random.below(300);
                 self.fill(Some(room as usize));
-                self.at(lasts, Event::NotFull);
+                let steps = if self.plan.seed % 4 == 1 { 3 } else { 0 };
+                self.at(lasts, Event::Freed { steps });
             }
+            Fault::Refuses { what, lasts } => {
+                self.is_full = true;
+                self.disk.disk.refuse(Some(what));
+                self.at(lasts, Event::NotRefused);
+            }
+            Fault::CalendarSet { ahead } => invented::calendar_is_ahead(ahead),
             Fault::MemoryUsedUp { leaves, lasts } => {
                 self.use_up_memory(leaves);
                 self.at(lasts, Event::MemoryIsFree);

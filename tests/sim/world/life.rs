@@ -260,9 +260,22 @@ impl World {
                 self.free_memory();
                 Ok(())
             }
-            Event::NotFull => {
+            Event::Freed { steps: 0 } => {
                 trace!(self, "the disk has room again");
                 self.fill(None);
+                Ok(())
+            }
+            Event::Freed { steps } => {
+                let room = self.random.below(1500);
+                trace!(self, "the disk has some room again: {room} bytes");
+                self.fill(Some(room as usize));
+                self.at(SECOND, Event::Freed { steps: steps - 1 });
+                Ok(())
+            }
+            Event::NotRefused => {
+                trace!(self, "the disk refuses nothing more");
+                self.disk.disk.refuse(None);
+                self.is_full = false;
                 Ok(())
             }
         }

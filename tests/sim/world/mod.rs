@@ -97,7 +97,11 @@ enum Event {
     Start,
     StartRelay(usize),
     Fault(usize),
-    NotFull,
+    /// The disk has more room, and all of it after so many steps more.
+    Freed {
+        steps: u8,
+    },
+    NotRefused,
     MemoryIsFree,
     /// Another process comes in place of a node's last one; with the same id or not.
     NodeComes(usize, bool),
