@@ -259,7 +259,7 @@ impl Expect {
         let body = api::Expect { nodes: None, min, max, names: self.names };
         self.operator.change_run("PUT", (&self.run_id, "/expect"), &body, |done: &api::Expects| {
             let nodes = Nodes { min: done.min, max: done.max };
-            let comes = done.comes.iter().map(|comes| format!("; {comes}")).collect::<String>();
+            let comes = done.comes.as_ref().map_or_else(String::new, |comes| format!("; {comes}"));
             format!("of run {}, {nodes} nodes are expected{comes}", done.run_id)
         })
     }

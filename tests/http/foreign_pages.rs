@@ -4,16 +4,17 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::common::relay::TestRelay;
+use axum::body::Body;
+use axum::http::Request;
+use rallypoint::config::ServerConfig;
+use rallypoint::server::{Server, admin};
+use tower::ServiceExt;
+
 use crate::common::{PATIENCE, TestServer};
 
 /// The status of the answer to a request with exactly these headers, and the answer.
 fn ask(server: &TestServer, request_line: &str, headers: &str) -> (u16, String) {
-    ask_at(server.admin, request_line, headers)
-}
-
-fn ask_at(admin: SocketAddr, request_line: &str, headers: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(admin).expect("the admin port listens");
+    let mut stream = TcpStream::connect(server.admin).expect("the admin port listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     write!(stream, "{request_line}\r\n{headers}Connection: close\r\n\r\n").expect("it reads");
     let mut answer = String::new();
@@ -45,18 +46,28 @@ fn foreign_pages_are_refused_and_change_nothing() {
     }
 }
 
-#[test]
-fn a_relay_lends_its_token_to_no_foreign_page() {
-    let server = TestServer::start(&[]);
-    let relay = TestRelay::start(server.admin, "train-0", &[]);
-    let paths = ["/api/v1/runs", "/api/v1/stores", "/api/v1/links", "/api/v1/waits", "/metrics"];
-    for path in paths {
-        let request = format!("GET {path} HTTP/1.1");
-        let (status, answer) = ask_at(relay.admin, &request, "Host: evil.example:29501\r\n");
-        assert!(status == 403 && answer.contains("\"foreign_host\""), "{path}: {answer}");
-        for own in ["localhost:29501", "127.0.0.1:29501", "train-0:29501"] {
-            let (status, answer) = ask_at(relay.admin, &request, &format!("Host: {own}\r\n"));
-            assert_eq!(status, 200, "{own}{path}: {answer}");
+/// A relay asks from another host, over the network, and so does a browser there.
+#[tokio::test]
+async fn a_page_gets_nothing_through_a_relay_or_the_network() {
+    let router = admin::router(Server::start(ServerConfig::default(), Vec::new()).expect("a server"));
+    let peer = SocketAddr::from(([10, 0, 0, 5], 40_000));
+    let relay = ("rallypoint-relay", "train-0");
+    // A browser names no page in a plain GET of one's own page.
+    let browser = ("accept-language", "en");
+    let (evil, pod) = ("evil.example:29501", "train-0.training:29501");
+    for (host, more, status) in [
+        (evil, relay, 403),
+        (evil, browser, 403),
+        ("localhost:29501", relay, 200),
+        ("127.0.0.1:29501", relay, 200),
+        ("rallypoint.train.svc:29501", browser, 200),
+        (pod, ("accept", "application/json"), 200),
+    ] {
+        for path in ["/api/v1/runs", "/api/v1/stores", "/api/v1/links", "/api/v1/waits", "/metrics"] {
+            let request = Request::get(path).header("host", host).header(more.0, more.1);
+            let request = request.body(Body::empty()).expect("a request");
+            let answer = router.clone().oneshot(admin::arrived(request, peer, Some(peer))).await;
+            assert_eq!(answer.expect("an answer").status(), status, "{host} {more:?} {path}");
         }
     }
 }

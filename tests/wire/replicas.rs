@@ -31,10 +31,22 @@ impl Asking {
         Self { request, stream }
     }
 
-    fn reads_some(&mut self) -> String {
-        let mut some = [0; 64 * 1024];
-        let read = self.stream.read(&mut some).expect("an answer");
-        String::from_utf8_lossy(&some[..read]).into_owned()
+    /// Until it has said this.
+    fn reads_until(&mut self, words: &str) {
+        let mut all = Vec::new();
+        while !String::from_utf8_lossy(&all).contains(words) {
+            let mut some = [0; 4096];
+            let read = self.stream.read(&mut some).expect("it says so");
+            assert!(read > 0, "it has ended");
+            all.extend_from_slice(&some[..read]);
+        }
+    }
+
+    /// What has come already.
+    fn reads_rest(&mut self) {
+        self.stream.set_nonblocking(true).expect("a socket option");
+        let _would_block = self.stream.read_to_end(&mut Vec::new());
+        self.stream.set_nonblocking(false).expect("a socket option");
     }
 
     /// Until the server ends.
@@ -99,7 +111,7 @@ fn a_leader_that_stood_still_answers_nothing_any_more() {
     let solo = http(old.admin, "POST /api/v1/runs/solo/join", "Content-Type: application/json\r\n", solo);
     assert_eq!(solo.json()["round"], 1, "{solo:?}");
     let mut events = Asking::begin(&old, "GET /api/v1/events", "");
-    assert!(events.reads_some().starts_with("HTTP/1.1 200"));
+    events.reads_until("event: snapshot");
     let beat =
         r#"{"node":"solo","join_id":"1","round":1,"rank":0,"world_size":1,"min_nodes":1,"wait_seconds":30}"#;
     let join = r#"{"node":"a","join_id":"1","min_nodes":2,"store":false,"join_timeout_seconds":4,"wait_seconds":30}"#;
@@ -113,8 +125,10 @@ fn a_leader_that_stood_still_answers_nothing_any_more() {
         let run = http(old.admin, "GET /api/v1/runs/pair", "", "").json();
         run["nodes"]["joined"] == 1 && old.metric("rallypoint_barrier_arrived{barrier=\"b\"}") > 0.5
     });
+    events.reads_until("\"pair\"");
     let new = cluster.serve(2);
     pause(&old.process);
+    events.reads_rest();
     asking.push(Asking::begin(&old, "POST /api/v1/runs/solo/heartbeat", beat));
     asking.push(Asking::begin(&old, "GET /api/v1/runs", ""));
     asking.push(Asking::begin(&old, "PUT /api/v1/runs/solo/expect", r#"{"nodes":1}"#));
