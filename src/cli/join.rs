@@ -102,12 +102,11 @@ impl FromStr for Nodes {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let (node, name) = match &self.node {
-            Some(node) => (node.clone(), None),
-            None => {
-                let host = poll::host_name()?;
-                (poll::node_id(&host), Some(host))
-            }
+        let (node, name) = if let Some(node) = &self.node {
+            (node.clone(), None)
+        } else {
+            let host = poll::host_name()?;
+            (poll::node_id(&host), Some(host))
         };
         let path = |what: &str| format!("/api/v1/runs/{}/{what}", http::path_part(&self.run_id));
         let join_id = poll::unique_token();

@@ -352,8 +352,11 @@ impl Args {
         if mode == Mode::Plugin {
             // Each round has a store of its own, which is not open yet.
             let stores = probe::probe_run_stores(admin, ASK_STEP).await;
-            let check = stores.as_ref().map(run_stores).filter(|check| check.verdict != Verdict::Pass);
-            check.iter().for_each(|check| say(format_args!("warning: {check}")));
+            if let Some(check) =
+                stores.as_ref().map(run_stores).filter(|check| check.verdict != Verdict::Pass)
+            {
+                say(format_args!("warning: {check}"));
+            }
         } else if needs.tried.as_ref() != Some(&server.store) {
             self.try_store(&server.store, is_own, needs.is_relayed).await?;
         }

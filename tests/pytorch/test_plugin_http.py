@@ -152,7 +152,8 @@ def test_what_speaks_another_protocol_is_not_waited_for(peers: Callable[..., Pee
 
 
 def test_a_store_port_is_told_from_an_admin_port(rallypoint: Server) -> None:
-    with pytest.raises(NotRallypointError, match=f":{rallypoint.port} is the port of a store, and not the server's admin port; name its"):
+    words = f":{rallypoint.port} is the port of a store, and not the server's admin port; name its admin port"
+    with pytest.raises(NotRallypointError, match=words):
         Client(Endpoint(rallypoint.host, rallypoint.port)).post("/x", {}, patience=600)
 
 

@@ -93,13 +93,12 @@ impl Accelerate {
 
     /// Whether it can be told who this node is.
     fn check(&self, launch: &LaunchEnv) -> Result<(), PlanError> {
-        let told = self.has("num-machines");
         let needs = if self.has("cpu") {
             "--cpu starts one process on each node that knows nothing of the others; use torchrun, and Accelerator(cpu=True)"
+        } else if self.has("num-machines") {
+            return Ok(());
         } else if !KINDS.iter().any(|kind| self.has(kind)) {
             "say what it starts: --multi_gpu, --use_fsdp, --use_deepspeed, or --config_file"
-        } else if told {
-            return Ok(());
         } else if !self.is_argv {
             "it stands in a shell script, where it cannot be given its flags; write there --num_machines, --machine_rank, \
              --num_processes, --main_process_ip and --main_process_port, or use torchrun"
@@ -107,18 +106,12 @@ impl Accelerate {
             || launch.nodes.as_ref().is_none_or(|nodes| nodes.value.fixed().is_none())
         {
             "it needs a fixed number of nodes and the node rank; set --nodes and --node-rank"
-        } else if self.processes(launch).is_none() && !self.has("num-processes") && !self.has("config-file") {
+        } else if all_processes(launch).is_none() && !self.has("num-processes") && !self.has("config-file") {
             "it needs the number of processes; set --nproc-per-node to a number"
         } else {
             return Ok(());
         };
         Err(PlanError::Accelerate(needs))
-    }
-
-    /// All processes of all nodes.
-    fn processes(&self, launch: &LaunchEnv) -> Option<u32> {
-        let each = launch.nproc_per_node.as_ref().map_or(Some(1), |processes| processes.value.count())?;
-        each.checked_mul(launch.nodes.as_ref()?.value.fixed()?)
     }
 
     /// The command with the flags that it lacks: who this node is, and a store that no node hosts.
@@ -134,7 +127,7 @@ impl Accelerate {
         let flags = [
             ("num_machines", number(nodes)),
             ("machine_rank", number(rank)),
-            ("num_processes", number(self.processes(launch))),
+            ("num_processes", number(all_processes(launch))),
             ("main_process_ip", Some(host.to_owned())),
             ("main_process_port", Some(port.to_string())),
             ("rdzv_backend", Some("c10d".to_owned())),
@@ -153,4 +146,10 @@ impl Accelerate {
     pub(super) fn stays(&self) -> bool {
         !self.is_argv || self.has("num-machines")
     }
+}
+
+/// The processes of all nodes; one each if nothing says how many.
+fn all_processes(launch: &LaunchEnv) -> Option<u32> {
+    let each = launch.nproc_per_node.as_ref().map_or(Some(1), |processes| processes.value.count())?;
+    each.checked_mul(launch.nodes.as_ref()?.value.fixed()?)
 }
