@@ -34,6 +34,11 @@ impl Role {
 pub struct Runs(Arc<str>);
 
 impl Runs {
+    /// Those whose id has this form.
+    pub fn new(pattern: &str) -> Self {
+        Self(pattern.into())
+    }
+
     /// As it stands in the file.
     pub fn pattern(&self) -> &str {
         &self.0
@@ -106,7 +111,7 @@ fn grants(text: &str) -> Result<Vec<Grant>, String> {
                 .find(|role| role.name() == name)
                 .ok_or_else(|| wrong("the second word is none of viewer, member and operator"))?,
         };
-        let runs = words.next().map(|runs| Runs(runs.into()));
+        let runs = words.next().map(Runs::new);
         if words.next().is_some() {
             return Err(wrong("there are more than three words"));
         }

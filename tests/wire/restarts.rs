@@ -91,6 +91,36 @@ fn the_same_with_a_journal_that_waits_for_the_disk() {
 }
 
 #[test]
+fn a_relay_with_a_token_for_some_runs_comes_back_at_once_with_a_server_that_died_with_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.display().to_string()
+    };
+    let tokens = write("tokens", "a-token member a-*\nb-token member b-*\n");
+    let [a, b] = ["a-token", "b-token"].map(|token| write(token, token));
+    let free = free_ports(4);
+    let ports = format!("{}-{}", free.start(), free.end());
+    let args = ["--token-file", &tokens, "--store-ports", &ports, "--link-grace", "1h"];
+    let server = Mortal::start(&args);
+    let relay = |token: &str| TestRelay::start(server.admin(), "train-0", &["--token-file", token]);
+    let first = relay(&a);
+    eventually("it has its link", || first.log().contains("linked to"));
+    // What the journal says of it is in there for certain when a client is answered.
+    assert_eq!(Client::connect(first.store).add(b"n").expect("an answer"), 1);
+    server.die();
+    drop(first);
+    server.live();
+    let stranger = relay(&b);
+    eventually("another is told", || stranger.log().contains("whose token is for other runs"));
+    let second = relay(&a);
+    eventually("it has its link", || second.log().contains("linked to"));
+    assert!(!second.log().contains("other runs"), "{}", second.log());
+    assert_eq!(Client::connect(second.store).add(b"n").expect("an answer"), 2);
+}
+
+#[test]
 fn waits_and_barriers_go_on_after_a_restart() {
     let server = Mortal::start(&[]);
     let relays = ["train-0", "train-1"].map(|name| server.relay(name));

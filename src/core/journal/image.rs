@@ -122,6 +122,8 @@ pub struct RelayImage {
     pub life: u64,
     /// Its address, as text.
     pub addr: Box<[u8]>,
+    /// The runs that its token is for.
+    pub runs: Option<Box<[u8]>>,
 }
 
 /// A session of a link. What is known of it comes in any order.
@@ -153,7 +155,8 @@ pub enum SessionState {
 
 impl From<LinkRow<'_>> for RelayImage {
     fn from(row: LinkRow<'_>) -> Self {
-        Self { name: row.name.into(), life: row.life, addr: row.addr.into() }
+        let runs = row.runs.map(Into::into);
+        Self { name: row.name.into(), life: row.life, addr: row.addr.into(), runs }
     }
 }
 

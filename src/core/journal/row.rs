@@ -139,6 +139,8 @@ pub struct LinkRow<'a> {
     pub life: u64,
     /// Its address, as text.
     pub addr: &'a [u8],
+    /// The runs that its token is for, as a pattern; all without.
+    pub runs: Option<&'a [u8]>,
 }
 
 /// A session of a link.
@@ -355,6 +357,7 @@ impl Row<'_> {
                     put_bytes(out, row.name);
                     put_number(out, row.life);
                     put_bytes(out, row.addr);
+                    put_option(out, row.runs, put_bytes);
                 });
             }
             Self::Session(id, row) => {
@@ -486,7 +489,11 @@ fn fields_of(kind: u8, table: Option<Table>, mut its: Fields<'_>) -> Option<Row<
         kind::JOB => Row::Job(its.small()?, job(&mut its)?),
         kind::LINK => Row::Link(
             its.small()?,
-            its.option(|its| Some(LinkRow { name: its.bytes()?, life: its.number()?, addr: its.bytes()? }))?,
+            its.option(|its| {
+                let (name, life, addr) = (its.bytes()?, its.number()?, its.bytes()?);
+                // Of an older release it has no runs.
+                Some(LinkRow { name, life, addr, runs: its.option(Fields::bytes).flatten() })
+            })?,
         ),
         kind::SESSION => Row::Session(session_id(&mut its)?, its.option(session)?),
         kind::REACHED => Row::Reached(

@@ -65,9 +65,15 @@ impl Said {
     fn with<T>(&self, give: impl FnOnce(Row<'_>) -> T) -> T {
         let row = match self {
             Self::Epoch(number) => Row::Epoch(epoch(*number)),
-            Self::Link(link, life) => {
-                Row::Link(*link, life.map(|life| LinkRow { name: b"relay", life, addr: b"10.0.0.1" }))
-            }
+            Self::Link(link, life) => Row::Link(
+                *link,
+                life.map(|life| LinkRow {
+                    name: b"relay",
+                    life,
+                    addr: b"10.0.0.1",
+                    runs: life.is_multiple_of(2).then_some(&b"a-*"[..]),
+                }),
+            ),
             Self::Session(id, row) => {
                 let client = b"127.0.0.1:4000";
                 let row = row.map(|(store, conn)| SessionRow::Open { store, conn, client });

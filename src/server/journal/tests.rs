@@ -57,7 +57,8 @@ const SESSION: SessionId = SessionId { link: 1, no: 2 };
 
 /// What says who a session is.
 fn session_rows(out: &mut Vec<u8>, store: StoreId) {
-    Row::Link(SESSION.link, Some(LinkRow { name: b"relay", life: 5, addr: b"10.0.0.1" })).encode(out);
+    Row::Link(SESSION.link, Some(LinkRow { name: b"relay", life: 5, addr: b"10.0.0.1", runs: None }))
+        .encode(out);
     Row::Session(SESSION, Some(SessionRow::Open { store, conn: 3, client: b"127.0.0.1:4000" })).encode(out);
 }
 

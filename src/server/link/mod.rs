@@ -151,6 +151,8 @@ impl LinkHost {
         let identity = Identity { name: name.clone(), life: RelayLife(relay.life) };
         let end = ServerEnd::restored(identity, self.life, self.clock.now());
         let mut sessions = LinkSessions::new(id, end, addr, Arc::clone(&self.stores), self.clock);
+        let runs = relay.runs.as_ref().and_then(|runs| std::str::from_utf8(runs).ok()).map(Runs::new);
+        sessions.are_for(runs.as_ref());
         for (&no, session) in &image.sessions {
             sessions.restore(SessionNo(no), session);
         }
@@ -289,8 +291,9 @@ impl LinkHost {
                 if state.sessions.connected(hello, true, now).is_err() {
                     return refuse("the relay and the server disagree about what was sent".into(), false);
                 }
+                let is_for_others = state.sessions.runs() != bearer.runs();
                 state.sessions.are_for(bearer.runs());
-                if state.sessions.relay() != addr {
+                if state.sessions.relay() != addr || is_for_others {
                     state.sessions.moved_to(addr);
                     if let Some(journal) = self.stores.journal() {
                         put_link(journal, link, &state);
@@ -457,6 +460,7 @@ impl LinkHost {
 fn put_link(journal: &Journal, link: &Link, state: &State) {
     let addr = state.sessions.relay().to_string();
     let RelayLife(life) = state.sessions.end().identity().life;
-    let row = LinkRow { name: link.name.as_bytes(), life, addr: addr.as_bytes() };
+    let runs = state.sessions.runs().map(|runs| runs.pattern().as_bytes());
+    let row = LinkRow { name: link.name.as_bytes(), life, addr: addr.as_bytes(), runs };
     journal.commit(|out| Row::Link(link.id, Some(row)).encode(out));
 }
