@@ -21,6 +21,19 @@ pub fn raise_descriptor_limit() -> Option<u64> {
     maximum
 }
 
+/// How many files this process may open.
+pub fn descriptor_limit() -> Option<usize> {
+    getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok())
+}
+
+/// Bytes of memory that the control group of this process may have.
+pub fn memory_limit() -> Option<usize> {
+    const FILES: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let read = |file: &&str| std::fs::read_to_string(file).ok()?.trim().parse::<usize>().ok();
+    // Without a limit version 1 shows a number near 2^63.
+    FILES.iter().find_map(read).filter(|&limit| limit < 1 << 50)
+}
+
 /// Whether whoever started this process wants it to outlive its terminal, as `nohup` does.
 pub fn ignores_hangup() -> bool {
     const SIGHUP: u32 = 1;

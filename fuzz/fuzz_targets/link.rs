@@ -13,12 +13,12 @@ fuzz_target!(|bytes: &[u8]| {
     let identity = Identity { name: "x".into(), life: RelayLife(1) };
 
     let mut server = ServerEnd::new(identity.clone(), ServerLife(1));
-    let hello = Hello { identity: identity.clone(), connection: 1, sessions: Vec::new() };
+    let hello = Hello { identity: identity.clone(), connection: 1, small_first: true, sessions: Vec::new() };
     server.connected(&hello, false, now).expect("an empty hello");
     let _ = server.receive(&mut BytesMut::from(bytes), now);
     while let Some(event) = server.next_event() {
         if let ServerEvent::Request(no, bytes) = event {
-            server.taken(no, bytes.len());
+            server.give_room(no, bytes.len());
             server.applied(no, bytes.len());
             server.reply(no, bytes);
         }
@@ -35,7 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
     relay.from_client(client, bytes::Bytes::copy_from_slice(&bytes[..bytes.len().min(100)]));
     relay.connected(now);
     let mut input = BytesMut::new();
-    Frame::Welcome(Welcome { life: ServerLife(1), resumed: false, sessions: Vec::new() }).put(&mut input);
+    Frame::Welcome(Welcome { life: ServerLife(1), resumed: false, first: 1000, sessions: Vec::new() }).put(&mut input);
     input.extend_from_slice(bytes);
     let _ = relay.receive(&mut input, now);
     while relay.next_event().is_some() {}

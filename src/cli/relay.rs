@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::serve::write_ports_file;
 use super::terminal::say;
-use super::units::{MaybeOff, duration_or_off};
+use super::units::{MaybeOff, duration_or_off, size};
 use super::{Outcome, UsageError, poll, process, run_client};
 use crate::core::link::RelayLife;
 use crate::node::client::http::{self, AdminUrl};
 use crate::node::client::{resolve, source_towards};
-use crate::node::relay::{Bound, RelayConfig, RelayError};
-use crate::process::random_number;
+use crate::node::relay::{Bound, RelayConfig, RelayError, default_max_memory};
+use crate::process::{raise_descriptor_limit, random_number};
 
 const AFTER_HELP: &str = "Point the processes of this node at the relay: MASTER_ADDR=127.0.0.1 MASTER_PORT=29500, \
                           --rdzv-endpoint 127.0.0.1:29500. Exit code: 0 stopped, 1 the server refuses this relay or a port is \
@@ -49,6 +49,11 @@ pub(super) struct Args {
     /// Only processes of this user may connect, by the kernel's word [default: all that can reach the ports]
     #[arg(long, env = "RALLYPOINT_CLIENT_UID", value_name = "UID")]
     client_uid: Option<u32>,
+
+    /// Memory for what clients send and for what they have not read [default: half of the control group's limit, 256MiB
+    /// at most]
+    #[arg(long, env = "RALLYPOINT_RELAY_MAX_MEMORY", value_name = "SIZE", value_parser = size)]
+    max_memory: Option<usize>,
 
     /// File to write the bound ports to as JSON, for scripts that listen on port 0
     #[arg(long, env = "RALLYPOINT_RELAY_PORTS_FILE", value_name = "FILE")]
@@ -158,7 +163,9 @@ impl Args {
             life: RelayLife(random_number()),
             give_up: self.give_up.0,
             client_uid: self.client_uid,
+            max_memory: self.max_memory.unwrap_or_else(default_max_memory),
         };
+        raise_descriptor_limit();
         run_client(async {
             let place = Place { server: &self.server, port: self.listen.port(), node_rank: None };
             config.name = match self.name.clone() {

@@ -23,7 +23,7 @@ use crate::node::client::http::AdminUrl;
 use crate::node::client::{Endpoint, source_towards};
 use crate::node::doctor::{Check, RELAYS_ONLY, Verdict, check_command, check_environment, probe, run_stores};
 use crate::node::launch::{self, Environment, Job, LaunchEnv, Meeting, Mode, Plan, Server, Torchrun};
-use crate::node::relay::{Bound, RelayConfig};
+use crate::node::relay::{Bound, RelayConfig, default_max_memory};
 use crate::process::random_number;
 
 const AFTER_HELP: &str = "The command gets the variables that `rallypoint env` prints, and those that make it a client of the \
@@ -295,6 +295,7 @@ impl Args {
             life: RelayLife(random_number()),
             give_up: Some(relay::GIVE_UP),
             client_uid: None,
+            max_memory: default_max_memory(),
         };
         if party.is_accelerate() {
             // accelerate looks whether the port answers on 127.0.0.1.

@@ -105,7 +105,7 @@ impl Uplink {
                         wake(&mut rank.reader);
                     }
                 }
-                RelayEvent::Lost(..) | RelayEvent::Refused(_) => *broken = true,
+                RelayEvent::Lost(..) | RelayEvent::Refused(_) | RelayEvent::Unheard(_) => *broken = true,
             }
         }
         if *broken {

@@ -39,14 +39,7 @@ pub fn somaxconn() -> Option<i32> {
 
 /// Three quarters of the control group's memory limit, or 1 GiB if there is no limit.
 pub fn default_max_memory() -> usize {
-    const FILES: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let limit =
-        FILES.iter().find_map(|file| std::fs::read_to_string(file).ok()?.trim().parse::<usize>().ok());
-    match limit {
-        // Without a limit version 1 shows a number near 2^63.
-        Some(limit) if limit < 1 << 50 => (limit / 4).saturating_mul(3),
-        _ => 1 << 30,
-    }
+    crate::process::memory_limit().map_or(1 << 30, |limit| (limit / 4).saturating_mul(3))
 }
 
 #[cfg(test)]

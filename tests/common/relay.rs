@@ -26,6 +26,18 @@ impl TestRelay {
 
     /// The same with the server as it is written.
     pub(crate) fn start_for(server: &str, name: &str, args: &[&str]) -> Self {
+        Self::start_as(&mut Command::new(env!("CARGO_BIN_EXE_rallypoint")), server, name, args)
+    }
+
+    /// A relay that may open so many files.
+    pub(crate) fn with_open_files(most: u32, server: SocketAddr, name: &str) -> Self {
+        let script = format!("ulimit -n {most} && exec \"$@\"");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_rallypoint")]);
+        Self::start_as(&mut shell, &server.to_string(), name, &[])
+    }
+
+    fn start_as(program: &mut Command, server: &str, name: &str, args: &[&str]) -> Self {
         let own = [
             "relay",
             "--server",
@@ -37,9 +49,7 @@ impl TestRelay {
             "--admin",
             "127.0.0.1:0",
         ];
-        let mut program = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
-        let Listening { process, stores, admin, dir } =
-            Listening::start(&mut program, &[&own[..], args].concat());
+        let Listening { process, stores, admin, dir } = Listening::start(program, &[&own[..], args].concat());
         Self { process, store: stores[0], admin, dir }
     }
 

@@ -9,6 +9,7 @@ mod agent;
 mod client;
 mod disk;
 mod elastic;
+mod flood;
 mod jobs;
 mod mutants;
 mod plan;

@@ -91,10 +91,12 @@ pub(super) enum Mutant {
     ProgressNotStored,
     /// What was appended to a large value is not stored.
     PartNotStored,
+    /// What a link held is not given back when its connection breaks.
+    LinkMemoryKept,
 }
 
 impl Mutant {
-    pub(super) const ALL: [Self; 38] = [
+    pub(super) const ALL: [Self; 39] = [
         Self::ReplyBeforeCommit,
         Self::DirectReplyBeforeCommit,
         Self::SyncDoesNothing,
@@ -133,6 +135,7 @@ impl Mutant {
         Self::MemoryKept,
         Self::ProgressNotStored,
         Self::PartNotStored,
+        Self::LinkMemoryKept,
     ];
 
     /// The first of the seeds that find it.

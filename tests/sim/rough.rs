@@ -94,6 +94,7 @@ pub(super) fn to_links(seed: u64) -> BytesMut {
     };
     let sessions = (0..random.below(3)).map(|_| point(random)).collect();
     Frame::Hello(Hello {
+        small_first: true,
         identity: Identity { name, life: RelayLife(random.next()) },
         connection: 0,
         sessions,

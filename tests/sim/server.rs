@@ -111,6 +111,16 @@ pub(super) fn now_or_never(task: &mut Task) -> bool {
 
 impl Server {
     pub(super) fn start(keeping: Keeping, disk: &Noted, life: u32) -> Result<Self, Failed> {
+        Self::start_within(ServerConfig::default().max_memory, keeping, disk, life)
+    }
+
+    /// A server that may take so much memory.
+    pub(super) fn start_within(
+        max_memory: usize,
+        keeping: Keeping,
+        disk: &Noted,
+        life: u32,
+    ) -> Result<Self, Failed> {
         // Always as long, as text and as a number.
         let life = ServerLife(1 << 63 | u64::from(life));
         let clock = Clock::start();
@@ -137,6 +147,7 @@ impl Server {
             },
             // There are no sockets.
             relays_only: true,
+            max_memory,
             store_ports: 29510..=29517,
             store_linger: Duration::from_micros(LINGER - SECOND),
             rendezvous: Terms { join_timeout: Duration::from_micros(LINGER), ..Terms::default() },
@@ -277,7 +288,7 @@ pub(super) fn ask(listener: &Arc<StoreListener>, requests: &[Request<'_>]) -> Ve
     let session = listener.engine().connect(([10, 0, 0, 1], 1).into());
     let mut replies = ReplyBuffer::default();
     Conversation::new(session, decoder).apply(&bytes, None, &mut replies, Waker::noop());
-    replies.drain().flatten().collect()
+    replies.drain().flat_map(|piece| piece.bytes).collect()
 }
 
 /// A client comes, writes a key of `prefix` and this rank, asks for all keys, and goes.

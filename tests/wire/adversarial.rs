@@ -172,7 +172,7 @@ fn connections(server: &TestServer) -> u64 {
 }
 
 /// The most memory the server's process ever had, in bytes.
-fn peak_memory(server: &TestServer) -> usize {
+pub(super) fn peak_memory(server: &TestServer) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux tells it");
     line.trim().trim_end_matches(" kB").trim().parse::<usize>().expect("a number") * 1024

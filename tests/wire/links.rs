@@ -333,7 +333,7 @@ fn hostile_bytes_end_the_link_and_nothing_else() {
 }
 
 /// A connection that has become a link, on which `frames` were sent.
-fn raw_link(server: &TestServer, frames: &[u8]) -> TcpStream {
+pub(super) fn raw_link(server: &TestServer, frames: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(server.admin).expect("the admin port listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
     let upgrade =
@@ -344,7 +344,7 @@ fn raw_link(server: &TestServer, frames: &[u8]) -> TcpStream {
 }
 
 /// A frame whose body is JSON.
-fn frame(kind: u8, body: &str) -> Vec<u8> {
+pub(super) fn frame(kind: u8, body: &str) -> Vec<u8> {
     [&[kind][..], &(body.len() as u32).to_le_bytes(), body.as_bytes()].concat()
 }
 
@@ -363,6 +363,29 @@ fn a_session_of_which_its_relay_says_what_cannot_be_is_over() {
     let links = http(server.admin, "GET /api/v1/links", "", "").json();
     assert_eq!(links["links"][0]["name"], "x", "the link goes on: {links}");
     drop((first, second));
+}
+
+#[test]
+fn a_hello_that_names_a_session_twice_is_refused_and_changes_nothing() {
+    let server = TestServer::start(&["--link-grace", "1s"]);
+    let opens = [
+        frame(b'H', r#"{"name":"x","life":1,"sessions":[]}"#),
+        frame(b'O', r#"{"no":0,"port":0,"client":"127.0.0.1:1"}"#),
+    ];
+    let first = raw_link(&server, &opens.concat());
+    eventually("its client is there", || metric(&server, "rallypoint_link_sessions") == 1);
+    let point = r#"{"no":0,"received":0,"done":0,"limit":0}"#;
+    let hello = |points: &str| frame(b'H', &format!(r#"{{"name":"x","life":1,"sessions":[{points}]}}"#));
+    let mut twice = raw_link(&server, &hello(&format!("{point},{point}")));
+    let mut answer = Vec::new();
+    let _ended = twice.read_to_end(&mut answer);
+    assert!(String::from_utf8_lossy(&answer).contains("names a session twice"));
+    assert_eq!(metric(&server, "rallypoint_link_sessions"), 1, "the link goes on");
+    // It is away when its connection ends, and not connected for ever.
+    drop(first);
+    eventually("it is given up", || metric(&server, "rallypoint_link_sessions") == 0);
+    drop(raw_link(&server, &hello("")));
+    eventually("it may come again", || server.log().matches("relay x has connected").count() == 2);
 }
 
 /// A probe behind an unfinished wait, as the replay's peers send it, works through a relay too.

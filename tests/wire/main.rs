@@ -6,6 +6,7 @@ mod common;
 mod admission;
 mod adversarial;
 mod crowds;
+mod hostile_relays;
 mod journal;
 mod lifecycle;
 mod links;

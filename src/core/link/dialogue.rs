@@ -157,6 +157,11 @@ impl Dialogue {
         }
     }
 
+    /// Whether the client may be in the middle of a request.
+    pub(super) fn is_amid(&self) -> bool {
+        !self.is_followed || self.asking.is_some()
+    }
+
     /// The client has sent these bytes.
     pub(super) fn asked(&mut self, mut bytes: &[u8]) {
         if self.is_followed && !self.read_hello(&mut bytes) {

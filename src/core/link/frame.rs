@@ -7,12 +7,14 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::{Hello, Open, SessionNo, WINDOW, Welcome};
+use super::{Hello, MAX_SESSIONS, Open, SessionNo, WINDOW, Welcome};
 
 /// Bytes before the body.
 const HEAD: usize = 5;
-/// The longest body: the list of sessions in a hello is the longest.
-pub(super) const MAX_BODY: usize = 2 * WINDOW;
+/// The longest body: the list of sessions in a hello or a welcome.
+const LONGEST: usize = 2 * WINDOW;
+/// The longest body of any other frame: bytes of one turn, for all sessions.
+const MAX_BODY: usize = WINDOW / 2;
 
 /// The sessions that a frame is for: nearly always one.
 pub type Sessions = SmallVec<[SessionNo; 4]>;
@@ -76,7 +78,7 @@ pub enum FrameError {
     #[error("no frame begins with {0:#04x}")]
     UnknownKind(u8),
     /// Longer than any frame may be.
-    #[error("a frame of {0} bytes, of at most {MAX_BODY}")]
+    #[error("a frame of {0} bytes, which is more than a relay or a server sends at once")]
     TooLong(u32),
     /// The body is not what its kind says.
     #[error("the body of a frame is wrong: {0}")]
@@ -108,7 +110,7 @@ impl Frame {
         }
         let len = (&head[1..]).get_u32_le();
         let size = usize::try_from(len).unwrap_or(usize::MAX);
-        if size > MAX_BODY {
+        if size > if b"HW".contains(&kind) { LONGEST } else { MAX_BODY } {
             return Err(FrameError::TooLong(len));
         }
         if rest.len() < size {
@@ -127,6 +129,9 @@ impl Frame {
             b'E' => Self::End(json(&body)?),
             b'D' => {
                 let count = body.try_get_u16_le().map_err(too_short)?;
+                if usize::from(count) > MAX_SESSIONS {
+                    return Err(FrameError::BadBody("for more sessions than a link has".into()));
+                }
                 let session = |_| body.try_get_u32_le().map(SessionNo);
                 let sessions = (0..count).map(session).collect::<Result<Sessions, _>>().map_err(too_short)?;
                 Self::Data { sessions, bytes: body }

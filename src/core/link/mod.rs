@@ -43,6 +43,9 @@ pub const BROKEN_AFTER: Duration = Duration::from_secs(6);
 pub const MAX_SESSIONS: usize = 4096;
 /// Bytes of a session that may be on their way, in each direction.
 pub const WINDOW: usize = 256 * 1024;
+/// Bytes that a client may send before the server has given it more room: many clients that begin at the same time
+/// take little memory.
+pub const FIRST_WINDOW: usize = 16 * 1024;
 /// Bytes of frames that are made before they are written.
 pub const FRAMES_AT_ONCE: usize = 256 * 1024;
 
@@ -80,6 +83,10 @@ pub struct Hello {
     /// that does not count.
     #[serde(default)]
     pub connection: u64,
+    /// Whether it begins each session with the room that the [`Welcome`] says. A relay of a release that does not know it
+    /// begins with [`WINDOW`].
+    #[serde(default)]
+    pub small_first: bool,
     /// The sessions that it told the server of before the connection broke.
     pub sessions: Vec<Point>,
 }
@@ -104,8 +111,15 @@ pub struct Welcome {
     pub life: ServerLife,
     /// Whether it still had this relay's sessions: then it has never heard of those that it does not name.
     pub resumed: bool,
+    /// Bytes that may be sent of a new session. A release that does not say it means [`WINDOW`].
+    #[serde(default = "window")]
+    pub first: usize,
     /// The sessions that it has.
     pub sessions: Vec<Point>,
+}
+
+const fn window() -> usize {
+    WINDOW
 }
 
 /// A new session.

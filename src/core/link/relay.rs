@@ -9,8 +9,16 @@ use super::dialogue::{CANCELLED, Dialogue};
 use super::frame::{Frame, Refuse};
 use super::pulse::Pulse;
 use super::stream::{Stream, Streams};
-use super::{Hello, Identity, LinkError, Open, ServerLife, SessionNo, WINDOW, Welcome};
+use super::{Hello, Identity, LinkError, MAX_SESSIONS, Open, ServerLife, SessionNo, WINDOW, Welcome};
 use crate::core::ids::Timestamp;
+
+/// A client may always send so much, however little memory there is.
+const ALWAYS: usize = 4 * 1024;
+/// Clients that left before any server heard of them: so many are kept, and so many are brought at the same time.
+const MOST_PARKED: usize = 4 * MAX_SESSIONS;
+const BROUGHT_AT_ONCE: usize = 64;
+/// What such a client takes in memory beside what it said.
+const PARKED: usize = 256;
 
 /// What the shell has to do.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,6 +31,8 @@ pub enum RelayEvent {
     Up,
     /// The server does not take the relay.
     Refused(Refuse),
+    /// A client left while the server was away, and there is no room for what it said last.
+    Unheard(SocketAddr),
 }
 
 /// Why a client is closed.
@@ -40,6 +50,9 @@ pub enum SessionLost {
          link was away for longer than --link-grace)"
     )]
     Forgotten,
+    /// It reads nothing, and what waits for it takes too much memory.
+    #[error("it does not read its replies, and the relay has no memory for more of them (--max-memory)")]
+    NotRead,
     /// The link was away for longer than the server waits. A server that was restarted with a journal from before the
     /// link says the same.
     #[error(
@@ -63,6 +76,20 @@ struct Client {
     is_gone: bool,
 }
 
+/// A client that left before any server heard of it.
+#[derive(Debug)]
+struct Parked {
+    no: SessionNo,
+    client: Client,
+    said: Vec<Bytes>,
+}
+
+impl Parked {
+    fn memory(&self) -> usize {
+        self.said.iter().map(Bytes::len).sum::<usize>().saturating_add(PARKED)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     Away,
@@ -80,6 +107,18 @@ pub struct RelayEnd {
     streams: Streams,
     /// Sessions whose clients send nothing any more, and whether the server was told so on this connection.
     closing: BTreeMap<SessionNo, bool>,
+    /// They take no place of a client that is there, and are brought to the server one after the other.
+    parked: VecDeque<Parked>,
+    parked_bytes: usize,
+    /// Bytes that all requests may take which the server is not done with.
+    most: usize,
+    /// While they take that much, this client alone goes on with a long request: so each comes to its end.
+    urgent: Option<SessionNo>,
+    is_short: bool,
+    /// Clients that had no room may have some now.
+    is_relieved: bool,
+    /// Bytes that may be sent of a new session.
+    first: usize,
     next_no: u32,
     /// How many connections there were.
     connections: u64,
@@ -98,6 +137,13 @@ impl RelayEnd {
             clients: BTreeMap::new(),
             streams: Streams::default(),
             closing: BTreeMap::new(),
+            parked: VecDeque::new(),
+            parked_bytes: 0,
+            most: usize::MAX,
+            urgent: None,
+            is_short: false,
+            is_relieved: false,
+            first: WINDOW,
             next_no: 0,
             connections: 0,
             control: BytesMut::new(),
@@ -106,11 +152,20 @@ impl RelayEnd {
         }
     }
 
+    /// The relay may take so much memory for requests, and one long request more.
+    #[must_use]
+    pub fn within(self, most: usize) -> Self {
+        Self { most, ..self }
+    }
+
     /// A client has come that wants the store on `port`. `None` if there are as many as there may be.
     pub fn open(&mut self, port: u16, addr: SocketAddr) -> Option<SessionNo> {
+        if self.clients.len() >= MAX_SESSIONS {
+            self.make_place();
+        }
         let no = SessionNo(self.next_no);
         self.next_no = self.next_no.checked_add(1)?;
-        self.streams.open(no).ok()?;
+        self.streams.open(no, self.first, WINDOW).ok()?;
         let client = Client {
             port,
             addr,
@@ -136,8 +191,30 @@ impl RelayEnd {
     pub fn from_client(&mut self, no: SessionNo, bytes: Bytes) {
         let Some(client) = self.clients.get_mut(&no) else { return };
         client.dialogue.asked(&bytes);
-        self.streams.send(no, bytes);
+        self.streams.send(no, bytes.into());
         self.answer_cancel(no);
+        self.choose_urgent();
+    }
+
+    /// Where memory is short: the client whose request has come the farthest goes on first.
+    fn choose_urgent(&mut self) {
+        let kept = |no| self.streams.get(no).map_or(0, Stream::kept);
+        let is_long =
+            |(no, client): &(&SessionNo, &Client)| kept(**no) >= ALWAYS && client.dialogue.is_amid();
+        let (before, was_short) = (self.urgent, self.is_short);
+        self.is_short = self.memory() >= self.most;
+        if !self.is_short {
+            self.urgent = None;
+        } else if !before.and_then(|no| self.clients.get_key_value(&no)).is_some_and(|it| is_long(&it)) {
+            let long = self.clients.iter().filter(is_long);
+            self.urgent = long.max_by_key(|(no, _)| kept(**no)).map(|(&no, _)| no);
+        }
+        self.is_relieved |= self.urgent != before || (was_short && !self.is_short);
+    }
+
+    /// Whether clients that had no room may have some since the last call.
+    pub fn take_relief(&mut self) -> bool {
+        std::mem::take(&mut self.is_relieved)
     }
 
     /// While the server does not answer, a client that gives up a wait gets its answer here.
@@ -151,12 +228,17 @@ impl RelayEnd {
 
     /// How many bytes more may be read from a client now.
     pub fn room(&self, no: SessionNo) -> usize {
-        self.streams.get(no).map_or(0, |stream| WINDOW.saturating_sub(stream.unsent()))
+        let Some(stream) = self.streams.get(no) else { return 0 };
+        let window = WINDOW.saturating_sub(stream.unsent());
+        if self.memory() < self.most || self.urgent == Some(no) {
+            return window;
+        }
+        ALWAYS.saturating_sub(stream.kept()).min(window)
     }
 
     /// Bytes of memory for requests that the other end is not done with.
     pub fn memory(&self) -> usize {
-        self.streams.memory()
+        self.streams.memory().saturating_add(self.parked_bytes)
     }
 
     /// A client has taken bytes of its replies.
@@ -181,11 +263,56 @@ impl RelayEnd {
     pub fn close(&mut self, no: SessionNo) {
         let Some(client) = self.clients.get_mut(&no) else { return };
         client.is_gone = true;
-        let is_known =
-            client.opened.is_some() || self.streams.get(no).is_some_and(|stream| stream.kept() > 0);
-        self.finish(no);
-        if !is_known {
-            self.forget(no);
+        if client.opened.is_some() {
+            return self.finish(no);
+        }
+        let kept = self.streams.to_restore(no).map(|(_, _, kept)| kept.cloned().collect::<Vec<_>>());
+        let Some(client) = self.forget(no) else { return };
+        if let Some(said) = kept.filter(|said| !said.is_empty()) {
+            self.park(Parked { no, client, said });
+        }
+    }
+
+    /// A client that sends nothing any more, and of which no server has heard, gives its place to another: most have left.
+    /// What it said is still brought to the server. `false` if there is none.
+    pub fn make_place(&mut self) -> bool {
+        let is_idle = |client: &Client| client.has_finished && !client.is_gone && client.opened.is_none();
+        let Some(no) = self.clients.iter().find(|(_, it)| is_idle(it)).map(|(&no, _)| no) else {
+            return false;
+        };
+        self.events.push_back(RelayEvent::Lost(no, SessionLost::Finished));
+        self.close(no);
+        true
+    }
+
+    /// Keeps what a client said that has left. Where there is no room for it, what was kept first is lost.
+    fn park(&mut self, parked: Parked) {
+        self.parked_bytes = self.parked_bytes.saturating_add(parked.memory());
+        self.parked.push_back(parked);
+        while self.parked.len() > MOST_PARKED || self.memory() > self.most {
+            let Some(first) = self.take_parked() else { return };
+            self.events.push_back(RelayEvent::Unheard(first.client.addr));
+        }
+    }
+
+    fn take_parked(&mut self) -> Option<Parked> {
+        let first = self.parked.pop_front()?;
+        self.parked_bytes = self.parked_bytes.saturating_sub(first.memory());
+        Some(first)
+    }
+
+    /// Brings the server what clients said that have left.
+    fn bring_parked(&mut self) {
+        while self.is_up() && self.closing.len() < BROUGHT_AT_ONCE && self.clients.len() < MAX_SESSIONS {
+            let Some(Parked { no, client, said }) = self.take_parked() else { return };
+            if self.streams.open(no, self.first, WINDOW).is_err() {
+                return;
+            }
+            self.clients.insert(no, client);
+            self.introduce(no);
+            said.into_iter().for_each(|bytes| self.streams.send(no, bytes.into()));
+            // It may have said so before.
+            self.closing.insert(no, false);
         }
     }
 
@@ -214,7 +341,7 @@ impl RelayEnd {
         let sessions = told.filter_map(|(&no, _)| self.streams.point(no)).collect();
         self.connections = self.connections.saturating_add(1);
         let (identity, connection) = (self.identity.clone(), self.connections);
-        Frame::Hello(Hello { identity, connection, sessions }).put(&mut self.control);
+        Frame::Hello(Hello { identity, connection, small_first: true, sessions }).put(&mut self.control);
     }
 
     /// The connection is gone.
@@ -241,6 +368,8 @@ impl RelayEnd {
             self.pulse.heard = now;
             self.on_frame(frame)?;
         }
+        self.bring_parked();
+        self.choose_urgent();
         Ok(())
     }
 
@@ -297,9 +426,11 @@ impl RelayEnd {
     }
 
     fn on_welcome(&mut self, welcome: &Welcome) -> Result<(), LinkError> {
-        self.standing = Standing::Up(welcome.life);
+        (self.standing, self.first) = (Standing::Up(welcome.life), welcome.first);
         let known: BTreeMap<_, _> = welcome.sessions.iter().map(|point| (point.no, point)).collect();
         let nos: Vec<_> = self.clients.keys().copied().collect();
+        // They left before others came who are here.
+        self.bring_parked();
         for no in nos {
             if let Some(point) = known.get(&no) {
                 if self.streams.go_on_from(point).is_err() {
@@ -318,7 +449,7 @@ impl RelayEnd {
                 && client.opened == Some(welcome.life)
                 && self.streams.get(no).is_some_and(Stream::is_untouched);
             if !may_have_been_heard || is_unheard {
-                self.streams.start_anew(no)?;
+                self.streams.start_anew(no, self.first)?;
                 self.introduce(no);
                 continue;
             }

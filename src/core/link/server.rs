@@ -7,15 +7,19 @@ use bytes::{Bytes, BytesMut};
 use super::frame::{End, Frame};
 use super::pulse::Pulse;
 use super::stream::{Stream, Streams};
-use super::{BROKEN_AFTER, Hello, Identity, LinkError, Open, Point, ServerLife, SessionNo, Welcome};
+use super::{
+    BROKEN_AFTER, FIRST_WINDOW, Hello, Identity, LinkError, Open, Point, ServerLife, SessionNo, WINDOW,
+    Welcome,
+};
 use crate::core::ids::Timestamp;
+use crate::core::protocol::Piece;
 
 /// What the shell has to do.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ServerEvent {
     /// A client has come. The shell ends the session at once where there is no such store.
     Open(Open),
-    /// A client has sent these bytes. The shell says [`ServerEnd::taken`] when it has room for more, and
+    /// A client has sent these bytes. The shell says [`ServerEnd::give_room`] when it has room for more, and
     /// [`ServerEnd::applied`] when the requests in them are done.
     Request(SessionNo, Bytes),
     /// A client has gone.
@@ -59,6 +63,8 @@ pub struct ServerEnd {
     is_connected: bool,
     /// Which of the relay's connections came last, as it counts them.
     connection: u64,
+    /// Bytes that may come of a session which begins.
+    first: usize,
     /// Without a connection, `heard` is when the last one ended.
     pulse: Pulse,
 }
@@ -76,6 +82,7 @@ impl ServerEnd {
             events: VecDeque::new(),
             is_connected: false,
             connection: 0,
+            first: WINDOW,
             pulse: Pulse::default(),
         }
     }
@@ -143,8 +150,12 @@ impl ServerEnd {
     }
 
     /// The relay has come, for the first time (then it is not `known`) or again. Sessions of which it says what cannot be
-    /// are over: it knows of more than a journal has kept.
+    /// are over: it knows of more than a journal has kept. After an error nothing has changed.
     pub fn connected(&mut self, hello: &Hello, known: bool, now: Timestamp) -> Result<(), LinkError> {
+        let told: BTreeSet<_> = hello.sessions.iter().map(|point| point.no).collect();
+        if told.len() < hello.sessions.len() {
+            return Err(LinkError::Unexpected("a hello that names a session twice"));
+        }
         let is_here = |no| self.open.contains(&no) || self.ended.contains_key(&no);
         let (points, strange): (Vec<&Point>, Vec<&Point>) = hello
             .sessions
@@ -162,8 +173,8 @@ impl ServerEnd {
             self.events.push_back(ServerEvent::Forgotten(point.no));
         }
         (self.is_connected, self.connection) = (true, hello.connection);
+        self.first = if hello.small_first { FIRST_WINDOW } else { WINDOW };
         self.pulse = Pulse::at(now);
-        let told: BTreeSet<_> = hello.sessions.iter().map(|point| point.no).collect();
         // The relay's clients that have gone meanwhile.
         let gone: Vec<_> = self.open.iter().filter(|no| !told.contains(no)).copied().collect();
         for no in gone {
@@ -177,10 +188,12 @@ impl ServerEnd {
         }
         let mut sessions = Vec::new();
         for point in points {
-            self.streams.go_on_from(point)?;
+            // It was checked above.
+            let _can_be = self.streams.go_on_from(point);
             sessions.extend(self.streams.point(point.no));
         }
-        Frame::Welcome(Welcome { life: self.life, resumed: known, sessions }).put(&mut self.control);
+        let (life, first) = (self.life, self.first);
+        Frame::Welcome(Welcome { life, resumed: known, first, sessions }).put(&mut self.control);
         Ok(())
     }
 
@@ -194,19 +207,21 @@ impl ServerEnd {
         self.ended.values_mut().for_each(|ended| ended.is_told = false);
     }
 
-    /// Takes the frames that have come. After an error the connection is of no use.
-    pub fn receive(&mut self, input: &mut BytesMut, now: Timestamp) -> Result<(), LinkError> {
-        while let Some(frame) = Frame::take(input)? {
+    /// Takes the frames that have come, until one of them brings the shell something to do: `false` if none does. After an
+    /// error the connection is of no use.
+    pub fn receive(&mut self, input: &mut BytesMut, now: Timestamp) -> Result<bool, LinkError> {
+        while self.events.is_empty() {
+            let Some(frame) = Frame::take(input)? else { return Ok(false) };
             self.pulse.heard = now;
             self.on_frame(frame)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn on_frame(&mut self, frame: Frame) -> Result<(), LinkError> {
         match frame {
             Frame::Open(open) => {
-                self.streams.open(open.no)?;
+                self.streams.open(open.no, WINDOW, self.first)?;
                 self.open.insert(open.no);
                 self.events.push_back(ServerEvent::Open(open));
             }
@@ -243,9 +258,22 @@ impl ServerEnd {
         }
     }
 
-    /// There is room for so many bytes more of a session's requests.
-    pub fn taken(&mut self, no: SessionNo, bytes: usize) {
-        self.streams.room(no, bytes, true);
+    /// There is room for so many bytes of a session's requests.
+    pub fn give_room(&mut self, no: SessionNo, window: usize) {
+        let more = window.saturating_sub(self.room(no));
+        if more > 0 {
+            self.streams.room(no, more, true);
+        }
+    }
+
+    /// How many bytes may still come of a session's requests.
+    pub fn room(&self, no: SessionNo) -> usize {
+        self.streams.get(no).map_or(0, |stream| usize::try_from(stream.room()).unwrap_or(usize::MAX))
+    }
+
+    /// What [`Self::give_room`] gives a session of which no more than the beginning of a request is expected.
+    pub fn first_window(&self) -> usize {
+        self.first
     }
 
     /// So many bytes more of a session's requests are done.
@@ -254,8 +282,8 @@ impl ServerEnd {
     }
 
     /// Sends replies.
-    pub fn reply(&mut self, no: SessionNo, bytes: Bytes) {
-        self.streams.send(no, bytes);
+    pub fn reply(&mut self, no: SessionNo, piece: impl Into<Piece>) {
+        self.streams.send(no, piece.into());
     }
 
     /// Bytes of replies that the relay's client has not taken yet.
@@ -266,6 +294,18 @@ impl ServerEnd {
     /// Bytes of memory for replies that the other end is not done with.
     pub fn memory(&self) -> usize {
         self.streams.memory()
+    }
+
+    /// [`Self::memory`], summed up anew.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.streams.held()
+    }
+
+    /// Ends a session now: replies that its client has not taken are dropped.
+    pub fn cut(&mut self, no: SessionNo, reason: String) {
+        self.streams.cut(no);
+        self.end(no, reason);
     }
 
     /// Ends a session, once its replies are out.
@@ -314,6 +354,10 @@ impl ServerEnd {
 
     /// Called now and then, while there is a connection: says that this end is there, and notices when the other is not.
     pub fn tick(&mut self, now: Timestamp) -> Result<(), LinkError> {
+        if !self.events.is_empty() {
+            // It is not the relay that is late: what has come is looked at when this is done.
+            self.pulse.heard = now;
+        }
         if self.is_connected && self.pulse.needs_ping(now)? {
             Frame::Ping.put(&mut self.control);
         }

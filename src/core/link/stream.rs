@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::frame::{Amounts, Frame, Sessions, put_data};
 use super::{LinkError, MAX_SESSIONS, Point, SessionNo, WINDOW};
-use crate::core::protocol::ReplyBuffer;
+use crate::core::protocol::{Piece, ReplyBuffer};
 
 /// What one session sends at once before it is the turn of others.
 const TURN: usize = 64 * 1024;
@@ -17,16 +17,18 @@ const TURN: usize = 64 * 1024;
 const TELL_FROM: usize = WINDOW / 4;
 /// What a piece takes in memory beside its bytes: its place in the list, and what it shares with others and may be the
 /// last to need.
-const PIECE: usize = size_of::<Bytes>() + ReplyBuffer::ROOM;
+const PIECE: usize = size_of::<Piece>() + ReplyBuffer::ROOM;
 
 /// Bytes in their order that the other end is not done with.
 #[derive(Debug, Default)]
 struct Outgoing {
     /// Bytes of the stream that the other end is done with.
     done: u64,
-    kept: VecDeque<Bytes>,
+    kept: VecDeque<Piece>,
     /// Bytes of the stream in `kept`.
     len: usize,
+    /// How many of them count elsewhere.
+    lent: usize,
     /// How many of them were sent on this connection.
     sent: usize,
     /// Where the first unsent byte is: the piece, and the bytes of it that were sent.
@@ -35,10 +37,11 @@ struct Outgoing {
 
 #[expect(clippy::arithmetic_side_effects, reason = "all of it counts bytes in memory")]
 impl Outgoing {
-    fn push(&mut self, bytes: Bytes) {
-        if !bytes.is_empty() {
-            self.len += bytes.len();
-            self.kept.push_back(bytes);
+    fn push(&mut self, piece: Piece) {
+        if !piece.bytes.is_empty() {
+            self.len += piece.bytes.len();
+            self.lent += piece.lent();
+            self.kept.push_back(piece);
         }
     }
 
@@ -48,7 +51,7 @@ impl Outgoing {
 
     /// What it takes in memory: a piece of one byte takes much more than that.
     fn memory(&self) -> usize {
-        self.len + self.kept.len() * PIECE
+        self.len - self.lent + self.kept.len() * PIECE
     }
 
     /// The offset in the stream up to which bytes were sent.
@@ -59,7 +62,7 @@ impl Outgoing {
     /// The next bytes to send, of one piece.
     fn next(&mut self, most: usize) -> Bytes {
         let (piece, at) = self.next;
-        let Some(bytes) = self.kept.get(piece) else { return Bytes::new() };
+        let Some(Piece { bytes, .. }) = self.kept.get(piece) else { return Bytes::new() };
         let taken = bytes.slice(at..bytes.len().min(at.saturating_add(most)));
         self.sent += taken.len();
         self.next = if at + taken.len() == bytes.len() { (piece + 1, 0) } else { (piece, at + taken.len()) };
@@ -76,14 +79,17 @@ impl Outgoing {
         self.sent -= bytes;
         let mut left = bytes;
         while let Some(first) = self.kept.front_mut() {
-            if left < first.len() {
-                let _forgotten = first.split_to(left);
+            if left < first.bytes.len() {
+                let lent = first.lent();
+                let _forgotten = first.bytes.split_to(left);
+                self.lent -= lent - first.lent();
                 if self.next.0 == 0 {
                     self.next.1 -= left;
                 }
                 break;
             }
-            left -= first.len();
+            left -= first.bytes.len();
+            self.lent -= first.lent();
             self.kept.pop_front();
             self.next = if self.next.0 == 0 { (0, 0) } else { (self.next.0 - 1, self.next.1) };
         }
@@ -107,8 +113,8 @@ impl Outgoing {
         self.sent = sent;
         let mut left = sent;
         let mut piece = 0;
-        while let Some(bytes) = self.kept.get(piece).filter(|bytes| bytes.len() <= left) {
-            left -= bytes.len();
+        while let Some(it) = self.kept.get(piece).filter(|it| it.bytes.len() <= left) {
+            left -= it.bytes.len();
             piece += 1;
         }
         self.next = (piece, left);
@@ -133,9 +139,16 @@ pub(super) struct Stream {
     room: u32,
     is_ready: bool,
     is_untold: bool,
+    /// What the other end had not taken was dropped: nothing that it says of that means anything.
+    is_cut: bool,
 }
 
 impl Stream {
+    /// How many bytes may still come.
+    pub(super) fn room(&self) -> u64 {
+        self.allowed.saturating_sub(self.received)
+    }
+
     /// Bytes that wait to be sent.
     pub(super) fn unsent(&self) -> usize {
         self.out.unsent()
@@ -179,21 +192,22 @@ pub(super) struct Streams {
 
 #[expect(clippy::arithmetic_side_effects, reason = "windows and bytes in memory")]
 impl Streams {
-    pub(super) fn open(&mut self, no: SessionNo) -> Result<(), LinkError> {
+    /// A new session: bytes may be sent up to `limit`, and come up to `allowed`.
+    pub(super) fn open(&mut self, no: SessionNo, limit: usize, allowed: usize) -> Result<(), LinkError> {
         if self.by_no.len() >= MAX_SESSIONS {
             return Err(LinkError::TooManySessions);
         }
-        let window = WINDOW as u64;
         let stream = Stream {
             out: Outgoing::default(),
-            limit: window,
+            limit: limit as u64,
             received: 0,
             done_with: 0,
-            allowed: window,
+            allowed: allowed as u64,
             done: 0,
             room: 0,
             is_ready: false,
             is_untold: false,
+            is_cut: false,
         };
         match self.by_no.insert(no, Box::new(stream)) {
             None => Ok(()),
@@ -206,7 +220,7 @@ impl Streams {
     pub(super) fn restore(&mut self, no: SessionNo, applied: u64, acknowledged: u64, replies: Vec<Bytes>) {
         let mut out = Outgoing { done: acknowledged, ..Outgoing::default() };
         for bytes in replies {
-            out.push(bytes);
+            out.push(bytes.into());
         }
         self.memory += out.memory();
         let stream = Stream {
@@ -219,6 +233,7 @@ impl Streams {
             room: 0,
             is_ready: false,
             is_untold: false,
+            is_cut: false,
         };
         self.by_no.insert(no, Box::new(stream));
     }
@@ -226,7 +241,16 @@ impl Streams {
     /// A session's two offsets, and the bytes that the other end is not done with: what [`Self::restore`] takes.
     pub(super) fn to_restore(&self, no: SessionNo) -> Option<(u64, u64, impl Iterator<Item = &Bytes>)> {
         let stream = self.by_no.get(&no)?;
-        Some((stream.done_with, stream.out.done, stream.out.kept.iter()))
+        Some((stream.done_with, stream.out.done, stream.out.kept.iter().map(|piece| &piece.bytes)))
+    }
+
+    /// Drops what the other end has not taken, and will not get any more.
+    pub(super) fn cut(&mut self, no: SessionNo) {
+        if let Some(stream) = self.by_no.get_mut(&no) {
+            self.memory -= stream.out.memory();
+            stream.out = Outgoing { done: stream.out.done + stream.out.len as u64, ..Outgoing::default() };
+            stream.is_cut = true;
+        }
     }
 
     pub(super) fn close(&mut self, no: SessionNo) {
@@ -240,6 +264,14 @@ impl Streams {
         self.memory
     }
 
+    /// [`Self::memory`], summed up anew.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        let held =
+            |out: &Outgoing| out.kept.iter().map(|it| it.bytes.len() - it.lent() + PIECE).sum::<usize>();
+        self.by_no.values().map(|stream| held(&stream.out)).sum()
+    }
+
     pub(super) fn get(&self, no: SessionNo) -> Option<&Stream> {
         self.by_no.get(&no).map(Box::as_ref)
     }
@@ -250,10 +282,10 @@ impl Streams {
     }
 
     /// Appends bytes to what a session sends.
-    pub(super) fn send(&mut self, no: SessionNo, bytes: Bytes) {
-        if let Some(stream) = self.by_no.get_mut(&no) {
+    pub(super) fn send(&mut self, no: SessionNo, piece: Piece) {
+        if let Some(stream) = self.by_no.get_mut(&no).filter(|stream| !stream.is_cut) {
             let before = stream.out.memory();
-            stream.out.push(bytes);
+            stream.out.push(piece);
             self.memory += stream.out.memory() - before;
             self.make_ready(no);
         }
@@ -314,7 +346,7 @@ impl Streams {
     pub(super) fn on_done(&mut self, amounts: &Amounts, and_room: bool) -> Result<(), LinkError> {
         for &(no, bytes) in amounts {
             // A session that has ended here meanwhile.
-            let Some(stream) = self.by_no.get_mut(&no) else { continue };
+            let Some(stream) = self.by_no.get_mut(&no).filter(|stream| !stream.is_cut) else { continue };
             let before = stream.out.memory();
             if !stream.out.forget(bytes as usize) {
                 return Err(LinkError::NeverSent(no));
@@ -360,13 +392,16 @@ impl Streams {
         let no = point.no;
         let stream = self.by_no.get(&no).ok_or(LinkError::UnknownSession(no))?;
         let positions = stream.out.positions(point.received, point.done);
-        positions.map(drop).ok_or(LinkError::NeverSent(no))
+        if stream.is_cut || positions.is_some() { Ok(()) } else { Err(LinkError::NeverSent(no)) }
     }
 
     /// On a new connection the other end has told how far it has come.
     pub(super) fn go_on_from(&mut self, point: &Point) -> Result<(), LinkError> {
         let no = point.no;
         let stream = self.by_no.get_mut(&no).ok_or(LinkError::UnknownSession(no))?;
+        if stream.is_cut {
+            return Ok(());
+        }
         let before = stream.out.memory();
         if !stream.out.go_on_from(point.received, point.done) {
             return Err(LinkError::NeverSent(no));
@@ -381,8 +416,8 @@ impl Streams {
     }
 
     /// The other end has never heard of a session: it begins again.
-    pub(super) fn start_anew(&mut self, no: SessionNo) -> Result<(), LinkError> {
-        self.go_on_from(&Point { no, received: 0, done: 0, limit: WINDOW as u64 })
+    pub(super) fn start_anew(&mut self, no: SessionNo, limit: usize) -> Result<(), LinkError> {
+        self.go_on_from(&Point { no, received: 0, done: 0, limit: limit as u64 })
     }
 
     /// Appends frames with what there is to tell and to send, until `out` has about `enough` bytes.

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::core::ids::Timestamp;
+use crate::core::protocol::Piece;
 
 /// A connection: what is on its way in each direction.
 #[derive(Default)]
@@ -71,7 +72,8 @@ impl World {
         let mut world = Self::new();
         let nos = [(); 8].map(|()| world.client());
         world.connect();
-        world.flow(1 << 20);
+        (0..3).for_each(|_| world.flow(1 << 20));
+        nos.iter().for_each(|&no| world.server.as_mut().expect("a server").give_room(no, WINDOW));
         world.flow(1 << 20);
         world.relay.put_frames(&mut BytesMut::new(), 1 << 20, world.now);
         (world, nos)
@@ -147,6 +149,7 @@ impl World {
                 }
                 RelayEvent::Lost(no, why) => self.clients.get_mut(&no).expect("a client").lost = Some(why),
                 RelayEvent::Up => {}
+                RelayEvent::Unheard(addr) => panic!("{addr}"),
                 RelayEvent::Refused(why) => panic!("{why:?}"),
             }
         }
@@ -163,23 +166,27 @@ impl World {
             server.connected(&hello, known, self.now).expect("a relay that keeps to the protocol");
         }
         let server = self.server.as_mut().expect("a server");
-        server.receive(&mut wire.at_server, self.now).expect("a relay that keeps to the protocol");
-        while let Some(event) = server.next_event() {
-            match event {
-                ServerEvent::Open(open) => {
-                    let before = self.echoes.insert(open.no, Echo::default());
-                    assert!(before.is_none() && !self.over.contains_key(&open.no), "opened twice");
+        loop {
+            while let Some(event) = server.next_event() {
+                match event {
+                    ServerEvent::Open(open) => {
+                        let before = self.echoes.insert(open.no, Echo::default());
+                        assert!(before.is_none() && !self.over.contains_key(&open.no), "opened twice");
+                    }
+                    ServerEvent::Request(no, bytes) => {
+                        self.echoes.get_mut(&no).expect("an open session").requests.extend_from_slice(&bytes);
+                    }
+                    ServerEvent::Close(no) => {
+                        let mut echo = self.echoes.remove(&no).expect("an open session");
+                        echo.heard.append(&mut echo.requests);
+                        self.over.insert(no, echo.heard);
+                    }
+                    ServerEvent::Forgotten(_) => {}
+                    ServerEvent::Bye => panic!("nobody said bye"),
                 }
-                ServerEvent::Request(no, bytes) => {
-                    self.echoes.get_mut(&no).expect("an open session").requests.extend_from_slice(&bytes);
-                }
-                ServerEvent::Close(no) => {
-                    let mut echo = self.echoes.remove(&no).expect("an open session");
-                    echo.heard.append(&mut echo.requests);
-                    self.over.insert(no, echo.heard);
-                }
-                ServerEvent::Forgotten(_) => {}
-                ServerEvent::Bye => panic!("nobody said bye"),
+            }
+            if !server.receive(&mut wire.at_server, self.now).expect("a relay that keeps to the protocol") {
+                break;
             }
         }
     }
@@ -192,9 +199,9 @@ impl World {
                 continue;
             }
             let some: Vec<u8> = echo.requests.drain(..echo.requests.len().min(most)).collect();
-            server.taken(no, some.len());
+            server.give_room(no, WINDOW);
             server.applied(no, some.len());
-            server.reply(no, some.iter().map(|byte| !byte).collect::<Vec<_>>().into());
+            server.reply(no, Bytes::from_iter(some.iter().map(|byte| !byte)));
             echo.heard.extend(some);
         }
     }
@@ -322,6 +329,7 @@ proptest! {
         let hello = Hello {
             identity: Identity { name: "x".into(), life: RelayLife(1) },
             connection: 1,
+            small_first: true,
             sessions: vec![],
         };
         let mut server = ServerEnd::new(hello.identity.clone(), ServerLife(1));
@@ -334,7 +342,7 @@ proptest! {
         let mut relay = RelayEnd::new(hello.identity);
         relay.connected(Timestamp::default());
         let mut input = BytesMut::new();
-        Frame::Welcome(Welcome { life: ServerLife(1), resumed: false, sessions: vec![] }).put(&mut input);
+        Frame::Welcome(Welcome { life: ServerLife(1), resumed: false, first: WINDOW, sessions: vec![] }).put(&mut input);
         input.extend_from_slice(&frame);
         let _ = relay.receive(&mut input, Timestamp::default());
     }
@@ -343,7 +351,8 @@ proptest! {
 #[test]
 fn a_late_hello_of_an_earlier_connection_is_known() {
     let identity = Identity { name: "x".into(), life: RelayLife(1) };
-    let hello = |connection| Hello { identity: identity.clone(), connection, sessions: vec![] };
+    let hello =
+        |connection| Hello { identity: identity.clone(), connection, small_first: false, sessions: vec![] };
     let mut server = ServerEnd::new(identity.clone(), ServerLife(1));
     server.connected(&hello(2), false, Timestamp::default()).expect("a hello");
     assert_eq!([1, 2, 3].map(|connection| server.is_overtaken(&hello(connection))), [true, false, false]);
@@ -450,6 +459,24 @@ fn a_silent_end_is_noticed_and_a_quiet_one_says_that_it_is_there() {
 }
 
 #[test]
+fn a_server_that_is_behind_does_not_take_its_relay_for_silent() {
+    let mut world = World::new();
+    let no = world.client();
+    world.connect();
+    world.send(no, 5);
+    (0..3).for_each(|_| world.flow(1 << 20));
+    let server = world.server.as_mut().expect("a server");
+    let mut input = BytesMut::new();
+    Frame::Data { sessions: [no].into_iter().collect(), bytes: Bytes::from_static(b"x") }.put(&mut input);
+    assert!(server.receive(&mut input, world.now).expect("frames"));
+    world.now = world.now + BROKEN_AFTER;
+    server.tick(world.now).expect("it has something to do first");
+    assert!(server.next_event().is_some());
+    world.now = world.now + BROKEN_AFTER;
+    assert_eq!(server.tick(world.now), Err(LinkError::Silent));
+}
+
+#[test]
 fn a_server_that_ends_a_session_is_heard_behind_its_last_reply() {
     let mut world = World::new();
     let no = world.client();
@@ -484,7 +511,8 @@ fn client_is_lost(is_resumed: bool, why: SessionLost) {
     relay.from_client(no, Bytes::from_static(b"hello"));
     let mut welcome = |life, resumed, sessions| {
         let mut input = BytesMut::new();
-        Frame::Welcome(Welcome { life: ServerLife(life), resumed, sessions }).put(&mut input);
+        Frame::Welcome(Welcome { life: ServerLife(life), resumed, first: FIRST_WINDOW, sessions })
+            .put(&mut input);
         relay.lost();
         relay.connected(now);
         relay.receive(&mut input, now).expect("a welcome");
@@ -495,4 +523,214 @@ fn client_is_lost(is_resumed: bool, why: SessionLost) {
     let known = welcome(2, true, vec![Point { no, received: 5, done: 5, limit: 1 << 20 }]);
     assert_eq!(known, [RelayEvent::Up]);
     assert_eq!(welcome(2, is_resumed, vec![]), [RelayEvent::Lost(no, why), RelayEvent::Up]);
+}
+
+#[test]
+fn a_hello_that_names_a_session_twice_changes_nothing() {
+    let mut world = World::new();
+    let no = world.client();
+    world.connect();
+    world.send(no, 5);
+    (0..3).for_each(|_| world.flow(1 << 20));
+    let server = world.server.as_mut().expect("a server");
+    let identity = server.identity().clone();
+    let point = Point { no, received: 0, done: 0, limit: 10 };
+    let hello = |sessions| Hello { identity: identity.clone(), connection: 2, small_first: true, sessions };
+    for is_away in [false, true] {
+        if is_away {
+            server.lost(world.now);
+        }
+        let since = server.away_since();
+        server.connected(&hello(vec![point, point]), true, world.now).expect_err("twice");
+        assert_eq!((server.is_connected(), server.away_since()), (!is_away, since));
+        assert_eq!(server.sessions(), 1);
+    }
+    server.connected(&hello(vec![point]), true, world.now).expect("once");
+    assert!(server.is_connected());
+}
+
+#[test]
+fn who_is_cut_off_holds_nothing_and_hears_why() {
+    let mut world = World::new();
+    let no = world.client();
+    world.connect();
+    world.send(no, 5);
+    (0..3).for_each(|_| world.flow(1 << 20));
+    let server = world.server.as_mut().expect("a server");
+    server.reply(no, Bytes::from(vec![7; 3 * WINDOW]));
+    // A part is on its way, and the client reads none of it.
+    server.put_frames(&mut BytesMut::new(), WINDOW / 2, world.now);
+    server.cut(no, "it reads nothing".into());
+    assert_eq!((server.memory(), server.unread(no)), (0, 0));
+    let mut done = BytesMut::new();
+    Frame::Done(vec![(no, 1000)]).put(&mut done);
+    server.receive(&mut done, world.now).expect("the relay cannot know it yet");
+    world.cut();
+    world.echoes.clear();
+    world.settle();
+    assert_eq!(world.clients[&no].lost, Some(SessionLost::Ended("it reads nothing".into())));
+    assert_eq!(world.server.as_ref().expect("a server").all().count(), 0, "the relay knows it");
+}
+
+#[test]
+fn lent_pieces_count_elsewhere_until_the_last_of_their_bytes() {
+    let mut world = World::new();
+    let no = world.client();
+    world.connect();
+    world.send(no, 5);
+    (0..3).for_each(|_| world.flow(1 << 20));
+    let server = world.server.as_mut().expect("a server");
+    let piece = Piece { bytes: Bytes::from(vec![7; WINDOW / 2]), is_lent: true };
+    let lent = || piece.clone();
+    server.reply(no, Bytes::from_static(&[1; 10]));
+    let before = server.memory();
+    (0..3).for_each(|_| server.reply(no, lent()));
+    let each = (server.memory() - before) / 3;
+    assert!(each < 1000, "{each}");
+    server.put_frames(&mut BytesMut::new(), 1 << 20, world.now);
+    for (done, left) in [(10, 3), (WINDOW / 4, 3), (WINDOW / 4 - 1, 3), (1, 2)] {
+        let mut frame = BytesMut::new();
+        Frame::Done(vec![(no, done as u32)]).put(&mut frame);
+        server.receive(&mut frame, world.now).expect("frames");
+        let memory = server.memory();
+        assert!((left * each - 200..=left * each).contains(&memory), "{memory} of {left} times {each}");
+    }
+}
+
+#[test]
+fn a_client_begins_with_little_room_and_is_given_more() {
+    let mut world = World::new();
+    let no = world.client();
+    world.connect();
+    world.send(no, WINDOW);
+    (0..5).for_each(|_| world.flow(1 << 20));
+    let came = |world: &World| world.echoes[&no].requests.len();
+    assert_eq!(came(&world), FIRST_WINDOW);
+    world.server.as_mut().expect("a server").give_room(no, WINDOW);
+    (0..5).for_each(|_| world.flow(1 << 20));
+    assert_eq!(came(&world), WINDOW);
+    // A release that does not know it begins with the whole window, and each end may be of such a release.
+    let old = r#"{"name": "x", "life": 1, "sessions": []}"#;
+    assert!(!serde_json::from_str::<Hello>(old).expect("a hello").small_first);
+    let old = r#"{"life": 1, "resumed": false, "sessions": []}"#;
+    assert_eq!(serde_json::from_str::<Welcome>(old).expect("a welcome").first, WINDOW);
+    let mut server = ServerEnd::new(Identity { name: "x".into(), life: RelayLife(1) }, ServerLife(1));
+    let hello =
+        Hello { identity: server.identity().clone(), connection: 1, small_first: false, sessions: vec![] };
+    server.connected(&hello, false, world.now).expect("a hello");
+    assert_eq!(server.first_window(), WINDOW);
+    let mut input = BytesMut::new();
+    Frame::Open(Open { no, port: 1, client: "1.2.3.4:5".parse().expect("an address") }).put(&mut input);
+    for part in [WINDOW / 4; 4] {
+        Frame::Data { sessions: [no].into_iter().collect(), bytes: vec![0; part].into() }.put(&mut input);
+    }
+    let mut came = 0;
+    while server.receive(&mut input, world.now).expect("within the window") {
+        came += std::iter::from_fn(|| server.next_event()).count();
+    }
+    assert_eq!(came, 5);
+}
+
+/// A hello and a SET of so many bytes.
+fn set_of(len: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    crate::core::protocol::encode_hello(&mut bytes);
+    let value = vec![7; len];
+    let value = crate::core::protocol::Payload::borrowed(&value);
+    let set = crate::core::protocol::Request::Set { key: b"k", value };
+    assert!(crate::core::protocol::encode_request(&set, crate::core::protocol::Dialect::C, &mut bytes));
+    bytes
+}
+
+/// The most that a relay keeps of so many clients, each of which sets a large value. The server is done with a request
+/// when it is whole.
+fn most_kept(clients: usize, len: usize, within: usize) -> usize {
+    let mut world = World::new();
+    world.relay = RelayEnd::new(Identity { name: "train-0".into(), life: RelayLife(7) }).within(within);
+    let request = set_of(len);
+    let mut left: Vec<_> = (0..clients).map(|_| (world.client(), Bytes::from(request.clone()))).collect();
+    let small = world.client();
+    world.connect();
+    let mut most = 0;
+    for round in 0..100_000 {
+        for (no, bytes) in &mut left {
+            let room = world.relay.room(*no).min(bytes.len()).min(64 * 1024);
+            if room > 0 {
+                world.relay.from_client(*no, bytes.split_to(room));
+            }
+        }
+        most = most.max(world.relay.memory());
+        if round == 20 {
+            // Who asks for little is never held up.
+            assert!(world.relay.room(small) >= 1000);
+            world.relay.from_client(small, Bytes::from_static(&[0; 1000]));
+        }
+        world.flow(1 << 20);
+        let server = world.server.as_mut().expect("a server");
+        for (&no, echo) in &mut world.echoes {
+            server.give_room(no, WINDOW);
+            if echo.requests.len() == request.len() || no == small {
+                server.applied(no, std::mem::take(&mut echo.requests).len());
+            }
+        }
+        if left.iter().all(|(_, bytes)| bytes.is_empty()) && round > 30 && world.relay.memory() == 0 {
+            return most;
+        }
+        // What would be told with the next sign of life.
+        world.now = world.now + PING_EVERY;
+        world.relay.tick(world.now).expect("the server was heard");
+        world.server.as_mut().expect("a server").tick(world.now).expect("the relay was heard");
+    }
+    panic!("they do not come to their end: {} bytes are kept", world.relay.memory());
+}
+
+#[test]
+fn large_requests_come_to_their_end_one_after_the_other_where_a_relay_has_little_memory() {
+    const LEN: usize = 1 << 20;
+    let free = most_kept(16, LEN, usize::MAX);
+    assert!(free > 12 * LEN, "without a limit they come beside each other: {free}");
+    let most = most_kept(16, LEN, LEN);
+    assert!(most <= 2 * LEN + 17 * (64 * 1024 + 4096), "{most}");
+}
+
+#[test]
+fn clients_that_left_while_the_server_was_away_take_no_place() {
+    const LEFT: usize = MAX_SESSIONS + 100;
+    let mut world = World::new();
+    for n in 0..LEFT {
+        let no = world.client();
+        world.send(no, 3);
+        // A relay cannot tell who only sends nothing more from who has left.
+        if n % 2 == 0 { world.close(no) } else { world.relay.finish(no) }
+    }
+    for _ in 0..MAX_SESSIONS - LEFT / 2 {
+        world.client();
+    }
+    let no = world.client();
+    world.send(no, 5);
+    assert_eq!(world.relay.clients(), MAX_SESSIONS - LEFT / 2 + 1, "with those that sent nothing");
+    world.connect();
+    for _ in 0..3 * LEFT / 64 {
+        world.flow(1 << 20);
+        world.apply(100);
+    }
+    assert_eq!(world.heard(no).len(), 5);
+    let heard = world.over.values().filter(|heard| heard.len() == 3).count();
+    assert_eq!(heard, LEFT, "what they said last has come, too");
+    assert_eq!(world.relay.memory(), 0);
+}
+
+#[test]
+fn what_clients_said_that_left_is_bounded_and_what_is_lost_is_told() {
+    let mut relay = RelayEnd::new(Identity { name: "x".into(), life: RelayLife(1) }).within(10_000);
+    let addr = |n: usize| SocketAddr::from(([127, 0, 0, 1], n as u16));
+    for n in 0..100 {
+        let no = relay.open(FIRST_STORE, addr(n)).expect("a place");
+        relay.from_client(no, Bytes::from_static(&[1; 1000]));
+        relay.close(no);
+        assert!(relay.memory() <= 10_000, "{}", relay.memory());
+    }
+    let lost: Vec<_> = std::iter::from_fn(|| relay.next_event()).collect();
+    assert!(lost.len() > 85, "{}", lost.len());
+    assert!(lost.iter().enumerate().all(|(n, event)| *event == RelayEvent::Unheard(addr(n))));
 }

@@ -7,13 +7,40 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::{Dialect, List, MAGIC, Op, Pairs, Payload, Reply, Request};
 
+/// A piece of what is to be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// What it is.
+    pub bytes: Bytes,
+    /// Whether its memory counts elsewhere, for as long as anyone has it.
+    pub is_lent: bool,
+}
+
+impl Piece {
+    /// Bytes that count elsewhere.
+    #[inline]
+    pub fn lent(&self) -> usize {
+        /// What lending takes in memory by itself.
+        const LENDING: usize = 128;
+        if self.is_lent { self.bytes.len().saturating_sub(LENDING) } else { 0 }
+    }
+}
+
+impl From<Bytes> for Piece {
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes, is_lent: false }
+    }
+}
+
 /// Replies on their way to one peer: small ones joined in one buffer, large values shared with the store.
 #[derive(Debug, Default)]
 pub struct ReplyBuffer {
     /// Whole chunks, to be sent before `tail`.
-    chunks: VecDeque<Bytes>,
+    chunks: VecDeque<Piece>,
     /// Bytes of `chunks`.
     chunked: usize,
+    /// How many of them count elsewhere.
+    lent: usize,
     tail: Vec<u8>,
     /// Bytes of `tail` already sent; only while `chunks` is empty.
     sent: usize,
@@ -42,21 +69,39 @@ impl ReplyBuffer {
             Reply::Nonce(nonce) => self.tail.put_u32_le(nonce),
             Reply::Bytes(bytes) => put_string(&mut self.tail, bytes),
             Reply::Keys(keys) => self.tail.extend_from_slice(keys.wire),
-            Reply::Values(values) => self.share(&values.wire),
+            Reply::Values(values) => self.share(values.wire.clone().into()),
             Reply::Value(value) if value.len() < Self::SHARE_FROM => put_string(&mut self.tail, value),
             Reply::Value(value) => {
                 self.tail.put_u64_le(value.len() as u64);
-                self.share(value);
+                self.share(value.clone().into());
             }
         }
     }
 
-    fn share(&mut self, bytes: &Bytes) {
+    /// The large part of a reply that consists of one, and its bytes as the store has them.
+    pub fn large<'a>(reply: &Reply<'a>) -> Option<&'a Bytes> {
+        match *reply {
+            Reply::Values(values) => Some(&values.wire),
+            Reply::Value(value) if value.len() >= Self::SHARE_FROM => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Appends a reply whose [`Self::large`] part counts elsewhere: `lent` are its bytes.
+    pub fn push_lent(&mut self, reply: &Reply<'_>, lent: Bytes) {
+        if let Reply::Value(_) = reply {
+            self.tail.put_u64_le(lent.len() as u64);
+        }
+        self.share(Piece { bytes: lent, is_lent: true });
+    }
+
+    fn share(&mut self, piece: Piece) {
         if self.sent < self.tail.len() {
             self.close_tail();
         }
-        self.chunked += bytes.len();
-        self.chunks.push_back(bytes.clone());
+        self.chunked += piece.bytes.len();
+        self.lent += piece.lent();
+        self.chunks.push_back(piece);
     }
 
     fn close_tail(&mut self) {
@@ -73,13 +118,19 @@ impl ReplyBuffer {
         self.tail.clear();
         self.sent = 0;
         self.chunked += head.len();
-        self.chunks.push_back(head);
+        self.chunks.push_back(head.into());
     }
 
     /// Bytes not sent yet.
     #[inline]
     pub fn len(&self) -> usize {
         self.chunked + self.tail.len() - self.sent
+    }
+
+    /// Those of them that count nowhere else.
+    #[inline]
+    pub fn own(&self) -> usize {
+        self.len() - self.lent
     }
 
     /// Whether everything is sent.
@@ -92,7 +143,9 @@ impl ReplyBuffer {
     pub fn as_slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut used = 0;
         let tail = &self.tail[self.sent..];
-        for bytes in self.chunks.iter().map(|chunk| &chunk[..]).chain((!tail.is_empty()).then_some(tail)) {
+        for bytes in
+            self.chunks.iter().map(|chunk| &chunk.bytes[..]).chain((!tail.is_empty()).then_some(tail))
+        {
             let Some(slice) = slices.get_mut(used) else { break };
             *slice = IoSlice::new(bytes);
             used += 1;
@@ -102,7 +155,7 @@ impl ReplyBuffer {
 
     /// The bytes behind the first `skipped` ones, in pieces.
     pub fn pieces_from(&self, mut skipped: usize) -> impl Iterator<Item = &[u8]> {
-        let all = self.chunks.iter().map(|chunk| &chunk[..]).chain([&self.tail[self.sent..]]);
+        let all = self.chunks.iter().map(|chunk| &chunk.bytes[..]).chain([&self.tail[self.sent..]]);
         all.filter_map(move |piece| {
             let from = skipped.min(piece.len());
             skipped -= from;
@@ -113,13 +166,17 @@ impl ReplyBuffer {
     /// Forgets the first `sent` bytes.
     pub fn advance(&mut self, mut sent: usize) {
         while let Some(chunk) = self.chunks.front_mut() {
-            if sent < chunk.len() {
-                chunk.advance(sent);
+            let len = chunk.bytes.len();
+            if sent < len {
+                self.lent -= chunk.lent();
+                chunk.bytes.advance(sent);
+                self.lent += chunk.lent();
                 self.chunked -= sent;
                 return;
             }
-            sent -= chunk.len();
-            self.chunked -= chunk.len();
+            sent -= len;
+            self.lent -= chunk.lent();
+            self.chunked -= len;
             self.chunks.pop_front();
         }
         self.sent += sent;
@@ -130,11 +187,11 @@ impl ReplyBuffer {
     }
 
     /// Takes out all bytes, in pieces that can be kept: values stay shared with the store.
-    pub fn drain(&mut self) -> impl Iterator<Item = Bytes> {
+    pub fn drain(&mut self) -> impl Iterator<Item = Piece> {
         if self.sent < self.tail.len() {
             self.close_tail();
         }
-        self.chunked = 0;
+        (self.chunked, self.lent) = (0, 0);
         self.chunks.drain(..)
     }
 
@@ -147,7 +204,7 @@ impl ReplyBuffer {
     #[inline]
     pub fn shrink(&mut self) {
         const KEPT: usize = 512 * 1024;
-        if self.is_empty() && self.tail.capacity() + self.chunks.capacity() * size_of::<Bytes>() > KEPT {
+        if self.is_empty() && self.tail.capacity() + self.chunks.capacity() * size_of::<Piece>() > KEPT {
             *self = Self::default();
         }
     }
@@ -155,7 +212,7 @@ impl ReplyBuffer {
     /// The bytes to send as one run, for tests and small clients.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len());
-        self.chunks.iter().for_each(|chunk| all.extend_from_slice(chunk));
+        self.chunks.iter().for_each(|chunk| all.extend_from_slice(&chunk.bytes));
         all.extend_from_slice(&self.tail[self.sent..]);
         all
     }
@@ -334,7 +391,7 @@ mod tests {
         let mut out = ReplyBuffer::default();
         let mut piece = |number| {
             out.push(Reply::Number(number));
-            out.drain().next().expect("a piece")
+            out.drain().next().expect("a piece").bytes
         };
         let pieces: Vec<_> = (0..32).map(&mut piece).collect();
         for (number, two) in pieces.windows(2).enumerate() {

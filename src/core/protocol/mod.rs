@@ -14,7 +14,7 @@ pub mod rendezvous_state;
 use bytes::Bytes;
 
 pub use decode::{Decoded, Decoder, Dialect, LegacyRelease, Limits, MAGIC};
-pub use encode::{KeyList, PairList, ReplyBuffer, SharedList, encode_hello, encode_request};
+pub use encode::{KeyList, PairList, Piece, ReplyBuffer, SharedList, encode_hello, encode_request};
 pub use error::{Foreign, ProtocolError};
 pub use op::Op;
 

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::Value;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::Relay;
@@ -36,8 +38,9 @@ type Body = BoxBody<Bytes, hyper::Error>;
 
 impl Relay {
     /// Serves the API's clients.
-    pub(super) async fn serve_api(self: Rc<Self>, listener: TcpListener) {
-        loop {
+    pub(super) async fn serve_api(self: Rc<Self>, listener: TcpListener, at_once: usize) {
+        let places = Arc::new(Semaphore::new(at_once));
+        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
             match listener.accept().await {
                 Ok((stream, addr)) => {
                     if !self.lets_in(&stream, addr) {
@@ -45,6 +48,7 @@ impl Relay {
                     }
                     let relay = Rc::clone(&self);
                     tokio::task::spawn_local(async move {
+                        let _place = place;
                         let service = service_fn(move |request| {
                             let relay = Rc::clone(&relay);
                             async move { Ok::<_, Infallible>(relay.pass_on(request).await) }
@@ -58,7 +62,9 @@ impl Relay {
                     });
                 }
                 Err(error) => {
-                    self.say(format!("cannot accept a client of the API: {error}; trying again"));
+                    self.say_crowded(format_args!(
+                        "cannot accept a client of the API: {error}; trying again"
+                    ));
                     tokio::time::sleep(PAUSE).await;
                 }
             }

@@ -15,6 +15,8 @@ use crate::core::link::{SessionLost, SessionNo};
 
 /// Bytes read at once from a client.
 const READ_AT_ONCE: usize = 64 * 1024;
+/// A client whose session is over takes a reply within this time, or is closed.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Ports that are opened for runs and rounds.
 const MOST_PORTS: usize = 1000;
 
@@ -31,10 +33,21 @@ impl Relay {
                     if !self.lets_in(&stream, addr) {
                         continue;
                     }
-                    tokio::task::spawn_local(Rc::clone(&self).serve_client(stream, addr, port));
+                    if self.connected.get() >= self.most_clients && !self.end.borrow_mut().make_place() {
+                        self.say_crowded(format_args!(
+                            "{addr}: refused, for this process may not open more files (ulimit -n)"
+                        ));
+                        continue;
+                    }
+                    self.connected.set(self.connected.get().saturating_add(1));
+                    let relay = Rc::clone(&self);
+                    tokio::task::spawn_local(async move {
+                        relay.serve_client(stream, addr, port).await;
+                        relay.connected.set(relay.connected.get().saturating_sub(1));
+                    });
                 }
                 Err(error) => {
-                    self.say(format!("cannot accept a client: {error}; trying again"));
+                    self.say_crowded(format_args!("cannot accept a client: {error}; trying again"));
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -64,17 +77,21 @@ impl Relay {
         if ip.is_unspecified() { Ipv4Addr::LOCALHOST.to_string() } else { ip.to_string() }
     }
 
-    async fn serve_client(self: Rc<Self>, stream: TcpStream, addr: SocketAddr, port: u16) {
+    async fn serve_client(&self, stream: TcpStream, addr: SocketAddr, port: u16) {
         // A request and its reply are small, and each waits for the other.
         let _ = stream.set_nodelay(true);
         let Some(no) = self.end.borrow_mut().open(port, addr) else {
-            return self.say(format!("{addr}: refused, for there are as many clients as there may be"));
+            return self
+                .say_crowded(format_args!("{addr}: refused, for there are as many clients as there may be"));
         };
         self.frames.notify_one();
+        // Another may have given its place.
+        let _told_by_the_link = self.deliver();
         let client = Rc::new(Client::default());
         self.clients.borrow_mut().insert(no, Rc::clone(&client));
         let lost = self.converse(&stream, no, &client).await;
         self.clients.borrow_mut().remove(&no);
+        self.taken(&mut client.mailbox.borrow_mut(), usize::MAX);
         self.end.borrow_mut().close(no);
         self.frames.notify_one();
         if let Some(why) = lost.filter(|why| *why != SessionLost::Finished) {
@@ -92,15 +109,17 @@ impl Relay {
                 if out.is_empty() {
                     out = std::mem::take(&mut mailbox.replies);
                 }
-                mailbox.lost.clone().filter(|_| out.is_empty())
+                mailbox.lost.clone()
             };
-            if lost.is_some() {
+            let is_over = |why: &SessionLost| out.is_empty() || *why == SessionLost::NotRead;
+            if lost.as_ref().is_some_and(is_over) {
                 return lost;
             }
             if !out.is_empty() {
                 match stream.try_write(&out) {
                     Ok(written) => {
                         out.advance(written);
+                        self.taken(&mut client.mailbox.borrow_mut(), written);
                         self.end.borrow_mut().delivered(no, written);
                         if self.end.borrow().has_frames() {
                             self.frames.notify_one();
@@ -131,6 +150,8 @@ impl Relay {
                     }
                 }
                 () = client.notify.notified() => {}
+                // It gets its last replies, if it reads them.
+                () = tokio::time::sleep(LAST_WORDS), if lost.is_some() => return lost,
             }
         }
     }
@@ -142,6 +163,7 @@ impl Relay {
             if read > 0 {
                 let bytes = Bytes::copy_from_slice(&scratch[..read]);
                 self.end.borrow_mut().from_client(no, bytes);
+                self.wake_relieved();
                 // While the server is away, the answer may come from here.
                 let _told_by_the_link = self.deliver();
             }

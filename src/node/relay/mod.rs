@@ -7,7 +7,7 @@ mod clients;
 mod owner;
 mod uplink;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use tokio::task::LocalSet;
 use crate::core::ids::Timestamp;
 use crate::core::link::{FIRST_STORE, Identity, RelayEnd, RelayEvent, RelayLife, SessionLost, SessionNo};
 use crate::node::client::http::AdminUrl;
-use crate::process;
+use crate::process::{self, descriptor_limit, memory_limit};
 
 /// What a relay is told.
 #[derive(Debug, Clone)]
@@ -41,6 +41,14 @@ pub struct RelayConfig {
     pub give_up: Option<Duration>,
     /// The only user on this host whose processes may connect.
     pub client_uid: Option<u32>,
+    /// Bytes of memory for what clients send, and for what they have not read.
+    pub max_memory: usize,
+}
+
+/// Half of what the control group may have. More than 256 MiB helps nobody.
+pub fn default_max_memory() -> usize {
+    const MOST: usize = 256 << 20;
+    memory_limit().map_or(MOST, |limit| (limit / 2).min(MOST))
 }
 
 /// Why a relay ends.
@@ -75,6 +83,10 @@ fn why_in_use(addr: SocketAddr, error: &io::Error) -> String {
 #[derive(Debug, Default)]
 struct Mailbox {
     replies: BytesMut,
+    /// Bytes that the client has not taken, with those that its task has.
+    unread: usize,
+    /// When it took some last.
+    took: Option<Instant>,
     lost: Option<SessionLost>,
 }
 
@@ -91,6 +103,11 @@ struct Relay {
     started: Instant,
     end: RefCell<RelayEnd>,
     clients: RefCell<HashMap<SessionNo, Rc<Client>>>,
+    /// Bytes that all clients together have not taken.
+    unread: Cell<usize>,
+    /// So many connections of clients leave descriptors for the API, and so many there are.
+    most_clients: usize,
+    connected: Cell<usize>,
     /// Those that are not read from until more of what they sent has gone out.
     full: RefCell<HashSet<SessionNo>>,
     /// There are frames to send.
@@ -98,20 +115,37 @@ struct Relay {
     /// Loopback ports of the server's other stores.
     ports: RefCell<HashMap<u16, u16>>,
     say: Box<dyn Fn(String)>,
-    strangers: RefCell<Strangers>,
+    /// Clients of other users, which were refused.
+    strangers: RefCell<Repeated>,
+    /// Clients that were refused for want of places or descriptors.
+    crowded: RefCell<Repeated>,
+    /// Clients that left unheard.
+    unheard: RefCell<Repeated>,
 }
 
-/// Clients of other users, which were refused.
+/// Something that peers can make happen again and again: it is said now and then, with how often it was so.
 #[derive(Default)]
-struct Strangers {
+struct Repeated {
     count: u64,
     said: Option<Instant>,
+}
+
+impl Repeated {
+    /// It has happened once more. Returns how often it has, if it is to be said.
+    fn again(&mut self) -> Option<u64> {
+        const SELDOM: Duration = Duration::from_secs(10);
+        self.count = self.count.saturating_add(1);
+        let is_due = self.said.is_none_or(|said| said.elapsed() >= SELDOM);
+        is_due.then(|| {
+            self.said = Some(Instant::now());
+            self.count
+        })
+    }
 }
 
 impl Relay {
     /// Whether a client may connect: it is of the one user, if there is one. If not, that is said, but not too often.
     fn lets_in(&self, stream: &TcpStream, addr: SocketAddr) -> bool {
-        const SELDOM: Duration = Duration::from_secs(1);
         let Some(wanted) = self.config.client_uid else { return true };
         let user = match owner::user_of_client(stream) {
             Ok(Some(user)) if user == wanted => return true,
@@ -119,16 +153,19 @@ impl Relay {
             Ok(None) => "it is not on this host, or has gone".to_owned(),
             Err(error) => format!("the kernel does not tell its user: {error}"),
         };
-        let mut strangers = self.strangers.borrow_mut();
-        strangers.count = strangers.count.saturating_add(1);
-        if strangers.said.is_none_or(|said| said.elapsed() >= SELDOM) {
-            strangers.said = Some(Instant::now());
-            let count = strangers.count;
+        if let Some(count) = self.strangers.borrow_mut().again() {
             self.say(format!(
                 "{addr}: refused, for {user} and only user {wanted} may connect (--client-uid); {count} refused so far"
             ));
         }
         false
+    }
+
+    /// A client cannot be served, for this reason.
+    fn say_crowded(&self, why: impl std::fmt::Display) {
+        if let Some(count) = self.crowded.borrow_mut().again() {
+            self.say(format!("{why}; {count} times so far"));
+        }
     }
 
     fn now(&self) -> Timestamp {
@@ -143,15 +180,72 @@ impl Relay {
     fn deliver(&self) -> Option<RelayEvent> {
         loop {
             let event = self.end.borrow_mut().next_event()?;
-            let (RelayEvent::Reply(no, _) | RelayEvent::Lost(no, _)) = event else { return Some(event) };
+            let no = match event {
+                RelayEvent::Reply(no, _) | RelayEvent::Lost(no, _) => no,
+                RelayEvent::Up | RelayEvent::Refused(_) => return Some(event),
+                RelayEvent::Unheard(addr) => {
+                    if let Some(count) = self.unheard.borrow_mut().again() {
+                        let why =
+                            "left while the server was away, and there is no room for what it said last";
+                        self.say(format!("{addr}: {why}; {count} times so far"));
+                    }
+                    continue;
+                }
+            };
             let Some(client) = self.clients.borrow().get(&no).cloned() else { continue };
             let mut mailbox = client.mailbox.borrow_mut();
             match event {
-                RelayEvent::Reply(_, bytes) => mailbox.replies.extend_from_slice(&bytes),
+                RelayEvent::Reply(_, bytes) => {
+                    mailbox.replies.extend_from_slice(&bytes);
+                    if mailbox.unread == 0 {
+                        mailbox.took = Some(Instant::now());
+                    }
+                    mailbox.unread = mailbox.unread.saturating_add(bytes.len());
+                    self.unread.set(self.unread.get().saturating_add(bytes.len()));
+                }
                 RelayEvent::Lost(_, why) => mailbox.lost = Some(why),
-                RelayEvent::Up | RelayEvent::Refused(_) => {}
+                RelayEvent::Up | RelayEvent::Refused(_) | RelayEvent::Unheard(_) => {}
             }
+            drop(mailbox);
             client.notify.notify_one();
+            self.cut_off_who_reads_nothing();
+        }
+    }
+
+    /// Where unread replies take too much memory, of the clients that take none the one that has most is closed.
+    fn cut_off_who_reads_nothing(&self) {
+        const STANDS_STILL: Duration = Duration::from_secs(2);
+        if self.unread.get() <= self.config.max_memory / 2 {
+            return;
+        }
+        let clients = self.clients.borrow();
+        let unread = |client: &&Rc<Client>| client.mailbox.borrow().unread;
+        let stands_still = |client: &&Rc<Client>| {
+            let mailbox = client.mailbox.borrow();
+            mailbox.unread > 0 && mailbox.took.is_some_and(|took| took.elapsed() >= STANDS_STILL)
+        };
+        if let Some(client) = clients.values().filter(stands_still).max_by_key(unread) {
+            let mut mailbox = client.mailbox.borrow_mut();
+            mailbox.replies = BytesMut::new();
+            mailbox.lost = Some(SessionLost::NotRead);
+            self.taken(&mut mailbox, usize::MAX);
+            drop(mailbox);
+            client.notify.notify_one();
+        }
+    }
+
+    /// A client has taken so many bytes, or will take them no more.
+    fn taken(&self, mailbox: &mut Mailbox, bytes: usize) {
+        mailbox.took = Some(Instant::now());
+        let bytes = bytes.min(mailbox.unread);
+        mailbox.unread = mailbox.unread.saturating_sub(bytes);
+        self.unread.set(self.unread.get().saturating_sub(bytes));
+    }
+
+    /// There may be memory again for clients that had none.
+    fn wake_relieved(&self) {
+        if self.end.borrow_mut().take_relief() {
+            self.wake_full();
         }
     }
 
@@ -215,22 +309,34 @@ impl Bound {
         say: Box<dyn Fn(String)>,
         stop: impl Future<Output = ()>,
     ) -> Result<(), RelayError> {
+        /// Descriptors that are left to the API and the link, of those that there are.
+        const FOR_OTHERS: usize = 4096;
         let identity = Identity { name: config.name.clone(), life: config.life };
+        let descriptors = descriptor_limit().unwrap_or(usize::MAX);
+        let for_others = FOR_OTHERS.min(descriptors / 4);
+        let end = RelayEnd::new(identity).within(config.max_memory / 2);
         let relay = Rc::new(Relay {
             config,
             started: Instant::now(),
-            end: RefCell::new(RelayEnd::new(identity)),
+            end: RefCell::new(end),
             clients: RefCell::default(),
+            unread: Cell::new(0),
+            most_clients: descriptors.saturating_sub(for_others),
+            connected: Cell::new(0),
             full: RefCell::default(),
             frames: Notify::new(),
             ports: RefCell::default(),
             say,
             strangers: RefCell::default(),
+            crowded: RefCell::default(),
+            unheard: RefCell::default(),
         });
         let local = LocalSet::new();
         local.spawn_local(Rc::clone(&relay).accept(self.store, FIRST_STORE));
         if let Some(admin) = self.admin {
-            local.spawn_local(Rc::clone(&relay).serve_api(admin));
+            // Each has a connection here and one to the server.
+            let at_once = (for_others / 4).max(1);
+            local.spawn_local(Rc::clone(&relay).serve_api(admin, at_once));
         }
         local.run_until(relay.keep_link(stop)).await
     }

@@ -158,6 +158,7 @@ impl Relay {
         let mut ticks = tokio::time::interval(TICK);
         loop {
             self.end.borrow_mut().receive(input, self.now())?;
+            self.wake_relieved();
             while let Some(event) = self.deliver() {
                 match event {
                     RelayEvent::Refused(refuse) => return Err(NoLink::Refused(refuse)),

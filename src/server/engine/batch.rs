@@ -29,10 +29,13 @@ pub(super) struct BatchEffects<'t> {
 }
 
 impl BatchEffects<'_> {
+    /// A value of at least so many bytes counts by itself: many may send it.
+    const LENT_FROM: usize = 16 * 1024;
+
     #[cold]
     fn count_replies(&mut self) -> bool {
         const MORE: usize = 1 << 20;
-        self.counted = self.out.len().saturating_add(MORE);
+        self.counted = self.out.own().saturating_add(MORE);
         self.reservation.get_or_insert_with(|| self.budget.reservation()).resize(self.counted)
     }
 }
@@ -40,12 +43,17 @@ impl BatchEffects<'_> {
 impl Effects for BatchEffects<'_> {
     #[inline]
     fn reply(&mut self, reply: Reply<'_>) {
-        self.out.push(reply);
+        let large = ReplyBuffer::large(&reply).filter(|value| value.len() >= Self::LENT_FROM);
+        match large.and_then(|value| self.budget.lend(value)) {
+            Some(lent) => self.out.push_lent(&reply, lent),
+            // Where there is no room for it, that is seen when what is left of the replies is counted.
+            None => self.out.push(reply),
+        }
     }
 
     #[inline]
     fn has_room(&mut self) -> bool {
-        self.out.len() <= self.counted || self.count_replies()
+        self.out.own() <= self.counted || self.count_replies()
     }
 
     fn wake(&mut self, conn: ConnId, since: Timestamp) {

@@ -1,19 +1,80 @@
 //! `--max-memory`: what all stores, large buffers, admin connections and runs may hold together.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
 
 /// A limit on bytes and how much of it is used. Counted, not allocated: the true footprint is somewhat larger.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit: usize,
     used: AtomicUsize,
+    lent: Mutex<Borrowers>,
+}
+
+/// How many have each lent value, by its place in memory and its length.
+type Borrowers = HashMap<(usize, usize), usize>;
+
+/// A large value on its way to a peer.
+#[derive(Debug)]
+struct Lent {
+    value: Bytes,
+    budget: Arc<MemoryBudget>,
+}
+
+impl Lent {
+    fn place(value: &Bytes) -> (usize, usize) {
+        (value.as_ptr().addr(), value.len())
+    }
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.value
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut lent = self.budget.lent();
+        let place = Self::place(&self.value);
+        if let Some(borrowers) = lent.get_mut(&place) {
+            *borrowers = borrowers.saturating_sub(1);
+            if *borrowers == 0 {
+                lent.remove(&place);
+                self.budget.adjust(self.value.len(), 0);
+            }
+        }
+    }
 }
 
 impl MemoryBudget {
     /// A budget of `limit` bytes.
     pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicUsize::new(0) })
+        Arc::new(Self { limit, used: AtomicUsize::new(0), lent: Mutex::default() })
+    }
+
+    fn lent(&self) -> MutexGuard<'_, Borrowers> {
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A value to be sent, which counts here until nobody has it any more. Many may send one value at the same time, and
+    /// their store may have another one meanwhile: it counts once. `None` if there is no room for it.
+    pub fn lend(self: &Arc<Self>, value: &Bytes) -> Option<Bytes> {
+        let mut lent = self.lent();
+        let place = Lent::place(value);
+        let borrowers = lent.get(&place).copied().unwrap_or(0);
+        if borrowers == 0 {
+            if value.len() > self.room() {
+                return None;
+            }
+            self.adjust(0, value.len());
+        }
+        lent.insert(place, borrowers.saturating_add(1));
+        drop(lent);
+        Some(Bytes::from_owner(Lent { value: value.clone(), budget: Arc::clone(self) }))
     }
 
     /// The limit in bytes.
@@ -141,6 +202,26 @@ mod tests {
         drop(one);
         drop(other);
         assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_value_that_many_send_counts_once_until_the_last_has_sent_it() {
+        let budget = MemoryBudget::new(100);
+        let [one, other] = [7_u8, 8].map(|byte| Bytes::from(vec![byte; 60]));
+        let lent: Vec<_> = (0..8).map(|_| budget.lend(&one).expect("room")).collect();
+        assert!(lent.iter().all(|lent| *lent == one));
+        assert_eq!(budget.used(), 60);
+        assert_eq!(budget.lend(&other), None, "for another one there is no room");
+        // Its store has another value by now.
+        drop(one);
+        let mut last = None;
+        for lent in lent {
+            last = Some(lent.slice(10..20));
+            assert_eq!(budget.used(), 60, "a part of it keeps all");
+        }
+        drop(last);
+        assert_eq!(budget.used(), 0);
+        assert!(budget.lend(&other).is_some());
     }
 
     #[test]

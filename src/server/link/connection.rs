@@ -10,8 +10,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::sessions::Woken;
 use super::{Bearer, Link, LinkHost};
 use crate::core::link::{FRAMES_AT_ONCE, Frame, Hello, LinkError, Refuse, TICK};
+use crate::server::engine::Reservation;
 use crate::tls::{Moved, Stream};
 
+/// Bytes of frames that are made before they are written, however little memory there is.
+const FEWEST: usize = 16 * 1024;
 /// A relay says who it is within this time.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -28,6 +31,8 @@ enum Broken {
     NoHello,
     #[error("the relay begins with something else than a hello")]
     NotAHello,
+    #[error("the server has no memory for what the relay says (--max-memory)")]
+    NoMemory,
     #[error("its token was taken out of --token-file, or means something else now")]
     Revoked,
 }
@@ -89,8 +94,10 @@ impl LinkHost {
 
     async fn serve_link(&self, mut stream: Stream, early: Bytes, bearer: &Bearer) -> Result<(), Broken> {
         let mut input = BytesMut::from(early);
-        let hello = tokio::time::timeout(HELLO_TIMEOUT, read_hello(&mut stream, &mut input));
+        let mut memory = self.stores.budget().reservation();
+        let hello = tokio::time::timeout(HELLO_TIMEOUT, read_hello(&mut stream, &mut input, &mut memory));
         let hello = hello.await.map_err(|_| Broken::NoHello)??;
+        drop(memory);
         let line = match self.take_in(&hello, bearer) {
             Ok(line) => line,
             Err(refuse) => return say_no(&mut stream, refuse).await,
@@ -122,8 +129,10 @@ impl LinkHost {
         }
         let has_new = out.is_empty() && state.sessions.has_frames();
         if has_new {
-            state.sessions.put_frames(out, FRAMES_AT_ONCE);
+            let room = self.stores.budget().room() / 2;
+            state.sessions.put_frames(out, room.clamp(FEWEST, FRAMES_AT_ONCE));
         }
+        state.sessions.count_line(input.len().saturating_add(out.len()));
         Ok(Turn::On { has_more, has_new })
     }
 
@@ -138,17 +147,21 @@ impl LinkHost {
         let woken = line.woken();
         let mut out = BytesMut::new();
         let mut ticks = tokio::time::interval(TICK);
+        let mut is_closed = false;
         loop {
             let Turn::On { has_more, has_new } = self.turn(line, input, &mut out)? else { return Ok(()) };
+            if is_closed && !has_more {
+                return Err(Broken::Closed);
+            }
             if has_new {
                 // No reply leaves that a crash could take back.
                 self.stores.safe().await;
             }
+            // What has come is worked off before much more is read.
+            let goes_on = !is_closed && (!has_more || input.len() < FRAMES_AT_ONCE);
             tokio::select! {
-                moved = stream.exchange(&mut out, input) => {
-                    if moved? == Moved::Read(0) {
-                        return Err(Broken::Closed);
-                    }
+                moved = stream.exchange(&mut out, input), if goes_on => {
+                    is_closed = moved? == Moved::Read(0);
                 }
                 () = woken.notify.notified() => {}
                 _ = ticks.tick() => {
@@ -163,7 +176,11 @@ impl LinkHost {
     }
 }
 
-async fn read_hello(stream: &mut Stream, input: &mut BytesMut) -> Result<Hello, Broken> {
+async fn read_hello(
+    stream: &mut Stream,
+    input: &mut BytesMut,
+    memory: &mut Reservation,
+) -> Result<Hello, Broken> {
     loop {
         match Frame::take(input).map_err(LinkError::from)? {
             Some(Frame::Hello(hello)) => return Ok(hello),
@@ -172,6 +189,9 @@ async fn read_hello(stream: &mut Stream, input: &mut BytesMut) -> Result<Hello, 
         }
         if stream.read_buf(input).await? == 0 {
             return Err(Broken::Closed);
+        }
+        if input.len() > FEWEST && !memory.resize(input.capacity()) {
+            return Err(Broken::NoMemory);
         }
     }
 }

@@ -205,6 +205,13 @@ impl LinkHost {
         links.into_iter().map(view).collect()
     }
 
+    /// What is counted for all links, and what they hold beside what is on its way in their connections.
+    #[cfg(test)]
+    pub(in crate::server) fn memory(&self) -> (usize, usize) {
+        let all: Vec<_> = self.lock().values().map(|link| link.lock().sessions.memory()).collect();
+        (all.iter().map(|(counted, _)| counted).sum(), all.iter().map(|(_, held)| held).sum())
+    }
+
     /// How many there are, and those that have been away for long enough to be told: a relay comes back within two
     /// seconds, as a rule.
     pub(super) fn look(&self) -> (LinkCounts, Vec<AwayLink>) {
@@ -288,8 +295,8 @@ impl LinkHost {
                     return refuse("a later connection of this relay has come before this one".into(), true);
                 }
                 let away = end.away_since();
-                if state.sessions.connected(hello, true, now).is_err() {
-                    return refuse("the relay and the server disagree about what was sent".into(), false);
+                if let Err(error) = state.sessions.connected(hello, true, now) {
+                    return refuse(format!("the relay does not keep to the protocol: {error}"), false);
                 }
                 let is_for_others = state.sessions.runs() != bearer.runs();
                 state.sessions.are_for(bearer.runs());
@@ -348,8 +355,8 @@ impl LinkHost {
         let end = ServerEnd::new(hello.identity.clone(), self.life);
         let mut sessions = LinkSessions::new(id, end, addr, Arc::clone(&self.stores), self.clock);
         sessions.are_for(bearer.runs());
-        if sessions.connected(hello, false, now).is_err() {
-            return refuse("the relay's hello contradicts itself".into(), false);
+        if let Err(error) = sessions.connected(hello, false, now) {
+            return refuse(format!("the relay does not keep to the protocol: {error}"), false);
         }
         let state = State { sessions, broken: None, connection: 1, namesake: None };
         let link = Arc::new(Link { id, name: name.clone(), state: Mutex::new(state) });
@@ -431,7 +438,7 @@ impl LinkHost {
         tracing::info!("{is_back} {} after the restart, with {clients}{away}", Elapsed(took));
     }
 
-    /// Ends the clients of relays that have been away for too long.
+    /// Ends the clients of relays that have been away for too long, and of those that are in the way of others.
     pub(super) fn tick(&self) {
         if self.is_recovering.load(Relaxed) {
             self.tell_recovery();
@@ -440,7 +447,8 @@ impl LinkHost {
         let grace = self.stores.config().link_grace;
         let mut gone = Vec::new();
         self.lock().retain(|_, link| {
-            let state = link.lock();
+            let mut state = link.lock();
+            state.sessions.relieve();
             let is_over = state.sessions.end().away_since().is_some_and(|since| now.since(since) >= grace);
             drop(state);
             if is_over {

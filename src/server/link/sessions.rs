@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
@@ -14,7 +15,7 @@ use crate::core::journal::{
     LinkId, Reached, Row, SessionId, SessionImage, SessionRow, SessionState, StoreId,
 };
 use crate::core::link::{
-    BeforeBreak, FIRST_STORE, Hello, LinkError, Open, ServerEnd, ServerEvent, SessionNo, WINDOW,
+    BeforeBreak, FIRST_STORE, FIRST_WINDOW, Hello, LinkError, Open, ServerEnd, ServerEvent, SessionNo, WINDOW,
 };
 use crate::core::protocol::{Decoder, Dialect, ReplyBuffer};
 use crate::server::clock::Clock;
@@ -25,6 +26,15 @@ use crate::tokens::Runs;
 
 /// What a session takes in memory by itself.
 const SESSION_BYTES: usize = 1024;
+/// What a session may hold however little memory there is, as a connection of its own may.
+const FREE: usize = 4 * 1024;
+/// After so much work it is the turn of others: bytes of requests and replies, with so many more for each session.
+const TURN: usize = 256 * 1024;
+const EACH: usize = 1024;
+/// A request waits for memory for so many times as long as one may stand still.
+const PATIENCE: u32 = 4;
+/// A client that has taken or sent nothing for so long may be cut off where there is no memory. A relay says at the latest after three what its clients have taken.
+const STANDS_STILL: Duration = Duration::from_secs(4);
 
 /// Sessions that something has happened to.
 #[derive(Debug, Default)]
@@ -53,10 +63,10 @@ struct LinkSession {
     is_closed: Arc<AtomicBool>,
     /// Received bytes that are not applied yet.
     input: BytesMut,
-    /// Bytes that have come and for which the relay got no new room yet.
-    taken: usize,
     /// When something of an unfinished request came last.
     progressed: Timestamp,
+    /// Bytes that its relay may send beyond [`ServerEnd::first_window`].
+    promised: usize,
     /// Bytes that are applied, of which the relay is not told: a WAIT that is outstanding, and what came behind it.
     held: usize,
 }
@@ -75,10 +85,21 @@ pub(super) struct LinkSessions {
     sessions: BTreeMap<SessionNo, Box<LinkSession>>,
     /// Those with requests that had to wait: for room for replies, or for the turn of others.
     stalled: BTreeSet<SessionNo>,
-    /// Those whose relay may send more once there is memory.
-    starved: BTreeSet<SessionNo>,
-    /// Bytes of all inputs.
+    /// The stalled one whose turn is next.
+    next_stalled: SessionNo,
+    /// Those whose relay may send more of a request once there is memory, and since when.
+    starved: BTreeMap<SessionNo, Timestamp>,
+    /// The starved one that goes on first, as far as there is memory at all: so each comes to its end.
+    favourite: Option<SessionNo>,
+    /// Those whose clients have not taken all replies: up to where they have, and since when it is so.
+    unread: BTreeMap<SessionNo, (u64, Timestamp)>,
+    /// Bytes of all inputs, and of those that were promised room.
     input: usize,
+    promised: usize,
+    /// Bytes that have come, and frames that have not left.
+    line: usize,
+    /// What was done in this turn.
+    worked: usize,
     woken: Arc<Woken>,
     replies: ReplyBuffer,
     reservation: Reservation,
@@ -109,8 +130,14 @@ impl LinkSessions {
             clock,
             sessions: BTreeMap::new(),
             stalled: BTreeSet::new(),
-            starved: BTreeSet::new(),
+            next_stalled: SessionNo(0),
+            starved: BTreeMap::new(),
+            favourite: None,
+            unread: BTreeMap::new(),
             input: 0,
+            promised: 0,
+            line: 0,
+            worked: 0,
             woken: Arc::default(),
             replies: ReplyBuffer::default(),
             reservation,
@@ -185,8 +212,8 @@ impl LinkSessions {
             waker,
             is_closed,
             input: BytesMut::new(),
-            taken: 0,
             progressed: self.clock.now(),
+            promised: 0,
             held: 0,
         }
     }
@@ -280,6 +307,8 @@ impl LinkSessions {
 
     pub(super) fn connected(&mut self, hello: &Hello, known: bool, now: Timestamp) -> Result<(), LinkError> {
         self.sessions.values_mut().for_each(|session| session.progressed = now);
+        self.unread.clear();
+        self.count_line(0);
         let connected = self.end.connected(hello, known, now);
         self.woken.notify.notify_one();
         connected
@@ -287,23 +316,110 @@ impl LinkSessions {
 
     pub(super) fn lost(&mut self, now: Timestamp) {
         self.end.lost(now);
+        self.count_line(0);
     }
 
     pub(super) fn tick(&mut self) -> Result<(), LinkError> {
         let now = self.clock.now();
-        for no in std::mem::take(&mut self.starved) {
-            self.give_room(no);
-        }
-        let timeout = self.stores.config().request_timeout;
-        let is_late = |session: &LinkSession| {
-            !session.input.is_empty() && session.taken == 0 && now.since(session.progressed) > timeout
+        let config = self.stores.config();
+        let (request_timeout, write_timeout) =
+            (config.request_timeout, config.write_timeout.max(STANDS_STILL));
+        self.feed();
+        let is_late = |(no, session): &(&SessionNo, &Box<LinkSession>)| {
+            !session.input.is_empty()
+                && !self.stalled.contains(no)
+                && !self.starved.contains_key(no)
+                && now.since(session.progressed) > request_timeout
         };
-        let late: Vec<_> =
-            self.sessions.iter().filter(|(_, session)| is_late(session)).map(|(&no, _)| no).collect();
+        let late: Vec<_> = self.sessions.iter().filter(is_late).map(|(&no, _)| no).collect();
         for no in late {
-            self.end_session(no, &End::RequestTimeout(timeout));
+            self.end_session(no, &End::RequestTimeout(request_timeout));
+        }
+        // One at a time: what it held may be enough for the others.
+        let patience = request_timeout.saturating_mul(PATIENCE);
+        let hungry = self.starved.iter().find(|(_, since)| now.since(**since) > patience);
+        if let Some((&no, _)) = hungry {
+            self.end_session(no, &End::OutOfMemory);
+        }
+        self.look_who_reads(now);
+        let is_over = |(_, since): &(u64, Timestamp)| now.since(*since) > write_timeout;
+        let stalled: Vec<_> = self.unread.iter().filter(|(_, it)| is_over(it)).map(|(&no, _)| no).collect();
+        for no in stalled {
+            self.end_session(no, &End::WriteStalled(write_timeout));
         }
         self.end.tick(now)
+    }
+
+    /// Notes whose clients have not taken all replies, and since when they have taken nothing.
+    fn look_who_reads(&mut self, now: Timestamp) {
+        let before = std::mem::take(&mut self.unread);
+        let unread = self.end.all().filter(|&no| self.end.unread(no) > 0);
+        self.unread = unread
+            .map(|no| {
+                let taken = self.end.acknowledged(no);
+                let known = before.get(&no).filter(|(at, _)| *at == taken);
+                (no, known.copied().unwrap_or((taken, now)))
+            })
+            .collect();
+    }
+
+    /// Where there is no memory left for others, clients are cut off: first those that stand still, and of them first who
+    /// holds most.
+    pub(super) fn relieve(&mut self) {
+        /// Who takes and sends is cut off where this link holds so many times as much as all others have left.
+        const FAR_BEYOND: usize = 4;
+        if !self.is_in_the_way() {
+            return;
+        }
+        let now = self.clock.now();
+        let holds = |no| {
+            let input = self.sessions.get(&no).filter(|session| !session.input.is_empty());
+            let held = self.end.unread(no).saturating_add(input.map_or(0, |it| it.input.len()));
+            // A request that is held up here does not stand still by itself.
+            let is_held_up = self.stalled.contains(&no) || self.starved.contains_key(&no);
+            let sent = input.filter(|_| !is_held_up).map(|it| it.progressed);
+            let since = self.unread.get(&no).map(|(_, since)| *since).or(sent);
+            (held > FREE).then_some((since.is_some_and(|since| now.since(since) >= STANDS_STILL), held, no))
+        };
+        let mut holders: Vec<_> = self.end.all().filter_map(holds).collect();
+        holders.sort_unstable_by(|a, b| b.cmp(a));
+        for (is_still, _, no) in holders {
+            let is_due =
+                if is_still { self.is_in_the_way() } else { self.queued() / FAR_BEYOND > self.fair() };
+            if is_due && self.favourite != Some(no) {
+                self.end_session(no, &End::OutOfMemory);
+            }
+        }
+        self.woken.notify.notify_one();
+    }
+
+    /// Whether others may find no memory, while something waits here.
+    fn is_in_the_way(&self) -> bool {
+        const LEFT_TO_OTHERS: usize = 16;
+        let budget = self.stores.budget();
+        let most = self.end.memory().max(self.input);
+        most > self.fair() || budget.room() < (budget.limit() / LEFT_TO_OTHERS).max(2 * WINDOW)
+    }
+
+    /// What waits here: replies for clients, and requests that are not applied.
+    fn queued(&self) -> usize {
+        self.end.memory().saturating_add(self.input)
+    }
+
+    /// How many replies, and how many requests, may wait here: as much as is left to all others, so that there is always
+    /// some left.
+    fn fair(&self) -> usize {
+        self.stores.budget().room().max(self.sessions.len().saturating_mul(FREE))
+    }
+
+    /// Whether there is no room for more replies.
+    fn is_short(&self) -> bool {
+        self.end.memory() > self.fair()
+    }
+
+    /// Whether requests of a session may be applied: there is room for what they will be answered.
+    fn may_apply(&self, no: SessionNo) -> bool {
+        self.end.unread(no) <= WINDOW && !self.is_short()
     }
 
     /// The link was away for too long: says so of each client, before it goes. Returns how many there are.
@@ -319,36 +435,75 @@ impl LinkSessions {
         self.woken.notify.notify_one();
     }
 
-    /// Takes what has come and does what there is to do. Returns whether there is more to do at once.
+    /// Takes what has come and does what there is to do, for one turn. Returns whether there is more to do at once.
     pub(super) fn work(&mut self, input: &mut BytesMut) -> Result<bool, LinkError> {
-        let received = self.end.receive(input, self.clock.now());
-        while let Some(event) = self.end.next_event() {
-            match event {
-                ServerEvent::Open(open) => self.open(open),
-                ServerEvent::Request(no, bytes) => self.request(no, &bytes),
-                ServerEvent::Close(no) => {
-                    if let Some(session) = self.remove(no) {
-                        session.linked.ended(session.conversation.greeted, &End::Closed);
-                    }
-                }
-                ServerEvent::Forgotten(no) => {
-                    self.keep_rows(|out| Row::Session(self.session_id(no), None).encode(out));
-                }
-                ServerEvent::Bye => self.is_over = true,
-            }
-        }
+        let received = self.work_off(input);
         let woken = std::mem::take(&mut *self.woken.nos.lock().unwrap_or_else(PoisonError::into_inner));
         for no in woken {
             self.wake(no);
         }
-        for no in std::mem::take(&mut self.stalled) {
-            self.go_on(no);
-        }
+        self.go_on_with_stalled();
         self.replies.rest();
         self.count_memory();
-        received?;
-        let has_turn = |no: &SessionNo| self.end.unread(*no) <= WINDOW;
-        Ok(self.stalled.iter().any(has_turn))
+        if self.may_take_more() {
+            self.feed();
+        } else if let Some(no) = self.favourite {
+            self.give_room(no);
+        }
+        let has_more = received?;
+        Ok(has_more || self.stalled.iter().any(|&no| self.may_apply(no)))
+    }
+
+    /// Does what the frames say that have come. Returns whether some are left.
+    fn work_off(&mut self, input: &mut BytesMut) -> Result<bool, LinkError> {
+        self.worked = 0;
+        loop {
+            while let Some(event) = self.end.next_event() {
+                self.happens(event);
+                if self.worked >= TURN {
+                    return Ok(true);
+                }
+            }
+            if !self.end.receive(input, self.clock.now())? {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn happens(&mut self, event: ServerEvent) {
+        self.worked = self.worked.saturating_add(EACH);
+        match event {
+            ServerEvent::Open(open) => self.open(open),
+            ServerEvent::Request(no, bytes) => self.request(no, &bytes),
+            ServerEvent::Close(no) => {
+                if let Some(session) = self.remove(no) {
+                    session.linked.ended(session.conversation.greeted, &End::Closed);
+                }
+            }
+            ServerEvent::Forgotten(no) => {
+                self.keep_rows(|out| Row::Session(self.session_id(no), None).encode(out));
+            }
+            ServerEvent::Bye => self.is_over = true,
+        }
+    }
+
+    /// Each of the stalled has its turn before one has another.
+    fn go_on_with_stalled(&mut self) {
+        if self.stalled.is_empty() || self.is_short() {
+            return;
+        }
+        self.worked = 0;
+        let mut first = std::mem::take(&mut self.stalled);
+        let mut order = first.split_off(&self.next_stalled);
+        let mut order: Vec<_> = std::mem::take(&mut order).into_iter().chain(first).collect();
+        for no in order.drain(..) {
+            if self.worked < TURN {
+                self.next_stalled = SessionNo(no.0.saturating_add(1));
+                self.go_on(no);
+            } else {
+                self.stalled.insert(no);
+            }
+        }
     }
 
     pub(super) fn put_frames(&mut self, out: &mut BytesMut, enough: usize) {
@@ -359,9 +514,22 @@ impl LinkSessions {
         self.end.has_frames()
     }
 
+    /// Bytes that have come and are no whole frame, and frames that have not left: they are in the memory, too.
+    pub(super) fn count_line(&mut self, bytes: usize) {
+        self.line = bytes;
+        self.count_memory();
+    }
+
+    /// What is counted, and what there is beside what is on its way, summed up anew.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> (usize, usize) {
+        let input: usize = self.sessions.values().map(|session| session.input.len()).sum();
+        (self.reservation.bytes(), self.end.held() + input + self.sessions.len() * SESSION_BYTES)
+    }
+
     fn count_memory(&mut self) {
         let sessions = self.sessions.len().saturating_mul(SESSION_BYTES);
-        self.reservation.set(self.end.memory().saturating_add(self.input).saturating_add(sessions));
+        self.reservation.set(self.queued().saturating_add(self.line).saturating_add(sessions));
     }
 
     fn open(&mut self, open: Open) {
@@ -401,36 +569,45 @@ impl LinkSessions {
         let is_stalled = self.stalled.contains(&no);
         let now = self.clock.now();
         let Some(session) = self.sessions.get_mut(&no) else { return };
-        session.taken = session.taken.saturating_add(bytes.len());
         session.progressed = now;
-        if session.input.is_empty() && !is_stalled {
+        self.note_promise(no);
+        let Some(session) = self.sessions.get(&no) else { return };
+        let (is_first, need) = (session.input.is_empty(), session.conversation.need);
+        if is_first && !is_stalled && self.may_apply(no) {
             let done = self.apply(no, bytes);
             self.keep(no, &bytes[done..]);
         } else {
             self.keep(no, bytes);
             // Looking at a request that is surely not whole would only cost time.
-            let is_whole = |session: &LinkSession| session.input.len() >= session.conversation.need;
-            if !is_stalled && self.sessions.get(&no).is_some_and(|session| is_whole(session)) {
+            let is_whole = |session: &Box<LinkSession>| is_first || session.input.len() >= need;
+            if !is_stalled && self.sessions.get(&no).is_some_and(is_whole) {
                 self.go_on(no);
             }
         }
         self.give_room(no);
     }
 
+    /// Keeps bytes that are not applied yet. If there is no memory for them, the client is cut off.
     fn keep(&mut self, no: SessionNo, bytes: &[u8]) {
-        if let Some(session) = self.sessions.get_mut(&no) {
-            session.input.extend_from_slice(bytes);
-            self.input = self.input.saturating_add(bytes.len());
+        let after = self.input.saturating_add(bytes.len());
+        let is_first = self.favourite == Some(no) && self.stores.budget().room() >= bytes.len();
+        let Some(session) = self.sessions.get_mut(&no).filter(|_| !bytes.is_empty()) else { return };
+        session.input.extend_from_slice(bytes);
+        self.input = self.input.saturating_add(bytes.len());
+        self.worked = self.worked.saturating_add(bytes.len());
+        if after > self.fair() && !is_first {
+            return self.end_session(no, &End::OutOfMemory);
         }
+        self.count_memory();
     }
 
     /// Applies what has come of a session before.
     fn go_on(&mut self, no: SessionNo) {
-        let Some(session) = self.sessions.get_mut(&no) else { return };
-        if self.end.unread(no) > WINDOW {
+        if !self.may_apply(no) {
             self.stalled.insert(no);
             return;
         }
+        let Some(session) = self.sessions.get_mut(&no) else { return };
         let mut input = std::mem::take(&mut session.input);
         let done = self.apply(no, &input);
         if let Some(session) = self.sessions.get_mut(&no) {
@@ -440,16 +617,65 @@ impl LinkSessions {
         } else {
             self.input = self.input.saturating_sub(input.len());
         }
+        self.count_memory();
         self.give_room(no);
     }
 
-    /// The relay may send more of a session whose requests are not held up.
+    /// The relay may send more of a session whose requests are not held up: of one that is not whole yet as much as may be
+    /// under way, if there is memory.
     fn give_room(&mut self, no: SessionNo) {
-        let Some(session) = self.sessions.get_mut(&no) else { return };
-        if !self.stalled.contains(&no) && self.stores.budget().room() > WINDOW {
-            self.end.taken(no, std::mem::take(&mut session.taken));
-        } else if session.taken > 0 && !self.stalled.contains(&no) {
-            self.starved.insert(no);
+        let Some(session) = self.sessions.get(&no).filter(|_| !self.stalled.contains(&no)) else { return };
+        let is_amid = !session.input.is_empty();
+        if !is_amid {
+            self.is_fed(no);
+        }
+        let window = if is_amid { WINDOW } else { self.end.first_window() };
+        let is_little = window <= FIRST_WINDOW;
+        if is_little || self.may_take_more() || (self.favourite == Some(no) && self.has_room()) {
+            self.starved.remove(&no);
+            self.end.give_room(no, window);
+            self.note_promise(no);
+        } else {
+            let now = self.clock.now();
+            self.starved.entry(no).or_insert(now);
+            if is_amid {
+                self.favourite.get_or_insert(no);
+            }
+        }
+    }
+
+    /// Whether requests may grow, when all comes that was promised room. As much is left for what comes in any case.
+    fn may_take_more(&self) -> bool {
+        let promised = self.promised.saturating_add(WINDOW);
+        let after = self.input.saturating_add(promised);
+        self.has_room() && after <= self.fair().saturating_sub(promised) / 2
+    }
+
+    /// The relay has sent of a session what it was promised room for, or it was promised some.
+    fn note_promise(&mut self, no: SessionNo) {
+        let promised = self.end.room(no).saturating_sub(self.end.first_window());
+        if let Some(session) = self.sessions.get_mut(&no) {
+            let before = std::mem::replace(&mut session.promised, promised);
+            self.promised = self.promised.saturating_sub(before).saturating_add(promised);
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.stores.budget().room() > WINDOW
+    }
+
+    /// There may be memory again for requests that are not whole.
+    fn feed(&mut self) {
+        for no in self.starved.keys().copied().collect::<Vec<_>>() {
+            self.give_room(no);
+        }
+    }
+
+    /// A session needs no memory for the rest of a request any more.
+    fn is_fed(&mut self, no: SessionNo) {
+        self.starved.remove(&no);
+        if self.favourite == Some(no) {
+            self.favourite = self.starved.first_key_value().map(|(&no, _)| no);
         }
     }
 
@@ -465,8 +691,9 @@ impl LinkSessions {
         if conversation.greeted && !was_greeted {
             session.linked.greeted();
         }
-        for bytes in self.replies.drain() {
-            self.end.reply(no, bytes);
+        self.worked = self.worked.saturating_add(done).saturating_add(self.replies.len());
+        for piece in self.replies.drain() {
+            self.end.reply(no, piece);
         }
         self.replies.shrink();
         session.held = session.held.saturating_add(done);
@@ -476,7 +703,9 @@ impl LinkSessions {
             self.end.applied(no, std::mem::take(&mut session.held));
         }
         if conversation.more_to_apply {
-            conversation.pausing = false;
+            if std::mem::take(&mut conversation.pausing) {
+                self.worked = TURN;
+            }
             self.stalled.insert(no);
         } else if let Some(end) = conversation.ending.take() {
             self.end_session(no, &end);
@@ -494,24 +723,33 @@ impl LinkSessions {
             && session.conversation.poll_wake_up(&mut self.replies, &session.waker).is_ready()
         {
             self.end.applied(no, std::mem::take(&mut session.held));
-            for bytes in self.replies.drain() {
-                self.end.reply(no, bytes);
+            for piece in self.replies.drain() {
+                self.end.reply(no, piece);
             }
         }
     }
 
     fn remove(&mut self, no: SessionNo) -> Option<Box<LinkSession>> {
         self.stalled.remove(&no);
-        self.starved.remove(&no);
+        self.is_fed(no);
         let session = self.sessions.remove(&no)?;
         self.input = self.input.saturating_sub(session.input.len());
+        self.promised = self.promised.saturating_sub(session.promised);
         Some(session)
     }
 
+    /// Ends a session. Who is cut off for what it holds gets nothing of it any more, nor does one that had ended before.
     fn end_session(&mut self, no: SessionNo, end: &End) {
-        if let Some(session) = self.remove(no) {
+        let session = self.remove(no);
+        if let Some(session) = &session {
             session.linked.ended(session.conversation.greeted, end);
+        }
+        if matches!(end, End::OutOfMemory | End::WriteStalled(_)) {
+            self.end.cut(no, end.to_string());
+        } else {
             self.end.end(no, end.to_string());
         }
+        self.unread.remove(&no);
+        self.count_memory();
     }
 }

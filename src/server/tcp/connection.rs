@@ -357,7 +357,7 @@ impl Connection {
         // From here on the server waits for the peer to read, not for the rest of its request.
         self.timer = None;
         self.starved = false;
-        self.reserve(self.input.capacity(), self.replies.as_ref().map_or(0, |rest| rest.len()))
+        self.reserve(self.input.capacity(), self.replies.as_ref().map_or(0, |rest| rest.own()))
     }
 
     /// For the kernel, a peer that reads nothing is like a dead host, and it gives up after 20 s. If replies

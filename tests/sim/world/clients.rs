@@ -178,7 +178,7 @@ impl World {
             self.at(MILLI, Event::DirectSafe(client));
             return Ok(());
         }
-        let replies: Vec<u8> = direct.replies.drain().flatten().collect();
+        let replies: Vec<u8> = direct.replies.drain().flat_map(|piece| piece.bytes).collect();
         direct.is_held = false;
         direct.has_turn = true;
         self.soon(Event::DirectTurn(client));

@@ -83,6 +83,12 @@ impl World {
     /// Everything stands still: clients have what the reference says, no more and no less.
     pub(super) fn compare(&mut self) -> Checked {
         self.tally.compared += 1;
+        if let Some(server) = &self.server {
+            let (counted, held) = server.links.memory();
+            if counted != held {
+                return Err(format!("{counted} bytes are counted for the links, which hold {held}"));
+            }
+        }
         for client in 0..self.clients.len() {
             let it = &self.clients[client];
             if it.is_gone() || it.issued.is_empty() || self.excused.contains(&client) {

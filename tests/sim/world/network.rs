@@ -109,6 +109,11 @@ impl World {
             && let Some(line) = &served.line
         {
             server.links.lost(line, why);
+            if self.mutant == Some(Mutant::LinkMemoryKept) {
+                let mut kept = server.stores.budget().reservation();
+                kept.set(1);
+                std::mem::forget(kept);
+            }
         }
         self.take_for_dead(relay);
     }

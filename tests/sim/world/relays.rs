@@ -151,6 +151,7 @@ impl World {
                     let is_allowed = match &why {
                         SessionLost::Finished => self.clients[client].is_gone(),
                         SessionLost::Forgotten => self.server_life > 1 && (it.was_long_away || self.has_lost),
+                        SessionLost::NotRead => false,
                         SessionLost::AwayTooLong => it.was_long_away || self.has_lost,
                         SessionLost::Ended(why) => {
                             it.was_long_away || self.has_lost || self.shortage.may_be_why(why)
@@ -164,6 +165,7 @@ impl World {
                 RelayEvent::Up => {
                     trace!(self, "relay {relay} has its link");
                 }
+                RelayEvent::Unheard(addr) => return Err(format!("what {addr} said is lost")),
                 RelayEvent::Refused(refuse) => {
                     if !refuse.retry {
                         return Err(format!("relay {relay} is refused: {}", refuse.reason));

@@ -260,15 +260,15 @@ impl World {
         let stores: usize = server.stores.listeners().iter().map(|it| it.engine().stats().bytes).sum();
         let runs = server.rounds.inspect(|core, barriers| core.memory() + barriers.memory());
         let gates = server.gates.look().memory();
-        let insight = server.watch.memory();
+        let (insight, (_, links)) = (server.watch.memory(), server.links.memory());
         let (counted, held) =
-            (server.stores.budget().used(), stores + runs + gates + insight + self.used_up());
+            (server.stores.budget().used(), stores + runs + gates + insight + links + self.used_up());
         if counted == held {
             return Ok(());
         }
         Err(format!(
             "{counted} bytes are counted; the stores have {stores}, the runs {runs}, the gates {gates}, \
-             insight {insight}"
+             insight {insight}, the links {links}"
         ))
     }
 }
