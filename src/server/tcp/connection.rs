@@ -6,7 +6,8 @@
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -14,10 +15,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 
 use super::admission::Admission;
-use super::conversation::Conversation;
+use super::conversation::{Conversation, Long};
 use super::end::End;
 use crate::core::protocol::{Decoded, Decoder, ReplyBuffer};
 use crate::server::clock::deadline_in;
@@ -52,6 +54,21 @@ thread_local! {
     });
 }
 
+thread_local! {
+    /// Requests that take long are applied one after the other, and between two of them all others have their turn: else
+    /// whoever comes waits for all that came before.
+    static LONG_ONES: Arc<Semaphore> = Arc::new(Semaphore::new(1));
+}
+
+/// The turn of a request that takes long.
+enum Turn {
+    Awaited(Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>),
+    /// Until the connection is looked at the next time.
+    Taken {
+        _permit: Option<OwnedSemaphorePermit>,
+    },
+}
+
 fn with_scratch<T>(work: impl FnOnce(&mut [u8], &mut ReplyBuffer) -> T) -> T {
     SCRATCH.with_borrow_mut(|Scratch { input, replies }| {
         if !replies.is_empty() {
@@ -79,6 +96,7 @@ pub(in crate::server) struct Connection {
     starved: bool,
     /// The kernel is told to be as patient as `--write-timeout`.
     patient: bool,
+    turn: Option<Box<Turn>>,
     timer: Option<Box<Deadline>>,
     reservation: Option<Box<BufferReservation>>,
 }
@@ -110,14 +128,17 @@ impl Connection {
     pub(in crate::server) fn new(stream: TcpStream, session: Session, admission: Admission) -> Self {
         let config = admission.listener.config();
         let decoder = Decoder::new(config.limits, config.legacy_dialect);
+        let mut conversation = Conversation::new(session, decoder);
+        conversation.long = Long::Asks;
         Self {
-            conversation: Conversation::new(session, decoder),
+            conversation,
             stream,
             admission,
             input: BytesMut::new(),
             replies: None,
             starved: false,
             patient: false,
+            turn: None,
             timer: None,
             reservation: None,
         }
@@ -136,6 +157,9 @@ impl Connection {
             return Poll::Pending;
         }
         if self.conversation.more_to_apply {
+            if self.conversation.asks {
+                ready!(self.poll_turn(cx));
+            }
             return Poll::Ready(self.serve_own(cx));
         }
         let in_own_buffer = self.input.len() > SHORT_REST || self.conversation.need > READ_AT_ONCE;
@@ -147,6 +171,37 @@ impl Connection {
             return self.poll_wake_up(cx);
         }
         read
+    }
+
+    /// Waits for the turn of a request that takes long.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let wait = || Turn::Awaited(Box::pin(LONG_ONES.with(Arc::clone).acquire_owned()));
+        match &mut **self.turn.get_or_insert_with(|| Box::new(wait())) {
+            Turn::Awaited(turn) => {
+                let permit = ready!(turn.as_mut().poll(cx)).ok();
+                self.turn = Some(Box::new(Turn::Taken { _permit: permit }));
+                self.conversation.long = Long::Let;
+                self.look_again(cx);
+                Poll::Ready(())
+            }
+            Turn::Taken { .. } => {
+                self.look_again(cx);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Comes back to this connection when all others have been looked at, and their sockets too.
+    fn look_again(&self, cx: &mut Context<'_>) {
+        let _later = pin!(tokio::task::yield_now()).poll(cx);
+    }
+
+    /// The turn is over: others that take long come first.
+    fn end_turn(&mut self) {
+        if self.turn.as_ref().is_some_and(|turn| matches!(**turn, Turn::Taken { .. })) {
+            self.turn = None;
+            self.conversation.long = Long::Asks;
+        }
     }
 
     /// Ends the connection when its unfinished request is late.
@@ -422,6 +477,7 @@ impl Future for Connection {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
+        this.end_turn();
         loop {
             if let Err(end) = ready!(this.poll_once(cx)) {
                 if end.is_unanswered() {

@@ -13,6 +13,30 @@ use crate::server::engine::{LinkSide, Session};
 /// Requests applied in one critical section.
 const BATCH: usize = 64;
 
+/// When a request that takes long is applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::server) enum Long {
+    /// As any other.
+    AtOnce,
+    /// When it is let: then `asks` is set.
+    Asks,
+    /// Now.
+    Let,
+}
+
+impl Long {
+    /// Whether applying a request may take as long as hundreds of small ones.
+    fn takes_long(request: &Request<'_>) -> bool {
+        const FEW_KEYS: usize = 1024;
+        match request {
+            Request::ListKeys => true,
+            Request::Check(keys) | Request::Wait(keys) | Request::MultiGet(keys) => keys.len() > FEW_KEYS,
+            Request::MultiSet(pairs) => pairs.len() > FEW_KEYS,
+            _ => false,
+        }
+    }
+}
+
 /// Where a client's conversation is.
 pub(in crate::server) struct Conversation {
     session: Session,
@@ -24,6 +48,9 @@ pub(in crate::server) struct Conversation {
     pub(in crate::server) more_to_apply: bool,
     /// It is the others' turn.
     pub(in crate::server) pausing: bool,
+    pub(in crate::server) long: Long,
+    /// What comes next takes long, and is to be let.
+    pub(in crate::server) asks: bool,
     /// A WAIT or BARRIER is outstanding.
     pub(in crate::server) waiting: bool,
     /// A whole first request or hello came.
@@ -42,6 +69,8 @@ impl Conversation {
             need: 1,
             more_to_apply: false,
             pausing: false,
+            long: Long::AtOnce,
+            asks: false,
             waiting: false,
             greeted: false,
             ending: None,
@@ -82,13 +111,19 @@ impl Conversation {
         waker: &Waker,
     ) -> usize {
         let mut done = 0;
-        self.more_to_apply = false;
+        (self.more_to_apply, self.asks) = (false, false);
         loop {
             let mut batch = ArrayVec::<(Request<'_>, usize), BATCH>::new();
             let mut at = done;
             let mut is_last = false;
             while !batch.is_full() && !is_last {
                 match self.decoder.decode(&input[at..], owner) {
+                    Ok(Decoded::Request { request, .. })
+                        if self.long == Long::Asks && Long::takes_long(&request) =>
+                    {
+                        self.asks = batch.is_empty();
+                        break;
+                    }
                     Ok(Decoded::Request { request, len }) => {
                         at += len;
                         batch.push((request, len));
@@ -112,6 +147,7 @@ impl Conversation {
                 }
             }
             if batch.is_empty() {
+                self.more_to_apply = self.asks;
                 return done;
             }
             self.greeted = true;
@@ -133,6 +169,7 @@ impl Conversation {
                 self.ending = None;
                 self.more_to_apply = true;
                 self.pausing = submitted.worked_enough;
+                self.asks = submitted.worked_enough && self.long != Long::AtOnce;
                 self.decoder.rewind();
                 return done;
             }
