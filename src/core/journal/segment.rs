@@ -20,9 +20,9 @@ use bytes::Bytes;
 /// The format that this release writes. It reads this and all older ones.
 pub const FORMAT: u16 = 2;
 /// Bytes of a segment's header, as older and newer releases know it.
-const HEADER: usize = 24;
+const HEADER: u32 = 24;
 /// Bytes before the first commit.
-pub const FIRST: usize = 44;
+pub const FIRST: u32 = 44;
 /// Bytes of a commit before its rows.
 pub const COMMIT: usize = 16;
 
@@ -90,14 +90,14 @@ impl Header {
             bytes.extend(segment.to_le_bytes());
             bytes.extend(at.to_le_bytes());
             bytes.extend(sum.to_le_bytes());
-            seal(&mut bytes, HEADER);
+            seal(&mut bytes, HEADER as usize);
         }
         bytes
     }
 
     /// Reads it from the start of a segment.
     pub fn decode(segment: &[u8]) -> Result<Self, BadHeader> {
-        let (bytes, rest) = segment.split_first_chunk::<HEADER>().ok_or(BadHeader::Short)?;
+        let (bytes, rest) = segment.split_first_chunk::<{ HEADER as usize }>().ok_or(BadHeader::Short)?;
         if bytes[..8] != MAGIC || crc32c::crc32c(&bytes[..20]) != number_at(bytes, 20) {
             return Err(BadHeader::Damaged);
         }
@@ -106,7 +106,8 @@ impl Header {
         let follows = match format {
             1 => None,
             FORMAT => {
-                let (end, _) = rest.split_first_chunk::<{ FIRST - HEADER }>().ok_or(BadHeader::Short)?;
+                let (end, _) =
+                    rest.split_first_chunk::<{ (FIRST - HEADER) as usize }>().ok_or(BadHeader::Short)?;
                 if crc32c::crc32c(&end[..16]) != number_at(end, 16) {
                     return Err(BadHeader::Damaged);
                 }
@@ -119,7 +120,7 @@ impl Header {
 
     /// Where the first commit of its segment begins.
     pub const fn first(&self) -> u32 {
-        (if self.follows.is_some() { FIRST } else { HEADER }) as u32
+        if self.follows.is_some() { FIRST } else { HEADER }
     }
 }
 

@@ -384,7 +384,7 @@ fn a_segment_of_another_journal_is_named() {
 fn a_commit_in_the_wrong_place_is_none() {
     let (one, _) = segment(1, false, &[vec![Said::Epoch(1)]]);
     let mut two = Header { number: 2, anew: false, follows: Some(End::default()) }.encode();
-    two.extend(&one[segment::FIRST..]);
+    two.extend(&one[segment::FIRST as usize..]);
     let read = recover(&[(2, &two)]).expect("cut");
     assert_eq!((read.commits, read.torn.len()), (0, 1));
 }
@@ -398,7 +398,7 @@ fn a_hole_that_nobody_promised_is_cut_with_what_is_behind_it() {
         let mut commit = vec![0; COMMIT];
         Row::Epoch(epoch(number)).encode(&mut commit);
         let at = bytes.len() as u32;
-        seal(&mut commit, Position { segment: 1, at }, segment::FIRST as u32).expect("short");
+        seal(&mut commit, Position { segment: 1, at }, segment::FIRST).expect("short");
         starts.push(bytes.len());
         bytes.extend(commit);
     }

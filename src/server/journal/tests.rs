@@ -446,9 +446,10 @@ fn whatever_the_disk_refuses_no_state_is_left_that_never_was() {
             }
         }
         let is_power_cut = seed % 4 >= 2;
-        let left = match is_power_cut {
-            true => disk.after_power_cut(|| !random().is_multiple_of(4)),
-            false => disk.after_kill(),
+        let left = if is_power_cut {
+            disk.after_power_cut(|| !random().is_multiple_of(4))
+        } else {
+            disk.after_kill()
         };
         match open(&left, &config) {
             Ok((_, image)) => {
