@@ -129,7 +129,7 @@ impl Recovery {
         // Known from format 2 on.
         let end = next.flatten().and_then(|next| next.follows).filter(|end| end.segment == number);
         let damaged = |at, what| Damage { segment: number, at, what };
-        let header = match Header::decode(&segment.get(0, FIRST)) {
+        let header = match Header::decode(&segment.get(0, FIRST as usize)) {
             Ok(header) if header.number == number => header,
             // Where no commit says that it was promised to last, the segment never began.
             Err(BadHeader::Short | BadHeader::Damaged)

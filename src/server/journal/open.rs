@@ -120,7 +120,7 @@ fn read_up_to(
             next = Some((following, backend.pieces(following)?));
         }
         see(number, &mut *segment);
-        let following = next.as_mut().map(|(_, next)| Header::decode(&next.get(0, FIRST)));
+        let following = next.as_mut().map(|(_, next)| Header::decode(&next.get(0, FIRST as usize)));
         let read = recovery.read(number, &mut *segment, following);
         segment.error()?;
         if let Err(damage) = read {
