@@ -226,7 +226,7 @@ fn a_journal_of_the_first_format_goes_on() {
         let running = TestServer::start(&["--journal", journal]);
         let said = format!("read the journal of {starts} earlier starts");
         assert!(running.log().contains(&said), "{}", running.log());
-        Client::connect(running.stores[1]).add("count", 1).expect("an answer");
+        Client::connect(running.stores[0]).add("count", 1).expect("an answer");
         drop(running);
         let (is_whole, said) = check(folder.path());
         assert!(is_whole, "{said}");
