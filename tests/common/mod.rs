@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub(crate) mod cutter;
+pub(crate) mod disk;
 pub(crate) mod etcd;
 pub(crate) mod hosts;
 pub(crate) mod peer;
@@ -64,7 +65,8 @@ impl TestServer {
         Self::start_as(&mut shell, store, "127.0.0.1:0", args)
     }
 
-    fn start_as(program: &mut Command, store: &str, admin: &str, args: &[&str]) -> Self {
+    /// The same by a `program` that becomes the server.
+    pub(crate) fn start_as(program: &mut Command, store: &str, admin: &str, args: &[&str]) -> Self {
         let args = [&["serve", "--listen", store, "--admin", admin], args].concat();
         let Listening { process, stores, admin, dir } = Listening::start(program, &args);
         Self { process, store: stores[0], admin, stores, dir }

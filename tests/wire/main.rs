@@ -14,3 +14,4 @@ mod memory;
 mod replay;
 mod replicas;
 mod restarts;
+mod siege;

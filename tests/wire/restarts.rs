@@ -3,61 +3,88 @@
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::common::disk::SmallDisk;
 use crate::common::relay::TestRelay;
 use crate::common::{TestServer, eventually, free_ports, http};
 use crate::links::{Client, count_together, metric, string, wait};
 
 /// A server that is started again on its ports, with its journal.
-struct Mortal {
+pub(super) struct Mortal {
     ports: [String; 2],
     args: Vec<String>,
     running: Mutex<Option<TestServer>>,
     journal: tempfile::TempDir,
+    /// Where the journal is, if it has a disk of its own.
+    disk: Option<SmallDisk>,
 }
 
 impl Mortal {
     fn start(args: &[&str]) -> Self {
+        Self::begin(args, None)
+    }
+
+    /// The same with a disk of this size for the journal.
+    pub(super) fn start_on_disk(size: &str, args: &[&str]) -> Self {
+        Self::begin(args, Some(size))
+    }
+
+    fn begin(args: &[&str], size: Option<&str>) -> Self {
         let journal = tempfile::tempdir().expect("a folder");
         let free = free_ports(2);
         let ports = [*free.start(), *free.end()].map(|port| format!("127.0.0.1:{port}"));
         let path = Path::to_str(journal.path()).expect("a path");
         let args = [&["--journal", path], args].concat().into_iter().map(String::from).collect();
-        let mortal = Self { ports, args, running: Mutex::new(None), journal };
+        let disk = size.map(|size| SmallDisk::over(journal.path(), size));
+        let mortal = Self { ports, args, running: Mutex::new(None), journal, disk };
         mortal.live();
         mortal
     }
 
     /// Starts it.
-    fn live(&self) {
+    pub(super) fn live(&self) {
         let args: Vec<_> = self.args.iter().map(String::as_str).collect();
-        let server = TestServer::start_on(&self.ports[0], &self.ports[1], &args);
+        let mut program = self
+            .disk
+            .as_ref()
+            .map_or_else(|| Command::new(env!("CARGO_BIN_EXE_rallypoint")), SmallDisk::rallypoint);
+        let server = TestServer::start_as(&mut program, &self.ports[0], &self.ports[1], &args);
         *self.running.lock().expect("no panic") = Some(server);
     }
 
     /// Kills it.
-    fn die(&self) {
+    pub(super) fn die(&self) {
         *self.running.lock().expect("no panic") = None;
     }
 
     /// A relay that has its link.
-    fn relay(&self, name: &str) -> TestRelay {
+    pub(super) fn relay(&self, name: &str) -> TestRelay {
         let relay = TestRelay::start(self.admin(), name, &[]);
         eventually("the relay has its link", || http(relay.admin, "GET /readyz", "", "").status == 200);
         relay
     }
 
-    fn admin(&self) -> SocketAddr {
+    pub(super) fn store(&self) -> SocketAddr {
+        self.ports[0].parse().expect("an address")
+    }
+
+    pub(super) fn admin(&self) -> SocketAddr {
         self.ports[1].parse().expect("an address")
     }
 
-    fn with<T>(&self, look: impl FnOnce(&TestServer) -> T) -> T {
+    /// The journal's own disk.
+    pub(super) fn disk(&self) -> &SmallDisk {
+        self.disk.as_ref().expect("it was started on one")
+    }
+
+    pub(super) fn with<T>(&self, look: impl FnOnce(&TestServer) -> T) -> T {
         look(self.running.lock().expect("no panic").as_ref().expect("it lives"))
     }
 
-    fn metric(&self, name: &str) -> u64 {
+    pub(super) fn metric(&self, name: &str) -> u64 {
         self.with(|server| metric(server, name))
     }
 }
