@@ -116,7 +116,9 @@ impl Flooder {
             chosen.retain(|(_, (sent, limit))| sent < limit);
             let room = chosen.iter().map(|(_, (sent, limit))| *limit - *sent).min().unwrap_or(0);
             bytes.truncate(room);
-            chosen.iter_mut().for_each(|(_, (sent, _))| *sent += bytes.len());
+            for (_, (sent, _)) in &mut chosen {
+                *sent += bytes.len();
+            }
             let sessions = chosen.iter().map(|(no, _)| **no).collect();
             Frame::Data { sessions, bytes: bytes.into() }.put(&mut out);
         }

@@ -168,7 +168,9 @@ impl Plan {
         }
         if Cast::of(seed) == Cast::Slices {
             let mut random = Random::new(seed ^ 0x511ce);
-            clients.iter_mut().for_each(|client| use_slices(&mut random, client));
+            for client in &mut clients {
+                use_slices(&mut random, client);
+            }
             let kill =
                 Fault::KillInWrite { steps: random.below(6), away: random.between(20 * MILLI, SECOND) };
             faults.push((random.below(600 * MILLI), kill));

@@ -207,11 +207,9 @@ impl Pods {
             let was_there = member.is_there(now, timeout);
             match (contact(&member.said), member.contact) {
                 (Contact::Connected, _) => (member.seen, member.contact) = (now, Contact::Connected),
-                // What was heard of it since did not come over that link.
-                (Contact::Away, Contact::None) => {}
+                // What was heard of it since did not come over that link, or the link was away for too long.
+                (Contact::Away, Contact::None) | (Contact::None, Contact::Away) => {}
                 (Contact::Away, _) => member.contact = Contact::Away,
-                // A link that was away for too long.
-                (Contact::None, Contact::Away) => {}
                 (Contact::None, _) => member.contact = Contact::None,
             }
             if member.is_there(now, timeout) != was_there {

@@ -333,9 +333,12 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
         let (gone, missing): (Vec<_>, Vec<_>) = missing.partition(|missing| missing.seen.is_some());
         let gone = gone.into_iter().map(|gone| {
             let since = gone.seen.map(|seen| Elapsed(now.since(seen)));
-            let since = since.map(|since| match gone.is_away {
-                true => format!(" (its link has been away for {since})"),
-                false => format!(" ({since} ago)"),
+            let since = since.map(|since| {
+                if gone.is_away {
+                    format!(" (its link has been away for {since})")
+                } else {
+                    format!(" ({since} ago)")
+                }
             });
             format!("{}{}", label(gone), since.unwrap_or_default())
         });

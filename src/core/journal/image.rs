@@ -360,7 +360,7 @@ fn keep(bytes: &[u8], commit: Option<&Bytes>) -> Bytes {
 impl StoreImage {
     fn apply(&mut self, row: Row<'_>, commit: Option<&Bytes>) {
         match row {
-            Row::Key(_, key, None) => drop(self.keys.remove(key)),
+            Row::Key(_, key, None) => self.keys.remove(key),
             Row::Key(_, key, Some(row)) => {
                 let (life, writer) = (row.life, row.writer);
                 self.keys.insert(key.into(), KeyImage { value: keep(row.value, commit), life, writer });

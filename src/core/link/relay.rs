@@ -310,7 +310,9 @@ impl RelayEnd {
             }
             self.clients.insert(no, client);
             self.introduce(no);
-            said.into_iter().for_each(|bytes| self.streams.send(no, bytes.into()));
+            for bytes in said {
+                self.streams.send(no, bytes.into());
+            }
             // It may have said so before.
             self.closing.insert(no, false);
         }

@@ -73,7 +73,9 @@ impl World {
         let nos = [(); 8].map(|()| world.client());
         world.connect();
         (0..3).for_each(|_| world.flow(1 << 20));
-        nos.iter().for_each(|&no| world.server.as_mut().expect("a server").give_room(no, WINDOW));
+        for &no in &nos {
+            world.server.as_mut().expect("a server").give_room(no, WINDOW);
+        }
         world.flow(1 << 20);
         world.relay.put_frames(&mut BytesMut::new(), 1 << 20, world.now);
         (world, nos)
@@ -201,7 +203,7 @@ impl World {
             let some: Vec<u8> = echo.requests.drain(..echo.requests.len().min(most)).collect();
             server.give_room(no, WINDOW);
             server.applied(no, some.len());
-            server.reply(no, Bytes::from_iter(some.iter().map(|byte| !byte)));
+            server.reply(no, some.iter().map(|byte| !byte).collect::<Bytes>());
             echo.heard.extend(some);
         }
     }

@@ -162,11 +162,11 @@ impl LinkSessions {
             _ => None,
         };
         let Some(mut session) = resumed else {
-            let why = if !image.reached.can_go_on() {
+            let why = if image.reached.can_go_on() {
+                "it ended before the server was restarted; the log of the server says why"
+            } else {
                 "its client had sent more while it waited, or had got a part of a list of keys: it cannot go on after the restart \
                  of the server"
-            } else {
-                "it ended before the server was restarted; the log of the server says why"
             };
             self.end.end(no, why.into());
             return self
@@ -325,13 +325,14 @@ impl LinkSessions {
         let (request_timeout, write_timeout) =
             (config.request_timeout, config.write_timeout.max(STANDS_STILL));
         self.feed();
-        let is_late = |(no, session): &(&SessionNo, &Box<LinkSession>)| {
+        let is_late = |no: SessionNo, session: &LinkSession| {
             !session.input.is_empty()
-                && !self.stalled.contains(no)
-                && !self.starved.contains_key(no)
+                && !self.stalled.contains(&no)
+                && !self.starved.contains_key(&no)
                 && now.since(session.progressed) > request_timeout
         };
-        let late: Vec<_> = self.sessions.iter().filter(is_late).map(|(&no, _)| no).collect();
+        let late: Vec<_> =
+            self.sessions.iter().filter(|(no, it)| is_late(**no, it)).map(|(&no, _)| no).collect();
         for no in late {
             self.end_session(no, &End::RequestTimeout(request_timeout));
         }
@@ -579,8 +580,8 @@ impl LinkSessions {
         } else {
             self.keep(no, bytes);
             // Looking at a request that is surely not whole would only cost time.
-            let is_whole = |session: &Box<LinkSession>| is_first || session.input.len() >= need;
-            if !is_stalled && self.sessions.get(&no).is_some_and(is_whole) {
+            let is_whole = |session: &LinkSession| is_first || session.input.len() >= need;
+            if !is_stalled && self.sessions.get(&no).is_some_and(|session| is_whole(session)) {
                 self.go_on(no);
             }
         }

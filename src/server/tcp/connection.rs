@@ -181,18 +181,18 @@ impl Connection {
                 let permit = ready!(turn.as_mut().poll(cx)).ok();
                 self.turn = Some(Box::new(Turn::Taken { _permit: permit }));
                 self.conversation.long = Long::Let;
-                self.look_again(cx);
+                Self::look_again(cx);
                 Poll::Ready(())
             }
             Turn::Taken { .. } => {
-                self.look_again(cx);
+                Self::look_again(cx);
                 Poll::Pending
             }
         }
     }
 
     /// Comes back to this connection when all others have been looked at, and their sockets too.
-    fn look_again(&self, cx: &mut Context<'_>) {
+    fn look_again(cx: &mut Context<'_>) {
         let _later = pin!(tokio::task::yield_now()).poll(cx);
     }
 
