@@ -71,7 +71,7 @@ impl Pieces for InMemory {
     fn get(&mut self, at: usize, most: usize) -> Bytes {
         let end = self.0.len().min(at.saturating_add(most));
         let bytes = self.0.slice(at.min(end)..end);
-        let is_most = bytes.len() >= self.0.len().saturating_sub(self.0.len() / 8);
+        let is_most = bytes.len().saturating_mul(8) >= self.0.len().saturating_mul(7);
         if is_most || bytes.len() < LARGE { bytes } else { Bytes::copy_from_slice(&bytes) }
     }
 }
