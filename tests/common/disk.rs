@@ -50,7 +50,7 @@ impl SmallDisk {
     pub(crate) fn fill(&self) {
         let mut junk = File::create(self.junk()).expect("it can be written");
         loop {
-            match junk.write(&[0; CHUNK]) {
+            match junk.write(&vec![0; CHUNK]) {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::StorageFull => break,
                 Err(error) => panic!("{error}"),

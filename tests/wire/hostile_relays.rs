@@ -266,7 +266,9 @@ fn beside_a_storm(server: &TestServer, stores: &[SocketAddr], clients: usize) ->
             })
             .collect();
         drop(stop_them);
-        running.into_iter().for_each(|client| client.join().expect("it is answered"));
+        for client in running {
+            client.join().expect("it is answered");
+        }
         waited
     });
     waited.sort_unstable();

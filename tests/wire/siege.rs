@@ -166,7 +166,7 @@ impl<'a> Honest<'a> {
     }
 
     /// Behind a relay: nothing ever breaks.
-    fn is_never_cut_off(mut self) -> i64 {
+    fn never_cut_off(mut self) -> i64 {
         let _stop = StopOnDrop(&self.siege.stop);
         self.go_on().unwrap_or_else(|error| panic!("{} is cut off: {error}", self.name));
         self.count
@@ -294,15 +294,15 @@ impl Evil<'_> {
     fn no_replies_are_taken(&mut self, reads: bool) -> std::io::Result<()> {
         const SESSIONS: usize = 512;
         let mut stream = self.link("", SESSIONS)?;
-        let mut requests = [&[Op::Set as u8][..], &wire(b"evil"), &wire(&[b'x'; WINDOW])].concat();
+        let mut requests = [&[Op::Set as u8][..], &wire(b"evil"), &wire(&vec![b'x'; WINDOW])].concat();
         stream.write_all(&shared(1, &requests))?;
         requests = [&[Op::MultiGet as u8][..], &1_u64.to_le_bytes(), &wire(b"evil")].concat().repeat(4);
         requests.extend([Op::ListKeys as u8; 4]);
         stream.write_all(&shared(SESSIONS, &requests))?;
         if reads {
-            drain(&mut stream, Duration::from_secs(1))
+            drain(&mut stream, Duration::from_secs(1));
         } else {
-            std::thread::sleep(Duration::from_secs(1))
+            std::thread::sleep(Duration::from_secs(1));
         }
         Ok(())
     }
@@ -411,7 +411,7 @@ fn nothing_is_lost_and_nobody_honest_is_cut_off_under_a_mixed_attack() {
             .chain(direct)
             .map(|(name, store, is_relayed)| {
                 let client = Honest::new(siege, name.clone(), store);
-                let count = move || if is_relayed { client.is_never_cut_off() } else { client.comes_again() };
+                let count = move || if is_relayed { client.never_cut_off() } else { client.comes_again() };
                 (name, scope.spawn(count))
             })
             .collect();
