@@ -56,6 +56,9 @@ impl ReplyBuffer {
     /// A value of at least this many bytes is sent from where it is stored, and not copied.
     const SHARE_FROM: usize = 512;
 
+    /// A long reply that is kept is kept in parts.
+    const LONGEST_PART: usize = 64 * 1024;
+
     /// Small chunks share an allocation of so many bytes. None of them keeps more than that.
     pub const ROOM: usize = 256;
 
@@ -106,19 +109,20 @@ impl ReplyBuffer {
 
     fn close_tail(&mut self) {
         let unsent = &self.tail[self.sent..];
-        let head = if unsent.len() < Self::ROOM / 4 {
+        self.chunked += unsent.len();
+        if unsent.len() < Self::ROOM / 4 {
             if self.room.capacity() < unsent.len() {
                 self.room = BytesMut::with_capacity(Self::ROOM);
             }
             self.room.extend_from_slice(unsent);
-            self.room.split().freeze()
+            self.chunks.push_back(self.room.split().freeze().into());
         } else {
-            Bytes::copy_from_slice(unsent)
-        };
+            // In parts: what is sent of them is free.
+            let parts = unsent.chunks(Self::LONGEST_PART).map(Bytes::copy_from_slice);
+            self.chunks.extend(parts.map(Piece::from));
+        }
         self.tail.clear();
         self.sent = 0;
-        self.chunked += head.len();
-        self.chunks.push_back(head.into());
     }
 
     /// Bytes not sent yet.
