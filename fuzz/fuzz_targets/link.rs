@@ -35,7 +35,8 @@ fuzz_target!(|bytes: &[u8]| {
     relay.from_client(client, bytes::Bytes::copy_from_slice(&bytes[..bytes.len().min(100)]));
     relay.connected(now);
     let mut input = BytesMut::new();
-    Frame::Welcome(Welcome { life: ServerLife(1), resumed: false, first: 1000, sessions: Vec::new() }).put(&mut input);
+    Frame::Welcome(Welcome { life: ServerLife(1), resumed: false, first: 1000, sessions: Vec::new() })
+        .put(&mut input);
     input.extend_from_slice(bytes);
     let _ = relay.receive(&mut input, now);
     while relay.next_event().is_some() {}
