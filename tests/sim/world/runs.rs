@@ -260,7 +260,8 @@ impl World {
         let stores: usize = server.stores.listeners().iter().map(|it| it.engine().stats().bytes).sum();
         let runs = server.rounds.inspect(|core, barriers| core.memory() + barriers.memory());
         let gates = server.gates.look().memory();
-        let (insight, (_, links)) = (server.watch.memory(), server.links.memory());
+        // With what is on its way: frames for a sign of life may be cut in two now. `compare` looks when nothing is.
+        let (insight, (links, _)) = (server.watch.memory(), server.links.memory());
         let (counted, held) =
             (server.stores.budget().used(), stores + runs + gates + insight + links + self.used_up());
         if counted == held {
