@@ -64,6 +64,7 @@ def connections(server: Server) -> int:
 
 HANGS = 20
 """Seconds for which a job that hangs is looked at."""
+FINISHED = "job round 1 finished"
 AGENT_MUST_BIND = TORCH_VERSION < (2, 7)
 """Before 2.7 torchrun's static agent of node 0 hosts the store or fails, whatever the environment says."""
 
@@ -165,10 +166,11 @@ def test_c10d_restart_with_a_rank_that_comes_late(with_the_variable: bool, rally
     job.release()
     if with_the_variable:
         job.results()
+        assert FINISHED in rallypoint.log_text()
     else:
-        job.assert_waits(0, HANGS)
-        job.assert_waits(1, 0)
-        assert not list(job.folder.glob("rank-*.json"))
+        # It dials the dead rank. What comes after that is chance: the job hangs, ends, or meets anew with one more restart.
+        time.sleep(HANGS)
+        assert FINISHED not in rallypoint.log_text()
 
 
 def test_c10d_restart_under_run(rallypoint: Server, jobs: Jobs) -> None:
