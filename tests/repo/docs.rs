@@ -49,7 +49,7 @@ fn calls(script: &str) -> Vec<Vec<String>> {
     let commands = script.lines().flat_map(|line| line.split(['|', ';', '&']));
     commands
         .filter_map(|command| {
-            let bare = command.replace("\"$(pidof rallypoint)\"", "1");
+            let bare = command.replace("\"$(pidof -s rallypoint)\"", "1");
             let bare = bare.replace("eval \"$(", "").replace(")\"", "");
             let words = shlex::split(&bare).unwrap_or_else(|| panic!("quotes in {command:?}"));
             let words: Vec<String> = words.into_iter().take_while(|word| !word.starts_with('#')).collect();
