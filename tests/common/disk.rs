@@ -15,7 +15,7 @@ pub(crate) struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// Of a `size` as `mount` takes it.
+    /// Mounts a disk of this `size`, written as `mount` takes it.
     pub(crate) fn over(folder: &Path, size: &str) -> Self {
         let script = "mount -t tmpfs -o size=\"$1\" none \"$0\" && echo mounted && exec cat";
         let mut holder = Command::new("unshare")

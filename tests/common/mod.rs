@@ -65,7 +65,7 @@ impl TestServer {
         Self::start_as(&mut shell, store, "127.0.0.1:0", args)
     }
 
-    /// The same by a `program` that becomes the server.
+    /// Starts a server by a `program` that becomes it.
     pub(crate) fn start_as(program: &mut Command, store: &str, admin: &str, args: &[&str]) -> Self {
         let args = [&["serve", "--listen", store, "--admin", admin], args].concat();
         let Listening { process, stores, admin, dir } = Listening::start(program, &args);

@@ -145,7 +145,7 @@ impl Mutant {
             Self::RoleSpentTooEarly | Self::AgentAwayCountsAsDeath => Cast::StaticAgents.first(),
             Self::RefusedUnseen | Self::MemoryKept => Cast::ShortOfMemory.first(),
             Self::ProgressNotStored | Self::PartNotStored => Cast::Slices.first(),
-            // Of those whose disk refuses something.
+            // The first schedules with a disk that refuses something.
             Self::SyncErrorPassedOver => 201,
             _ => Cast::Runs.first(),
         }

@@ -27,7 +27,7 @@ impl Mortal {
         Self::begin(args, None)
     }
 
-    /// The same with a disk of this size for the journal.
+    /// Starts a server whose journal has a disk of this size.
     pub(super) fn start_on_disk(size: &str, args: &[&str]) -> Self {
         Self::begin(args, Some(size))
     }
@@ -352,7 +352,7 @@ fn what_an_operator_was_told_is_so_after_a_kill_at_that_moment() {
         assert_eq!(forgotten.json()["dropped_keys"], 1, "{forgotten:?}");
         assert_eq!(ask(&format!("DELETE /api/v1/runs/{run}"), "").status, 404);
     }
-    // Of a native run the time that its round has, and how many nodes it waits for.
+    // The time that a native round has, and how many nodes it waits for.
     assert_eq!(join("a", 0)["state"], "waiting");
     let extended = ask("POST /api/v1/runs/train/extend", r#"{"by_seconds":3600}"#);
     dies();

@@ -110,8 +110,8 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// Reads the next segment: its number by its name, its bytes, a commit at a time, and the header of the one behind it. Its end may be
-    /// torn if it is the last, or if the next one begins anew because of that.
+    /// Reads the next segment, a commit at a time: its number by its name, its bytes, and the header of the segment behind
+    /// it. Its end may be torn if it is the last, or if the next one begins anew because of that.
     pub fn read(
         &mut self,
         number: u64,

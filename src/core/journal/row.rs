@@ -491,7 +491,7 @@ fn fields_of(kind: u8, table: Option<Table>, mut its: Fields<'_>) -> Option<Row<
             its.small()?,
             its.option(|its| {
                 let (name, life, addr) = (its.bytes()?, its.number()?, its.bytes()?);
-                // Of an older release it has no runs.
+                // The row of an older release has no runs.
                 Some(LinkRow { name, life, addr, runs: its.option(Fields::bytes).flatten() })
             })?,
         ),

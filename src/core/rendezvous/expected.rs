@@ -64,7 +64,7 @@ impl Run {
         Some(self.outlook(most))
     }
 
-    /// Of more nodes than a round may have those stand by that came last.
+    /// Lets the nodes that came last stand by, where there are more than a round may have.
     fn let_stand_by(&mut self, most: u32) {
         let over = self.joined.saturating_sub(most) as usize;
         if over == 0 {

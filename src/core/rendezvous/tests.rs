@@ -333,7 +333,7 @@ fn more_time_and_that_a_run_is_to_go_outlive_a_restart() {
     assert!(table.ended.is_empty());
     table.advance(Duration::from_mins(1));
     assert_eq!(table.ended, ["a"]);
-    // That was for this round.
+    // The extra time was for this round only.
     table.join(again("a", "2", 2, 2)).expect("a place");
     table.advance(Duration::from_mins(30));
     assert_eq!(table.ended, ["a", "a"]);

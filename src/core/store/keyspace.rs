@@ -148,7 +148,7 @@ pub(super) struct KeySpace {
     is_kept: bool,
     /// Slots that have changed, each once while it exists.
     changed: Vec<SlotId>,
-    /// Of those that were only appended to, the bytes that the journal knows.
+    /// How many bytes the journal knows of each value that was only appended to.
     appended: Vec<(SlotId, usize)>,
     names_gone: Vec<Box<[u8]>>,
     queues_gone: Vec<Box<[u8]>>,

@@ -101,8 +101,8 @@ impl Store {
             .is_some_and(|session| session.done > 0 || session.listed.is_some() || session.copied.is_some())
     }
 
-    /// Of how many keys a request in slices has done what cannot be done again: it has written or answered them. What
-    /// only looks at keys begins anew.
+    /// The number of keys that a request in slices has written or answered: this cannot be done again. A request that only
+    /// looks at keys begins anew.
     pub fn done(&self, conn: ConnId, request: &Request<'_>) -> usize {
         match request {
             Request::MultiSet(_) | Request::MultiGet(_) => {

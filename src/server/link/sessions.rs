@@ -33,7 +33,8 @@ const TURN: usize = 256 * 1024;
 const EACH: usize = 1024;
 /// A request waits for memory for so many times as long as one may stand still.
 const PATIENCE: u32 = 4;
-/// A client that has taken or sent nothing for so long may be cut off where there is no memory. A relay says at the latest after three what its clients have taken.
+/// A client that has taken or sent nothing for so long may be cut off where there is no memory. A relay tells within three
+/// seconds what its clients have taken.
 const STANDS_STILL: Duration = Duration::from_secs(4);
 
 /// Sessions that something has happened to.

@@ -222,7 +222,7 @@ impl World {
     /// An operator says how many nodes to expect.
     pub(super) fn wishes(&mut self, n: usize) -> Checked {
         let (_, Wish { run, nodes, .. }) = self.plan.runs.wishes[n];
-        // Of two at once it is not known which came last.
+        // Two wishes at once may be taken in any order.
         let is_alone = !self.runs.calls.values().any(Call::is_of_operator);
         let Some(server) = self.server.as_ref().filter(|_| is_alone) else { return Ok(()) };
         let watch = Arc::clone(&server.watch);

@@ -248,7 +248,7 @@ fn of_what_is_appended_to_a_large_value_only_that_is_said() {
         }
     }
     assert_eq!(seen_in(told.store()), seen(&world.inner().store));
-    // Of two in one critical section, too, but not of one behind another value.
+    // Two appends in one critical section make parts too. An append behind another value does not.
     one.append("k", "ab");
     one.append("k", "cd");
     told.listen(&mut world.inner().store);

@@ -94,7 +94,7 @@ impl Inner {
             let asked = async move { etcd.client.lock().await.ask::<Range>(READ, &body, ATTEMPT).await };
             let error = match self.etcd.wait(asked)? {
                 Ok(found) => {
-                    // Of the first answer: each has the present one, and what a look has seen there may be gone by now.
+                    // The revision of the first answer holds for the whole look: later ones may lack segments that it has seen.
                     if let Some(revision) = revision.as_deref_mut().filter(|revision| **revision == 0) {
                         *revision = number(&found.header.revision);
                     }
