@@ -143,7 +143,7 @@ impl Mutant {
         match self {
             Self::TidiedWithoutRoundStores | Self::RoundKeysNotStored => Cast::RunsWithRanks.first(),
             Self::RoleSpentTooEarly | Self::AgentAwayCountsAsDeath => Cast::StaticAgents.first(),
-            Self::RefusedUnseen | Self::MemoryKept => Cast::ShortOfMemory.first(),
+            Self::RefusedUnseen | Self::MemoryKept | Self::LinkMemoryKept => Cast::ShortOfMemory.first(),
             Self::ProgressNotStored | Self::PartNotStored => Cast::Slices.first(),
             // The first schedules with a disk that refuses something.
             Self::SyncErrorPassedOver => 201,
