@@ -159,6 +159,10 @@ impl Relay {
     fn read(&self, stream: &TcpStream, no: SessionNo) -> io::Result<usize> {
         SCRATCH.with_borrow_mut(|scratch| {
             let most = self.end.borrow().room(no).min(scratch.len());
+            if most == 0 {
+                // Others have taken the room meanwhile. A read of nothing would look like the client's end.
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
             let read = stream.try_read(&mut scratch[..most])?;
             if read > 0 {
                 let bytes = Bytes::copy_from_slice(&scratch[..read]);
