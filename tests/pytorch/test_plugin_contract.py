@@ -266,7 +266,7 @@ def test_errors_say_where_and_what(ours: Handlers) -> None:
         ours.new(join_timeout="1").next_rendezvous()
     with pytest.raises(RendezvousConnectionError, match="rallypoint at 127.0.0.1:1, run 'run'.*nothing listens on port 1"):
         ours.new(join_timeout="1", endpoint="127.0.0.1:1").next_rendezvous()
-    with pytest.raises(RendezvousConnectionError, match="admin port.*not its store port"):
+    with pytest.raises(RendezvousConnectionError, match="is the port of a store, and not the server's admin port"):
         ours.new(join_timeout="1", endpoint=ours.server.endpoint).next_rendezvous()
     a = ours.new(run_id="ranks", node_rank="0")
     waiting = ours.join(a)
