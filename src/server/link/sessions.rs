@@ -170,6 +170,8 @@ impl LinkSessions {
                  of the server"
             };
             self.end.end(no, why.into());
+            // Replies that the relay does not have are kept for it.
+            self.count_memory();
             return self
                 .keep_rows(|out| Row::Session(self.session_id(no), Some(SessionRow::Over)).encode(out));
         };
