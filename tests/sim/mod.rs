@@ -201,14 +201,14 @@ const LEFT_OUT: [u64; 1] = [3_000_908];
 fn simulate() {
     let text = std::env::var("RALLYPOINT_SEEDS").expect("RALLYPOINT_SEEDS is set");
     let ranges = ranges(&text).expect("RALLYPOINT_SEEDS is FROM..TO, N or DAY:N");
-    let all: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    let seeds: Vec<u64> = ranges.into_iter().flatten().filter(|seed| !LEFT_OUT.contains(seed)).collect();
+    let all = seeds.len() as u64;
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let began = Instant::now();
     let said = Mutex::new(began);
     let rate = |runs: u64| runs as f64 / began.elapsed().as_secs_f64() * 60.0;
     println!("left out, as they are known to fail: {LEFT_OUT:?}");
-    let seeds = ranges.into_iter().flatten().filter(|seed| !LEFT_OUT.contains(seed));
-    let sum = sweep(seeds, threads, |Sweep { runs, tally, .. }| {
+    let sum = sweep(seeds.into_iter(), threads, |Sweep { runs, tally, .. }| {
         let mut said = said.lock().unwrap();
         if said.elapsed() >= Duration::from_secs(5) {
             *said = Instant::now();
