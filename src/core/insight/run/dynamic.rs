@@ -193,19 +193,16 @@ impl TrackedRun {
     ) {
         let id = NodeId::Desc(desc.clone());
         let name = self.name_for(&id, plan);
-        let back = self.life.left.extract_if(.., |_, left| left.node.id == id).next();
-        let former = self.life.earlier.iter().filter(|former| former.node.name == name);
-        let left = back.as_ref().map(|(_, left)| left.node.last_heartbeat);
+        let back = self.take_back(&id);
+        let former = self.life.earlier.iter().filter(|former| former.node.name == name).chain(&back);
         let was_member = |node: &TrackedNode| node.id == id && (node.is_participant() || node.was_member());
-        let mut known =
-            former.clone().map(|former| &former.node).chain(back.iter().map(|(_, left)| &left.node));
-        let as_member = known.any(was_member);
-        let until = former.map(FormerNode::last_seen).chain(left).max();
+        let as_member = former.clone().any(|former| was_member(&former.node));
+        let until = former.map(FormerNode::last_seen).max();
         let was_there = until.map(|until| Before { until, as_member });
         self.life.nodes.push(TrackedNode {
             id,
             name,
-            conn: back.map(|(conn, _)| conn),
+            conn: back.and_then(|back| back.node.conn),
             peer: None,
             pid: Some(desc.pid),
             rank,
@@ -224,6 +221,13 @@ impl TrackedRun {
             is_unheard: false,
         });
         self.touch();
+    }
+
+    /// What is known of a process that the state has again. A process is in one place only.
+    fn take_back(&mut self, id: &NodeId) -> Option<FormerNode> {
+        let left = self.life.left.extract_if(.., |_, left| left.node.may_come_back_as(id));
+        let left = left.map(|(_, LeftNode { node, round, .. })| FormerNode { node, round });
+        left.chain(self.life.earlier.extract_if(.., |former| former.node.may_come_back_as(id))).last()
     }
 
     /// Nodes wait for the next round, although this one has as many nodes as the one asks for that came last: so they ask

@@ -82,6 +82,11 @@ impl TrackedNode {
         self.was_there.is_some_and(|before| before.as_member)
     }
 
+    /// Whether it is the process with this id: its connection was not seen to close. After that another may have its id.
+    pub(super) fn may_come_back_as(&self, id: &NodeId) -> bool {
+        self.gone.is_none() && self.id == *id
+    }
+
     /// Its connection closed before it had finished.
     pub(in crate::core::insight) fn is_dead(&self) -> bool {
         self.gone.is_some() && !self.finished

@@ -671,8 +671,10 @@ impl TrackedRun {
             NodeId::Native { info, .. } => (None, info.name.to_string()),
         };
         // One that comes back keeps its name, whoever else has come to its host.
-        if let Some(left) = self.life.left.values().find(|left| left.node.id == *id) {
-            return left.node.name.clone();
+        let former = self.life.earlier.iter().map(|former| &former.node);
+        let mut known = self.life.left.values().map(|left| &left.node).chain(former);
+        if let Some(back) = known.find(|node| node.may_come_back_as(id)) {
+            return back.name.clone();
         }
         let name = pod.map_or(own, |pod| pod.pod.clone());
         // Two agents on one host. This does not occur with so many nodes that the search would take long.

@@ -322,6 +322,37 @@ fn who_went_with_the_server_before_all_had_joined_is_gone() {
 }
 
 #[test]
+fn who_is_in_the_state_again_is_not_missing_by_what_was_known_of_it_before() {
+    for restarts in [false, true] {
+        let mut lab = Lab::new();
+        lab.complete_run("job", 3);
+        // A second process on the host of node1, and one in another pod that has its process id.
+        for (n, addr) in [(7, "10.77.0.11"), (8, "10.77.0.18")] {
+            lab.connect(n, addr, 1007);
+            lab.ping(n);
+            lab.first_cas(n, "job");
+            lab.cas(n, "job", "wait");
+        }
+        lab.pass(2.0);
+        if restarts {
+            lab.restart(1.0, &[1]);
+        } else {
+            lab.leave(1);
+        }
+        // It has been silent too long as well, and takes itself out with the other.
+        lab.cas(7, "job", "drop:1 leave");
+        lab.cas(7, "job", "wait");
+        lab.pass(2.0);
+        lab.cas(7, "job", "next join");
+        lab.pass(60.0);
+        let missing = lab.run("job").missing;
+        let missing: Vec<_> = missing.iter().filter_map(|node| node.name.as_deref()).collect();
+        assert!(missing.contains(&"node1"), "restarts: {restarts}: {missing:?}");
+        assert!(!missing.contains(&"node1_1007"), "restarts: {restarts}: {missing:?}");
+    }
+}
+
+#[test]
 fn a_node_that_has_left_is_not_taken_for_one_that_stays() {
     let mut lab = Lab::new();
     lab.join("job", 0..2);
