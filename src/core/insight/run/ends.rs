@@ -22,6 +22,10 @@ impl TrackedRun {
         if self.life.left.get(&conn).is_some_and(is_of_round) {
             self.life.nodes.extend(self.life.left.remove(&conn).map(|left| left.node));
         }
+        self.has_finished(conn);
+    }
+
+    pub(super) fn has_finished(&mut self, conn: ConnId) {
         if let Some(node) = self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)) {
             node.finished = true;
         }
@@ -34,6 +38,7 @@ impl TrackedRun {
         if self.round.exit_done.is_some() || self.native().is_some() {
             return;
         }
+        let misses_some = self.misses_exits();
         self.round.exit_done = Some(now);
         // Who left a moment ago left with it.
         self.life.dying.clear();
@@ -44,6 +49,11 @@ impl TrackedRun {
         } else {
             (self.round.group, self.round.completed)
         };
+        if misses_some && self.kind == RunKind::Static {
+            let of_attempt = if is_of_before { Membership::Earlier } else { Membership::Participant };
+            let all = self.life.nodes.iter_mut().filter(|node| node.membership == of_attempt);
+            all.for_each(|node| node.finished = true);
+        }
         let arrived = count(self.round.exit.len());
         let nodes = match self.kind {
             // A node that reads the state when others have been taken out of the round does not wait for those.

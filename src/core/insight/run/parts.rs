@@ -273,14 +273,23 @@ impl TrackedRun {
 
     /// Whether nodes may have arrived at its exit barrier without being seen: before the server was restarted.
     pub(in crate::core::insight) fn misses_exits(&self) -> bool {
-        self.round.is_of_before && self.round.exit_done.is_none()
+        let of_attempt_before = self.round.before.as_ref().is_some_and(|before| before.is_of_before);
+        (self.round.is_of_before || of_attempt_before) && self.round.exit_done.is_none()
     }
 
     /// An agent waits for others at the exit barrier. That it arrived was seen, unless it was before a restart.
     pub(in crate::core::insight) fn waits_at_exit(&mut self, conn: ConnId, now: Timestamp) {
         let is_new = self.agents.contains(&conn) && !self.round.exit.contains(&conn);
-        if self.misses_exits() && is_new {
-            self.arrive_at_exit(conn, now);
+        if !self.misses_exits() || !is_new {
+            return;
+        }
+        match &mut self.round.before {
+            // Static: another attempt has begun since.
+            Some(before) if !self.round.is_of_before => {
+                before.exit.insert(conn);
+                self.has_finished(conn);
+            }
+            _ => self.arrive_at_exit(conn, now),
         }
     }
 

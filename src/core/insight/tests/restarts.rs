@@ -266,6 +266,56 @@ fn nobody_is_said_to_run_still_who_went_with_the_server() {
     assert!(said.contains(who), "{said}");
 }
 
+/// A static job whose node 0 has arrived at the exit barrier, before the server was restarted or not.
+fn with_one_at_exit(restarts: bool) -> Lab {
+    let mut lab = Lab::new();
+    (0..3).for_each(|n| lab.static_node(n, "job", n, 3));
+    lab.assign_static(0, "job", 3, 1);
+    lab.pass(5.0);
+    lab.exit_static(0, "job", false);
+    lab.pass(2.0);
+    if restarts {
+        lab.restart(1.0, &[]);
+    }
+    lab
+}
+
+#[test]
+fn who_finished_before_a_restart_does_not_die_in_the_next_job() {
+    for restarts in [false, true] {
+        let mut lab = with_one_at_exit(restarts);
+        // The others finish before it is seen that it waits there.
+        lab.exit_static(1, "job", false);
+        lab.exit_static(2, "job", true);
+        lab.pass(0.2);
+        lab.static_node(11, "job", 1, 3);
+        lab.pass(0.2);
+        (0..3).for_each(|n| lab.leave(n));
+        lab.pass(5.0);
+        assert_eq!(lab.texts("node_died_joining"), [""; 0], "restarts: {restarts}");
+        // Of the next job it is said.
+        lab.static_node(12, "job", 2, 3);
+        lab.leave(11);
+        lab.pass(5.0);
+        assert_eq!(lab.texts("node_died_joining").len(), 1, "restarts: {restarts}");
+    }
+}
+
+#[test]
+fn who_finished_before_a_restart_does_not_die_in_the_next_attempt() {
+    for restarts in [false, true] {
+        let mut lab = with_one_at_exit(restarts);
+        // Another attempt begins before it is seen that it waits there.
+        lab.leave(1);
+        lab.static_node(11, "job", 1, 3);
+        lab.pass(3.0);
+        lab.leave(0);
+        lab.pass(5.0);
+        let died = lab.texts("node_died").join("; ");
+        assert!(died.contains("node 1 at") && !died.contains("node 0 at"), "restarts: {restarts}: {died}");
+    }
+}
+
 #[test]
 fn a_node_that_went_with_the_server_is_missing_by_its_name() {
     let mut lab = Lab::new();
