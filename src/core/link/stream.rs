@@ -197,6 +197,10 @@ impl Streams {
         if self.by_no.len() >= MAX_SESSIONS {
             return Err(LinkError::TooManySessions);
         }
+        // After the error the one that is there goes on.
+        if self.by_no.contains_key(&no) {
+            return Err(LinkError::Unexpected("a session is opened twice"));
+        }
         let stream = Stream {
             out: Outgoing::default(),
             limit: limit as u64,
@@ -209,10 +213,8 @@ impl Streams {
             is_untold: false,
             is_cut: false,
         };
-        match self.by_no.insert(no, Box::new(stream)) {
-            None => Ok(()),
-            Some(_) => Err(LinkError::Unexpected("a session is opened twice")),
-        }
+        self.by_no.insert(no, Box::new(stream));
+        Ok(())
     }
 
     /// A session as it was when the last server ended: its requests are applied up to an offset, and the relay is done with

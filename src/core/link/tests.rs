@@ -552,6 +552,29 @@ fn a_hello_that_names_a_session_twice_changes_nothing() {
 }
 
 #[test]
+fn a_session_that_is_opened_twice_keeps_what_it_has() {
+    let mut world = World::new();
+    let no = world.client();
+    world.connect();
+    world.send(no, 5);
+    (0..3).for_each(|_| world.flow(1 << 20));
+    let server = world.server.as_mut().expect("a server");
+    server.reply(no, Bytes::from_static(b"an answer"));
+    let has = |server: &ServerEnd| (server.memory(), server.held(), server.unread(no));
+    let before = has(server);
+    assert_eq!((before.0, before.2), (before.1, b"an answer".len()));
+    let open =
+        |no| Frame::Open(Open { no, port: 29500, client: "127.0.0.1:40000".parse().expect("an address") });
+    let mut frames = BytesMut::new();
+    open(no).put(&mut frames);
+    server.receive(&mut frames, world.now).expect_err("twice");
+    assert_eq!(has(server), before);
+    open(SessionNo(77)).put(&mut frames);
+    assert!(server.receive(&mut frames, world.now).expect("another one"));
+    assert_eq!((has(server), server.sessions()), (before, 2));
+}
+
+#[test]
 fn who_is_cut_off_holds_nothing_and_hears_why() {
     let mut world = World::new();
     let no = world.client();
