@@ -24,13 +24,13 @@ impl Store {
         if self.slot_to_write(conn, key, looked, fx).is_none() {
             return Ok(Progress::Begun);
         }
-        // A connection waits for one thing. Arriving again where it waits already is one more arrival.
+        // A connection waits for one thing at a time. A second BARRIER on the same key is one more arrival.
         let earlier = self.arrivals_at(conn, key);
         match earlier {
             Some(_) => self.forget_wait(conn),
             None => self.end_wait(conn),
         };
-        // The end of its wait may have taken the name.
+        // Ending the earlier wait may have freed the slot of this key.
         let id = self.slot_for(conn, key, self.keys.look(key), fx);
         self.write(conn, id, text, fx);
         if count >= world_size {
@@ -75,7 +75,7 @@ impl Store {
         self.to_wake = to_wake;
     }
 
-    /// Subtracts arrivals that are still in the count, but not below 0. The key stays.
+    /// Subtracts arrivals, if the count still contains them, but not below 0. The key stays.
     pub(super) fn withdraw_arrivals(&mut self, id: SlotId, arrivals: u32, life: u32) {
         let slot = self.keys.slot(id);
         if slot.barrier.as_ref().is_some_and(|barrier| barrier.life == life)

@@ -8,10 +8,10 @@ use super::stale::StaleKeys;
 use super::waiters::Registrations;
 use crate::core::protocol::{List, Pairs};
 
-/// Why a request was not done. The peer is closed; the others are untouched.
+/// Why a request was refused. The client's connection is closed; other clients are not affected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// ADD or BARRIER on a value that is no number.
+    /// ADD or BARRIER on a value that is not a number.
     #[error("{op} on key `{key}`, whose value is not a decimal number")]
     NotANumber {
         /// The operation.
@@ -19,7 +19,7 @@ pub enum Refusal {
         /// The key, fit for a log line.
         key: String,
     },
-    /// One name more than the store may hold.
+    /// The request needs one more name than the store may hold.
     #[error("the store holds {limit} names, the limit (--max-keys); `rallypoint store keys` shows them")]
     TooManyKeys {
         /// The limit.
@@ -73,7 +73,8 @@ impl Store {
         }
     }
 
-    /// As [`Self::room_for`], for a new name that holds `value` bytes. Looks at the name only where room is scarce.
+    /// As [`Self::room_for`], for a new name that holds `value` bytes. Looks at the name only where room is
+    /// scarce.
     #[inline]
     pub(super) fn room_for_name(&self, key: &[u8], value: usize) -> Result<(), Refusal> {
         let bytes = key.len() + value;

@@ -1,7 +1,7 @@
-//! Things that are known by the place they are in: names, registrations, groups.
+//! A table whose entries are known by their place: names, registrations, groups.
 //!
-//! They live in chunks. So a store of a million names grows without copying the others, and gives memory back one chunk
-//! at a time, as each is left by the last that was in it.
+//! It grows in chunks. So a store of a million names grows without copying the other names, and each chunk
+//! gives its memory back when its last entry leaves.
 
 use std::ops::{Index, IndexMut};
 
@@ -9,16 +9,16 @@ use slab::Slab;
 
 use crate::core::ids::count;
 
-/// Things by place. A place is used again when what was there is gone.
+/// Entries by place. The place of a removed entry is used again.
 #[derive(Debug)]
 pub(super) struct Chunks<T> {
     all: Vec<Slab<T>>,
-    /// The chunk that is being filled. It keeps its room.
+    /// The chunk that new entries go into. It keeps its memory when it is empty.
     open: usize,
-    /// The other chunks that are not full, in the order in which they are to be filled, the last one first.
+    /// The other chunks with free places, in the order in which they are to be filled, the last one first.
     roomy: Vec<usize>,
     len: usize,
-    /// How many the chunks have room for.
+    /// Places for which memory is allocated.
     room: usize,
 }
 
@@ -30,26 +30,26 @@ impl<T> Default for Chunks<T> {
 
 #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
 impl<T> Chunks<T> {
-    /// Places in a chunk: a power of two, as room doubles.
+    /// Places in a chunk: a power of two, because the room of a slab doubles.
     pub(super) const CHUNK: usize = 1024;
 
-    /// How many things there are.
+    /// How many entries there are.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// One more than the last place there may be.
+    /// An exclusive upper bound of all places.
     pub(super) fn end(&self) -> u32 {
         count(self.all.len() * Self::CHUNK)
     }
 
-    /// Bytes of places that many have left behind, between those that are still there.
+    /// Bytes of free places between used ones, if there are many.
     #[inline]
     pub(super) fn left_bytes(&self) -> usize {
         left_behind(self.room, self.len) * size_of::<T>()
     }
 
-    /// Adds what `make` makes of its place, and returns the place.
+    /// Adds the entry that `make` makes of its place, and returns the place.
     #[inline]
     pub(super) fn add(&mut self, make: impl FnOnce(u32) -> T) -> u32 {
         if self.all[self.open].len() == Self::CHUNK {
@@ -72,7 +72,7 @@ impl<T> Chunks<T> {
         });
     }
 
-    /// Takes out what is at `place`.
+    /// Removes and returns the entry at `place`.
     #[inline]
     pub(super) fn remove(&mut self, place: u32) -> T {
         let (at, within) = Self::split(place);
@@ -101,7 +101,7 @@ impl<T> Chunks<T> {
         self.all.get_mut(at)?.get_mut(within)
     }
 
-    /// All things with their places.
+    /// All entries with their places.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let chunks = self.all.iter().enumerate();
         chunks.flat_map(|(at, chunk)| chunk.iter().map(move |(within, it)| (Self::join(at, within), it)))
@@ -113,7 +113,7 @@ impl<T> Chunks<T> {
         (at * Self::CHUNK + within) as u32
     }
 
-    /// Counts everything anew; returns what [`Self::left_bytes`] must be.
+    /// Recounts everything, and returns what [`Self::left_bytes`] must be.
     #[cfg(test)]
     pub(super) fn check(&self) -> usize {
         assert_eq!(self.len, self.iter().count());
@@ -152,7 +152,7 @@ impl<T> IndexMut<u32> for Chunks<T> {
     }
 }
 
-/// How much of `room` that was made for many is left now that there are `len`: little is not worth counting.
+/// How many places of `room` are free when there are `len` entries. A few free places are not worth counting.
 pub(super) fn left_behind(room: usize, len: usize) -> usize {
     const LITTLE: usize = 1024;
     room.saturating_sub(len.max(LITTLE))

@@ -1,7 +1,7 @@
-//! Who hosts a job, and waits until all have come. A process that opens a store of its own, as rank 0 of `env://` and node
-//! rank 0 of a static job do unless they are told to be clients, reads `init/` every 10 ms until as many have counted
-//! themselves there as it expects (`TCPStore::waitForWorkers`). It publishes nothing before. To the store each of these
-//! reads is answered at once, so this wait is seen by its reads only.
+//! The wait of a process that hosts a job. A process that opens a store of its own (rank 0 of `env://`, node
+//! rank 0 of a static job, unless it is told to be a client) reads `init/` every 10 ms until as many workers
+//! have counted themselves there as it expects (`TCPStore::waitForWorkers`). It publishes nothing before. The
+//! store answers each of these reads at once, so only the repeated reads show that the process waits.
 
 use std::time::Duration;
 
@@ -11,31 +11,31 @@ use super::slot::SlotId;
 use super::{Store, WaitView};
 use crate::core::ids::{ConnId, Timestamp, count};
 
-/// A connection reads `init/` again and again.
+/// A connection that reads `init/` again and again.
 #[derive(Debug)]
 pub(super) struct Counting {
     since: Timestamp,
     last: Timestamp,
     clients: u32,
-    /// Since when it has read this number.
+    /// The time at which it first read this number.
     unchanged_since: Timestamp,
 }
 
-/// How many have counted themselves, as one who waits for more has read it.
+/// How many workers have counted themselves, as a waiting host has read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
     /// Their number.
     pub clients: u32,
-    /// For how long it has read this number.
+    /// How long it has been reading this number.
     pub unchanged: Duration,
-    /// How long ago it read it last.
+    /// How long ago it read the number last.
     pub ago: Duration,
 }
 
 impl Store {
-    /// Who has not read for so long does not wait any more.
+    /// A connection that has not read for this long does not wait any more.
     const LAST_READ: Duration = Duration::from_secs(1);
-    /// A job has one of them. What more there are is not shown.
+    /// A job has one host. Further ones are not shown.
     const MOST_COUNTING: usize = 64;
 
     /// `conn` reads `init/`, which has the slot `id`.
@@ -57,17 +57,17 @@ impl Store {
         }
     }
 
-    /// Those who have read `init/` again, as waits for it.
+    /// The connections that read `init/` again and again, shown as waits for that key.
     pub fn counting(&mut self, now: Timestamp) -> Vec<WaitView> {
         let mut waits = Vec::new();
         let mut conns = std::mem::take(&mut self.counting);
         conns.retain(|&conn| {
             let Some(session) = self.session_mut(conn) else { return false };
-            // After a reset it waits until the number is there.
+            // After a reset, a WAIT comes first: until the number is there again.
             let is_blocked = session.wait.is_some();
             session.counting.take_if(|counting| !is_blocked && now.since(counting.last) > Self::LAST_READ);
             let Some(counting) = &session.counting else { return false };
-            // Who has read it once may only have looked.
+            // A connection that has read it once may only have looked.
             if !is_blocked && counting.last > counting.since {
                 let (unchanged, ago) = (now.since(counting.unchanged_since), now.since(counting.last));
                 waits.push(WaitView {

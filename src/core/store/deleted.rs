@@ -1,17 +1,18 @@
-//! Which keys clients have deleted, or whose last item they took: a key that is waited for may have been there.
+//! Which keys clients have deleted, and which queues they have emptied: an awaited key may have been there
+//! before.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// What is known of a key that is not there.
+/// What is known of the past of a key that is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum KeyPast {
-    /// It has never been there.
+    /// The key has never been there.
     #[default]
     NotDeleted,
-    /// A client has deleted it, or taken its last item.
+    /// A client has deleted the key, or taken its last item.
     Deleted,
-    /// So many keys were deleted that those of before are not known any more, or that was before a restart.
+    /// Not known: more keys were deleted since then than are remembered, or the server has restarted.
     NotKnown,
 }
 
@@ -27,7 +28,7 @@ impl Deleted {
 
     pub(super) fn add(&mut self, key: &[u8]) {
         let key = hash(key);
-        // A queue may be emptied again and again.
+        // A queue may be emptied many times in a row.
         if self.last.back() == Some(&key) {
             return;
         }
@@ -38,7 +39,7 @@ impl Deleted {
         self.last.push_back(key);
     }
 
-    /// What was deleted before is not known.
+    /// Begins without knowing which keys were deleted before.
     pub(super) const fn begin_late(&mut self) {
         self.has_forgotten = true;
     }

@@ -1,7 +1,8 @@
-//! Dropping keys that no client deletes: by the rules for stale keys, by idleness, or because an operator asked for it.
+//! Drops of keys that no client deleted: by the stale-key rules, by idleness, or because an operator asked
+//! for it.
 //!
-//! A million keys take longer than others may wait for their turn. So a critical section drops some of them and the
-//! next ones go on with it, each before it serves a request. Only what was there when it was decided goes.
+//! Dropping a million keys at once would hold up all clients. So each critical section drops some of them,
+//! before it serves a request. Only keys that were there at the time of the decision are dropped.
 
 use std::collections::VecDeque;
 
@@ -13,18 +14,18 @@ use super::effects::{Cleanup, DropCause, Effects, Observed};
 use super::slot::SlotId;
 use crate::core::ids::ConnId;
 
-/// The whole store is being emptied: of all that was there before `age` began.
+/// The progress of emptying the whole store: everything that was written before `age` goes.
 #[derive(Debug)]
 pub(super) struct Sweep {
     cause: DropCause,
-    /// Other keys than PyTorch's own stay: somebody may still use them.
+    /// Only keys that match a pattern go: somebody may still use the others.
     only_rows: bool,
     age: u64,
-    /// The next place to look at.
+    /// The place to look at next.
     next: u32,
     /// Keys and queues dropped so far.
     dropped: usize,
-    /// Items of the queue that was dropped last, on their way out.
+    /// Items of the queue that was dropped last. They are freed in steps.
     items: VecDeque<Bytes>,
 }
 
@@ -33,15 +34,15 @@ pub(super) struct Sweep {
     reason = "steps, of which a critical section takes few, and keys in memory"
 )]
 impl Store {
-    /// Steps after which a critical section does not begin another request: about a millisecond. A step is a look at
-    /// one other waiter, key or connection.
+    /// Steps after which a critical section does not begin another request: about a millisecond. A step is a
+    /// look at one other waiter, key or connection.
     pub(super) const WORK_AT_ONCE: usize = 16 * 1024;
     /// Bytes that are compared or copied in the time of a step.
     pub(super) const BYTES_A_STEP: usize = 256;
     /// Steps that dropping a key costs.
     const STEPS_A_DROP: usize = 2;
 
-    /// Begins a critical section: goes on with what is dropped step by step, before any request is served.
+    /// Begins a critical section: continues the step-by-step drops before it serves any request.
     #[inline]
     pub fn begin(&mut self, fx: &mut impl Effects) {
         self.work = 0;
@@ -50,13 +51,14 @@ impl Store {
         }
     }
 
-    /// Whether this critical section has done so much that the next request must wait for the next one.
+    /// Whether this critical section has done so much work that the next request must wait for the next
+    /// section.
     #[inline]
     pub fn has_worked_enough(&self) -> bool {
         self.work >= Self::WORK_AT_ONCE
     }
 
-    /// Whether something is being dropped step by step: each [`Store::begin`] goes on with it.
+    /// Whether step-by-step drops are not finished: each [`Store::begin`] continues them.
     #[inline]
     pub fn is_unsettled(&self) -> bool {
         self.sweep.is_some()
@@ -71,7 +73,8 @@ impl Store {
         self.dropped
     }
 
-    /// Empties the store. Unless an operator asked for it, keys that are in no row stay while anybody is connected.
+    /// Empties the store. While anybody is connected, keys that match no pattern stay, unless an operator
+    /// asked for it.
     pub(super) fn clear(&mut self, cause: DropCause, fx: &mut impl Effects) {
         let only_rows = cause != DropCause::Operator && self.connections > 0;
         if !only_rows {
@@ -89,7 +92,7 @@ impl Store {
             items: VecDeque::new(),
         });
         if let Some(Sweep { cause, dropped, items, .. }) = before {
-            // The new one takes the rest with it.
+            // The new sweep takes the rest of the old one with it.
             for item in &items {
                 self.keys.forget_item(item);
             }
@@ -99,7 +102,7 @@ impl Store {
         self.settle(fx);
     }
 
-    /// Goes on with what is dropped step by step, until that is done or enough for now.
+    /// Continues the step-by-step drops until they are finished or this section has done enough.
     #[cold]
     pub(super) fn settle(&mut self, fx: &mut impl Effects) {
         let enough = self.work + Self::WORK_AT_ONCE;
@@ -160,7 +163,8 @@ impl Store {
         sweep.dropped += 1;
     }
 
-    /// Before `conn` writes what holds rule 1 (c) up: whether it may. If not, its request is to be given again.
+    /// Before `conn` writes what holds rule 1 (c) up: whether it may. If not, its request is to be given
+    /// again.
     #[cold]
     pub(super) fn make_way(&mut self, conn: ConnId, id: SlotId, fx: &mut impl Effects) -> bool {
         let mut may_write = self.stale.may_write(&self.keys, conn, id);
@@ -187,7 +191,7 @@ impl Store {
         }
     }
 
-    /// Drops plain values, with one cleanup a cause.
+    /// Drops plain values, and reports one [`Cleanup`] for each cause.
     fn drop_some(&mut self, drops: &[(SlotId, DropCause)], fx: &mut impl Effects) {
         let mut counts = [0_usize; DropCause::ALL.len()];
         let mut examples: [Option<Box<[u8]>>; DropCause::ALL.len()] = Default::default();

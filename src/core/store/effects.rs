@@ -1,5 +1,5 @@
-//! What the store asks of its caller: replies, wake-ups, and two kinds of facts. A [`Cleanup`] is for the log and
-//! the metrics and is never lost. An [`Observed`] is for `insight`, which explains jobs.
+//! What the store asks of its caller: replies, wake-ups, and two kinds of facts. A [`Cleanup`] is for the log
+//! and the metrics and is never lost. An [`Observed`] is for `insight`, which explains jobs.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use bytes::Bytes;
 use crate::core::ids::{ConnId, RunId, Timestamp};
 use crate::core::protocol::Reply;
 
-/// Takes what follows from one request, in the order in which the peers must see it.
+/// Receives the effects of one request, in the order in which the peers must see them.
 pub trait Effects {
     /// The next reply to the connection that made the request.
     fn reply(&mut self, reply: Reply<'_>);
 
-    /// Whether there is memory for more replies to this request. Asked by requests that have many.
+    /// Whether there is memory for more replies to this request. Requests with many replies ask this.
     #[inline]
     fn has_room(&mut self) -> bool {
         true
     }
 
-    /// Ends the wait that `conn` began at `since` with [`Reply::StopWaiting`]. `conn` may be the requesting connection
-    /// itself.
+    /// Ends the wait that `conn` began at `since` with [`Reply::StopWaiting`]. `conn` may be the requesting
+    /// connection itself.
     fn wake(&mut self, conn: ConnId, since: Timestamp);
 
-    /// What the rules for stale keys did. Rare: never one per request.
+    /// What the stale-key rules did. Rare: never one per request.
     fn cleanup(&mut self, cleanup: Cleanup);
 
     /// Whether [`Self::observe`] wants anything. If not, only rare observations are made.
@@ -33,87 +33,90 @@ pub trait Effects {
         false
     }
 
-    /// Who came, and what a connection does with PyTorch's own keys, as far as it tells how a job gets on: at most one
-    /// for each of its writes, none for its reads.
+    /// A fact about a job: a client came, or a connection used a key of PyTorch in a way that shows the job's
+    /// progress. At most one for each write, none for reads.
     fn observe(&mut self, _: Observed) {}
 }
 
-/// What was seen of a job, for `insight`, and who came. Only keys that [`crate::core::protocol::keys`] knows are observed.
+/// A fact about a job or its clients, for `insight`. Only the use of keys that
+/// [`crate::core::protocol::keys`] knows is observed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Observed {
-    /// A connection uses one of PyTorch's own keys for the first time, or for the first time one of this run.
+    /// A connection uses a key of PyTorch for the first time, or a key of this run for the first time.
     Client {
-        /// Who.
+        /// The connection.
         conn: ConnId,
-        /// From where.
+        /// Its address.
         peer: SocketAddr,
-        /// Its process id, where it told it.
+        /// Its process id, if it has said it.
         pid: Option<u32>,
         /// The key.
         key: Box<[u8]>,
     },
-    /// A value was written, by whatever operation; a compare-set that failed writes nothing.
+    /// A value was written, by any operation. A compare-set that failed writes nothing.
     Wrote {
-        /// Who wrote it.
+        /// The connection that wrote it.
         conn: ConnId,
         /// The key.
         key: Box<[u8]>,
-        /// The whole value now; for a counter its decimal text.
+        /// The whole value after the write; for a counter its decimal text.
         value: Bytes,
     },
-    /// A value was dropped by the rules for stale keys.
+    /// The stale-key rules dropped a value.
     Dropped {
         /// The key.
         key: Box<[u8]>,
         /// Why.
         cause: DropCause,
     },
-    /// A client cancelled its wait, which it does when it times out.
+    /// A client cancelled its wait, as it does after a time-out.
     GaveUp {
-        /// Who.
+        /// The connection.
         conn: ConnId,
         /// A key that was still missing.
         key: Box<[u8]>,
-        /// How long it had waited.
+        /// How long the client had waited.
         waited: Duration,
     },
-    /// A client told its process id.
+    /// A client said its process id.
     Came {
-        /// Who.
+        /// The connection.
         conn: ConnId,
-        /// From where.
+        /// Its address.
         peer: SocketAddr,
         /// Its process id.
         pid: u32,
     },
-    /// A connection of a job, or of a client that had told its process id, is gone.
+    /// The connection of a job, or of a client that had said its process id, has closed.
     Gone {
-        /// Which.
+        /// The connection.
         conn: ConnId,
         /// Whether it had used a key that is none of PyTorch's.
         used_own_keys: bool,
     },
-    /// Contact with it was lost, and its connection is given up: what has become of it is not known.
+    /// The server lost contact with a client and gave up its connection: whether the client still runs is not
+    /// known.
     CutOff {
-        /// Who.
+        /// The connection.
         conn: ConnId,
-        /// The relay whose link was away for too long; else its host has not answered.
+        /// The relay whose link was away for too long. `None` if the client's own host did not answer.
         link: Option<Box<str>>,
     },
     /// Two live processes wrote the same address: two jobs on one store, or two nodes with one rank.
     TwoWriters {
         /// The address.
         key: Box<[u8]>,
-        /// Who wrote it first.
+        /// The connection that wrote it first.
         first: ConnId,
-        /// Who wrote it now.
+        /// The connection that wrote it now.
         second: ConnId,
     },
-    /// An address was read whose writer is gone (only where spent addresses are kept, `--drop-spent off`).
+    /// A client read an address whose writer is gone (only where spent addresses are kept, `--drop-spent
+    /// off`).
     StaleRead {
         /// The address.
         key: Box<[u8]>,
-        /// Who read it.
+        /// The connection that read it.
         reader: ConnId,
         /// How long its writer has been gone.
         writer_gone_for: Duration,
@@ -128,7 +131,7 @@ pub enum Observed {
         /// The run.
         run_id: RunId,
     },
-    /// All that was observed before this came from the store of the last server.
+    /// The observations before this one describe what the store of the previous server held.
     Restored,
 }
 
@@ -137,11 +140,11 @@ pub enum Observed {
 pub enum DropCause {
     /// The connection that wrote an address closed.
     WriterGone,
-    /// The writer of an address was paired with a process whose place another has taken.
+    /// The writer of an address was paired with a process that another process has replaced.
     PairedWithGone,
     /// All workers of an attempt are gone.
     AttemptOver,
-    /// As before; the keys are below a process group's prefix, but in no row of the table.
+    /// All workers of an attempt are gone; the key is below a process group's prefix, but matches no pattern.
     UnknownKey,
     /// A run's last connection has been gone for `--forget-run-after`.
     RunIdle,
@@ -185,7 +188,7 @@ impl DropCause {
     }
 }
 
-/// What the rules for stale keys did, for the log and the metrics.
+/// What the stale-key rules did, for the log and the metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cleanup {
     /// Keys were dropped.
@@ -204,11 +207,12 @@ pub enum Cleanup {
         /// How many keys and queues it held.
         keys: usize,
     },
-    /// The last connection of a store has gone, and keys stay that no rule drops: the next client reads them.
+    /// The last connection of a store has gone, and keys that no rule drops stay: the next client will read
+    /// them.
     KeysStay {
         /// How many plain keys there are.
         keys: usize,
-        /// One that is in no row.
+        /// One that matches no pattern.
         example: Box<[u8]>,
     },
     /// A run that had finished, and whose end was noted, is started again.

@@ -1,13 +1,13 @@
-//! From names to places, in many hash tables, each of which grows by itself.
+//! Finds the place of a name, in many hash tables that grow one by one.
 //!
-//! One table of a million names would be rebuilt in one go, and everybody would have to wait for it. What is built anew
-//! here is small, and it reads no name: each entry keeps its hash.
+//! One table of a million names would be rebuilt in one go, while all clients wait. The tables here are
+//! small, and a rebuild reads no names, because each entry keeps its hash.
 
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-/// What is known of one name.
+/// One name: its hash and its place.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     hash: u32,
@@ -15,7 +15,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Asked for when its table is built anew.
+    /// The hash, for a rebuild of the table.
     #[inline]
     fn hash_again(self) -> u64 {
         #[cfg(test)]
@@ -35,14 +35,15 @@ impl Hashed {
         self.0 as u32
     }
 
-    /// Which table: bits that are not kept, for within a table they tell nothing.
+    /// The table of this name. It is chosen by bits that entries do not keep: within one table they are all
+    /// alike.
     #[inline]
     const fn table(self) -> usize {
         (self.0 >> u32::BITS) as usize % Index::TABLES
     }
 }
 
-/// A table takes the highest bits of a hash for one thing and the lowest for another.
+/// A table uses the highest and the lowest bits of a hash for different purposes, so both get the kept bits.
 #[inline]
 const fn spread(kept: u32) -> u64 {
     (kept as u64) << u32::BITS | kept as u64
@@ -63,7 +64,7 @@ impl Default for Index {
 
 impl Index {
     const TABLES: usize = 128;
-    /// A table of fewer entries is not worth making smaller.
+    /// Tables with room for fewer entries are not shrunk.
     const SMALL: usize = 256;
 
     #[inline]

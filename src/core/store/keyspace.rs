@@ -1,7 +1,7 @@
 //! The names: what each holds and which connections wait for it.
 //!
-//! One name is one slot, whatever it is used for (plain key, queue, barrier, only waited for), so every operation
-//! looks a name up once. A slot exists while anything needs it.
+//! One name is one slot, whatever it is used for (plain key, queue, barrier, only waited for), so every
+//! operation looks a name up once. A slot exists while anything needs it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::core::protocol::{List, SharedList};
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub(super) items: VecDeque<Bytes>,
-    /// Woken waiters that have not come for their item yet.
+    /// Waiters that were woken and have not come for their item yet.
     pub(super) offered: u32,
-    /// The number of the first item. Each item has the next one.
+    /// The number of the first item. Numbers are consecutive.
     pub(super) first: u64,
-    /// The journal was not told of the items from this number on.
+    /// The journal knows the items below this number.
     pub(super) said: u64,
 }
 
@@ -47,19 +47,20 @@ pub(super) struct BarrierState {
     pub(super) arrivals: WaitList,
 }
 
-/// Of names that are used together, those that tell all there is to be known of who uses them.
+/// Representatives of several names: one for each stretch of names that say the same of their user (role and
+/// run).
 pub(super) type Telling = SmallVec<[SlotId; 2]>;
 
-/// The values of some names, as one who asked for all of them has got them.
+/// The reply to a MULTI_GET, kept for the next client that asks for the same keys.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) keys: SharedList,
     pub(super) values: SharedList,
-    /// In the order of the keys.
+    /// The slots, in the order of the keys.
     pub(super) slots: Vec<SlotId>,
-    /// Those that tell all there is to be known of a connection that reads them.
+    /// Representatives of the keys.
     pub(super) telling: Telling,
-    /// What is to be known of the reads.
+    /// The group that its reader has read, where all keys are addresses of one group.
     pub(super) group: Option<WholeGroup>,
 }
 
@@ -72,17 +73,18 @@ impl Answer {
     }
 }
 
-/// This bit is set in the age of what was written and of which the journal was not told. An age itself is even.
+/// This bit of `Slot::written` is set while the journal does not know the change. An age itself is even.
 const UNSAID: u64 = 1;
 
-/// What has changed since the journal was told last.
+/// A change that the journal does not know yet.
 #[derive(Debug)]
 pub(super) enum Changed<'a> {
-    /// What a name holds; of its value only what is behind so many bytes.
+    /// The slot has new contents. With a number, the journal knows that many bytes of the value and needs
+    /// only the rest.
     Slot(&'a mut Slot, Option<usize>),
     /// The name is gone.
     NameGone(&'a [u8]),
-    /// Its queue is gone.
+    /// The queue of this name is gone.
     QueueGone(&'a [u8]),
 }
 
@@ -94,9 +96,9 @@ pub(super) struct Slot {
     pub(super) queue: Option<Box<Queue>>,
     pub(super) waiters: WaitList,
     pub(super) barrier: Option<Box<BarrierState>>,
-    /// The age ([`KeySpace::age`]) in which its value or an item was last written, with [`UNSAID`].
+    /// The age ([`KeySpace::age`]) in which its value or an item was last written, with the bit [`UNSAID`].
     written: u64,
-    /// What the rules for stale keys know of it; `None` for every key that is not PyTorch's own.
+    /// What the stale-key rules know of it. `None` for a key that matches no pattern.
     pub(super) record: Option<Box<Record>>,
 }
 
@@ -113,12 +115,12 @@ impl Slot {
         self.queue.as_ref().map_or(0, |queue| queue.items.len())
     }
 
-    /// What CHECK and WAIT ask for: a plain value or an item in the queue.
+    /// What CHECK and WAIT ask for: a plain value, or an item in the queue.
     pub(super) fn is_present(&self) -> bool {
         self.value.is_some() || self.queue_len() > 0
     }
 
-    /// Whether what it holds was written before `age` began.
+    /// Whether its contents were written before `age` began.
     pub(super) fn is_older_than(&self, age: u64) -> bool {
         self.written | UNSAID < age | UNSAID
     }
@@ -128,7 +130,7 @@ impl Slot {
     }
 }
 
-/// What a look for a name has found.
+/// The result of looking up a name.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Looked {
     hash: Hashed,
@@ -142,17 +144,17 @@ pub(super) struct KeySpace {
     slots: Chunks<Slot>,
     plain: usize,
     bytes: usize,
-    /// Goes up when keys are to go that are there now: see [`Self::new_age`].
+    /// Goes up before keys of the present are dropped: see [`Self::new_age`].
     age: u64,
-    /// Whether a journal is told what changes.
+    /// Whether changes are kept for a journal.
     is_kept: bool,
-    /// Slots that have changed, each once while it exists.
+    /// Slots that have changed, each one once.
     changed: Vec<SlotId>,
-    /// How many bytes the journal knows of each value that was only appended to.
+    /// For values that were only appended to: how many of their bytes the journal knows.
     appended: Vec<(SlotId, usize)>,
     names_gone: Vec<Box<[u8]>>,
     queues_gone: Vec<Box<[u8]>>,
-    /// Holds as long as no value changes.
+    /// The last answer to a MULTI_GET of many keys. Dropped as soon as any value changes.
     answer: Option<Arc<Answer>>,
 }
 
@@ -161,10 +163,10 @@ pub(super) struct KeySpace {
     reason = "counts what is in memory; what is subtracted was added when it came"
 )]
 impl KeySpace {
-    /// Changes of one critical section for which room is kept.
+    /// Changes for which room is kept from one critical section to the next.
     const ROOM_FOR_CHANGES: usize = 1024;
 
-    /// What is appended to a value of so many bytes, the journal is told of by itself.
+    /// From this size on, an appended value is journaled in parts: only the new bytes.
     const IN_PARTS_FROM: usize = 1024;
 
     /// What a slot costs beside the bytes of its name and values, roughly.
@@ -180,12 +182,12 @@ impl KeySpace {
         self.slots.len()
     }
 
-    /// Bytes held, with [`Self::SLOT_BYTES`] a name, and the places that many names have left behind.
+    /// Bytes held, including [`Self::SLOT_BYTES`] for each name and free places.
     pub(super) fn bytes(&self) -> usize {
         self.bytes + self.slots.left_bytes() + self.answer.as_ref().map_or(0, |answer| answer.bytes())
     }
 
-    /// The last answer, if it is that to a question for `keys`.
+    /// The kept answer, if it answers a question for `keys`.
     pub(super) fn answer(&self, keys: List<'_>) -> Option<&Arc<Answer>> {
         self.answer.as_ref().filter(|answer| answer.keys.as_list() == keys)
     }
@@ -195,23 +197,24 @@ impl KeySpace {
         self.answer = Some(answer);
     }
 
-    /// Begins a new age and returns it. What goes in several steps goes by this: only what was written before.
+    /// Begins a new age and returns it. A drop in several steps takes only what was written before that age.
     pub(super) fn new_age(&mut self) -> u64 {
         self.age += 2;
         self.age
     }
 
-    /// From now on [`Self::take_changed`] tells what has changed.
+    /// From now on, changes are kept for [`Self::take_changed`].
     pub(super) fn keep_changes(&mut self) {
         self.is_kept = true;
     }
 
-    /// Whether [`Self::take_changed`] has anything to tell.
+    /// Whether [`Self::take_changed`] has any changes.
     pub(super) fn has_changed(&self) -> bool {
         !(self.changed.is_empty() && self.names_gone.is_empty() && self.queues_gone.is_empty())
     }
 
-    /// Tells what has changed since the last call: first what is gone, for the same name may be there again.
+    /// Gives all changes since the last call to `tell`. Names that are gone come first, because the same name
+    /// may be there again.
     pub(super) fn take_changed(&mut self, mut tell: impl FnMut(Changed<'_>)) {
         self.queues_gone.drain(..).for_each(|key| tell(Changed::QueueGone(&key)));
         self.names_gone.drain(..).for_each(|key| tell(Changed::NameGone(&key)));
@@ -224,12 +227,13 @@ impl KeySpace {
             }
         }
         self.appended.clear();
-        // Dropping very many keys takes much room for a moment.
+        // Dropping very many keys needs much room for a moment.
         self.changed.shrink_to(Self::ROOM_FOR_CHANGES);
         self.names_gone.shrink_to(Self::ROOM_FOR_CHANGES);
     }
 
-    /// How much of a large value the journal knows, if it is the beginning of what is there and belongs to no rule.
+    /// How many bytes of a large value the journal knows, if they are the beginning of the present value.
+    /// `None` for keys of the stale-key rules and of barriers.
     pub(super) fn said(&self, id: SlotId) -> Option<usize> {
         let slot = &self.slots[id.place()];
         let value = slot.value().filter(|value| value.len() >= Self::IN_PARTS_FROM)?;
@@ -240,12 +244,12 @@ impl KeySpace {
         if is_said { Some(value.len()) } else { said_of(&self.appended, id) }
     }
 
-    /// The journal knows these bytes of the value that was just written: it is told of the rest only.
+    /// The journal knows `said` bytes of the value that was just written, so it is told only of the rest.
     pub(super) fn say_behind(&mut self, id: SlotId, said: usize) {
         self.appended.push((id, said));
     }
 
-    /// A name has changed, and the journal does not know it.
+    /// A name has changed, and the journal does not know it yet.
     #[inline]
     fn note(&mut self, id: SlotId) {
         if self.is_kept {
@@ -257,7 +261,7 @@ impl KeySpace {
         }
     }
 
-    /// What a name holds is written now.
+    /// The contents of a name are being written now.
     #[inline]
     fn write_now(&mut self, id: SlotId) -> &mut Slot {
         self.note(id);
@@ -267,7 +271,7 @@ impl KeySpace {
         slot
     }
 
-    /// The slot at a place, of those below [`Self::places`].
+    /// The slot at a place below [`Self::places`].
     pub(super) fn at(&self, place: u32) -> Option<(SlotId, &Slot)> {
         Some((SlotId::at(place), self.slots.get(place)?))
     }
@@ -277,12 +281,12 @@ impl KeySpace {
         self.slots.get_mut(place)
     }
 
-    /// One more than the last place that a slot may have.
+    /// An exclusive upper bound of the places of slots.
     pub(super) fn places(&self) -> u32 {
         self.slots.end()
     }
 
-    /// Looks `key` up. What is found holds until a name comes or goes.
+    /// Looks `key` up. The result is valid until a name comes or goes.
     #[inline]
     pub(super) fn look(&self, key: &[u8]) -> Looked {
         let hash = self.index.hash(key);
@@ -295,7 +299,7 @@ impl KeySpace {
         self.look(key).id
     }
 
-    /// A slot for `key`, which was looked up and is not there.
+    /// A new slot for `key`, which was looked up and not found.
     #[inline]
     pub(super) fn insert(&mut self, key: Box<[u8]>, Looked { hash, .. }: Looked) -> SlotId {
         self.bytes += key.len() + Self::SLOT_BYTES;
@@ -326,7 +330,7 @@ impl KeySpace {
         &mut self.slots[id.place()]
     }
 
-    /// The slot, if it still exists. A slot id that was kept may by now belong to another name.
+    /// The slot, if it still exists. A slot id that was kept may belong to another name by now.
     pub(super) fn get(&self, id: SlotId) -> Option<&Slot> {
         #[cfg(test)]
         super::tests::work::step();
@@ -381,7 +385,7 @@ impl KeySpace {
         Some(item)
     }
 
-    /// Takes all items of a queue out. Each counts until [`Self::forget_item`].
+    /// Takes all items out of a queue. Each still counts as held memory until [`Self::forget_item`].
     pub(super) fn take_items(&mut self, id: SlotId) -> VecDeque<Bytes> {
         self.note(id);
         let Some(queue) = &mut self.slots[id.place()].queue else { return VecDeque::new() };
@@ -389,12 +393,13 @@ impl KeySpace {
         std::mem::take(&mut queue.items)
     }
 
-    /// An item that was taken out is gone.
+    /// An item that was taken out has been freed.
     pub(super) fn forget_item(&mut self, item: &Bytes) {
         self.bytes -= item.len() + size_of::<Bytes>();
     }
 
-    /// Frees what the slot no longer needs, and the slot itself if nothing needs it: then returns its record.
+    /// Frees the parts of a slot that are not needed any more. Frees the slot itself if nothing needs it, and
+    /// then returns its record.
     pub(super) fn release(&mut self, id: SlotId) -> Option<Box<Record>> {
         let slot = &mut self.slots[id.place()];
         if slot.queue.take_if(|queue| queue.items.is_empty() && queue.offered == 0).is_some() {
@@ -416,7 +421,7 @@ impl KeySpace {
         slot.record
     }
 
-    /// Checks that the answer which is kept is what the slots hold, and returns its bytes.
+    /// Checks that the kept answer equals what the slots hold, and returns its bytes.
     #[cfg(test)]
     pub(super) fn check_answer(&self) -> usize {
         let Some(answer) = &self.answer else { return 0 };

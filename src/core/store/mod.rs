@@ -1,10 +1,10 @@
-//! The store: a pure state machine. Requests go in, replies and wake-ups come out; it does no I/O and knows no
-//! clock, no lock and no log. The engine owns it and gives its effects to the connections.
+//! The store: a pure state machine. Requests go in, replies and wake-ups come out. It does no I/O and uses no
+//! clock, lock or log. The engine owns it and passes its effects on to the connections.
 //!
 //! What each operation does follows PyTorch's libuv server; where that server is wrong we differ, and
-//! `proto-notes/differences.md` lists each case with its test. Two rules explain most of them:
-//! a WAIT ends exactly when CHECK of the same keys would say ready, and a BARRIER ends exactly when enough arrivals
-//! are counted.
+//! `proto-notes/differences.md` lists each case with its test. Two rules explain most of them: a WAIT ends
+//! exactly when CHECK of the same keys would say ready, and a BARRIER ends exactly when enough arrivals are
+//! counted.
 
 mod barriers;
 mod capacity;
@@ -61,25 +61,25 @@ use waiters::{Ended, Registrations, Wait};
 struct Session {
     conn: ConnId,
     peer: SocketAddr,
-    /// Process id, as PING told it (PyTorch 2.5 and later).
+    /// Process id, as the client's PING said it (PyTorch 2.5 and later).
     pid: Option<u32>,
     wait: Option<Box<Wait>>,
-    /// The queue for whose item this connection was woken and has not come yet.
+    /// The queue for whose item this connection was woken. It has not come for the item yet.
     offered: Option<SlotId>,
     /// How much of a request that takes several critical sections is done.
     done: usize,
     listed: Option<Box<Listed>>,
     copied: Option<Box<Copied>>,
-    /// It has used a key that is none of PyTorch's.
+    /// It has used a key that is not PyTorch's.
     used_own_keys: bool,
-    /// When it asked for something last.
+    /// The time of its last request.
     heard: Timestamp,
-    /// It reads again and again how many have come.
+    /// Set while it polls `init/`, as the host of a job does.
     counting: Option<Counting>,
 }
 
 impl Session {
-    /// What a request holds that is done in part.
+    /// Bytes held for a request that is done in part.
     fn unfinished_bytes(&self) -> usize {
         let listed = self.listed.as_ref().map_or(0, |listed| listed.bytes());
         listed.saturating_add(self.copied.as_ref().map_or(0, |copied| copied.bytes()))
@@ -97,23 +97,24 @@ pub struct Store {
     waiting: usize,
     stale: StaleKeys,
     deleted: Deleted,
-    /// Whether [`Cleanup::KeysStay`] was told since the store was emptied last.
+    /// Whether [`Cleanup::KeysStay`] was reported since the store was last emptied.
     told_what_stays: bool,
     /// What the store may hold.
     pub capacity: Capacity,
     /// Connections to wake, collected while a list of waiters is walked.
     to_wake: Vec<ConnId>,
-    /// What is being emptied, step by step.
+    /// The step-by-step emptying of the store, while it goes on.
     sweep: Option<Sweep>,
-    /// Steps taken in this critical section that no request's own size tells.
+    /// Work of this critical section in steps, beside the fixed cost of each request.
     work: usize,
     /// Keys dropped by rule so far.
     dropped: u64,
-    /// Bytes that requests hold which are done in part.
+    /// Bytes held for requests that are done in part.
     unfinished_bytes: usize,
-    /// What is left of waits that are over, oldest first: taken out of the names' lists step by step.
+    /// Registrations of large waits that are over, oldest first. They leave the lists of their keys step by
+    /// step.
     ended: VecDeque<Ended>,
-    /// Connections that have read how many have come, and may still wait for more.
+    /// Connections that have polled `init/` and may still wait for more workers.
     counting: Vec<ConnId>,
     /// Set where a journal is kept.
     kept: Option<Kept>,
@@ -170,8 +171,8 @@ impl Store {
         self.connections = self.connections.saturating_add(1);
     }
 
-    /// Forgets `conn`: its wait ends, its barrier arrival is withdrawn, and the keys are dropped that are
-    /// of no use without it.
+    /// Forgets `conn`: its wait ends, its barrier arrival is withdrawn, and the keys that are useless without
+    /// it are dropped.
     pub fn disconnect(&mut self, conn: ConnId, now: Timestamp, fx: &mut impl Effects) {
         if self.session(conn).is_none() {
             return;
@@ -203,9 +204,10 @@ impl Store {
         }
     }
 
-    /// Keys of no row that the last client to leave has left: the next job on this store reads them. Told once.
+    /// Reports, once, that the last client left keys that match no pattern: the next job on this store will
+    /// read them.
     fn tell_what_stays(&mut self, fx: &mut impl Effects) {
-        // Enough to find one where there are any, for the keys of a job are gone or few.
+        // Enough to find such a key where there is one, for the keys of a job are gone or few.
         const MOST: usize = 100;
         if self.told_what_stays {
             return;
@@ -217,13 +219,14 @@ impl Store {
         }
     }
 
-    /// Applies one request, handing everything that follows from it to `fx`.
+    /// Applies one request and gives all its effects to `fx`.
     ///
     /// Effects come in the order in which the peers must see them; the engine puts them on the wire before it
-    /// releases the lock. A WAIT or BARRIER that cannot finish yet leaves no reply behind, only its registration,
-    /// and exactly one later call will finish it. After a [`Refusal`] no key has changed, except those
-    /// that a MULTI_SET in slices had written.
-    // If this were inlined into its one caller, every request would pay for the registers that the rarest needs.
+    /// releases the lock. A WAIT or BARRIER that cannot finish yet gives no reply, only registers itself, and
+    /// exactly one later call will finish it. After a [`Refusal`] no key has changed, except keys that a
+    /// MULTI_SET in slices had already written.
+    // Not inlined into its one caller: every request would pay for the registers that the rarest request
+    // needs.
     #[inline(never)]
     pub fn apply(
         &mut self,
@@ -249,7 +252,8 @@ impl Store {
             Request::Check(keys) if keys.len() > Self::KEYS_AT_ONCE => return self.check(conn, keys, fx),
             Request::Check(keys) => fx.reply(Reply::Ready(self.are_present(keys))),
             Request::Wait(keys) => {
-                // The usual WAIT is the first half of a `get` of one key that is there. Of what others wait for, a key is missing.
+                // The usual WAIT is the first half of a client's `get`: one key, which is there. If others
+                // wait for the same keys, one of them is missing, and the keys need no look-up.
                 if keys.len() > Self::KEYS_AT_ONCE || self.is_missed(keys) || !self.are_present(keys) {
                     return self.wait(conn, keys, now, fx);
                 }
@@ -277,7 +281,8 @@ impl Store {
                         fx.observe(Observed::Came { conn, peer, pid: nonce });
                     }
                 }
-                // It comes first, as a rule, when nothing else is known of the client.
+                // A PING is usually the first request, before anything is known of the client: then no row
+                // changes.
                 if self.kept.is_some() && self.client_row(conn).is_some() {
                     self.client_changed(conn);
                 }
@@ -311,13 +316,14 @@ impl Store {
         }
     }
 
-    /// Drops every key and queue that is there now, because an operator asked for it. Connections and their waits stay. Many keys
-    /// go in steps, while [`Store::is_unsettled`].
+    /// Drops every key and queue that is there now, because an operator asked for it. Connections and their
+    /// waits stay. Many keys are dropped in steps, while [`Store::is_unsettled`].
     pub fn reset(&mut self, fx: &mut impl Effects) {
         self.clear(DropCause::Operator, fx);
     }
 
-    /// Drops the keys of one run's rendezvous, because an operator asked for it: many in steps, while [`Store::is_unsettled`].
+    /// Drops the keys of one run's rendezvous, because an operator asked for it. Many keys are dropped in
+    /// steps, while [`Store::is_unsettled`].
     pub fn drop_run(&mut self, run_id: &[u8], fx: &mut impl Effects) {
         self.stale.take_run(&mut self.keys, run_id);
         self.settle(fx);
@@ -345,8 +351,8 @@ impl Store {
         keys.iter().all(|key| self.is_present(key))
     }
 
-    /// Whether a request is put off, as the group of one of its keys is being searched. Of requests that are done in
-    /// slices each key is looked at when it comes to it.
+    /// Whether a request is put off, as the group of one of its keys is being searched. Of requests that are
+    /// done in slices each key is looked at when it comes to it.
     #[cold]
     fn is_put_off(&mut self, conn: ConnId, request: &Request<'_>) -> bool {
         match *request {
@@ -395,7 +401,7 @@ impl Store {
         (self.keys.slot(id).record.is_none() || self.make_way(conn, id, fx)).then_some(id)
     }
 
-    /// The slot for `key`, known to the rules for stale keys.
+    /// The slot for `key`, made if there is none. The stale-key rules learn that `conn` uses it.
     #[inline]
     fn slot_for(&mut self, conn: ConnId, key: &[u8], looked: Looked, fx: &mut impl Effects) -> SlotId {
         let id = looked.id.unwrap_or_else(|| self.new_slot(key.into(), looked));
@@ -429,7 +435,8 @@ impl Store {
         }
     }
 
-    /// After a slot lost its value or its last item: waiters wait for it again, and unneeded slots go.
+    /// Called after a slot lost its value or its last item: its waiters miss it again, and a slot that
+    /// nothing needs is freed.
     fn after_loss(&mut self, id: SlotId) {
         self.start_new_barrier_life(id);
         if self.keys.slot(id).record.is_some() {
@@ -447,7 +454,7 @@ impl Store {
         }
     }
 
-    /// Takes the share of gone workers out of `init/`, as if they had never been counted.
+    /// Subtracts the share of workers that are gone from `init/`, as if they had never been counted.
     fn lower_worker_count(&mut self, share: i64) {
         let Some(id) = self.keys.find(b"init/") else { return };
         let Some(count) = self.keys.slot(id).value().and_then(|text| parse_counter(text)) else { return };

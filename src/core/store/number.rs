@@ -7,8 +7,8 @@ pub(super) fn decimal(number: i64) -> Bytes {
     Bytes::copy_from_slice(itoa::Buffer::new().format(number).as_bytes())
 }
 
-/// Reads a counter as PyTorch does: the longest leading decimal integer after blanks and a sign; what follows it is
-/// ignored. `None` if there is none or it does not fit. Source: `proto-notes/wire.md`, "Counters".
+/// Reads a counter as PyTorch does: the longest leading decimal integer after blanks and a sign; what follows
+/// it is ignored. `None` if there is none or it does not fit. Source: `proto-notes/wire.md`, "Counters".
 pub(super) fn parse_counter(text: &[u8]) -> Option<i64> {
     let text = skip(text, |b| matches!(b, b' ' | b'\t'..=b'\r'));
     let (negative, digits) = match text {
@@ -27,8 +27,8 @@ pub(super) fn parse_counter(text: &[u8]) -> Option<i64> {
     })
 }
 
-/// The text behind what it begins with. A value may begin with many megabytes of zeros, so it is gone through in pieces
-/// that the processor looks at as a whole.
+/// The text behind its first bytes that are to be skipped. A value may begin with megabytes of zeros, so the
+/// text is read in pieces that the processor compares as a whole.
 fn skip(mut text: &[u8], is_skipped: impl Fn(u8) -> bool) -> &[u8] {
     while let Some((piece, rest)) = text.split_first_chunk::<64>()
         && piece.iter().fold(true, |all, &b| all & is_skipped(b))

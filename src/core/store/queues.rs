@@ -1,4 +1,4 @@
-//! Queues: an item is offered to one waiter at a time, and to the next if that one does not take it.
+//! Queues: an item is offered to one waiter at a time, and to the next if that waiter does not take it.
 
 use bytes::Bytes;
 
@@ -50,7 +50,7 @@ impl Store {
         self.release(id);
     }
 
-    /// Wakes the first waiter of a queue that waits for nothing else.
+    /// Wakes the first connection that waits for this queue and for nothing else.
     #[expect(clippy::arithmetic_side_effects, reason = "steps: no more than there are waiters")]
     pub(super) fn offer_item(&mut self, id: SlotId, fx: &mut impl Effects) {
         let ready = self.registrations.iter(&self.keys.slot(id).waiters).find(|conn| {
@@ -70,7 +70,8 @@ impl Store {
         fx.wake(conn, since);
     }
 
-    /// A connection that was woken for an item takes it with its next request, or the item is offered to another.
+    /// Called with the next request of a connection that was woken for an item: it takes the item, or the
+    /// item is offered to another.
     #[inline]
     pub(super) fn settle_offer(&mut self, conn: ConnId, request: &Request<'_>, fx: &mut impl Effects) {
         let Some(id) = self.session(conn).and_then(|session| session.offered) else { return };

@@ -1,4 +1,5 @@
-//! What a restored store tells of its jobs: what its clients would be seen to do if they did it now.
+//! The observations of a restored store: what `insight` would see if the clients did now what the journal
+//! says they did.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv6Addr, SocketAddr};
@@ -13,7 +14,7 @@ use crate::core::ids::ConnId;
 use crate::core::journal::ClientImage;
 use crate::core::protocol::keys::{Address, KeyPattern, RendezvousPart, Role, classify};
 
-/// Stands for who wrote what, where that is not kept.
+/// Stands for a writer that the journal does not name.
 const SOMEBODY: ConnId = ConnId::new(u32::MAX, 0);
 
 /// A key that is there.
@@ -25,7 +26,7 @@ struct Kept<'i> {
 }
 
 impl<'i> Kept<'i> {
-    /// The run whose agents use it.
+    /// The run that the key belongs to.
     fn run(&self) -> Option<&'i [u8]> {
         match self.pattern {
             KeyPattern::Rendezvous { run_id, .. } => Some(run_id),
@@ -34,8 +35,8 @@ impl<'i> Kept<'i> {
         }
     }
 
-    /// The state of a rendezvous first, as it says which round counts; then the addresses of one process group after the
-    /// other, as they were made.
+    /// The order of observations: the state of a rendezvous first, because it says which round counts;
+    /// addresses last, one process group after the other, in the order of their creation.
     fn order(&self) -> (u8, usize, &'i [u8], u32, &'i [u8]) {
         match self.pattern {
             KeyPattern::Rendezvous { part: RendezvousPart::State, .. } => (0, 0, self.key, 0, &[]),
@@ -46,10 +47,10 @@ impl<'i> Kept<'i> {
 }
 
 impl Store {
-    /// Observes the clients that are still there, in the order in which they came, and what was written and still counts:
-    /// the agents and their keys first, as they tell whose workers the others are. Who had arrived at an exit barrier is not
-    /// known: its waits will show it.
-    /// `writers` are those of addresses, in the order of the slots.
+    /// Observes the clients that are still there, in the order in which they came, and the keys that still
+    /// count. Agents and their keys come first, because they tell whose workers the other clients are.
+    /// Arrivals at an exit barrier are not known: the clients' waits will show them.
+    /// `writers` holds the writers of addresses, sorted by slot.
     pub(super) fn tell_restored<E: Effects>(
         &self,
         clients: &BTreeMap<u32, ClientImage>,
@@ -57,7 +58,7 @@ impl Store {
         live: &[ConnId],
         fx: &mut E,
     ) {
-        // Without what the rules have dropped with whoever is gone.
+        // The rules have already dropped the keys of clients that are gone.
         let kept = self.keys.iter().filter_map(|(id, slot)| {
             let key = slot.key();
             let (pattern, value) = (classify(key)?, slot.value()?);

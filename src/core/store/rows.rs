@@ -1,7 +1,8 @@
-//! What a journal must know of the store: the rows of each critical section, and a store made of rows again.
+//! What a journal must know of the store: the rows of each critical section. And the way back: a store made
+//! of rows.
 //!
-//! Rows are made from what holds at the end of a critical section. While no journal is kept, a change costs one look at a
-//! flag.
+//! Rows are made from the state at the end of a critical section. Without a journal, a change costs one look
+//! at a flag.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv6Addr, SocketAddr};
@@ -16,17 +17,17 @@ use crate::core::ids::{ConnId, Timestamp, count};
 use crate::core::journal::{BarrierPlace, ClientImage, ClientRow, KeyRow, Row, StoreId, StoreImage};
 use crate::core::protocol::keys::Role;
 
-/// What the journal must be told.
+/// Changes that the journal does not know yet.
 #[derive(Debug)]
 pub(super) struct Kept {
     store: StoreId,
-    /// Connections of which the rules know something new, or that began or ended a wait at a barrier.
+    /// Connections about which the rules have learned something, or that began or ended a wait at a barrier.
     clients: Vec<ConnId>,
-    /// What was said last of the job that is gone.
+    /// The mark of the last row about the job.
     job: JobMark,
 }
 
-/// Where a walk through the whole store has come to.
+/// How far a walk through the whole store has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Walk {
     place: u32,
@@ -34,14 +35,14 @@ pub struct Walk {
 }
 
 impl Store {
-    /// From now on, changes are kept for [`Self::take_rows`], as those of this store.
+    /// From now on, changes are kept for [`Self::take_rows`]. The rows name this store.
     pub fn keep_rows(&mut self, store: StoreId) {
         self.keys.keep_changes();
         self.stale.keep_reads();
         self.kept = Some(Kept { store, clients: Vec::new(), job: JobMark::default() });
     }
 
-    /// What the journal knows of this connection must be told again.
+    /// The journal needs a new row of this connection.
     #[inline]
     pub(super) fn client_changed(&mut self, conn: ConnId) {
         if let Some(kept) = &mut self.kept {
@@ -49,7 +50,7 @@ impl Store {
         }
     }
 
-    /// The same of all of which the rules know something.
+    /// The journal needs new rows of all connections that the stale-key rules know.
     pub(super) fn all_clients_changed(&mut self) {
         if let Some(kept) = &mut self.kept {
             kept.clients.extend(self.stale.known());
@@ -94,11 +95,11 @@ impl Store {
         }
     }
 
-    /// Appends the rows of what the store holds, from where `walk` has come to, until they are about `enough` bytes.
-    /// `false` when it is through.
+    /// Copies what the store holds: appends rows from where `walk` stands, until they are about `enough`
+    /// bytes. Returns `false` at the end.
     #[expect(clippy::arithmetic_side_effects, reason = "places and bytes in memory")]
     pub fn copy_rows(&mut self, walk: &mut Walk, enough: usize, out: &mut Vec<u8>) -> bool {
-        /// Looks at places that may be empty.
+        /// Places looked at in one call. They may all be empty.
         const MOST_LOOKS: usize = 16 * 1024;
         let Some(Kept { store, .. }) = self.kept else { return false };
         let full = out.len() + enough;
@@ -148,12 +149,14 @@ impl Store {
         })
     }
 
-    /// Makes the store what `image` says. Of those who were connected, the `live` ones still are, by their numbers and
-    /// addresses; the others are gone, so what the rules say of that follows at once, and pauses after which something is
-    /// dropped begin now. The live ones take the first places, in this order; what they waited for they will say again.
+    /// Fills the store from `image`. Of the connections in the image, the `live` ones (by their numbers and
+    /// addresses) are still there: they get the first places, in this order, and will repeat what they waited
+    /// for. The others are gone: what the rules do about that is done at once, and pauses before a drop begin
+    /// now.
     ///
-    /// Comes before any connection and before [`Self::keep_rows`], which it calls. Many keys are dropped in steps, while
-    /// [`Store::is_unsettled`]. What the image holds is moved, never there twice: it may be most of the memory.
+    /// Call it before any connection and instead of [`Self::keep_rows`], which it calls. Many keys are
+    /// dropped in steps, while [`Store::is_unsettled`]. The contents of the image are moved, never copied:
+    /// they may be most of the memory.
     pub fn restore(
         &mut self,
         id: StoreId,
@@ -192,7 +195,7 @@ impl Store {
             conns.insert(serial, conn);
             self.connect(conn, addr);
         }
-        // They were connections of the server that is gone. Their places are free again at the end.
+        // Connections of the previous server. Their places are free again at the end.
         let nowhere = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
         let mut ghosts = Vec::new();
         for &serial in clients.keys() {
@@ -236,7 +239,7 @@ impl Store {
                 self.end_wait(conn);
             }
         }
-        // One after the other with all that follows: counts that stop at 0 depend on the order.
+        // Each with all that follows before the next: counts that stop at 0 depend on the order.
         for conn in ghosts {
             self.disconnect(conn, now, fx);
         }
@@ -264,14 +267,15 @@ impl Store {
         let slot = self.slot_named(key.clone());
         let barrier = self.keys.slot_mut(slot).barrier.get_or_insert_default();
         let registration = self.registrations.append(&mut barrier.arrivals, conn, slot);
-        // Only whether this life is the present one matters.
+        // It only matters whether this life is the present one.
         let life = if is_counted { barrier.life } else { barrier.life.wrapping_add(1) };
         let on = WaitOn::Barrier { registration, arrivals: *arrivals, life, world_size: i64::MAX };
         self.begin_wait(conn, Wait { since: now, on });
     }
 }
 
-/// Says what a slot holds; of a queue only the items that were not said yet, unless it is a copy.
+/// Writes the row of a slot. For a queue, only the items that the journal does not know, unless the row is a
+/// copy.
 fn put_slot(store: StoreId, slot: &mut Slot, is_copy: bool, out: &mut Vec<u8>) {
     let life = slot.barrier.as_ref().map_or(0, |barrier| barrier.life);
     let writer = slot.record.as_ref().and_then(|record| record.writer()).map(ConnId::serial);
@@ -293,7 +297,7 @@ fn put_queue(store: StoreId, slot: &mut Slot, is_copy: bool, out: &mut Vec<u8>) 
     slot.queue = Some(queue);
 }
 
-/// The role that a row's number says; `None` for a connection that belongs to no job.
+/// The role for its number in a row. `None` for a connection that belongs to no job.
 pub(super) const fn role_of(number: u8) -> Option<Role> {
     match number {
         0 => None,

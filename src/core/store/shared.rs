@@ -1,6 +1,6 @@
-//! WAITs for the same keys, of which the ranks of a job send one each: the first is registered and stands for all of
-//! them. So a rank costs one registration, however many keys it waits for, and so does a key that comes, however many
-//! ranks wait for it.
+//! Shared waits. Each rank of a job sends the same WAIT: the first one is registered for the keys and stands
+//! for all of them. So each further rank costs one registration, however many keys it waits for, and a key
+//! that comes costs one step, however many ranks wait for it.
 
 use bytes::Bytes;
 
@@ -13,16 +13,16 @@ use super::{Effects, Store};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::List;
 
-/// Some connections that wait for the same keys.
+/// Connections that wait for the same keys.
 #[derive(Debug)]
 struct Shared {
-    /// As they were sent.
+    /// The list of keys, as it was sent.
     keys: Bytes,
-    /// Who is registered for the keys.
+    /// The connection that is registered for the keys.
     first: ConnId,
-    /// Who waits with it, oldest first.
+    /// The connections that joined it, oldest first.
     others: WaitList,
-    /// Names among the keys that tell all there is to be known of who waits for them.
+    /// Representatives of the keys.
     telling: Telling,
 }
 
@@ -40,7 +40,7 @@ impl SharedWaits {
         size_of::<Shared>() + keys + telling * size_of::<SlotId>()
     }
 
-    /// Bytes held for the lists of keys.
+    /// Bytes of the lists of keys.
     pub(super) fn bytes(&self) -> usize {
         self.bytes + self.all.left_bytes()
     }
@@ -63,7 +63,7 @@ impl SharedWaits {
         self.index.remove(self.index.hash(&shared.keys), at);
     }
 
-    /// Takes the one who has waited longest, of those who wait with the first.
+    /// Puts the oldest connection that has joined in the place of the first, and returns it.
     fn take_next(&mut self, at: SharedId, registrations: &mut Registrations) -> Option<ConnId> {
         let others = &mut self.all[at].others;
         let (registration, next) = registrations.first(*others)?;
@@ -80,7 +80,7 @@ impl SharedWaits {
         self.all.len()
     }
 
-    /// Who is registered, and who waits with it.
+    /// The registered connection, and those that joined it.
     #[cfg(test)]
     pub(super) fn members(&self, at: SharedId) -> (ConnId, WaitList) {
         (self.all[at].first, self.all[at].others)
@@ -89,14 +89,14 @@ impl SharedWaits {
 
 #[expect(clippy::arithmetic_side_effects, reason = "steps: no more than there are waiters")]
 impl Store {
-    /// A wait for fewer keys is not worth it.
+    /// Waits for fewer keys are not shared.
     const FEWEST_SHARED: usize = 16;
 
     const fn is_worth_sharing(keys: List<'_>) -> bool {
         Self::FEWEST_SHARED <= keys.len() && keys.len() <= Self::KEYS_AT_ONCE
     }
 
-    /// Whether others wait for the same keys, of which one is missing: that is known without a look at each.
+    /// Whether a shared wait for these keys misses one of them. That needs no look at each key.
     pub(super) fn is_missed(&mut self, keys: List<'_>) -> bool {
         if !Self::is_worth_sharing(keys) {
             return false;
@@ -106,7 +106,8 @@ impl Store {
         matches!(self.wait_mut(first), Some(WaitOn::Keys { missing: 1.., .. }))
     }
 
-    /// Lets `conn`, which waits for nothing, wait with those who wait for the same keys. Returns whether there are any.
+    /// Lets `conn`, which waits for nothing, join a shared wait for the same keys. Returns whether there is
+    /// one.
     pub(super) fn join_wait(
         &mut self,
         conn: ConnId,
@@ -127,7 +128,7 @@ impl Store {
         true
     }
 
-    /// `conn` waits for `keys` and is registered for all of them: others may join it.
+    /// `conn` is registered for all of `keys`: lets others join its wait.
     pub(super) fn share_wait(&mut self, conn: ConnId, keys: List<'_>) {
         if !Self::is_worth_sharing(keys) {
             return;
@@ -144,7 +145,7 @@ impl Store {
         }
     }
 
-    /// Of `names`, one of each stretch of which all tell the same.
+    /// The representatives of `names`: one for each stretch of names that say the same of their user.
     pub(super) fn telling(&self, names: impl Iterator<Item = SlotId>) -> Telling {
         let record = |id| self.keys.slot(id).record.as_ref();
         let mut telling = Telling::new();
@@ -160,7 +161,7 @@ impl Store {
         telling
     }
 
-    /// `conn` uses the names of which these tell all.
+    /// `conn` uses names that have these representatives.
     pub(super) fn touch_all(&mut self, conn: ConnId, telling: &[SlotId], fx: &mut impl Effects) {
         self.work += telling.len();
         for &id in telling {
@@ -168,7 +169,7 @@ impl Store {
         }
     }
 
-    /// Who waits with `conn` and was not the first to, oldest first.
+    /// The connections that joined the wait of `conn`, oldest first.
     pub(super) fn others_of(&self, conn: ConnId) -> Vec<ConnId> {
         match self.session(conn).and_then(|session| session.wait.as_ref()).map(|wait| &wait.on) {
             Some(&WaitOn::Keys { shared: Some(at), .. }) => {
@@ -178,7 +179,8 @@ impl Store {
         }
     }
 
-    /// The registrations of what `conn` waits for, be they another's.
+    /// The registrations for what `conn` waits for. They may belong to the connection whose wait it has
+    /// joined.
     pub(super) fn registrations_of(&self, conn: ConnId) -> &[RegistrationId] {
         let on = |conn| self.session(conn)?.wait.as_ref().map(|wait| &wait.on);
         let first = match on(conn) {
@@ -194,13 +196,13 @@ impl Store {
         }
     }
 
-    /// The wait of one who waited with another is over.
+    /// A connection that had joined a wait stops waiting.
     pub(super) fn leave_shared(&mut self, at: SharedId, registration: RegistrationId) {
         self.registrations.remove(&mut self.shared.all[at].others, registration);
     }
 
-    /// The wait of who stood for others is over: the next of them stands for the rest. Returns the registrations if there is
-    /// none.
+    /// The registered connection stops waiting: the next one takes its place. Returns the registrations if
+    /// there is none.
     pub(super) fn hand_over(
         &mut self,
         at: SharedId,

@@ -1,10 +1,10 @@
-//! Finds the key that somebody may have meant: one that is there and differs by one slip of the finger from one that is
-//! waited for.
+//! Finds the key that a program may have meant: a key that is there and differs from the awaited key by one
+//! slip of the finger.
 
 use super::Store;
 
 impl Store {
-    /// A key that is there and differs from `key` by a slip. Looks at as many names as `looks` allows.
+    /// A key that is there and differs from `key` by one slip. Looks at no more names than `looks` allows.
     pub(super) fn similar_to(&self, key: &[u8], looks: &mut usize) -> Option<Box<[u8]>> {
         let most = *looks;
         let mut names = self.keys.iter().take(most).inspect(|_| *looks = looks.saturating_sub(1));
@@ -13,11 +13,11 @@ impl Store {
     }
 }
 
-/// Whether `a` is `b` but for one slip: a letter or separator too many, too few or another, two in the wrong order, or
-/// capitals. Another number is no slip, as in `step/10` and `step/11`; nor is another letter in a short word, as in
-/// `done_a` and `done_b`.
+/// Whether `a` and `b` differ by one slip: a letter or separator more, fewer or changed, two of them swapped,
+/// or only the case. A changed number is not a slip (`step/10`, `step/11`), nor is a changed letter in a
+/// short word (`done_a`, `done_b`).
 fn is_slip(a: &[u8], b: &[u8]) -> bool {
-    /// Letters of a word in which another letter is a slip.
+    /// The shortest word in which a changed letter is a slip.
     const WORD: usize = 4;
     if a.len().abs_diff(b.len()) > 1 || a == b {
         return false;

@@ -1,8 +1,9 @@
-//! Requests of very many keys, and lists of them: done in slices, and the store is free for others in between.
+//! Requests of very many keys, and long lists of keys, are done in slices. The store serves others in
+//! between.
 //!
-//! The caller gives the same request again until it is done, and meanwhile no other request of that connection. Each
-//! key is looked at or written once, each at its own time. A request of up to [`Store::KEYS_AT_ONCE`] keys is done at one
-//! time.
+//! The caller gives the same request again until it is done, and meanwhile no other request of that
+//! connection. Each key is looked at or written once, but not all of them at the same moment. A request of up
+//! to [`Store::KEYS_AT_ONCE`] keys is done at one moment.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,13 +24,13 @@ use crate::core::protocol::{KeyList, List, Pairs, Reply, Request};
 pub enum Progress {
     /// It is done.
     Done,
-    /// It is to be given again, in the next critical section.
+    /// The caller must give it again, in the next critical section.
     Begun,
 }
 
 #[cfg(test)]
 thread_local! {
-    /// Set where even a few keys are to be written and answered in as many slices.
+    /// Set to write and answer one key a slice, even where a request has few keys.
     pub(crate) static KEY_BY_KEY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
@@ -37,13 +38,13 @@ thread_local! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum After {
     Next,
-    /// It is done.
+    /// The request is done.
     Last,
-    /// It goes on with this key in another critical section.
+    /// The request goes on with this key in the next critical section.
     Again,
 }
 
-/// The names for a LIST_KEYS: its reply begins with their number, so all are gathered first.
+/// The names for a LIST_KEYS. The reply begins with their number, so all names are collected first.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
     /// Whether all places were looked at.
@@ -68,12 +69,12 @@ pub(super) struct Copied {
 #[expect(clippy::arithmetic_side_effects, reason = "the size of what is in memory")]
 impl Copied {
     fn of(value: &Bytes) -> Self {
-        // With room to grow, as what was appended to before has.
+        // With room to grow, as a value that was appended to before has it.
         Self { from: value.clone(), copy: Vec::with_capacity(value.len() + value.len() / 8) }
     }
 
     fn is_of(&self, value: &Bytes) -> bool {
-        // While it is held here, no other value can be at its address.
+        // `from` keeps the old value alive, so no other value can have its address.
         (self.from.as_ptr(), self.from.len()) == (value.as_ptr(), value.len())
     }
 
@@ -89,10 +90,10 @@ impl Copied {
 impl Store {
     /// Steps that one slice of a request takes: some milliseconds.
     pub(super) const WORK_A_SLICE: usize = 4 * Self::WORK_AT_ONCE;
-    /// Requests of up to so many keys are done at one moment, unless very many wait for them or their values
-    /// are very large.
+    /// Requests of up to this many keys are done at one moment, unless very many connections wait for the
+    /// keys or the values are very large.
     pub(super) const KEYS_AT_ONCE: usize = 4096;
-    /// Steps that a key of a request costs by itself.
+    /// Steps that each key of a request costs.
     pub(super) const STEPS_A_KEY: usize = Self::WORK_A_SLICE / Self::KEYS_AT_ONCE;
 
     /// Whether a request of `conn` is done in part.
@@ -101,8 +102,8 @@ impl Store {
             .is_some_and(|session| session.done > 0 || session.listed.is_some() || session.copied.is_some())
     }
 
-    /// The number of keys that a request in slices has written or answered: this cannot be done again. A request that only
-    /// looks at keys begins anew.
+    /// The number of keys that a request in slices has written or answered. These must not be done twice. A
+    /// request that only looks at keys begins anew.
     pub fn done(&self, conn: ConnId, request: &Request<'_>) -> usize {
         match request {
             Request::MultiSet(_) | Request::MultiGet(_) => {
@@ -112,7 +113,7 @@ impl Store {
         }
     }
 
-    /// As many keys of `request` are done already: by the server before this one.
+    /// The previous server has done this many keys of `request`: it goes on behind them.
     pub fn go_on(&mut self, conn: ConnId, request: &Request<'_>, done: usize) {
         if matches!(request, Request::MultiSet(_) | Request::MultiGet(_))
             && let Some(session) = self.session_mut(conn)
@@ -121,7 +122,7 @@ impl Store {
         }
     }
 
-    /// Steps that a key costs that is written or answered.
+    /// Steps that it costs to write or answer one key.
     fn steps_of_key() -> usize {
         #[cfg(test)]
         if KEY_BY_KEY.get() {
@@ -130,7 +131,7 @@ impl Store {
         Self::STEPS_A_KEY
     }
 
-    /// Goes on with a request that has many `items`, until `each` says that it is enough or refuses, or for one slice.
+    /// Goes on with a request of many `items` for one slice, or until `each` ends it.
     fn in_slices<T, F: Effects>(
         &mut self,
         conn: ConnId,
@@ -203,8 +204,8 @@ impl Store {
         })
     }
 
-    /// The answer to a MULTI_GET whose values are all there. It is made once for all who ask the same before any value
-    /// changes, as the ranks of a job do: making it takes longer than everything else about it.
+    /// The answer to a MULTI_GET whose values are all there. It is made once for all ranks that ask for the
+    /// same keys before any value changes, because making it takes longer than the rest of the request.
     fn answer_at_once(&mut self, conn: ConnId, keys: List<'_>) -> Option<Arc<Answer>> {
         const FEWEST: usize = 16;
         const MOST_BYTES: usize = 1 << 20;
@@ -227,7 +228,7 @@ impl Store {
             }
             slots.push(id);
         }
-        // It must never be the reason why something else does not fit.
+        // The kept answer must never be the reason why something else does not fit.
         self.room_for(16 * bytes, 0).ok()?;
         let values: KeyList = slots.iter().filter_map(|&id| self.keys.slot(id).value()).collect();
         let group = self.stale.whole_group(&self.keys, &slots);
@@ -262,7 +263,7 @@ impl Store {
         })
     }
 
-    /// Registers `conn` for all of `keys`; where one is missing, it waits.
+    /// Registers `conn` for all of `keys`. It waits if one of them is missing.
     pub(super) fn wait(
         &mut self,
         conn: ConnId,
@@ -279,7 +280,8 @@ impl Store {
             if self.is_ending_wait(conn) {
                 return Ok(Progress::Begun);
             }
-            // That not all keys are registered yet counts as one that is missing, so nothing ends the wait.
+            // An unfinished registration counts as one missing key, so nothing ends the wait before it is
+            // complete.
             if self.join_wait(conn, keys, now, fx) {
                 return Ok(Progress::Done);
             }
@@ -311,8 +313,8 @@ impl Store {
         Ok(progress)
     }
 
-    /// Makes sure that the value of `id` can grow in place, if it is so large that copying it takes long: copies it
-    /// slice by slice where a reader holds it.
+    /// Prepares the value of `id` for growing in place. If the value is large and a reader still holds it, it
+    /// is copied slice by slice.
     pub(super) fn own_value(&mut self, conn: ConnId, id: SlotId) -> Result<Progress, Refusal> {
         const LARGE: usize = Store::WORK_AT_ONCE * Store::BYTES_A_STEP;
         let copied = self.session_mut(conn).and_then(|session| session.copied.take());

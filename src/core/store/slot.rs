@@ -1,6 +1,6 @@
-//! What the other parts of the store know a name by.
+//! The id by which the parts of the store know a name.
 
-/// Where a name's slot is. Valid while the slot exists.
+/// The place of a name's slot. Valid while the slot exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct SlotId(u32);
 

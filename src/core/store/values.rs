@@ -64,7 +64,7 @@ impl Store {
         }
     }
 
-    /// Two connections of one process, as far as address and process id tell.
+    /// Whether two connections belong to one process, as far as address and process id tell.
     pub(super) fn is_same_process(&self, a: ConnId, b: ConnId) -> bool {
         match (self.session(a), self.session(b)) {
             (Some(a), Some(b)) => a.peer.ip() == b.peer.ip() && a.pid.is_some() && a.pid == b.pid,
@@ -89,7 +89,7 @@ impl Store {
                 fx.reply(Reply::Value(current));
                 return Ok(Progress::Done);
             }
-            // What PyTorch answers, though the key does not exist: its clients compare it with what they sent.
+            // PyTorch's answer, though the key does not exist: its clients compare it with what they sent.
             None if !expected.is_empty() => {
                 fx.reply(Reply::Bytes(expected));
                 return Ok(Progress::Done);
@@ -117,7 +117,7 @@ impl Store {
         self.was_read(conn, id, now, fx);
     }
 
-    /// Tells the rules for stale keys that `conn` has got what the slot holds.
+    /// Tells the stale-key rules that `conn` has received what the slot holds.
     #[inline]
     pub(super) fn was_read(&mut self, conn: ConnId, id: SlotId, now: Timestamp, fx: &mut impl Effects) {
         if self.keys.slot(id).record.is_some() {
@@ -175,13 +175,13 @@ impl Store {
         Ok(Progress::Done)
     }
 
-    /// The number in `key`; 0 if there is none.
+    /// The number in `key`; 0 if the key has no value.
     #[expect(clippy::arithmetic_side_effects, reason = "work grows with bytes in memory")]
     pub(super) fn counter(&mut self, key: &[u8], looked: Looked, op: &'static str) -> Result<i64, Refusal> {
         match looked.id.and_then(|id| self.keys.slot(id).value()) {
             None => Ok(0),
             Some(text) => {
-                // Blanks and zeros may come before it for megabytes.
+                // A counter may begin with megabytes of blanks and zeros.
                 self.work += text.len() / Self::BYTES_A_STEP;
                 parse_counter(text).ok_or_else(|| Refusal::NotANumber {
                     op,
@@ -222,11 +222,11 @@ impl Store {
         }
         let was_present = self.keys.slot(id).is_present();
         self.work += held / Self::BYTES_A_STEP;
-        // Taken out so that its buffer can grow in place.
+        // The value is taken out so that its buffer can grow in place.
         let value = grown(self.keys.set_value(id, None).unwrap_or_default(), held, more);
         self.start_new_barrier_life(id);
         if was_present {
-            // Nobody's count of missing keys changes.
+            // With a value in between, no count of missing keys changes.
             self.keys.set_value(id, Some(Bytes::new()));
         }
         self.write(conn, id, value, fx);

@@ -1,4 +1,4 @@
-//! What the store shows of itself: counts, and which connection waits for what.
+//! What the store shows of itself: its sizes, and which connection waits for what.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -29,33 +29,33 @@ pub struct Stats {
 pub struct WaitView {
     /// Who waits.
     pub conn: ConnId,
-    /// From where.
+    /// Its address.
     pub peer: SocketAddr,
-    /// The client's process id, where it told it.
+    /// The client's process id, if it has said it.
     pub pid: Option<u32>,
-    /// For how long.
+    /// How long it has waited.
     pub waited: Duration,
     /// `None` for a WAIT; the awaited number of arrivals for a BARRIER.
     pub barrier_size: Option<i64>,
     /// How many keys the wait names, each counted once.
     pub keys: usize,
-    /// Those that are missing, at most as many as were asked for; for a BARRIER its key. None where other waits have
-    /// so many keys that looking for the missing ones would take too long.
+    /// The missing keys, at most as many as were asked for; for a BARRIER its key. Empty if the waits have so
+    /// many keys that a search for the missing ones would take too long.
     pub missing: Vec<WaitedKey>,
-    /// A key that is there and differs from the first of them by a slip, if that one is a program's own. Only of
-    /// [`Store::long_waits`].
+    /// A key that is there and differs from the first missing key by a slip, if that is a program's own key.
+    /// Only from [`Store::long_waits`].
     pub similar: Option<WaitedKey>,
-    /// What was before with the first of them, likewise.
+    /// The past of the first missing key. Only from [`Store::long_waits`].
     pub past: KeyPast,
-    /// Of a host's: what it has read. See [`Store::counting`].
+    /// What the host of a job has read. See [`Store::counting`].
     pub counted: Option<Counted>,
 }
 
-/// The bytes of a key that is waited for.
+/// The bytes of an awaited key.
 pub type WaitedKey = Box<[u8]>;
 
 impl Store {
-    /// Keys looked at, in all waits that are shown together.
+    /// Keys looked at for all waits that are shown together.
     const MOST_LOOKS: usize = 64 * 1024;
     /// Names looked at to find similar ones, for all waits together.
     const MOST_SIMILAR_LOOKS: usize = 4096;
@@ -70,7 +70,7 @@ impl Store {
         }
     }
 
-    /// When each of these connections asked for something last.
+    /// The time of the last request of each of these connections.
     pub fn heard(&self, conns: &[ConnId]) -> Vec<(ConnId, Timestamp)> {
         conns.iter().filter_map(|&conn| Some((conn, self.session(conn)?.heard))).collect()
     }
@@ -80,8 +80,8 @@ impl Store {
         self.waits_since().map(|(_, since)| now.since(since)).max()
     }
 
-    /// Up to `most` outstanding waits, the oldest first, each with up to `keys_each` of its missing keys. Costs a
-    /// walk over all connections, and sorts only what it shows.
+    /// Up to `most` outstanding waits, the oldest first, each with up to `keys_each` of its missing keys. It
+    /// walks over all connections, but sorts only what it shows.
     pub fn waits(&self, now: Timestamp, most: usize, keys_each: usize) -> Vec<WaitView> {
         let age = |&(session, since): &(&Session, Timestamp)| (since, session.conn);
         let mut sessions: Vec<(&Session, Timestamp)> = self.waits_since().collect();
@@ -97,9 +97,9 @@ impl Store {
             .collect()
     }
 
-    /// Up to `most` waits that have lasted for `at_least`, in no order, each with up to `keys_each` of its missing keys, and
-    /// those of [`Self::counting`], however long they have lasted; and how many that are. Costs a walk over all
-    /// connections, without sorting.
+    /// Up to `most` waits that have lasted for `at_least`, in no order, each with up to `keys_each` of its
+    /// missing keys; and the waits of [`Self::counting`], however long they have lasted. Also returns how
+    /// many such waits there are. It walks over all connections, without sorting.
     pub fn long_waits(
         &mut self,
         now: Timestamp,
@@ -123,7 +123,8 @@ impl Store {
         (shown, total)
     }
 
-    /// Adds the keys that clients may have meant which wait for a key of their program, and what was before with it.
+    /// For waits on a key of a program: adds the key that the client may have meant, and the past of the
+    /// awaited key.
     fn add_similar(&self, waits: &mut [WaitView]) {
         let mut looks = Self::MOST_SIMILAR_LOOKS;
         let mut known: HashMap<WaitedKey, (Option<WaitedKey>, KeyPast)> = HashMap::new();
@@ -164,7 +165,7 @@ impl Store {
                 (None, registrations.len(), missing.take(keys_each).map(|slot| slot.key().into()).collect())
             }
         };
-        // Who hosts a job waits for the number before it reads it: it is not there after a reset.
+        // If `init/` is not there, as after a reset, the host of a job waits for it before it reads it.
         let waited = now.since(wait.since);
         let is_count =
             barrier_size.is_none() && missing.first().is_some_and(|key: &WaitedKey| **key == *b"init/");
@@ -189,7 +190,7 @@ impl Store {
         plain.take(most).map(|(_, slot)| slot.key().into()).collect()
     }
 
-    /// Address and process id of a connection that is still there.
+    /// Address and process id of a connection, if it is still there.
     pub fn peer(&self, conn: ConnId) -> Option<(SocketAddr, Option<u32>)> {
         self.session(conn).map(|session| (session.peer, session.pid))
     }

@@ -1,5 +1,6 @@
-//! Which connection waits for which name, in both directions: a list through each name's waiters, and each
-//! wait's own entries. So leaving costs only the size of the wait that ends, however many others wait.
+//! Which connection waits for which name, in both directions: each name has a list of its waiters, and each
+//! wait has its own entries. So ending a wait costs only the size of that wait, however many others there
+//! are.
 
 use smallvec::SmallVec;
 
@@ -60,7 +61,7 @@ impl Registrations {
         self.entries.len()
     }
 
-    /// Bytes held, with the places that many registrations have left behind.
+    /// Bytes held, including free places.
     pub(super) fn bytes(&self) -> usize {
         self.entries.len() * Self::BYTES + self.entries.left_bytes()
     }
@@ -79,7 +80,7 @@ impl Registrations {
         self.entries.get(list.first).map(|first| (list.first, first.conn))
     }
 
-    /// The registration is that of `conn` from now on.
+    /// The registration belongs to `conn` from now on.
     pub(super) fn hand_over(&mut self, id: RegistrationId, conn: ConnId) {
         self.entries[id].conn = conn;
     }
@@ -94,7 +95,7 @@ impl Registrations {
         id
     }
 
-    /// Removes `id` from `list`, which must be the list it was appended to.
+    /// Removes `id` from `list`, to which it was appended.
     pub(super) fn remove(&mut self, list: &mut WaitList, id: RegistrationId) {
         #[cfg(test)]
         super::tests::work::step();
@@ -122,11 +123,11 @@ impl Registrations {
     }
 }
 
-/// What is left of a wait that is over.
+/// A wait that is over, with the registrations that are still to be removed.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// Who waited: it does not wait again before this is gone, so each of its registrations is of its present wait or
-    /// of none.
+    /// The connection that waited. It does not wait again before its registrations are removed, so each of
+    /// them belongs to its present wait or to none.
     pub(super) conn: ConnId,
     pub(super) registrations: RegistrationList,
 }
@@ -134,7 +135,7 @@ pub(super) struct Ended {
 /// The registrations of one wait.
 pub(super) type RegistrationList = SmallVec<[RegistrationId; 2]>;
 
-/// Where a wait is that others may join.
+/// The place of a wait that others may join.
 pub(super) type SharedId = u32;
 
 /// The one thing a connection waits for.
@@ -150,17 +151,17 @@ pub(super) enum WaitOn {
     Keys {
         registrations: RegistrationList,
         missing: u32,
-        /// Where others may wait with it.
+        /// Where others may join this wait.
         shared: Option<SharedId>,
     },
-    /// WAIT, for the same keys as another that is registered for them.
+    /// WAIT that has joined another connection's wait for the same keys.
     Shared { registration: RegistrationId, at: SharedId },
     /// BARRIER: until enough have arrived.
     Barrier {
         registration: RegistrationId,
-        /// How many of the counted arrivals are this connection's…
+        /// How many of the counted arrivals belong to this connection.
         arrivals: u32,
-        /// …in this life of the count.
+        /// The life of the count in which these arrivals count.
         life: u32,
         world_size: i64,
     },

@@ -1,6 +1,6 @@
-//! WAIT: parking a connection until all its keys are there, and ending its wait. A wait knows how many of its
-//! keys are missing; the code that makes a key appear or disappear tells the waiters of that key, and of no
-//! other.
+//! WAIT: parks a connection until all its keys are there, and ends its wait. A wait knows how many of its
+//! keys are missing. The code that makes a key appear or disappear tells the waiters of that key, and no
+//! others.
 
 use super::keyspace::Looked;
 use super::slot::SlotId;
@@ -13,7 +13,7 @@ use crate::core::ids::{ConnId, Timestamp};
     reason = "`missing` counts registrations of one wait, `waiting` sessions: each is added before it is subtracted"
 )]
 impl Store {
-    /// A wait for so few keys ends at once, whatever else does.
+    /// A wait for up to this many keys leaves its lists at once, however much work was done before.
     const FEW_KEYS: usize = 16;
 
     /// Registers `conn`, which has a WAIT, for one of its keys.
@@ -21,7 +21,7 @@ impl Store {
         let id = self.slot_for(conn, key, looked, fx);
         let slot = self.keys.slot_mut(id);
         if self.registrations.is_last(slot.waiters, conn) {
-            // Named twice.
+            // The request names the key twice.
             return;
         }
         let wait = self.sessions[conn.slot()].as_mut().and_then(|session| session.wait.as_mut());
@@ -49,7 +49,8 @@ impl Store {
         }
     }
 
-    /// Tells the waiters of a slot that its plain value was written: one key less is missing if it `appeared`.
+    /// Tells the waiters of a slot that its plain value was written. If it `appeared`, they miss one key
+    /// fewer.
     pub(super) fn wake_waiters(&mut self, id: SlotId, appeared: bool, fx: &mut impl Effects) {
         let mut to_wake = std::mem::take(&mut self.to_wake);
         self.each_missing(id, |conn, missing| {
@@ -73,12 +74,12 @@ impl Store {
         self.to_wake = to_wake;
     }
 
-    /// The name is gone: its waiters miss one key more.
+    /// The name is gone: its waiters miss one more key.
     pub(super) fn add_missing(&mut self, id: SlotId) {
         self.each_missing(id, |_, missing| *missing += 1);
     }
 
-    /// The name is there: its waiters miss one key less. This wakes no connection.
+    /// The name is there: its waiters miss one key fewer. This wakes no connection.
     pub(super) fn subtract_missing(&mut self, id: SlotId) {
         self.each_missing(id, |_, missing| *missing -= 1);
     }
@@ -95,7 +96,8 @@ impl Store {
         }
     }
 
-    /// Ends a wait before its condition: a barrier arrival is withdrawn. Returns when it began, if there was one.
+    /// Ends a wait before its condition: a barrier arrival is withdrawn. Returns when it began, if there was
+    /// one.
     pub(super) fn end_wait(&mut self, conn: ConnId) -> Option<Timestamp> {
         let wait = self.session(conn)?.wait.as_ref()?;
         if let WaitOn::Barrier { registration, arrivals, life, .. } = wait.on {
@@ -137,7 +139,7 @@ impl Store {
         Some(wait.since)
     }
 
-    /// Takes one registration of a WAIT that is over out of its name's list.
+    /// Removes one registration of a WAIT that is over from the list of its name.
     pub(super) fn unregister(&mut self, registration: RegistrationId) {
         let id = self.registrations.get(registration).slot;
         let list = &mut self.keys.slot_mut(id).waiters;
@@ -147,12 +149,13 @@ impl Store {
         }
     }
 
-    /// Whether a wait of `conn` is over of which registrations are left.
+    /// Whether registrations of a wait of `conn` that is over are left.
     pub(super) fn is_ending_wait(&self, conn: ConnId) -> bool {
         self.ended.iter().any(|ended| ended.conn == conn)
     }
 
-    /// The first missing key of PyTorch's own that `conn` waits for, and since when. Of a huge wait it may not be found.
+    /// The first missing key of PyTorch that `conn` waits for, and since when. In a huge wait it may not be
+    /// found.
     pub(super) fn awaited_job_key(&self, conn: ConnId) -> Option<(Box<[u8]>, Timestamp)> {
         let wait = self.session(conn)?.wait.as_ref()?;
         if matches!(wait.on, WaitOn::Barrier { .. }) {
@@ -164,7 +167,7 @@ impl Store {
         Some((slot.key().into(), wait.since))
     }
 
-    /// Since when `conn` has a WAIT or BARRIER outstanding, if it has.
+    /// Since when `conn` has an outstanding WAIT or BARRIER, if it has one.
     pub fn waiting_since(&self, conn: ConnId) -> Option<Timestamp> {
         Some(self.session(conn)?.wait.as_ref()?.since)
     }

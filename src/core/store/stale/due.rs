@@ -1,31 +1,32 @@
-//! What the rules drop, step by step: a connection may have written a million addresses, a run may have as
-//! many names. A decision puts the names that may have to go on a list. Each is looked at once, and goes if
-//! the decision still holds for it. What was written after the decision stays.
+//! What the rules drop, step by step: a connection may have written a million addresses, and a run may have
+//! as many names. A decision puts names on a list. Each name is looked at once, and goes if the decision
+//! still applies to it. What was written after the decision stays.
 
 use super::{DropCause, KeySpace, Notes, Record, SlotId, StaleKeys};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::store::keyspace::Slot;
 
-/// Names of which some are to go. Each may by now be another name, or hold what was written later.
+/// A list of names, some of which go. When its turn comes, a slot may belong to another name or hold a later
+/// value.
 #[derive(Debug)]
 pub(super) struct Due {
     ids: std::vec::IntoIter<SlotId>,
     of: Of,
     cause: DropCause,
-    /// What was written before this age goes.
+    /// Only what was written before this age goes.
     age: u64,
-    /// What the list takes until it is done.
+    /// Bytes of the list, until it is done.
     bytes: usize,
 }
 
-/// Which of the names.
+/// Which names of the list go.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Of {
-    /// Addresses that this connection wrote, which closed then.
+    /// Addresses that this connection wrote. It closed at this time.
     Writer(ConnId, Timestamp),
-    /// What an attempt leaves behind: of keys that no row knows only where nobody but agents is left.
+    /// What an attempt left behind. Keys that match no pattern go only if nobody but agents is left.
     Attempt { only_agents: bool },
-    /// Names of a run.
+    /// The names of a run.
     Run(super::RunNumber),
 }
 
@@ -37,7 +38,7 @@ impl Due {
 }
 
 impl Due {
-    /// Why a name goes now; `None` if it stays.
+    /// Why a name is dropped now. `None` if it stays.
     fn cause(&self, slot: &Slot, record: &Record) -> Option<DropCause> {
         let is_old = || slot.is_older_than(self.age);
         let goes = match self.of {
@@ -65,11 +66,11 @@ impl StaleKeys {
         self.due.push_back(due);
     }
 
-    /// As [`Self::add_due`], for what attempts leave behind. It replaces a list of the same kind that is not begun,
-    /// because it has all that is on that one.
+    /// As [`Self::add_due`], for what attempts left behind. It replaces a list of the same kind that has not
+    /// begun, because it contains all names of that list.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn add_due_once(&mut self, due: Due) {
-        // The first one may be begun.
+        // The first list may have begun.
         if let Some(at) = self.due.iter().skip(1).position(|other| other.of == due.of)
             && let Some(before) = self.due.remove(at + 1)
         {
@@ -83,7 +84,8 @@ impl StaleKeys {
         self.due.iter().map(|due| due.bytes).sum()
     }
 
-    /// Frees what one connection had read. Returns the steps that took; `None` if nothing is left.
+    /// Frees the notes on what one connection had read. Returns how many steps it took, `None` if nothing is
+    /// left.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(in crate::core::store) fn free_reads(&mut self) -> Option<usize> {
         let reads = self.forgotten.pop()?;
@@ -91,13 +93,13 @@ impl StaleKeys {
         Some(reads.len())
     }
 
-    /// Whether anything of what connections had read is still to be freed.
+    /// Whether notes on what connections had read are still to be freed.
     #[inline]
     pub(in crate::core::store) fn has_reads_to_free(&self) -> bool {
         !self.forgotten.is_empty()
     }
 
-    /// Looks at up to `most` names, and returns those that are to go now.
+    /// Looks at up to `most` names, and returns the names to drop now.
     #[expect(clippy::arithmetic_side_effects, reason = "looks are at most one for each name in memory")]
     pub(in crate::core::store) fn next_drops(
         &mut self,

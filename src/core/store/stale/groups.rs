@@ -6,15 +6,15 @@ use crate::core::store::chunks::Chunks;
 use crate::core::store::index::Index;
 use crate::core::store::slot::SlotId;
 
-/// A group. Hardly ever reused, so what a connection remembers of a group that is gone harms nothing.
+/// Identifies a group. Ids hardly ever repeat, so notes on a group that is gone do no harm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct GroupId {
     place: u32,
-    /// How many groups were made before.
+    /// How many groups were made before this one.
     made: u32,
 }
 
-/// Addresses that are read together, each of another rank of one group.
+/// Addresses of one group, each of another rank, that a client reads together.
 #[derive(Debug)]
 pub(in crate::core::store) struct WholeGroup {
     pub(super) group: GroupId,
@@ -22,7 +22,7 @@ pub(in crate::core::store) struct WholeGroup {
 }
 
 impl WholeGroup {
-    /// Bytes held beside it.
+    /// Bytes of the set of ranks.
     pub(in crate::core::store) fn bytes(&self) -> usize {
         self.ranks.bytes()
     }
@@ -34,11 +34,11 @@ struct Group {
     name: Box<[u8]>,
     /// Names that belong to it, with or without a value.
     names: usize,
-    /// Those that hold a value.
+    /// Names that hold a value.
     addresses: Members,
     /// Members whose address a writer of the group may have read.
     read: RangeSet,
-    /// Changes when something was taken out of `read`; never 0.
+    /// Changes when something is taken out of `read`. Never 0.
     state: u32,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Groups {
     all: Chunks<Group>,
     made: u32,
     bytes: usize,
-    /// Names of those that are gone, where a journal is told.
+    /// Names of groups that are gone. Kept only where there is a journal.
     gone: Option<Vec<Box<[u8]>>>,
 }
 
@@ -74,7 +74,7 @@ impl Groups {
         self.all.get(id.place).filter(|group| group.id == id)
     }
 
-    /// The group called `name`, which one more name belongs to now.
+    /// The group called `name`, made if there is none. One more name belongs to it now.
     pub(super) fn enter(&mut self, name: &[u8]) -> GroupId {
         let hash = self.index.hash(name);
         if let Some(place) = self.index.find(hash, |place| *self.all[place].name == *name) {
@@ -97,14 +97,14 @@ impl Groups {
         GroupId { place, made }
     }
 
-    /// The group stays although no name may belong to it, until [`Self::leave`].
+    /// Keeps the group until [`Self::leave`], even if no name belongs to it.
     pub(super) fn hold(&mut self, id: GroupId) {
         if let Some(group) = find(&mut self.all, id) {
             group.names += 1;
         }
     }
 
-    /// One name less belongs to the group.
+    /// A name leaves the group. The last one takes the group with it.
     pub(super) fn leave(&mut self, id: GroupId) {
         let Some(group) = find(&mut self.all, id) else { return };
         group.names -= 1;
@@ -118,7 +118,7 @@ impl Groups {
         }
     }
 
-    /// From now on, groups that go are kept for [`Self::take_gone`].
+    /// From now on, the names of removed groups are kept for [`Self::take_gone`].
     pub(super) fn keep_gone(&mut self) {
         self.gone = Some(Vec::new());
     }
@@ -156,7 +156,7 @@ impl Groups {
         find(&mut self.all, id)?.addresses.remove(at, slot)
     }
 
-    /// Somebody has read the addresses that `add` adds.
+    /// Notes that somebody has read the addresses that `add` adds.
     pub(super) fn note_read(&mut self, id: GroupId, add: impl FnOnce(&mut RangeSet)) {
         if let Some(group) = find(&mut self.all, id) {
             self.bytes -= group.read.bytes();
@@ -165,8 +165,8 @@ impl Groups {
         }
     }
 
-    /// A writer of the group has read the addresses of `members` before it wrote its own. `noted` is what the last call
-    /// for it returned, at first 0: where nothing was taken out since, all of them are in already.
+    /// A writer of the group has read the addresses of `members` before it wrote its own. `noted` is what the
+    /// last call for it returned, at first 0: where nothing was taken out since, all of them are in already.
     pub(super) fn note_reads(&mut self, id: GroupId, members: &RangeSet, noted: u32) -> u32 {
         let Some(group) = find(&mut self.all, id) else { return noted };
         if noted != group.state {
@@ -177,7 +177,8 @@ impl Groups {
         group.state
     }
 
-    /// What the writers of the group's addresses have read, after those that were paired with others have gone.
+    /// What the writers of the group's addresses have read, after those that were paired with others have
+    /// gone.
     pub(super) fn set_reads(&mut self, id: GroupId, members: RangeSet) {
         if let Some(group) = find(&mut self.all, id) {
             self.bytes -= group.read.bytes();
@@ -187,8 +188,8 @@ impl Groups {
         }
     }
 
-    /// Whether a writer of the group may have read the address of one of `members`, which are sorted. Spares most
-    /// writes the search for those who did.
+    /// Whether a writer of the group may have read the address of one of `members`, which are sorted. Spares
+    /// most writes the search for those who did.
     pub(super) fn was_read(&self, id: GroupId, members: &[u32]) -> bool {
         self.get(id).is_some_and(|group| group.read.contains_any(members))
     }

@@ -57,7 +57,7 @@ impl StaleKeys {
         assert_eq!((self.workers, self.agents), (with_role(Role::Worker), with_role(Role::Agent)));
     }
 
-    /// Each address has a writer who knows of it, and its place in its group.
+    /// Each address is known to its writer, and has its place in its group.
     fn check_addresses(&self, keys: &KeySpace, is_live: &impl Fn(ConnId) -> bool) {
         let mut names: HashMap<GroupId, usize> = HashMap::new();
         let mut addresses: HashMap<GroupId, HashSet<SlotId>> = HashMap::new();

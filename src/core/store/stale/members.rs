@@ -1,4 +1,4 @@
-//! Names in no order. Each knows its position, so that it can be removed without a search.
+//! Names in no order. Each name knows its position, so it can be removed without a search.
 
 use crate::core::ids::count;
 use crate::core::store::slot::SlotId;
@@ -7,7 +7,7 @@ use crate::core::store::slot::SlotId;
 pub(super) struct Members(Vec<SlotId>);
 
 impl Members {
-    /// Room for fewer names is not worth giving back.
+    /// Lists with room for fewer names are not shrunk.
     const SMALL: usize = 1024;
 
     /// Adds a name and returns its position.

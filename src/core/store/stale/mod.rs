@@ -1,17 +1,17 @@
 //! The rules for keys that PyTorch leaves behind (`proto-notes/key-patterns.md`).
 //!
-//! PyTorch never cleans up, so a second run, or a restart inside one, would read the dead addresses of the first.
-//! The rules act on the keys that [`crate::core::protocol::keys`] knows and on no other. Identity is the connection that
-//! wrote a key: process ids repeat and addresses are shared.
+//! PyTorch never cleans up. So a second run, or a restart inside one run, would read the dead addresses of
+//! the first. The rules act on the keys that [`crate::core::protocol::keys`] knows and on no other keys. A
+//! writer is identified by its connection: process ids repeat and addresses are shared.
 //!
-//! 1. An address is *spent* when its writer's connection closes, when another connection overwrites it, or when
-//!    another process takes a place in the group whose earlier holder its writer was paired with. Spent addresses are
-//!    dropped.
-//! 2. What an attempt leaves behind is dropped when its last worker is gone; so are keys below a process group's
-//!    prefix that no row knows.
+//! 1. An address is *spent* when its writer's connection closes, when another connection overwrites it, or
+//!    when another process takes a place in the group whose earlier holder its writer was paired with. Spent
+//!    addresses are dropped.
+//! 2. What an attempt leaves behind is dropped when its last worker is gone. So are keys below a process
+//!    group's prefix that match no pattern.
 //! 3. The keys of a run are dropped some time after its last connection has gone.
-//! 4. The keys of a job are dropped some time after its last connection has gone, and everything else in its store
-//!    with them if nobody at all is connected.
+//! 4. The keys of a job are dropped some time after its last connection has gone, and everything else in its
+//!    store with them if nobody at all is connected.
 //!
 //! This module decides what to drop; the store drops it.
 
@@ -60,7 +60,7 @@ pub struct StaleKeyConfig {
     pub forget_finished_after: Option<Duration>,
     /// Rule 4.
     pub reset_when_idle: Option<Duration>,
-    /// Everything goes when the last connection has gone, whatever client it was.
+    /// Everything is dropped when the last connection of any client has gone.
     pub one_job: bool,
 }
 
@@ -77,7 +77,7 @@ impl Default for StaleKeyConfig {
     }
 }
 
-/// The ranks of one group whose addresses a connection read.
+/// The ranks of one group whose addresses a connection has read.
 #[derive(Debug, Default)]
 struct Read {
     ranks: RangeSet,
@@ -95,7 +95,7 @@ struct Notes {
     role: Role,
     /// What it added to `init/`.
     worker_share: i64,
-    /// Addresses of which it is the writer.
+    /// Addresses whose present value it wrote.
     wrote: Members,
     /// What it read, in at most [`Self::MOST_READ`] groups.
     read: Reads,
@@ -103,19 +103,19 @@ struct Notes {
 }
 
 impl Notes {
-    /// What it costs to know of one group which of its addresses were read, beside what the set of them holds.
+    /// Bytes for remembering what was read in one group, beside the set of ranks.
     const READ_BYTES: usize = 64;
-    /// A rank reads addresses of as many groups as it is in.
+    /// Groups whose reads are remembered. A rank reads addresses in every group that it is a member of.
     const MOST_READ: usize = 16 * 1024;
 
-    /// Bytes of what was read.
+    /// Bytes of the remembered reads.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     fn bytes_of(reads: &Reads) -> usize {
         reads.values().map(|read| Self::READ_BYTES + read.ranks.bytes()).sum()
     }
 
-    /// Forgets what was read in groups that are gone before more room is made: it is worth nothing. Returns the bytes
-    /// that this freed.
+    /// Forgets reads in groups that are gone, before the map would have to grow. Returns the bytes that this
+    /// freed.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     fn prune_read(&mut self, groups: &Groups) -> usize {
         if self.read.len() < self.read.capacity() {
@@ -128,7 +128,7 @@ impl Notes {
     }
 }
 
-/// What a disconnect leads to.
+/// What the store must do after a disconnect.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     /// To be subtracted from `init/`.
@@ -146,28 +146,29 @@ pub(super) struct StaleKeys {
     job_connections: usize,
     workers: usize,
     agents: usize,
-    /// What workers that are gone had added to `init/`.
+    /// What workers that are gone added to `init/`.
     gone_worker_share: i64,
     leftovers: Members,
     groups: Groups,
     runs: Runs,
     restarted: VecDeque<RunId>,
     reset_at: Option<Timestamp>,
-    /// The keys of a job were dropped while others were connected, and none of them has used the store since.
+    /// The keys of a job were dropped for idleness while others were connected, and none of the others has
+    /// used the store since.
     rest_is_due: bool,
-    /// Names that may have to go, oldest first.
+    /// Lists of names that may have to go, oldest first.
     due: VecDeque<Due>,
     /// Searches for addresses that are spent because others were, the next one to go on with first.
     searches: VecDeque<Search>,
     /// Places that are about to be taken.
     free: Vec<Free>,
-    /// What connections had read when the store was emptied: it is freed in steps.
+    /// Notes on what connections had read when the store was emptied. They are freed in steps.
     forgotten: Vec<Reads>,
-    /// Bytes of records, of what was read, and of the lists of what may have to go.
+    /// Bytes of records, of notes on reads, and of the lists of names that may have to go.
     bytes: usize,
     /// Addresses looked at since [`Self::take_looks`].
     looks: usize,
-    /// What a journal must be told, where one is kept.
+    /// What the journal must be told. `None` where there is no journal.
     news: Option<News>,
 }
 
@@ -202,17 +203,17 @@ impl StaleKeys {
         std::mem::take(&mut self.looks)
     }
 
-    /// More than what one more read makes a connection know.
+    /// More bytes than one more read can add to the notes on a connection.
     pub(super) const MOST_BYTES_A_READ: usize = 64 * 1024;
 
-    /// Bytes held for names and for what connections have read.
+    /// Bytes held for names and for notes on reads.
     #[inline]
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn bytes(&self) -> usize {
         self.bytes + self.groups.bytes()
     }
 
-    /// What knowing a new name costs beside the name itself.
+    /// Bytes that the rules need for a new name, beside the name itself.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn bytes_of(key: &[u8]) -> usize {
         match classify(key) {
@@ -224,13 +225,13 @@ impl StaleKeys {
         }
     }
 
-    /// The most that [`Self::bytes_of`] can be, for names of `bytes` together.
+    /// An upper bound of [`Self::bytes_of`] for `names` names of `bytes` bytes together.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) const fn most_bytes_of(names: usize, bytes: usize) -> usize {
         names * (Record::BYTES + Groups::bytes_of(&[])) + 2 * bytes
     }
 
-    /// Classifies a name that was not there before.
+    /// Classifies a new name.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_new_slot(&mut self, keys: &mut KeySpace, id: SlotId) {
         let Some(pattern) = classify(keys.slot(id).key()) else { return };
@@ -261,7 +262,7 @@ impl StaleKeys {
         keys.slot_mut(id).record = Some(Box::new(record));
     }
 
-    /// The name `id`, which had a record, is gone.
+    /// The name `id`, which had a record, was freed.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_slot_freed(&mut self, keys: &mut KeySpace, id: SlotId, record: &Record) {
         self.bytes -= Record::BYTES;
@@ -282,8 +283,8 @@ impl StaleKeys {
         }
     }
 
-    /// `conn` uses the name `id`, which has a record. Returns whether that tells something new about `conn`: that it
-    /// belongs to a job, to which run, or that it is a worker or an agent.
+    /// `conn` uses the name `id`. Returns whether that says something new about `conn`: that it belongs to a
+    /// job, to which run, or that it is a worker or an agent.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_touch(&mut self, keys: &KeySpace, conn: ConnId, id: SlotId) -> bool {
         let Some(record) = record_of(keys, id) else { return false };
@@ -325,13 +326,13 @@ impl StaleKeys {
         is_news
     }
 
-    /// The id of a finished run that is started again, once a restart.
+    /// The id of a finished run that is started again. Each restart is returned once.
     pub(super) fn take_restarted_run(&mut self) -> Option<RunId> {
         self.restarted.pop_front()
     }
 
-    /// `conn`, which has touched it and may write it, writes the name `id`. Returns a connection that is still there and
-    /// had written it.
+    /// `conn` writes the name `id`, which it has touched and may write. Returns the connection that wrote it
+    /// before, if that is still there.
     pub(super) fn on_write(&mut self, keys: &mut KeySpace, conn: ConnId, id: SlotId) -> Option<ConnId> {
         let record = keys.slot_mut(id).record.as_mut()?;
         let Kind::Address { group, is_first, .. } = record.kind else { return None };
@@ -356,7 +357,8 @@ impl StaleKeys {
         before.filter(|_| !was_gone)
     }
 
-    /// `conn`, which has touched it, reads the value of the name `id`. Without `room` that is not remembered.
+    /// `conn` reads the value of the name `id`, which it has touched. Without `room`, the read is not
+    /// remembered.
     pub(super) fn on_read(
         &mut self,
         keys: &mut KeySpace,
@@ -388,7 +390,8 @@ impl StaleKeys {
         })
     }
 
-    /// Remembers that `conn` has read the addresses that `add` adds. Returns what that returns, false if it is not called.
+    /// Remembers the reads that `add` adds to what `conn` has read. Returns what `add` returns, or false if
+    /// it is not called.
     #[inline]
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     fn note_read(&mut self, conn: ConnId, group: GroupId, add: impl Fn(&mut RangeSet) -> bool) -> bool {
@@ -408,7 +411,7 @@ impl StaleKeys {
         added
     }
 
-    /// `conn` begins to meet the others of `group` again: who was there last time is nothing to it any more.
+    /// `conn` begins to meet the other members of `group` again, so what it read last time is forgotten.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     fn forget_reads(&mut self, conn: ConnId, group: GroupId) {
         let read = notes_of(&mut self.notes, conn).and_then(|notes| notes.read.remove(&group));
@@ -418,8 +421,8 @@ impl StaleKeys {
         self.bytes -= read.map_or(0, |read| Notes::READ_BYTES + read.ranks.bytes());
     }
 
-    /// What the names `slots` are if each is the address of another rank of one group: who reads them all then reads that.
-    /// `None` too where more than that must be known of each reader of each address.
+    /// The group of the names `slots`, if each is the address of another rank of that group: whoever reads
+    /// all slots reads this whole set. `None` also where each read must be noted by itself.
     pub(super) fn whole_group(&self, keys: &KeySpace, slots: &[SlotId]) -> Option<WholeGroup> {
         if self.news.is_some() || !self.config.drop_spent {
             return None;
@@ -438,10 +441,10 @@ impl StaleKeys {
         whole
     }
 
-    /// As [`Self::on_read`] for each of these addresses. Returns the steps that it took.
+    /// As [`Self::on_read`], for all addresses of `whole`. Returns how many steps it took.
     pub(super) fn on_read_of_all(&mut self, keys: &KeySpace, conn: ConnId, whole: &WholeGroup) -> usize {
         let wrote = notes_of(&mut self.notes, conn).map_or(&[][..], |notes| notes.wrote.as_slice());
-        // Its own is not read.
+        // Its own address does not count as read.
         let own = wrote.iter().filter_map(|&id| match record_of(keys, id)? {
             &Record { kind: Kind::Address { group, rank, .. }, writer, .. }
                 if writer == Some(conn) && group == whole.group =>
@@ -474,7 +477,7 @@ impl StaleKeys {
         }
     }
 
-    /// The name `id`, which has a record, has no plain value any more.
+    /// The name `id`, which has a record, has lost its plain value.
     pub(super) fn on_value_gone(&mut self, keys: &mut KeySpace, id: SlotId) {
         let Some(record) = &mut keys.slot_mut(id).record else { return };
         record.writer_gone_at = None;
@@ -493,20 +496,20 @@ impl StaleKeys {
         }
     }
 
-    /// Takes an address out of the list of what `writer` wrote, unless that is being dropped already.
+    /// Removes an address from the list of what `writer` wrote, unless that whole list is being dropped.
     fn remove_from_wrote(&mut self, keys: &mut KeySpace, writer: ConnId, at: u32, id: SlotId) {
         let moved = notes_of(&mut self.notes, writer).and_then(|notes| notes.wrote.remove(at, id));
         put(keys, moved, |it| it.in_wrote = at);
     }
 
-    /// Takes an address out of its group's list.
+    /// Removes an address from the list of its group.
     fn remove_from_group(&mut self, keys: &mut KeySpace, group: GroupId, id: SlotId) {
         let Some(at) = record_of(keys, id).map(|record| record.at) else { return };
         let moved = self.groups.remove(group, at, id);
         put(keys, moved, |it| it.at = at);
     }
 
-    /// `conn` is gone.
+    /// `conn` has closed.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_disconnect(&mut self, keys: &mut KeySpace, conn: ConnId, now: Timestamp) -> Left {
         let mut left = Left::default();
@@ -543,11 +546,12 @@ impl StaleKeys {
         left
     }
 
-    /// Rule 2, after a connection has gone: what the attempt leaves is due if no worker is left. Returns what is to be
-    /// subtracted from `init/`.
+    /// Rule 2, after a connection has gone: if no worker is left, what the attempt left behind is due.
+    /// Returns what is to be subtracted from `init/`.
     fn end_attempt(&mut self, age: u64) -> i64 {
-        // A connection that has only counted itself may be the agent of a static run, or a worker that needs what the others
-        // have written: counters are made for the whole attempt, other keys may be for this one.
+        // A connection that has only counted itself may be the agent of a static run, or a worker that still
+        // needs what others have written. Beside agents it protects only the keys that match no pattern:
+        // counters are made for the whole attempt, but other keys may be meant for this connection.
         let no_worker = self.workers == 0 && (self.agents > 0 || self.job_connections == 0);
         let only_agents = self.job_connections == self.agents;
         if !no_worker {
@@ -558,7 +562,7 @@ impl StaleKeys {
         std::mem::take(&mut self.gone_worker_share)
     }
 
-    /// The last connection of `run` has gone. Reads what is `readable` of it.
+    /// The last connection of `run` has gone. Reads no more of the run's keys than `readable` allows.
     fn on_run_idle(
         &mut self,
         keys: &KeySpace,
@@ -590,7 +594,7 @@ impl StaleKeys {
                         over.push(id);
                     }
                 }
-                // A static run has no rounds: its next start would find the barrier open.
+                // A static run has no rounds: its next start would find the exit barrier open.
                 Kind::Rendezvous(RendezvousPart::ExitBarrier { in_round: false }) => over.push(id),
                 _ => {}
             }
@@ -600,7 +604,7 @@ impl StaleKeys {
         self.runs.set_idle(run, self.forget_at(closed, finished, now), finished, closed);
     }
 
-    /// When the keys of a run go that is idle from now on.
+    /// When the keys of a run go, if it is idle from now on.
     fn forget_at(&self, closed: bool, finished: bool, now: Timestamp) -> Option<Timestamp> {
         let after = match (finished, closed) {
             (true, _) => self.config.forget_finished_after,
@@ -634,20 +638,21 @@ impl StaleKeys {
         self.add_due(Due::new(ids, Of::Run(run), cause, keys.new_age()));
     }
 
-    /// Rule 4: whether the job has been gone for long enough. `is_used` tells whether anybody is connected.
+    /// Rule 4: whether the job has been gone for long enough. `is_used` says whether any client is connected.
     pub(super) fn take_due_reset(&mut self, now: Timestamp, is_used: bool) -> bool {
         let is_due = self.reset_at.take_if(|at| *at <= now).is_some();
         self.rest_is_due |= is_due && is_used;
         is_due
     }
 
-    /// A client uses a key that is in no row: it is not only a left-over of the job's.
+    /// A client uses a key that matches no pattern: the rest of the store is more than a left-over of the
+    /// job.
     #[inline]
     pub(super) fn on_plain_use(&mut self) {
         self.rest_is_due = false;
     }
 
-    /// No client is connected any more: says whether everything goes, and for which cause.
+    /// The last client has disconnected. Returns whether everything is dropped, and why.
     pub(super) fn on_last_left(&mut self) -> Option<DropCause> {
         if self.config.one_job {
             Some(DropCause::OneJob)
@@ -656,7 +661,8 @@ impl StaleKeys {
         }
     }
 
-    /// Whether a name is kept when the store is emptied for idleness: a finished run that must stay closed.
+    /// Whether a name is kept when the store is emptied for idleness: it belongs to a finished run that must
+    /// stay closed.
     pub(super) fn outlives_idleness(&self, slot: &Slot) -> bool {
         let run = slot.record.as_ref().and_then(|record| record.run);
         self.config.forget_finished_after.is_none() && run.is_some_and(|run| self.runs.is_finished(run))
@@ -689,27 +695,28 @@ fn notes_of(all: &mut [Option<Box<Notes>>], conn: ConnId) -> Option<&mut Notes> 
     all.get_mut(conn.slot())?.as_deref_mut().filter(|notes| notes.conn == conn)
 }
 
-/// Updates the name that took the position of another, if one did.
+/// Updates the name that took the position of another one, if there is such a name.
 fn put(keys: &mut KeySpace, moved: Option<SlotId>, set: impl FnOnce(&mut Record)) {
     if let Some(record) = moved.and_then(|id| keys.slot_mut(id).record.as_mut()) {
         set(record);
     }
 }
 
-/// Bytes of the states that are read when a connection goes: one of more than 2000 nodes is longer.
+/// Bytes of rendezvous states that are read when a connection closes. The state of a run of over 2000 nodes
+/// is longer.
 const LONGEST_STATE: usize = 256 * 1024;
-/// Names that are read when a connection goes: more than any run has nodes.
+/// Names that are read when a connection closes: more than any run has nodes.
 const MOST_ENDS: usize = 16 * 1024;
 
-/// What may still be read of how runs ended.
+/// How much may still be read to learn how runs ended.
 struct Readable {
     bytes: usize,
     ends: usize,
 }
 
-/// Whether torchrun's c10d state says `closed`. A state that cannot be read, or that is longer than `readable`, is
-/// taken as open: its keys go later. The bound keeps hostile values from holding up the store (a peer's worst costs
-/// some 10 ms).
+/// Whether torchrun's c10d state says `closed`. A state that cannot be read, or that is longer than
+/// `readable`, counts as open: its keys go later. The limit keeps hostile values from holding up the store
+/// (the worst that a peer can do costs some 10 ms).
 fn is_closed(value: &[u8], readable: &mut usize) -> bool {
     use crate::core::protocol::rendezvous_state::read;
     let Some(left) = readable.checked_sub(value.len()) else { return false };

@@ -1,4 +1,4 @@
-//! What the rules know of one name.
+//! What the stale-key rules know of one name.
 
 use super::groups::GroupId;
 use super::runs::RunNumber;
@@ -6,30 +6,30 @@ use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::keys::{RendezvousPart, Role};
 use crate::core::store::DropCause;
 
-/// What is known of one of PyTorch's own keys, beside its value.
+/// What is known of a key of PyTorch, beside its value.
 #[derive(Debug)]
 pub(in crate::core::store) struct Record {
     pub(super) kind: Kind,
-    /// Whose key it is.
+    /// The role of the processes that use the key.
     pub(super) user: Role,
     pub(super) run: Option<RunNumber>,
     /// The connection that wrote the present value.
     pub(super) writer: Option<ConnId>,
-    /// When that connection closed; only where spent addresses are kept.
+    /// When that connection closed. Only where spent addresses are kept.
     pub(super) writer_gone_at: Option<Timestamp>,
-    /// Position among its like: the addresses of its group, the leftovers, or the ends of its run.
+    /// Position in its list: the addresses of its group, the left-overs, or the ends of its run.
     pub(super) at: u32,
     /// Position among the names of its run.
     pub(super) in_run: u32,
-    /// Position among what its writer wrote.
+    /// Position in the list of what its writer wrote.
     pub(super) in_wrote: u32,
 }
 
 impl Record {
-    /// What a record costs, with its places in the lists of others, roughly.
+    /// Bytes of a record with its places in lists, roughly.
     pub(super) const BYTES: usize = size_of::<Self>() + 40;
 
-    /// Whether a connection that uses the name tells no more of itself than with the `other`.
+    /// Whether a use of this name says no more about a connection than a use of `other`.
     pub(in crate::core::store) fn tells_as(&self, other: &Self) -> bool {
         (self.user, self.run) == (other.user, other.run)
     }
@@ -43,7 +43,8 @@ impl Record {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     WorkerCount,
-    /// `rank` is that of the process that writes it, `is_first` whether that is the first key it writes.
+    /// `rank` is the rank of the process that writes the key. `is_first` says that it is the first key which
+    /// that process writes.
     Address {
         group: GroupId,
         rank: u32,
@@ -62,7 +63,7 @@ impl Kind {
         matches!(self, Self::Rendezvous(State | ExitBarrierDone { .. } | ExitBarrier { .. }))
     }
 
-    /// Why rule 2 drops it.
+    /// Why rule 2 drops it. `None` if it does not.
     pub(super) fn attempt_over(self) -> Option<DropCause> {
         match self {
             Self::AttemptLeftover => Some(DropCause::AttemptOver),

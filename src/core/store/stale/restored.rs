@@ -1,4 +1,4 @@
-//! What the rules say to a journal, and how they go on from it.
+//! What the stale-key rules write to a journal, and how they go on from it.
 
 use smallvec::SmallVec;
 
@@ -9,7 +9,7 @@ use crate::core::journal::{ClientRow, JobImage, JobRow, Row, StoreId};
 use crate::core::protocol::keys::Role;
 use crate::core::store::rows::role_number;
 
-/// Tells whether there is something new to say of a job.
+/// Two different marks say that the row of the job has changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(in crate::core::store) struct JobMark {
     gone_share: i64,
@@ -17,35 +17,35 @@ pub(in crate::core::store) struct JobMark {
     runs: u64,
 }
 
-/// What a journal must be told of what connections have read.
+/// Changes of what connections have read that the journal does not know yet.
 #[derive(Debug, Default)]
 pub(super) struct News {
-    /// Everything before the others was.
+    /// All reads were forgotten, before the other changes.
     pub(super) forgot_all: bool,
     pub(super) forgot: Vec<(ConnId, GroupId)>,
-    /// The ranks are those of the addresses.
+    /// Each rank is the rank of an address.
     pub(super) read: Vec<(ConnId, GroupId, u32)>,
 }
 
 impl StaleKeys {
-    /// What is known of a connection.
+    /// The notes on a connection.
     fn notes_on(&self, conn: ConnId) -> Option<&Notes> {
         self.notes.get(conn.slot())?.as_deref().filter(|notes| notes.conn == conn)
     }
 
-    /// From now on, what connections read is kept for [`Self::take_reads`].
+    /// From now on, reads of connections are kept for [`Self::take_reads`].
     pub(in crate::core::store) fn keep_reads(&mut self) {
         self.news = Some(News::default());
         self.groups.keep_gone();
     }
 
-    /// Whether [`Self::take_reads`] has something to say.
+    /// Whether [`Self::take_reads`] has any rows.
     pub(in crate::core::store) fn has_reads(&self) -> bool {
         let is_news = |news: &News| news.forgot_all || !news.forgot.is_empty() || !news.read.is_empty();
         self.groups.has_gone() || self.news.as_ref().is_some_and(is_news)
     }
 
-    /// Appends the rows of what connections have read, and of groups that are gone, since the last call.
+    /// Appends the rows of what connections have read, and of removed groups, since the last call.
     pub(in crate::core::store) fn take_reads(&mut self, store: StoreId, out: &mut Vec<u8>) {
         let Some(News { forgot_all, forgot, read }) = self.news.as_mut().map(std::mem::take) else { return };
         if forgot_all {
@@ -64,14 +64,14 @@ impl StaleKeys {
             let Some(name) = self.groups.name(group) else { continue };
             let read = self.notes_on(conn).and_then(|notes| notes.read.get(&group));
             let range = read.and_then(|read| read.ranks.range_of(rank));
-            // Who reads many at once has read one range.
+            // A connection that reads many addresses at once has read one range of ranks.
             if range.is_some() && last.replace((conn, group, range)) != Some((conn, group, range)) {
                 Row::Read(store, conn.serial(), name, range).encode(out);
             }
         }
     }
 
-    /// Appends rows of all that `conn` has read.
+    /// Appends rows of everything that `conn` has read.
     pub(in crate::core::store) fn copy_reads(&self, store: StoreId, conn: ConnId, out: &mut Vec<u8>) {
         for (&group, read) in self.notes_on(conn).iter().flat_map(|notes| &notes.read) {
             let Some(name) = self.groups.name(group) else { continue };
@@ -82,7 +82,8 @@ impl StaleKeys {
         }
     }
 
-    /// `conn` has read addresses of these ranks of the group called `name`. Comes after all keys.
+    /// Restores the reads of `conn`: addresses of these ranks of the group called `name`. Call it after all
+    /// keys are restored.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(in crate::core::store) fn restore_reads(
         &mut self,
@@ -103,24 +104,24 @@ impl StaleKeys {
         }
     }
 
-    /// What is left of a job, beside its keys and connections.
+    /// The row of a job: what is known of it beside its keys and connections.
     pub(in crate::core::store) fn job_row(&self) -> JobRow<'_> {
         let runs = self.runs.ended().map(|(id, is)| (id.as_bytes(), is)).collect();
         JobRow { gone_share: self.gone_worker_share, idle: self.job_mark().idle, runs }
     }
 
-    /// What differs where [`Self::job_row`] may differ.
+    /// A mark that changes whenever [`Self::job_row`] may have changed.
     pub(in crate::core::store) fn job_mark(&self) -> JobMark {
         let idle = if self.rest_is_due { 2 } else { u8::from(self.reset_at.is_some()) };
         JobMark { gone_share: self.gone_worker_share, idle, runs: self.runs.changes() }
     }
 
-    /// The connections of which something is known.
+    /// The connections about which something is known.
     pub(in crate::core::store) fn known(&self) -> impl Iterator<Item = ConnId> {
         self.notes.iter().flatten().map(|notes| notes.conn)
     }
 
-    /// What is known of a connection, without its barrier.
+    /// The row of a connection, without its wait at a barrier.
     pub(in crate::core::store) fn client_row(&self, conn: ConnId) -> Option<ClientRow<'_>> {
         let notes = self.notes_on(conn)?;
         let runs = notes.runs.iter().filter_map(|&run| Some(self.runs.id_of(run)?.as_bytes()));
@@ -134,7 +135,7 @@ impl StaleKeys {
         })
     }
 
-    /// What is left of a job, as a journal says it, after its keys. All pauses begin now.
+    /// Restores a job from its row, after its keys. All pauses begin now.
     pub(in crate::core::store) fn restore_job(&mut self, job: &JobImage, now: Timestamp) {
         self.gone_worker_share = job.gone_share;
         match job.idle {
@@ -150,7 +151,7 @@ impl StaleKeys {
         }
     }
 
-    /// A connection of a job as a journal says it.
+    /// Restores a connection of a job.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(in crate::core::store) fn restore_client<'r>(
         &mut self,
@@ -173,7 +174,7 @@ impl StaleKeys {
         self.notes[conn.slot()] = Some(Box::new(Notes { conn, role, worker_share, wrote, read, runs }));
     }
 
-    /// The address `id` was written by a connection that was gone already.
+    /// Restores an address whose writer was gone already.
     pub(in crate::core::store) fn restore_orphan(
         &mut self,
         keys: &mut KeySpace,
@@ -187,7 +188,7 @@ impl StaleKeys {
         self.add_due(Due::new(vec![id], Of::Writer(gone, now), DropCause::WriterGone, age));
     }
 
-    /// Without any connection of a job, what its attempt left behind goes.
+    /// If no connection of a job is left, what its attempt left behind goes.
     pub(in crate::core::store) fn restore_leftovers(&mut self, keys: &mut KeySpace) {
         if self.job_connections == 0 {
             let ids = self.leftovers.as_slice().to_vec();

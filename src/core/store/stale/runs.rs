@@ -9,7 +9,7 @@ use crate::core::map::HashMap;
 use crate::core::store::DropCause;
 use crate::core::store::slot::SlotId;
 
-/// The number of a run. Never reused, and never zero, so that an option of it takes no more room.
+/// The number of a run. Never reused, and never zero, so an `Option` of it needs no more memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct RunNumber(NonZeroU64);
 
@@ -17,11 +17,11 @@ pub(super) struct RunNumber(NonZeroU64);
 #[derive(Debug)]
 struct RunKeys {
     id: RunId,
-    /// Connections that touched one of its keys.
+    /// Connections that have touched one of its keys.
     connections: usize,
     /// Names that belong to it.
     slots: Members,
-    /// Those of them that tell whether it is over.
+    /// Names that tell whether the run is over.
     ends: Members,
     forget_at: Option<Timestamp>,
     closed: bool,
@@ -39,7 +39,7 @@ pub(super) struct Runs {
     changes: u64,
 }
 
-/// What a row says of a run.
+/// Bits that describe a run in a row of the journal.
 pub(super) const CLOSED: u8 = 1;
 pub(super) const FINISHED: u8 = 2;
 pub(super) const LEAVING: u8 = 4;
@@ -52,7 +52,8 @@ impl Runs {
     /// The keys of further runs are ordinary keys: only a reset drops them.
     const TRACKED: usize = 1000;
 
-    /// The run called `id`, which one more name, `slot`, belongs to now, and the name's position among those of the run.
+    /// The run called `id`, made if there is none. The name `slot` belongs to it now. Also returns the name's
+    /// position in the run.
     pub(super) fn enter(&mut self, id: &[u8], slot: SlotId) -> Option<(RunNumber, u32)> {
         let id = RunId::new(id);
         let key = match self.by_id.get(&id) {
@@ -79,19 +80,19 @@ impl Runs {
         Some((key, run.slots.add(slot)))
     }
 
-    /// The name `slot` of the run tells whether it is over. Returns its position among those that do.
+    /// The name `slot` tells whether the run is over. Returns its position among such names.
     pub(super) fn add_end(&mut self, key: RunNumber, slot: SlotId) -> u32 {
         self.by_key.get_mut(&key).map_or(0, |run| run.ends.add(slot))
     }
 
-    /// The name at position `at` does not belong to the run any more. Returns the one that took its position.
+    /// The name at position `at` leaves the run. Returns the name that took its position.
     pub(super) fn leave(&mut self, key: RunNumber, at: u32, slot: SlotId) -> Option<SlotId> {
         let moved = self.by_key.get_mut(&key)?.slots.remove(at, slot);
         self.remove_if_empty(key);
         moved
     }
 
-    /// As [`Self::leave`], among those that tell whether it is over.
+    /// As [`Self::leave`], for the names that tell whether the run is over.
     pub(super) fn remove_end(&mut self, key: RunNumber, at: u32, slot: SlotId) -> Option<SlotId> {
         self.by_key.get_mut(&key)?.ends.remove(at, slot)
     }
@@ -105,12 +106,12 @@ impl Runs {
         }
     }
 
-    /// One more connection uses the run. Returns its id if it had finished before and is started again by this.
+    /// One more connection uses the run. Returns the run's id if it had finished and this starts it again.
     pub(super) fn connect(&mut self, key: RunNumber) -> Option<RunId> {
         let run = self.by_key.get_mut(&key)?;
         run.connections += 1;
         if run.closed {
-            // The state refuses every node that comes now; the keys go at the time that is set.
+            // The run's state refuses every node that comes now. Its keys still go at the time that is set.
             return None;
         }
         self.changes += u64::from(run.finished || run.forget_at.is_some());
@@ -123,7 +124,7 @@ impl Runs {
         self.finished.remove(at)
     }
 
-    /// One connection less uses the run. Returns whether it was the last and the run is not over already.
+    /// One connection fewer uses the run. Returns whether it was the last one of a run that is not over.
     pub(super) fn disconnect(&mut self, key: RunNumber) -> bool {
         let Some(run) = self.by_key.get_mut(&key) else { return false };
         run.connections -= 1;
@@ -132,7 +133,7 @@ impl Runs {
         is_idle && self.by_key.contains_key(&key)
     }
 
-    /// Says when the keys of an idle run are to go, and what is known of its end.
+    /// Sets when the keys of an idle run go, and how the run ended.
     pub(super) fn set_idle(
         &mut self,
         key: RunNumber,
@@ -145,7 +146,8 @@ impl Runs {
         run.forget_at = forget_at;
         run.finished = finished;
         run.closed = closed;
-        // A static run is never closed: jobs of one id follow each other, and a late node waits for the others.
+        // A static run is never closed: jobs with one id follow each other, and a late node waits for the
+        // others.
         if finished && closed && !self.finished.contains(&run.id) {
             if self.finished.len() == Self::TRACKED {
                 self.finished.pop_front();
@@ -154,7 +156,7 @@ impl Runs {
         }
     }
 
-    /// The state that closed the run is gone: a node that comes now is not refused.
+    /// The state that closed the run is gone: a node that comes now is no longer refused.
     pub(super) fn reopen(&mut self, key: RunNumber) {
         let Some(run) = self.by_key.get_mut(&key) else { return };
         self.changes += 1;
@@ -195,7 +197,7 @@ impl Runs {
         self.by_key.get(&key).map(|run| &run.id)
     }
 
-    /// What is known of the ends of runs.
+    /// How runs ended, as far as it is known.
     pub(super) fn ended(&self) -> impl Iterator<Item = (&RunId, u8)> {
         self.by_key.values().filter_map(|run| {
             let (closed, finished) = (u8::from(run.closed) * CLOSED, u8::from(run.finished) * FINISHED);
@@ -215,7 +217,7 @@ impl Runs {
         self.by_key.get(&key).map_or(&[], |run| run.slots.as_slice())
     }
 
-    /// As [`Self::slots`], but only those that tell whether it is over.
+    /// The names of a run that tell whether it is over.
     pub(super) fn ends(&self, key: RunNumber) -> &[SlotId] {
         self.by_key.get(&key).map_or(&[], |run| run.ends.as_slice())
     }
