@@ -58,7 +58,7 @@ impl From<Reply<'_>> for Said {
     }
 }
 
-/// One step of what a request led to, in order: a reply to the one who asked, or a wake-up.
+/// One effect of a request, in order: a reply to the client that asked, or a wake-up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Effect {
     Reply(Said),
@@ -104,7 +104,7 @@ impl Effects for Recorder {
     }
 }
 
-/// A request of its own: made from bytes, as the lists of keys can only be.
+/// A request made from bytes, because lists of keys borrow from the bytes that carry them.
 #[derive(Debug, Clone)]
 pub(crate) struct Bytewise(pub(crate) Vec<u8>);
 

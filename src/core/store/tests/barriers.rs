@@ -53,7 +53,7 @@ fn a_barrier_of_one_or_less_is_passed_at_once() {
     }
 }
 
-/// PyTorch keeps it counted: the next arrival would complete a barrier of two.
+/// In PyTorch the arrival still counts: the next one would complete a barrier of two.
 #[test]
 fn a_cancelled_arrival_is_withdrawn() {
     let world = World::new();
@@ -149,7 +149,7 @@ fn adding_to_the_count_keeps_the_arrivals_in_it() {
     assert_eq!(b.get("k"), "3");
 }
 
-/// PyTorch releases on any write.
+/// PyTorch releases the barrier on any write.
 #[test]
 fn writing_the_count_releases_nobody() {
     let world = World::new();
@@ -223,7 +223,7 @@ fn arriving_at_what_is_no_number_is_refused_and_ends_no_wait() {
     assert!(b.is_waiting());
 }
 
-/// PyTorch wakes it only at the release, though CHECK would say ready.
+/// PyTorch wakes the waiter only at the release, though CHECK would say ready.
 #[test]
 fn waiting_for_a_barrier_key_ends_with_the_first_arrival() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! The clients of a test: one call, one line.
+//! The clients of a test: each request is one call.
 
 use super::world::{Inner, World};
 use super::{Bytewise, Effect, Said};
@@ -145,7 +145,7 @@ impl Client {
         self.world.inner().store.waiting_since(self.conn).is_some()
     }
 
-    /// Whether the wait was ended by another's request since the last call.
+    /// Whether another client's request has ended the wait since the last call.
     pub(super) fn is_woken(&self) -> bool {
         let woken = self.world.inner().woken.remove(&self.conn).unwrap_or(0);
         assert!(woken <= 1, "woken {woken} times");
@@ -159,7 +159,7 @@ impl Client {
         world.inner().take_effects();
     }
 
-    /// As [`Self::leave`], but the effects are still to be taken.
+    /// As [`Self::leave`], but the test still has to take the effects.
     pub(super) fn leave_recorded(self) {
         let mut inner = self.world.inner();
         let Inner { store, recorder, now, .. } = &mut *inner;

@@ -1,4 +1,4 @@
-//! What things cost, in steps: looks at names, registrations and ranges of ranks.
+//! What requests cost, in steps: looks at names, registrations and ranges of ranks.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::{Client, World, work};
 use crate::core::protocol::{Op, Payload, Request};
 use crate::core::store::{Cleanup, DropCause};
 
-/// Asserts that four times as much costs at most eight times the steps.
+/// Asserts that four times the size costs at most eight times the steps.
 fn assert_about_linear(size: usize, steps: impl Fn(usize) -> u64) {
     let (small, large) = (steps(size), steps(4 * size));
     assert!(large <= 8 * small, "{size}: {small} steps, {}: {large} steps", 4 * size);
@@ -41,7 +41,7 @@ fn ending_a_wait_costs_the_same_however_many_others_wait() {
             let world = World::unchecked();
             let _before = waiters(&world, others, &["shared", "missing"]);
             let [waiter, other] = world.clients();
-            // The shared key is there when the wait is to end.
+            // The shared key is there before the wait is to end.
             assert!(!waiter.wait(&["shared", "own"]));
             let _after = waiters(&world, others, &["shared", "missing"]);
             other.set("shared", "1");
@@ -51,7 +51,8 @@ fn ending_a_wait_costs_the_same_however_many_others_wait() {
     }
 }
 
-/// What is left of them is cleared away in steps, and nobody who waits again meanwhile is mistaken.
+/// The rest of the waits is removed in steps. A connection that waits again meanwhile is not confused with
+/// its old wait.
 #[test]
 fn a_write_that_ends_many_large_waits_takes_few_steps() {
     for (waits, keys_each) in [(3, 20_000), (30, 2000)] {
@@ -64,7 +65,7 @@ fn a_write_that_ends_many_large_waits_takes_few_steps() {
         let with = |last: &str| [&keys[..], &[last.to_owned()]].concat();
         let waiters: Vec<Client> = (0..waits).map(|_| world.client()).collect();
         for (n, waiter) in waiters.iter().enumerate() {
-            // Each in another order, or they would share one wait.
+            // Each in another order, because equal lists would share one wait.
             let mut keys = with("last");
             keys.rotate_left(n);
             assert!(!waiter.wait(&keys));
@@ -73,7 +74,7 @@ fn a_write_that_ends_many_large_waits_takes_few_steps() {
         assert!(steps < 100_000, "{steps}");
         assert!(waiters.iter().all(Client::is_woken));
         assert!(world.inner().store.is_unsettled());
-        // A key of theirs goes and comes while some of them wait again, and one has gone.
+        // A key of these waits goes and comes while one client waits again and another has left.
         let mut waiters = waiters.into_iter();
         let [first, again, gone] = std::array::from_fn(|_| waiters.next().unwrap());
         gone.leave();
@@ -90,7 +91,8 @@ fn a_write_that_ends_many_large_waits_takes_few_steps() {
     }
 }
 
-/// As the ranks of a job do: who waits for what others wait for costs one step, and so do they when a key comes.
+/// The ranks of a job wait for the same keys: each further rank costs one step, when it comes and when a key
+/// appears.
 #[test]
 fn ranks_that_wait_for_the_same_keys_cost_little_more_than_one() {
     const KEYS: usize = 2000;
@@ -159,7 +161,7 @@ fn waking_many_costs_as_much_as_they_are() {
     });
 }
 
-/// Every rank writes its address and reads all others, then they go one by one.
+/// Every rank writes its address and reads all others. Then the ranks leave one by one.
 #[test]
 fn tearing_down_a_gloo_group_of_512_ranks_is_linear() {
     let group = |size: usize| {
@@ -177,7 +179,7 @@ fn tearing_down_a_gloo_group_of_512_ranks_is_linear() {
     assert_about_linear(128, group);
 }
 
-/// Of a full mesh one rank goes and comes again while the old ranks live on, then the others come again.
+/// One rank of a full mesh is replaced while the other old ranks live on. Then the others are replaced.
 #[test]
 fn replacing_a_gloo_group_of_512_ranks_is_linear() {
     let group = |size: usize| {
@@ -199,7 +201,8 @@ fn replacing_a_gloo_group_of_512_ranks_is_linear() {
     assert_about_linear(128, group);
 }
 
-/// All but one have written their addresses, have read those before the missing one, and wait for it.
+/// All ranks but one have written their addresses, have read the addresses before the missing one, and wait
+/// for that one.
 #[test]
 fn tearing_down_a_gloo_group_that_never_came_to_be_is_linear() {
     for missing in [0, 3] {
@@ -242,7 +245,8 @@ fn tearing_down_the_role_exchange_of_4000_agents_is_linear() {
     assert_about_linear(1000, exchange);
 }
 
-/// Each round leaves names behind that are gone; the lists that remember them are cleaned seldom and stay short.
+/// Each round leaves the names of removed keys behind. The lists that remember them are cleaned rarely and
+/// stay short.
 #[test]
 fn names_that_come_and_go_cost_the_same_each_time() {
     const KEYS: [&str; 3] =
@@ -251,7 +255,7 @@ fn names_that_come_and_go_cost_the_same_each_time() {
         assert_about_linear(2000, |times| {
             let world = World::unchecked();
             let [a, b] = world.clients();
-            // Names that stay, so that the lists are long.
+            // These names stay, so the lists are long.
             (0..1000).for_each(|n| a.set(format!("{prefix}/{n}"), "1"));
             let steps = work::of(|| {
                 for n in 0..times {
@@ -267,7 +271,7 @@ fn names_that_come_and_go_cost_the_same_each_time() {
     }
 }
 
-/// No list and no table of names is gone through when it grows, nor when somebody leaves.
+/// No list and no table of names is walked when it grows or when a client leaves.
 #[test]
 fn a_name_among_many_costs_no_more_than_among_few() {
     const NAMES: usize = 60_000;
@@ -291,7 +295,7 @@ fn a_name_among_many_costs_no_more_than_among_few() {
     }
 }
 
-/// However many names a store has, none moves when it grows, and room is given back in small parts.
+/// However many names a store has, none is moved when it grows, and memory is freed in small parts.
 #[test]
 fn a_store_grows_and_shrinks_in_small_steps() {
     const NAMES: usize = 60_000;
@@ -372,7 +376,7 @@ fn naming_a_key_many_times_in_a_wait_costs_its_writers_nothing() {
     assert_eq!(named(1), named(10_000));
 }
 
-/// One connection's requests come in batches: each ends when it has cost much, so that others have their turn.
+/// A batch of one connection ends after costly requests, so that other connections get their turn.
 #[test]
 fn a_critical_section_ends_soon_after_it_has_cost_much() {
     let within_one_section = |others| {
@@ -393,7 +397,7 @@ fn a_critical_section_ends_soon_after_it_has_cost_much() {
     };
     assert_eq!(within_one_section(10), 64);
     assert_eq!(within_one_section(20_000), 1);
-    // A number may begin with megabytes of zeros.
+    // A counter may begin with megabytes of zeros.
     let world = World::new();
     let client = world.client();
     client.set("n", "0".repeat(4 << 20));
@@ -401,7 +405,7 @@ fn a_critical_section_ends_soon_after_it_has_cost_much() {
     assert!(world.inner().store.has_worked_enough());
 }
 
-/// Those who ask in between are served in between, and what they write stays.
+/// Requests in between are served in between, and what they write stays.
 #[test]
 fn a_reset_of_many_keys_goes_in_steps() {
     const KEYS: usize = 50_000;
@@ -431,7 +435,7 @@ fn a_reset_of_many_keys_goes_in_steps() {
     world.inner().check_now();
 }
 
-/// Each rank has read only the address of the one before it, and the first one comes again.
+/// Each rank has read only the address of the rank before it, and the first rank is replaced.
 #[test]
 fn spending_a_long_chain_of_pairs_is_linear() {
     assert_about_linear(500, |size| {
@@ -452,7 +456,7 @@ fn spending_a_long_chain_of_pairs_is_linear() {
     });
 }
 
-/// What connections have read is forgotten at once, and freed in steps.
+/// Notes on reads are dropped at once, and their memory is freed in steps.
 #[test]
 fn a_reset_frees_what_was_read_in_steps() {
     const READERS: usize = 20;
@@ -478,7 +482,8 @@ fn a_reset_frees_what_was_read_in_steps() {
     world.inner().check_now();
 }
 
-/// What one peer wrote for many, another overwrites: with and without readers who have addresses of their own.
+/// One peer wrote addresses for many ranks, and another overwrites them: with and without readers that have
+/// addresses of their own.
 #[test]
 fn overwriting_many_addresses_that_others_wrote_and_read_is_linear() {
     for step in [1, 2] {
@@ -502,7 +507,7 @@ fn overwriting_many_addresses_that_others_wrote_and_read_is_linear() {
     }
 }
 
-/// What NCCL leaves behind: a group for each id, of which a reader remembers but some.
+/// NCCL leaves one group behind for each id. A reader remembers only some of them.
 #[test]
 fn reading_very_many_ids_is_linear() {
     assert_about_linear(16 * 1024, |size| {
@@ -540,7 +545,8 @@ fn what_is_known_of_many_groups_is_counted_and_goes_with_them() {
     }
 }
 
-/// Each who leaves an attempt that is over would take a list of all that it leaves behind.
+/// Without a limit, each client that leaves an attempt which is over would make a list of everything it left
+/// behind.
 #[test]
 fn lists_of_what_attempts_leave_behind_are_counted_and_few() {
     const KEYS: usize = 120_000;
@@ -569,8 +575,8 @@ fn lists_of_what_attempts_leave_behind_are_counted_and_few() {
     world.inner().check_now();
 }
 
-/// Any request of any size, beside clients that wait, write and read much: a critical section takes no more steps than
-/// the request's own size, the number of clients and the work that is done at once allow.
+/// Requests of any size, beside clients that wait, write and read much: the steps of a critical section are
+/// bounded by the size of the request, the number of clients and the work that is done at once.
 #[test]
 fn no_critical_section_takes_more_steps_than_its_request_allows() {
     const CLIENTS: usize = 40;
@@ -632,7 +638,7 @@ fn no_critical_section_takes_more_steps_than_its_request_allows() {
                 }
             }
         });
-        // A wait that ends costs what it cost to begin it, and each client has but one.
+        // Ending a wait costs what beginning it cost, and each client has only one wait.
         let bound = 30 * (own + 2 * 16 * 1024) + 10 * 10_000 * CLIENTS / 4;
         assert!(steps < bound as u64, "turn {turn}, kind {kind} of {own}: {steps} steps, {bound} allowed");
     }

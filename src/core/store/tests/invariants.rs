@@ -18,7 +18,7 @@ impl Store {
         self.stale.check_invariants(&self.keys, |conn| self.session(conn).is_some());
     }
 
-    /// Nothing is left: to be called when all clients have left and all keys are deleted.
+    /// Nothing is left, after all clients have left and all keys are deleted.
     pub(super) fn assert_empty(&self) {
         assert_eq!(self.stats(), super::super::Stats::default());
         assert_eq!(self.keys.names(), 0, "names");
@@ -49,7 +49,7 @@ impl Store {
         assert!(self.to_wake.is_empty());
     }
 
-    /// A slot has a use, and so has each part of it.
+    /// Each slot is needed, and so is each of its parts.
     fn check_slots(&self) {
         for (_, slot) in self.keys.iter() {
             let queue = slot.queue.as_ref();
@@ -61,7 +61,7 @@ impl Store {
         }
     }
 
-    /// The lists through the names and the waits of the connections are the same registrations.
+    /// The lists of names and the waits of connections contain the same registrations.
     fn check_registrations(&self) {
         let mut listed = 0;
         for (id, slot) in self.keys.iter() {
@@ -133,7 +133,7 @@ impl Store {
         ids.iter().map(|&id| self.registrations.get(id).slot)
     }
 
-    /// No waiter is left whose condition holds, unless all that it could still get is offered to others.
+    /// No waiter is left whose condition holds, unless the items that it could get are offered to others.
     fn check_waits(&self) {
         for session in self.live() {
             let Some(WaitOn::Keys { registrations, missing, .. }) =

@@ -149,7 +149,7 @@ fn a_refused_peer_keeps_its_wait_and_the_others_are_untouched() {
     assert!(a.is_woken());
 }
 
-/// A store that held much and holds little has not given all of it back to the system.
+/// A store that has become small has not yet given all of its memory back to the system.
 #[test]
 fn room_that_many_names_have_left_behind_counts_until_it_is_free() {
     let world = World::unchecked();

@@ -1,5 +1,5 @@
-//! A store as simple as can be: maps and lists that are searched from end to end. What it says is right by being
-//! easy to read; `random` compares the real one with it.
+//! A store as simple as possible: maps and lists that are searched from end to end. It is right because it is
+//! easy to read; `random` compares the real store with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::core::store::number::parse_counter;
 
 pub(crate) type Key = &'static str;
 
-/// A request, or the end of a connection and the start of another.
+/// A request, or the end of one connection and the start of another.
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
     Set(Key, String),
@@ -34,7 +34,7 @@ pub(crate) enum Act {
     Leave,
 }
 
-/// [`super::Effect`], with clients by number.
+/// [`super::Effect`], with numbers for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Reply(Said),
@@ -49,7 +49,7 @@ enum Wait {
 }
 
 impl Wait {
-    /// Whether one is registered for both: they wait for the same long list.
+    /// Whether both wait for the same long list, so that one registration stands for both.
     fn is_shared_with(&self, other: &Self) -> bool {
         const FEWEST_SHARED: usize = 16;
         matches!((self, other), (Self::Keys(own), Self::Keys(keys)) if own == keys && keys.len() >= FEWEST_SHARED)
@@ -60,14 +60,14 @@ impl Wait {
 pub(crate) struct Model {
     pub(crate) plain: BTreeMap<Key, String>,
     pub(crate) queues: BTreeMap<Key, Vec<String>>,
-    /// Oldest first.
+    /// Waits, oldest first.
     waits: Vec<(usize, Wait)>,
     /// Clients that were woken for an item and have not asked for anything since.
     offers: BTreeMap<usize, Key>,
     writers: BTreeMap<Key, usize>,
-    /// Who has read an address of which rank of which group.
+    /// Clients that have read an address, with its group and rank.
     reads: BTreeSet<(usize, &'static [u8], u32)>,
-    /// Who has used the keys of which run of the static backend.
+    /// Clients that have used the keys of a run of the static backend.
     agents: BTreeSet<(usize, &'static [u8])>,
     outcomes: Vec<Outcome>,
 }
@@ -165,7 +165,8 @@ impl Model {
         std::mem::take(&mut self.outcomes)
     }
 
-    /// The server dies and the next one goes on: waits are over, and will be said again by those who are still there.
+    /// The server dies and the next one goes on: all waits are over, and the clients that are still there
+    /// repeat theirs.
     pub(crate) fn restart(&mut self, gone: &[usize]) {
         let mut waiting: Vec<usize> = self.waits.iter().map(|(client, _)| *client).collect();
         waiting.sort_unstable();
@@ -210,7 +211,7 @@ impl Model {
         }
     }
 
-    /// Stores a value that is not the old one counted up: arrivals are not in it.
+    /// Stores a value that is not a counted arrival: earlier arrivals are not in it.
     fn store(&mut self, client: usize, key: Key, value: String) {
         self.uncount(key);
         self.write(client, key, value);
@@ -233,14 +234,15 @@ impl Model {
         while let Some(at) = self.waits.iter().position(|(_, wait)| is_over(self, wait)) {
             let (waiter, first) = self.waits.remove(at);
             self.outcomes.push(Outcome::Wake(waiter));
-            // With it go all who wait for the same long list, before others who came between.
+            // All clients that wait for the same long list wake with it, before others that came between
+            // them.
             for (waiter, _) in self.waits.extract_if(.., |(_, wait)| wait.is_shared_with(&first)) {
                 self.outcomes.push(Outcome::Wake(waiter));
             }
         }
     }
 
-    /// The value goes, whoever wanted that.
+    /// The value is gone, for whatever reason.
     fn lose(&mut self, key: Key) {
         if self.plain.remove(key).is_some() {
             self.uncount(key);
@@ -258,7 +260,7 @@ impl Model {
         }
     }
 
-    /// Wakes the first whose whole condition holds for an item of `queue`.
+    /// Offers an item of `queue` to the first client that waits for nothing else.
     fn offer(&mut self, queue: Key) {
         if self.queues.get(queue).is_none_or(Vec::is_empty) {
             return;
@@ -274,8 +276,9 @@ impl Model {
         }
     }
 
-    /// Of those who wait for the same long list one is registered for all: when its wait ends, the next has its place before
-    /// others who came between. To find the next one's own place in the list of each key would cost a look at all who wait.
+    /// One registration stands for all clients that wait for the same long list. When the wait of the
+    /// registered client ends, the next one takes over its place, before others that came in between. Its own
+    /// place in the list of each key could only be found by a look at all waiters.
     fn end_wait_at(&mut self, at: usize) -> (usize, Wait) {
         let ended = self.waits.remove(at);
         let next = self.waits.iter().position(|(_, wait)| wait.is_shared_with(&ended.1));
@@ -300,8 +303,9 @@ impl Model {
         let Some(count) = self.counter(key) else {
             return self.outcomes.push(Outcome::Refused);
         };
-        // The barrier names its group before the wait of its client ends, so that group stays what it was. Only where
-        // the client waited for this very key, the name may go with the wait, and the group with the name.
+        // The barrier names its group before the wait of its client ends, so the group stays the same. Only
+        // where the client waited for this very key may the name go with the wait, and the group with the
+        // name.
         let waited_for_it = self.waits.iter().any(|(waiter, wait)| {
             *waiter == client
                 && match wait {
@@ -347,7 +351,7 @@ impl Model {
             std::mem::take(&mut self.agents).into_iter().partition(|(agent, _)| *agent == client);
         self.agents = stay;
         for (_, run) in left {
-            // The exit barrier of a static run goes with the last who used the run.
+            // The exit barrier of a static run goes with the last client of the run.
             if !self.agents.iter().any(|(_, other)| *other == run) {
                 let over: Vec<Key> =
                     self.plain.keys().copied().filter(|key| exit_of(key) == Some(run)).collect();
@@ -364,7 +368,8 @@ impl Model {
         }
     }
 
-    /// Spends the addresses, but for `keep`, of those who have read the one of `rank`, wave by wave.
+    /// Spends the addresses of clients that have read the address of `rank`, then the addresses of clients
+    /// that have read one of these, and so on; all but `keep`.
     fn spend_paired(&mut self, group: &'static [u8], rank: u32, keep: Key) {
         let mut spent = vec![rank];
         while !spent.is_empty() {
@@ -385,7 +390,7 @@ impl Model {
         }
     }
 
-    /// A group that nothing names any more is another one when it comes back.
+    /// A group without names that comes back later is a new group.
     fn forget_empty_groups(&mut self) {
         let mut named: BTreeSet<Key> = self.plain.keys().copied().collect();
         named.extend(self.queues.iter().filter(|(_, items)| !items.is_empty()).map(|(key, _)| key));
@@ -410,7 +415,7 @@ fn address(key: Key) -> Option<Address<'static>> {
     }
 }
 
-/// The run of the static backend whose exit barrier a key is of.
+/// The run of the static backend to which this exit barrier belongs.
 fn exit_of(key: Key) -> Option<&'static [u8]> {
     use RendezvousPart::{ExitBarrier, ExitBarrierDone};
     match classify(key.as_bytes()) {

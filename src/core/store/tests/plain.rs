@@ -237,7 +237,7 @@ fn a_connection_that_is_gone_is_gone_once() {
     let a = world.client();
     let conn = a.conn;
     a.leave();
-    // The next one takes its place in the table.
+    // The next client takes its place in the table.
     let b = world.client();
     assert_eq!((b.conn.slot(), b.conn == conn), (conn.slot(), false));
     let mut inner = world.inner();

@@ -95,7 +95,7 @@ fn a_cancelled_or_dead_waiter_at_the_head_is_skipped() {
     assert!(d.is_woken() && !b.is_woken());
 }
 
-/// PyTorch does not wake here until a further push.
+/// PyTorch wakes the waiter only at the next push.
 #[test]
 fn a_wait_for_a_plain_key_and_a_filled_queue_ends_with_the_plain_key() {
     let world = World::new();
@@ -106,7 +106,7 @@ fn a_wait_for_a_plain_key_and_a_filled_queue_ends_with_the_plain_key() {
     assert!(b.is_woken());
 }
 
-/// PyTorch counts the second push as the missing key.
+/// PyTorch takes the second push for the missing key.
 #[test]
 fn two_pushes_are_not_a_plain_key() {
     let world = World::new();
@@ -119,7 +119,7 @@ fn two_pushes_are_not_a_plain_key() {
     assert!(b.is_woken());
 }
 
-/// PyTorch leaves a woken waiter registered at the queue: a later push wakes it, and nobody else.
+/// PyTorch leaves a woken waiter registered at the queue: a later push wakes it again, and nobody else.
 #[test]
 fn a_woken_waiter_is_out_of_all_its_lists() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Random operations of many clients: against the model, and for what must always hold.
+//! Random operations of many clients, compared with the model and checked for invariants.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::core::store::{Progress, StaleKeyConfig};
 
 pub(super) const CLIENTS: usize = 5;
 
-/// Keys that no rule touches.
+/// Keys that match no pattern.
 const PROGRAM_KEYS: [Key; 4] = ["", "a", "b", "/done_3"];
 
-/// Keys of rule 1 with two that no rule touches.
+/// Keys of rule 1, and two that match no pattern.
 pub(super) const ADDRESS_KEYS: [Key; 7] = [
     "a",
     "b",
@@ -64,7 +64,7 @@ fn act(keys: &'static [Key]) -> impl Strategy<Value = Act> {
         5 => key.clone().prop_map(Act::Get),
         2 => (key.clone(), -2_i64..4).prop_map(|(key, delta)| Act::Add(key, delta)),
         1 => several.clone().prop_map(Act::Check),
-        // A long list is a short one several times: the store keeps its answer, and shares the wait for it.
+        // A long list repeats a short one: the store keeps its answer, and shares the wait for it.
         7 => (several.clone(), times.clone()).prop_map(|(keys, times)| Act::Wait(keys.repeat(times))),
         1 => Just(Act::NumKeys),
         3 => key.clone().prop_map(Act::Delete),
@@ -94,7 +94,7 @@ impl Table {
         Self { world, clients }
     }
 
-    /// Does it to the real store.
+    /// Does the act with the real store.
     pub(super) fn act(&mut self, client: usize, act: &Act) -> Vec<Outcome> {
         loop {
             if let Some(outcomes) = self.try_act(client, act) {
@@ -103,7 +103,7 @@ impl Table {
         }
     }
 
-    /// One critical section of it; `None` if it is to be given again.
+    /// One critical section of the act. `None` if the request must be given again.
     pub(super) fn try_act(&mut self, client: usize, act: &Act) -> Option<Vec<Outcome>> {
         let conns: Vec<ConnId> = self.clients.iter().map(|client| client.conn).collect();
         let mut outcomes = Vec::new();
@@ -132,7 +132,7 @@ impl Table {
         }
         let mut effects = inner.take_effects();
         if matches!(act, Act::List) {
-            // Keys are listed in any order.
+            // Keys are listed in no order.
             let count = effects.iter().position(|effect| matches!(effect, Effect::Reply(_))).unwrap_or(0);
             effects[count + 1..].sort_by_key(|effect| match effect {
                 Effect::Reply(said) => Some(said.clone()),
@@ -148,7 +148,7 @@ impl Table {
         Some(outcomes)
     }
 
-    /// Does one step; `closed` is the state of a run that is over.
+    /// Does one step. `closed` is the state of a run that is over.
     pub(super) fn step(&mut self, step: &Step, closed: &str) {
         match step {
             Step::Client(client, act) => drop(self.act(*client, act)),
@@ -180,7 +180,7 @@ impl Table {
         assert!(plain.is_empty() && queues.values().all(Vec::is_empty), "{plain:?} {queues:?}");
     }
 
-    /// All leave and one deletes what is left: then nothing is.
+    /// All clients leave, and one more deletes the keys that are left: then the store is empty.
     pub(super) fn clear_up(self, keys: &[Key]) {
         self.clients.into_iter().for_each(Client::leave);
         let last = self.world.client();
@@ -237,7 +237,8 @@ fn payload(value: &str) -> Payload<'_> {
     Payload::borrowed(value.as_bytes())
 }
 
-/// A search for addresses that are spent takes `search_at_once` steps in one critical section.
+/// Compares the store with the model. A search for spent addresses takes `search_at_once` steps in one
+/// critical section.
 fn compare(acts: &[(usize, Act)], keys: &[Key], search_at_once: usize) {
     let mut table = Table::new(World::new());
     table.world.inner().store.search_at_once = search_at_once;
@@ -245,7 +246,7 @@ fn compare(acts: &[(usize, Act)], keys: &[Key], search_at_once: usize) {
     for (step, (client, act)) in acts.iter().enumerate() {
         let expected = model.act(*client, act);
         let mut real = table.act(*client, act);
-        // A refusal has no place among the effects.
+        // A refusal has no position among the effects.
         let refused = Outcome::Refused;
         if expected.contains(&refused) && real.first() == Some(&refused) {
             real.rotate_left(1);
@@ -256,7 +257,8 @@ fn compare(acts: &[(usize, Act)], keys: &[Key], search_at_once: usize) {
     table.clear_up(keys);
 }
 
-/// What client 0 had read of the group counts on: the barrier names the group before the only wait there ends.
+/// The reads of client 0 in the group still count: the barrier names the group before the only wait in it
+/// ends.
 #[test]
 fn a_barrier_that_ends_the_last_wait_in_its_group_is_as_the_model_says() {
     let [first, second] = ["/default_pg/0//cpu//0/0", "/default_pg/0//cpu//0/1"];
@@ -306,7 +308,7 @@ fn who_stands_for_others_that_wait_for_the_same_list_hands_its_place_over() {
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     Client(usize, Act),
-    /// The state of a run that is over.
+    /// Writes the state of a run that is over.
     Close(usize, Key),
     Pass(u64),
     Reset,
@@ -341,9 +343,9 @@ pub(super) fn config() -> impl Strategy<Value = StaleKeyConfig> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        // Three times as many came near the limit of a minute on two busy cores.
+        // 3,000 cases took almost a minute on two busy cores.
         cases: 1000,
-        // Most of the time went into the random numbers.
+        // The default generator took most of the time.
         rng_algorithm: RngAlgorithm::XorShift,
         ..ProptestConfig::default()
     })]

@@ -1,5 +1,5 @@
-//! What the store says to a journal: after each critical section the rows add up to the store, and a store that is made
-//! of them is the one whose clients have all gone.
+//! What the store writes to a journal: after each critical section the rows add up to the store, and a store
+//! made of these rows equals the store after all its clients have left.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::core::store::{StaleKeyConfig, Store, Walk};
 
 const ID: u32 = 7;
 
-/// A store and what a journal knows of it.
+/// What a journal knows of a store.
 struct Told {
     image: Image,
 }
@@ -49,7 +49,7 @@ impl Told {
         &self.image.stores[&ID]
     }
 
-    /// Takes in the rows of what has happened.
+    /// Reads the rows of what has changed.
     fn listen(&mut self, store: &mut Store) {
         let mut out = Vec::new();
         store.take_rows(&mut out);
@@ -66,7 +66,8 @@ fn nothing() -> Image {
     image
 }
 
-/// Which life a key is in matters only while somebody waits there, and what was read only while the reader is there.
+/// The life of a barrier key matters only while a client waits there, and reads matter only while the reader
+/// is there.
 fn without_the_past(image: &StoreImage) -> StoreImage {
     let mut image = image.clone();
     let waiting: Vec<_> = image.clients.values().filter_map(|client| client.barrier.clone()).collect();
@@ -85,7 +86,7 @@ fn without_the_past(image: &StoreImage) -> StoreImage {
     image
 }
 
-/// A store made of an image, with what is dropped for it.
+/// A store made of an image, without what is dropped because all clients are gone.
 fn rebuilt(image: &StoreImage, config: StaleKeyConfig, world: &World) -> World {
     let again = World::with(World::CAPACITY, config);
     {
@@ -112,7 +113,7 @@ proptest! {
             told.listen(&mut table.world.inner().store);
         }
 
-        // A copy of all that it holds says the same.
+        // A copy of the whole store gives the same image.
         let (mut copy, mut walk, mut out) = (nothing(), Walk::default(), Vec::new());
         while table.world.inner().store.copy_rows(&mut walk, 64, &mut out) {}
         for row in rows(&out) {
@@ -129,7 +130,7 @@ proptest! {
         prop_assert!(told.store().clients.is_empty(), "{:?}", told.store().clients);
         prop_assert_eq!(seen(&again.inner().store), seen(&table.world.inner().store));
 
-        // What the new store says goes on where the old one ended.
+        // The rows of the new store continue the rows of the old one.
         let mut out = Vec::new();
         again.inner().store.take_rows(&mut out);
         for world in [&again, &table.world] {
@@ -154,7 +155,8 @@ fn nothing_is_said_of_what_did_not_change() {
     assert_eq!(rows(&out).count(), 0);
 }
 
-/// Tried with PyTorch: ranks that make their group anew on both sides of a restart read each other's old addresses.
+/// Tried with PyTorch: ranks that form their group again before and after a restart would read each other's
+/// old addresses.
 #[test]
 fn who_had_read_an_address_is_known_after_a_restart() {
     let world = World::new();
@@ -230,7 +232,7 @@ fn items_are_said_once() {
     assert_eq!(told.store().queues[&b"q"[..]].items.len(), 100);
 }
 
-/// A log of texts that are appended to would grow by the whole of each, every time.
+/// A log text that is appended to again and again would be written whole each time.
 #[test]
 fn of_what_is_appended_to_a_large_value_only_that_is_said() {
     let world = World::new();
@@ -248,7 +250,8 @@ fn of_what_is_appended_to_a_large_value_only_that_is_said() {
         }
     }
     assert_eq!(seen_in(told.store()), seen(&world.inner().store));
-    // Two appends in one critical section make parts too. An append behind another value does not.
+    // Two appends in one critical section are written in parts too, but not an append that follows another
+    // value.
     one.append("k", "ab");
     one.append("k", "cd");
     told.listen(&mut world.inner().store);

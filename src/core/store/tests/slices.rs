@@ -1,4 +1,4 @@
-//! Requests of very many keys, which others may come between.
+//! Requests of very many keys, with requests of other clients in between.
 
 use super::world::Inner;
 use super::{Bytewise, Client, Effect, Said, World, work};
@@ -19,7 +19,7 @@ fn list(op: Op, keys: &[String]) -> Bytewise {
     Bytewise::list(op, &strings)
 }
 
-/// One critical section of a request: what it says, how far it came and its steps.
+/// One critical section of a request: its replies, how far it came, and its steps.
 fn section(client: &Client, request: &Request<'_>) -> (Vec<Said>, Progress, u64) {
     let mut inner = client.world.inner();
     let Inner { store, recorder, now, .. } = &mut *inner;
@@ -35,7 +35,8 @@ fn section(client: &Client, request: &Request<'_>) -> (Vec<Said>, Progress, u64)
     (replies.collect(), progress, steps)
 }
 
-/// All critical sections of a request, with what others do in between: what it says, and how many it took.
+/// All critical sections of a request, with requests of others in between: its replies, and the number of
+/// sections.
 fn sections(client: &Client, request: &Bytewise, mut between: impl FnMut(usize)) -> (Vec<Said>, usize) {
     request.with(|request| {
         let mut said = Vec::new();
@@ -86,7 +87,7 @@ fn a_wait_in_slices_ends_when_all_its_keys_are_there() {
     let [client, other] = world.clients();
     let names = keys(MANY);
     sections(&other, &list(Op::MultiSet, &names), |_| ());
-    // A key that it has seen goes, one that it has not seen goes and comes again.
+    // A key that the request has seen is deleted. A key that it has not seen is deleted and set again.
     let between = |count| {
         if count == 1 {
             assert!(client.is_waiting());
@@ -105,7 +106,7 @@ fn a_wait_in_slices_ends_when_all_its_keys_are_there() {
     world.inner().check_now();
 }
 
-/// The number before the names is that of the names, whoever comes and goes while they are gathered.
+/// The reply gives the right number of names, whoever adds or deletes names while they are collected.
 #[test]
 fn a_list_in_slices_is_as_long_as_it_says() {
     const NAMES: usize = 150_000;
@@ -123,7 +124,7 @@ fn a_list_in_slices_is_as_long_as_it_says() {
     assert!(sections > 3, "{sections}");
     assert_eq!(said[0], Said::Number(said.len() as i64 - 1));
     let stayed = (0..NAMES - 10 * sections).all(|n| {
-        // They stand in the order in which they were made.
+        // Names are listed in the order of their creation.
         said[n + 1] == Said::Bytes(format!("/{n}").into_bytes())
     });
     assert!(stayed && gone > 0);
@@ -152,7 +153,7 @@ fn who_leaves_in_the_middle_leaves_nothing_behind() {
     }
 }
 
-/// A wait that begins and ends costs each of its names a slot, and the slots go in steps.
+/// A wait makes a slot for each missing name. At its end the slots are freed in steps.
 #[test]
 fn the_names_of_a_wait_that_is_over_go_in_steps() {
     const NAMES: usize = 60_000;
@@ -166,7 +167,7 @@ fn the_names_of_a_wait_that_is_over_go_in_steps() {
     world.assert_empty_after(client);
 }
 
-/// Others come in between, and may even write the value that is being copied.
+/// Other requests come in between. They may even write the value that is being copied.
 #[test]
 fn appending_to_a_large_value_that_somebody_still_reads_is_done_in_slices() {
     const SIZE: usize = 30 << 20;
@@ -195,7 +196,7 @@ fn appending_to_a_large_value_that_somebody_still_reads_is_done_in_slices() {
             assert!(sections > 5 && value()[..SIZE] == read && value()[SIZE..] == *b"more", "{sections}");
         }
     }
-    // Who leaves in the middle leaves nothing behind.
+    // A client that leaves in the middle leaves nothing behind.
     let world = World::new();
     let [client, other] = world.clients();
     other.set("k", vec![b'x'; SIZE]);

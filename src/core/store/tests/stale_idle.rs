@@ -1,4 +1,4 @@
-//! Rule 3: a run is forgotten some time after its last connection.
+//! Rule 3: a run is forgotten some time after its last connection has closed.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(super) const STATE: &str = "/torch.rendezvous.job";
 const EXIT: &str = "/torch.rendezvous.job.0/torchelastic/agent/terminal_state";
 const STATIC_EXIT: &str = "/none/torchelastic/agent/terminal_state";
 
-/// A state as PyTorch 2.15 wrote it.
+/// A state that PyTorch 2.15 wrote.
 pub(super) fn state(stage: &str) -> String {
     let samples = include_str!("../../../../tests/data/samples/rdzv_states.json");
     let samples: Vec<serde_json::Value> = serde_json::from_str(samples).expect("the sample file is JSON");
@@ -24,7 +24,7 @@ pub(super) fn with(change: impl FnOnce(&mut StaleKeyConfig)) -> World {
     World::with(World::CAPACITY, config)
 }
 
-/// Without rule 4, which would empty the store before most of rule 3's times.
+/// A world without rule 4, which would empty the store before most of rule 3's times.
 pub(super) fn world() -> World {
     with(|_| ())
 }

@@ -1,4 +1,4 @@
-//! Rule 2: what an attempt leaves behind goes with its last worker, and so do keys that no row knows.
+//! Rule 2: what an attempt leaves behind goes with its last worker, and so do keys that match no pattern.
 
 use super::{Client, World};
 use crate::core::store::DropCause;
@@ -65,7 +65,8 @@ fn without_agents_leftovers_go_with_the_last_of_the_job() {
     assert_eq!(world.keys(), ["/done_3"], "a program's own key");
 }
 
-/// A newer PyTorch than this table: its keys must not reach the next attempt or the next job.
+/// A PyTorch that is newer than the table of patterns: its keys must not reach the next attempt or the next
+/// job.
 #[test]
 fn keys_that_no_row_knows_go_with_the_last_worker() {
     for with_agent in [true, false] {

@@ -1,4 +1,5 @@
-//! Rule 1 (c): an address is spent too when its writer was paired with a process whose place another has taken.
+//! Rule 1 (c): an address is also spent when its writer was paired with a process that another process has
+//! replaced.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -20,7 +21,7 @@ fn assigned_ranks(node: usize) -> String {
     format!("/none/torchelastic/assigned_ranks/{node}")
 }
 
-/// Ranks that have written their address and read those of all others.
+/// Ranks that have written their addresses and read all others.
 fn full_mesh(world: &World, size: usize) -> Vec<Client> {
     let ranks: Vec<Client> = (0..size).map(|_| world.client()).collect();
     for (rank, client) in ranks.iter().enumerate() {
@@ -71,7 +72,8 @@ fn ranks_that_got_one_answer_have_each_read_the_addresses() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, rng_algorithm: RngAlgorithm::XorShift, ..ProptestConfig::default() })]
 
-    /// The addresses of a whole group are noted at once, those of a part of it and of two groups one by one.
+    /// The addresses of a whole group are noted at once; parts of a group, and addresses of two groups, are
+    /// noted one by one.
     #[test]
     fn an_answer_of_many_addresses_counts_as_reading_each(steps in vec((0..20_usize, 0..20_usize, 0..8_u8), 1..60)) {
         let nccl = |root: usize| format!("/default_pg/0//cuda//0/nccl_storekey_0_{root}");
@@ -90,7 +92,7 @@ proptest! {
                     0 => std::mem::replace(&mut ranks[one], world.client()).leave(),
                     1 => rank.set(gloo(other), "1"),
                     2 => rank.set(nccl(other.max(1)), "1"),
-                    // All that are missing are there from now on.
+                    // From now on all missing addresses are there.
                     3 => (0..20).filter(|&n| !world.has(gloo(n))).for_each(|n| ranks[n].set(gloo(n), "1")),
                     4 => (1..20).filter(|&n| !world.has(nccl(n))).for_each(|n| ranks[n].set(nccl(n), "1")),
                     _ if by_list == 0 => drop(rank.ask_list(Op::MultiGet, &lists[other % 4])),
@@ -115,7 +117,8 @@ fn a_group_in_which_one_rank_is_replaced_has_only_the_address_of_the_new_one() {
     assert_eq!(world.dropped(), [(DropCause::PairedWithGone, 3)]);
 }
 
-/// Lazy gloo: an address is read when two ranks first speak to each other, and by then others may have ended.
+/// Lazy gloo: an address is read when two ranks first speak to each other. By then other ranks may have
+/// ended.
 #[test]
 fn a_rank_that_ends_early_takes_no_address_from_those_that_read_late() {
     let world = World::new();
@@ -158,7 +161,7 @@ fn a_rank_that_has_not_read_the_address_of_the_replaced_one_keeps_its_own() {
     assert_eq!(world.keys(), [gloo(0), gloo(2)], "2 has read nobody's address");
 }
 
-/// What a new process has read before it wrote its own address counts as well.
+/// Reads of a new process count even before it writes its own address.
 #[test]
 fn an_address_that_was_read_before_ones_own_was_written_makes_a_pair() {
     let world = World::new();
@@ -297,7 +300,8 @@ fn a_node_whose_work_fails_at_once_leaves_the_ranks_of_the_others() {
     assert_eq!(node_1.wait_and_get(assigned_ranks(1)), "[]");
 }
 
-/// The new node 0 would else start its workers by what the old node 1 said of itself, which is about to go.
+/// Otherwise the new node 0 would start its workers from the role info of the old node 1, which is about to
+/// go.
 #[test]
 fn a_new_node_0_waits_for_the_new_node_1_while_the_old_one_still_lives() {
     let world = World::new();
@@ -343,7 +347,8 @@ fn agents_that_stay_repeat_their_role_exchange_unhindered() {
     assert_eq!(world.cleanups(), []);
 }
 
-/// Node 0 starts its workers again after node 1 has died, and would else wait for what it has written itself.
+/// Node 0 starts its workers again after node 1 has died. It must find the role info that it has just written
+/// itself.
 #[test]
 fn a_node_that_repeats_its_role_exchange_before_the_new_one_comes_keeps_its_role() {
     for (survivor, lost) in [(0, 1), (1, 0)] {
@@ -441,7 +446,8 @@ fn the_order_in_which_addresses_were_written_does_not_matter() {
     assert_eq!(world.keys(), [gloo(0)]);
 }
 
-/// Who takes a place whose earlier holder it has read itself is not paired with itself, but still with the others.
+/// A client that has read the earlier holder of its own place is not paired with itself, but still with the
+/// other ranks.
 #[test]
 fn what_the_new_holder_of_a_place_has_read_still_counts() {
     let world = World::new();
@@ -457,7 +463,7 @@ fn what_the_new_holder_of_a_place_has_read_still_counts() {
     assert!(!world.has(key(1)), "it has met the old rank 0");
 }
 
-/// The group is never without a name in between, so it is the one whose old rank 1 was read.
+/// A name of the group exists at every moment, so the group whose old rank 1 was read stays the same group.
 #[test]
 fn a_barrier_that_ends_the_last_wait_in_a_group_takes_no_pair_from_it() {
     let world = World::new();

@@ -1,4 +1,5 @@
-//! Rules 2, 3 and 4 under random schedules, against a naive model of what they promise: which keys are there.
+//! Rules 2, 3 and 4 under random schedules, compared with a naive model of what they promise: which keys are
+//! there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,18 +9,18 @@ use proptest::test_runner::RngAlgorithm;
 
 use super::{Client, World};
 
-/// Who uses the store: each kind has keys of its own.
+/// The kinds of clients. Each kind has keys of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Agent,
     Worker,
-    /// A program of its own.
+    /// A program that is not PyTorch.
     Other,
 }
 
 const KINDS: [Kind; 4] = [Kind::Agent, Kind::Agent, Kind::Worker, Kind::Other];
 
-/// What client `who` may write.
+/// A key that client `who` may write.
 fn key(who: usize, number: usize) -> String {
     match (KINDS[who], number % 2) {
         (Kind::Agent, run) => format!("/torch.rendezvous.run{run}"),
@@ -48,18 +49,18 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What is promised, second by second.
+/// What the rules promise, second by second.
 #[derive(Debug, Default)]
 struct Model {
     now: u64,
     keys: BTreeSet<String>,
-    /// Who is connected, and which runs each has used.
+    /// The connected clients, and the runs that each has used.
     connected: BTreeMap<usize, BTreeSet<String>>,
-    /// When the keys of a run without a connection go.
+    /// When the keys of a run without connections go.
     forget_at: BTreeMap<String, u64>,
-    /// When those of the job go, whose last connection has gone.
+    /// When the keys of the job go, after its last connection has closed.
     reset_at: Option<u64>,
-    /// The job's keys have gone, and the others who were connected have not used the store since.
+    /// The job's keys have gone, and the others that were connected have not used the store since.
     rest_goes: bool,
 }
 
@@ -88,7 +89,7 @@ impl Model {
     fn leave(&mut self, who: usize) {
         let Some(runs) = self.connected.remove(&who) else { return };
         if KINDS[who] == Kind::Worker && self.count(Kind::Worker) == 0 {
-            // Rule 2: the last worker is gone; nobody is left here who may be one.
+            // Rule 2: the last worker is gone, and no client is left that may be one.
             let stays = |key: &String| !key.starts_with("/default_pg/");
             self.keys.retain(stays);
         }

@@ -1,8 +1,9 @@
-//! Rule 1 under random schedules of legal jobs: ranks that find each other early or late, end, and are replaced.
+//! Rule 1 under random schedules of legal jobs: ranks that find each other early or late, end, and are
+//! replaced.
 //!
-//! Two promises. Where no rank was replaced, the address of a rank that lives is there for whoever asks for it. And a
-//! rank that takes another's place never gets the address of someone who was paired with the one before it, or with
-//! someone still there who was, and so on: that one is of an earlier meeting.
+//! There are two promises. Where no rank was replaced, the address of a living rank is there for every
+//! reader. And a rank that replaces another never gets the address of a process that was paired with its
+//! predecessor, or with another such process, and so on: that process belongs to an earlier meeting.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -34,20 +35,20 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// One process: its rank, and the lives it has met.
+/// One process: its rank, and the processes that it has met.
 #[derive(Debug)]
 struct Life {
     rank: usize,
     met: Vec<usize>,
 }
 
-/// The lives of all ranks so far, and what is right by them.
+/// The processes of all ranks so far, and what the store must answer.
 struct Job {
     world: World,
     key: fn(usize) -> String,
     lives: Vec<Life>,
     present: [Option<(usize, Client)>; RANKS],
-    /// Whether a life is of an earlier meeting than some process that has come since.
+    /// Whether a process belongs to an earlier meeting than some process that has come since.
     outdated: Vec<bool>,
 }
 
@@ -67,7 +68,7 @@ impl Job {
             return;
         }
         let serial = self.lives.len();
-        // Whoever met an earlier life of this rank, and whoever met those.
+        // Everyone who met an earlier process of this rank, and everyone who met these.
         let mut old: Vec<usize> = (0..serial).filter(|&life| self.lives[life].rank == rank).collect();
         let present: Vec<usize> = self.present.iter().flatten().map(|(life, _)| *life).collect();
         while let Some(life) = old.pop() {
@@ -85,7 +86,7 @@ impl Job {
         self.present[rank] = Some((serial, client));
     }
 
-    /// `reader` asks for the address of `rank`, and waits in vain if it is not there.
+    /// `reader` asks for the address of `rank`. If it is not there, the reader waits in vain.
     fn read(&mut self, reader: usize, rank: usize) {
         let (key, reader) = ((self.key)(rank), self.present[reader].as_ref());
         let Some((reader, client)) = reader.filter(|_| self.present[rank].is_some()) else { return };
@@ -134,7 +135,7 @@ proptest! {
         }
     }
 
-    /// As above, but every rank reads the addresses of all others, lowest first, before it does anything else.
+    /// As above, but every rank first reads the addresses of all other ranks, the lowest first.
     #[test]
     fn a_full_mesh_that_loses_a_rank_meets_again_with_none_of_the_old(
         lost in vec(0..RANKS, 1..4),
@@ -149,7 +150,7 @@ proptest! {
         for &rank in &lost {
             job.leave(rank);
         }
-        // The others go when their place is taken, or a while before that.
+        // The others leave when their place is taken, or some time earlier.
         for &rank in &back {
             if job.present[rank].is_some() && !late[rank] {
                 job.leave(rank);

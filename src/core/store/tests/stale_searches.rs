@@ -1,4 +1,5 @@
-//! The search for addresses that are spent because others were: step by step, it comes to the same as at once.
+//! The search for addresses that are spent because others were: step by step, it comes to the same as at
+//! once.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -45,8 +46,8 @@ fn group(key: Key) -> Option<&'static [u8]> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, rng_algorithm: RngAlgorithm::XorShift, ..ProptestConfig::default() })]
 
-    /// Whatever others do in the meantime, they get what they would get had the place been taken at once, and all that
-    /// is left is the same.
+    /// Whatever others do in the meantime, they get what they would get had the place been taken at once, and
+    /// all that is left is the same.
     #[test]
     fn others_see_a_search_as_if_it_were_done_at_once(
         before in vec((0..CLIENTS, act()), 1..80),

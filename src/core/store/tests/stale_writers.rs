@@ -1,4 +1,4 @@
-//! Rule 1 (a) and (b): an address is spent when its writer goes, or when another overwrites it.
+//! Rule 1 (a) and (b): an address is spent when its writer leaves, or when another writer overwrites it.
 
 use std::time::Duration;
 
@@ -190,7 +190,8 @@ fn an_nccl_id_goes_with_group_rank_0_and_not_with_its_readers() {
     assert!(b.is_woken());
 }
 
-/// A second run, a restart of both ranks, and one of rank 0 alone, while the old rank 1 lives on, are one to the store.
+/// A second run, a restart of both ranks, and a restart of rank 0 alone while the old rank 1 lives on: the
+/// store cannot tell them apart.
 #[test]
 fn an_nccl_id_of_either_form_is_a_new_one_for_the_next_rank_1() {
     for key in [NCCL, NCCL2] {
@@ -215,7 +216,8 @@ fn an_nccl_id_of_either_form_is_a_new_one_for_the_next_rank_1() {
     }
 }
 
-/// Several roots make a communicator's ids, and read each other's: who takes the place of one gets none of the old.
+/// Several roots make the ids of a communicator, and read each other's ids. A new root gets none of the old
+/// ids.
 #[test]
 fn the_ids_of_several_nccl_roots_are_of_one_meeting() {
     let world = World::new();

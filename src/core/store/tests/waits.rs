@@ -88,7 +88,7 @@ fn a_key_named_twice_is_one_key() {
     world.assert_no_names_but(&["k"]);
 }
 
-/// PyTorch counts arrivals here and wakes.
+/// PyTorch counts arrivals here and wakes the waiter.
 #[test]
 fn a_key_that_was_set_and_deleted_is_missing_again() {
     let world = World::new();
@@ -102,7 +102,7 @@ fn a_key_that_was_set_and_deleted_is_missing_again() {
     assert!(b.is_woken());
 }
 
-/// PyTorch never looks again at a key that was there.
+/// PyTorch never checks again a key that was there once.
 #[test]
 fn a_key_that_was_there_and_is_deleted_is_waited_for_too() {
     let world = World::new();
@@ -127,7 +127,7 @@ fn deleting_a_missing_key_leaves_its_waiters_alone() {
     assert!(b.is_woken());
 }
 
-/// PyTorch's libuv server wakes always, its older one never.
+/// PyTorch's libuv server always wakes the waiter here, and its older server never does.
 #[test]
 fn a_failed_compare_set_wakes_nobody() {
     let world = World::new();
@@ -234,7 +234,7 @@ fn a_waiter_that_disconnects_is_forgotten() {
     assert!(c.is_woken() && !other.is_woken());
 }
 
-/// PyTorch 2.0 cannot cancel; the server drops the wait when the client plainly goes on.
+/// A client of PyTorch 2.0 cannot cancel. The server drops the wait when the client plainly goes on.
 #[test]
 fn a_wait_can_be_abandoned_without_a_reply() {
     let world = World::new();
@@ -271,7 +271,8 @@ fn a_large_wait_is_woken_once_all_its_keys_are_there() {
     assert!(b.is_woken());
 }
 
-/// One of them is registered for all. Whoever that is may go; each is seen with what it waits for, and woken in its turn.
+/// One client is registered for all. It may leave at any time: each of the others still shows what it waits
+/// for, and wakes in its turn.
 #[test]
 fn who_waits_for_the_same_keys_waits_as_if_alone() {
     let keys: Vec<String> = (0..20).map(|n| format!("/default_pg/0//cpu//0/{n}")).collect();
@@ -293,7 +294,7 @@ fn who_waits_for_the_same_keys_waits_as_if_alone() {
     let expected = [&fourth, &fifth, &last].map(|rank| (rank.conn, 20, vec![keys[0].as_bytes().into()]));
     let seen: Vec<_> = seen.into_iter().map(|wait| (wait.conn, wait.keys, wait.missing)).collect();
     assert_eq!(seen, expected);
-    // A key goes and comes again: it is missed by all.
+    // A key goes and comes again: all clients miss it.
     setter.delete(&keys[5]);
     setter.set(&keys[0], "1");
     assert!(!fourth.is_woken() && !last.is_woken());

@@ -1,4 +1,4 @@
-//! Counts the steps the store takes, so that a test can tell what something costs without a clock.
+//! Counts the steps that the store takes, so that a test can measure a cost without a clock.
 
 use std::cell::Cell;
 

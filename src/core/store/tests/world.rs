@@ -11,7 +11,7 @@ use super::{Client, Effect, Recorder};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::store::{Capacity, Cleanup, DropCause, Observed, StaleKeyConfig, Store};
 
-/// A store, its clock, and what its clients were told.
+/// A store, its clock, and the effects for its clients.
 #[derive(Clone)]
 pub(super) struct World(pub(super) Rc<RefCell<Inner>>);
 
@@ -46,7 +46,7 @@ impl World {
         })))
     }
 
-    /// A world too large to be looked over after each request.
+    /// A world that is too large for checking the invariants after each request.
     pub(super) fn unchecked() -> Self {
         let world = Self::new();
         world.0.borrow_mut().is_checked = false;
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// What is dropped in steps is dropped.
+    /// Finishes all drops that are done in steps.
     pub(super) fn settle(&self) {
         let Inner { store, recorder, .. } = &mut *self.inner();
         while store.is_unsettled() {
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    /// The value of a key, by nobody's request.
+    /// The value of a key. No client asks for it.
     pub(super) fn value(&self, key: impl AsRef<[u8]>) -> Option<String> {
         let inner = self.inner();
         let id = inner.store.keys.find(key.as_ref())?;
@@ -126,7 +126,7 @@ impl World {
         keys
     }
 
-    /// What the rules for stale keys did since the last call.
+    /// What the stale-key rules did since the last call.
     pub(super) fn cleanups(&self) -> Vec<Cleanup> {
         std::mem::take(&mut self.inner().recorder.cleanups)
     }
@@ -152,13 +152,13 @@ impl World {
         assert_eq!(names, keys);
     }
 
-    /// The last client leaves, and then nothing is left.
+    /// The last client leaves, and then the store is empty.
     pub(super) fn assert_empty_after(&self, last: Client) {
         last.leave();
         self.assert_empty();
     }
 
-    /// Everything is freed: names, registrations and what the rules for stale keys remember.
+    /// Everything is freed: names, registrations, and the notes of the stale-key rules.
     pub(super) fn assert_empty(&self) {
         let inner = self.inner();
         inner.store.check_invariants();
@@ -188,7 +188,7 @@ impl Inner {
         self.store.check_invariants();
     }
 
-    /// Hands out the effects since the last call and counts the wake-ups.
+    /// Returns the effects since the last call, and counts the wake-ups.
     pub(super) fn take_effects(&mut self) -> Vec<Effect> {
         let effects = std::mem::take(&mut self.recorder.effects);
         for effect in &effects {
