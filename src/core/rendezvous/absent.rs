@@ -1,13 +1,13 @@
-//! Who could be in the round that forms and is not: nodes that were lost, that left, or that may not join.
+//! Absent nodes: they could be in the forming round, but were lost, left, or may not join.
 
 use super::reason::if_any;
 use super::{Label, Who};
 use crate::core::ids::Timestamp;
 
-/// Most of them that are remembered.
+/// Most absent nodes that are remembered.
 const MOST: usize = 16;
 
-/// Why a node is not there.
+/// Why a node is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It was silent for too long.
@@ -20,27 +20,27 @@ pub enum Fate {
     Displaced,
 }
 
-/// A node that is not there.
+/// An absent node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Absent {
-    /// Its id.
+    /// Its node id.
     pub node: Label,
-    /// The node.
+    /// Its name and address.
     pub who: Who,
     /// The rank that it had in the last round.
     pub rank: Option<u32>,
-    /// Why it is not there.
+    /// Why it is absent.
     pub fate: Fate,
-    /// When it was heard of last.
+    /// The time of its last sign of life.
     pub heard: Timestamp,
 }
 
-/// All that are remembered.
+/// All absent nodes that are remembered.
 #[derive(Debug, Default)]
 pub(super) struct Absentees(Vec<Absent>);
 
 impl Absentees {
-    /// Remembers one until a round is complete, or it comes again.
+    /// Remembers an absent node until a round is complete, or the node comes again.
     pub(super) fn note(&mut self, absent: Absent) {
         if absent.fate == Fate::Refused {
             self.forget(|other| other.who == absent.who);
@@ -50,38 +50,40 @@ impl Absentees {
         }
     }
 
-    /// A node has joined. It is absent no more, or if it is new, the one that had its name or its rank: it replaces that one.
+    /// A node has joined: it is not absent any more. A new node replaces an absent one of its name or of its
+    /// rank.
     pub(super) fn is_back(&mut self, who: &Who, rank: Option<u32>, is_new: bool) {
         let was_absent = self.forget(|absent| absent.who == *who);
-        // Those of one name that displaced each other are several.
+        // A displaced node lost its place to another living node of its name, so a new node does not replace
+        // it.
         let was_one = |absent: &Absent| absent.fate != Fate::Displaced && absent.who.name == who.name;
         if is_new && !was_absent && !self.forget(was_one) {
             self.forget(|absent| rank.is_some() && absent.rank == rank);
         }
     }
 
-    /// Forgets one of them, if there is such a one.
+    /// Forgets one absent node that matches. Returns whether there was one.
     fn forget(&mut self, is_it: impl Fn(&Absent) -> bool) -> bool {
         let at = self.0.iter().position(is_it);
         at.map(|at| self.0.remove(at)).is_some()
     }
 
-    /// No one is absent any more.
+    /// No node is absent any more.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// How many are remembered.
+    /// How many absent nodes are remembered.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Each of them.
+    /// All absent nodes.
     pub(super) fn to_vec(&self) -> Vec<Absent> {
         self.0.clone()
     }
 
-    /// Who they are, in words that follow others.
+    /// The absent nodes in words, to be added to a sentence.
     pub(super) fn words(&self) -> String {
         let told = |absent: &Absent| match absent.rank {
             Some(rank) => format!("{}, rank {rank}", absent.who),

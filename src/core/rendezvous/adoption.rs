@@ -1,4 +1,4 @@
-//! A round that outlived its server: the new server learns it from the reports of the nodes.
+//! A round that outlived its server. The new server learns it from the reports of the nodes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,20 +9,21 @@ use super::run::{Current, HeartbeatView, Member, Run, Seat, Work};
 use super::{Break, Decision, Fact, Label, NodeInfo, RankInRound, Round, RunRefusal, Wanted, Who};
 use crate::core::ids::Timestamp;
 
-/// After the first report of a round its other nodes have this long to report.
+/// After the first report of a round, its other nodes have this long to report.
 const GRACE: Duration = Duration::from_mins(1);
-/// When so much of it is over, the others are told as silent. Nodes try again sooner.
+/// After this part of the time, nodes that have not reported are reported as silent. Nodes that live try
+/// again sooner.
 const TOLD_AFTER: Duration = Duration::from_secs(8);
-/// Only smaller round numbers are learned from others. So there is always room to count on, whatever a
-/// stranger sends.
+/// Only round numbers below this are learned from reports. So there are always greater numbers left, whatever
+/// a foreign peer sends.
 const MAX_LEARNED: u64 = 1 << 48;
 
-/// What a node says about its round.
+/// What a node reports about its round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Who.
+    /// The node's id.
     pub node: Label,
-    /// Of the join that brought it there.
+    /// The id of the join that brought it into the round.
     pub join_id: Box<str>,
     /// What it says about itself.
     pub info: NodeInfo,
@@ -30,7 +31,7 @@ pub struct Report {
     pub place: RankInRound,
     /// How many nodes the round has.
     pub world_size: u32,
-    /// What it joined with.
+    /// The terms that it joined with.
     pub wanted: Wanted,
 }
 
@@ -59,7 +60,7 @@ impl RankInRound {
 }
 
 impl Current {
-    /// Whether none of its nodes is in it any more, nor may still report.
+    /// Whether no node is in it any more, and no node may still report that it is.
     pub(super) fn is_empty(&self) -> bool {
         self.present == 0 && self.unreported() == 0
     }
@@ -86,16 +87,17 @@ impl Run {
         self.action(&node, round)
     }
 
-    /// Takes a round over from a report. A report that is not accepted changes nothing: any peer can send
-    /// one.
+    /// Takes over a round from a report. A report that is not accepted changes nothing, because any peer can
+    /// send one.
     fn adopt(&mut self, report: Report, now: Timestamp, out: &mut Vec<Decision>) {
         let RankInRound { round, rank } = report.place;
         let who = report.info.who();
         let newer = match &self.current {
-            // The nodes of the forming round have other terms: the reported round is not theirs.
+            // The nodes of the forming round have other terms, so the reported round is not theirs.
             None if self.live() > 0 && !self.terms_fit(&report) => false,
             None => round > self.last_round || self.unreported == Some(round),
-            // A round that was completed here, or whose nodes are all there, is never given up for a report.
+            // A round that was completed here, or whose nodes are all known, is never given up because of a
+            // report.
             Some(current) => current.unreported() > 0 && round > current.round.number,
         };
         if newer {
@@ -157,7 +159,7 @@ impl Run {
             memory: 0,
             adoption: Some(adoption),
         });
-        // A node that joins may have named a later round.
+        // A node that joins may have named a later round before.
         self.last_round = self.last_round.max(report.place.round);
         self.unreported = None;
         self.let_go = 0;
@@ -165,7 +167,7 @@ impl Run {
         self.tell(Fact::Adopted { round: report.place.round, nodes: report.world_size, first: who }, out);
     }
 
-    /// A node that joins again was in a learned round: it need not report any more.
+    /// A node that joins again was in a learned round, so it need not report any more.
     pub(super) fn count_as_reported(
         &mut self,
         place: RankInRound,
@@ -183,7 +185,7 @@ impl Run {
         }
     }
 
-    /// Tells which nodes of a learned round have not reported yet.
+    /// Reports which nodes of a learned round have not reported yet.
     fn tell_unreported(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(adoption) = self.current.as_mut().and_then(|c| c.adoption.as_mut()) else { return };
         let Some(at) = adoption.tell_at.take_if(|at| *at <= now) else { return };
@@ -195,7 +197,7 @@ impl Run {
         }
     }
 
-    /// A node that has not reported in time is gone.
+    /// Gives up the round if some of its nodes have not reported in time.
     pub(super) fn end_adoption(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         self.tell_unreported(now, out);
         let Some(adoption) = self.current.as_mut().and_then(|c| c.adoption.as_mut()) else { return };

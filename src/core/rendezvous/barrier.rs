@@ -1,4 +1,5 @@
-//! Barriers by name: all participants wait until all have arrived. The missing ones can be named.
+//! Named barriers: each participant waits until all have arrived. If the members are named, the missing ones
+//! can be named too.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,25 +13,26 @@ use crate::core::map::HashMap;
 
 /// A released barrier is kept this long for retries of its arrivals.
 const RELEASED_KEPT: Duration = Duration::from_mins(1);
-/// A participant that has not asked for so long is not said to be there.
+/// A participant that has not asked for this long does not count as present.
 const ASKS_AGAIN: Duration = Duration::from_secs(3);
-/// The time between two looks at all barriers.
+/// The pause between two inspections of all barriers.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 /// Most names in a list.
 const LISTED: usize = 32;
 /// More than any job has.
 const MAX_SIZE: u32 = 1_000_000;
-/// Bytes of a barrier, of an arrival with the longest texts, and of a member without its name.
+/// Upper bounds of the bytes of a barrier, of an arrival with the longest texts, and of a member beside its
+/// name.
 const BARRIER: usize = 1024;
 const ARRIVAL: usize = 1024;
 const MEMBER: usize = 64;
 
-/// A participant arrives.
+/// The arrival of a participant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrival {
     /// The participant.
     pub participant: Label,
-    /// Tells a retry (the same) from the arrival at the barrier's next use (another).
+    /// The same id for a retry, and another id for the arrival at the barrier's next use.
     pub arrival_id: Box<str>,
     /// How many must arrive.
     pub size: u32,
@@ -40,51 +42,51 @@ pub struct Arrival {
     pub timeout: Duration,
 }
 
-/// The standing of an arrival.
+/// How an arrival stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArrivalStanding {
-    /// Not all are there.
+    /// Not all participants have arrived.
     Waiting {
         /// Which use of the barrier.
         generation: u64,
-        /// How many are there.
+        /// How many have arrived.
         arrived: u32,
-        /// How many must be there.
+        /// How many must arrive.
         size: u32,
-        /// Some of the missing ones, if members were named.
+        /// Some of the missing participants, if the members were named.
         missing: Vec<String>,
-        /// Since this arrival.
+        /// Time since this arrival.
         waited: Duration,
-        /// Until it is taken back.
+        /// Time until it is taken back.
         left: Duration,
     },
     /// All have arrived.
     Released {
         /// Which use of the barrier.
         generation: u64,
-        /// How many there were.
+        /// How many arrivals there were.
         size: u32,
     },
 }
 
-/// Why an arrival is over without a release.
+/// Why an arrival ended without a release.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArrivalRefusal {
-    /// Its time is over.
+    /// Its time-out has passed.
     #[error("barrier {barrier}: {arrived} of {size} arrived within {}; {}", Elapsed(*.after), missing_text(.missing, size.saturating_sub(*.arrived)))]
     Timeout {
         /// The barrier.
         barrier: Label,
-        /// How many were there, this one included.
+        /// How many had arrived, including this one.
         arrived: u32,
         /// How many were needed.
         size: u32,
-        /// Some of the missing ones, if members were named.
+        /// Some of the missing participants, if the members were named.
         missing: Vec<String>,
-        /// The time given.
+        /// The time-out of this arrival.
         after: Duration,
     },
-    /// It wants other parameters than the first arrival.
+    /// The arrival has other parameters than the first one.
     #[error(
         "barrier {barrier}: {first} arrived first and waits for {settled}, but {participant} wants {wanted}"
     )]
@@ -93,25 +95,26 @@ pub enum ArrivalRefusal {
         barrier: Label,
         /// The participant that came first.
         first: Label,
-        /// The participant that wants something else.
+        /// The participant that wants other parameters.
         participant: Label,
-        /// What the first one wants.
+        /// What the first participant wants.
         settled: String,
-        /// What this one wants.
+        /// What this participant wants.
         wanted: String,
     },
     /// The arrival contradicts itself.
     #[error("{0}")]
     Bad(String),
-    /// The server has the greatest allowed number of barriers.
+    /// The server already has as many barriers as it may.
     #[error("the server has {0} barriers, as many as it may (--max-runs)")]
     TooMany(usize),
-    /// The barriers use all the memory they may have.
+    /// The barriers already use all the memory that they may.
     #[error(
         "the server has no memory left for another arrival; try again in a moment, or give it more with --max-memory"
     )]
     NoMemory,
-    /// The arrival is not known: it was silent for too long, or another one of the same participant took its place.
+    /// The arrival is not known: it was silent for too long, or another arrival of this participant took its
+    /// place.
     #[error(
         "this arrival is not there any more: it was not heard from for too long, or another took its place"
     )]
@@ -123,7 +126,7 @@ fn missing_text(missing: &[String], count: u32) -> String {
 }
 
 impl ArrivalRefusal {
-    /// A name for programs.
+    /// A stable code for programs.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Timeout { .. } => "barrier_timeout",
@@ -146,7 +149,7 @@ struct Arrived {
 }
 
 impl Arrived {
-    /// Whether its participant waits still: one that is alive asks again at once.
+    /// Whether its participant still waits: a living participant asks again at once.
     fn is_there(&self, now: Timestamp) -> bool {
         self.parked || now.since(self.last_seen) < ASKS_AGAIN
     }
@@ -169,7 +172,8 @@ struct Barrier {
     members_memory: usize,
     first: Option<Label>,
     arrived: HashMap<Label, Arrived>,
-    /// The first of those whose time was over at this use, and who have not come again.
+    /// Participants whose time-out has passed in this use, and that have not come again. Only the first ones
+    /// are kept.
     gave_up: BTreeSet<Label>,
     /// No participant has been silent for too long before this time.
     silent_at: Option<Timestamp>,
@@ -224,34 +228,34 @@ impl Barrier {
     }
 }
 
-/// The last use of a barrier, as the journal knows it: who was released and has perhaps not heard of it. Who still waits
-/// arrives again by itself.
+/// The last use of a barrier, as the journal keeps it: participants that were released and may not have heard
+/// of it. Participants that still wait arrive again by themselves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReleaseRecord {
     released: u64,
     size: u32,
-    /// Who, and of which arrival.
+    /// The participants and the ids of their arrivals.
     arrivals: Vec<(Label, Box<str>)>,
 }
 
-/// A barrier at which somebody waits.
+/// A barrier at which participants wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenBarrier {
     /// Its name.
     pub name: Label,
     /// How many must arrive.
     pub size: u32,
-    /// How many have, and wait there.
+    /// How many have arrived and still wait.
     pub arrived: u32,
-    /// Who they are, if they are few.
+    /// Their names, if they are few.
     pub there: Vec<String>,
-    /// Who has arrived and is silent: its connection closed. A few of them.
+    /// Participants that have arrived and are silent because their connections closed. A few of them.
     pub silent: Vec<String>,
-    /// Who has not, if its members are known. A few of them.
+    /// Participants that have not arrived, if the members are known. A few of them.
     pub missing: Vec<String>,
-    /// Who had arrived, and gave up. A few of them.
+    /// Participants that had arrived, and gave up. A few of them.
     pub gave_up: Vec<String>,
-    /// When the first of those that wait arrived.
+    /// When the first of the waiting participants arrived.
     pub since: Timestamp,
 }
 
@@ -260,16 +264,16 @@ pub struct OpenBarrier {
 pub struct Barriers {
     patience: Duration,
     limit: usize,
-    /// Bytes that all of them may take.
+    /// Bytes that all barriers may take.
     max_memory: usize,
     by_name: HashMap<Label, Barrier>,
     tidy_at: Option<Timestamp>,
-    /// Barriers that were released or forgotten, of which the journal is to be told, if there is one.
+    /// Barriers that were released or forgotten since the journal was last told. `None` without a journal.
     unkept: Option<BTreeSet<Label>>,
 }
 
 impl Barriers {
-    /// No barriers yet. An arrival is taken back when its participant has not asked for `patience`.
+    /// Without barriers. An arrival is taken back when its participant has not asked for `patience`.
     pub fn new(patience: Duration, limit: usize) -> Self {
         Self {
             patience,
@@ -281,19 +285,19 @@ impl Barriers {
         }
     }
 
-    /// From now on releases are kept for [`Self::take_kept`].
+    /// From now on, releases are kept for [`Self::take_kept`].
     pub fn keep_changes(&mut self) {
         self.unkept.get_or_insert_default();
     }
 
-    /// The barriers that were released since the last call, and those that are forgotten.
+    /// The barriers that were released or forgotten since the last call. A forgotten one has no record.
     pub fn take_kept(&mut self) -> Vec<(Label, Option<ReleaseRecord>)> {
         let Some(unkept) = &mut self.unkept else { return Vec::new() };
         let names = std::mem::take(unkept);
         names.into_iter().map(|name| (name.clone(), self.kept(&name))).collect()
     }
 
-    /// What the journal knows of a barrier.
+    /// The journal's record of a barrier.
     pub fn kept(&self, name: &Label) -> Option<ReleaseRecord> {
         let barrier = self.by_name.get(name).filter(|barrier| barrier.released > 0)?;
         let arrivals = barrier.last_use.iter().map(|(who, id)| (who.clone(), id.clone())).collect();
@@ -305,7 +309,7 @@ impl Barriers {
         self.by_name.keys().cloned().collect()
     }
 
-    /// A barrier as it was when the last server ended.
+    /// Restores a barrier from the record of the previous server.
     pub fn restore(&mut self, name: Label, record: ReleaseRecord, now: Timestamp) {
         let ReleaseRecord { released, size, arrivals } = record;
         let barrier = Barrier {
@@ -319,7 +323,7 @@ impl Barriers {
         self.tidy_by(now + RELEASED_KEPT);
     }
 
-    /// How many bytes all barriers may take from now on.
+    /// Sets how many bytes all barriers may take.
     pub fn limit_memory(&mut self, bytes: usize) {
         self.max_memory = bytes;
     }
@@ -329,7 +333,8 @@ impl Barriers {
         self.by_name.values().map(Barrier::memory).sum()
     }
 
-    /// A participant arrives, or asks again. If that releases the barrier, the second value names those to wake.
+    /// A participant arrives, or asks again. If that releases the barrier, the second value names the
+    /// participants to wake.
     pub fn arrive(
         &mut self,
         name: &Label,
@@ -405,7 +410,7 @@ impl Barriers {
         Ok((ArrivalStanding::Released { generation: barrier.released, size: barrier.last_size }, woken))
     }
 
-    /// The standing of an arrival. If its time is over, it is taken back.
+    /// How an arrival stands. If its time-out has passed, it is taken back.
     pub fn standing(
         &mut self,
         name: &Label,
@@ -443,13 +448,13 @@ impl Barriers {
         })
     }
 
-    /// The barriers at which somebody waits: how many have arrived, of how many.
+    /// The barriers with waiting arrivals: how many have arrived, and how many must.
     pub fn waiting(&self) -> impl Iterator<Item = (&Label, u32, u32)> {
         let waiting = self.by_name.iter().filter(|(_, barrier)| !barrier.arrived.is_empty());
         waiting.map(|(name, barrier)| (name, count(barrier.arrived.len()), barrier.size))
     }
 
-    /// The barriers at which somebody waits.
+    /// The barriers at which participants wait.
     pub fn open(&self, now: Timestamp) -> Vec<OpenBarrier> {
         const NAMED: usize = 8;
         let open = self.by_name.iter().filter_map(|(name, barrier)| {
@@ -471,14 +476,14 @@ impl Barriers {
         open.collect()
     }
 
-    /// A poll of the arrival waits from now on. `false` if it is not here.
+    /// From now on, a poll of this arrival waits at the server. `false` if there is no such arrival.
     pub fn park(&mut self, name: &Label, participant: &Label) -> bool {
         let Some(arrived) = self.arrived_mut(name, participant) else { return false };
         arrived.parked = true;
         true
     }
 
-    /// The poll is over.
+    /// The poll has ended.
     pub fn unpark(&mut self, name: &Label, participant: &Label, now: Timestamp) {
         if let Some(arrived) = self.arrived_mut(name, participant) {
             arrived.parked = false;
@@ -500,7 +505,7 @@ impl Barriers {
         self.tidy_at
     }
 
-    /// Time has passed.
+    /// Does what is due at this time.
     pub fn tick(&mut self, now: Timestamp) {
         if self.tidy_at.is_some_and(|at| at <= now) {
             self.tidy(now);

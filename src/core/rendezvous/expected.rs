@@ -1,10 +1,11 @@
-//! How many nodes an operator expects in the rounds of a run: as soon as so many are there, a round is complete.
+//! How many nodes an operator expects in the rounds of a run. A round is complete as soon as that many are
+//! there.
 
 use super::run::{Run, Seat};
 use super::{Break, Decision, Label, Rendezvous, Terms};
 use crate::core::ids::{Nodes, RunId, Timestamp, counted};
 
-/// An operator expects so many nodes of a run whose nodes ask for others.
+/// An operator expects a number of nodes that the terms of the run do not allow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the nodes of run {run} ask for {asked}, so its rounds cannot have {expected}: say a number within that, or start \
@@ -13,15 +14,15 @@ use crate::core::ids::{Nodes, RunId, Timestamp, counted};
 pub struct Unfit {
     /// The run.
     pub run: RunId,
-    /// The nodes that its terms allow.
+    /// The numbers of nodes that its terms allow.
     pub asked: Nodes,
-    /// The nodes that are expected.
+    /// The numbers of nodes that are expected.
     pub expected: Nodes,
 }
 
 impl Rendezvous {
-    /// An operator expects so many nodes in the rounds of a run, which may be still to come. Returns what comes of it, in
-    /// words, if the run is known.
+    /// An operator expects this many nodes in the rounds of a run, which may still be unknown. If the run is
+    /// known, returns in words what follows.
     pub fn expect(&mut self, id: &RunId, nodes: Nodes, now: Timestamp) -> Result<Option<String>, Unfit> {
         self.runs.get(id).map_or(Ok(()), |run| run.can_have(nodes))?;
         self.expected.insert(id.clone(), nodes.max);
@@ -30,7 +31,7 @@ impl Rendezvous {
 }
 
 impl Run {
-    /// The most nodes of a round. What an operator expects holds within what the nodes ask for.
+    /// The most nodes of a round. What an operator expects is limited by the terms of the nodes.
     pub(super) fn most_nodes(&self) -> u32 {
         let Terms { min_nodes, max_nodes, .. } = self.terms;
         self.size.map_or(max_nodes, |size| size.clamp(min_nodes, max_nodes.max(min_nodes)))
@@ -38,7 +39,7 @@ impl Run {
 
     fn can_have(&self, expected: Nodes) -> Result<(), Unfit> {
         let Terms { min_nodes: min, max_nodes: max, .. } = self.terms;
-        // Without nodes, the next one that comes brings its own terms.
+        // If no node is there, the next one brings its own terms.
         if self.live() == 0 || (min <= expected.min && expected.max <= max) {
             return Ok(());
         }
@@ -64,7 +65,7 @@ impl Run {
         Some(self.outlook(most))
     }
 
-    /// Lets the nodes that came last stand by, where there are more than a round may have.
+    /// If more nodes wait than a round may have, the ones that came last lose their places and stand by.
     fn let_stand_by(&mut self, most: u32) {
         let over = self.joined.saturating_sub(most) as usize;
         if over == 0 {
@@ -84,7 +85,7 @@ impl Run {
         }
     }
 
-    /// What its rounds come to, in words.
+    /// What will happen to the rounds of the run, in words.
     fn outlook(&self, most: u32) -> String {
         let nodes = counted(most, "node", "nodes");
         let Some(current) = &self.current else {

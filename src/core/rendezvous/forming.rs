@@ -1,4 +1,4 @@
-//! The round that forms: when it is complete, when it is given up, and what it waits for.
+//! The forming round: when it is complete, when it is given up, and what it waits for.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::core::ids::{Elapsed, Timestamp, count, counted};
 const LISTED: usize = 32;
 
 impl Run {
-    /// Completes the round that forms if it is time, gives it up if its time is over.
+    /// Completes the forming round when it is time, or gives it up at its deadline.
     pub(super) fn advance(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         if self.joined == 0 || self.closed.is_some() {
             if self.forming.take().is_some() {
@@ -24,7 +24,7 @@ impl Run {
         let is_full = self.joined >= self.most_nodes();
         let (is_enough, all_are_heard) = (self.heard() >= self.terms.min_nodes, self.doubtful.is_empty());
         let Some(forming) = &mut self.forming else { return };
-        // Who may be dead has its place still: a connection that broke is soon there again.
+        // A node that may be dead keeps its place: if only its connection broke, it is back soon.
         if self.joined >= self.terms.min_nodes && !is_full && expected == 0 {
             forming.last_call.get_or_insert(now + self.terms.last_call);
         } else {
@@ -49,18 +49,18 @@ impl Run {
         }
     }
 
-    /// Nodes that wait and are alive, as far as it is known.
+    /// Nodes that wait and are alive, as far as is known.
     fn heard(&self) -> u32 {
         self.joined.saturating_sub(count(self.doubtful.len()))
     }
 
-    /// Whether it has enough nodes and waits only for more.
+    /// Whether the forming round has enough nodes and waits only for more.
     pub(super) fn is_last_call(&self) -> bool {
         let begun = self.forming.as_ref().is_some_and(|forming| forming.last_call.is_some());
         begun && self.heard() >= self.terms.min_nodes
     }
 
-    /// When the round that forms is over at the latest, as things are now.
+    /// The latest time at which the forming round ends, as things are now.
     pub(super) fn closes_at(&self) -> Option<Timestamp> {
         let forming = self.forming.as_ref()?;
         let doubtful = self.doubtful.iter().filter_map(|node| self.members.get(node));
@@ -133,7 +133,7 @@ impl Run {
         Ok((round, left))
     }
 
-    /// Ranks that nobody holds, if every node of it asked for one.
+    /// Ranks that nobody holds, if every waiting node asked for a rank.
     pub(super) fn missing_ranks(&self) -> Vec<u32> {
         if self.with_rank < self.joined || self.joined == 0 {
             return Vec::new();
@@ -162,7 +162,7 @@ impl Run {
         Some(current.present.saturating_sub(current.watched)).filter(|unwatched| *unwatched > 0)
     }
 
-    /// Those of whom this holds.
+    /// The members for which `is_it` holds.
     fn members_that(&self, is_it: impl Fn(&Label, &Member) -> bool) -> Vec<Who> {
         self.walk()
             .filter(|(node, member)| is_it(node, member))
@@ -170,18 +170,18 @@ impl Run {
             .collect()
     }
 
-    /// What the forming round waits for, in words, with those that wait, or are to join again, and are silent.
+    /// What the forming round waits for, and which awaited nodes are silent, in words.
     pub(super) fn waits_in_words(&self, now: Timestamp) -> String {
         self.waits_for(now) + &self.silent_in_words(now)
     }
 
-    /// Those that wait, or are to join again, and are silent, in words that follow others.
+    /// The silent nodes among those that wait or are to join again, in words, to be added to a sentence.
     pub(super) fn silent_in_words(&self, now: Timestamp) -> String {
         let successors = self.successors(now);
         let has_come = |node: &Label| successors.iter().any(|came| came.before == node);
         let is_awaited = |node: &Label, member: &Member| match member.seat {
             Seat::Forming => true,
-            // Who came anew is said with the process of before.
+            // A node that has a successor is named with its successor.
             Seat::InRound(_) => !has_come(node),
             Seat::Redundant | Seat::Ended(_) => false,
         };
@@ -190,8 +190,8 @@ impl Run {
         not_heard_from(silent)
     }
 
-    /// What the forming round waits for, in words. If more nodes are needed and nothing is known of them, those are named
-    /// that are there.
+    /// What the forming round waits for, in words. If it needs more nodes and knows nothing of them, it names
+    /// the nodes that are there.
     fn waits_for(&self, now: Timestamp) -> String {
         let needed = self.terms.min_nodes.saturating_sub(self.joined) as usize;
         let missing = self.missing(now);
@@ -287,7 +287,7 @@ impl Run {
     }
 }
 
-/// Who is silent, in words that follow others.
+/// The silent nodes in words, to be added to a sentence.
 fn not_heard_from(silent: Vec<Who>) -> String {
     if silent.is_empty() { String::new() } else { format!("; not heard from: {}", first_of(silent)) }
 }
@@ -296,7 +296,7 @@ fn needed(min: u32, max: u32) -> String {
     if min == max { min.to_string() } else { format!("{min} to {max}") }
 }
 
-/// The releases of PyTorch and how many nodes have each, if there are several.
+/// The releases of PyTorch, with the number of nodes that have each, if there is more than one.
 fn mixed_releases(participants: &[Participant]) -> Option<String> {
     let mut counts = std::collections::BTreeMap::<&Label, usize>::new();
     for version in participants.iter().filter_map(|p| p.info.torch_version.as_ref()) {

@@ -1,4 +1,4 @@
-//! Taking joins: which nodes may join, on which terms, with which rank, and which get a place.
+//! Joins: which nodes may join, on which terms, with which rank, and which of them get a place.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Run {
         if self.members.get(&join.node).is_some_and(|member| member.join_id == join.join_id) {
             self.unpark(&join.node, now);
             self.refuse_contenders(&join.node, now, out);
-            // The round may have waited for it.
+            // The forming round may have waited for this retry.
             self.settle(now, out);
             return self.not_ended(&join.node);
         }
@@ -73,7 +73,7 @@ impl Run {
         self.not_ended(&node)
     }
 
-    /// Checks that the join is not over; the error says how it ended.
+    /// Checks that the join has not ended. The error says how it ended.
     fn not_ended(&self, node: &Label) -> Result<(), RunRefusal> {
         match self.members.get(node).map(|member| &member.seat) {
             Some(Seat::Ended(why)) => Err(why.clone()),
@@ -81,7 +81,7 @@ impl Run {
         }
     }
 
-    /// A closed run that is over can be started again.
+    /// Starts a closed run again, if it is over.
     fn reopen_if_over(
         &mut self,
         join: &Join,
@@ -102,8 +102,8 @@ impl Run {
         Ok(())
     }
 
-    /// The first node settles the terms; the others must agree. Only the numbers of nodes are known of a run
-    /// that was taken over, so the next join settles the rest.
+    /// The first node settles the terms, and the others must agree. A run that was taken over from a report
+    /// knows only the numbers of nodes, so the next join settles the other terms.
     fn take_over_terms(&mut self, join: &Join, defaults: &Terms) -> Result<(), RunRefusal> {
         let alone = self.live() == 0
             || (self.live() == 1
@@ -130,8 +130,8 @@ impl Run {
         Ok(())
     }
 
-    /// Whether another node holds the rank. A holder that is surely alive keeps it. If the holder has been
-    /// silent just now, the new node waits, because it may be the replacement.
+    /// Whether another node holds the rank. A holder that is surely alive keeps it: the join is refused. If
+    /// nothing has come from the holder just now, the new node waits, because it may be the replacement.
     fn rank_is_held(&self, join: &Join) -> Result<bool, RunRefusal> {
         let Some(rank) = join.rank else { return Ok(false) };
         let Some(holder) = self.ranks.get(&rank).filter(|holder| **holder != join.node) else {
@@ -146,7 +146,7 @@ impl Run {
         }
     }
 
-    /// `node` is alive: a node that waits for its rank in vain is told so.
+    /// `node` is alive: refuses the nodes that wait in vain for its rank.
     pub(super) fn refuse_contenders(&mut self, node: &Label, now: Timestamp, out: &mut Vec<Decision>) {
         if self.redundant.is_empty() {
             return;
@@ -170,8 +170,9 @@ impl Run {
         }
     }
 
-    /// Another process than this one that waits at this moment with the same node id and name: it ends now. One that was
-    /// killed does not wait, and one that is started again has the same address.
+    /// The node that this join displaces: another process with this node id and name, which waits at this
+    /// moment at another address. A process that was killed does not wait, and one that was started again has
+    /// the same address.
     fn displaces(&self, join: &Join) -> Option<Who> {
         let member = self.members.get(&join.node).filter(|member| member.parked)?;
         let (waits, comes) = (member.info.who(), join.info.who());
@@ -179,7 +180,7 @@ impl Run {
         (is_other && matches!(member.seat, Seat::Forming | Seat::Redundant)).then_some(waits)
     }
 
-    /// If the node is here from an earlier join, ends that join; returns the rank it had.
+    /// Ends an earlier join of this node. Returns the rank that the node had.
     fn rejoin(&mut self, join: &Join, now: Timestamp, out: &mut Vec<Decision>) -> Option<u32> {
         let member = self.members.get(&join.node)?;
         let (who, previous) = (member.info.who(), member.previous);
@@ -196,7 +197,7 @@ impl Run {
         }
     }
 
-    /// Why the nodes of the round join again, as far as it shows when the first of them does.
+    /// Why the nodes of the round join again, as far as it is known when the first one does.
     fn why_rejoined(&self, who: Who, rank: u32, now: Timestamp) -> Break {
         const SHOWN: usize = 8;
         let is_new = |member: &&Member| matches!(member.seat, Seat::Forming) && member.previous.is_none();
@@ -230,7 +231,7 @@ impl Run {
         }
     }
 
-    /// Moves a redundant member into the round that forms.
+    /// Moves a redundant member into the forming round.
     fn give_place(&mut self, node: &Label, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(member) = self.members.get_mut(node) else { return };
         member.seat = Seat::Forming;
@@ -261,7 +262,7 @@ impl Run {
         }
     }
 
-    /// Gives free places to the nodes that have waited the longest. Returns whether any got one.
+    /// Gives free places to the nodes that have waited the longest. Returns whether any node got one.
     pub(super) fn promote(&mut self, now: Timestamp, out: &mut Vec<Decision>) -> bool {
         if self.redundant.is_empty() || !self.has_place() || self.closed.is_some() {
             return false;
@@ -275,8 +276,8 @@ impl Run {
         self.redundant.len() < before
     }
 
-    /// A place in an earlier round: later rounds have greater numbers, even if this server never saw that
-    /// round.
+    /// A node was in this earlier round, so later rounds get greater numbers, even if this server never saw
+    /// that round.
     fn learn_place(&mut self, place: Option<RankInRound>, who: Who, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(place) = place else { return };
         if place.can_be_learned() {

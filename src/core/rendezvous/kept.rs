@@ -1,7 +1,7 @@
-//! What a server that is started again must know of the runs: the terms, the round that is complete, and who is in it.
+//! What a restarted server must know of the runs: the terms, the complete round, and its nodes.
 //!
-//! A round that forms is not kept: its nodes ask again until they have an answer, so they are there again by themselves.
-//! Nor is a round that was learned from its nodes, which report it again.
+//! A forming round is not kept: its nodes ask again until they get an answer, so they come back by
+//! themselves. A round that was learned from its nodes is not kept either: they report it again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::run::{Closed, Current, Member, Run, Seat, Work};
 use super::{Break, Label, NodeInfo, Participant, Rendezvous, Round, Terms, Who};
 use crate::core::ids::{RunId, Timestamp, count};
 
-/// A run.
+/// The record of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
     terms: Terms,
@@ -20,14 +20,14 @@ pub struct RunRecord {
     last_round: u64,
     /// Who closed it.
     closed: Option<String>,
-    /// How many of the last round's nodes have done their work, of how many.
+    /// How many of the last round's nodes have done their work, and how many nodes it had.
     succeeded: u32,
     nodes: u32,
     round: Option<RoundRecord>,
-    /// An operator has said to forget it.
+    /// An operator has asked to forget the run.
     #[serde(default)]
     is_to_go: bool,
-    /// How much more time an operator gave the round that forms.
+    /// How much more time an operator gave the forming round.
     #[serde(default)]
     more_time: Duration,
 }
@@ -42,7 +42,7 @@ struct RoundRecord {
     broken: Option<String>,
 }
 
-/// A node of a complete round.
+/// The record of a node of a complete round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberRecord {
     round: u64,
@@ -60,7 +60,7 @@ struct JoinRecord {
     rank: Option<u32>,
 }
 
-/// The part of a run that is kept, in few numbers: if they differ, its record has changed.
+/// The kept part of a run, in a few values: if they change, the record must be written again.
 #[derive(Debug, PartialEq)]
 pub(super) struct KeptMark {
     round: Option<u64>,
@@ -72,17 +72,17 @@ pub(super) struct KeptMark {
     more_time: Duration,
 }
 
-/// What is to be said of runs.
+/// A change that the journal must be told of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeptChange {
-    /// A run, and some of its nodes by rank.
+    /// The record of a run, and of some of its nodes, by rank.
     Run(RunId, Box<RunRecord>, Vec<(u32, MemberRecord)>),
-    /// A run is forgotten; it never had more nodes than this.
+    /// A run was forgotten. It never had more nodes than this.
     Forgotten(RunId, u32),
 }
 
 impl RunRecord {
-    /// The round whose workers have a store, and whether that is held by nodes that send heartbeats.
+    /// The number of the round that needs a store, and whether it has nodes that send heartbeats.
     pub fn store(&self, members: &[MemberRecord]) -> Option<(u64, bool)> {
         let round = self.round.as_ref().filter(|_| self.terms.store && self.closed.is_none())?;
         Some((round.number, members.iter().any(|member| member.watched)))
@@ -145,7 +145,7 @@ impl Run {
         })
     }
 
-    /// What has changed; the ranks that were `moved` are forgotten.
+    /// What has changed. Clears the list of `moved` ranks.
     fn change(&mut self) -> KeptChange {
         let mut moved = std::mem::take(&mut self.moved);
         moved.sort_unstable();
@@ -156,7 +156,7 @@ impl Run {
         KeptChange::Run(self.id.clone(), Box::new(self.record()), members)
     }
 
-    /// Makes a new run what its records say.
+    /// Fills a new run from its records.
     fn restore(&mut self, record: RunRecord, members: Vec<MemberRecord>, now: Timestamp) {
         let RunRecord { terms, settled_by, last_round, closed, succeeded, nodes, round, is_to_go, more_time } =
             record;
@@ -170,7 +170,7 @@ impl Run {
         let Some(round) = round else { return };
         let members: Vec<_> = members.into_iter().filter(|member| member.round == round.number).collect();
         if members.len() != round.nodes as usize {
-            // Its nodes report it. Its number is taken: no other nodes are to be in a round of that number.
+            // Its nodes will report it. Its number stays taken, so no other round gets that number.
             self.unreported = Some(round.number);
             return;
         }
@@ -213,12 +213,12 @@ impl Run {
 }
 
 impl Rendezvous {
-    /// From now on changes are kept for [`Self::take_kept`].
+    /// From now on, changes are kept for [`Self::take_kept`].
     pub fn keep_changes(&mut self) {
         self.unkept.get_or_insert_default();
     }
 
-    /// What the journal is to be told since the last call.
+    /// The changes since the last call.
     pub fn take_kept(&mut self) -> Vec<KeptChange> {
         let Some(unkept) = &mut self.unkept else { return Vec::new() };
         let unkept = std::mem::take(unkept);
@@ -230,7 +230,7 @@ impl Rendezvous {
         changes
     }
 
-    /// All that the journal knows of a run, once more.
+    /// The whole record of a run, once more.
     pub fn kept(&mut self, run: &RunId) -> Option<KeptChange> {
         let run = self.runs.get_mut(run)?;
         run.moved
@@ -243,8 +243,8 @@ impl Rendezvous {
         self.runs.keys().cloned().collect()
     }
 
-    /// A run as it was when the last server ended, with the nodes of its round by rank; returns that round. Its nodes are
-    /// alive from now on, until they are silent for too long.
+    /// Restores a run and its nodes, by rank, from the records of the previous server. Returns its complete
+    /// round. Its nodes count as alive until they are silent for too long.
     pub fn restore(
         &mut self,
         id: &RunId,

@@ -1,12 +1,14 @@
 //! The native rendezvous: which nodes form the next round of a run, with which ranks, and until when.
 //!
 //! A pure function of what happened and when: it reads no clock, locks and logs nothing, and knows neither
-//! HTTP nor the store. `server::rendezvous` hands it events with the present moment and carries out its
-//! [`Decision`]s. A *run* is one job. Its nodes join a round that *forms* until there are enough of them.
-//! Then the *round* is complete, and each node has a rank. Nodes that come later wait for the next round.
-//! When some wait, or a node of the round is gone or joins again, the others are told to join again. The next
-//! round is complete once no node of the last one is still expected. While a round lives, no other round of
-//! its run is complete.
+//! HTTP nor the store. `server::rendezvous` gives it events with the present time and carries out its
+//! [`Decision`]s.
+//!
+//! A *run* is one job. Its nodes join a round, which *forms* until it has enough nodes. Then the *round* is
+//! complete, and each node has a rank. Nodes that come later wait for the next round. When nodes wait, or a
+//! node of the round is lost or joins again, the other nodes are told to join again. The next round is
+//! complete when no node of the last round is expected any more. While a round lives, no other round of its
+//! run is complete.
 
 mod absent;
 mod adoption;
@@ -44,10 +46,10 @@ pub use run::{Action, HeartbeatView, JoinStanding, RoundProgress};
 pub use snapshot::{NodeSnapshot, NodeState, RoundState, RunSnapshot, WaitsFor};
 pub use terms::{Difference, Terms, Wanted};
 
-/// A run without live nodes is shown for this long, then forgotten.
+/// How long a run without live nodes is shown before it is forgotten.
 const RETENTION: Duration = Duration::from_hours(1);
 
-/// A map that was much larger gives its memory back. The cost of that is spread over the removed entries.
+/// Gives memory back if the map was once much larger. The cost is spread over the removed entries.
 fn give_back<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
     if map.len() < map.capacity() / 4 {
         map.shrink_to(map.len().saturating_mul(2));
@@ -57,20 +59,20 @@ fn give_back<K: Eq + Hash, V>(map: &mut HashMap<K, V>) {
 /// What the shell has to do.
 #[derive(Debug, Clone)]
 pub enum Decision {
-    /// A round is complete: open its store, close the last round's, and answer its nodes. If there is no store, say so
-    /// with [`Rendezvous::no_store`] before anything else.
+    /// A round is complete: open its store, close the store of the last round, and answer its nodes. If there
+    /// is no store, call [`Rendezvous::no_store`] before anything else.
     Completed(Arc<Round>),
-    /// A node's join is over without a round: answer it.
+    /// A node's join ended without a round: answer it.
     Ended(RunId, Label),
     /// The action for the nodes of the run's round has changed: answer their heartbeats.
     Notify(RunId),
-    /// The run is closed, or no node is left in its round: its store ends with its last client.
+    /// The run is closed, or its round has no nodes: its store ends with its last client.
     Release(RunId),
-    /// No node is in the run's round any more: none will ask for its list.
+    /// The run's round has no nodes any more, so none will ask for its list.
     Dissolved(RunId),
     /// The run is forgotten.
     Forget(RunId),
-    /// Something that people want to know.
+    /// Report this fact to people.
     Tell(RunId, Fact),
 }
 
@@ -81,24 +83,24 @@ pub struct Rendezvous {
     max_runs: usize,
     /// Bytes that all runs may take.
     max_memory: usize,
-    /// Bytes that they take.
+    /// Bytes that all runs take.
     memory: usize,
     runs: HashMap<RunId, Run>,
-    /// When each run wants to be looked at.
+    /// When each run wants its next tick.
     timers: BTreeSet<(Timestamp, RunId)>,
     decisions: Vec<Decision>,
-    /// Runs that look different from when they were last shown.
+    /// Runs that have changed since they were last shown.
     changed: BTreeSet<RunId>,
-    /// Runs of which the journal is to be told, if there is one.
+    /// Runs that have changed since the journal was last told. `None` without a journal.
     unkept: Option<BTreeSet<RunId>>,
-    /// How many nodes operators expect in the rounds of these runs, whether they are known yet or not.
+    /// How many nodes operators expect in the rounds of these runs. A run may be still unknown.
     expected: HashMap<RunId, u32>,
-    /// Runs that were forgotten, and how many nodes of each the journal may know.
+    /// Runs that were forgotten, with an upper bound of the nodes that the journal knows of each.
     gone: Vec<(RunId, u32)>,
 }
 
 impl Rendezvous {
-    /// No runs yet. `defaults` are for values that a run's first join leaves open.
+    /// Without runs. `defaults` are for terms that a run's first join leaves open.
     pub fn new(defaults: Terms, max_runs: usize) -> Self {
         Self {
             defaults,
@@ -115,18 +117,18 @@ impl Rendezvous {
         }
     }
 
-    /// How many bytes all runs may take from now on.
+    /// Sets how many bytes all runs may take.
     pub fn limit_memory(&mut self, bytes: usize) {
         self.max_memory = bytes;
     }
 
-    /// Bytes that all runs take, here and wherever they are shown.
+    /// Bytes that all runs take, including the places where they are shown.
     pub fn memory(&self) -> usize {
         self.memory
     }
 
-    /// A node joins, or asks again. [`Self::standing`] has the standing of the join, after the shell has
-    /// carried out the decisions that follow from it.
+    /// A node joins, or asks again. After the shell has carried out the decisions that follow,
+    /// [`Self::standing`] says how the join stands.
     pub fn join(&mut self, run: &RunId, join: Join, now: Timestamp) -> Result<(), RunRefusal> {
         join.wanted.check()?;
         join.previous.map_or(Ok(()), RankInRound::check)?;
@@ -153,18 +155,18 @@ impl Rendezvous {
         joined.unwrap_or(Err(RunRefusal::UnknownRun))
     }
 
-    /// The join's poll waits at the server from now on: the node is alive until [`Self::unpark`]. `false` if it is not
-    /// here.
+    /// From now on, a poll of the join waits at the server: the node is alive until [`Self::unpark`]. `false`
+    /// if there is no such node.
     pub fn park(&mut self, run: &RunId, node: &Label) -> bool {
         self.with(run, |run, _| run.park(node)).unwrap_or(false)
     }
 
-    /// The same for a heartbeat, if the node is in that round. `false` if it is not.
+    /// As [`Self::park`], for a heartbeat, if the node is in that round. `false` if it is not.
     pub fn park_in_round(&mut self, run: &RunId, node: &Label, round: u64) -> bool {
         self.with(run, |run, _| run.is_in_round(node, round) && run.park(node)).unwrap_or(false)
     }
 
-    /// The poll is over: the node must send another sign of life in time.
+    /// The poll has ended: the node must send another sign of life in time.
     pub fn unpark(&mut self, run: &RunId, node: &Label, now: Timestamp) {
         self.with(run, |run, out| {
             run.unpark(node, now);
@@ -172,13 +174,13 @@ impl Rendezvous {
         });
     }
 
-    /// The connection of its poll broke: as [`Self::unpark`]. A node that is alive comes again at once, so it is told if
-    /// this one does not.
+    /// As [`Self::unpark`], because the connection of the poll broke. A living node comes again at once, so a
+    /// node that does not is reported.
     pub fn cut(&mut self, run: &RunId, node: &Label, now: Timestamp) {
         self.with(run, |run, _| run.cut(node, now));
     }
 
-    /// The standing of the join of `node`. An error is its end.
+    /// How the join of `node` stands. An error says how it ended.
     pub fn standing(&self, run: &RunId, node: &Label) -> Result<JoinStanding, RunRefusal> {
         self.runs.get(run).ok_or(RunRefusal::UnknownRun)?.standing(node)
     }
@@ -188,8 +190,8 @@ impl Rendezvous {
         self.runs.get(run)?.progress(node, now)
     }
 
-    /// A node of a round shows that it is alive. If the run or its round is unknown, the server was
-    /// restarted: then the round is taken over from the report.
+    /// A node of a round shows that it is alive. If the run or its round is unknown, this server was
+    /// restarted, and it takes over the round from the report.
     pub fn heartbeat(
         &mut self,
         run: &RunId,
@@ -222,23 +224,23 @@ impl Rendezvous {
         }
     }
 
-    /// A node leaves. `false` if it was not there.
+    /// A node leaves. `false` if it was not in the run.
     pub fn leave(&mut self, run: &RunId, node: &Label, said: LeaveRequest, now: Timestamp) -> bool {
         self.with(run, |run, out| run.leave(node, said, now, out)).unwrap_or(false)
     }
 
-    /// Who `node` is, if it is in the run: such a node may close it.
+    /// Name and address of `node`, if it is in the run. Only such a node may close the run.
     pub fn member(&self, run: &RunId, node: &Label) -> Option<Who> {
         let run = self.runs.get(run).filter(|run| run.is_live(node))?;
         run.members.get(node).map(|member| member.info.who())
     }
 
-    /// Closes the run: nodes that wait are refused. `false` if it was closed already.
+    /// Closes the run: waiting nodes are refused. `false` if it was closed already.
     pub fn close(&mut self, run: &RunId, by: &str, now: Timestamp) -> Result<bool, RunRefusal> {
         self.with(run, |run, out| run.close(by, now, out)).ok_or(RunRefusal::UnknownRun)
     }
 
-    /// Moves the deadline of the round that forms; returns its number and the time left.
+    /// Moves the deadline of the forming round. Returns the round's number and the time left.
     pub fn extend(
         &mut self,
         run: &RunId,
@@ -248,7 +250,7 @@ impl Rendezvous {
         self.with(run, |run, out| run.extend(by, now, out)).unwrap_or(Err(RunRefusal::UnknownRun))
     }
 
-    /// The round that was just completed has no store: its nodes get that error, and the round is over.
+    /// The round that was just completed has no store: its nodes get this error, and the round is over.
     pub fn no_store(&mut self, run: &RunId, why: &str, now: Timestamp) {
         self.with(run, |run, out| run.no_store(why, now, out));
     }
@@ -258,7 +260,7 @@ impl Rendezvous {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Time has passed.
+    /// Does what is due at this time.
     pub fn tick(&mut self, now: Timestamp) {
         let due: Vec<RunId> =
             self.timers.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| id.clone()).collect();
@@ -275,7 +277,7 @@ impl Rendezvous {
         std::mem::take(&mut self.decisions)
     }
 
-    /// Every run as it is now, by id.
+    /// All runs as they are now, sorted by id.
     pub fn snapshot(&self, now: Timestamp) -> Vec<RunSnapshot> {
         let mut runs: Vec<_> = self.runs.values().map(|run| run.snapshot(now)).collect();
         runs.sort_by(|a, b| a.run_id.cmp(&b.run_id));
@@ -287,12 +289,12 @@ impl Rendezvous {
         self.runs.get(run).map(|run| run.snapshot(now))
     }
 
-    /// The runs that changed since the last call, also those that were forgotten.
+    /// The runs that changed since the last call, including forgotten ones.
     pub fn take_changed(&mut self) -> BTreeSet<RunId> {
         std::mem::take(&mut self.changed)
     }
 
-    /// Closes the run and forgets it as soon as none of its nodes is left. `false` if there is no such run.
+    /// Closes the run, and forgets it as soon as it has no nodes. `false` if there is no such run.
     pub fn remove(&mut self, run: &RunId, by: &str, now: Timestamp) -> bool {
         self.expected.remove(run);
         let removed = self.with(run, |run, out| {
@@ -305,7 +307,7 @@ impl Rendezvous {
         removed.is_some()
     }
 
-    /// Changes a run and keeps its timer right.
+    /// Changes a run, and updates what is known of it outside: timer, memory, changes.
     fn with<T>(&mut self, id: &RunId, act: impl FnOnce(&mut Run, &mut Vec<Decision>) -> T) -> Option<T> {
         let run = self.runs.get_mut(id)?;
         let (before, outline) = (run.check_at(), run.outline());
@@ -336,7 +338,7 @@ impl Rendezvous {
         Some(done)
     }
 
-    /// Forgets a run if there are too many for another one.
+    /// Forgets a run, if there are too many for another one.
     fn make_room(&mut self, newcomer: &RunId, now: Timestamp) -> Result<(), RunRefusal> {
         if self.runs.len() < self.max_runs {
             return Ok(());
@@ -348,8 +350,8 @@ impl Rendezvous {
     }
 
     /// The run that makes room for `newcomer`: the one that has been without nodes the longest, or else the
-    /// one whose nodes have been silent the longest. The server's own limit decides here how long they may be
-    /// silent, not theirs.
+    /// one whose nodes have been silent the longest. How long they may be silent is decided here by the
+    /// server's own limit, not by the run's terms.
     fn dispensable(&self, newcomer: &RunId, now: Timestamp) -> Option<RunId> {
         let others = || self.runs.values().filter(|run| run.id() != newcomer);
         let idlest = others().filter_map(|run| Some((run.idle_since()?, run.id()))).min();
@@ -360,10 +362,10 @@ impl Rendezvous {
         idlest.or_else(silent).map(|(_, id)| id.clone())
     }
 
-    /// Makes memory free for `node`, if it is new. First the nodes of runs that are over are dropped,
-    /// beginning with the oldest run, and only their number stays. Then whole runs are dropped.
+    /// Makes memory free for `node`, if it is new. First it drops the nodes of runs that are over, the oldest
+    /// run first, and only their number stays known. Then it drops whole runs.
     fn make_memory(&mut self, run: &RunId, node: &Label, now: Timestamp) -> Result<(), RunRefusal> {
-        /// More than a node with the longest texts takes.
+        /// An upper bound of the bytes of a node with the longest texts.
         const NODE: usize = 8192;
         if self.runs.get(run).is_some_and(|run| run.members.contains_key(node)) {
             return Ok(());

@@ -10,25 +10,25 @@ use crate::core::ids::Label;
 pub struct RankInRound {
     /// The round's number.
     pub round: u64,
-    /// The rank in it.
+    /// The node's rank in it.
     pub rank: u32,
 }
 
 /// How a node's work in its round ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is done.
+    /// The work is done.
     Succeeded,
-    /// It failed.
+    /// The work failed.
     Failed,
 }
 
 /// What a node says when it leaves.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LeaveRequest {
-    /// Why, for the others.
+    /// The reason, for the other nodes.
     pub why: Option<Label>,
-    /// How its work ended, if it knows.
+    /// How its work ended, if it knows that.
     pub outcome: Option<Outcome>,
 }
 
@@ -37,13 +37,13 @@ pub struct LeaveRequest {
 pub struct NodeInfo {
     /// The name that people know.
     pub name: Label,
-    /// Where its peers reach it.
+    /// The address at which its peers reach it.
     pub address: Label,
     /// Its role for the launcher.
     pub role: Option<Label>,
-    /// Its processes.
+    /// The number of its processes.
     pub local_world_size: Option<u32>,
-    /// The release of PyTorch there.
+    /// Its release of PyTorch.
     pub torch_version: Option<Label>,
 }
 
@@ -59,21 +59,21 @@ impl NodeInfo {
     }
 }
 
-/// A node joins.
+/// The join of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Join {
-    /// Its id, the same in every retry.
+    /// The node's id, which every retry repeats.
     pub node: Label,
-    /// Tells a retry (the same) from a new join (another).
+    /// The same id for a retry, and another id for a new join.
     pub join_id: Box<str>,
     /// What it says about itself.
     pub info: NodeInfo,
-    /// The rank it must get.
+    /// The rank that it must get.
     pub rank: Option<u32>,
     /// Whether it sends heartbeats once its round is complete, so that its loss is noticed.
     pub watched: bool,
-    /// Where it was in the last round.
+    /// Its place in the last round.
     pub previous: Option<RankInRound>,
-    /// The terms it wants for the run.
+    /// The terms that it wants for the run.
     pub wanted: Wanted,
 }

@@ -1,16 +1,17 @@
-//! The reasons of decisions, in words that name the node, the time, and what to do. Log, API and commands show the same.
+//! The reasons of decisions, in words that name the node, the time, and what to do. Log, API and commands use
+//! these words.
 
 use std::time::Duration;
 
 use super::{Difference, Label};
 use crate::core::ids::{Elapsed, RunId, counted};
 
-/// A node as people know it.
+/// A node as people know it: its name and address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Who {
     /// Its name.
     pub name: Label,
-    /// Where it is.
+    /// Its address.
     pub address: Label,
 }
 
@@ -23,15 +24,16 @@ impl std::fmt::Display for Who {
     }
 }
 
-/// So many names of many are written out.
+/// How many names of a long list are written out.
 const SHOWN: usize = 8;
 
-/// A few names of many.
+/// The first few names of a list.
 pub(super) fn some_of(all: &[String]) -> String {
     of_many(&all[..all.len().min(SHOWN)], all.len())
 }
 
-/// The first few of many nodes, by their names: thousands may wait, and only these are sorted and written out.
+/// The first few nodes of a list, by their names. Thousands may wait, and only these few are sorted and
+/// written out.
 pub(super) fn first_of(mut all: Vec<Who>) -> String {
     let count = all.len();
     if count > SHOWN {
@@ -42,7 +44,7 @@ pub(super) fn first_of(mut all: Vec<Who>) -> String {
     of_many(&all.iter().map(Who::to_string).collect::<Vec<_>>(), count)
 }
 
-/// Those that are `shown` of so many.
+/// A list of `count` names, of which only the `shown` ones are written out.
 fn of_many(shown: &[String], count: usize) -> String {
     let names = shown.join(", ");
     match count.saturating_sub(shown.len()) {
@@ -51,12 +53,12 @@ fn of_many(shown: &[String], count: usize) -> String {
     }
 }
 
-/// Names after what is said of them, in words that follow others.
+/// A list of names with a title, to be added to a sentence; empty if there are no names.
 pub(super) fn if_any(title: &str, names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!("; {title}: {}", some_of(names)) }
 }
 
-/// From which processes, where others have come in their place.
+/// "From that process", if successors of the `nodes` are named too.
 fn from_before(nodes: &[String], again: &[String]) -> &'static str {
     match (again, nodes) {
         ([], _) => "",
@@ -73,17 +75,17 @@ fn came_anew(again: &[String]) -> String {
     }
 }
 
-/// The connections of some.
+/// "Connection" or "connections", for this many nodes.
 const fn connections(nodes: &[String]) -> &'static str {
     if nodes.len() == 1 { "connection" } else { "connections" }
 }
 
-/// That connections closed before something else happened.
+/// The connections of these nodes closed, and something else happened later.
 fn closed_before(nodes: &[String], since: Duration) -> String {
     format!("the {} of {}, closed, and {} later ", connections(nodes), some_of(nodes), Elapsed(since))
 }
 
-/// That a round is over, and what its other nodes are to do.
+/// A round is over, and its other nodes have something to do.
 fn broken_text(round: u64, why: &Break, left: u32, restarted: Option<Duration>) -> String {
     let restarted = restarted
         .map(|ago| format!("; the server was restarted {} before", Elapsed(ago)))
@@ -96,12 +98,12 @@ fn broken_text(round: u64, why: &Break, left: u32, restarted: Option<Duration>) 
     }
 }
 
-/// When those are given up that are silent.
+/// When silent nodes are given up.
 fn given_up(patience: Duration) -> String {
     format!("given up after {} of silence", Elapsed(patience))
 }
 
-/// The round, if it is not the first of its run.
+/// The number of the round, unless it is the first of its run.
 fn later_round(round: u64) -> String {
     if round > 1 { format!("round {round} ") } else { String::new() }
 }
@@ -142,11 +144,11 @@ pub enum RunRefusal {
         run: RunId,
         /// The round.
         round: u64,
-        /// Nodes that were there.
+        /// How many nodes were there.
         joined: u32,
-        /// Nodes that were needed.
+        /// How many nodes were needed.
         min_nodes: u32,
-        /// How long the round formed.
+        /// How long the round had been forming.
         after: Duration,
         /// Which nodes are missing, in words.
         missing: String,
@@ -158,10 +160,10 @@ pub enum RunRefusal {
         run: RunId,
         /// The round.
         round: u64,
-        /// The server's reason.
+        /// The reason that the server gives.
         why: String,
     },
-    /// Another live node has the rank.
+    /// Another living node has the rank.
     #[error(
         "node rank {rank} is asked for by {newcomer}, but {holder} has it and is alive; give each node its own rank \
          (PET_NODE_RANK, node_rank, the pod's index)"
@@ -169,7 +171,7 @@ pub enum RunRefusal {
     DuplicateRank {
         /// The rank.
         rank: u32,
-        /// The node that has it.
+        /// The node that holds it.
         holder: Who,
         /// The node that wants it.
         newcomer: Who,
@@ -184,7 +186,7 @@ pub enum RunRefusal {
         /// What differs.
         differences: Vec<Difference>,
     },
-    /// No round can have such a rank.
+    /// No round can have this rank.
     #[error(
         "node rank {rank} cannot be: a round has at most {}, so ranks are below {max_nodes}",
         counted(*.max_nodes, "node", "nodes")
@@ -198,38 +200,38 @@ pub enum RunRefusal {
     /// The terms contradict themselves.
     #[error("{0}")]
     BadTerms(String),
-    /// The server has the greatest allowed number of runs.
+    /// The server already has as many runs as it may.
     #[error("the server has {limit} runs with live nodes, as many as it may (--max-runs)")]
     TooManyRuns {
         /// `--max-runs`.
         limit: usize,
     },
-    /// The runs use all the memory they may have.
+    /// The runs already use all the memory that they may.
     #[error(
         "the server has no memory left for another node; stop runs that are over, or give it more with --max-memory"
     )]
     NoMemory,
-    /// More nodes of the run wait than could ever be needed.
+    /// More nodes of the run wait than it could ever need.
     #[error("run {run} has {limit} nodes, far more than a round may have; stop those that are too many")]
     TooManyNodes {
         /// The run.
         run: RunId,
-        /// The most nodes.
+        /// The most nodes that a run may have.
         limit: usize,
     },
     /// The node left while its join waited.
     #[error("this node left the run while it waited; join again if that was not meant")]
     Left,
-    /// Nothing is known of this run.
+    /// This run is unknown.
     #[error("there is no such run; `GET /api/v1/runs` lists them")]
     UnknownRun,
-    /// No round of the run forms.
+    /// No round of the run is forming.
     #[error("no round of run {0} gathers now, so there is no deadline to extend")]
     NotForming(RunId),
 }
 
 impl RunRefusal {
-    /// Whether it tells of a node that comes to a run where it has no place.
+    /// Whether it concerns a node that comes to a run where it has no place.
     pub const fn is_about_the_node(&self) -> bool {
         matches!(
             self,
@@ -241,7 +243,7 @@ impl RunRefusal {
         )
     }
 
-    /// Whether people are told so with the run, once and not at each retry.
+    /// Whether it is reported to people with the run, once and not at each retry.
     pub const fn is_told_with_the_run(&self) -> bool {
         self.is_about_the_node()
             || matches!(
@@ -250,7 +252,7 @@ impl RunRefusal {
             )
     }
 
-    /// A name for programs.
+    /// A stable code for programs.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Closed { .. } => "closed",
@@ -273,21 +275,21 @@ impl RunRefusal {
 /// Nodes that are given up, with their ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
-    /// Those whose connections closed.
+    /// Nodes whose connections closed.
     pub closed: Vec<String>,
-    /// Those whose requests were answered, and that sent no other.
+    /// Nodes whose requests were answered, and that sent no others.
     pub silent: Vec<String>,
-    /// For how long nothing has come from any of them.
+    /// How long nothing has come from any of them.
     pub since: Duration,
 }
 
 impl Lost {
-    /// How many.
+    /// How many nodes.
     pub const fn count(&self) -> usize {
         self.closed.len().saturating_add(self.silent.len())
     }
 
-    /// Whether this one is given up.
+    /// Whether this node is one of them.
     pub(super) fn has(&self, node: &String) -> bool {
         self.closed.contains(node) || self.silent.contains(node)
     }
@@ -310,7 +312,7 @@ impl std::fmt::Display for Lost {
     }
 }
 
-/// How it was seen that a node is lost which waited.
+/// How the loss of a waiting node was noticed.
 fn waited_in_vain(closed: bool, silent: Duration) -> String {
     let silent = Elapsed(silent);
     if closed {
@@ -323,16 +325,16 @@ fn waited_in_vain(closed: bool, silent: Duration) -> String {
 /// Why the nodes of a complete round have to join again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Break {
-    /// A node was silent for too long. Those that fell silent with it are told with it.
+    /// A node was silent for too long. The nodes that fell silent together with it are named too.
     #[error("{0}")]
     Lost(Lost),
-    /// It was to be given up before the server was restarted.
+    /// The round was to be given up before the server was restarted.
     #[error("{why} (before the server was restarted)")]
     BeforeRestart {
         /// Why.
         why: String,
     },
-    /// A node left. Those that left within moments are told with it.
+    /// A node left. The nodes that left within moments of it are named too.
     #[error("{who}, rank {rank}, left{}{}", .why.as_ref().map(|why| format!(": {why}")).unwrap_or_default(), if_any("then also left", .then))]
     Left {
         /// The node.
@@ -341,12 +343,12 @@ pub enum Break {
         rank: u32,
         /// Why.
         why: Option<Label>,
-        /// When it did.
+        /// How long ago it left.
         since: Duration,
-        /// The nodes that left then, with their ranks.
+        /// The nodes that left after it, with their ranks.
         then: Vec<String>,
     },
-    /// A node joined again. It is the first of the round to do so, which does not make it the cause.
+    /// A node joined again. It is the first node of the round to do so, but need not be the cause.
     #[error("{who}, rank {rank}, was the first to join again")]
     Rejoined {
         /// The node.
@@ -354,58 +356,58 @@ pub enum Break {
         /// Its rank.
         rank: u32,
     },
-    /// A node joined again, and others of the round have been silent: those may be the cause.
+    /// A node joined again, and other nodes of the round were silent before. They may be the cause.
     #[error("{who}, rank {rank}, was the first to join again, and {}, {} not been heard from for {}", some_of(.silent), if .silent.len() == 1 { "has" } else { "have" }, Elapsed(*.silent_for))]
     RejoinedBesideSilent {
         /// The node.
         who: Who,
         /// Its rank.
         rank: u32,
-        /// Those that are silent, with their ranks.
+        /// The silent nodes, with their ranks.
         silent: Vec<String>,
-        /// For how long all of them are.
+        /// How long all of them have been silent.
         silent_for: Duration,
     },
-    /// A node joined again, and the connections of others had closed before: those may be the cause.
+    /// A node joined again, and the connections of other nodes had closed before. They may be the cause.
     #[error("{}{who}, rank {rank}, was the first to join again", closed_before(.closed, *.since))]
     RejoinedAfterClosed {
         /// The node.
         who: Who,
         /// Its rank.
         rank: u32,
-        /// Those whose connections closed, with their ranks.
+        /// The nodes whose connections closed, with their ranks.
         closed: Vec<String>,
-        /// How long before the first of them did.
+        /// How long before that the first of them closed.
         since: Duration,
     },
-    /// The nodes join again to take in a newcomer.
+    /// The nodes join again so that new nodes can join them.
     #[error("{} joined and {} to be taken in", some_of(.newcomers), if .newcomers.len() == 1 { "is" } else { "are" })]
     Newcomers {
-        /// Who came.
+        /// The new nodes.
         newcomers: Vec<String>,
     },
     /// An operator expects fewer nodes than the round has.
     #[error("it has {}, and an operator expects {expected}", counted(*.nodes, "node", "nodes"))]
     Resized {
-        /// Its nodes.
+        /// How many nodes it has.
         nodes: u32,
-        /// So many are expected.
+        /// How many nodes are expected.
         expected: u32,
     },
-    /// After a restart of the server some nodes of the round did not report.
+    /// After a restart of the server, some nodes of the round did not report.
     #[error("{missing} of {} did not report after the server was restarted", counted(*.nodes, "node", "nodes"))]
     Unreported {
-        /// How many.
+        /// How many nodes did not.
         missing: u32,
-        /// Of how many.
+        /// How many nodes the round has.
         nodes: u32,
     },
 }
 
-/// What happened to a run, for the log. Each is logged once.
+/// What happened to a run, for the log. Each fact is logged once.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fact {
-    /// The first node of a round is there.
+    /// The first node of a round has come.
     #[error("round {round} gathers: {first} is there, {needed} needed")]
     Forms {
         /// The round.
@@ -422,7 +424,7 @@ pub enum Fact {
         round: u64,
         /// Its nodes.
         nodes: usize,
-        /// From first join to completion.
+        /// From the first join to completion.
         took: Duration,
         /// The node that came last.
         last: Who,
@@ -434,54 +436,54 @@ pub enum Fact {
         round: u64,
         /// Why.
         why: Break,
-        /// Nodes that are in it still.
+        /// Nodes that are still in it.
         left: u32,
-        /// How long before that the server was restarted, where it may be for that.
+        /// How long before that the server was restarted, if the restart may be the cause.
         restarted: Option<Duration>,
     },
-    /// The connections of nodes closed while their requests waited, and they have not come again.
+    /// The connections of nodes closed while their requests waited, and the nodes have not come again.
     #[error("{}: the {} closed {} ago, and nothing has come {}since; {}{}", some_of(.nodes), connections(.nodes), Elapsed(*.since), from_before(.nodes, .again), given_up(*.patience), came_anew(.again))]
     Disconnected {
         /// The nodes, with their ranks.
         nodes: Vec<String>,
-        /// Those that came anew in their place.
+        /// The successors of these nodes.
         again: Vec<String>,
-        /// When the first of them did.
+        /// How long ago the first connection closed.
         since: Duration,
-        /// How long they may be silent.
+        /// How long they may be silent before they are given up.
         patience: Duration,
     },
-    /// The requests of nodes were answered, and none has come since, though it was due.
+    /// The requests of nodes were answered, and no other request came, though it was due.
     #[error("{}: nothing has come {}for {}; {}{}", some_of(.nodes), from_before(.nodes, .again), Elapsed(*.since), given_up(*.patience), came_anew(.again))]
     Silent {
         /// The nodes, with their ranks.
         nodes: Vec<String>,
-        /// Those that came anew in their place.
+        /// The successors of these nodes.
         again: Vec<String>,
-        /// For how long all of them are silent.
+        /// How long all of them have been silent.
         since: Duration,
-        /// How long they may be silent.
+        /// How long they may be silent before they are given up.
         patience: Duration,
     },
-    /// A waiting node is gone.
+    /// A waiting node was lost.
     #[error("{who} {}; its place is free", waited_in_vain(*.closed, *.silent))]
     WaiterLost {
         /// The node.
         who: Who,
-        /// Its connection closed.
+        /// Whether its connection closed.
         closed: bool,
         /// How long it was silent.
         silent: Duration,
     },
-    /// A node that waits was displaced by another one of its id, which comes from another address.
+    /// A waiting node was displaced by another node with its id, which joined from another address.
     #[error("{who} waited here, and {by} joined with the same node id, so {who} has lost its place")]
     Displaced {
         /// The node that waited.
         who: Who,
-        /// The node that has its place.
+        /// The node that has its place now.
         by: Who,
     },
-    /// The last node that waited has left, before the round was complete.
+    /// The last waiting node left before the round was complete.
     #[error("round {round} was given up by all: {who} left as the last{}, at this: {missing}", .why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default())]
     Abandoned {
         /// The round.
@@ -490,10 +492,10 @@ pub enum Fact {
         who: Who,
         /// Why.
         why: Option<Label>,
-        /// What was missing before, in words.
+        /// What was missing before it left, in words.
         missing: String,
     },
-    /// The deadline comes near.
+    /// The deadline is near.
     #[error("round {round} will be given up in {}: {missing}", Elapsed(*.left))]
     Expiring {
         /// The round.
@@ -508,7 +510,7 @@ pub enum Fact {
     TimedOut {
         /// The round.
         round: u64,
-        /// How long it formed.
+        /// How long the round had been forming.
         after: Duration,
         /// What is missing, in words.
         missing: String,
@@ -523,7 +525,7 @@ pub enum Fact {
         /// Time left now.
         left: Duration,
     },
-    /// A node may not join.
+    /// A node was refused.
     #[error("{who} was refused: {why}")]
     Refused {
         /// The node.
@@ -531,8 +533,8 @@ pub enum Fact {
         /// Why.
         why: RunRefusal,
     },
-    /// A node of the round has failed, and others may still be in it. Those that failed soon after it may have been taken
-    /// down by it.
+    /// A node of the round has failed, and other nodes may still be in it. Nodes that failed soon after it
+    /// may have failed because of it.
     #[error("round {round}: {who}, rank {rank}, failed{}{}{}", .why.as_ref().map(|why| format!(": {why}")).unwrap_or_default(), if_any("then also failed", .then), if_any("still in the round", .others))]
     Failed {
         /// The round.
@@ -541,26 +543,26 @@ pub enum Fact {
         who: Who,
         /// Its rank.
         rank: u32,
-        /// What it said.
+        /// What it said about the reason.
         why: Option<Label>,
-        /// When it did.
+        /// How long ago it failed.
         since: Duration,
-        /// The nodes that failed within moments, with their ranks.
+        /// The nodes that failed after it within moments, with their ranks.
         then: Vec<String>,
-        /// The nodes that are left.
+        /// The nodes that are still there.
         others: Vec<String>,
     },
-    /// Nodes of a closed run's round, or of one that is over, were silent for too long.
+    /// Nodes of a round that is over, or whose run is closed, were silent for too long.
     #[error("round {round}: {lost}{}", if_any("still in the round", .others))]
     Lost {
         /// The round.
         round: u64,
-        /// The nodes.
+        /// The lost nodes.
         lost: Lost,
-        /// The nodes that are left.
+        /// The nodes that are still there.
         others: Vec<String>,
     },
-    /// Nodes of a round that is over have not been heard from since the server was restarted, and are given up.
+    /// Nodes of a round that is over have been silent since the server was restarted, and are given up.
     #[error(
         "round {round}: {}, {} not been heard from since the server was restarted {} ago",
         some_of(.nodes), if .nodes.len() == 1 { "has" } else { "have" }, Elapsed(*.since)
@@ -570,7 +572,7 @@ pub enum Fact {
         round: u64,
         /// The nodes, with their ranks.
         nodes: Vec<String>,
-        /// Since the restart.
+        /// How long ago the restart was.
         since: Duration,
     },
     /// The run was closed.
@@ -584,9 +586,9 @@ pub enum Fact {
     Finished {
         /// The round.
         round: u64,
-        /// How many.
+        /// How many nodes.
         nodes: u32,
-        /// Since their round was complete.
+        /// From the completion of the round.
         ran: Duration,
     },
     /// A closed run was started again.
@@ -594,10 +596,10 @@ pub enum Fact {
     Restarted {
         /// Whether all nodes of its last round had done their work.
         had_finished: bool,
-        /// The node.
+        /// The node that started it.
         by: Who,
     },
-    /// The server was restarted and learned the run's round from its nodes.
+    /// The server was restarted, and learned the run's round from its nodes.
     #[error(
         "round {round} of {} goes on after a restart of the server, as {first} reported; the store of its workers is lost: \
          new process groups in it will fail",
@@ -606,12 +608,12 @@ pub enum Fact {
     Adopted {
         /// The round.
         round: u64,
-        /// Its nodes.
+        /// How many nodes it has.
         nodes: u32,
         /// The node that reported it.
         first: Who,
     },
-    /// The nodes run different releases of PyTorch.
+    /// The nodes have different releases of PyTorch.
     #[error("has nodes with different releases of PyTorch: {0}")]
     MixedReleases(String),
     /// A complete round has no store.
@@ -625,7 +627,7 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// A name for programs.
+    /// A stable code for programs.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Forms { .. } => "run_started",
@@ -662,7 +664,7 @@ impl Fact {
         }
     }
 
-    /// What to do about it; empty if there is nothing to do.
+    /// What to do about it. Empty if there is nothing to do.
     pub const fn remedy(&self) -> &'static str {
         match self {
             Self::Refused { why: RunRefusal::Mismatch { .. } | RunRefusal::DuplicateRank { .. }, .. } => {
@@ -677,7 +679,7 @@ impl Fact {
             | Self::Broken {
                 why: Break::Newcomers { .. } | Break::Resized { .. } | Break::BeforeRestart { .. }, ..
             }
-            // The reason says it.
+            // The reason itself says what to do.
             | Self::NoStore { .. }
             | Self::Refused { .. } => "",
             Self::Broken { why: Break::Left { then, .. }, .. } if then.is_empty() => "look at that node's log",
@@ -735,7 +737,7 @@ impl Fact {
         }
     }
 
-    /// Whether its words begin with a node.
+    /// Whether its sentence begins with a node.
     pub const fn begins_with_a_node(&self) -> bool {
         matches!(
             self,

@@ -1,18 +1,18 @@
-//! Nodes without a place: which of them gets the next one, and who waits for a rank that another node holds. Each
-//! question takes the same time however many there are.
+//! Nodes without a place: which node gets the next place, and which nodes wait for a rank that another node
+//! holds. The time for either question does not grow with the number of nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Label;
 
-/// Nodes without a place, by the order in which they joined.
+/// Nodes without a place, in the order of their joins.
 #[derive(Debug, Default)]
 pub(super) struct Redundant {
-    /// Those that take any rank.
+    /// Nodes that take any rank.
     any_rank: BTreeMap<u64, Label>,
-    /// The others, by the rank that they ask for.
+    /// Nodes that ask for a rank, by that rank.
     by_rank: BTreeMap<(u32, u64), Label>,
-    /// Of each rank that is asked for and that nobody holds, the node that has waited the longest.
+    /// Requested ranks that nobody holds, each with the node that has waited the longest for it.
     free: BTreeSet<(u64, u32)>,
 }
 
@@ -25,7 +25,7 @@ impl Redundant {
         self.len() == 0
     }
 
-    /// Adds a node; `is_held`: another one holds the rank.
+    /// Adds a node. `is_held` says that another node holds its rank.
     pub(super) fn insert(&mut self, serial: u64, rank: Option<u32>, is_held: bool, node: Label) {
         match rank {
             None => drop(self.any_rank.insert(serial, node)),
@@ -43,12 +43,12 @@ impl Redundant {
         }
     }
 
-    /// The rank is held from now on, or no more.
+    /// From now on, the rank is held, or is free.
     pub(super) fn rank_changed(&mut self, rank: u32, is_held: bool) {
         self.change(rank, is_held, |_| ());
     }
 
-    /// The node that has waited the longest of those that can have a place.
+    /// The node that gets the next place: among the nodes that can have one, it has waited the longest.
     pub(super) fn next(&self) -> Option<&Label> {
         super::looks::look();
         let any = self.any_rank.first_key_value();
@@ -60,7 +60,7 @@ impl Redundant {
         }
     }
 
-    /// The nodes that ask for a rank.
+    /// The nodes that ask for this rank.
     pub(super) fn of_rank(&self, rank: u32) -> impl Iterator<Item = &Label> {
         self.by_rank.range((rank, 0)..=(rank, u64::MAX)).map(|(_, node)| node)
     }

@@ -1,4 +1,5 @@
-//! Rounds: one that forms, one that is complete with who gets which rank in it, and one that is learned from its nodes.
+//! Rounds: a forming round, a complete round with the ranks of its nodes, and a round that is learned from
+//! its nodes.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -6,12 +7,12 @@ use std::time::Duration;
 use super::{Label, NodeInfo, Terms, Who};
 use crate::core::ids::{RunId, Timestamp, count};
 
-/// The end of a round's time is announced this long before it, or a fifth of the whole time before it.
+/// How long before its deadline the end of a round is announced, but at most a fifth of its whole time.
 const EXPIRING: Duration = Duration::from_mins(5);
 /// No node waits longer than this, however often the deadline is moved.
 pub(super) const MAX_LEFT: Duration = Duration::from_hours(7 * 24);
 
-/// A node of a complete round. Its rank is its position.
+/// A node of a complete round. Its position in the list is its rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Participant {
     /// Its id.
@@ -39,7 +40,7 @@ pub struct Round {
     pub number: u64,
     /// The terms it was made with.
     pub terms: Terms,
-    /// Its nodes by rank. Empty if it was taken over after a restart of the server.
+    /// Its nodes, by rank. Empty if the round was taken over after a restart of the server.
     pub participants: Vec<Participant>,
     /// When it became complete.
     pub completed: Timestamp,
@@ -47,18 +48,18 @@ pub struct Round {
     pub took: Duration,
 }
 
-/// What is known of a node when ranks are given out.
+/// What a node claims when ranks are assigned.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim {
-    /// The rank it must get. No two claims have the same.
+    /// The rank that it must get. No two claims have the same one.
     pub(super) requested: Option<u32>,
-    /// The rank it had.
+    /// The rank that it had.
     pub(super) previous: Option<u32>,
 }
 
-/// The rank of each claimant, in their order: requested ranks first, then ranks that nodes had, then what is
-/// left in order. In a round smaller than the maximum a requested rank may be too high. Such claimants get
-/// the free ranks in the order of their requests.
+/// Assigns a rank to each claim, in the order of the claims: requested ranks first, then ranks that nodes had
+/// before, then the ranks that are left, in order. In a round smaller than the maximum, a requested rank may
+/// be too high. Nodes with such requests get the free ranks, in the order of their requests.
 pub(super) fn assign_ranks(claims: &[Claim]) -> Vec<u32> {
     let world = claims.len();
     let mut taken = vec![false; world];
@@ -107,16 +108,16 @@ mod tests {
     }
 }
 
-/// A round that forms.
+/// A forming round.
 #[derive(Debug)]
 pub(super) struct Forming {
     pub(super) first_join: Timestamp,
     pub(super) deadline: Timestamp,
-    /// If enough nodes are there, it is complete at this time.
+    /// When it is complete with the nodes that it has, if they are enough.
     pub(super) last_call: Option<Timestamp>,
-    /// When its end is announced; `None` after that.
+    /// When its end is announced. `None` after the announcement.
     pub(super) announce_at: Option<Timestamp>,
-    /// Who came last.
+    /// The node that came last.
     pub(super) last: Who,
 }
 
@@ -145,7 +146,7 @@ impl Forming {
         self.announce_at = Some(Timestamp(self.deadline.0.saturating_sub(early)));
     }
 
-    /// When to look at it again. The end of its last call matters only if all are `heard`.
+    /// When to look at it again. The end of its last call matters only if all nodes are `heard`.
     pub(super) fn check_at(&self, heard: bool) -> Timestamp {
         let last_call = self.last_call.filter(|_| heard);
         [last_call, self.announce_at].into_iter().flatten().fold(self.deadline, Timestamp::min)
@@ -155,12 +156,12 @@ impl Forming {
 /// Which nodes of a learned round have reported.
 #[derive(Debug)]
 pub(super) struct Adoption {
-    /// Ranks that have reported, or have joined again already.
+    /// Ranks that have reported, or have already joined again.
     pub(super) ranks: HashSet<u32>,
     pub(super) world_size: u32,
-    /// Until when the others are expected.
+    /// Until when the other ranks may report.
     pub(super) until: Option<Timestamp>,
-    /// When the others are told as silent; `None` after that.
+    /// When the other ranks are reported as silent. `None` after that.
     pub(super) tell_at: Option<Timestamp>,
 }
 
@@ -169,7 +170,7 @@ impl Adoption {
         if self.until.is_none() { 0 } else { self.world_size.saturating_sub(count(self.ranks.len())) }
     }
 
-    /// The ranks of those that may still report. A few of them.
+    /// The ranks that may still report. A few of them.
     pub(super) fn silent_ranks(&self) -> impl Iterator<Item = u32> {
         const SHOWN: usize = 64;
         let is_silent = |rank: &u32| !self.ranks.contains(rank);

@@ -15,22 +15,23 @@ use super::{
 use crate::core::ids::{RunId, Timestamp, count, counted};
 use crate::core::map::HashMap;
 
-/// How long a join's end is kept for its retries.
+/// How long the end of a join is kept for the join's retries.
 const ENDED_KEPT: Duration = Duration::from_mins(1);
-/// A node whose poll broke and that has not come again after this time is told. Those that follow it within a second are
-/// told with it.
+/// When a node is reported whose poll broke and that has not come again. Nodes whose polls broke within a
+/// second after it are reported with it.
 const CUT_TOLD: Duration = Duration::from_secs(3);
 const CUT_AT_LEAST: Duration = Duration::from_secs(2);
 /// A node that is alive comes again within this time after its poll broke.
 const COMES_AGAIN: Duration = Duration::from_millis(250);
-/// That a node has left or failed is told after this time, with those that followed it.
+/// How long the report that a node left or failed waits for nodes that follow it.
 const DEPARTED_TOLD: Duration = Duration::from_secs(2);
-/// A round that is over so soon after a restart of the server may be so for that.
+/// If a round is over this soon after a restart of the server, the restart may be the cause.
 const FOR_RESTART: Duration = Duration::from_secs(30);
-/// If the server checks its nodes later than this, it was stopped itself, and no node is lost for being silent.
+/// If the server checks its nodes later than this, the server itself was stopped, and no node is lost for its
+/// silence.
 const OWN_LAG: Duration = Duration::from_secs(2);
 
-/// The standing of a node's join.
+/// How a node's join stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JoinStanding {
     /// It has a place in the round that forms.
@@ -53,17 +54,17 @@ pub struct RoundProgress {
     pub round: u64,
     /// Nodes that have a place.
     pub joined: u32,
-    /// The least nodes.
+    /// The least number of nodes.
     pub min_nodes: u32,
-    /// The most nodes.
+    /// The greatest number of nodes.
     pub max_nodes: u32,
-    /// Requested ranks that nobody holds, if all ask for theirs. A few of them.
+    /// Requested ranks that nobody holds, if all nodes ask for a rank. A few of them.
     pub missing_ranks: Vec<u32>,
     /// Nodes of the last round that have not joined again. A few of them.
     pub missing_nodes: Vec<String>,
-    /// Since the node's join.
+    /// Time since the node's join.
     pub waited: Duration,
-    /// Until the deadline.
+    /// Time until the deadline.
     pub left: Option<Duration>,
     /// What the node waits for.
     pub reason: String,
@@ -80,7 +81,7 @@ pub enum Action {
     Closed,
 }
 
-/// Answer to a heartbeat.
+/// The answer to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeartbeatView {
     /// What to do.
@@ -97,20 +98,20 @@ impl HeartbeatView {
     }
 }
 
-/// The place of a node.
+/// Where a node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Seat {
-    /// In the round that forms.
+    /// In the forming round.
     Forming,
-    /// Waits for a place.
+    /// It waits for a place.
     Redundant,
     /// In the current round.
     InRound(u32),
-    /// Its join is over; kept for retries.
+    /// Its join has ended. Kept for retries.
     Ended(RunRefusal),
 }
 
-/// A node.
+/// A node of the run.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) info: NodeInfo,
@@ -123,16 +124,16 @@ pub(super) struct Member {
     pub(super) parked: bool,
     /// The connection of its last poll broke, and it has not come again.
     pub(super) cut: bool,
-    /// That it is late is said already, or is no wonder: the server itself was away.
+    /// Its silence was already reported, or has a known cause: the server itself was stopped.
     pub(super) silence_told: bool,
     pub(super) last_seen: Timestamp,
     pub(super) joined: Timestamp,
-    /// The order of joins.
+    /// Its position in the order of joins.
     pub(super) serial: u64,
 }
 
 impl Member {
-    /// A node that is in a round already when it becomes known here.
+    /// A node that is already in a round when this server first hears of it.
     pub(super) fn in_round(
         info: NodeInfo,
         join_id: Box<str>,
@@ -156,7 +157,7 @@ impl Member {
         }
     }
 
-    /// Whether nothing but its signs of life shows that it is there.
+    /// Whether nothing but signs of life shows that it is there.
     fn may_be_late(&self) -> bool {
         let counts = match self.seat {
             Seat::InRound(_) => self.watched,
@@ -166,23 +167,23 @@ impl Member {
         counts && !self.parked
     }
 
-    /// Whether its connection broke, and it would have come again by now.
+    /// Whether its connection broke so long ago that a living node would have come again.
     pub(super) fn is_cut_off(&self, now: Timestamp) -> bool {
         self.cut && !self.parked && now.since(self.last_seen) > COMES_AGAIN
     }
 
-    /// Whether its connection broke, or a sign of life should have come by now.
+    /// Whether its connection broke, or its sign of life is late.
     pub(super) fn may_be_dead(&self, now: Timestamp, terms: &Terms) -> bool {
         self.may_be_late() && self.cut || self.is_silent(now, terms)
     }
 
-    /// Whether a sign of life should have come by now.
+    /// Whether its sign of life is late.
     pub(super) fn is_silent(&self, now: Timestamp, terms: &Terms) -> bool {
         let due = if self.cut { CUT_AT_LEAST } else { terms.late_after() };
         self.may_be_late() && now.since(self.last_seen) >= due
     }
 
-    /// The node with its rank, for people. `None` if it has no place.
+    /// The node with its rank, for people. `None` if its join has ended.
     pub(super) fn label(&self) -> Option<String> {
         match self.seat {
             Seat::InRound(rank) => Some(format!("{}, rank {rank}", self.info.who())),
@@ -192,30 +193,30 @@ impl Member {
     }
 
     pub(super) fn memory(&self, node: &Label) -> usize {
-        /// A member, and the node that is shown of it, with its name once more.
+        /// Bytes of a member and of the node that is shown of it, which has the name once more.
         const MEMBER: usize = 768;
         let texts = [node.as_str(), self.info.name.as_str(), &*self.join_id].map(str::len);
         [MEMBER, self.info.text_len()].into_iter().chain(texts).sum()
     }
 }
 
-/// The round that is complete.
+/// The complete round.
 #[derive(Debug)]
 pub(super) struct Current {
     pub(super) round: Arc<Round>,
-    /// Its nodes that are still in it.
+    /// Nodes that are still in it.
     pub(super) present: u32,
-    /// Those of them that send heartbeats.
+    /// Nodes that are still in it and send heartbeats.
     pub(super) watched: u32,
     /// Why it is to be given up.
     pub(super) broken: Option<Break>,
-    /// Bytes that the list of its nodes takes.
+    /// Bytes of the list of its nodes.
     pub(super) memory: usize,
     /// Set if it was learned from its nodes after a restart of the server.
     pub(super) adoption: Option<Adoption>,
 }
 
-/// The action that the nodes of the round know; when it changes they are told.
+/// What the nodes of the round have been told to do. They are told again when it changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Signal {
     closed: bool,
@@ -224,7 +225,7 @@ struct Signal {
     round: u64,
 }
 
-/// The part of a run that people see, in few numbers: if they differ, it has changed.
+/// The part of a run that people see, in a few values: if they change, the run has changed.
 #[derive(Debug, PartialEq)]
 pub(super) struct Outline {
     signal: Signal,
@@ -242,20 +243,20 @@ pub(super) struct Outline {
     silent: usize,
 }
 
-/// How many of the last round's nodes have done their work.
+/// How many nodes of the last round have done their work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Work {
     /// Nodes of the round.
     pub(super) nodes: u32,
-    /// Those of them that left because their work was done.
+    /// Nodes that left because their work was done.
     pub(super) succeeded: u32,
-    /// When the last of them left.
+    /// When the last of these left, if all nodes have.
     pub(super) finished: Option<Timestamp>,
-    /// One of them has failed.
+    /// Whether one of the nodes has failed.
     pub(super) failed: bool,
 }
 
-/// The first node of a round that failed or left, and those that followed it within moments.
+/// The first node of a round that failed or left, and the nodes that followed it within moments.
 #[derive(Debug)]
 struct Departures {
     at: Timestamp,
@@ -267,7 +268,7 @@ struct Departures {
 }
 
 impl Departures {
-    /// Another one goes.
+    /// Another node follows.
     fn follow(&mut self, who: &Who, rank: u32) {
         const MOST: usize = 64;
         if self.then.len() < MOST {
@@ -292,24 +293,26 @@ pub(super) struct Run {
     pub(super) terms: Terms,
     /// The node whose terms hold.
     pub(super) settled_by: Option<Who>,
-    /// The terms come from a report, which has only the numbers of nodes; the rest are defaults.
+    /// The terms come from a report, which contains only the numbers of nodes. The other terms are defaults.
     pub(super) terms_are_learned: bool,
-    /// The greatest number of a round so far.
+    /// The greatest number that a round has had.
     pub(super) last_round: u64,
-    /// A complete round of which a restart has left only the number: its nodes may report it.
+    /// The number of a complete round of which nothing else is known after a restart. Its nodes may report
+    /// it.
     pub(super) unreported: Option<u64>,
     pub(super) members: HashMap<Label, Member>,
     pub(super) current: Option<Current>,
     pub(super) forming: Option<Forming>,
     pub(super) closed: Option<Closed>,
     pub(super) work: Work,
-    /// Members in the round that forms.
+    /// Members in the forming round.
     pub(super) joined: u32,
-    /// Those of them that asked for a rank.
+    /// Members in the forming round that asked for a rank.
     pub(super) with_rank: u32,
     /// Members without a place.
     pub(super) redundant: Redundant,
-    /// Which node holds which requested rank. Holders are members of the forming round, or are watched in the current one.
+    /// The node that holds each requested rank. A holder is in the forming round, or is watched in the
+    /// current one.
     pub(super) ranks: HashMap<u32, Label>,
     pub(super) serials: u64,
     signal: Signal,
@@ -317,50 +320,51 @@ pub(super) struct Run {
     pub(super) parked: u32,
     /// The last sign of life of any node.
     heard: Timestamp,
-    /// Bytes that the members take.
+    /// Bytes of the members.
     pub(super) members_memory: usize,
-    /// Nodes of the last round that made room: only their number is known.
+    /// Nodes of the last round that were dropped to make room. Only their number is known.
     pub(super) let_go: u32,
-    /// A round's store is open and in use.
+    /// Whether the store of a round is open and in use.
     pub(super) holds_store: bool,
-    /// Ranks of the current round of whose nodes the journal is to be told.
+    /// Ranks of the current round whose nodes have changed since the journal was last told.
     pub(super) moved: Vec<u32>,
-    /// The journal knows of no higher rank than those below this.
+    /// The journal knows no rank from this one on.
     pub(super) most_kept: u32,
-    /// Since when no node is there.
+    /// Since when no node has been there.
     pub(super) idle_since: Option<Timestamp>,
-    /// It is forgotten as soon as no node is there.
+    /// The run is forgotten as soon as it has no nodes.
     pub(super) forget_soon: bool,
     /// How many nodes an operator expects in a round.
     pub(super) size: Option<u32>,
-    /// How much more time an operator gave the round that forms, or the next one, if a restart came between.
+    /// How much more time an operator gave the forming round, or the next one, if a restart came between.
     pub(super) more_time: Duration,
     /// No member is late before this time.
     members_check: Option<Timestamp>,
-    /// Nodes whose polls broke off just now, and when.
+    /// Nodes whose polls broke just now, and when.
     cut: Vec<(Timestamp, Label)>,
-    /// Members of the round that forms which may be dead: it is not complete before they are heard from, or given up.
+    /// Members of the forming round that may be dead. The round is not complete before they are heard or
+    /// given up.
     pub(super) doubtful: BTreeSet<Label>,
-    /// How often a node's silence was told, or was over after that.
+    /// Goes up when the silence of nodes is reported, and when it ends after that.
     silences: u64,
-    /// How many were silent at the last look, whether that was told or not.
+    /// How many nodes were silent at the last check, reported or not.
     silent: usize,
-    /// When the server was restarted, if the run is of before.
+    /// When the server was restarted, if the run is older than that.
     pub(super) restarted: Option<Timestamp>,
-    /// Nodes of the round that have failed just now.
+    /// Nodes of the round that have just failed, and are not reported yet.
     failures: Option<Departures>,
-    /// Nodes that have left the round just now, and for which it is over.
+    /// Nodes that have just left and ended the round, and are not reported yet.
     leavers: Option<Departures>,
-    /// Who could be in the round that forms and is not.
+    /// Nodes that could be in the forming round and are not.
     pub(super) absent: Absentees,
 }
 
-/// How long before that the server was restarted, if it may be for that.
+/// How long ago the server was restarted, if the restart may be the cause.
 fn for_restart(restarted: Timestamp, now: Timestamp) -> Option<Duration> {
     Some(now.since(restarted)).filter(|ago| *ago < FOR_RESTART)
 }
 
-/// Those that are given up together, if there are any.
+/// The nodes that are given up together, if there are any.
 fn all_lost<'m>(members: impl Iterator<Item = &'m Member>, now: Timestamp) -> Option<Lost> {
     let (closed, silent): (Vec<_>, Vec<_>) = members.partition(|member| member.cut);
     let since = closed.iter().chain(&silent).map(|member| now.since(member.last_seen)).min()?;
@@ -415,7 +419,7 @@ impl Run {
         }
     }
 
-    /// Every member. Going through all of them is the cost of a large run.
+    /// All members. Walking through them is what makes a large run expensive.
     pub(super) fn walk(&self) -> impl Iterator<Item = (&Label, &Member)> {
         self.members.iter().inspect(|_| look())
     }
@@ -428,19 +432,19 @@ impl Run {
         self.idle_since
     }
 
-    /// Bytes that the run takes, here and in all views: as measured with runs of 2 and of 500 nodes.
+    /// Bytes of the run, here and wherever it is shown, as measured with runs of 2 and of 500 nodes.
     pub(super) fn memory(&self) -> usize {
         const RUN: usize = 8192;
         let round = self.current.as_ref().map_or(0, |current| current.memory);
         [RUN, self.members_memory, round].into_iter().sum()
     }
 
-    /// Since when it is over, if its nodes can make room.
+    /// Since when the run has been over, if dropping its nodes makes room.
     pub(super) fn shrinks_since(&self) -> Option<Timestamp> {
         self.idle_since.filter(|_| self.parked == 0 && !self.members.is_empty())
     }
 
-    /// Drops the nodes of a run that is over; their number stays known.
+    /// Drops the nodes of a run that is over. Their number stays known.
     pub(super) fn summarize(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let let_go = self.current.as_ref().map_or(0, |current| current.present);
         self.clear();
@@ -462,7 +466,7 @@ impl Run {
         self.members.insert(node, member);
     }
 
-    /// Since when all nodes have been silent, if no request of theirs waits here.
+    /// Since when all nodes have been silent, if none of their requests waits here.
     pub(super) fn silent_since(&self) -> Option<Timestamp> {
         (self.parked == 0).then_some(self.heard)
     }
@@ -471,7 +475,7 @@ impl Run {
         self.idle_since.is_some_and(|since| now.since(since) >= self.retention())
     }
 
-    /// A run without nodes is shown for this long. The retries of joins that are over are answered from it.
+    /// How long a run without nodes is shown. It answers the retries of joins that have ended.
     fn retention(&self) -> Duration {
         match (self.forget_soon, self.members.is_empty()) {
             (false, _) => RETENTION,
@@ -513,7 +517,7 @@ impl Run {
         [forming, adoption, idle, self.members_check, cut].into_iter().flatten().chain(departed).min()
     }
 
-    /// The number of the round that forms, or will.
+    /// The number of the forming round, or of the next one.
     pub(super) fn next_round(&self) -> u64 {
         self.last_round.saturating_add(1)
     }
@@ -523,7 +527,7 @@ impl Run {
         self.current.as_ref().map_or(0, |c| c.watched.saturating_add(c.unreported()))
     }
 
-    /// Nodes that must be there, or that the round waits for.
+    /// Nodes that are waiting, or are expected to join again.
     pub(super) fn live(&self) -> usize {
         (self.joined.saturating_add(self.expected()) as usize).saturating_add(self.redundant.len())
     }
@@ -570,7 +574,7 @@ impl Run {
         Some(member)
     }
 
-    /// The current round is to be given up; people see the first reason.
+    /// The current round is to be given up. People see the first reason.
     pub(super) fn break_round(&mut self, why: Break, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(current) = &mut self.current else { return };
         if current.broken.is_none() && !current.is_empty() {
@@ -585,14 +589,14 @@ impl Run {
                     | Break::RejoinedAfterClosed { .. }
             );
             let restarted = self.restarted.filter(|_| may_be_for_it).and_then(|at| for_restart(at, now));
-            // Who leaves is told with those that follow it.
+            // A node that leaves is reported later, with the nodes that follow it.
             if !matches!(why, Break::Left { .. }) {
                 self.tell(Fact::Broken { round, why, left, restarted }, out);
             }
         }
     }
 
-    /// A node's join is over; its retries get the reason.
+    /// A node's join has ended. Its retries get the reason.
     pub(super) fn end(&mut self, node: &Label, why: RunRefusal, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(mut member) = self.vacate(node) else { return };
         member.seat = Seat::Ended(why);
@@ -632,7 +636,7 @@ impl Run {
         }
     }
 
-    /// The connection of its poll broke.
+    /// The connection of the node's poll broke.
     pub(super) fn cut(&mut self, node: &Label, now: Timestamp) {
         const MOST: usize = 4096;
         self.unpark(node, now);
@@ -647,14 +651,14 @@ impl Run {
         }
     }
 
-    /// Tells which nodes have not come again since their polls broke off.
+    /// Reports the nodes that have not come again since their polls broke.
     fn tell_cut(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(since) = self.cut.first().map(|(at, _)| *at).filter(|at| now.since(*at) >= CUT_TOLD) else {
             return;
         };
         let due = self.cut.partition_point(|(at, _)| now.since(*at) >= CUT_AT_LEAST);
         let due: Vec<_> = self.cut.drain(..due).collect();
-        // Of one without heartbeats whose round is complete nothing more is known.
+        // If a node without heartbeats is in a complete round, its silence means nothing.
         let silent = due.iter().filter_map(|(at, node)| {
             let is_it = |member: &&Member| member.cut && member.last_seen == *at && member.may_be_late();
             self.members.get(node).filter(is_it)
@@ -671,8 +675,8 @@ impl Run {
         self.tell(Fact::Disconnected { nodes, again, since, patience }, out);
     }
 
-    /// Tells which nodes are late, though their requests were answered: they are stopped, cut off or slow. Those that are
-    /// about to be late are told with them.
+    /// Reports the nodes that are late though their requests were answered: they are stopped, cut off or
+    /// slow. Nodes that are about to be late are reported with them.
     fn tell_silent(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let Terms { keep_alive, .. } = self.terms;
         let silence = |member: &Member| {
@@ -700,7 +704,7 @@ impl Run {
         self.tell(Fact::Silent { nodes, again, since, patience }, out);
     }
 
-    /// Sees who is silent by now, and who may be dead of those in the round that forms.
+    /// Counts the silent nodes, and finds the nodes of the forming round that may be dead.
     fn look_for_silent(&mut self, now: Timestamp) {
         let (mut silent, mut doubtful) = (0_usize, BTreeSet::new());
         for (node, member) in self.walk() {
@@ -712,13 +716,13 @@ impl Run {
         (self.silent, self.doubtful) = (silent, doubtful);
     }
 
-    /// Who came anew in the place of those.
+    /// The successors of the nodes for which `is_before` holds.
     fn came_anew(&self, now: Timestamp, is_before: impl Fn(&Label) -> bool) -> Vec<String> {
         let came = self.successors(now).into_iter().filter(|came| is_before(came.before));
         came.map(|came| came.member.info.who().to_string()).collect()
     }
 
-    /// A member that shows that it is alive now may be late again from this time on.
+    /// A member has just shown that it is alive. Sets the time from which it may be late again.
     pub(super) fn watch_for(&mut self, now: Timestamp) {
         self.heard = now;
         let at = now + self.terms.late_after().min(self.terms.patience()).min(ENDED_KEPT);
@@ -783,7 +787,7 @@ impl Run {
                     if self.closed.is_none() {
                         self.note_leaver(who, rank, said.why, now, out);
                     } else if outcome == Some(Outcome::Failed) {
-                        // The agent that fails has closed the run before it leaves.
+                        // An agent that fails closes the run before it leaves.
                         self.note_failure(who, rank, said.why, now);
                     }
                 }
@@ -793,7 +797,8 @@ impl Run {
                 let who = member.info.who();
                 if self.joined == 0 && said.outcome.is_none() && self.closed.is_none() && self.expected() == 0
                 {
-                    // Who waits after it has its words; after the last of them nobody has.
+                    // While nodes wait, each of them gets this reason in its answer. After the last node
+                    // nobody does.
                     let (round, why) = (self.next_round(), said.why);
                     self.tell(Fact::Abandoned { round, who: who.clone(), why, missing }, out);
                 }
@@ -816,7 +821,7 @@ impl Run {
         self.absent.note(Absent { node: node.clone(), who, rank, fate, heard });
     }
 
-    /// A node of a round whose run is closed has failed, and leaves others alone.
+    /// A node has failed in a round whose run is closed, and other nodes are left alone.
     fn note_failure(&mut self, who: Who, rank: u32, why: Option<Label>, now: Timestamp) {
         if let Some(failures) = &mut self.failures {
             failures.follow(&who, rank);
@@ -828,7 +833,7 @@ impl Run {
         }
     }
 
-    /// A node of the round has left, which is over for that, unless it was before.
+    /// A node of the round has left. The round is over because of it, if it was not over before.
     fn note_leaver(
         &mut self,
         who: Who,
@@ -838,7 +843,7 @@ impl Run {
         out: &mut Vec<Decision>,
     ) {
         if self.current.as_ref().is_some_and(|current| current.broken.is_none()) {
-            // Those of the round before.
+            // Report the leavers of an earlier round first.
             let leavers = self.leavers.take();
             self.tell_leavers(leavers, now, out);
             let (since, then) = (Duration::ZERO, Vec::new());
@@ -852,7 +857,7 @@ impl Run {
 
     fn tell_leavers(&self, leavers: Option<Departures>, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(Departures { at, round, who, rank, why, then }) = leavers else { return };
-        // Some have joined again by now.
+        // Some nodes of the round have joined again by now.
         let is_of_round = |(_, member): &(&Label, &Member)| match member.seat {
             Seat::InRound(_) => true,
             Seat::Forming | Seat::Redundant => member.previous.is_some(),
@@ -867,7 +872,7 @@ impl Run {
     fn tell_failures(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(failures) = self.failures.take_if(|failures| failures.are_due(now)) else { return };
         let Departures { at, round, who, rank, why, then } = failures;
-        // One whose connection broke is dead, or is told with those that are.
+        // A node whose connection broke is dead, or is reported with the dead ones.
         let in_round = |(_, member): &(&Label, &Member)| {
             matches!(member.seat, Seat::InRound(_)) && !member.cut && !self.is_unheard(member)
         };
@@ -909,7 +914,7 @@ impl Run {
         true
     }
 
-    /// Nodes that were silent for too long are gone.
+    /// Does what is due at this time. Nodes that were silent for too long are lost.
     pub(super) fn tick(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let (late, patience) = (self.terms.late_after(), self.terms.patience());
         let over = |member: &Member| match member.seat {
@@ -918,7 +923,7 @@ impl Run {
         };
         if let Some(at) = self.members_check.filter(|at| *at <= now) {
             if now.since(at) > OWN_LAG {
-                // The server itself was stopped and did not listen.
+                // The server itself was stopped, and heard nobody.
                 for member in self.members.values_mut() {
                     (member.last_seen, member.silence_told) = (now, true);
                 }
@@ -954,7 +959,7 @@ impl Run {
         self.settle(now, out);
     }
 
-    /// A node is lost. One that `is_replaced` is not absent: the process that came anew gets its place.
+    /// A node is lost. If it `is_replaced`, it is not absent: its successor gets its place.
     pub(super) fn lose(&mut self, node: &Label, is_replaced: bool, now: Timestamp, out: &mut Vec<Decision>) {
         if self.closed.is_none() && self.current.as_ref().is_some_and(|current| current.broken.is_none()) {
             self.break_for_lost(node, now, out);
@@ -975,14 +980,14 @@ impl Run {
         }
     }
 
-    /// Whether nothing has come from it since the server was restarted.
+    /// Whether nothing has come from the node since the server was restarted.
     fn is_unheard(&self, member: &Member) -> bool {
         !member.parked && self.restarted == Some(member.joined) && member.last_seen == member.joined
     }
 
-    /// Nodes of a closed run, or of a round that is over, are lost: nobody is told to join again for them. Those of which a
-    /// restarted server has not heard may have ended well meanwhile, if the run is closed. Some may be told already, as why
-    /// the round is over.
+    /// Reports lost nodes of a closed run, or of a round that is over: nobody is told to join again for them.
+    /// Nodes that have been silent since a restart of the server may have ended well meanwhile, if the run is
+    /// closed. Nodes that ended the round were already reported with it.
     fn tell_lost(&self, is_lost: impl Fn(&Member) -> bool, now: Timestamp, out: &mut Vec<Decision>) {
         let in_round = |(_, member): &(&Label, &Member)| matches!(member.seat, Seat::InRound(_));
         let (lost, there): (Vec<_>, Vec<_>) =
@@ -1000,7 +1005,7 @@ impl Run {
         };
         let is_told = |member: &Member| told.zip(member.label()).is_some_and(|(told, node)| told.has(&node));
         let Some(lost) = all_lost(lost.into_iter().filter(|member| !is_told(member)), now) else { return };
-        // Those of a round that is over join again.
+        // The other nodes of a round that is over join again, so only those of a closed run are named.
         let is_there = |member: &&Member| !member.cut && !self.is_unheard(member);
         let there = there.into_iter().filter(is_there).filter(|_| self.closed.is_some());
         let mut others: Vec<String> = there.map(|member| member.info.who().to_string()).collect();
@@ -1008,7 +1013,7 @@ impl Run {
         self.tell(Fact::Lost { round: self.last_round, lost, others }, out);
     }
 
-    /// The round is to be given up for a node that is lost, and for those that fell silent with it.
+    /// Gives up the round because a node is lost. Names the nodes that fell silent together with it.
     fn break_for_lost(&mut self, lost: &Label, now: Timestamp, out: &mut Vec<Decision>) {
         let is_in_round = |member: &Member| matches!(member.seat, Seat::InRound(_));
         if !self.members.get(lost).is_some_and(is_in_round) {
@@ -1022,7 +1027,7 @@ impl Run {
         }
     }
 
-    /// Does everything that follows from an event: places, rounds, and what is over.
+    /// Does everything that follows from an event: places, rounds, and what ends.
     pub(super) fn settle(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         self.promote(now, out);
         loop {
@@ -1050,9 +1055,9 @@ impl Run {
         }
     }
 
-    /// The round of `number` is complete with these nodes by rank.
+    /// The round is complete with these nodes, by rank.
     pub(super) fn enter(&mut self, round: Round, nodes: &[Label], out: &mut Vec<Decision>) {
-        // A node that is still in the last round is not in this one: the answers to its heartbeats say so.
+        // A node that is still in the last round is not in the new one. The answers to its heartbeats say so.
         let stragglers: Vec<Label> =
             self.walk().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
         for node in stragglers {
@@ -1066,7 +1071,7 @@ impl Run {
             member.previous = Some(rank);
             watched = u32::saturating_add(watched, member.watched.into());
             if let Some(rank) = member.rank.filter(|_| !member.watched) {
-                // Nothing shows when it is gone, so its successor may have the rank.
+                // Its end will not be noticed, so its successor may have the rank at once.
                 self.ranks.remove(&rank);
                 self.redundant.rank_changed(rank, false);
             }
@@ -1131,7 +1136,7 @@ impl Run {
         out.push(Decision::Tell(self.id.clone(), fact));
     }
 
-    /// The node is alive. Returns whether it is in the round of this number.
+    /// The node is alive. Returns whether it is in this round.
     pub(super) fn seen_in_round(
         &mut self,
         node: &Label,

@@ -10,21 +10,21 @@ use crate::core::ids::{RunId, Timestamp, count};
 /// The state of a run's rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RoundState {
-    /// A round forms.
+    /// A round is forming.
     Forming,
-    /// A round forms, has enough nodes, and waits a little for more.
+    /// A round is forming, has enough nodes, and waits a little for more.
     LastCall,
     /// A round is complete.
     Complete,
-    /// A round is complete and is to be given up: its nodes are told to join again.
+    /// A complete round is to be given up: its nodes are told to join again.
     Breaking,
     /// The run is closed.
     Closed,
-    /// No node is there.
+    /// The run has no nodes.
     Idle,
 }
 
-/// The place of a node.
+/// Where a node is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeState {
     /// In the complete round.
@@ -32,14 +32,14 @@ pub enum NodeState {
         /// Its rank.
         rank: u32,
     },
-    /// In the round that forms.
+    /// In the forming round.
     Waiting {
         /// The rank it asked for.
         rank: Option<u32>,
     },
-    /// Waits for a place.
+    /// It waits for a place.
     Redundant {
-        /// Which one.
+        /// What it waits for.
         waits_for: WaitsFor,
     },
 }
@@ -47,13 +47,14 @@ pub enum NodeState {
 /// What a node without a place waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitsFor {
-    /// Any place: all are taken.
+    /// For any place: all places are taken.
     Place,
     /// The rank it asked for, which another node has.
     Rank(u32),
-    /// It came anew, and the process of before has its place.
+    /// For the place of its predecessor: the node came anew, and the server still counts on the earlier
+    /// process.
     Before {
-        /// When that is given up, if nothing comes from it.
+        /// When the predecessor is given up, if nothing comes from it.
         given_up: Timestamp,
     },
 }
@@ -67,28 +68,28 @@ pub struct NodeSnapshot {
     pub info: NodeInfo,
     /// Its place.
     pub state: NodeState,
-    /// Since its last sign of life; `None` while one of its requests waits here.
+    /// Time since its last sign of life. `None` while one of its requests waits here.
     pub silent: Option<Duration>,
-    /// Whether another sign of life should have come by now.
+    /// Whether its next sign of life is late.
     pub is_late: bool,
-    /// Whether it was in no round before.
+    /// Whether it has not been in a round before.
     pub is_new: bool,
     /// Whether it sends heartbeats in a complete round, so that its loss is noticed.
     pub is_watched: bool,
-    /// Since it joined.
+    /// Time since it joined.
     pub joined_for: Duration,
 }
 
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunSnapshot {
-    /// The moment from which all times count.
+    /// The moment of this snapshot: all durations are measured at it.
     pub at: Timestamp,
     /// Its id.
     pub run_id: RunId,
-    /// The round that is complete, or else the one that forms, or the last one.
+    /// The complete round, or else the forming one, or else the last one.
     pub round: u64,
-    /// Its state.
+    /// The state of that round.
     pub state: RoundState,
     /// The terms that hold.
     pub terms: Terms,
@@ -98,32 +99,34 @@ pub struct RunSnapshot {
     pub waiting: u32,
     /// Nodes without a place.
     pub redundant: u32,
-    /// Every node: by rank, then the waiting ones in the order of joining.
+    /// All nodes: by rank, then the waiting ones in the order of their joins.
     pub nodes: Vec<NodeSnapshot>,
-    /// Since the first join of the round that forms.
+    /// Time since the first join of the forming round.
     pub forming_for: Option<Duration>,
-    /// Until it closes: in the last call with the nodes that are there, else it is given up then if it has too few.
+    /// Time until the forming round closes: in the last call it is then complete with the nodes that are
+    /// there, else it is given up if it has too few.
     pub deadline: Option<Duration>,
     /// How long the complete round took to form.
     pub took: Option<Duration>,
-    /// Since the complete round is complete.
+    /// Time since the round became complete.
     pub complete_for: Option<Duration>,
-    /// Nodes that the last round had when it was complete.
+    /// How many nodes the last round had when it became complete.
     pub round_size: u32,
-    /// Nodes of a round that was learned after a restart of the server which may still report.
+    /// Nodes of a round that was learned after a restart of the server, and that may still report.
     pub unreported: u32,
-    /// Those of them that made room when memory was short: they are in no list, and nothing more is known of them.
+    /// Nodes of the last round that were dropped when memory was short: they are in no list, and only their
+    /// number is known.
     pub let_go: u32,
-    /// Those of them that left because they had done their work.
+    /// Nodes of the last round that left because they had done their work.
     pub succeeded: u32,
-    /// Since the last of them left: the run has finished.
+    /// Time since the last of them left, if that finished the run.
     pub finished_for: Option<Duration>,
-    /// Requested ranks that nobody holds in the round that forms, if all ask for theirs; or those of a round that was learned
-    /// after a restart of the server which have not reported. A few of them.
+    /// Requested ranks that nobody holds in the forming round, if all nodes ask for a rank. Or the ranks that
+    /// have not reported, in a round that was learned after a restart of the server. A few of them.
     pub missing_ranks: Vec<u32>,
-    /// What the round that forms needs, in words, when it is to be given up soon.
+    /// What the forming round needs, in words, when it is to be given up soon.
     pub expiring: Option<String>,
-    /// Who could be in the round and is not.
+    /// Nodes that could be in the round and are not.
     pub absent: Vec<Absent>,
     /// What the run waits for, or why the round is to be given up, in words.
     pub reason: String,
@@ -174,7 +177,7 @@ impl Run {
         let reason = match (&self.closed, broken, &self.forming) {
             (Some(closed), ..) => format!("closed by {}", closed.by),
             (_, Some(why), None) => format!("{why}{}", self.silent_in_words(now)),
-            // What the round waits for names those, and who is silent by now.
+            // What the round waits for includes these nodes and all silent ones.
             (
                 _,
                 Some(

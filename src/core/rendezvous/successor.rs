@@ -1,4 +1,5 @@
-//! Nodes that came anew: a pod was started again, and the process of before has a place until its keep-alive runs out.
+//! Successors: a pod was started again, and its earlier process keeps its place until its keep-alive runs
+//! out.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +7,21 @@ use super::run::{Member, Run, Seat};
 use super::{Decision, Join, Label};
 use crate::core::ids::Timestamp;
 
-/// A node that came anew.
+/// A node that came anew in the place of an earlier process.
 pub(super) struct Successor<'r> {
-    /// The process of before.
+    /// The earlier process, its predecessor.
     pub(super) before: &'r Label,
-    /// The new one.
+    /// The new node.
     pub(super) node: &'r Label,
-    /// The same, with what is known of it.
+    /// The new node's record.
     pub(super) member: &'r Member,
-    /// When the process of before is given up, if nothing comes from it.
+    /// When the predecessor is given up, if nothing comes from it.
     pub(super) given_up: Timestamp,
 }
 
 impl Run {
-    /// A node that comes anew takes the place of a process of its name that waits for the round and was cut off: the round
-    /// would count on a dead one. If that one is alive after all, its retry is a join again.
+    /// A node that comes anew takes the place of a waiting process with its name that was cut off: otherwise
+    /// the round would count on a dead process. If that process is alive after all, its retry is a new join.
     pub(super) fn succeed_to(&mut self, join: &Join, now: Timestamp, out: &mut Vec<Decision>) {
         if self.doubtful.is_empty() || join.previous.is_some() || self.members.contains_key(&join.node) {
             return;
@@ -28,7 +29,7 @@ impl Run {
         let is_before = |member: &Member| member.is_cut_off(now) && member.info.name == join.info.name;
         let doubtful = self.doubtful.iter().filter_map(|node| self.members.get_key_value(node));
         let before = doubtful.filter(|(_, member)| is_before(member));
-        // Several nodes may share a name: rather one that was in the same place, or wants the same rank.
+        // Several nodes may share a name: the best match has this address and asks for this rank.
         let before = before.min_by_key(|(_, member)| {
             let is_like_it = member.info.address == join.info.address && member.rank == join.rank;
             (!is_like_it, member.serial)
@@ -39,8 +40,8 @@ impl Run {
         }
     }
 
-    /// The new nodes that have the name of one of the round that may be dead, each of another one. Nodes of the last round
-    /// may share a name with others.
+    /// The successors of nodes of the round that may be dead: each such node gets another new node with its
+    /// name, because several nodes of the last round may share a name.
     pub(super) fn successors(&self, now: Timestamp) -> Vec<Successor<'_>> {
         if self.current.is_none() || self.joined == 0 && self.redundant.is_empty() {
             return Vec::new();

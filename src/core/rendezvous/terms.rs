@@ -1,4 +1,4 @@
-//! What a run's nodes agree on: how many of them, how long, how often.
+//! What the nodes of a run agree on: how many nodes, how long, how often.
 
 use std::time::Duration;
 
@@ -47,13 +47,13 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// A node whose sign of life has not come after this long is late: longer than between two of them, with some room.
+    /// When the sign of life of a node is late: the interval between two of them, and some time more.
     pub(super) fn late_after(&self) -> Duration {
         self.keep_alive.saturating_add(self.keep_alive.checked_div(2).unwrap_or_default())
     }
 
-    /// How long a heartbeat may wait at the server. A node that is stopped misses the next one, so it is late soon; and nodes
-    /// that are stopped together are late together.
+    /// How long a heartbeat may wait at the server. It is short, so a stopped node soon misses its next
+    /// heartbeat, and nodes that are stopped together are late together.
     pub(super) fn hold(&self) -> Duration {
         const LEAST: Duration = Duration::from_millis(250);
         self.keep_alive.checked_div(2).unwrap_or_default().max(LEAST)
@@ -65,7 +65,7 @@ impl Terms {
     }
 }
 
-/// What one node wants. For a value that it leaves open it takes the run's.
+/// What one node wants. A value that it leaves open is the run's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wanted {
     /// The least number of nodes in a round.
@@ -84,19 +84,19 @@ pub struct Wanted {
     pub store: Option<bool>,
 }
 
-/// A term of which a node wants another value.
+/// A term for which a node wants another value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// The term.
     pub what: &'static str,
-    /// What holds for the run.
+    /// The value that holds for the run.
     pub settled: String,
-    /// What the node wants.
+    /// The value that the node wants.
     pub wanted: String,
 }
 
 impl Difference {
-    /// Whether it is about the number of nodes.
+    /// Whether the term is a number of nodes.
     pub(super) fn is_about_nodes(&self) -> bool {
         matches!(self.what, "min_nodes" | "max_nodes")
     }
@@ -147,10 +147,10 @@ impl Wanted {
         }
     }
 
-    /// Where this and what holds differ.
+    /// The terms in which this and the settled ones differ.
     pub(super) fn differences(&self, settled: &Terms) -> Vec<Difference> {
         let wanted = self.settle(settled);
-        // To the last digit, because two different values are shown side by side.
+        // Written to the last digit, because two different values are shown side by side.
         let seconds = |time: Duration| format!("{} s", time.as_secs_f64());
         let number = |n: u32| n.to_string();
         let all = [

@@ -1,4 +1,4 @@
-//! The rendezvous by cases: each test is one thing that nodes rely on.
+//! The rendezvous by cases: each test shows one thing that nodes rely on.
 
 pub(super) mod costs;
 mod random;
@@ -8,7 +8,7 @@ use crate::core::ids::Nodes;
 
 const RUN: &str = "train";
 
-/// A rendezvous with a clock that the test turns. Deadlines fire in their order.
+/// A rendezvous with a clock that the test moves. Deadlines come in their order.
 struct Table {
     core: Rendezvous,
     now: Timestamp,
@@ -27,7 +27,7 @@ fn run() -> RunId {
     RunId::new(RUN.as_bytes())
 }
 
-/// A join of `node` with `min` to `max` nodes; the test changes what it wants to be otherwise.
+/// A join of `node` with `min` to `max` nodes. The test changes the other wishes.
 fn join(node: &str, min: u32, max: u32) -> Join {
     let info = NodeInfo {
         name: label(node),
@@ -91,7 +91,7 @@ impl Table {
         joined
     }
 
-    /// Joins as several nodes.
+    /// Several nodes join.
     fn all_join(&mut self, nodes: &[&str], min: u32, max: u32) {
         for node in nodes {
             self.join(join(node, min, max)).expect("no refusal");
@@ -108,13 +108,13 @@ impl Table {
         self.now = end;
     }
 
-    /// The poll of a node breaks off: nothing is heard from it from now on.
+    /// The poll of a node ends, and nothing more is heard from the node.
     fn cut(&mut self, node: &str) {
         self.core.unpark(&run(), &label(node), self.now);
         self.collect();
     }
 
-    /// A heartbeat that stays waiting.
+    /// A heartbeat that waits at the server.
     fn beat(&mut self, node: &str, round: u64) -> Action {
         let rank = self.rank(node).unwrap_or(0);
         let view =
@@ -218,7 +218,8 @@ fn a_round_is_complete_as_soon_as_the_expected_nodes_are_there() {
     for (node, rank) in [("a", 0), ("b", 1), ("c", 2)] {
         assert_eq!((table.rank(node), table.beat(node, 1)), (Some(rank), Action::Continue));
     }
-    // Those that are there already complete a round that gathers; fewer wait for the last call.
+    // If that many nodes are there already, the forming round is complete. With fewer it waits for the last
+    // call.
     let mut table = Table::new();
     table.all_join(&["a", "b"], 2, 4);
     let comes = expect(&mut table, 2).expect("it fits");
@@ -249,7 +250,7 @@ fn a_round_forms_anew_when_other_nodes_are_expected() {
     }
     assert_eq!(table.completed[1].participants.len(), 3);
     assert_eq!(table.core.standing(&run(), &label("d")), Ok(JoinStanding::Redundant));
-    // With more of them, who stands by is taken in.
+    // If more nodes are expected, the redundant node is taken in.
     for node in ["a", "b", "c"] {
         assert_eq!(table.beat(node, 2), Action::Continue);
     }
@@ -262,7 +263,7 @@ fn a_round_forms_anew_when_other_nodes_are_expected() {
         table.join(again(node, "3", 2, 4)).expect("a place");
     }
     assert_eq!(table.completed[2].participants.len(), 4);
-    // Without one, the next that comes brings it about.
+    // If the round lacks a node, the next one that comes starts a new round.
     table.leave("d");
     for node in ["a", "b", "c"] {
         table.join(again(node, "4", 2, 4)).expect("a place");
@@ -302,7 +303,8 @@ fn numbers_that_no_round_can_have_are_refused_and_change_nothing() {
     }
     table.join(join("c", 2, 4)).expect("a place");
     assert!(table.completed.is_empty());
-    // What was said before anybody came holds as far as it fits, and until the run is forgotten.
+    // An expectation from before the first node holds as far as the terms allow, and until the run is
+    // forgotten.
     let mut table = Table::new();
     expect(&mut table, 9).expect("nobody is there");
     table.all_join(&["a", "b", "c", "d"], 2, 4);
@@ -333,7 +335,7 @@ fn more_time_and_that_a_run_is_to_go_outlive_a_restart() {
     assert!(table.ended.is_empty());
     table.advance(Duration::from_mins(1));
     assert_eq!(table.ended, ["a"]);
-    // The extra time was for this round only.
+    // The extra time was for that round only.
     table.join(again("a", "2", 2, 2)).expect("a place");
     table.advance(Duration::from_mins(30));
     assert_eq!(table.ended, ["a", "a"]);
@@ -420,7 +422,7 @@ fn nodes_that_leave_together_are_told_together() {
         "round 1 is over for its nodes: d (10.0.0.1), rank 3, left; then also left: b (10.0.0.1), rank 1, \
          c (10.0.0.1), rank 2; they are told to join again",
     );
-    // A round that is complete before that is told is over for its own nodes.
+    // The next round is complete before the report: the earlier one is over only for its own nodes.
     let mut table = Table::new();
     table.all_join(&["a", "b"], 1, 2);
     table.leave("b");
@@ -430,7 +432,7 @@ fn nodes_that_leave_together_are_told_together() {
     table.leave("c");
     assert_eq!(table.action("a", 2), Action::Rejoin);
     table.told("round 1 is over for its nodes: b (10.0.0.1), rank 1, left; they are told to join again");
-    // Nobody is left who could be told.
+    // No node is left that could be told.
     let mut table = Table::new();
     table.all_join(&["a", "b"], 2, 2);
     table.leave("a");
@@ -469,7 +471,7 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     }
     table.advance(15 * SECOND);
     table.told("b (10.0.0.1), rank 1, c (10.0.0.1), rank 2, were not heard from for 14 s");
-    // How it was seen is told of each.
+    // The report says of each node how its loss was noticed.
     let mut other = Table::new();
     other.all_join(&["a", "b", "c"], 3, 3);
     for node in ["a", "b", "c"] {
@@ -482,7 +484,7 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
         "round 1 is over for its nodes: c (10.0.0.1), rank 2: the connection closed, and nothing came for 15 s; \
          b (10.0.0.1), rank 1, was not heard from for 15 s; they are told to join again",
     );
-    // All that are silent may be why another joins again.
+    // Each silent node may be the reason why another one joins again.
     let mut other = Table::new();
     other.all_join(&["a", "b", "c"], 3, 3);
     other.cut("b");
@@ -498,7 +500,7 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     assert!(reason.ends_with("; gone: b (10.0.0.1), rank 1, c (10.0.0.1), rank 2"), "{reason}");
     table.join(join("b", 3, 3)).expect("it waits");
     assert_eq!(table.snapshot().reason, "1 more node is needed; gone: c (10.0.0.1), rank 2");
-    // One that was there all the time replaces nobody, though it runs on a host of the same name.
+    // A node that was there all the time replaces nobody, though it has the host name of another.
     let info = NodeInfo { name: label("c"), address: label("10.0.0.9"), ..join("a", 3, 3).info };
     table.join(Join { info, ..again("a", "3", 3, 3) }).expect("it waits");
     table.join(join("d", 4, 4)).expect_err("another number of nodes");
@@ -522,7 +524,7 @@ fn nodes_with_one_id_are_named_as_they_displace_each_other() {
     let text =
         "2 more nodes are needed; displaced by another of the same id: worker (10.0.0.1), worker (10.0.0.2)";
     assert_eq!(table.snapshot().reason, text);
-    // One that was killed, and is started again elsewhere, displaces nobody.
+    // A process that was killed and is started again elsewhere displaces nobody.
     let facts = table.facts.len();
     table.core.cut(&run(), &label("worker"), table.now);
     table.join(at("10.0.0.4", "4")).expect("no refusal");
@@ -652,7 +654,7 @@ fn a_process_that_was_cut_off_as_it_joined_gives_its_place_to_the_one_that_comes
     table.join(anew("other", "b")).expect("complete");
     assert_eq!(table.completed.len(), 1, "one that waits there keeps its place");
 
-    // With the rank that it asks for.
+    // The new process asks for the rank of its predecessor.
     let mut table = Table::new();
     let ranked = |node: &str, name: &str, rank| Join { rank: Some(rank), ..anew(node, name) };
     for (node, rank) in [("a", 0), ("b", 1)] {
@@ -667,7 +669,8 @@ fn a_process_that_was_cut_off_as_it_joined_gives_its_place_to_the_one_that_comes
 #[test]
 fn a_round_is_complete_only_with_nodes_that_are_heard_from() {
     let cut = |table: &mut Table, node| table.core.cut(&run(), &label(node), table.now);
-    // Its connection broke as the last one came: it has its place, and the round is complete when it is back.
+    // Its connection broke when the last node came: it keeps its place, and the round is complete when it is
+    // back.
     let mut table = Table::new();
     table.all_join(&["a", "b"], 3, 3);
     cut(&mut table, "b");
@@ -684,7 +687,8 @@ fn a_round_is_complete_only_with_nodes_that_are_heard_from() {
     table.all_join(&["b"], 3, 3);
     assert_eq!(table.ranks(&["a", "b", "c"]), [Some(0), Some(1), Some(2)]);
 
-    // It is dead, and another one stands by. One whose process is stopped is silent later.
+    // The node is dead, and another one stands by. If the process is only stopped, its silence is noticed
+    // later.
     for stops in [false, true] {
         let mut table = Table::new();
         table.all_join(&["a", "b"], 3, 3);
@@ -701,7 +705,7 @@ fn a_round_is_complete_only_with_nodes_that_are_heard_from() {
         assert_eq!(table.ranks(&["a", "c", "d"]), [Some(0), Some(1), Some(2)]);
     }
 
-    // A last call does not end while one is not heard from, nor begin again when it is back.
+    // A last call does not end while a node is silent, and does not begin again when the node is back.
     let mut table = Table::new();
     table.all_join(&["a", "b", "c"], 2, 4);
     table.advance(20 * SECOND);
@@ -713,7 +717,7 @@ fn a_round_is_complete_only_with_nodes_that_are_heard_from() {
     table.all_join(&["c"], 2, 4);
     assert_eq!(table.completed.len(), 1);
 
-    // The deadline passes: those that are heard from are enough, or too few.
+    // At the deadline, the nodes that are not silent are enough, or too few.
     for (min, ends) in [(2, [None, None, Some("left")]), (3, [Some("join_timeout"); 3])] {
         let mut table = Table::new();
         for node in ["a", "b", "c"] {
@@ -738,7 +742,7 @@ fn a_node_that_came_anew_is_told_from_the_process_before() {
         table.beat(node, 1);
     }
     table.join(again("a", "2", 2, 4)).expect("a place");
-    // A node of the last round that has the name of another one is no newcomer.
+    // A node of the last round that has the name of another one is not a successor.
     let info = NodeInfo { name: label("c"), ..join("a", 2, 4).info };
     table.join(Join { info, ..again("a", "3", 2, 4) }).expect("a place");
     assert!(!table.reason("a").contains("came anew"), "{}", table.reason("a"));
@@ -941,7 +945,7 @@ fn the_first_node_that_fails_is_told_with_those_that_are_still_in_the_round() {
                 then also failed: c (10.0.0.1), rank 2; still in the round: a (10.0.0.1)";
     assert_eq!(told, [text]);
 
-    // The last one that fails leaves nobody alone.
+    // The last node that fails leaves nobody alone.
     let mut table = Table::new();
     table.all_join(&["a", "b"], 2, 2);
     table.close();
@@ -974,7 +978,7 @@ fn a_node_whose_poll_broke_is_told_unless_it_comes_again() {
         "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: the connections closed, and nothing came for 14 s",
     );
 
-    // One that left, and one whose poll was answered before its process was silent.
+    // One node left. The poll of another was answered before its process fell silent.
     let mut table = Table::new();
     table.all_join(&["a", "b"], 3, 3);
     broken(&mut table, "a");
@@ -991,7 +995,7 @@ fn nodes_that_are_late_are_told_once_and_together() {
     for node in ["a", "b", "c", "d"] {
         table.beat(node, 1);
     }
-    // Their polls are answered. Nothing comes from b and c, which are stopped; a and d are slow.
+    // Their polls are answered. Then b and c are stopped, and a and d are slow.
     table.cut("a");
     table.cut("b");
     table.advance(2 * SECOND);
@@ -1012,14 +1016,14 @@ fn nodes_that_are_late_are_told_once_and_together() {
     assert_eq!(told(&table), [text]);
     table.advance(6 * SECOND);
     assert_eq!(told(&table), [text], "once");
-    // Who comes again and stops once more is told once more.
+    // A node that comes again and is stopped once more is reported once more.
     table.beat("b", 1);
     table.cut("b");
     table.advance(8 * SECOND);
     assert_eq!(told(&table).len(), 2);
     table.told("c (10.0.0.1), rank 2, was not heard from for 15 s");
 
-    // A node that waits for the round is told like one that is in it.
+    // A waiting node is reported like a node of a round.
     let mut table = Table::new();
     table.all_join(&["a", "b"], 3, 3);
     table.cut("b");
@@ -1152,7 +1156,8 @@ fn after_a_restart_nodes_that_do_not_report_are_waited_for_and_then_given_up() {
 #[test]
 fn a_late_report_of_an_older_round_does_not_take_the_numbers_back() {
     let mut table = Table::new();
-    // Nodes of three rounds come back to a restarted server: a has not heard of the later ones, c was in the last.
+    // Nodes of three rounds come back to a restarted server: a knows only the first round, c was in the last
+    // one.
     table.core.heartbeat(&run(), report("a", 1, 0, 2, 2), table.now).expect("a view");
     let last = Some(RankInRound { round: 3, rank: 0 });
     table.join(Join { previous: last, ..again("c", "3", 1, 2) }).expect("a place");
@@ -1170,7 +1175,7 @@ fn a_round_of_which_a_restart_left_only_the_number_is_taken_over_or_counted() {
         before.all_join(&["a", "b"], 1, 2);
         let Some(KeptChange::Run(id, record, _)) = before.core.kept(&run()) else { panic!("it is kept") };
         let mut table = Table::new();
-        // Its store is not open again, so who was in it is not said.
+        // Its store could not be opened again, so its nodes are not restored.
         let round = table.core.restore(&id, *record, Vec::new(), table.now);
         assert_eq!(round, None);
         if somebody_reports {
@@ -1251,7 +1256,7 @@ fn when_memory_is_short_runs_that_are_over_keep_the_number_of_their_nodes() {
         (run.round_size, run.nodes.len(), run.let_go)
     };
     assert_eq!(shown(&table, 0), (10, 10, 0));
-    // Room for a few nodes more, with the longest texts that they may have.
+    // Memory for a few more nodes with the longest texts.
     table.core.limit_memory(table.core.memory() + 20_000);
     for n in 0..8 {
         table.core.join(&id(3), join(&node(n), 200, 200), table.now).expect("the oldest makes room");
@@ -1314,11 +1319,11 @@ fn a_report_that_is_not_taken_over_changes_nothing() {
         table.join(again(node, "2", 2, 3)).expect("a place");
     }
     assert_eq!(table.completed[1].number, 2);
-    // Of a run that nobody knows, too.
+    // The run may also be unknown.
     let other = RunId::new(b"other");
     table.core.heartbeat(&other, report("stranger", u64::MAX, 0, 1, 1), table.now).expect("a view");
     assert!(table.core.snapshot_of(&other, table.now).is_none());
-    // Nodes of a forming round have terms; a report of others is none of their round.
+    // The nodes of a forming round have terms. A report with other terms is not about their round.
     table.core.join(&other, join("a", 2, 2), table.now).expect("a place");
     table.core.heartbeat(&other, report("stranger", 5, 0, 1, 1), table.now).expect("a view");
     assert_eq!(table.core.snapshot_of(&other, table.now).expect("forms").round, 1);

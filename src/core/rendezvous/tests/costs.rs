@@ -1,4 +1,4 @@
-//! What a large meeting costs: steps and decisions grow with the nodes, not with their square.
+//! What a large rendezvous costs: steps and decisions grow with the number of nodes, not with its square.
 
 use std::cell::Cell;
 
@@ -9,7 +9,7 @@ thread_local! {
     pub(in crate::core::rendezvous) static LOOKS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A whole meeting of `nodes`: all join, and each is answered. Returns the decisions it took.
+/// A whole rendezvous of `nodes`: all join, and each gets an answer. Returns the number of decisions.
 fn meeting(nodes: u32) -> usize {
     let mut core = Rendezvous::new(Terms::default(), 10);
     let mut decisions = 0;
@@ -33,7 +33,7 @@ fn meeting(nodes: u32) -> usize {
 
 #[test]
 fn a_meeting_takes_a_few_decisions_however_many_nodes_there_are() {
-    // Forms and its signal, then complete with its fact and signal.
+    // A fact and a signal when the round forms; the round, a fact and a signal when it is complete.
     assert_eq!(meeting(10), meeting(1000));
 }
 
@@ -88,10 +88,11 @@ fn a_node_that_is_lost_wakes_the_others_once() {
     );
 }
 
-/// A heartbeat costs the same however many nodes there are, and however many stand by or wait for a rank that is held.
+/// The cost of a heartbeat does not depend on how many nodes there are, stand by, or wait for a rank that is
+/// held.
 #[test]
 fn a_heartbeat_costs_the_same_among_many() {
-    // The join of every node but the first ask for a rank that only the first of them can have.
+    // Every node but the first asks for a rank that only the first one can have.
     for rank in [None, Some(0)] {
         let cost = |nodes: u32| {
             let mut table = Table::new();
@@ -116,7 +117,7 @@ fn a_heartbeat_costs_the_same_among_many() {
     }
 }
 
-/// Each arrival at a barrier costs the same, and so does each look of those who wait.
+/// The cost of an arrival at a barrier, and of a retry, does not depend on how many have arrived.
 #[test]
 fn arriving_at_a_barrier_costs_the_same_among_many() {
     use crate::core::rendezvous::barrier::{Arrival, Barriers};

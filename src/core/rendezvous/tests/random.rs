@@ -1,4 +1,4 @@
-//! Random schedules of what nodes, networks, operators and servers do, with what must hold after every step.
+//! Random schedules of nodes, networks, operators and servers, and what must hold after every step.
 
 use std::collections::BTreeSet;
 
@@ -11,20 +11,20 @@ const MAX: u32 = 4;
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// A node joins, retries, or joins again as its last answer told it.
+    /// A node joins, retries, or joins again because its last answer said so.
     Join(usize),
     /// Its connection breaks.
     Cut(usize),
-    /// It sends a heartbeat for the round it believes to be in.
+    /// It sends a heartbeat for the round in which it believes to be.
     Beat(usize),
-    /// Its process ends, and another takes its name.
+    /// Its process ends, and another process takes its name.
     Restart(usize),
     Leave(usize, Option<Outcome>),
     Close,
     Extend,
     /// Seconds pass.
     Wait(u64),
-    /// Somebody who is in no round says that he is in this one.
+    /// A peer that is in no round reports that it is in this one.
     Stranger(u64),
     /// The server forgets everything.
     ServerRestart,
@@ -57,21 +57,21 @@ struct Node {
     asked_rank: bool,
 }
 
-/// How things stood before a step.
+/// The state before a step.
 #[derive(Debug, Default)]
 struct Before {
     /// The nodes of the current round that are surely alive.
     nodes: BTreeSet<(u64, String)>,
-    /// How long the round that forms still has.
+    /// The time that the forming round still has.
     deadline: Option<Duration>,
-    /// No node of the round may still report.
+    /// Whether no node of the round may still report.
     is_whole: bool,
 }
 
 struct World {
     table: Table,
     nodes: Vec<Node>,
-    /// The greatest round that this server has completed or been told of.
+    /// The greatest round number that this server has completed or been told.
     told: u64,
     seen: usize,
 }
@@ -164,7 +164,7 @@ impl World {
         }
     }
 
-    /// The round that was learned from reports, and whether some of its nodes may still report.
+    /// The number of a round that was learned from reports, and whether some of its nodes may still report.
     fn learned(&self) -> Option<(u64, bool)> {
         let current = self.table.core.runs.get(&run())?.current.as_ref()?;
         current.adoption.as_ref().map(|_| (current.round.number, current.unreported() > 0))
@@ -183,12 +183,12 @@ impl World {
         }
     }
 
-    /// Polls that are waiting get what the last step brought them.
+    /// Waiting polls get the answers of the last step.
     fn answer_polls(&mut self) {
         for n in 0..self.nodes.len() {
             if self.nodes[n].waits {
                 let standing = self.table.core.standing(&run(), &label(&name(n)));
-                // A server that was restarted does not know it; its retry will join again.
+                // A restarted server does not know the join. The node's retry will join again.
                 if !matches!(standing, Err(RunRefusal::Left | RunRefusal::UnknownRun)) {
                     self.take_answer(n, standing);
                 }
@@ -224,7 +224,7 @@ impl World {
             |wanted: fn(&NodeState) -> bool| view.nodes.iter().filter(|n| wanted(&n.state)).count() as u32;
         prop_assert_eq!(count(|state| matches!(state, NodeState::Waiting { .. })), view.waiting);
         prop_assert_eq!(count(|state| matches!(state, NodeState::Redundant { .. })), view.redundant);
-        // Enough nodes and nobody to wait for: the round completes, at the latest after the last call.
+        // With enough nodes and nobody to wait for, the round is complete, at the latest after the last call.
         if view.waiting >= MAX {
             let is_awaited =
                 |node: &NodeSnapshot| node.is_late && matches!(node.state, NodeState::Waiting { .. });
@@ -250,7 +250,7 @@ impl World {
         );
         prop_assert!(view.succeeded <= view.round_size, "{view:?}");
         prop_assert!(view.finished_for.is_none() || view.succeeded == view.round_size, "{view:?}");
-        // What nodes of one round hear: at most one round goes on, and all who go on are in it.
+        // At most one round goes on, and all nodes that are told to go on are in it.
         let going_on: BTreeSet<u64> = (0..self.nodes.len())
             .filter_map(|n| Some((n, self.nodes[n].place?.0)))
             .filter(|(n, round)| self.table.action(&name(*n), *round) == Action::Continue)
@@ -260,7 +260,7 @@ impl World {
         Ok(())
     }
 
-    /// What is to be compared with the run after a step.
+    /// The state to compare with the state after a step.
     fn alive_in_round(&self) -> Before {
         let snapshots = self.table.core.snapshot(self.table.now);
         let Some(view) = snapshots.first() else { return Before::default() };
@@ -270,11 +270,11 @@ impl World {
         Before { nodes, deadline: view.deadline, is_whole }
     }
 
-    /// Who was in a round and alive is still in it, whatever the others did.
+    /// A node that was alive in a round is still in it, whatever other nodes did.
     fn check_stays(&self, step: &Step, before: &Before) -> Result<(), TestCaseError> {
         let Before { nodes, deadline, is_whole } = before;
         let actor = match step {
-            // A report of a later round ends one that was learned and is not whole.
+            // A report of a later round ends a learned round that is not complete yet.
             Step::Beat(_) | Step::Stranger(_) if !is_whole => return Ok(()),
             Step::Join(n) | Step::Leave(n, _) | Step::Restart(n) | Step::Cut(n) | Step::Beat(n) => {
                 Some(name(*n))
@@ -283,7 +283,7 @@ impl World {
             Step::Wait(secs) if Duration::from_secs(*secs) < deadline.unwrap_or(Duration::from_mins(30)) => {
                 None
             }
-            // Closing ends it; a restarted server knows nobody; a report of a later round ends one that was learned.
+            // Closing ends the round, and a restarted server knows no node.
             Step::Wait(_) | Step::Close | Step::ServerRestart => return Ok(()),
         };
         let now_in = self.alive_in_round().nodes;
@@ -294,9 +294,9 @@ impl World {
         Ok(())
     }
 
-    /// From any state: once nothing stands in the way any more, all who keep trying meet.
+    /// From any state: when nothing is in the way any more, all nodes that keep trying get into one round.
     fn all_meet_at_last(&mut self) -> Result<(), TestCaseError> {
-        // All polls break, all nodes end, and closed runs are over: what is left must not block anybody.
+        // All polls break, all nodes end, and closed runs are over. What is left must not block any node.
         (0..6).for_each(|n| self.table.cut(&name(n)));
         self.table.advance(Duration::from_mins(2));
         for n in 0..4 {
@@ -339,7 +339,8 @@ proptest! {
             world.step(step);
             world.answer_polls();
         }
-        // Nobody does anything any more, and polls stay: by the deadline each that waits has a round or a reason.
+        // No node does anything more, and polls stay: at the deadline each waiting node has a round or a
+        // reason.
         let waiting = |world: &World| -> (BTreeSet<String>, Option<Duration>) {
             let snapshots = world.table.core.snapshot(world.table.now);
             let nodes = snapshots.iter().flat_map(|view| &view.nodes);
