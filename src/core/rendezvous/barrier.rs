@@ -32,7 +32,7 @@ const MEMBER: usize = 64;
 pub struct Arrival {
     /// The participant.
     pub participant: Label,
-    /// The same id for a retry, and another id for the arrival at the barrier's next use.
+    /// A retry repeats the id; the arrival at the barrier's next use has another one.
     pub arrival_id: Box<str>,
     /// How many must arrive.
     pub size: u32,

@@ -64,7 +64,7 @@ impl NodeInfo {
 pub struct Join {
     /// The node's id, which every retry repeats.
     pub node: Label,
-    /// The same id for a retry, and another id for a new join.
+    /// A retry repeats the id; a new join has another one.
     pub join_id: Box<str>,
     /// What it says about itself.
     pub info: NodeInfo,
