@@ -1,12 +1,12 @@
-//! How numbers and bytes stand in a row: numbers as LEB128, bytes behind their length.
+//! How numbers and bytes are written in a row: numbers as LEB128, bytes after their length.
 
-/// Why bytes are not rows that this release can read.
+/// Why this release cannot read bytes as rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadRow {
-    /// A newer release wrote a row that must not be passed over.
+    /// A newer release wrote a row that must not be skipped.
     #[error("a row of kind {0}, which a newer release of rallypoint has written")]
     Newer(u8),
-    /// The bytes end inside a row, or a number in it is none.
+    /// The bytes end inside a row, or contain an invalid number.
     #[error("a row of kind {0} that cannot be read")]
     Malformed(u8),
 }
@@ -48,7 +48,7 @@ impl<'a> Fields<'a> {
         self.number()?.try_into().ok()
     }
 
-    /// A number that may be below zero.
+    /// A number that may be negative.
     pub(super) fn signed(&mut self) -> Option<i64> {
         let folded = self.number()?;
         Some((folded >> 1).cast_signed() ^ (folded & 1).cast_signed().wrapping_neg())
@@ -61,7 +61,7 @@ impl<'a> Fields<'a> {
         Some(bytes)
     }
 
-    /// The outer `None` is for bytes that are no option.
+    /// The outer `None` means that the bytes cannot be read as an option.
     #[expect(clippy::option_option, reason = "not readable, or readable and not there")]
     pub(super) fn option<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<Option<T>> {
         match self.byte()? {

@@ -11,10 +11,10 @@ use super::row::{
 use crate::core::map::{HashMap, NameMap};
 use crate::core::protocol::Payload;
 
-/// What one part of the server keeps, by id.
+/// The entries of one part of the server, by id.
 pub type Entries = BTreeMap<Box<[u8]>, Box<[u8]>>;
 
-/// All that a journal says, as it was after its last whole commit.
+/// Everything that a journal contains, as it was after the last whole commit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Image {
     /// The last start of a server with this journal.
@@ -23,34 +23,34 @@ pub struct Image {
     pub stores: BTreeMap<StoreId, StoreImage>,
     /// The links of relays.
     pub links: BTreeMap<LinkId, LinkImage>,
-    /// What other parts keep, by table and id.
+    /// The entries of other parts of the server, by table and id.
     pub entries: BTreeMap<Table, Entries>,
-    /// The highest number that a store has had.
+    /// The highest number of any store so far.
     pub last_store: StoreId,
-    /// The highest number that a link has had.
+    /// The highest number of any link so far.
     pub last_link: LinkId,
 }
 
 /// One store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreImage {
-    /// Where it listened.
+    /// The port on which it listened.
     pub port: u16,
-    /// Whose it is; empty for a store of `--listen`.
+    /// Its owner. Empty for a store of `--listen`.
     pub owner: Box<[u8]>,
     /// Its plain values.
     pub keys: NameMap<KeyImage>,
     /// Its queues.
     pub queues: HashMap<Box<[u8]>, QueueImage>,
-    /// What the rules know of connections, by their numbers.
+    /// What the stale-key rules know of connections, by the connections' numbers.
     pub clients: BTreeMap<u32, ClientImage>,
-    /// What connections have read, by the group of the addresses.
+    /// What connections have read, by group of addresses.
     pub reads: HashMap<Box<[u8]>, Readers>,
-    /// What is left of a job.
+    /// What is known of a job beside its connections.
     pub job: JobImage,
 }
 
-/// Which ranks connections have read: ranges, by connection.
+/// Ranges of ranks that were read, by connection.
 pub type Readers = BTreeMap<u32, BTreeSet<(u32, u32)>>;
 
 /// One plain value.
@@ -58,27 +58,27 @@ pub type Readers = BTreeMap<u32, BTreeSet<(u32, u32)>>;
 pub struct KeyImage {
     /// The value.
     pub value: Bytes,
-    /// Which life of a barrier it is.
+    /// The life of a barrier to which it belongs.
     pub life: u32,
-    /// Which connection wrote it, for an address.
+    /// The connection that wrote it, for an address.
     pub writer: Option<u32>,
 }
 
-/// One queue: its items by their numbers.
+/// One queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueueImage {
-    /// Oldest first.
+    /// Its items by number, the oldest first.
     pub items: BTreeMap<u64, Bytes>,
 }
 
-/// What is left of a job: as in [`JobRow`].
+/// What is known of a job beside its connections, see [`JobRow`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobImage {
-    /// What workers that are gone had added.
+    /// What workers that are gone added to `init/`.
     pub gone_share: i64,
-    /// What goes after a pause or with the last connection.
+    /// What will be dropped after a pause or with the last connection.
     pub idle: u8,
-    /// What is known of the ends of runs.
+    /// How runs ended, as far as it is known.
     pub runs: Vec<(Box<[u8]>, u8)>,
 }
 
@@ -89,16 +89,16 @@ impl From<JobRow<'_>> for JobImage {
     }
 }
 
-/// What the rules know of one connection: as in [`ClientRow`].
+/// What the stale-key rules know of one connection, see [`ClientRow`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientImage {
     /// The number of its role.
     pub role: u8,
     /// What it added to `init/`.
     pub worker_share: i64,
-    /// The runs whose keys it used.
+    /// The runs whose keys it has used.
     pub runs: Vec<Box<[u8]>>,
-    /// Where it waits: key, arrivals, life.
+    /// The barrier at which it waits: key, arrivals, life.
     pub barrier: Option<(Box<[u8]>, u32, u32)>,
     /// Its process id.
     pub pid: Option<u32>,
@@ -107,37 +107,37 @@ pub struct ClientImage {
 /// The link of a relay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LinkImage {
-    /// Who its relay is. Without it the link is gone.
+    /// The link's relay. Without it, the link is gone.
     pub relay: Option<RelayImage>,
     /// Its sessions, by their numbers.
     pub sessions: BTreeMap<u32, SessionImage>,
 }
 
-/// A relay: as in [`LinkRow`].
+/// A relay, see [`LinkRow`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayImage {
     /// Its name.
     pub name: Box<[u8]>,
-    /// Which relay of that name it is.
+    /// The life of the relay with this name.
     pub life: u64,
     /// Its address, as text.
     pub addr: Box<[u8]>,
-    /// The runs that its token is for.
+    /// The runs for which its token is valid.
     pub runs: Option<Box<[u8]>>,
 }
 
-/// A session of a link. What is known of it comes in any order.
+/// A session of a link. Rows about it may come in any order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionImage {
-    /// What it is. Without it the session is gone.
+    /// Its state. Without it, the session is gone.
     pub state: Option<SessionState>,
     /// How far it has come.
     pub reached: Reached,
-    /// Replies that the relay is not known to be done with, by where they begin.
+    /// Replies that the relay may still need, by their offset in the stream.
     pub replies: BTreeMap<u64, Bytes>,
 }
 
-/// What a session is: as in [`SessionRow`].
+/// The state of a session, see [`SessionRow`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionState {
     /// It goes on.
@@ -149,7 +149,7 @@ pub enum SessionState {
         /// The client's address, as text.
         client: Box<[u8]>,
     },
-    /// It is over.
+    /// It has ended.
     Over,
 }
 
@@ -170,8 +170,9 @@ impl From<SessionRow<'_>> for SessionState {
 }
 
 impl SessionImage {
-    /// The replies that the relay may not be done with, in order, and where they begin. Rows may overlap, and what is
-    /// missing before them is what it was done with when the log was tidied.
+    /// The replies that the relay may still need, in order, and the offset of the first one. Rows may
+    /// overlap. If rows before them are missing, the relay had already acknowledged those replies when the
+    /// journal was tidied.
     pub fn unacknowledged(&self) -> (u64, Vec<Bytes>) {
         let done = self.reached.acknowledged;
         let mut from = self.reached.replied;
@@ -206,14 +207,14 @@ impl SessionImage {
         }
     }
 
-    /// Whether the relay is done with a whole piece.
+    /// Whether the relay has acknowledged a whole piece.
     fn is_acknowledged(&self, at: u64, bytes: &[u8]) -> bool {
         at.saturating_add(bytes.len() as u64) <= self.reached.acknowledged
     }
 }
 
 impl ClientImage {
-    /// The row that says it.
+    /// The row with these contents.
     pub fn as_row(&self) -> ClientRow<'_> {
         let barrier = self.barrier.as_ref();
         ClientRow {
@@ -243,17 +244,17 @@ impl From<ClientRow<'_>> for ClientImage {
 }
 
 impl Image {
-    /// Takes in one row. What a store that is not open is said to hold is passed over.
+    /// Applies one row. Rows about the contents of a store that is not open are skipped.
     pub fn apply(&mut self, row: Row<'_>) {
         self.apply_of(row, None);
     }
 
-    /// Takes in one row of a commit, without a copy of what is nearly all of it.
+    /// Applies one row of a commit. A value that makes up nearly the whole commit is not copied.
     pub(super) fn apply_of(&mut self, row: Row<'_>, commit: Option<&Bytes>) {
         match row {
             Row::Epoch(epoch) => {
                 if epoch.life != self.epoch.life {
-                    // Relays do not know this server: what they had ended with the one before.
+                    // Relays do not know this server: what they had ended with the previous one.
                     self.links.clear();
                 }
                 self.epoch = epoch;
@@ -308,7 +309,7 @@ impl Image {
         self.links.entry(link).or_default().sessions.entry(no).or_default()
     }
 
-    /// Forgets links and sessions of which only remains were said.
+    /// Forgets links and sessions without their main row: only later rows about them were read.
     pub(super) fn drop_remains(&mut self) {
         self.links.retain(|_, link| link.relay.is_some());
         for link in self.links.values_mut() {
@@ -318,15 +319,16 @@ impl Image {
 }
 
 impl KeyImage {
-    /// From `at` on the value is this.
+    /// From byte `at` on, the value is `more`.
     fn append(&mut self, at: u64, more: &[u8]) {
         let Some(at) = usize::try_from(at).ok().filter(|at| *at <= self.value.len()) else { return };
         self.value = grown(std::mem::take(&mut self.value), at, more);
     }
 }
 
-/// `value` up to `at`, and `more` behind it: in place where nobody else has it and it has the room. With an eighth of room
-/// to grow otherwise, as what is not counted must be little.
+/// The first `at` bytes of `value`, followed by `more`: in place if nobody else holds the value and it has
+/// the room. A new buffer gets an eighth more than it needs; not more, because this room is not counted as
+/// held memory.
 #[expect(clippy::arithmetic_side_effects, reason = "sizes of what is in memory")]
 pub fn grown(value: Bytes, at: usize, more: &[u8]) -> Bytes {
     let room = at + more.len() + at / 8;
@@ -349,7 +351,7 @@ pub fn grown(value: Bytes, at: usize, more: &[u8]) -> Bytes {
     own.into()
 }
 
-/// Bytes of a commit. What is nearly all of it stays where it was read.
+/// Bytes of a commit. Bytes that make up nearly the whole commit are not copied.
 fn keep(bytes: &[u8], commit: Option<&Bytes>) -> Bytes {
     match commit {
         Some(commit) => Payload::owned_by(bytes, commit).to_stored(),
@@ -366,7 +368,8 @@ impl StoreImage {
                 self.keys.insert(key.into(), KeyImage { value: keep(row.value, commit), life, writer });
             }
             Row::Part(_, key, at, more) => {
-                // Without the value it is a part of, the whole comes behind it: the log is tidied.
+                // If the value itself is missing, the journal is being tidied, and a row with the whole value
+                // follows.
                 if let Some(it) = self.keys.get_mut(key) {
                     it.append(at, more);
                 }
@@ -390,7 +393,7 @@ impl StoreImage {
             Row::Read(_, client, group, Some(ranks)) => {
                 let reads = self.reads.entry(group.into()).or_default();
                 let read = reads.entry(client).or_default();
-                // Most often a range becomes longer.
+                // Usually a range has become longer.
                 read.retain(|&(first, last)| first < ranks.0 || last > ranks.1);
                 read.insert(ranks);
             }

@@ -1,12 +1,14 @@
-//! The journal, without its files: what a server that was killed must know when it starts again.
+//! The journal, without its files: what the next server must know after a server was killed.
 //!
-//! A critical section that changed something is one *commit*: the rows that it changed, whole or not at all. Rows hold
-//! values, never commands ([`Row`]), so a row may be read twice or copied at any time, and a newer release reads what
-//! an older one wrote. Commits stand one behind the other in *segments* ([`segment`]), numbered files that only grow.
+//! The changes of one critical section are one *commit*: its rows count all or not at all. Rows hold values,
+//! never commands ([`Row`]). So a row may be read twice or copied at any time, and a newer release can read
+//! what an older one wrote. Commits follow each other in *segments* ([`segment`]), numbered files that only
+//! grow.
 //!
-//! Segments are not tidied one by one. The server goes through all it holds in small steps and writes each row again,
-//! among the commits of its clients. When it has been through, a row [`Row::Whole`] says so, and the segments from
-//! before are not needed any more. What was deleted in between has its own row behind the copy.
+//! Segments are not tidied one by one. The server walks through everything it holds in small steps, and
+//! writes each row again between the commits of its clients. At the end of the walk, a row [`Row::Whole`]
+//! says so, and earlier segments are not needed any more. Deletions in between have rows of their own behind
+//! the copies.
 //!
 //! [`Recovery`] reads the segments in order into an [`Image`].
 

@@ -1,7 +1,7 @@
-//! Reads segments in order into the state of the last whole commit.
+//! Reads segments, in order, into the state of the last whole commit.
 //!
-//! A commit that is not whole at the end of a segment was never acknowledged: it is cut. Anything else that
-//! cannot be read is damage, and nothing is served from what is left without an operator's word.
+//! A commit that is not whole at the end of a segment was never acknowledged, so it is cut off. Anything else
+//! that cannot be read is damage: without an operator's consent, nothing is served from what is left.
 
 use bytes::Bytes;
 
@@ -18,7 +18,7 @@ use super::segment::{
 pub struct Damage {
     /// The number of the segment.
     pub segment: u64,
-    /// The byte.
+    /// The byte where the damage begins.
     pub at: u32,
     /// What is wrong there.
     pub what: WhatIsWrong,
@@ -27,91 +27,93 @@ pub struct Damage {
 /// What is wrong with a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WhatIsWrong {
-    /// A commit that was acknowledged.
+    /// A commit that was acknowledged cannot be read.
     #[error("a commit that was acknowledged cannot be read")]
     Commit,
-    /// A segment's header.
+    /// The header of a segment cannot be read.
     #[error("this is not the start of a segment of this number")]
     Header,
-    /// A segment that should be there.
+    /// A segment is missing.
     #[error("this segment is missing, and later ones are there")]
     Missing,
-    /// A segment has not the end that the next one followed.
+    /// A segment does not end where its successor expects it.
     #[error("the segment has another end: it was {0} bytes long when the next one was begun")]
     End(u32),
-    /// A segment has other bytes than the one that the next one followed.
+    /// A segment has other bytes than its successor expects.
     #[error("this is another segment than the one behind which the next one was written")]
     Other,
-    /// The format is of a newer release.
+    /// A newer release wrote the segment, in a newer format.
     #[error(
         "the segment has format {0}, which a newer release of rallypoint writes; this one reads up to {FORMAT}"
     )]
     NewerFormat(u16),
-    /// A row is not one that this release knows.
+    /// This release does not know a row, or cannot read it.
     #[error("{0}")]
     Row(BadRow),
 }
 
-/// What came out of a journal.
+/// What was read from a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovered {
-    /// The state after the last whole commit. Nothing where the end is `unfinished`: it takes another [`Recovery`], which
-    /// reads up to there.
+    /// The state after the last whole commit. Empty if there is an `unfinished` end: then another
+    /// [`Recovery`] must read the segments before that one.
     pub image: Image,
-    /// The end of what counts; all segments behind it are none.
+    /// The end of what counts. Segments behind it do not count.
     pub end: End,
     /// Commits read.
     pub commits: u64,
-    /// What is to be cut from the ends of segments: it was never acknowledged.
+    /// What is to be cut off from the ends of segments: it was never acknowledged.
     pub torn: Vec<Torn>,
-    /// The first of the segments that do not count: the server began anew after commits that it could not write, and did
-    /// not come to the end of it.
+    /// The first segment that does not count: the server began anew there, after commits that it could not
+    /// write, and did not finish the new copy.
     pub unfinished: Option<u64>,
 }
 
-/// The end of a segment that was not written whole.
+/// The end of a segment, if it was not written whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Torn {
     /// The number of the segment.
     pub segment: u64,
-    /// Where it begins. At 0 not even the header is whole, and the segment is none.
+    /// The byte where it begins. At 0, not even the header is whole, and the segment does not count.
     pub at: u32,
-    /// Its bytes.
+    /// Its length in bytes.
     pub len: u64,
 }
 
-/// What is written since a segment started over, and is not whole.
+/// A new copy of the state that a segment has begun, and that is not whole yet.
 #[derive(Debug)]
 struct Anew {
-    /// The segment that started over last.
+    /// The last segment that began anew.
     since: u64,
-    /// The first that did: nothing from there on counts.
+    /// The first segment that began anew. It and everything behind it does not count yet.
     first: u64,
-    /// The end of what was before it.
+    /// The end of what was written before it.
     before: End,
 }
 
-/// Whether a commit behind `from` says that it was safe. Looks at all of the segment, which is damaged or torn there.
+/// Whether a commit behind `from` says that `from` was safe. Reads the whole segment, which is damaged or
+/// torn there.
 fn is_promised(segment: &mut dyn Pieces, number: u64, from: u32) -> bool {
     later_promise(&segment.get(0, segment.len()), number, from).is_some()
 }
 
-/// Reads segments, given in the order of their numbers.
+/// Reads segments in the order of their numbers.
 #[derive(Debug, Default)]
 pub struct Recovery {
     image: Image,
     anew: Option<Anew>,
     last_segment: u64,
     end: End,
-    /// Not there, with all before it. It is not needed where all was written again later.
+    /// This segment and the ones before it are missing. They are not needed if a later copy is whole.
     missing: Option<u64>,
     commits: u64,
     torn: Vec<Torn>,
 }
 
 impl Recovery {
-    /// Reads the next segment, a commit at a time: its number by its name, its bytes, and the header of the segment behind
-    /// it. Its end may be torn if it is the last, or if the next one begins anew because of that.
+    /// Reads the next segment, one commit at a time. `number` comes from its name; `next` is the header of
+    /// the segment behind it. The end of a segment may be torn if it is the last one, or if the next one
+    /// begins anew because of that.
     pub fn read(
         &mut self,
         number: u64,
@@ -126,12 +128,12 @@ impl Recovery {
         self.last_segment = number;
         let next = next.map(Result::ok);
         let may_be_torn = next.is_none_or(|next| next.is_some_and(|next| next.anew));
-        // Known from format 2 on.
+        // Known since format 2.
         let end = next.flatten().and_then(|next| next.follows).filter(|end| end.segment == number);
         let damaged = |at, what| Damage { segment: number, at, what };
         let header = match Header::decode(&segment.get(0, FIRST as usize)) {
             Ok(header) if header.number == number => header,
-            // Where no commit says that it was promised to last, the segment never began.
+            // If no commit says that this place was promised to last, the segment never began.
             Err(BadHeader::Short | BadHeader::Damaged)
                 if may_be_torn && end.is_none() && !is_promised(segment, number, 0) =>
             {
@@ -155,7 +157,7 @@ impl Recovery {
             let (first, before) =
                 self.anew.as_ref().map_or((number, self.end), |anew| (anew.first, anew.before));
             self.anew = Some(Anew { since: number, first, before });
-            // It is most often not needed, and there may be no room for two.
+            // The old state is usually not needed, and there may be no memory for two.
             self.image = Image::default();
         }
         let mut at = header.first();
@@ -199,7 +201,7 @@ impl Recovery {
         self.image.apply_of(row, Some(commit));
     }
 
-    /// What was read.
+    /// The result of all segments.
     pub fn finish(mut self) -> Result<Recovered, Damage> {
         if let Some(segment) = self.missing {
             return Err(Damage { segment, at: 0, what: WhatIsWrong::Missing });

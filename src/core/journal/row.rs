@@ -1,15 +1,16 @@
-//! One row: the newest state of one thing, or that it is gone.
+//! One row: the newest state of one thing, or that the thing is gone.
 //!
-//! A row is its kind (one byte), the length of its fields, and its fields. So that releases can read each other:
+//! A row consists of its kind (one byte), the length of its fields, and its fields. Releases can read each
+//! other's rows:
 //!
-//! - fields are only added at the end. Who knows fewer passes over the rest, who knows more takes a default for what is
-//!   not there;
-//! - a kind below 128 must be understood: a release that does not know it refuses the journal, for it would lose
-//!   state. A kind from 128 on is passed over by who does not know it.
+//! - New fields are only added at the end. A release that knows fewer fields skips the rest. A release that
+//!   knows more uses defaults for missing ones.
+//! - A kind below 128 must be understood: a release that does not know it refuses the journal, because it
+//!   would lose state. A kind from 128 on is skipped by a release that does not know it.
 
 use super::codec::{BadRow, Fields, put_bytes, put_number, put_option, put_signed};
 
-/// A store, for as long as it is open. Never used again for another one, as a port is.
+/// A store, for as long as it is open. Its number is never used for another store, while a port may be.
 pub type StoreId = u32;
 
 /// One row.
@@ -17,51 +18,53 @@ pub type StoreId = u32;
 pub enum Row<'a> {
     /// A server has started and writes from here on.
     Epoch(Epoch),
-    /// All that the server holds has been written since the segment with this number began: the segments before it are
-    /// not needed.
+    /// Everything that the server holds has been written again since the segment with this number began:
+    /// earlier segments are not needed.
     Whole(u64),
-    /// A store is open, or closed with all that was in it.
+    /// A store was opened, or was closed with everything in it.
     Store(StoreId, Option<OpenStore<'a>>),
     /// A plain value.
     Key(StoreId, &'a [u8], Option<KeyRow<'a>>),
-    /// A plain value is longer: from this byte on it is this. Who is told of it has the value up to there, or is told of the
-    /// whole later.
+    /// A plain value has grown: from this byte on it is this. A reader knows the value up to there, or gets
+    /// the whole value later.
     Part(StoreId, &'a [u8], u64, &'a [u8]),
-    /// The item with this number in a queue; numbers go up by one and never repeat while the queue has items.
+    /// The item with this number in a queue. Numbers go up by one and do not repeat while the queue has
+    /// items.
     Item(StoreId, &'a [u8], u64, &'a [u8]),
-    /// The numbers of a queue's first item and of the one that will come next. Without items it is gone.
+    /// The numbers of a queue's first item and of its next one. If they are equal, the queue is gone.
     Queue(StoreId, &'a [u8], u64, u64),
-    /// What the rules of a store know of a connection, by its number.
+    /// What the stale-key rules of a store know of a connection, by the connection's number.
     Client(StoreId, u32, Option<ClientRow<'a>>),
-    /// A connection has read the addresses of these ranks of a group, beside what it is known to have read of it; without
-    /// ranks that is forgotten.
+    /// A connection has read the addresses of these ranks of a group, in addition to earlier ones. Without
+    /// ranks, its reads in this group are forgotten.
     Read(StoreId, u32, &'a [u8], Option<(u32, u32)>),
-    /// What connections have read of this group of addresses means nothing any more; without a group, of all groups.
+    /// Reads of all connections in this group of addresses are forgotten. Without a group, in all groups.
     Unread(StoreId, Option<&'a [u8]>),
-    /// What the rules of a store know of a job beside its connections.
+    /// What the stale-key rules of a store know of a job, beside its connections.
     Job(StoreId, JobRow<'a>),
-    /// The link of a relay, or that it is gone with all its sessions.
+    /// The link of a relay, or the end of a link with all its sessions.
     Link(LinkId, Option<LinkRow<'a>>),
-    /// One of its sessions. It is gone once its relay knows that it is over.
+    /// A session of a link. It is removed when its relay knows that it has ended.
     Session(SessionId, Option<SessionRow<'a>>),
     /// How far a session has come.
     Reached(SessionId, Reached),
-    /// A piece of a session's replies: where in the stream it begins, and its bytes.
+    /// A piece of a session's replies: its offset in the stream, and its bytes.
     Reply(SessionId, u64, &'a [u8]),
-    /// Something that another part of the server keeps, in that part's own words.
+    /// Something that another part of the server keeps, in a form of its own.
     Entry(Table, &'a [u8], Option<&'a [u8]>),
 }
 
 /// One start of a server with this journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Epoch {
-    /// Each start counts one more.
+    /// The number of the start: each start has one more.
     pub number: u64,
-    /// As which server the relays know it: the same for as long as nothing of what it said is lost. 0 stands for none.
+    /// The identity by which relays know the server. It stays as long as nothing that the server said is
+    /// lost. 0 means none.
     pub life: u64,
 }
 
-/// A link, for as long as its relay lives. No number is used again.
+/// A link, for as long as its relay lives. Its number is never used again.
 pub type LinkId = u32;
 
 /// A session of a link.
@@ -76,9 +79,9 @@ pub struct SessionId {
 /// An open store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenStore<'a> {
-    /// Where it listens.
+    /// The port on which it listens.
     pub port: u16,
-    /// Whose it is, in the words of who opened it; empty for a store of `--listen`.
+    /// Its owner, as the part that opened it writes it. Empty for a store of `--listen`.
     pub owner: &'a [u8],
 }
 
@@ -87,46 +90,47 @@ pub struct OpenStore<'a> {
 pub struct KeyRow<'a> {
     /// The value.
     pub value: &'a [u8],
-    /// For a barrier: which of its lives this is. An arrival of an earlier one is not in the count.
+    /// For a barrier: the life of its count. An arrival from an earlier life is not in the count.
     pub life: u32,
     /// For an address: the number of the connection that wrote it.
     pub writer: Option<u32>,
 }
 
-/// What the rules for stale keys, and the barriers, know of one connection.
+/// What the stale-key rules, and the barriers, know of one connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientRow<'a> {
-    /// Worker, agent, or not known: the number of the role.
+    /// The number of its role: worker, agent, or not known.
     pub role: u8,
     /// What it added to `init/`.
     pub worker_share: i64,
-    /// The ids of the runs whose keys it used.
+    /// The ids of the runs whose keys it has used.
     pub runs: Vec<&'a [u8]>,
     /// The barrier at which it waits.
     pub barrier: Option<BarrierPlace<'a>>,
-    /// Its process id, where it told it.
+    /// Its process id, if the client has said it.
     pub pid: Option<u32>,
 }
 
-/// Arrivals of one connection at a barrier.
+/// The arrivals of one connection at a barrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BarrierPlace<'a> {
     /// Its key.
     pub key: &'a [u8],
-    /// How often the connection is counted.
+    /// How many arrivals of the connection are counted.
     pub arrivals: u32,
-    /// In which life of the key.
+    /// The life of the key in which they are counted.
     pub life: u32,
 }
 
-/// What is left of a job.
+/// What is known of a job beside its connections.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobRow<'a> {
-    /// What workers that are gone had added to the count of the attempt (`init/`).
+    /// What workers that are gone added to the worker count (`init/`).
     pub gone_share: i64,
-    /// Whether its keys are to go after a pause (1), or everything else with the last connection (2).
+    /// What will be dropped: the job's keys after a pause (1), or everything else with the last connection
+    /// (2).
     pub idle: u8,
-    /// Runs that are closed (1), finished (2), or to be forgotten after a pause (4): the sum of these.
+    /// Runs with a sum of flags: closed (1), finished (2), to be forgotten after a pause (4).
     pub runs: Vec<(&'a [u8], u8)>,
 }
 
@@ -135,11 +139,11 @@ pub struct JobRow<'a> {
 pub struct LinkRow<'a> {
     /// The name of the relay.
     pub name: &'a [u8],
-    /// Which relay of that name it is.
+    /// The life of the relay with this name.
     pub life: u64,
     /// Its address, as text.
     pub addr: &'a [u8],
-    /// The runs that its token is for, as a pattern; all without.
+    /// The runs for which its token is valid, as a pattern. All runs if there is none.
     pub runs: Option<&'a [u8]>,
 }
 
@@ -155,24 +159,27 @@ pub enum SessionRow<'a> {
         /// The client's address, as text.
         client: &'a [u8],
     },
-    /// It is over. What is left of it is for its relay.
+    /// It has ended. The rest of its replies is for its relay.
     Over,
 }
 
-/// How far a session has come: offsets in its two streams of bytes.
+/// How far a session has come: offsets in its two streams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reached {
-    /// Its requests are applied up to here. A WAIT or BARRIER is when it is over: the relay sends it again.
+    /// Its requests are applied up to here. An outstanding WAIT or BARRIER is not applied yet: the relay
+    /// sends it again.
     pub applied: u64,
     /// The next reply begins here.
     pub replied: u64,
-    /// The relay is done with the replies up to here.
+    /// The relay has acknowledged the replies up to here.
     pub acknowledged: u64,
-    /// The number of the dialect that it speaks.
+    /// The number of its dialect.
     pub dialect: u8,
-    /// It cannot go on from `applied`: requests behind an outstanding WAIT were applied, or a part of a long answer has left.
+    /// It cannot go on from `applied`: requests behind an outstanding WAIT were applied, or part of a long
+    /// answer was sent.
     pub is_ahead: bool,
-    /// So many keys of the next request are done: it goes on behind them, ahead or not. An older release does not know it.
+    /// This many keys of the next request are done. The session goes on behind them, even if it `is_ahead`.
+    /// Older releases do not know this field.
     pub begun: u64,
 }
 
@@ -183,7 +190,7 @@ impl Reached {
     }
 }
 
-/// What an [`Row::Entry`] is about.
+/// The subject of a [`Row::Entry`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Table {
     /// A run of the native rendezvous.
@@ -194,7 +201,7 @@ pub enum Table {
     Announcement,
     /// A native barrier.
     Barrier,
-    /// What happened in a run, and since when it is as it is.
+    /// The history of a run, and since when it has been in its present state.
     Past,
     /// What an operator expects of a run.
     Expectation,
@@ -238,7 +245,7 @@ mod kind {
     pub(super) const READ: u8 = 17;
     pub(super) const UNREAD: u8 = 18;
     pub(super) const PART: u8 = 19;
-    /// From here on a kind that is not known is passed over.
+    /// From here on, unknown kinds are skipped.
     pub(super) const MAY_BE_PASSED_OVER: u8 = 128;
     pub(super) const PAST: u8 = 128;
     pub(super) const EXPECTATION: u8 = 129;
@@ -274,7 +281,7 @@ impl Row<'_> {
     /// Appends the row to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(self.kind());
-        // Most rows are short: their length is one byte, which is made longer where it must be.
+        // Most rows are short, so one byte is reserved for the length. It is made longer where needed.
         let at = out.len();
         out.push(0);
         self.encode_fields(out);
@@ -420,7 +427,7 @@ fn put_client(out: &mut Vec<u8>, row: &ClientRow<'_>) {
     put_option(out, row.pid, |out, pid| put_number(out, pid.into()));
 }
 
-/// The rows of a commit, one after the other; `Ok(None)` is one that is passed over.
+/// The rows of a commit, in order. `Ok(None)` is a row that is skipped.
 pub fn rows(bytes: &[u8]) -> impl Iterator<Item = Result<Option<Row<'_>>, BadRow>> {
     let mut fields = Fields::new(bytes);
     std::iter::from_fn(move || {
@@ -430,7 +437,7 @@ pub fn rows(bytes: &[u8]) -> impl Iterator<Item = Result<Option<Row<'_>>, BadRow
             None => Err(BadRow::Malformed(kind)),
         };
         if row.is_err() {
-            // Nothing behind it can be trusted.
+            // Nothing behind a bad row can be trusted.
             fields = Fields::new(&[]);
         }
         Some(row)
@@ -459,7 +466,7 @@ fn fields_of(kind: u8, table: Option<Table>, mut its: Fields<'_>) -> Option<Row<
     Some(match kind {
         kind::EPOCH => {
             let number = its.number()?;
-            // Before there were links it had no life.
+            // Releases without links wrote no life.
             Row::Epoch(Epoch { number, life: its.number().unwrap_or(0) })
         }
         kind::WHOLE => Row::Whole(its.number()?),
@@ -491,7 +498,7 @@ fn fields_of(kind: u8, table: Option<Table>, mut its: Fields<'_>) -> Option<Row<
             its.small()?,
             its.option(|its| {
                 let (name, life, addr) = (its.bytes()?, its.number()?, its.bytes()?);
-                // The row of an older release has no runs.
+                // Older releases wrote no runs.
                 Some(LinkRow { name, life, addr, runs: its.option(Fields::bytes).flatten() })
             })?,
         ),
@@ -535,14 +542,14 @@ fn job<'a>(its: &mut Fields<'a>) -> Option<JobRow<'a>> {
 
 fn client<'a>(its: &mut Fields<'a>) -> Option<ClientRow<'a>> {
     let (role, worker_share) = (its.byte()?, its.signed()?);
-    // Each run takes a byte at least, so no number makes this wait or allocate for long.
+    // Each run takes at least one byte, so a false number cannot cause a long loop or a large allocation.
     let mut runs = Vec::new();
     for _ in 0..its.number()? {
         runs.push(its.bytes()?);
     }
     let barrier = its
         .option(|its| Some(BarrierPlace { key: its.bytes()?, arrivals: its.small()?, life: its.small()? }))?;
-    // Of an older release it has no process id.
+    // Older releases wrote no process id.
     let pid = its.option(Fields::small).flatten();
     Some(ClientRow { role, worker_share, runs, barrier, pid })
 }

@@ -1,4 +1,5 @@
-//! How commits stand in a segment: a header, then one commit behind the other, each with its checksum.
+//! How commits are written in a segment: a header, then the commits, one behind the other, each with its
+//! checksum.
 //!
 //! ```text
 //! header   "RALLYJRN"  format u16  flags u16  number u64  crc32c u32       (24 bytes, numbers little-endian)
@@ -6,20 +7,21 @@
 //! commit   "RJc1"  length u32  safe u32  crc32c u32  rows                  (16 bytes and the rows)
 //! ```
 //!
-//! A segment says what it *follows*: the number of the one before, how long that was when this one was begun, and the
-//! checksum of those bytes; zeros where there was none. So what is missing between two segments is noticed, wherever the
-//! first of them ends.
+//! A segment says what it *follows*: the number of the segment before, the length of that segment when this
+//! one was begun, and the checksum of those bytes; zeros if there was none. So a gap between two segments is
+//! noticed, wherever the first of them ends.
 //!
-//! The checksum of a commit covers its length, `safe`, its position (the segment's number and where it begins) and its
-//! rows, so a block that a disk put in the wrong place is not taken for a commit. `safe` is how much of the segment was
-//! promised to last when the commit was made. It tells a torn end from damage: where a commit cannot be read, and a
-//! later one says that this position was safe, something that was acknowledged is lost.
+//! The checksum of a commit covers its length, `safe`, its position (number of the segment, and offset) and
+//! its rows, so a block that a disk has put in the wrong place is not mistaken for a commit. `safe` says how
+//! much of the segment was promised to last when the commit was made. It distinguishes a torn end from
+//! damage: if a commit cannot be read, and a later commit says that this position was safe, then something
+//! that was acknowledged is lost.
 
 use bytes::Bytes;
 
 /// The format that this release writes. It reads this and all older ones.
 pub const FORMAT: u16 = 2;
-/// Bytes of a segment's header, as older and newer releases know it.
+/// Bytes of a segment's header, as all releases know it.
 const HEADER: u32 = 24;
 /// Bytes before the first commit.
 pub const FIRST: u32 = 44;
@@ -28,22 +30,23 @@ pub const COMMIT: usize = 16;
 
 const MAGIC: [u8; 8] = *b"RALLYJRN";
 const COMMIT_MAGIC: [u8; 4] = *b"RJc1";
-/// Flag: the segment starts over. What was written before does not count once [`super::Row::Whole`] names this segment.
+/// Flag: the segment begins anew. Everything before it does not count once [`super::Row::Whole`] names this
+/// segment.
 const ANEW: u16 = 1;
 
-/// How far a segment counts.
+/// How much of a segment counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct End {
-    /// The number of the segment; 0 where there is none.
+    /// The number of the segment. 0 if there is none.
     pub segment: u64,
     /// The byte behind its last commit.
     pub at: u32,
-    /// The checksum of all bytes before.
+    /// The checksum of all bytes before `at`.
     pub sum: u32,
 }
 
 impl End {
-    /// Where it ends with these bytes behind it. `None` if that is longer than a segment can be.
+    /// The end after these bytes are appended. `None` if a segment cannot be that long.
     #[must_use]
     pub fn with(self, bytes: &[u8]) -> Option<Self> {
         let at = self.at.checked_add(u32::try_from(bytes.len()).ok()?)?;
@@ -56,25 +59,25 @@ impl End {
 pub struct Header {
     /// The number of the segment, which is also its name.
     pub number: u64,
-    /// Whether it starts over, after commits that could not be written.
+    /// Whether it begins anew, after commits that could not be written.
     pub anew: bool,
-    /// What was before it when it was begun. `None` in format 1, which does not say it.
+    /// The end of the segment before it, when this one was begun. `None` in format 1, which does not say it.
     pub follows: Option<End>,
 }
 
-/// Why a header is none.
+/// Why bytes are not a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BadHeader {
     /// The file is shorter than a header.
     Short,
     /// A newer release wrote it, in this format.
     Newer(u16),
-    /// It is no segment, or damaged.
+    /// The file is not a segment, or is damaged.
     Damaged,
 }
 
 impl Header {
-    /// Its bytes.
+    /// The header as bytes.
     pub fn encode(self) -> Vec<u8> {
         fn seal(bytes: &mut Vec<u8>, from: usize) {
             let sum = crc32c::crc32c(bytes.get(from..).unwrap_or_default());
@@ -95,7 +98,7 @@ impl Header {
         bytes
     }
 
-    /// Reads it from the start of a segment.
+    /// Reads a header from the start of a segment.
     pub fn decode(segment: &[u8]) -> Result<Self, BadHeader> {
         let (bytes, rest) = segment.split_first_chunk::<{ HEADER as usize }>().ok_or(BadHeader::Short)?;
         if bytes[..8] != MAGIC || crc32c::crc32c(&bytes[..20]) != number_at(bytes, 20) {
@@ -118,18 +121,18 @@ impl Header {
         Ok(Self { number: long_at(bytes, 12), anew: flags & ANEW != 0, follows })
     }
 
-    /// Where the first commit of its segment begins.
+    /// The offset of the first commit in its segment.
     pub const fn first(&self) -> u32 {
         if self.follows.is_some() { FIRST } else { HEADER }
     }
 }
 
-/// Where a commit stands.
+/// The position of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     /// The number of its segment.
     pub segment: u64,
-    /// The byte with which it begins.
+    /// Its offset in the segment.
     pub at: u32,
 }
 
@@ -151,8 +154,8 @@ fn checksum(position: Position, len: u32, safe: u32, rows: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&covered), rows)
 }
 
-/// Makes a commit of what is in `commit` behind its first [`COMMIT`] bytes, which are overwritten. `None` if it is
-/// longer than a segment can be.
+/// Makes a commit of the rows in `commit` behind its first [`COMMIT`] bytes, which it overwrites. `None` if a
+/// segment cannot be that long.
 #[must_use]
 pub fn seal(commit: &mut [u8], position: Position, safe: u32) -> Option<()> {
     let (head, rows) = commit.split_at_mut_checked(COMMIT)?;
@@ -165,13 +168,14 @@ pub fn seal(commit: &mut [u8], position: Position, safe: u32) -> Option<()> {
     Some(())
 }
 
-/// The bytes of a segment, a part at a time: beside the state there is no room for all of them.
+/// The bytes of a segment, read in parts: there may be no memory for the state and a whole segment.
 pub trait Pieces {
-    /// How many there are.
+    /// How many bytes there are.
     fn len(&self) -> usize;
-    /// Those from `at` on, up to `most` of them. What keeps them keeps not much more than them.
+    /// The bytes from `at` on, `most` of them at most. The result keeps not much more memory than these
+    /// bytes.
     fn get(&mut self, at: usize, most: usize) -> Bytes;
-    /// Whether there are none.
+    /// Whether there are no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -188,17 +192,17 @@ impl Pieces for &[u8] {
     }
 }
 
-/// The bytes of the commit that begins at `at`, as many as it says it has and as far as they are there.
+/// The bytes of the commit that begins at `at`, with the length that its head says, as far as they are there.
 pub(super) fn piece_at(segment: &mut dyn Pieces, at: u32) -> Bytes {
     let at = at as usize;
     let head = segment.get(at, COMMIT);
     segment.get(at, COMMIT.saturating_add(number_at(&head, 4) as usize))
 }
 
-/// A commit as it stands in a segment.
+/// A commit as it is written in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Commit<'a> {
-    /// Where it begins.
+    /// Its offset in the segment.
     pub at: u32,
     /// How much of the segment was promised to last when it was made.
     pub safe: u32,
@@ -206,12 +210,12 @@ pub struct Commit<'a> {
     pub rows: &'a [u8],
 }
 
-/// The commit that begins at `position`, if a whole one does.
+/// The commit at `position`, if there is a whole one.
 pub fn commit_at(segment: &[u8], position: Position) -> Option<Commit<'_>> {
     commit_in(segment.get(position.at as usize..)?, position)
 }
 
-/// The commit that these bytes of a segment begin with, from `position` on.
+/// The commit at the start of these bytes, which are at `position` in a segment.
 pub(super) fn commit_in(bytes: &[u8], position: Position) -> Option<Commit<'_>> {
     let (head, rest) = bytes.split_first_chunk::<COMMIT>()?;
     if head[..4] != COMMIT_MAGIC {
@@ -222,7 +226,7 @@ pub(super) fn commit_in(bytes: &[u8], position: Position) -> Option<Commit<'_>> 
     (checksum(position, len, safe, rows) == crc).then_some(Commit { at: position.at, safe, rows })
 }
 
-/// The whole commits of a segment from its header on; ends at the first that is not whole.
+/// The whole commits of a segment, in order. Ends at the first one that is not whole.
 pub fn commits(segment: &[u8], number: u64) -> impl Iterator<Item = Commit<'_>> {
     let mut at = Header::decode(segment).ok().map(|header| header.first());
     std::iter::from_fn(move || {
@@ -232,12 +236,12 @@ pub fn commits(segment: &[u8], number: u64) -> impl Iterator<Item = Commit<'_>> 
     })
 }
 
-/// Where the next commit begins.
+/// The offset of the next commit.
 pub(super) fn end_of(commit: &Commit<'_>) -> Option<u32> {
     commit.at.checked_add(u32::try_from(COMMIT.checked_add(commit.rows.len())?).ok()?)
 }
 
-/// The first whole commit behind `from` that says that `from` was safe.
+/// The first whole commit behind `from` which says that `from` was safe.
 pub(super) fn later_promise(segment: &[u8], number: u64, from: u32) -> Option<Commit<'_>> {
     let start = from as usize;
     let behind = segment.get(start..)?;

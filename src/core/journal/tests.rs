@@ -1,4 +1,5 @@
-//! Cut anywhere, damaged anywhere: what is read is the state of the last whole commit, or an error that names the place.
+//! Journals that are cut or damaged anywhere: recovery gives the state of the last whole commit, or an error
+//! that names the place.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -127,7 +128,7 @@ impl Said {
     }
 }
 
-/// A segment with these commits, and where each of them ends. Each says that all before it is safe.
+/// A segment with these commits, and the end of each. Each commit says that everything before it is safe.
 fn segment(number: u64, anew: bool, commits: &[Vec<Said>]) -> (Vec<u8>, Vec<usize>) {
     behind(Some(End::default()), number, anew, commits)
 }
@@ -211,7 +212,7 @@ proptest! {
         prop_assert_eq!(&read.image, &image_of(&all));
         prop_assert_eq!(read.commits, all.len() as u64);
         let end = ends.iter().rev().find(|end| **end <= cut).copied();
-        // Without a whole header all of it goes, even if that is nothing.
+        // Without a whole header everything is cut off, even if that is nothing.
         let at = end.unwrap_or(0);
         let torn = end.is_none_or(|end| end < cut).then(|| Torn { segment: 8, at: at as u32, len: (cut - at) as u64 });
         prop_assert_eq!(read.torn, Vec::from_iter(torn));
@@ -224,12 +225,12 @@ proptest! {
         let (mut bytes, ends) = segment(3, false, &commits);
         let at = at.index(bytes.len());
         bytes[at] ^= 1 << bit;
-        // The commit in which it is, by its start; the header is named by byte 0.
+        // The damaged commit, by its start. Damage in the header is reported at byte 0.
         let hit = ends.iter().rposition(|end| *end <= at);
         let read = recover(&[(3, &bytes)]);
         match hit {
             Some(n) if n + 2 == ends.len() => {
-                // The last one: nothing says that it was ever acknowledged.
+                // The last commit: nothing says that it was ever acknowledged.
                 let read = read.expect("cut");
                 prop_assert_eq!(&read.image, &image_of(&commits[..n]));
                 let len = (bytes.len() - ends[n]) as u64;
@@ -241,7 +242,7 @@ proptest! {
                 prop_assert_eq!((damage.segment, damage.at as usize), (3, start));
             }
         }
-        // In a segment that is not the last, no commit may be missing.
+        // In a segment that has a successor, no commit may be missing.
         let (next, _) = behind(end_of(3, &bytes), 4, false, &commits);
         prop_assert!(recover(&[(3, &bytes), (4, &next)]).is_err());
     }
@@ -255,7 +256,8 @@ proptest! {
             said.with(|row| copied.apply(row));
         }
         copied.drop_remains();
-        // From any commit on: all later ones come again too. Where some of them take others away, the order counts.
+        // The copy begins at any commit and repeats all later ones. If some rows remove others, their order
+        // counts.
         let takes_away = |said: &Said| {
             use Said::{Unread, Item, Link, Part, Over, Queue, Reached, Read, Session, Store};
             matches!(said, Store(..) | Queue(..) | Item(..) | Part(..) | Read(..) | Unread(..))
@@ -281,7 +283,7 @@ fn a_row_of_a_newer_release_is_refused_or_passed_over_by_its_kind() {
     let mut passed_over = vec![200, 2, 1, 2];
     Row::Epoch(epoch(4)).encode(&mut passed_over);
     assert_eq!(rows(&passed_over).collect::<Vec<_>>(), [Ok(None), Ok(Some(Row::Epoch(epoch(4))))]);
-    // Fields that a newer release has added, and one that an older one does not write.
+    // Fields that a newer release has added, and a field that an older release does not write.
     let read = |bytes| rows(bytes).collect::<Vec<_>>();
     assert_eq!(read(&[1, 4, 9, 8, 7, 6]), [Ok(Some(Row::Epoch(Epoch { number: 9, life: 8 })))]);
     assert_eq!(read(&[1, 1, 9]), [Ok(Some(Row::Epoch(Epoch { number: 9, life: 0 })))]);
@@ -294,7 +296,7 @@ fn a_segment_of_a_newer_format_is_refused() {
     let mut header = Header { number: 1, anew: false, follows: Some(End::default()) }.encode();
     let format = segment::FORMAT + 1;
     header[8..10].copy_from_slice(&format.to_le_bytes());
-    // This checksum is where all releases look for it.
+    // All releases look for the checksum here.
     let crc = crc32c::crc32c(&header[..20]);
     header[20..24].copy_from_slice(&crc.to_le_bytes());
     let refused = recover(&[(1, &header)]).expect_err("newer");
@@ -310,10 +312,10 @@ fn a_missing_segment_is_named() {
     assert!(recover(&[(1, &one), (2, &two), (3, &three)]).is_ok());
     let missing = |segment| Damage { segment, at: 0, what: WhatIsWrong::Missing };
     assert_eq!(recover(&[(1, &one), (3, &three)]), Err(missing(2)));
-    // Nothing says that what is left is all that counts.
+    // Nothing says that the rest is all that counts.
     assert_eq!(recover(&[(2, &two), (3, &three)]), Err(missing(1)));
     assert_eq!(recover(&[(3, &three)]), Err(missing(2)));
-    // As in the first format, where only the number says it.
+    // In the first format, only the number of the segment says it.
     let (old, _) = behind(None, 2, false, &[vec![]]);
     assert_eq!(recover(&[(2, &old)]), Err(missing(1)));
 }
@@ -332,7 +334,7 @@ fn what_was_before_a_whole_copy_may_be_gone() {
     };
     let three = whole(3);
     assert!(recover(&[(3, &three)]).is_ok());
-    // It was tidied, and the removal of the segments before had come to this one.
+    // The journal was tidied, and the removal of earlier segments had come as far as this one.
     let (two, _) = behind(Some(End { segment: 1, at: 99, sum: 7 }), 2, false, &[vec![]]);
     let mut three = three;
     let header = Header { number: 3, anew: false, follows: end_of(2, &two) }.encode();
@@ -358,10 +360,10 @@ fn a_segment_that_ends_early_is_named_wherever_it_ends() {
         if ends.contains(&cut) {
             assert_eq!((damage.at, damage.what), (cut as u32, WhatIsWrong::End(follows.at)));
         }
-        // The last one may end anywhere.
+        // The last segment may end anywhere.
         assert!(recover(&[(1, &one[..cut])]).is_ok());
     }
-    // Where the next one begins anew, what is behind the end that it followed was never acknowledged.
+    // If the next segment begins anew, the bytes behind the end that it followed were never acknowledged.
     let (anew, _) = behind(end_of(1, &one[..ends[3]]), 2, true, &[]);
     let read = recover(&[(1, &one), (2, &anew)]).expect("cut");
     assert_eq!(read.torn, [Torn { segment: 1, at: ends[3] as u32, len: (one.len() - ends[3]) as u64 }]);
@@ -391,7 +393,8 @@ fn a_commit_in_the_wrong_place_is_none() {
 
 #[test]
 fn a_hole_that_nobody_promised_is_cut_with_what_is_behind_it() {
-    // After a power cut: the second commit never reached the disk, the third did, and neither was acknowledged.
+    // After a loss of power: the second commit never reached the disk and the third one did. Neither was
+    // acknowledged.
     let mut bytes = Header { number: 1, anew: false, follows: Some(End::default()) }.encode();
     let mut starts = Vec::new();
     for number in 1..=3 {
@@ -450,7 +453,7 @@ fn links_end_with_the_server_that_their_relays_knew() {
     assert_eq!([starts(1, 7), starts(2, 7), starts(3, 8)], [0, 1, 0]);
 }
 
-/// The journal of the first format that was ever written, as a later release will find it.
+/// A journal of the first format, as every later release may find it.
 fn first_format() -> Vec<Vec<Said>> {
     let id = SessionId { link: 1, no: 3 };
     vec![
@@ -472,19 +475,19 @@ fn first_format() -> Vec<Vec<Said>> {
             Said::Session(SessionId { link: 1, no: 4 }, Some((1, 18))),
             Said::Over(SessionId { link: 1, no: 4 }),
         ],
-        // The tables of that format.
+        // The tables of the first format.
         (0..4).map(|table| Said::Entry(table, 1, Some(b"body".to_vec()))).collect(),
         vec![key(2, 1, b"gone with its store"), Said::Store(2, None), Said::Key(1, 1, None), key(1, 4, b"")],
     ]
 }
 
-/// A segment as a release wrote it that knew the first format only.
+/// A segment that was written by a release which knew only the first format.
 fn fixture(number: u64) -> Vec<u8> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/journal/format-1");
     std::fs::read(format!("{folder}/{number:012}.rows")).expect("the fixture")
 }
 
-/// 2 was begun anew after the disk was full, and 3 by a server that was started later.
+/// Segment 2 was begun anew after the disk was full, and segment 3 by a server that was started later.
 #[test]
 fn segments_of_the_first_format_are_read_and_followed() {
     let (two, three) = (fixture(2), fixture(3));
@@ -499,7 +502,7 @@ fn segments_of_the_first_format_are_read_and_followed() {
     let again = recover(&[(2, &two), (3, &three), (4, &four)]).expect("no damage");
     assert_eq!(again.image.epoch.number, 3);
     assert_eq!(value(&again, b"before"), value(&read, b"before"));
-    // The next one knows where it ends, whatever its format is; and the copy is needed.
+    // The next segment knows where segment 3 ends, in either format. And the copy in segment 2 is needed.
     let short = recover(&[(2, &two), (3, &three[..92]), (4, &four)]).expect_err("damage");
     assert_eq!(short, Damage { segment: 3, at: 92, what: WhatIsWrong::End(three.len() as u32) });
     assert_eq!(recover(&[(3, &three)]).expect_err("damage").what, WhatIsWrong::Missing);
@@ -530,7 +533,7 @@ fn parts_make_a_value_however_often_and_late_they_are_told() {
         value(&[whole(), part(4, b"ef"), part(6, b"g"), part(4, b"ef"), part(6, b"g")]),
         Some(b"abcdefg".to_vec())
     );
-    // The log is tidied: what it is a part of has gone with older segments, and comes again behind it.
+    // The journal is tidied: the value itself was in an older segment, and comes again behind its part.
     assert_eq!(value(&[part(4, b"ef")]), None);
     assert_eq!(value(&[part(4, b"ef"), key(1, 1, b"abcdef"), part(6, b"g")]), Some(b"abcdefg".to_vec()));
     assert_eq!(value(&[key(1, 1, b"ab"), part(4, b"ef")]), Some(b"ab".to_vec()));
@@ -543,7 +546,7 @@ fn how_far_a_request_has_come_is_kept_and_an_older_release_reads_over_it() {
     let mut out = Vec::new();
     Row::Reached(id, reached).encode(&mut out);
     assert_eq!(rows(&out).collect::<Vec<_>>(), [Ok(Some(Row::Reached(id, reached)))]);
-    // One that an older release wrote.
+    // A row that an older release wrote.
     let (kind, fields) = (out[0], &out[2..out.len() - 2]);
     let old = [&[kind, fields.len() as u8], fields].concat();
     let before = Reached { begun: 0, ..reached };
@@ -563,7 +566,7 @@ fn replies_that_a_tidied_log_says_twice_or_not_at_all_are_each_there_once() {
         let (from, pieces) = image.links[&1].sessions[&0].unacknowledged();
         (from, pieces.concat())
     };
-    // The relay was done with all of it, but the store was not told before the log was tidied.
+    // The relay had acknowledged everything, but the journal was tidied before the store knew that.
     assert_eq!(session(1000, 1100, &[]), (1100, Vec::new()));
     assert_eq!(session(0, 8, &[(0, b"01234567"), (2, b"234"), (5, b"567")]), (0, b"01234567".to_vec()));
     assert_eq!(session(3, 8, &[(0, b"01234567"), (6, b"67")]), (3, b"34567".to_vec()));
