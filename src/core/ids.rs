@@ -1,4 +1,4 @@
-//! Small types that carry meaning between the modules. This module knows no other.
+//! Small types that carry meaning between modules. This module uses no other.
 
 mod elapsed;
 mod nodes;
@@ -37,7 +37,7 @@ impl ConnId {
     }
 }
 
-/// How many there are of something that is held in memory, in the form in which the API and the views count.
+/// The length of something in memory, as the number that the API and the views use.
 pub fn count(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
@@ -61,7 +61,7 @@ impl std::ops::Add<Duration> for Timestamp {
     }
 }
 
-/// The name of one job's rendezvous (`--rdzv-id`). Bytes, because peers choose it; shown lossily.
+/// The id of one job's rendezvous (`--rdzv-id`). Bytes, because clients choose it. It is shown lossily.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunId(Box<[u8]>);
 

@@ -10,14 +10,14 @@ use serde::{Serialize, Serializer};
 pub struct Elapsed(pub Duration);
 
 impl Elapsed {
-    /// Of a number of seconds. What is none, or less than nothing, is no time at all.
+    /// This number of seconds. An invalid or negative number counts as zero.
     pub fn of_seconds(seconds: f64) -> Self {
         let longest = if seconds > 0.0 { Duration::MAX } else { Duration::ZERO };
         Self(Duration::try_from_secs_f64(seconds).unwrap_or(longest))
     }
 }
 
-/// In seconds, to the millisecond.
+/// Serialized as seconds, to the millisecond.
 impl Serialize for Elapsed {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64((self.0.as_secs_f64() * 1000.0).round() / 1000.0)

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-/// A number of nodes: as many as `max`, at least `min`.
+/// A number of nodes: up to `max`, and at least `min`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nodes {
-    /// The fewest to start with.
+    /// The least number of nodes to start with.
     pub min: u32,
-    /// The most.
+    /// The greatest number of nodes.
     pub max: u32,
 }
 
@@ -26,7 +26,7 @@ impl Nodes {
         (1 <= nodes.min && nodes.min <= nodes.max).then_some(nodes)
     }
 
-    /// The number, if it is one.
+    /// The number, if only one is possible.
     pub const fn fixed(self) -> Option<u32> {
         if self.min == self.max { Some(self.max) } else { None }
     }

@@ -1,17 +1,17 @@
-//! Text that a peer chose. One rule for all of it: names in the API must be plain, and text from a store's
-//! traffic is shown escaped. So nobody can forge a log line or control a terminal.
+//! Text that a peer chose. One rule for all of it: names in the API must be plain, and text from the traffic
+//! of a store is escaped when it is shown. So nobody can forge a log line or control a terminal.
 
 use std::fmt::{Display, Formatter, Result as Written, Write};
 use std::sync::Arc;
 
-/// Whether `c` shows as what it is: no control character, no line end, nothing invisible, and nothing that
-/// turns the direction of the text around. These are the characters that Rust's own `Debug` leaves unescaped,
-/// and quotes and backslashes.
+/// Whether `c` is shown as what it is: not a control character, a line end, an invisible character, or one
+/// that changes the direction of text. These are the characters that Rust's own `Debug` leaves unescaped,
+/// with quotes and backslashes.
 pub fn is_plain(c: char) -> bool {
     if c.is_ascii() {
         return matches!(c, ' '..='~');
     }
-    // Behind a letter, where accents are not escaped.
+    // Tested behind a letter, because accents are not escaped there.
     let mut text = [b'a', 0, 0, 0, 0];
     let len = c.encode_utf8(&mut text[1..]).len();
     std::str::from_utf8(&text[..=len]).is_ok_and(|text| text.escape_debug().nth(1) == Some(c))
@@ -22,7 +22,7 @@ pub fn counted<N: Copy + Display + PartialEq + From<u8>>(n: N, one: &str, many: 
     format!("{n} {}", if n == N::from(1) { one } else { many })
 }
 
-/// A text with everything escaped that is not [plain](is_plain).
+/// A text in which everything that is not [plain](is_plain) is escaped.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown<'a>(pub &'a str);
 
@@ -52,12 +52,12 @@ impl Display for ShownKey<'_> {
     }
 }
 
-/// A short text that a peer chose: a node's id, a name, a role. 1 to 256 bytes of [plain](is_plain) characters, cheap to
-/// copy.
+/// A short text that a peer chose: a node's id, a name, a role. It has 1 to 256 bytes of [plain](is_plain)
+/// characters, and copies are cheap.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Label(Arc<str>);
 
-/// Why a text is no [`Label`].
+/// A text that is not a [`Label`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("must have 1 to {} bytes and no character that controls, hides or turns text", Label::MOST)]
 pub struct BadLabel;
