@@ -1,9 +1,9 @@
-//! How far a client's conversation with its store has come: which of its requests are not answered yet.
+//! The progress of a client's conversation with its store: which of its requests are not answered yet.
 //!
-//! A relay needs this for one thing. When a client's WAIT takes too long, the client sends CANCEL_WAIT and expects an
-//! answer at once, also while the server is away. The relay answers it, if nothing else is unanswered, and later takes the
-//! server's own answer out of the stream. Only clients of PyTorch 2.2 and later, which say hello, are followed; the others
-//! wait until the server is back.
+//! A relay needs this for one purpose. When a client's WAIT takes too long, the client sends CANCEL_WAIT and
+//! expects an answer at once, even while the server is away. If nothing else is unanswered, the relay answers
+//! it, and later removes the server's own answer from the stream. This works only for clients of PyTorch 2.2
+//! and later, which send a hello. Other clients wait until the server is back.
 
 use std::collections::VecDeque;
 
@@ -12,35 +12,35 @@ use bytes::Bytes;
 
 use crate::core::protocol::{Dialect, MAGIC, Op};
 
-/// With more unanswered requests than this the client is not followed any more: it does not wait for answers.
+/// With more unanswered requests than this, a client is not followed any more: it does not wait for answers.
 const MOST: usize = 1024;
 /// The answer to a CANCEL_WAIT.
 pub(super) const CANCELLED: &[u8] = &[1];
 
-/// What a request or a reply is made of.
+/// A part of a request or a reply.
 #[derive(Debug, Clone, Copy)]
 enum Part {
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
-    /// So many times a length and bytes.
+    /// This many strings: a length and bytes.
     Strings(u64),
-    /// A number, and that many times so many strings.
+    /// A number, and for each unit of it this many strings.
     List(u64),
-    /// A number, and a string if it is above 0.
+    /// A number, and a string if the number is above 0.
     Optional,
 }
 
 type Parts = ArrayVec<Part, 3>;
 
-/// Walks over a request or a reply that comes in pieces.
+/// Walks through a request or a reply that arrives in pieces.
 #[derive(Debug, Default)]
 struct Walk {
-    /// The parts still to come, the last one first.
+    /// The parts that are still to come, the last one first.
     parts: Parts,
     strings: u64,
     skip: u64,
     number: ArrayVec<u8, 8>,
-    /// What the number of the last list was.
+    /// The number of the last list.
     listed: u64,
 }
 
@@ -49,7 +49,7 @@ impl Walk {
         self.parts = parts.iter().rev().copied().collect();
     }
 
-    /// Takes what it walks over off `bytes`. Returns whether it has come to the end.
+    /// Removes from `bytes` what it walks over. Returns whether it has reached the end.
     fn go_on(&mut self, bytes: &mut &[u8]) -> bool {
         loop {
             if self.skip > 0 {
@@ -95,7 +95,7 @@ impl Walk {
     }
 }
 
-/// What a request is made of, behind its operation.
+/// The parts of a request, behind its operation.
 fn request(op: Op) -> &'static [Part] {
     const STRING: Part = Part::Strings(1);
     match op {
@@ -110,7 +110,7 @@ fn request(op: Op) -> &'static [Part] {
     }
 }
 
-/// What the reply to a request that named so many keys is made of. `None`: there is none.
+/// The parts of the reply to a request that named this many keys. `None` if there is no reply.
 fn reply(op: Op, keys: u64) -> Option<Part> {
     match op {
         Op::Set | Op::Append | Op::QueuePush | Op::MultiSet | Op::Validate => None,
@@ -124,24 +124,24 @@ fn reply(op: Op, keys: u64) -> Option<Part> {
     }
 }
 
-/// A request without a reply yet.
+/// A request without a reply so far.
 #[derive(Debug, Clone, Copy)]
 struct Unanswered {
     op: Op,
     keys: u64,
-    /// The relay has answered it; the server's reply is not for the client.
+    /// The relay has answered it. The server's reply is not for the client.
     answered_here: bool,
 }
 
 /// One client's conversation.
 #[derive(Debug)]
 pub(super) struct Dialogue {
-    /// Where it is in the request that comes.
+    /// The progress in the request that is arriving.
     asking: Option<(Op, Walk)>,
     unanswered: VecDeque<Unanswered>,
-    /// Where it is in the reply that comes, if it has begun.
+    /// The progress in the reply that is arriving, if it has begun.
     answering: Option<Walk>,
-    /// The hello, as far as it has come; `None` behind it.
+    /// The hello, as far as it has arrived. `None` after it.
     hello: Option<ArrayVec<u8, 5>>,
     is_followed: bool,
 }
@@ -162,7 +162,7 @@ impl Dialogue {
         !self.is_followed || self.asking.is_some()
     }
 
-    /// The client has sent these bytes.
+    /// Takes bytes that the client has sent.
     pub(super) fn asked(&mut self, mut bytes: &[u8]) {
         if self.is_followed && !self.read_hello(&mut bytes) {
             return;
@@ -191,7 +191,7 @@ impl Dialogue {
         }
     }
 
-    /// Takes the hello off the first bytes. `false` while it is not whole, or when there is none.
+    /// Removes the hello from the first bytes. `false` until it is whole, or if there is none.
     fn read_hello(&mut self, bytes: &mut &[u8]) -> bool {
         let Some(hello) = &mut self.hello else { return true };
         while !hello.is_full() {
@@ -207,8 +207,8 @@ impl Dialogue {
         is_hello
     }
 
-    /// The client is not followed any more. Answers that were given here are known to be over by then, for the
-    /// client would have to send much without waiting for any answer.
+    /// Stops following the client. By now no answer of the relay can be waiting to be removed: the client
+    /// would have to send much without waiting for any answer.
     fn give_up(&mut self) {
         if !self.unanswered.iter().any(|unanswered| unanswered.answered_here) {
             self.is_followed = false;
@@ -217,8 +217,8 @@ impl Dialogue {
         }
     }
 
-    /// The server does not answer now. Whether the client has given up a wait, and nothing else of it is
-    /// unanswered: then it gets [`CANCELLED`], and the server's own answer will not reach it.
+    /// Called while the server does not answer. Whether the client has cancelled a wait, and nothing else of
+    /// it is unanswered: then it gets [`CANCELLED`], and the server's own answer will not reach it.
     pub(super) fn cancels_alone(&mut self) -> bool {
         if !self.is_followed || self.asking.is_some() {
             return false;
@@ -235,15 +235,15 @@ impl Dialogue {
         true
     }
 
-    /// The server has sent these bytes. Hands on what is for the client.
+    /// Takes bytes that the server has sent, and hands on the ones that are for the client.
     pub(super) fn answered(&mut self, bytes: &Bytes, mut hand_on: impl FnMut(Bytes)) {
         let mut rest: &[u8] = bytes;
-        // Where what is not handed on yet begins.
+        // The start of what is not handed on yet.
         let mut from = 0;
         while self.is_followed && !rest.is_empty() {
             let at = bytes.len().saturating_sub(rest.len());
             let Some(&first) = self.unanswered.front() else {
-                // It should not be: let the client see it.
+                // An answer without a request should not happen. The client gets it as it is.
                 self.is_followed = false;
                 break;
             };
@@ -252,7 +252,7 @@ impl Dialogue {
                 walk.begin(reply(first.op, first.keys).as_slice());
                 walk
             });
-            // A wait that was given up has no answer of its own, unless it was over before.
+            // A wait that was cancelled has no answer of its own, unless it had ended before.
             let is_given_up = matches!(first.op, Op::Wait | Op::Barrier)
                 && rest.first() == CANCELLED.first()
                 && self.unanswered.get(1).is_some_and(|next| next.op == Op::CancelWait);
@@ -307,7 +307,7 @@ mod tests {
             dialogue.asked(&[Op::CancelWait as u8]);
             assert!(dialogue.cancels_alone());
             assert!(!dialogue.cancels_alone(), "once");
-            // NUM_KEYS, which the server answers behind what it said to the wait.
+            // NUM_KEYS, which the server answers behind its answer to the wait.
             dialogue.asked(&[Op::NumKeys as u8]);
             let mut from_server = server.to_vec();
             from_server.extend([7, 0, 0, 0, 0, 0, 0, 0]);

@@ -1,7 +1,8 @@
-//! Frames: what the two ends of a link say to each other, as bytes.
+//! Frames: the messages between the two ends of a link, as bytes.
 //!
-//! A frame is a byte for its kind, a `u32` for the length of its body, and the body. All numbers are little-endian. What
-//! is said seldom is JSON, in which a later release may add fields; what is said for each request is binary.
+//! A frame consists of a byte for its kind, a `u32` for the length of its body, and the body. All numbers are
+//! little-endian. Rare frames are JSON, to which a later release may add fields. Frames for each request are
+//! binary.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -9,16 +10,16 @@ use smallvec::SmallVec;
 
 use super::{Hello, MAX_SESSIONS, Open, SessionNo, WINDOW, Welcome};
 
-/// Bytes before the body.
+/// Bytes of a frame before its body.
 const HEAD: usize = 5;
 /// The longest body: the list of sessions in a hello or a welcome.
 const LONGEST: usize = 2 * WINDOW;
-/// The longest body of any other frame: bytes of one turn, for all sessions.
+/// The longest body of any other frame: the bytes of one turn, for all sessions.
 const MAX_BODY: usize = WINDOW / 2;
 
-/// The sessions that a frame is for: nearly always one.
+/// The sessions that a frame is for, nearly always one.
 pub type Sessions = SmallVec<[SessionNo; 4]>;
-/// Numbers of bytes, each of a session.
+/// Numbers of bytes, each with its session.
 pub type Amounts = Vec<(SessionNo, u32)>;
 
 /// One frame.
@@ -26,61 +27,61 @@ pub type Amounts = Vec<(SessionNo, u32)>;
 pub enum Frame {
     /// The relay says who it is.
     Hello(Hello),
-    /// The server takes it.
+    /// The server accepts the relay.
     Welcome(Welcome),
-    /// The server does not take it.
+    /// The server refuses the relay.
     Refuse(Refuse),
     /// A client has come to the relay.
     Open(Open),
-    /// Bytes of a stream: the same for each of the sessions.
+    /// The next bytes of a stream, shared by each of the sessions.
     Data {
-        /// Whose.
+        /// The sessions.
         sessions: Sessions,
-        /// What comes next in their streams.
+        /// The next bytes of their streams.
         bytes: Bytes,
     },
-    /// The receiver is done with so many more bytes.
+    /// The receiver does not need these many more bytes any longer.
     Done(Amounts),
-    /// The sender may send so many bytes more.
+    /// The sender may send these many more bytes.
     Room(Amounts),
     /// A client has left the relay.
     Close(SessionNo),
     /// The server has ended a session.
     End(End),
-    /// The relay goes, with all its sessions.
+    /// The relay ends, with all its sessions.
     Bye,
-    /// The sender is there.
+    /// A sign of life.
     Ping,
 }
 
-/// Why a relay is not taken.
+/// Why a relay is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refuse {
-    /// In words for people.
+    /// The reason in words, for people.
     pub reason: String,
-    /// Whether it makes sense to come again.
+    /// Whether it makes sense for the relay to try again.
     pub retry: bool,
 }
 
-/// Why a session is over.
+/// Why a session has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// Which one.
+    /// The session.
     pub no: SessionNo,
-    /// In words for people.
+    /// The reason in words, for people.
     pub reason: String,
 }
 
-/// Bytes that are no frame.
+/// Why bytes are not a frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// No such kind.
+    /// There is no such kind.
     #[error("no frame begins with {0:#04x}")]
     UnknownKind(u8),
-    /// Longer than any frame may be.
+    /// It is longer than any frame may be.
     #[error("a frame of {0} bytes, which is more than a relay or a server sends at once")]
     TooLong(u32),
-    /// The body is not what its kind says.
+    /// The body does not fit the kind.
     #[error("the body of a frame is wrong: {0}")]
     BadBody(String),
 }
@@ -162,7 +163,7 @@ impl Frame {
     }
 }
 
-/// Appends a [`Frame::Data`]. There may be as many sessions as a link has, and as many bytes as a window has.
+/// Appends a [`Frame::Data`] for up to all sessions of a link, with up to a window of bytes.
 pub(super) fn put_data(sessions: &[SessionNo], bytes: &[u8], out: &mut BytesMut) {
     put(Kind::Data, out, |out| {
         out.put_u16_le(u16::try_from(sessions.len()).unwrap_or(u16::MAX));
@@ -185,12 +186,13 @@ fn put_amounts(kind: Kind, amounts: &Amounts, out: &mut BytesMut) {
 
 fn put_json(kind: Kind, value: &impl Serialize, out: &mut BytesMut) {
     put(kind, out, |out| {
-        // None of them has a map with keys that JSON cannot write, and memory takes every byte.
+        // This cannot fail: no value has a map with keys that JSON cannot write, and writing to memory always
+        // works.
         let _written = serde_json::to_writer(out.writer(), value);
     });
 }
 
-/// Appends a frame whose body is what `body` appends.
+/// Appends a frame. Its body is what `body` appends.
 fn put(kind: Kind, out: &mut BytesMut, body: impl FnOnce(&mut BytesMut)) {
     out.put_u8(kind as u8);
     let at = out.len();

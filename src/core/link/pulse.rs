@@ -1,9 +1,9 @@
-//! Signs of life: when each end was heard last, and when it has to say that it is there. The same for both ends.
+//! Signs of life, for both ends: when the other end was heard last, and when this end must send one.
 
 use super::{BROKEN_AFTER, LinkError, PING_EVERY};
 use crate::core::ids::Timestamp;
 
-/// When an end heard of the other, and when it said something, last.
+/// The last times at which an end heard from the other one, and sent something to it.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
     pub(super) heard: Timestamp,
@@ -11,12 +11,12 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    /// A connection begins.
+    /// The state when a connection begins.
     pub(super) fn at(now: Timestamp) -> Self {
         Self { heard: now, said: now }
     }
 
-    /// Whether it is time to say that this end is there. An error if the other end has been silent for too long.
+    /// Whether this end must send a sign of life now. An error if the other end has been silent for too long.
     pub(super) fn needs_ping(&self, now: Timestamp) -> Result<bool, LinkError> {
         if now.since(self.heard) >= BROKEN_AFTER {
             return Err(LinkError::Silent);

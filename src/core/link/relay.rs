@@ -12,49 +12,51 @@ use super::stream::{Stream, Streams};
 use super::{Hello, Identity, LinkError, MAX_SESSIONS, Open, ServerLife, SessionNo, WINDOW, Welcome};
 use crate::core::ids::Timestamp;
 
-/// A client may always send so much, however little memory there is.
+/// A client may always send this many bytes, however little memory there is.
 const ALWAYS: usize = 4 * 1024;
-/// Clients that left before any server heard of them: so many are kept, and so many are brought at the same time.
+/// Limits for clients that left before any server heard of them: how many are kept, and how many are brought
+/// to the server at a time.
 const MOST_PARKED: usize = 4 * MAX_SESSIONS;
 const BROUGHT_AT_ONCE: usize = 64;
-/// What such a client takes in memory beside what it said.
+/// Memory of such a client, beside its requests.
 const PARKED: usize = 256;
 
 /// What the shell has to do.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RelayEvent {
-    /// These bytes are for a client. The shell says [`RelayEnd::delivered`] when the client has them.
+    /// Bytes for a client. When the client has them, the shell calls [`RelayEnd::delivered`].
     Reply(SessionNo, Bytes),
-    /// A client's connection is to be closed, once it has its bytes.
+    /// A client's connection must be closed, once the client has its bytes.
     Lost(SessionNo, SessionLost),
-    /// The server has taken the relay: everything goes on.
+    /// The server has accepted the relay: all sessions go on.
     Up,
-    /// The server does not take the relay.
+    /// The server refuses the relay.
     Refused(Refuse),
-    /// A client left while the server was away, and there is no room for what it said last.
+    /// A client left while the server was away, and its last requests were dropped because there is no room
+    /// for them.
     Unheard(SocketAddr),
 }
 
-/// Why a client is closed.
+/// Why a client's connection is closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionLost {
     /// The client has sent everything, and has all its replies.
     #[error("its client has gone")]
     Finished,
-    /// The server ended it.
+    /// The server ended the session.
     #[error("the server ended it: {0}")]
     Ended(String),
-    /// The server of before is gone, and the next one does not have the client. It does not say why.
+    /// The previous server is gone, and the next one does not know the client. It does not say why.
     #[error(
         "the server was restarted and does not have its clients any more (it has no journal, could not write it, or the \
          link was away for longer than --link-grace)"
     )]
     Forgotten,
-    /// It reads nothing, and what waits for it takes too much memory.
+    /// The client reads nothing, and its waiting replies take too much memory.
     #[error("it does not read its replies, and the relay has no memory for more of them (--max-memory)")]
     NotRead,
-    /// The link was away for longer than the server waits. A server that was restarted with a journal from before the
-    /// link says the same.
+    /// The link was away for longer than the server waits. A server that was restarted with a journal that is
+    /// older than the link answers in the same way.
     #[error(
         "the link was away for longer than the server waits for it (--link-grace), or the server was restarted and could \
          not write its journal before"
@@ -67,12 +69,12 @@ pub enum SessionLost {
 struct Client {
     port: u16,
     addr: SocketAddr,
-    /// The last server that knew of it.
+    /// The last server that knew the session.
     opened: Option<ServerLife>,
     dialogue: Dialogue,
-    /// The client sends nothing any more. The session stays until the server has all that it sent.
+    /// The client sends nothing any more. The session stays until the server has all its requests.
     has_finished: bool,
-    /// The client takes nothing any more either.
+    /// The client does not take replies any more either.
     is_gone: bool,
 }
 
@@ -93,12 +95,12 @@ impl Parked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     Away,
-    /// Connected; the server has not answered the hello.
+    /// Connected, but the server has not answered the hello.
     Greeting,
     Up(ServerLife),
 }
 
-/// The relay's end: sessions that outlive their connections.
+/// The relay's end of a link. Its sessions outlive its connections.
 #[derive(Debug)]
 pub struct RelayEnd {
     identity: Identity,
@@ -107,22 +109,24 @@ pub struct RelayEnd {
     streams: Streams,
     /// Sessions whose clients send nothing any more, and whether the server was told so on this connection.
     closing: BTreeMap<SessionNo, bool>,
-    /// They take no place of a client that is there, and are brought to the server one after the other.
+    /// Clients that have left. They take no place of a present client, and are brought to the server one
+    /// after the other.
     parked: VecDeque<Parked>,
     parked_bytes: usize,
-    /// Bytes that all requests may take which the server is not done with.
+    /// Bytes of memory for requests that the server has not acknowledged.
     most: usize,
-    /// While they take that much, this client alone goes on with a long request: so each comes to its end.
+    /// While that memory is used up, only this client may continue a long request, so each such request comes
+    /// to its end.
     urgent: Option<SessionNo>,
     is_short: bool,
-    /// Clients that had no room may have some now.
+    /// Whether clients that had no room may have some now.
     is_relieved: bool,
-    /// Bytes that may be sent of a new session.
+    /// Bytes that may be sent in a new session.
     first: usize,
     next_no: u32,
-    /// How many connections there were.
+    /// The number of connections so far.
     connections: u64,
-    /// Frames that come before the streams' own.
+    /// Frames that go out before the frames of the streams.
     control: BytesMut,
     events: VecDeque<RelayEvent>,
     pulse: Pulse,
@@ -152,13 +156,13 @@ impl RelayEnd {
         }
     }
 
-    /// The relay may take so much memory for requests, and one long request more.
+    /// Limits the memory for requests. One long request may exceed it.
     #[must_use]
     pub fn within(self, most: usize) -> Self {
         Self { most, ..self }
     }
 
-    /// A client has come that wants the store on `port`. `None` if there are as many as there may be.
+    /// A new client wants the store on `port`. `None` if there are too many clients.
     pub fn open(&mut self, port: u16, addr: SocketAddr) -> Option<SessionNo> {
         if self.clients.len() >= MAX_SESSIONS {
             self.make_place();
@@ -179,7 +183,7 @@ impl RelayEnd {
         Some(no)
     }
 
-    /// Tells the server of a session, if it is there.
+    /// Tells the server of a session, if the server is there.
     fn introduce(&mut self, no: SessionNo) {
         if let (Standing::Up(life), Some(client)) = (self.standing, self.clients.get_mut(&no)) {
             client.opened = Some(life);
@@ -196,7 +200,7 @@ impl RelayEnd {
         self.choose_urgent();
     }
 
-    /// Where memory is short: the client whose request has come the farthest goes on first.
+    /// When memory is short, chooses the client whose unfinished request is the longest: it goes on first.
     fn choose_urgent(&mut self) {
         let kept = |no| self.streams.get(no).map_or(0, Stream::kept);
         let is_long =
@@ -212,12 +216,12 @@ impl RelayEnd {
         self.is_relieved |= self.urgent != before || (was_short && !self.is_short);
     }
 
-    /// Whether clients that had no room may have some since the last call.
+    /// Whether clients that had no room may have some, since the last call.
     pub fn take_relief(&mut self) -> bool {
         std::mem::take(&mut self.is_relieved)
     }
 
-    /// While the server does not answer, a client that gives up a wait gets its answer here.
+    /// While the server does not answer, a client that cancels a wait gets its answer from the relay.
     fn answer_cancel(&mut self, no: SessionNo) {
         if !matches!(self.standing, Standing::Up(_))
             && self.clients.get_mut(&no).is_some_and(|client| client.dialogue.cancels_alone())
@@ -226,7 +230,7 @@ impl RelayEnd {
         }
     }
 
-    /// How many bytes more may be read from a client now.
+    /// How many more bytes may be read from a client now.
     pub fn room(&self, no: SessionNo) -> usize {
         let Some(stream) = self.streams.get(no) else { return 0 };
         let window = WINDOW.saturating_sub(stream.unsent());
@@ -236,21 +240,22 @@ impl RelayEnd {
         ALWAYS.saturating_sub(stream.kept()).min(window)
     }
 
-    /// Bytes of memory for requests that the other end is not done with.
+    /// Bytes of memory for requests that the server has not acknowledged.
     pub fn memory(&self) -> usize {
         self.streams.memory().saturating_add(self.parked_bytes)
     }
 
-    /// A client has taken bytes of its replies.
+    /// A client has received this many bytes of its replies.
     pub fn delivered(&mut self, no: SessionNo, bytes: usize) {
-        // Answers that were given here are not the server's.
+        // Answers that the relay made itself are not from the server's stream.
         let owed = self.streams.get(no).map_or(0, Stream::owed);
         let bytes = bytes.min(owed);
         self.streams.room(no, bytes, false);
         self.streams.done(no, bytes);
     }
 
-    /// A client will send nothing more. It gets the replies to what it has sent, and then [`SessionLost::Finished`].
+    /// A client will send nothing more. It gets the replies to its requests, and then
+    /// [`SessionLost::Finished`].
     pub fn finish(&mut self, no: SessionNo) {
         if let Some(client) = self.clients.get_mut(&no)
             && !std::mem::replace(&mut client.has_finished, true)
@@ -259,7 +264,7 @@ impl RelayEnd {
         }
     }
 
-    /// A client has gone. What it has sent is still brought to the server.
+    /// A client has left. Its requests are still brought to the server.
     pub fn close(&mut self, no: SessionNo) {
         let Some(client) = self.clients.get_mut(&no) else { return };
         client.is_gone = true;
@@ -273,8 +278,9 @@ impl RelayEnd {
         }
     }
 
-    /// A client that sends nothing any more, and of which no server has heard, gives its place to another: most have left.
-    /// What it said is still brought to the server. `false` if there is none.
+    /// Makes room for a new client: closes a client that sends nothing any more and that no server knows,
+    /// because most such clients have left. Its requests are still brought to the server. `false` if there is
+    /// none.
     pub fn make_place(&mut self) -> bool {
         let is_idle = |client: &Client| client.has_finished && !client.is_gone && client.opened.is_none();
         let Some(no) = self.clients.iter().find(|(_, it)| is_idle(it)).map(|(&no, _)| no) else {
@@ -285,7 +291,7 @@ impl RelayEnd {
         true
     }
 
-    /// Keeps what a client said that has left. Where there is no room for it, what was kept first is lost.
+    /// Keeps the requests of a client that has left. If there is no room, the oldest kept client is dropped.
     fn park(&mut self, parked: Parked) {
         self.parked_bytes = self.parked_bytes.saturating_add(parked.memory());
         self.parked.push_back(parked);
@@ -301,7 +307,7 @@ impl RelayEnd {
         Some(first)
     }
 
-    /// Brings the server what clients said that have left.
+    /// Brings the requests of clients that have left to the server.
     fn bring_parked(&mut self) {
         while self.is_up() && self.closing.len() < BROUGHT_AT_ONCE && self.clients.len() < MAX_SESSIONS {
             let Some(Parked { no, client, said }) = self.take_parked() else { return };
@@ -313,7 +319,7 @@ impl RelayEnd {
             for bytes in said {
                 self.streams.send(no, bytes.into());
             }
-            // It may have said so before.
+            // The server may have been told so before.
             self.closing.insert(no, false);
         }
     }
@@ -324,17 +330,17 @@ impl RelayEnd {
         self.clients.remove(&no)
     }
 
-    /// How many clients there are.
+    /// The number of present clients.
     pub fn clients(&self) -> usize {
         self.clients.len().saturating_sub(self.closing.len())
     }
 
-    /// Whether the server has taken the relay.
+    /// Whether the server has accepted the relay.
     pub fn is_up(&self) -> bool {
         matches!(self.standing, Standing::Up(_))
     }
 
-    /// There is a new connection.
+    /// There is a new connection to the server.
     pub fn connected(&mut self, now: Timestamp) {
         self.lost();
         self.standing = Standing::Greeting;
@@ -346,7 +352,7 @@ impl RelayEnd {
         Frame::Hello(Hello { identity, connection, small_first: true, sessions }).put(&mut self.control);
     }
 
-    /// The connection is gone.
+    /// The connection is lost.
     pub fn lost(&mut self) {
         self.standing = Standing::Away;
         self.control.clear();
@@ -357,14 +363,14 @@ impl RelayEnd {
         }
     }
 
-    /// The relay goes: the server is told so.
+    /// The relay ends, and tells the server so.
     pub fn goodbye(&mut self) {
         if self.standing != Standing::Away {
             Frame::Bye.put(&mut self.control);
         }
     }
 
-    /// Takes the frames that have come. After an error the connection is of no use.
+    /// Takes the frames that have arrived. After an error the connection is of no use.
     pub fn receive(&mut self, input: &mut BytesMut, now: Timestamp) -> Result<(), LinkError> {
         while let Some(frame) = Frame::take(input)? {
             self.pulse.heard = now;
@@ -408,7 +414,7 @@ impl RelayEnd {
     }
 
     fn on_reply(&mut self, no: SessionNo, bytes: &Bytes) -> Result<(), LinkError> {
-        // A client that has gone meanwhile.
+        // The client may have left in the meantime.
         let Some(client) = self.clients.get_mut(&no) else { return Ok(()) };
         self.streams.receive(no, bytes.len())?;
         if client.is_gone {
@@ -431,12 +437,12 @@ impl RelayEnd {
         (self.standing, self.first) = (Standing::Up(welcome.life), welcome.first);
         let known: BTreeMap<_, _> = welcome.sessions.iter().map(|point| (point.no, point)).collect();
         let nos: Vec<_> = self.clients.keys().copied().collect();
-        // They left before others came who are here.
+        // Clients that have left came before the present ones.
         self.bring_parked();
         for no in nos {
             if let Some(point) = known.get(&no) {
                 if self.streams.go_on_from(point).is_err() {
-                    // A server whose journal is older than what it has said.
+                    // The server's journal is older than what the server had said.
                     Frame::Close(no).put(&mut self.control);
                     self.lose(no, SessionLost::Forgotten);
                 } else if let Some(client) = self.clients.get_mut(&no) {
@@ -446,7 +452,8 @@ impl RelayEnd {
             }
             let Some(client) = self.clients.get(&no) else { continue };
             let may_have_been_heard = self.streams.get(no).is_some_and(Stream::has_sent);
-            // A server that still has this relay's sessions has never heard of this one, or nothing of it was applied.
+            // Either the server still has this relay's sessions and has never heard of this one, or none of
+            // its requests was applied.
             let is_unheard = welcome.resumed
                 && client.opened == Some(welcome.life)
                 && self.streams.get(no).is_some_and(Stream::is_untouched);
@@ -467,25 +474,26 @@ impl RelayEnd {
         Ok(())
     }
 
-    /// A session cannot go on.
+    /// A session cannot continue.
     fn lose(&mut self, no: SessionNo, why: SessionLost) {
         if self.forget(no).is_some_and(|client| !client.is_gone) {
             self.events.push_back(RelayEvent::Lost(no, why));
         }
     }
 
-    /// What the shell has to do next.
+    /// The next thing that the shell has to do.
     pub fn next_event(&mut self) -> Option<RelayEvent> {
         self.events.pop_front()
     }
 
-    /// Whether there are frames that should go out now.
+    /// Whether there are frames to send now.
     pub fn has_frames(&self) -> bool {
         !self.control.is_empty()
             || (self.is_up() && (self.streams.has_something() || self.closings().next().is_some()))
     }
 
-    /// Sessions whose clients have gone and have nothing left to send, of which the server is to be told.
+    /// Sessions whose clients have finished, with nothing left to send, and of which the server is not told
+    /// yet.
     fn closings(&self) -> impl Iterator<Item = SessionNo> {
         let is_out = |no| self.streams.get(no).is_none_or(|stream| stream.unsent() == 0);
         self.closing.iter().filter(|&(_, told)| !told).map(|(&no, _)| no).filter(move |&no| is_out(no))
@@ -508,7 +516,8 @@ impl RelayEnd {
         }
     }
 
-    /// Called now and then, while there is a connection: says that this end is there, and notices when the other is not.
+    /// Called now and then while there is a connection. Sends a sign of life when needed, and fails if the
+    /// other end is silent.
     pub fn tick(&mut self, now: Timestamp) -> Result<(), LinkError> {
         if self.pulse.needs_ping(now)? {
             Frame::Ping.put(&mut self.control);

@@ -17,31 +17,31 @@ use crate::core::protocol::Piece;
 /// What the shell has to do.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ServerEvent {
-    /// A client has come. The shell ends the session at once where there is no such store.
+    /// A client has come. If there is no such store, the shell ends the session at once.
     Open(Open),
-    /// A client has sent these bytes. The shell says [`ServerEnd::give_room`] when it has room for more, and
+    /// A client has sent these bytes. The shell calls [`ServerEnd::give_room`] when it has room for more, and
     /// [`ServerEnd::applied`] when the requests in them are done.
     Request(SessionNo, Bytes),
-    /// A client has gone.
+    /// A client has left.
     Close(SessionNo),
-    /// The relay knows that a session is over.
+    /// The relay knows that a session has ended.
     Forgotten(SessionNo),
-    /// The relay has gone, and all its clients.
+    /// The relay has ended, with all its clients.
     Bye,
 }
 
-/// How far a session has come, for a server that goes on with it.
+/// How far a session has come, for a server that continues it.
 #[derive(Debug)]
 pub struct BeforeBreak<R> {
-    /// Bytes of requests that are applied.
+    /// Bytes of requests that were applied.
     pub applied: u64,
-    /// Bytes of replies that the relay is done with.
+    /// Bytes of replies that the relay has acknowledged.
     pub acknowledged: u64,
-    /// The replies behind them.
+    /// The replies after them.
     pub replies: R,
 }
 
-/// A session that is over.
+/// A session that has ended.
 #[derive(Debug)]
 struct Ended {
     reason: String,
@@ -49,23 +49,23 @@ struct Ended {
     is_told: bool,
 }
 
-/// The server's end: the sessions of one relay.
+/// The server's end of a link: the sessions of one relay.
 #[derive(Debug)]
 pub struct ServerEnd {
     identity: Identity,
     life: ServerLife,
     streams: Streams,
     open: BTreeSet<SessionNo>,
-    /// Sessions that are over, until the relay knows it. It is told once the replies before are out.
+    /// Ended sessions that the relay does not know to have ended. It is told after the last replies.
     ended: BTreeMap<SessionNo, Ended>,
     control: BytesMut,
     events: VecDeque<ServerEvent>,
     is_connected: bool,
-    /// Which of the relay's connections came last, as it counts them.
+    /// The number of the relay's last connection, as the relay counts them.
     connection: u64,
-    /// Bytes that may come of a session which begins.
+    /// Bytes that may arrive in a new session.
     first: usize,
-    /// Without a connection, `heard` is when the last one ended.
+    /// Without a connection, `heard` is the time when the last one ended.
     pulse: Pulse,
 }
 
@@ -87,29 +87,29 @@ impl ServerEnd {
         }
     }
 
-    /// The end of a server that goes on where another one ended, at `now`: without a connection.
+    /// The end of a restarted server. At `now` it has no connection.
     pub fn restored(identity: Identity, life: ServerLife, now: Timestamp) -> Self {
         Self { pulse: Pulse::at(now), ..Self::new(identity, life) }
     }
 
-    /// A session that the last server had. Where it cannot go on, [`Self::end`] comes next.
+    /// Restores a session of the previous server. If it cannot continue, [`Self::end`] must follow.
     pub fn restore(&mut self, no: SessionNo, it: BeforeBreak<Vec<Bytes>>) {
         self.streams.restore(no, it.applied, it.acknowledged, it.replies);
         self.open.insert(no);
     }
 
-    /// A session as [`Self::restore`] takes it.
+    /// The progress of a session, as [`Self::restore`] takes it.
     pub fn to_restore(&self, no: SessionNo) -> Option<BeforeBreak<impl Iterator<Item = &Bytes>>> {
         let (applied, acknowledged, replies) = self.streams.to_restore(no)?;
         Some(BeforeBreak { applied, acknowledged, replies })
     }
 
-    /// The sessions, also those that are over and of which the relay does not know it.
+    /// All sessions, including ended ones that the relay does not know to have ended.
     pub fn all(&self) -> impl Iterator<Item = SessionNo> {
         self.open.iter().chain(self.ended.keys()).copied()
     }
 
-    /// The relay is done with a session's replies up to here.
+    /// The offset up to which the relay has acknowledged the replies of a session.
     pub fn acknowledged(&self, no: SessionNo) -> u64 {
         self.streams.to_restore(no).map_or(0, |(_, acknowledged, _)| acknowledged)
     }
@@ -129,28 +129,29 @@ impl ServerEnd {
         self.is_connected
     }
 
-    /// Whether there is a connection on which something has come lately.
+    /// Whether there is a connection and something has arrived on it lately.
     pub fn is_alive(&self, now: Timestamp) -> bool {
         self.is_connected && now.since(self.pulse.heard) < BROKEN_AFTER
     }
 
-    /// Whether something has come on the connection after that.
+    /// Whether something has arrived on the connection after this time.
     pub fn is_heard_after(&self, at: Timestamp) -> bool {
         self.is_connected && self.pulse.heard > at
     }
 
-    /// Whether a later connection of this relay has come before.
+    /// Whether a later connection of this relay has already come.
     pub fn is_overtaken(&self, hello: &Hello) -> bool {
         hello.connection != 0 && hello.connection < self.connection
     }
 
-    /// Since when there has been no connection.
+    /// Since when there has been no connection. `None` while there is one.
     pub fn away_since(&self) -> Option<Timestamp> {
         (!self.is_connected).then_some(self.pulse.heard)
     }
 
-    /// The relay has come, for the first time (then it is not `known`) or again. Sessions of which it says what cannot be
-    /// are over: it knows of more than a journal has kept. After an error nothing has changed.
+    /// The relay has connected, for the first time (then it is not `known`) or again. If what it says of a
+    /// session is impossible, the session ends: the relay knows more of it than the journal has kept. After
+    /// an error nothing has changed.
     pub fn connected(&mut self, hello: &Hello, known: bool, now: Timestamp) -> Result<(), LinkError> {
         let told: BTreeSet<_> = hello.sessions.iter().map(|point| point.no).collect();
         if told.len() < hello.sessions.len() {
@@ -163,7 +164,7 @@ impl ServerEnd {
             .filter(|point| is_here(point.no))
             .partition(|point| self.streams.check(point).is_ok());
         self.lost(now);
-        // A relay that knows more than a journal says: what it has heard of these sessions was not kept.
+        // The relay has received replies in these sessions that the journal did not keep.
         for point in strange {
             if self.open.remove(&point.no) {
                 self.events.push_back(ServerEvent::Close(point.no));
@@ -175,7 +176,7 @@ impl ServerEnd {
         (self.is_connected, self.connection) = (true, hello.connection);
         self.first = if hello.small_first { FIRST_WINDOW } else { WINDOW };
         self.pulse = Pulse::at(now);
-        // The relay's clients that have gone meanwhile.
+        // Clients of the relay that have left in the meantime.
         let gone: Vec<_> = self.open.iter().filter(|no| !told.contains(no)).copied().collect();
         for no in gone {
             self.open.remove(&no);
@@ -188,7 +189,7 @@ impl ServerEnd {
         }
         let mut sessions = Vec::new();
         for point in points {
-            // It was checked above.
+            // This was checked above.
             let _can_be = self.streams.go_on_from(point);
             sessions.extend(self.streams.point(point.no));
         }
@@ -197,7 +198,7 @@ impl ServerEnd {
         Ok(())
     }
 
-    /// The connection is gone.
+    /// The connection is lost.
     pub fn lost(&mut self, now: Timestamp) {
         if std::mem::replace(&mut self.is_connected, false) {
             self.pulse.heard = now;
@@ -207,8 +208,8 @@ impl ServerEnd {
         self.ended.values_mut().for_each(|ended| ended.is_told = false);
     }
 
-    /// Takes the frames that have come, until one of them brings the shell something to do: `false` if none does. After an
-    /// error the connection is of no use.
+    /// Takes frames that have arrived, until one of them gives the shell something to do. `false` if none
+    /// does. After an error the connection is of no use.
     pub fn receive(&mut self, input: &mut BytesMut, now: Timestamp) -> Result<bool, LinkError> {
         while self.events.is_empty() {
             let Some(frame) = Frame::take(input)? else { return Ok(false) };
@@ -235,7 +236,8 @@ impl ServerEnd {
             }
             Frame::Done(amounts) => self.streams.on_done(&amounts, true)?,
             Frame::Close(no) => {
-                // The first time the client has gone, the second time the relay knows that the session is over.
+                // The first time it says that the client has left, the second time that the relay knows that
+                // the session has ended.
                 if self.open.contains(&no) {
                     self.end(no, "its client has gone".into());
                     self.events.push_back(ServerEvent::Close(no));
@@ -250,7 +252,7 @@ impl ServerEnd {
         Ok(())
     }
 
-    /// The relay knows that a session is over.
+    /// The relay knows that a session has ended.
     fn forget(&mut self, no: SessionNo) {
         if self.ended.remove(&no).is_some() {
             self.streams.close(no);
@@ -258,7 +260,7 @@ impl ServerEnd {
         }
     }
 
-    /// There is room for so many bytes of a session's requests.
+    /// Lets this many bytes of a session's requests come.
     pub fn give_room(&mut self, no: SessionNo, window: usize) {
         let more = window.saturating_sub(self.room(no));
         if more > 0 {
@@ -266,17 +268,17 @@ impl ServerEnd {
         }
     }
 
-    /// How many bytes may still come of a session's requests.
+    /// How many more bytes of a session's requests may come.
     pub fn room(&self, no: SessionNo) -> usize {
         self.streams.get(no).map_or(0, |stream| usize::try_from(stream.room()).unwrap_or(usize::MAX))
     }
 
-    /// What [`Self::give_room`] gives a session of which no more than the beginning of a request is expected.
+    /// The window for a session in which only the beginning of a request is expected.
     pub fn first_window(&self) -> usize {
         self.first
     }
 
-    /// So many bytes more of a session's requests are done.
+    /// This many more bytes of a session's requests are applied.
     pub fn applied(&mut self, no: SessionNo, bytes: usize) {
         self.streams.done(no, bytes);
     }
@@ -286,47 +288,47 @@ impl ServerEnd {
         self.streams.send(no, piece.into());
     }
 
-    /// Bytes of replies that the relay's client has not taken yet.
+    /// Bytes of replies that the relay's client has not received yet.
     pub fn unread(&self, no: SessionNo) -> usize {
         self.streams.get(no).map_or(0, Stream::kept)
     }
 
-    /// Bytes of memory for replies that the other end is not done with.
+    /// Bytes of memory for replies that the relay has not acknowledged.
     pub fn memory(&self) -> usize {
         self.streams.memory()
     }
 
-    /// [`Self::memory`], summed up anew.
+    /// [`Self::memory`], counted again.
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         self.streams.held()
     }
 
-    /// Ends a session now: replies that its client has not taken are dropped.
+    /// Ends a session at once: replies that its client has not received are dropped.
     pub fn cut(&mut self, no: SessionNo, reason: String) {
         self.streams.cut(no);
         self.end(no, reason);
     }
 
-    /// Ends a session, once its replies are out.
+    /// Ends a session after its replies are sent.
     pub fn end(&mut self, no: SessionNo, reason: String) {
         if self.open.remove(&no) {
             self.ended.insert(no, Ended { reason, is_told: false });
         }
     }
 
-    /// What the shell has to do next.
+    /// The next thing that the shell has to do.
     pub fn next_event(&mut self) -> Option<ServerEvent> {
         self.events.pop_front()
     }
 
-    /// Whether there are frames that should go out now.
+    /// Whether there are frames to send now.
     pub fn has_frames(&self) -> bool {
         self.is_connected
             && (!self.control.is_empty() || self.streams.has_something() || self.endings().next().is_some())
     }
 
-    /// Sessions that have ended, whose replies are all out, and of which the relay has not been told on this connection.
+    /// Ended sessions whose replies are all sent, and that the relay was not told of on this connection.
     fn endings(&self) -> impl Iterator<Item = SessionNo> {
         let is_out = |no| self.streams.get(no).is_none_or(|stream| stream.unsent() == 0);
         self.ended.iter().filter(|(_, ended)| !ended.is_told).map(|(&no, _)| no).filter(move |&no| is_out(no))
@@ -352,10 +354,11 @@ impl ServerEnd {
         }
     }
 
-    /// Called now and then, while there is a connection: says that this end is there, and notices when the other is not.
+    /// Called now and then while there is a connection. Sends a sign of life when needed, and fails if the
+    /// other end is silent.
     pub fn tick(&mut self, now: Timestamp) -> Result<(), LinkError> {
         if !self.events.is_empty() {
-            // It is not the relay that is late: what has come is looked at when this is done.
+            // The relay is not late: what has arrived is read when these events are done.
             self.pulse.heard = now;
         }
         if self.is_connected && self.pulse.needs_ping(now)? {

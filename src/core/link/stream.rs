@@ -1,5 +1,5 @@
-//! The streams of a link: what each end keeps of the bytes it sends until the other end is done with them, and
-//! what it may send. The same for both ends.
+//! The streams of a link, for both ends: the bytes that an end keeps until the other end does not need them
+//! any more, and how many it may send.
 
 use std::collections::VecDeque;
 
@@ -11,27 +11,28 @@ use super::frame::{Amounts, Frame, Sessions, put_data};
 use super::{LinkError, MAX_SESSIONS, Point, SessionNo, WINDOW};
 use crate::core::protocol::{Piece, ReplyBuffer};
 
-/// What one session sends at once before it is the turn of others.
+/// Bytes that one session sends before it is the turn of others.
 const TURN: usize = 64 * 1024;
-/// The other end is told at the latest when it can forget, or send, this much more.
+/// The other end is told when it can forget, or send, this many more bytes, even if there is nothing else to
+/// send.
 const TELL_FROM: usize = WINDOW / 4;
-/// What a piece takes in memory beside its bytes: its place in the list, and what it shares with others and may be the
-/// last to need.
+/// Memory of a piece beside its bytes: its entry in the list, and a buffer that it shares with other pieces
+/// and may be the last to hold.
 const PIECE: usize = size_of::<Piece>() + ReplyBuffer::ROOM;
 
-/// Bytes in their order that the other end is not done with.
+/// Bytes, in order, that the other end has not acknowledged.
 #[derive(Debug, Default)]
 struct Outgoing {
-    /// Bytes of the stream that the other end is done with.
+    /// Bytes of the stream that the other end has acknowledged.
     done: u64,
     kept: VecDeque<Piece>,
     /// Bytes of the stream in `kept`.
     len: usize,
-    /// How many of them count elsewhere.
+    /// How many of them are counted elsewhere.
     lent: usize,
     /// How many of them were sent on this connection.
     sent: usize,
-    /// Where the first unsent byte is: the piece, and the bytes of it that were sent.
+    /// The position of the first unsent byte: its piece, and its offset in that piece.
     next: (usize, usize),
 }
 
@@ -49,7 +50,7 @@ impl Outgoing {
         self.len - self.sent
     }
 
-    /// What it takes in memory: a piece of one byte takes much more than that.
+    /// Its memory. A piece of one byte takes much more than one byte.
     fn memory(&self) -> usize {
         self.len - self.lent + self.kept.len() * PIECE
     }
@@ -59,7 +60,7 @@ impl Outgoing {
         self.done + self.sent as u64
     }
 
-    /// The next bytes to send, of one piece.
+    /// The next bytes to send, from one piece.
     fn next(&mut self, most: usize) -> Bytes {
         let (piece, at) = self.next;
         let Some(Piece { bytes, .. }) = self.kept.get(piece) else { return Bytes::new() };
@@ -69,7 +70,7 @@ impl Outgoing {
         taken
     }
 
-    /// The other end is done with the first `bytes` of those that were sent.
+    /// The other end acknowledges the first `bytes` of the sent bytes. `false` if so many were not sent.
     fn forget(&mut self, bytes: usize) -> bool {
         if bytes > self.sent {
             return false;
@@ -96,7 +97,7 @@ impl Outgoing {
         true
     }
 
-    /// Where in the kept bytes the other end is that has the stream up to `received` and is `done` with a part of it.
+    /// The positions, in the kept bytes, of what the other end has `received` and of what it is `done` with.
     /// `None` if it says more than was ever sent.
     fn positions(&self, received: u64, done: u64) -> Option<(usize, usize)> {
         let within = |offset: u64| {
@@ -106,8 +107,8 @@ impl Outgoing {
         Some((within(received)?, within(done)?)).filter(|(received, done)| done <= received)
     }
 
-    /// Goes on from the byte `received` of the stream, of which the other end is `done` with a part. `false`, with nothing
-    /// changed, if that cannot be.
+    /// Goes on from the offset `received` of the stream. The other end is `done` with a part before it. If
+    /// that is impossible, returns `false` and changes nothing.
     fn go_on_from(&mut self, received: u64, done: u64) -> bool {
         let Some((sent, done)) = self.positions(received, done) else { return false };
         self.sent = sent;
@@ -122,29 +123,29 @@ impl Outgoing {
     }
 }
 
-/// One session's two streams, as one end has them.
+/// The two streams of one session, as one end has them.
 #[derive(Debug)]
 pub(super) struct Stream {
     out: Outgoing,
-    /// Bytes may be sent up to this offset.
+    /// The offset up to which bytes may be sent.
     limit: u64,
-    /// Bytes that have come.
+    /// Bytes that have arrived.
     received: u64,
-    /// How many of them this end is done with.
+    /// How many of them this end has acknowledged.
     done_with: u64,
-    /// Bytes may come up to this offset.
+    /// The offset up to which bytes may arrive.
     allowed: u64,
-    /// What the other end is not told of yet.
+    /// Acknowledged bytes, and new room, that the other end was not told of yet.
     done: u32,
     room: u32,
     is_ready: bool,
     is_untold: bool,
-    /// What the other end had not taken was dropped: nothing that it says of that means anything.
+    /// The bytes that the other end had not acknowledged were dropped, so what it says about them is ignored.
     is_cut: bool,
 }
 
 impl Stream {
-    /// How many bytes may still come.
+    /// How many more bytes may arrive.
     pub(super) fn room(&self) -> u64 {
         self.allowed.saturating_sub(self.received)
     }
@@ -154,22 +155,22 @@ impl Stream {
         self.out.unsent()
     }
 
-    /// Bytes that the other end is not done with.
+    /// Bytes that the other end has not acknowledged.
     pub(super) fn kept(&self) -> usize {
         self.out.len
     }
 
-    /// Bytes that have come and that this end is not done with.
+    /// Bytes that have arrived and that this end has not acknowledged.
     pub(super) fn owed(&self) -> usize {
         usize::try_from(self.received.saturating_sub(self.done_with)).unwrap_or(usize::MAX)
     }
 
-    /// Whether the other end has not answered, nor said that it is done with anything.
+    /// Whether the other end has neither answered nor acknowledged anything.
     pub(super) fn is_untouched(&self) -> bool {
         self.received == 0 && self.out.done == 0
     }
 
-    /// Whether any byte may ever have left.
+    /// Whether any byte may ever have been sent.
     pub(super) fn has_sent(&self) -> bool {
         self.out.sent_to() > 0
     }
@@ -178,21 +179,21 @@ impl Stream {
 /// All streams of one end of a link.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// In boxes, as half of the map is empty where there are few.
+    /// The streams are in boxes, because a map with few streams is half empty.
     by_no: HashMap<SessionNo, Box<Stream>>,
-    /// Those with bytes to send and room for them, each once.
+    /// Streams with bytes to send and room for them, each once.
     ready: VecDeque<SessionNo>,
-    /// Those of which the other end is to be told, each once.
+    /// Streams with something to tell the other end, each once.
     untold: Vec<SessionNo>,
-    /// Somebody has much to tell.
+    /// Whether one of them has much to tell.
     must_tell: bool,
-    /// What is kept for all of them takes so much memory.
+    /// Memory of the kept bytes of all streams.
     memory: usize,
 }
 
 #[expect(clippy::arithmetic_side_effects, reason = "windows and bytes in memory")]
 impl Streams {
-    /// A new session: bytes may be sent up to `limit`, and come up to `allowed`.
+    /// A new session: bytes may be sent up to `limit`, and may arrive up to `allowed`.
     pub(super) fn open(&mut self, no: SessionNo, limit: usize, allowed: usize) -> Result<(), LinkError> {
         if self.by_no.len() >= MAX_SESSIONS {
             return Err(LinkError::TooManySessions);
@@ -217,8 +218,8 @@ impl Streams {
         Ok(())
     }
 
-    /// A session as it was when the last server ended: its requests are applied up to an offset, and the relay is done with
-    /// the replies before those that are left.
+    /// Restores a session of the previous server: its requests are applied up to an offset, and the relay has
+    /// acknowledged the replies before the given ones.
     pub(super) fn restore(&mut self, no: SessionNo, applied: u64, acknowledged: u64, replies: Vec<Bytes>) {
         let mut out = Outgoing { done: acknowledged, ..Outgoing::default() };
         for bytes in replies {
@@ -240,13 +241,14 @@ impl Streams {
         self.by_no.insert(no, Box::new(stream));
     }
 
-    /// A session's two offsets, and the bytes that the other end is not done with: what [`Self::restore`] takes.
+    /// The two offsets of a session, and the bytes that the other end has not acknowledged, as
+    /// [`Self::restore`] takes them.
     pub(super) fn to_restore(&self, no: SessionNo) -> Option<(u64, u64, impl Iterator<Item = &Bytes>)> {
         let stream = self.by_no.get(&no)?;
         Some((stream.done_with, stream.out.done, stream.out.kept.iter().map(|piece| &piece.bytes)))
     }
 
-    /// Drops what the other end has not taken, and will not get any more.
+    /// Drops the bytes that the other end has not acknowledged, and all later ones.
     pub(super) fn cut(&mut self, no: SessionNo) {
         if let Some(stream) = self.by_no.get_mut(&no) {
             self.memory -= stream.out.memory();
@@ -261,12 +263,12 @@ impl Streams {
         }
     }
 
-    /// Bytes of memory for what the other end is not done with.
+    /// Bytes of memory for what the other end has not acknowledged.
     pub(super) fn memory(&self) -> usize {
         self.memory
     }
 
-    /// [`Self::memory`], summed up anew.
+    /// [`Self::memory`], counted again.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         let held =
@@ -283,7 +285,7 @@ impl Streams {
         self.must_tell || !self.ready.is_empty()
     }
 
-    /// Appends bytes to what a session sends.
+    /// Appends bytes to the stream of a session.
     pub(super) fn send(&mut self, no: SessionNo, piece: Piece) {
         if let Some(stream) = self.by_no.get_mut(&no).filter(|stream| !stream.is_cut) {
             let before = stream.out.memory();
@@ -304,7 +306,7 @@ impl Streams {
         }
     }
 
-    /// Bytes have come.
+    /// Bytes have arrived.
     pub(super) fn receive(&mut self, no: SessionNo, len: usize) -> Result<(), LinkError> {
         let stream = self.by_no.get_mut(&no).ok_or(LinkError::UnknownSession(no))?;
         let received = stream.received + len as u64;
@@ -315,7 +317,7 @@ impl Streams {
         Ok(())
     }
 
-    /// This end is done with so many bytes of what has come: the other end may forget them.
+    /// This end does not need this many more of the arrived bytes: the other end may forget them.
     pub(super) fn done(&mut self, no: SessionNo, bytes: usize) {
         if let Some(stream) = self.by_no.get_mut(&no) {
             stream.done_with += bytes as u64;
@@ -324,7 +326,8 @@ impl Streams {
         }
     }
 
-    /// The other end may send so many bytes more. Where being done makes room, it knows without being `told`.
+    /// The other end may send this many more bytes. If an acknowledgement makes the room, the other end knows
+    /// it without being `told`.
     pub(super) fn room(&mut self, no: SessionNo, bytes: usize, told: bool) {
         if let Some(stream) = self.by_no.get_mut(&no) {
             stream.allowed += bytes as u64;
@@ -344,10 +347,10 @@ impl Streams {
         }
     }
 
-    /// The other end is done with these.
+    /// The other end has acknowledged these bytes.
     pub(super) fn on_done(&mut self, amounts: &Amounts, and_room: bool) -> Result<(), LinkError> {
         for &(no, bytes) in amounts {
-            // A session that has ended here meanwhile.
+            // The session may have ended here in the meantime.
             let Some(stream) = self.by_no.get_mut(&no).filter(|stream| !stream.is_cut) else { continue };
             let before = stream.out.memory();
             if !stream.out.forget(bytes as usize) {
@@ -362,7 +365,7 @@ impl Streams {
         Ok(())
     }
 
-    /// The other end has room for these.
+    /// The other end has room for these bytes.
     pub(super) fn on_room(&mut self, amounts: &Amounts) {
         for &(no, bytes) in amounts {
             if let Some(stream) = self.by_no.get_mut(&no) {
@@ -372,7 +375,7 @@ impl Streams {
         }
     }
 
-    /// The connection is gone, and with it what was told on it.
+    /// The connection is lost, and everything that was told on it must be told again.
     pub(super) fn lost(&mut self) {
         self.ready.clear();
         self.untold.clear();
@@ -382,7 +385,7 @@ impl Streams {
         }
     }
 
-    /// How far a session has come, to be told in a greeting: nothing else is untold after it.
+    /// How far a session has come, for a greeting. After it, nothing of this is left to tell.
     pub(super) fn point(&mut self, no: SessionNo) -> Option<Point> {
         let stream = self.by_no.get_mut(&no)?;
         (stream.done, stream.room) = (0, 0);
@@ -397,7 +400,7 @@ impl Streams {
         if stream.is_cut || positions.is_some() { Ok(()) } else { Err(LinkError::NeverSent(no)) }
     }
 
-    /// On a new connection the other end has told how far it has come.
+    /// On a new connection, the other end has said how far it has come.
     pub(super) fn go_on_from(&mut self, point: &Point) -> Result<(), LinkError> {
         let no = point.no;
         let stream = self.by_no.get_mut(&no).ok_or(LinkError::UnknownSession(no))?;
@@ -417,12 +420,12 @@ impl Streams {
         Ok(())
     }
 
-    /// The other end has never heard of a session: it begins again.
+    /// The other end has never heard of a session, so the session begins again.
     pub(super) fn start_anew(&mut self, no: SessionNo, limit: usize) -> Result<(), LinkError> {
         self.go_on_from(&Point { no, received: 0, done: 0, limit: limit as u64 })
     }
 
-    /// Appends frames with what there is to tell and to send, until `out` has about `enough` bytes.
+    /// Appends frames, acknowledgements first, until `out` has about `enough` bytes.
     pub(super) fn put_frames(&mut self, out: &mut BytesMut, enough: usize) {
         self.put_told(out);
         while out.len() < enough && !self.ready.is_empty() {
@@ -430,7 +433,7 @@ impl Streams {
         }
     }
 
-    /// One turn of each session that is ready, at most: in the order in which they are, and what several send alike once.
+    /// One turn of each ready session at most, in their order. Equal bytes of several sessions are sent once.
     fn put_round(&mut self, out: &mut BytesMut, enough: usize) {
         let mut shared = Shared::default();
         for _ in 0..self.ready.len() {
@@ -443,7 +446,7 @@ impl Streams {
             let allowed =
                 usize::try_from(stream.limit.saturating_sub(stream.out.sent_to())).unwrap_or(usize::MAX);
             shared.add(no, stream.out.next(allowed.min(TURN)));
-            // It comes at the end, behind what others have to send.
+            // If it has more to send, it goes to the end of the queue.
             self.make_ready(no);
         }
         shared.put(out);
@@ -472,7 +475,7 @@ impl Streams {
     }
 }
 
-/// Bytes to be sent, and the sessions that send the same.
+/// Bytes to send, each with the sessions that send them.
 #[derive(Default)]
 struct Shared {
     groups: SmallVec<[(Bytes, Sessions); 8]>,
@@ -483,12 +486,12 @@ struct Shared {
 #[expect(clippy::arithmetic_side_effects, reason = "bytes in memory")]
 impl Shared {
     fn add(&mut self, no: SessionNo, bytes: Bytes) {
-        // An answer that the store has shared out need not be looked at.
+        // If the store has shared one answer with several sessions, its bytes need not be compared.
         let is_same = |group: &Bytes| (group.as_ptr(), group.len()) == (bytes.as_ptr(), bytes.len());
         if let Some((_, sessions)) = self.groups.last_mut().filter(|(group, _)| is_same(group)) {
             return sessions.push(no);
         }
-        // Nearly always there is one, and nothing to compare it with.
+        // Usually there is only one group, and nothing to compare.
         if let [(first, _)] = self.groups.as_slice()
             && self.by_bytes.is_empty()
         {

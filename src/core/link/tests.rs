@@ -1,4 +1,4 @@
-//! Both ends against each other, over a connection that breaks at any byte.
+//! Both ends of a link, over a connection that may break at any byte.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use super::*;
 use crate::core::ids::Timestamp;
 use crate::core::protocol::Piece;
 
-/// A connection: what is on its way in each direction.
+/// A connection: the bytes in flight in each direction.
 #[derive(Default)]
 struct Wire {
     up: BytesMut,
     down: BytesMut,
-    /// What the server has, of which the last frame may not be whole.
+    /// Bytes that have reached the server. The last frame may not be whole.
     at_server: BytesMut,
     at_relay: BytesMut,
 }
 
-/// The server's side of a session: it answers each byte with its opposite.
+/// The server's side of a session: it answers each byte with the inverted byte.
 #[derive(Default)]
 struct Echo {
-    /// What has come and is not applied yet.
+    /// Requests that have arrived and are not applied yet.
     requests: Vec<u8>,
     heard: Vec<u8>,
 }
@@ -37,7 +37,7 @@ struct Client {
     lost: Option<SessionLost>,
 }
 
-/// A relay, a server and what is between them.
+/// A relay, a server, and the connection between them.
 struct World {
     relay: RelayEnd,
     server: Option<ServerEnd>,
@@ -45,7 +45,7 @@ struct World {
     wire: Option<Wire>,
     clients: BTreeMap<SessionNo, Client>,
     echoes: BTreeMap<SessionNo, Echo>,
-    /// What the server has heard of sessions that are over.
+    /// Requests that the server has received in sessions that have ended.
     over: BTreeMap<SessionNo, Vec<u8>>,
     now: Timestamp,
     next_byte: u8,
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// A link with the sessions of eight clients, on which nothing is left to say.
+    /// A link with the sessions of eight clients. Neither end has anything left to send.
     fn of_8() -> (Self, [SessionNo; 8]) {
         let mut world = Self::new();
         let nos = [(); 8].map(|()| world.client());
@@ -90,7 +90,7 @@ impl World {
     /// A client sends `len` bytes, if the relay reads them.
     fn send(&mut self, no: SessionNo, len: usize) {
         let len = len.min(self.relay.room(no));
-        // No hello: nothing is answered at the relay.
+        // Without a hello, so the relay answers nothing itself.
         let bytes: Vec<u8> = (0..len).map(|n| self.next_byte.wrapping_add(n as u8) | 1).collect();
         self.next_byte = self.next_byte.wrapping_add(17);
         let Some(client) =
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    /// The server works off up to `most` bytes of each session, unless the client reads nothing.
+    /// The server applies up to `most` bytes of each session, unless the client reads nothing.
     fn apply(&mut self, most: usize) {
         let Some(server) = &mut self.server else { return };
         for (&no, echo) in &mut self.echoes {
@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// Nothing fails any more, and everything comes to its end.
+    /// Without further faults, everything comes to its end.
     fn settle(&mut self) {
         self.connect();
         for _ in 0..1000 {
@@ -218,7 +218,7 @@ impl World {
             if self.relay.is_up() && !self.relay.has_frames() && !servers && self.relay.memory() == 0 {
                 break;
             }
-            // What would not be told at once is told with the next sign of life.
+            // What is not sent at once is sent with the next sign of life.
             self.now = self.now + PING_EVERY;
             self.relay.tick(self.now).expect("the server was heard");
             if let Some(server) = &mut self.server {
@@ -277,7 +277,7 @@ fn play(world: &mut World, acts: Vec<Act>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Whatever breaks when: each byte comes once and in order, in both directions.
+    /// Whatever breaks and whenever, each byte arrives once and in order, in both directions.
     #[test]
     fn a_link_that_breaks_loses_nothing_and_doubles_nothing(acts in vec(act(), 1..80)) {
         let mut world = World::new();
@@ -299,7 +299,8 @@ proptest! {
         prop_assert_eq!(server, world.echoes.len());
     }
 
-    /// A server that has forgotten everything says so: nobody waits for ever, and nothing is applied twice.
+    /// A server that has forgotten everything says so: no client waits for ever, and nothing is applied
+    /// twice.
     #[test]
     fn what_a_new_server_never_heard_of_is_ended(before in vec(act(), 1..40), after in vec(act(), 1..40)) {
         let mut world = World::new();
@@ -359,7 +360,7 @@ fn a_late_hello_of_an_earlier_connection_is_known() {
     server.connected(&hello(2), false, Timestamp::default()).expect("a hello");
     assert_eq!([1, 2, 3].map(|connection| server.is_overtaken(&hello(connection))), [true, false, false]);
     assert!(!server.is_overtaken(&hello(0)), "a relay that does not count");
-    // What a release says that does not count.
+    // The hello of a release that does not count its connections.
     let old = r#"{"name": "x", "life": 1, "sessions": []}"#;
     assert_eq!(serde_json::from_str::<Hello>(old).expect("a hello"), hello(0));
 }
@@ -383,7 +384,7 @@ fn what_several_sessions_send_at_once_is_sent_once() {
 fn long_answers_that_are_alike_are_sent_once_too() {
     const LONG: usize = 200_000;
     let (mut world, nos) = World::of_8();
-    // Not all the same byte, so that a piece out of its place would show.
+    // The bytes differ, so a piece in the wrong place would be noticed.
     let answer: Bytes = (0..LONG).map(|at| (at / 1000) as u8).collect();
     for no in nos {
         world.relay.from_client(no, answer.clone());
@@ -429,7 +430,7 @@ fn a_client_that_reads_nothing_is_slowed_and_holds_up_nobody() {
     let [slow, quick] = [(); 2].map(|()| world.client());
     world.connect();
     for _ in 0..20 {
-        // The server takes none of the slow one's bytes.
+        // The server takes no bytes of the slow client.
         world.send(slow, WINDOW);
         world.flow(1 << 20);
     }
@@ -488,7 +489,7 @@ fn a_server_that_ends_a_session_is_heard_behind_its_last_reply() {
     world.apply(5);
     let server = world.server.as_mut().expect("a server");
     server.end(no, "an operator closed the store".into());
-    // The connection breaks before the relay hears of it.
+    // The connection breaks before the relay knows of the end.
     server.put_frames(&mut BytesMut::new(), 1 << 20, Timestamp(Duration::ZERO));
     world.cut();
     world.echoes.clear();
@@ -505,7 +506,7 @@ fn why_a_client_is_lost_is_told_by_the_last_server_that_knew_it() {
     }
 }
 
-/// A server takes over a client from the one before. Then it does not have it any more.
+/// A server continues the session of a client of the previous server, and later does not have it any more.
 fn client_is_lost(is_resumed: bool, why: SessionLost) {
     let now = Timestamp::default();
     let mut relay = RelayEnd::new(Identity { name: "node".into(), life: RelayLife(1) });
@@ -583,7 +584,7 @@ fn who_is_cut_off_holds_nothing_and_hears_why() {
     (0..3).for_each(|_| world.flow(1 << 20));
     let server = world.server.as_mut().expect("a server");
     server.reply(no, Bytes::from(vec![7; 3 * WINDOW]));
-    // A part is on its way, and the client reads none of it.
+    // A part has been sent, and the client reads none of it.
     server.put_frames(&mut BytesMut::new(), WINDOW / 2, world.now);
     server.cut(no, "it reads nothing".into());
     assert_eq!((server.memory(), server.unread(no)), (0, 0));
@@ -634,7 +635,8 @@ fn a_client_begins_with_little_room_and_is_given_more() {
     world.server.as_mut().expect("a server").give_room(no, WINDOW);
     (0..5).for_each(|_| world.flow(1 << 20));
     assert_eq!(came(&world), WINDOW);
-    // A release that does not know it begins with the whole window, and each end may be of such a release.
+    // A release that does not know the field begins with the whole window. Either end may have such a
+    // release.
     let old = r#"{"name": "x", "life": 1, "sessions": []}"#;
     assert!(!serde_json::from_str::<Hello>(old).expect("a hello").small_first);
     let old = r#"{"life": 1, "resumed": false, "sessions": []}"#;
@@ -656,7 +658,7 @@ fn a_client_begins_with_little_room_and_is_given_more() {
     assert_eq!(came, 5);
 }
 
-/// A hello and a SET of so many bytes.
+/// A hello and a SET with a value of this length.
 fn set_of(len: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     crate::core::protocol::encode_hello(&mut bytes);
@@ -667,8 +669,8 @@ fn set_of(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The most that a relay keeps of so many clients, each of which sets a large value. The server is done with a request
-/// when it is whole.
+/// The most bytes that a relay keeps for this many clients, each of which sets a large value. The server
+/// acknowledges a request when it is whole.
 fn most_kept(clients: usize, len: usize, within: usize) -> usize {
     let mut world = World::new();
     world.relay = RelayEnd::new(Identity { name: "train-0".into(), life: RelayLife(7) }).within(within);
@@ -686,7 +688,7 @@ fn most_kept(clients: usize, len: usize, within: usize) -> usize {
         }
         most = most.max(world.relay.memory());
         if round == 20 {
-            // Who asks for little is never held up.
+            // A client with small requests is never held up.
             assert!(world.relay.room(small) >= 1000);
             world.relay.from_client(small, Bytes::from_static(&[0; 1000]));
         }
@@ -701,7 +703,7 @@ fn most_kept(clients: usize, len: usize, within: usize) -> usize {
         if left.iter().all(|(_, bytes)| bytes.is_empty()) && round > 30 && world.relay.memory() == 0 {
             return most;
         }
-        // What would be told with the next sign of life.
+        // What is only sent with the next sign of life.
         world.now = world.now + PING_EVERY;
         world.relay.tick(world.now).expect("the server was heard");
         world.server.as_mut().expect("a server").tick(world.now).expect("the relay was heard");
@@ -725,7 +727,7 @@ fn clients_that_left_while_the_server_was_away_take_no_place() {
     for n in 0..LEFT {
         let no = world.client();
         world.send(no, 3);
-        // A relay cannot tell who only sends nothing more from who has left.
+        // A relay cannot distinguish a client that only sends nothing more from one that has left.
         if n % 2 == 0 { world.close(no) } else { world.relay.finish(no) }
     }
     for _ in 0..MAX_SESSIONS - LEFT / 2 {
