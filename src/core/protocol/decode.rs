@@ -1,6 +1,6 @@
 //! The resumable request decoder. A request does not carry its length, so the decoder walks its fields. It
-//! remembers how far it walked: a request that arrives in many pieces is walked only once, and the store sees
-//! nothing of it before it is complete.
+//! remembers how far it has walked: a request that arrives in many pieces is walked only once, and the store
+//! sees nothing of it before it is complete.
 
 use bytes::Bytes;
 
@@ -12,12 +12,12 @@ pub const MAGIC: [u8; 4] = 0x3c85_f7ce_u32.to_le_bytes();
 /// How the operations are numbered on one connection (`proto-notes/wire.md`, "Dialects").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dialect {
-    /// Nothing received yet.
+    /// Nothing has been received yet.
     #[default]
     Unknown,
-    /// PyTorch 2.0 or 2.1: no hello was sent, and no request yet has told which of the two.
+    /// PyTorch 2.0 or 2.1: no hello was sent, and no request yet has shown which of the two.
     Legacy,
-    /// PyTorch 1.13 and 2.0, by setting.
+    /// PyTorch 1.13 and 2.0, if the setting says so.
     A,
     /// PyTorch 2.1, proven by an operation that 2.0 does not have.
     B,
@@ -28,7 +28,7 @@ pub enum Dialect {
 impl Dialect {
     const ALL: [Self; 5] = [Self::Unknown, Self::Legacy, Self::A, Self::B, Self::C];
 
-    /// A number that stands for it where it is kept.
+    /// The number that stands for the dialect in a journal.
     pub const fn number(self) -> u8 {
         self as u8
     }
@@ -39,7 +39,8 @@ impl Dialect {
     }
 }
 
-/// The meaning of operation 8 from a peer without a hello: DELETE_KEY of 2.0 or APPEND of 2.1. No byte shows which.
+/// The meaning of operation 8 from a peer without a hello: DELETE_KEY of 2.0 or APPEND of 2.1. No byte shows
+/// which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LegacyRelease {
     /// PyTorch 2.0 (and 1.13).
@@ -66,24 +67,24 @@ impl Default for Limits {
     }
 }
 
-/// What the bytes at hand hold.
+/// What the given bytes contain.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
     /// A whole request in the first `len` bytes.
     Request {
         /// The request, borrowed from the input.
         request: Request<'a>,
-        /// Bytes it takes up; the next request starts there.
+        /// Its length in bytes. The next request starts there.
         len: usize,
     },
     /// The hello of dialect C in the first `len` bytes.
     Hello {
-        /// Bytes it takes up.
+        /// Its length in bytes.
         len: usize,
     },
-    /// A request that is not complete. Call again with the same bytes and more behind them.
+    /// A request that is not complete. Call again with these bytes and more bytes after them.
     Incomplete {
-        /// The least number of bytes that the request has, from its start.
+        /// The least length of the request in bytes, from its start.
         need: usize,
     },
 }
@@ -116,9 +117,9 @@ const fn fields(op: Op) -> &'static [Field] {
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
     op: Option<Op>,
-    /// Next of [`fields`].
+    /// Index of the next field in [`fields`].
     field: usize,
-    /// Strings of a list still to come; `None` before its count was read.
+    /// Strings of a list that are still to come. `None` before its count was read.
     strings_left: Option<u64>,
     /// Bytes walked, from the start of the request.
     walked: usize,
@@ -144,7 +145,7 @@ impl Decoder {
         Self { dialect, ..Self::new(limits, legacy) }
     }
 
-    /// The dialect as far as it is known.
+    /// The dialect, as far as it is known.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
@@ -156,9 +157,9 @@ impl Decoder {
 
     /// Decodes the request at the start of `input`.
     ///
-    /// `owner` is the buffer that holds `input` where values may keep a share of it. After `Incomplete` the next
-    /// call must start with the same bytes; after anything else, with the bytes that follow. An error ends the
-    /// connection: there is no way to find the next request.
+    /// `owner` is the buffer that contains `input`, if values may keep a share of it. After `Incomplete`, the
+    /// next call must start with the same bytes; otherwise with the bytes that follow. An error ends the
+    /// connection, because the start of the next request cannot be found.
     #[inline]
     pub fn decode<'a>(
         &mut self,
@@ -184,12 +185,12 @@ impl Decoder {
         Ok(Decoded::Request { request: build(op, &input[1..len], owner), len })
     }
 
-    /// Tells the dialect from the first bytes. `None` once it is known and no hello had to be taken.
+    /// Recognizes the dialect by the first bytes. `None` when it is known and there is no hello to consume.
     #[cold]
     fn recognize(&mut self, input: &[u8]) -> Result<Option<Decoded<'static>>, ProtocolError> {
         match input {
             [] => return Ok(Some(Decoded::Incomplete { need: 1 })),
-            // `00` is also SET of the old dialects; the four bytes that follow decide.
+            // In the old dialects `00` is SET. The next four bytes decide.
             [0, rest @ ..] if rest.len() < 4 => return Ok(Some(Decoded::Incomplete { need: 5 })),
             [0, magic @ ..] if magic[..4] == MAGIC => {
                 self.dialect = Dialect::C;
@@ -226,7 +227,8 @@ impl Decoder {
         Ok(op)
     }
 
-    /// Walks the fields that are there. `None`: the request is whole. Otherwise the bytes needed to go on.
+    /// Walks the fields that have arrived. `None` if the request is whole; otherwise the number of bytes
+    /// needed to go on.
     #[inline]
     #[expect(clippy::arithmetic_side_effects, reason = "an index into `fields`, which a `get` has found")]
     fn walk(&mut self, op: Op, input: &[u8]) -> Result<Option<usize>, ProtocolError> {
@@ -301,7 +303,7 @@ impl Decoder {
             let is_key = strings_each == 1 || left % 2 == 0;
             if let Some(need) = self.walk_string(op, input, is_key)? {
                 self.progress.strings_left = Some(left);
-                // Each string still to come has at least its length.
+                // Each further string has at least its length.
                 return Ok(Some(need.saturating_add(fits(left.saturating_sub(1)).saturating_mul(8))));
             }
             left = left.saturating_sub(1);
@@ -311,7 +313,7 @@ impl Decoder {
     }
 }
 
-/// Makes the request of a body that [`Decoder::walk`] has found whole.
+/// Makes the request of a body that [`Decoder::walk`] found to be whole.
 #[inline]
 fn build<'a>(op: Op, mut body: &'a [u8], owner: Option<&'a Bytes>) -> Request<'a> {
     let rest = &mut body;
@@ -354,7 +356,7 @@ fn list<'a>(rest: &mut &'a [u8]) -> List<'a> {
     List { count: fits(u64_at(rest)), wire: &rest[8..] }
 }
 
-/// Takes one length-prefixed string off the front, if it is all there.
+/// Removes one length-prefixed string from the front, if it is whole.
 #[inline]
 pub(super) fn split_string<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (len, tail) = rest.split_at_checked(8)?;
@@ -363,7 +365,7 @@ pub(super) fn split_string<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(string)
 }
 
-/// A length or count that was held against its limit, which is a `usize`.
+/// A length or count that was compared with its limit, which is a `usize`.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "at most the limit, or a part of it")]
 const fn fits(len: u64) -> usize {

@@ -1,4 +1,4 @@
-//! Replies (server side) and requests (client side) to bytes.
+//! Turns replies (server side) and requests (client side) into bytes.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -7,20 +7,20 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use super::{Dialect, List, MAGIC, Op, Pairs, Payload, Reply, Request};
 
-/// A piece of what is to be sent.
+/// A piece of the bytes to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// What it is.
+    /// The bytes.
     pub bytes: Bytes,
-    /// Whether its memory counts elsewhere, for as long as anyone has it.
+    /// Whether its memory is counted elsewhere, for as long as anyone holds it.
     pub is_lent: bool,
 }
 
 impl Piece {
-    /// Bytes that count elsewhere.
+    /// Bytes that are counted elsewhere.
     #[inline]
     pub fn lent(&self) -> usize {
-        /// What lending takes in memory by itself.
+        /// Memory that lending itself takes.
         const LENDING: usize = 128;
         if self.is_lent { self.bytes.len().saturating_sub(LENDING) } else { 0 }
     }
@@ -32,19 +32,20 @@ impl From<Bytes> for Piece {
     }
 }
 
-/// Replies on their way to one peer: small ones joined in one buffer, large values shared with the store.
+/// Replies on their way to one peer. Small ones are joined in one buffer, and large values are shared with
+/// the store.
 #[derive(Debug, Default)]
 pub struct ReplyBuffer {
-    /// Whole chunks, to be sent before `tail`.
+    /// Finished chunks, to be sent before `tail`.
     chunks: VecDeque<Piece>,
     /// Bytes of `chunks`.
     chunked: usize,
-    /// How many of them count elsewhere.
+    /// How many of these bytes are counted elsewhere.
     lent: usize,
     tail: Vec<u8>,
-    /// Bytes of `tail` already sent; only while `chunks` is empty.
+    /// Bytes of `tail` that were already sent. Above 0 only while `chunks` is empty.
     sent: usize,
-    /// Where the next small chunks get their bytes, beside each other.
+    /// The allocation in which the next small chunks lie, side by side.
     room: BytesMut,
 }
 
@@ -53,13 +54,13 @@ pub struct ReplyBuffer {
     reason = "`sent` is within `tail`; shared values count as often as they are sent, but each chunk takes memory"
 )]
 impl ReplyBuffer {
-    /// A value of at least this many bytes is sent from where it is stored, and not copied.
+    /// A value of at least this many bytes is sent from the store's memory, without a copy.
     const SHARE_FROM: usize = 512;
 
-    /// A long reply that is kept is kept in parts.
+    /// A long reply that is kept is split into parts of this length.
     const LONGEST_PART: usize = 64 * 1024;
 
-    /// Small chunks share an allocation of so many bytes. None of them keeps more than that.
+    /// The size of the allocation that small chunks share. A small chunk keeps no more memory than this.
     pub const ROOM: usize = 256;
 
     /// Appends one reply.
@@ -81,7 +82,7 @@ impl ReplyBuffer {
         }
     }
 
-    /// The large part of a reply that consists of one, and its bytes as the store has them.
+    /// The large part of a reply that has one: its bytes in the store's memory.
     pub fn large<'a>(reply: &Reply<'a>) -> Option<&'a Bytes> {
         match *reply {
             Reply::Values(values) => Some(&values.wire),
@@ -90,7 +91,7 @@ impl ReplyBuffer {
         }
     }
 
-    /// Appends a reply whose [`Self::large`] part counts elsewhere: `lent` are its bytes.
+    /// Appends a reply whose [`Self::large`] part is counted elsewhere. `lent` are the bytes of that part.
     pub fn push_lent(&mut self, reply: &Reply<'_>, lent: Bytes) {
         if let Reply::Value(_) = reply {
             self.tail.put_u64_le(lent.len() as u64);
@@ -117,7 +118,7 @@ impl ReplyBuffer {
             self.room.extend_from_slice(unsent);
             self.chunks.push_back(self.room.split().freeze().into());
         } else {
-            // In parts: what is sent of them is free.
+            // In parts, so that each part is freed when it is sent.
             let parts = unsent.chunks(Self::LONGEST_PART).map(Bytes::copy_from_slice);
             self.chunks.extend(parts.map(Piece::from));
         }
@@ -125,13 +126,13 @@ impl ReplyBuffer {
         self.sent = 0;
     }
 
-    /// Bytes not sent yet.
+    /// Bytes that are not sent yet.
     #[inline]
     pub fn len(&self) -> usize {
         self.chunked + self.tail.len() - self.sent
     }
 
-    /// Those of them that count nowhere else.
+    /// Bytes that are not sent yet and not counted elsewhere.
     #[inline]
     pub fn own(&self) -> usize {
         self.len() - self.lent
@@ -190,7 +191,7 @@ impl ReplyBuffer {
         }
     }
 
-    /// Takes out all bytes, in pieces that can be kept: values stay shared with the store.
+    /// Takes out all bytes in pieces that can be kept. Values stay shared with the store.
     pub fn drain(&mut self) -> impl Iterator<Item = Piece> {
         if self.sent < self.tail.len() {
             self.close_tail();
@@ -199,7 +200,7 @@ impl ReplyBuffer {
         self.chunks.drain(..)
     }
 
-    /// Gives back the room for small chunks: no more come for now.
+    /// Gives back the allocation for small chunks, because no more are expected now.
     pub fn rest(&mut self) {
         self.room = BytesMut::new();
     }
@@ -213,7 +214,7 @@ impl ReplyBuffer {
         }
     }
 
-    /// The bytes to send as one run, for tests and small clients.
+    /// The bytes to send in one vector, for tests and small clients.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut all = Vec::with_capacity(self.len());
         self.chunks.iter().for_each(|chunk| all.extend_from_slice(&chunk.bytes));
@@ -228,8 +229,8 @@ pub fn encode_hello(out: &mut impl BufMut) {
     out.put_slice(&MAGIC);
 }
 
-/// Appends `request` as a client of `dialect` sends it. Returns `false`, with nothing appended, if the dialect does
-/// not have the operation.
+/// Appends `request` as a client of `dialect` sends it. If the dialect does not have the operation, returns
+/// `false` and appends nothing.
 #[must_use]
 pub fn encode_request(request: &Request<'_>, dialect: Dialect, out: &mut Vec<u8>) -> bool {
     let Some(code) = request.op().code(dialect) else { return false };
@@ -278,7 +279,7 @@ fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Keys or values that are about to be sent: of a CHECK, WAIT, MULTI_GET or LIST_KEYS.
+/// A list of keys or values to send: for a CHECK, WAIT, MULTI_GET or LIST_KEYS.
 #[derive(Debug, Clone, Default)]
 pub struct KeyList {
     count: usize,
@@ -297,13 +298,13 @@ impl KeyList {
         self.count = self.count.saturating_add(1);
     }
 
-    /// The same, to be sent more than once.
+    /// The list in a form that can be sent more than once.
     pub fn share(self) -> SharedList {
         SharedList { count: self.count, wire: self.wire.into() }
     }
 }
 
-/// A list that is sent to many without being copied.
+/// A list that is sent to many peers without being copied.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SharedList {
     pub(super) count: usize,

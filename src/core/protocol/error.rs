@@ -1,4 +1,4 @@
-//! What can be wrong with a peer's bytes. Each message says what was seen; the server adds who sent it.
+//! What can be wrong with a peer's bytes. Each message says what was seen. The server adds who sent it.
 
 use super::Op;
 
@@ -14,7 +14,7 @@ pub enum ProtocolError {
     /// The hello came twice.
     #[error("the hello was sent a second time")]
     SecondHello,
-    /// A number that is no operation in this dialect.
+    /// A number that is not an operation in this dialect.
     #[error("operation {0} is unknown; a newer PyTorch may need a newer rallypoint")]
     UnknownOp(u8),
     /// A key is longer than the limit.
@@ -69,7 +69,7 @@ impl Foreign {
         }
     }
 
-    /// Recognizes the first bytes of a connection that is no TCPStore client.
+    /// Recognizes the first bytes of a connection from a client that does not speak the TCPStore protocol.
     pub(super) fn recognize(start: &[u8]) -> Option<Self> {
         const METHODS: [&[u8; 4]; 8] =
             [b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"CONN", b"PRI "];

@@ -1,12 +1,12 @@
-//! The closed table of key patterns: what PyTorch itself keeps in a store, told by the key alone.
+//! The closed table of key patterns: the keys that PyTorch itself keeps in a store. The key alone decides.
 //!
-//! `store::stale` acts on these and on no other key; the table with sources and tests is
-//! `proto-notes/key-patterns.md`. A key is given as it is on the wire: with the `/` that every PyTorch client puts
-//! before it (`init/` alone has none).
+//! `store::stale` acts on these keys and on no others. The table with sources and tests is in
+//! `proto-notes/key-patterns.md`. A key is given as on the wire: with the leading `/` that every PyTorch
+//! client adds (only `init/` has none).
 
 mod process_groups;
 
-/// What a key of PyTorch's own is for.
+/// The purpose of a key of PyTorch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyPattern<'k> {
     /// `init/`: how many clients announced themselves (`TCPStore(world_size=…)`).
@@ -15,9 +15,9 @@ pub enum KeyPattern<'k> {
     Address(Address<'k>),
     /// An address of the processes that write checkpoints beside the ranks (`DCP_USE_PREFIX_STORE=1`).
     CheckpointAddress(Address<'k>),
-    /// Left by one attempt of the workers, wrong for the next: barrier counters and failure reports.
+    /// A left-over of one attempt of the workers, wrong for the next: barrier counters and failure reports.
     AttemptLeftover(Leftover),
-    /// A key below a process group's prefix that is in no row: of a newer PyTorch, or of a program.
+    /// A key below a process group's prefix that matches no row: from a newer PyTorch, or from a program.
     Unknown,
     /// A message between the processes of a job, which may outlive its sender.
     Message,
@@ -25,14 +25,14 @@ pub enum KeyPattern<'k> {
     Rendezvous {
         /// The run id (`--rdzv-id`; `none` if none was given).
         run_id: &'k [u8],
-        /// The round of the c10d backend; `None` for the state, and in a static run, which has no rounds.
+        /// The round of the c10d backend. `None` for the state, and in a static run, which has no rounds.
         round: Option<u32>,
-        /// Which of the run's keys.
+        /// Which key of the run it is.
         part: RendezvousPart,
     },
 }
 
-/// What a process is in a job, as the keys that it uses show.
+/// The role of a process in a job, as far as its keys show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {
     /// It has only counted itself in `init/`, or writes checkpoints for a worker.
@@ -45,7 +45,8 @@ pub enum Role {
 }
 
 impl Role {
-    /// What the process is after it used a key of `user`. An agent stays an agent: it uses keys of workers too.
+    /// The role after the process has used a key of `user`. An agent stays an agent, because it uses keys of
+    /// workers too.
     #[must_use]
     pub fn with(self, user: Self) -> Self {
         match (self, user) {
@@ -56,7 +57,7 @@ impl Role {
 }
 
 impl KeyPattern<'_> {
-    /// Which process uses this key.
+    /// The role of the processes that use this key.
     pub fn user(&self) -> Role {
         match self {
             Self::WorkerCount | Self::CheckpointAddress(_) => Role::Unknown,
@@ -66,18 +67,18 @@ impl KeyPattern<'_> {
     }
 }
 
-/// An address-like key: its writer, and the group of the writer.
+/// A key that holds an address, or something like one: its writer, and the writer's group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address<'k> {
-    /// The key up to and including what all members of the group share.
+    /// The beginning of the key that all members of the group share.
     pub group: &'k [u8],
-    /// The member: a rank in the group, or for agents a number made of the node rank.
+    /// The member: its rank in the group, or for agents a number made from the node rank.
     pub member: u32,
-    /// What kind of address.
+    /// The kind of address.
     pub kind: AddressKind,
-    /// The run id, for the agents' keys.
+    /// The run id, for keys of agents.
     pub run_id: Option<&'k [u8]>,
-    /// The process group's name: `None` for the one with all ranks.
+    /// The name of the process group. `None` for the group of all ranks.
     pub sub_group: Option<&'k [u8]>,
 }
 
@@ -87,26 +88,27 @@ impl Address<'_> {
         self.member & !ASSIGNED
     }
 
-    /// The rank of the process that writes it. A node writes its own role, and node 0 the ranks of all.
+    /// The rank of the process that writes the key. A node writes its own role, and node 0 writes the ranks
+    /// of all nodes.
     pub fn writer(&self) -> u32 {
         if self.kind == AddressKind::AssignedRanks { 0 } else { self.member }
     }
 
-    /// Whether a process writes this key before any other key of the group, and before it reads the keys of
-    /// others. Then another writer of the key is another process in the same place.
+    /// Whether a process writes this key before any other key of the group, and before it reads keys of
+    /// others. Then another writer of the key is another process with that rank.
     pub fn is_first(&self) -> bool {
         self.kind != AddressKind::AssignedRanks
     }
 
-    /// How often the process had made its groups before: the N of `default_pg/N/…`. A process that tries again after it
-    /// gave up counts on (seen with 2.15.0).
+    /// How often the process had made its groups before: the N of `default_pg/N/…`. A process that tries
+    /// again after it gave up counts further (seen with 2.15.0).
     #[expect(clippy::arithmetic_side_effects, reason = "offsets into one key, found in it")]
     pub fn made_before(&self) -> Option<u32> {
         let rest = &self.group[find(self.group, b"default_pg/")? + b"default_pg/".len()..];
         number(rest.split(|&b| b == b'/').next()?)
     }
 
-    /// The attempt of the workers: PyTorch 2.5 and older put it before their keys.
+    /// The attempt of the workers, which PyTorch 2.5 and older put before their keys.
     #[expect(clippy::arithmetic_side_effects, reason = "offsets into one key, found in it")]
     pub fn attempt(&self) -> Option<u32> {
         let rest = &self.group[find(self.group, b"attempt_")? + b"attempt_".len()..];
@@ -114,7 +116,7 @@ impl Address<'_> {
     }
 }
 
-/// What a key that an attempt leaves behind was for.
+/// The purpose of a key that an attempt leaves behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leftover {
     /// `store_based_barrier_key:G`: how many ranks have arrived.
@@ -123,27 +125,29 @@ pub enum Leftover {
     BarrierDone,
     /// `exception_dump`, `remote_error`: a rank's watchdog fired.
     FailureReport,
-    /// `NCCL_r_trace_start`, `NCCL_r_trace_end`: in which collective a rank is, for the watchdogs of the others.
+    /// `NCCL_r_trace_start`, `NCCL_r_trace_end`: the collective in which a rank is, for the watchdogs of
+    /// other ranks.
     Trace,
     /// `rpc_prefix_N/…`: the counters of `torch.distributed.rpc`.
     RpcCounter,
 }
 
-/// What kind of address a key holds.
+/// The kind of address in a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressKind {
     /// A gloo endpoint: `…//cpu//G/r`.
     Gloo,
     /// The host of a gloo endpoint, before PyTorch 2.4: `…//cpu//G/rank_r`.
     GlooHost,
-    /// An NCCL unique id: `…//cuda//K`, and with ProcessGroupNCCL2 `…//cuda//NAME/nccl_storekey_K`, followed by `_i`
-    /// where several ranks make one.
+    /// An NCCL unique id: `…//cuda//K`, and with ProcessGroupNCCL2 `…//cuda//NAME/nccl_storekey_K`, followed
+    /// by `_i` if several ranks make one together.
     NcclId,
-    /// Where a worker of `torch.distributed.rpc` listens, or its name: `rpc_prefix_N/addrs/NAME`, `…/names/r`.
+    /// The address of a worker of `torch.distributed.rpc`, or its name: `rpc_prefix_N/addrs/NAME`,
+    /// `…/names/r`.
     RpcWorker,
     /// torchrun's role exchange in a run without rounds: `/RUN/torchelastic/role_info/i`.
     RoleInfo,
-    /// The ranks handed out in it: `/RUN/torchelastic/assigned_ranks/i`.
+    /// The ranks assigned in a role exchange: `/RUN/torchelastic/assigned_ranks/i`.
     AssignedRanks,
 }
 
@@ -160,25 +164,27 @@ pub enum RendezvousPart {
     RoleInfo(u32),
     /// `…/torchelastic/assigned_ranks/i` of a round: written by node 0 for node `i`.
     AssignedRanks(u32),
-    /// `…/terminal_state/last_member`, before PyTorch 2.4 `…/terminal_state0.FIN`: all agents have arrived at the exit
-    /// barrier.
+    /// `…/terminal_state/last_member`, before PyTorch 2.4 `…/terminal_state0.FIN`: all agents have arrived at
+    /// the exit barrier.
     ExitBarrierDone {
-        /// Whether the key belongs to a round of the c10d backend (else to a static run, which has no rounds).
+        /// Whether the key belongs to a round of the c10d backend. Otherwise it belongs to a static run,
+        /// which has no rounds.
         in_round: bool,
     },
-    /// `…/terminal_state/…`: the count of agents at the exit barrier; before 2.4 `…/terminal_state0`: one of them.
+    /// `…/terminal_state/…`: the count of agents at the exit barrier; before 2.4 `…/terminal_state0`: one
+    /// agent there.
     ExitBarrier {
-        /// As above.
+        /// As in `ExitBarrierDone`.
         in_round: bool,
     },
-    /// Anything else of the run.
+    /// Any other key of the run.
     Other,
 }
 
-/// Where the members of a role exchange's group that stand for assigned ranks begin.
+/// The first member number that stands for assigned ranks in the group of a role exchange.
 const ASSIGNED: u32 = 1 << 31;
 
-/// Tells what PyTorch uses `key` for; `None` for every key that is not PyTorch's own.
+/// What PyTorch uses `key` for. `None` for every key that is not PyTorch's.
 pub fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
     if key == b"init/" {
         return Some(KeyPattern::WorkerCount);
@@ -193,8 +199,8 @@ pub fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
     process_groups::classify(key)
 }
 
-/// The address that `key` has in a group on a store with a prefix of the program's own, and that prefix. Such keys are in
-/// no row, but for those of checkpoints: what else a program does below its prefix is not known.
+/// The address in a key below a prefix of the program's own, and that prefix. Such keys match no row, except
+/// those of checkpoints: what else a program does below its prefix is not known.
 pub fn below_own_prefix(key: &[u8]) -> Option<(&[u8], Address<'_>)> {
     let is_below = matches!(classify(key), None | Some(KeyPattern::CheckpointAddress(_)));
     let path = key.strip_prefix(b"/").filter(|_| is_below)?;
@@ -231,12 +237,12 @@ fn classify_dynamic(rest: &[u8]) -> KeyPattern<'_> {
     KeyPattern::Rendezvous { run_id, round, part }
 }
 
-/// Keys of torchrun's static backend: `RUN/torchelastic/…`, with `at` where the run id ends.
+/// Keys of torchrun's static backend: `RUN/torchelastic/…`. The run id ends at `at`.
 #[expect(clippy::arithmetic_side_effects, reason = "offsets into one key, found in it")]
 fn classify_static(key: &[u8], at: usize) -> KeyPattern<'_> {
     const MARK: &[u8] = b"/torchelastic/";
     let (run_id, tail) = (&key[..at], &key[at + MARK.len()..]);
-    // The two kinds of key are one group of members 0, 1, … and ASSIGNED, ASSIGNED + 1, …
+    // Both kinds of key are in one group, with the members 0, 1, … and ASSIGNED, ASSIGNED + 1, …
     let address = |kind, first, index: &[u8]| {
         let member = number(index).filter(|&i| i < ASSIGNED)?.checked_add(first)?;
         let group = &key[..at + MARK.len()];
@@ -260,8 +266,8 @@ fn exit_barrier_part(tail: &[u8], in_round: bool) -> RendezvousPart {
     const MARK: &[u8] = b"terminal_state";
     let Some(at) = find(tail, MARK) else { return RendezvousPart::Other };
     let rest = &tail[at..][MARK.len()..];
-    // Before PyTorch 2.4 an agent that arrives writes `terminal_state0`, and when it has read those of all agents
-    // `terminal_state0.FIN`.
+    // Before PyTorch 2.4 an arriving agent writes `terminal_state0`. When it has read the keys of all agents,
+    // it writes `terminal_state0.FIN`.
     let (is_known, is_done) = match (rest.strip_prefix(b"/"), rest.strip_suffix(b".FIN")) {
         (Some(name), _) => (true, name == b"last_member"),
         (None, Some(agent)) => (number(agent).is_some(), true),

@@ -1,8 +1,9 @@
 //! The c10d TCPStore wire protocol: bytes to [`Request`]s and [`Reply`]s to bytes, in all three dialects, for
-//! both ends of a connection. Called by `server` (decode requests, encode replies) and `client` (the reverse).
+//! both ends of a connection. Called by `server` (decode requests, encode replies) and `client` (the
+//! reverse).
 //!
-//! Pure: no I/O, no clock, no state beyond one decoder's progress through one request. What the bytes mean is
-//! described in `proto-notes/wire.md`; what a request does is the business of [`crate::core::store`].
+//! Pure: no I/O, no clock, and no state beyond one decoder's progress in one request. `proto-notes/wire.md`
+//! describes what the bytes mean. What a request does is the business of [`crate::core::store`].
 
 mod decode;
 mod encode;
@@ -24,7 +25,8 @@ pub use op::Op;
 pub enum Request<'a> {
     /// Stores a value. No reply.
     Set { key: &'a [u8], value: Payload<'a> },
-    /// Stores `desired` if the key holds `expected` (or is absent and `expected` is empty). Replies the value.
+    /// Stores `desired` if the key holds `expected` (or is absent and `expected` is empty). Replies the
+    /// value.
     CompareSet { key: &'a [u8], expected: &'a [u8], desired: Payload<'a> },
     /// Replies the value.
     Get { key: &'a [u8] },
@@ -36,7 +38,7 @@ pub enum Request<'a> {
     Wait(List<'a>),
     /// Replies the number of plain keys.
     NumKeys,
-    /// Replies the number of keys deleted.
+    /// Replies the number of deleted keys.
     Delete { key: &'a [u8] },
     /// Appends to a value. No reply.
     Append { key: &'a [u8], value: &'a [u8] },
@@ -50,7 +52,7 @@ pub enum Request<'a> {
     Ping { nonce: u32 },
     /// Appends to a queue. No reply.
     QueuePush { key: &'a [u8], value: Payload<'a> },
-    /// Takes the head of a queue. Replies the length before, and the value if there was one.
+    /// Takes the first item of a queue. Replies the length before that, and the item if there was one.
     QueuePop { key: &'a [u8] },
     /// Replies the length of a queue.
     QueueLen { key: &'a [u8] },
@@ -94,7 +96,7 @@ pub struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// Below this length (bytes) copying is cheaper than keeping the buffer the value arrived in.
+    /// Below this length in bytes, copying is cheaper than keeping the buffer in which the value arrived.
     const SHARE_FROM: usize = 16 * 1024;
 
     /// A value that will be copied when it is stored.
@@ -112,11 +114,11 @@ impl<'a> Payload<'a> {
         self.bytes
     }
 
-    /// The value to keep: a share of the receive buffer where it is large and nearly all of it, else a copy of exactly
-    /// its size.
+    /// The value to keep: a share of the receive buffer if the value is large and fills nearly the whole
+    /// buffer, else an exact copy.
     pub fn to_stored(&self) -> Bytes {
         match self.owner {
-            // A buffer that is kept is not much larger than the value it is kept for.
+            // A kept buffer is never much larger than its value.
             Some(owner) if self.bytes.len() >= Self::SHARE_FROM.max((owner.len() / 8).saturating_mul(7)) => {
                 owner.slice_ref(self.bytes)
             }
@@ -139,8 +141,8 @@ impl std::fmt::Debug for Payload<'_> {
     }
 }
 
-/// The keys of a CHECK, WAIT or MULTI_GET, still in wire form: `count` times u64 length and bytes. Only the
-/// decoder, after it has seen that the bytes are whole, and [`KeyList`] make one.
+/// The keys of a CHECK, WAIT or MULTI_GET, still in wire form: `count` times u64 length and bytes. Only
+/// [`KeyList`], and the decoder after it has checked that the bytes are whole, make one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct List<'a> {
     count: usize,
@@ -163,12 +165,12 @@ impl<'a> List<'a> {
         self.wire.len()
     }
 
-    /// All keys with their lengths: two lists are the same if these bytes are.
+    /// All keys with their lengths. Two lists are equal if these bytes are.
     pub const fn wire(&self) -> &'a [u8] {
         self.wire
     }
 
-    /// The same, to be kept.
+    /// A copy of the list that can be kept.
     pub fn to_shared(&self) -> SharedList {
         SharedList { count: self.count, wire: Bytes::copy_from_slice(self.wire) }
     }
@@ -214,20 +216,20 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// What the server says. The bytes are the same in every dialect.
+/// What the server answers. The bytes are alike in every dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply<'a> {
     /// CHECK: all keys are there, or not.
     Ready(bool),
     /// WAIT and BARRIER: go on.
     StopWaiting,
-    /// CANCEL_WAIT: the wait is over without its condition.
+    /// CANCEL_WAIT: the wait ended before its condition held.
     WaitCancelled,
     /// A sum, count or length.
     Number(i64),
-    /// A stored value, or one item of a reply that is a sequence of them.
+    /// A stored value, or one value in a sequence of them.
     Value(&'a Bytes),
-    /// All values that a MULTI_GET asks for, which others have asked for, too.
+    /// All values for a MULTI_GET that other connections have also sent.
     Values(&'a SharedList),
     /// Names of a LIST_KEYS.
     Keys(List<'a>),
@@ -238,7 +240,7 @@ pub enum Reply<'a> {
 }
 
 impl Reply<'_> {
-    /// How many there are, or how long it is.
+    /// A number of things, or a length.
     #[inline]
     #[expect(clippy::cast_possible_wrap, reason = "nothing in memory is longer than `isize::MAX`")]
     pub const fn count(len: usize) -> Self {

@@ -30,7 +30,7 @@ pub enum Op {
     MultiGet,
     /// Store several values.
     MultiSet,
-    /// Give up a wait.
+    /// Cancel a wait.
     CancelWait,
     /// Echo a nonce.
     Ping,
@@ -70,10 +70,10 @@ impl Op {
         Self::Barrier,
     ];
 
-    /// The operation that byte `code` means in `dialect`, if it is one there.
+    /// The operation that the byte `code` means in `dialect`, if it means one.
     ///
-    /// In [`Dialect::Legacy`], where 2.0 and 2.1 cannot be told apart yet, 8 has no meaning; the decoder asks its
-    /// `LegacyRelease` setting. Source: PyTorch 1.13.1, 2.0.1, 2.1.2 and 2.2.2 to 2.15.0 as recorded in
+    /// In [`Dialect::Legacy`], where 2.0 and 2.1 cannot be told apart yet, 8 has no meaning; the decoder asks
+    /// its `LegacyRelease` setting. Source: PyTorch 1.13.1, 2.0.1, 2.1.2 and 2.2.2 to 2.15.0 as recorded in
     /// `tests/data/transcripts`.
     pub const fn from_code(dialect: Dialect, code: u8) -> Option<Self> {
         let c_code = match (dialect, code) {
@@ -88,7 +88,7 @@ impl Op {
         Some(Self::ALL[c_code as usize])
     }
 
-    /// The byte that means this operation in `dialect`, if the dialect has it.
+    /// The byte for this operation in `dialect`, if the dialect has it.
     pub fn code(self, dialect: Dialect) -> Option<u8> {
         (0..=18).find(|&code| Self::from_code(dialect, code) == Some(self))
     }

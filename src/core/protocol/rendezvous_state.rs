@@ -1,9 +1,9 @@
-//! Reads what torchrun's c10d backend keeps under `/torch.rendezvous.RUN`, without executing it: who joined, who
-//! waits, and whether the round is complete.
+//! Reads what torchrun's c10d backend keeps under `/torch.rendezvous.RUN`, without executing it: which nodes
+//! have joined, which wait, and whether the round is complete.
 //!
-//! The value is opaque to the protocol; only what is shown to people depends on it. A state that cannot be read is
-//! reported as such and never delays or changes a reply. Decode once per stored change: every node reads the key each
-//! second.
+//! The protocol does not look into this value, and only what is shown to people depends on it. A state that
+//! cannot be read is reported as such, and never delays or changes a reply. Decode it once per stored change,
+//! because every node reads the key each second.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -19,11 +19,11 @@ use crate::core::ids::is_plain;
 pub use moment::UtcMicros;
 use pickle::{Class, Pickle, Value};
 
-/// What the c10d backend stores before there is a state. It happens to decode as base64, but to no pickle.
+/// What the c10d backend stores before there is a state. By chance it is valid base64, but not a pickle.
 pub const NO_STATE: &[u8] = b"Y2FuaW1hZGFt";
 
-/// The longest value that is read, in bytes: about 16 000 nodes. Reading takes up to 50 times as much memory when
-/// the value is made for the purpose.
+/// The longest value that is read, in bytes: about 16 000 nodes. Reading a hostile value takes up to 50 times
+/// as much memory.
 pub const MAX_LEN: usize = 2 * 1024 * 1024;
 
 /// Fields of one object. The state of PyTorch 2.15 has 8.
@@ -32,19 +32,19 @@ const MAX_FIELDS: usize = 32;
 /// The state of one torchrun rendezvous, as the last successful COMPARE_SET left it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RendezvousState {
-    /// Counts from 0; a new one starts when membership has to change.
+    /// Counts from 0. A new round starts when the members have to change.
     pub round: u64,
-    /// Whether the round has its members. Until then every rank is 0.
+    /// Whether the round has all its members. Until then every rank is 0.
     pub complete: bool,
-    /// Whether the run is over, for good.
+    /// Whether the run is over for good.
     pub closed: bool,
-    /// When the round closes; set once the minimum of nodes has joined.
+    /// When the round closes. Set when the minimum of nodes has joined.
     pub deadline: Option<UtcMicros>,
     /// The nodes of the round with their ranks, in the order of the state.
     pub participants: Vec<(Node, u32)>,
     /// Nodes that wait for the next round.
     pub wait_list: Vec<Node>,
-    /// Nodes beyond the maximum. Empty if the release has no such list.
+    /// Nodes beyond the maximum. Empty for releases without such a list.
     pub redundancy_list: Vec<Node>,
     /// The last sign of life of each node, by the nodes' own clocks.
     pub last_heartbeats: Vec<(Node, UtcMicros)>,
@@ -53,11 +53,11 @@ pub struct RendezvousState {
 /// One agent process. Displayed as torchrun names it: `addr_pid_localid`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Node {
-    /// Host name, or what `--local-addr` says.
+    /// Its host name, or the value of `--local-addr`.
     pub addr: Arc<str>,
     /// Process id on that host.
     pub pid: u32,
-    /// Tells apart several agents of one process.
+    /// Distinguishes several agents of one process.
     pub local_id: u32,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for Node {
     }
 }
 
-/// Why a value could not be read. `at` counts bytes of the pickle.
+/// Why a value could not be read. `at` is an offset in the pickle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UnreadableState {
     /// Longer than [`MAX_LEN`].
@@ -76,24 +76,24 @@ pub enum UnreadableState {
         /// Length of the value in bytes.
         len: usize,
     },
-    /// Not base64 of anything.
+    /// The value is not base64.
     #[error("the state is not base64")]
     NotBase64,
-    /// Not a pickle of protocol 4 or 5.
+    /// The bytes are not a pickle of protocol 4 or 5.
     #[error("the state is not a pickle of protocol 4 or 5")]
     NotAPickle,
-    /// An instruction that no state has; most of them could run code.
+    /// An instruction that no state contains. Most such instructions could run code.
     #[error("the pickle has opcode {code:#04x} at byte {at}, which no rendezvous state has")]
     ForbiddenOpcode {
         /// The opcode.
         code: u8,
-        /// Where.
+        /// Its offset.
         at: usize,
     },
-    /// A class or function that no state has.
+    /// A class or function that no state contains.
     #[error("the pickle names a class at byte {at} that no rendezvous state has")]
     ForbiddenName {
-        /// Where.
+        /// Its offset.
         at: usize,
     },
     /// The bytes end before the pickle does.
@@ -105,21 +105,21 @@ pub enum UnreadableState {
     /// An instruction that does not fit what came before it.
     #[error("the pickle makes no sense at byte {at}")]
     Malformed {
-        /// Where.
+        /// Its offset.
         at: usize,
     },
-    /// More values at once than any state has.
+    /// More values at the same time than any state has.
     #[error("the pickle keeps too much at once at byte {at}")]
     TooDeep {
-        /// Where.
+        /// The offset.
         at: usize,
     },
-    /// A good pickle of something else.
+    /// A valid pickle of something else.
     #[error("the pickle is no rendezvous state: {0}")]
     NotAState(&'static str),
 }
 
-/// Reads a stored value. `None`: the run is known, but nobody has written a state yet.
+/// Reads a stored value. `None` if the run is known, but no node has written a state yet.
 ///
 /// Never panics and never runs anything that the value names. Time and memory are linear in its length.
 pub fn read(value: &[u8]) -> Result<Option<RendezvousState>, UnreadableState> {
@@ -134,12 +134,12 @@ pub fn read(value: &[u8]) -> Result<Option<RendezvousState>, UnreadableState> {
     Objects::new(&pickle, bytes.len()).state().map(Some)
 }
 
-/// The objects of a pickle, read as what the state is made of.
+/// Reads the objects of a pickle as the parts of a state.
 struct Objects<'p, 'a> {
     pickle: &'p Pickle<'a>,
-    /// Nodes already read, by object: a node is named several times, and its address is kept once.
+    /// Nodes that were already read, by object: a node is named several times, and its address is kept once.
     nodes: Vec<Option<Node>>,
-    /// Bytes of addresses that may still be copied. A pickle can name one long string many times.
+    /// Bytes of addresses that may still be copied. A pickle can refer to one long string many times.
     addr_budget: usize,
 }
 
@@ -262,7 +262,7 @@ impl<'p, 'a> Objects<'p, 'a> {
     }
 }
 
-/// A Python dict or set never has two equal nodes, so no state that torchrun wrote has them.
+/// A Python dict or set never contains two equal nodes, so no state of torchrun does.
 fn all_different<'n>(mut nodes: impl Iterator<Item = &'n Node>, len: usize) -> Read<()> {
     let mut seen = HashSet::with_capacity(len);
     if nodes.all(|node| seen.insert(node)) {

@@ -6,7 +6,7 @@ use crate::core::protocol::{encode_hello, encode_request};
 
 const DIALECTS: [Dialect; 4] = [Dialect::Legacy, Dialect::A, Dialect::B, Dialect::C];
 
-/// A decoder in the middle of a connection.
+/// A decoder in the middle of a connection of this dialect.
 fn decoder_of(dialect: Dialect) -> Decoder {
     let legacy = if dialect == Dialect::A { LegacyRelease::V2_0 } else { LegacyRelease::V2_1 };
     Decoder { dialect, ..Decoder::new(Limits::default(), legacy) }
@@ -20,7 +20,7 @@ struct Args {
     expected: Vec<u8>,
     number: i64,
     nonce: u32,
-    /// Keys of a list, or keys and values by turns; an even number.
+    /// Keys of a list, or keys and values in turn. The number is even.
     strings: Vec<Vec<u8>>,
 }
 
@@ -28,7 +28,7 @@ fn on_wire(strings: &[Vec<u8>]) -> Vec<u8> {
     strings.iter().flat_map(|string| [&(string.len() as u64).to_le_bytes()[..], string].concat()).collect()
 }
 
-/// `wire` is [`on_wire`] of the strings.
+/// Makes a request. `wire` is the result of [`on_wire`] for the strings.
 fn request<'a>(op: Op, args: &'a Args, wire: &'a [u8]) -> Request<'a> {
     let Args { key, value, expected, number, nonce, strings } = args;
     let payload = Payload { bytes: value, owner: None };
@@ -94,8 +94,8 @@ fn assert_round_trip(args: &Args) {
     }
 }
 
-/// Decodes one request or hello that is whole, cut in two at every byte: the first part gives nothing, and what
-/// it asks for is never more than there is.
+/// Decodes one whole request or hello that is cut in two at every byte. The first part gives no request, and
+/// the decoder never asks for more bytes than there are.
 fn assert_every_split(decoder: &Decoder, whole: &[u8]) {
     let in_one = format!("{:?}", decoder.clone().decode(whole, None));
     for at in 0..whole.len() {
@@ -124,7 +124,7 @@ fn every_operation_survives_the_wire_in_every_dialect_that_has_it() {
     }
 }
 
-/// What each connection of a recorded program sent: name of the recording, and the bytes.
+/// The bytes that each connection of a recorded program sent, with the name of the recording.
 fn recorded_streams() -> Vec<(String, Vec<u8>)> {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/transcripts");
     let mut streams = Vec::new();
@@ -202,7 +202,8 @@ fn what_pytorch_sends_is_the_same_cut_anywhere() {
     }
 }
 
-/// Requests of a stream in pieces, as one connection of the server takes them: each as it would be sent again.
+/// The requests of a stream that arrives in pieces, as one connection of the server decodes them: each as it
+/// would be sent again.
 fn decode_pieces<'p>(mut decoder: Decoder, pieces: impl Iterator<Item = &'p [u8]>) -> Vec<Vec<u8>> {
     let mut requests = Vec::new();
     let mut buffer = Vec::new();
@@ -262,7 +263,7 @@ fn the_first_bytes_tell_the_dialect() {
         let decoded = decoder.decode(&unhex(first), None).map(|decoded| format!("{decoded:?}"));
         assert!(decoded.is_ok(), "{first}: {decoded:?}");
         assert_eq!(decoder.dialect(), found, "{first} with {setting:?}");
-        // Later operations may still tell, the hello may not come any more.
+        // Later operations may still show the dialect, but a hello is not accepted any more.
         let mut later = Decoder::new(Limits::default(), setting);
         assert!(later.decode(&unhex("06"), None).is_ok());
         assert_eq!(later.dialect(), Legacy);
@@ -292,7 +293,7 @@ fn the_first_bytes_tell_the_dialect() {
     }
 }
 
-/// A request of dialect C whose first string or count is announced as `length`, and nothing after it.
+/// A request of dialect C that ends after the length of its first string, or after its count.
 fn announcing(op: Op, length: u64) -> Vec<u8> {
     [&[op as u8][..], &length.to_le_bytes()].concat()
 }
@@ -364,8 +365,8 @@ fn the_longest_allowed_request_of_each_kind_is_decoded() {
     }
 }
 
-/// What was walked is overwritten until the last piece has come: a decoder that looked at it again would fail. So
-/// each byte is walked once, however small the pieces.
+/// Walked bytes are overwritten before the last piece arrives, so a decoder that looked at them again would
+/// fail. So each byte is walked once, however small the pieces are.
 #[test]
 fn a_large_request_in_small_pieces_is_walked_once() {
     let count = Limits::default().keys_per_request;

@@ -1,9 +1,9 @@
-//! The keys of workers: of process groups, and of what is built on them.
+//! The keys of workers: keys of process groups, and of what is built on them.
 //!
-//! A process group's keys begin with `default_pg/`, before which 2.5 and older put `/worker/attempt_A/`. A group that was
-//! made on a store given by hand has no such beginning, nor has what makes its groups without `init_process_group`
-//! (vLLM, torchft, `torch.distributed.rpc`). There a key must have the whole form of a row; below `default_pg/` every
-//! other key is [`KeyPattern::Unknown`].
+//! The keys of a process group begin with `default_pg/`, before which 2.5 and older put `/worker/attempt_A/`.
+//! Keys of a group that a program made on a store of its own do not begin so, and neither do those of
+//! programs that make groups without `init_process_group` (vLLM, torchft, `torch.distributed.rpc`). Such a
+//! key must have the whole form of a row. Below `default_pg/`, every other key is [`KeyPattern::Unknown`].
 #![expect(clippy::arithmetic_side_effects, reason = "all of it is offsets into one key, found in it")]
 
 use super::{Address, AddressKind, KeyPattern, Leftover, find, number, rfind};
@@ -12,10 +12,10 @@ use super::{Address, AddressKind, KeyPattern, Leftover, find, number, rfind};
 /// `DCP_USE_PREFIX_STORE=1`).
 const CHECKPOINTS: &[u8] = b"AsyncCheckpointProcess//";
 
-/// What NCCL's watchdog puts before the keys that are its group's, as the group does before the id.
+/// What NCCL's watchdog puts before the keys of its group, as the group puts it before the id.
 const WATCHDOG: &[u8] = b"//cuda//";
 
-/// Tells what `key`, without its first `/`, is among the keys of workers.
+/// Classifies a key of workers, given without its first `/`.
 pub(super) fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
     let in_default_group = at_segment(key, b"default_pg/").is_some();
     if let Some(leftover) = leftover(key, in_default_group) {
@@ -44,13 +44,13 @@ pub(super) fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
     }
 }
 
-/// Where `name` begins, at the start of the key or of one of its segments.
+/// The start of `name`, if it begins the key or one of its segments.
 fn at_segment(key: &[u8], name: &[u8]) -> Option<usize> {
     let at = find(key, name)?;
     (at == 0 || key[at - 1] == b'/').then_some(at)
 }
 
-/// Barrier counters, and what NCCL's watchdog writes: at the root, and for its group beside the id.
+/// Barrier counters, and the keys of NCCL's watchdog: at the root, or beside the id of its group.
 fn leftover(key: &[u8], in_default_group: bool) -> Option<Leftover> {
     if key.starts_with(b"store_based_barrier_key:")
         || in_default_group && find(key, b"store_based_barrier_key").is_some()
@@ -75,7 +75,7 @@ fn leftover(key: &[u8], in_default_group: bool) -> Option<Leftover> {
     number(rank).map(|_| Leftover::Trace)
 }
 
-/// The key without the `/worker/attempt_A/` of 2.5 and older.
+/// The key without the prefix `/worker/attempt_A/` of 2.5 and older.
 fn worker_key(key: &[u8]) -> &[u8] {
     let after_attempt = || {
         let rest = key.strip_prefix(b"/worker/attempt_")?;
@@ -90,7 +90,8 @@ fn backend(key: &[u8], root: usize) -> Option<Address<'_>> {
     if let Some(at) = rfind(key, b"//cpu//").filter(|&at| at >= root) {
         let from = at + b"//cpu//".len();
         let rest = &key[from..];
-        // A second gloo group beside the backend's own: of TORCH_DISTRIBUTED_DEBUG=DETAIL, and of `_reconfigure`.
+        // A second gloo group beside the backend's own one, made by TORCH_DISTRIBUTED_DEBUG=DETAIL or by
+        // `_reconfigure`.
         let inner = match (segments(rest, 1), segments(rest, 2)) {
             (Some((wrapper, _)), _) if wrapper.starts_with(b"pg_wrapper:") => wrapper.len() + 1,
             (_, Some((again, _))) if again.starts_with(b"reconfigure/") => again.len() + 1,
@@ -104,7 +105,7 @@ fn backend(key: &[u8], root: usize) -> Option<Address<'_>> {
     nccl(key, at + b"//cuda//".len(), sub_group(key, root, at))
 }
 
-/// What stands between a group's `0//` and the `//` before its backend.
+/// The part between a group's `0//` and the `//` before its backend.
 fn sub_group(key: &[u8], root: usize, end: usize) -> Option<&[u8]> {
     let mut path = key[root..end].split(|&b| b == b'/').filter(|part| !part.is_empty());
     path.next_back().filter(|_| key[root..end].windows(2).any(|pair| pair == b"//"))
@@ -115,7 +116,7 @@ fn gloo<'k>(key: &'k [u8], at: usize, sub_group: Option<&'k [u8]>) -> Option<Add
     const HOST: &[u8] = b"rank_";
     let (generation, rank) = segments(&key[at..], 1)?;
     number(generation)?;
-    // Before PyTorch 2.4 the name of a rank's host has a key of its own.
+    // Before PyTorch 2.4 the host name of a rank has a key of its own.
     let (kind, before, rank) = match rank.strip_prefix(HOST) {
         Some(rank) => (AddressKind::GlooHost, HOST.len(), rank),
         None => (AddressKind::Gloo, 0, rank),
@@ -124,8 +125,8 @@ fn gloo<'k>(key: &'k [u8], at: usize, sub_group: Option<&'k [u8]>) -> Option<Add
     Some(Address { group, member: number(rank)?, kind, run_id: None, sub_group })
 }
 
-/// An NCCL id, from `at` on. One writer a key, so each is a group of its own; the ids that several roots make for one
-/// communicator are one group.
+/// An NCCL id, from `at` on. Each key has one writer and is a group of its own, but the ids that several
+/// roots make for one communicator are one group.
 fn nccl<'k>(key: &'k [u8], at: usize, sub_group: Option<&'k [u8]>) -> Option<Address<'k>> {
     const OF_2: &[u8] = b"nccl_storekey_";
     let id = |group, member| Address { group, member, kind: AddressKind::NcclId, run_id: None, sub_group };
@@ -136,7 +137,8 @@ fn nccl<'k>(key: &'k [u8], at: usize, sub_group: Option<&'k [u8]>) -> Option<Add
     }
     let last = rest.iter().rposition(|&b| b == b'/').map_or(at, |slash| at + slash + 1);
     let Some(counter) = key[last..].strip_prefix(OF_2) else {
-        // Two ranks that send and receive have a communicator of their own, `1:3`: the lower one makes its id.
+        // Two ranks that send and receive have a communicator of their own, `1:3`. The lower rank makes its
+        // id.
         let pair = rest.iter().position(|&b| b == b':').map(|colon| (&rest[..colon], &rest[colon + 1..]));
         let is_pair = pair.is_some_and(|(low, high)| number(low).is_some() && number(high).is_some());
         let sub_group = sub_group.or(is_pair.then_some(rest));
@@ -151,8 +153,8 @@ fn nccl<'k>(key: &'k [u8], at: usize, sub_group: Option<&'k [u8]>) -> Option<Add
     Some(id(&key[..last + OF_2.len() + digits], member))
 }
 
-/// Process groups that programs make without `init_process_group`: vLLM's below `tcp://HOST:PORT/`, torchft's below
-/// `torchft/QUORUM/RANK/`.
+/// Process groups that programs make without `init_process_group`: those of vLLM below `tcp://HOST:PORT/`,
+/// and those of torchft below `torchft/QUORUM/RANK/`.
 fn stateless(key: &[u8]) -> Option<Address<'_>> {
     if let Some(rest) = key.strip_prefix(b"tcp://") {
         let (host, _) = segments(rest, 1)?;
@@ -170,7 +172,7 @@ fn stateless(key: &[u8]) -> Option<Address<'_>> {
     None
 }
 
-/// `rest` follows `rpc_prefix_`.
+/// A key of `torch.distributed.rpc`. `rest` is its part after `rpc_prefix_`.
 fn rpc<'k>(key: &'k [u8], rest: &'k [u8]) -> Option<KeyPattern<'k>> {
     let (instance, rest) = segments(rest, 1)?;
     number(instance)?;
@@ -192,7 +194,7 @@ fn rpc<'k>(key: &'k [u8], rest: &'k [u8]) -> Option<KeyPattern<'k>> {
     is_counter.then_some(KeyPattern::AttemptLeftover(Leftover::RpcCounter))
 }
 
-/// What vLLM's `StatelessProcessGroup` says: `broadcast_from/RANK/N`, `send_to/RANK/N`.
+/// Keys of vLLM's `StatelessProcessGroup`: `broadcast_from/RANK/N`, `send_to/RANK/N`.
 fn is_message(key: &[u8]) -> bool {
     let rest = key.strip_prefix(b"broadcast_from/").or_else(|| key.strip_prefix(b"send_to/"));
     let numbers = rest.and_then(|rest| segments(rest, 1));

@@ -1,4 +1,4 @@
-//! Every row of the table, and keys that only look like one.
+//! Every row of the table, and keys that only look like a row.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn gloo_addresses_of_every_release_are_known() {
     assert_eq!(address("/default_pg/0//cpu//0/3"), (b"default_pg/0//cpu//0/".to_vec(), 3, gloo));
     let sub = "/default_pg/0//9f3c//cpu//0/1";
     assert_eq!(address(sub), (b"default_pg/0//9f3c//cpu//0/".to_vec(), 1, gloo));
-    // 2.5.1 and older, in the agent's store.
+    // A key of 2.5.1 and older, in the agent's store.
     let old = "//worker/attempt_1/default_pg/0//cpu//0/2";
     assert_eq!(address(old), (b"/worker/attempt_1/default_pg/0//cpu//0/".to_vec(), 2, gloo));
 }

@@ -18,8 +18,9 @@ impl UtcMicros {
         self.0 as f64 / 1e6
     }
 
-    /// The ten bytes of a pickled `datetime`: year (two, big-endian), month, day, hour, minute, second, and three of
-    /// microseconds. Without a time zone they mean UTC: PyTorch before 2.6 wrote them so.
+    /// Reads the ten bytes of a pickled `datetime`: year (two, big-endian), month, day, hour, minute, second,
+    /// and three of microseconds. Without a time zone they mean UTC, because PyTorch before 2.6 wrote them
+    /// so.
     #[expect(
         clippy::arithmetic_side_effects,
         reason = "no field is outside its bytes, and no year beyond 9999"
@@ -27,7 +28,7 @@ impl UtcMicros {
     pub(super) fn from_datetime(bytes: &[u8; 10]) -> Option<Self> {
         let [year_high, year_low, month, day, hour, minute, second, micros @ ..] = *bytes;
         let year = i64::from(u16::from_be_bytes([year_high, year_low]));
-        // The high bit is Python's `fold`, without meaning in UTC.
+        // The high bit is Python's `fold`, which has no meaning in UTC.
         let month = i64::from(month & 0x7f);
         let day = i64::from(day);
         let [hour, minute, second] = [hour, minute, second].map(i64::from);
@@ -43,7 +44,7 @@ impl UtcMicros {
         valid.then(|| Self(days_since_1970(year, month, day) * DAY + seconds * 1_000_000 + micros))
     }
 
-    /// The same clock reading in a zone that is `offset` microseconds ahead of UTC.
+    /// This clock reading in a zone that is `offset` microseconds ahead of UTC.
     pub(super) fn in_zone(self, offset: i64) -> Option<Self> {
         (offset.unsigned_abs() < DAY.unsigned_abs()).then(|| self.0.checked_sub(offset).map(Self))?
     }
@@ -63,7 +64,8 @@ fn days_of_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days in the proleptic Gregorian calendar. Years count from March, so that a leap day is the last of its year.
+/// Days in the proleptic Gregorian calendar. Years count from March, so that a leap day is the last of its
+/// year.
 #[expect(clippy::arithmetic_side_effects, reason = "years are 1 to 9999")]
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month > 2 { year } else { year - 1 };
@@ -107,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_datetime_is_the_microsecond_that_python_says() {
-        // datetime.timestamp() of Python 3.11.
+        // The results are those of datetime.timestamp() in Python 3.11.
         let cases = [
             ([0x07, 0xb2, 1, 1, 0, 0, 0, 0, 0, 0], 0, "1970-01-01T00:00:00.000000Z"),
             (

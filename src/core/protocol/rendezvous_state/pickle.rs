@@ -1,21 +1,21 @@
-//! A reader of pickles that knows data only: it calls nothing, imports nothing, and refuses every opcode that a
+//! A reader of pickles for data only: it calls nothing, imports nothing, and refuses every opcode that a
 //! rendezvous state does not need.
 //!
-//! Values refer to each other by number and nothing here is recursive, so that neither depth nor sharing costs more
-//! than the bytes that describe it.
+//! Values refer to each other by number, and nothing here is recursive. So neither depth nor sharing costs
+//! more than the bytes that describe it.
 
 use std::cmp::Ordering;
 
 use super::UnreadableState::{self, CutOff, ForbiddenName, ForbiddenOpcode, Malformed, NotAPickle, TooDeep};
 use super::moment::{UtcMicros, delta};
 
-/// Values on the stack at once. Python writes dicts and sets in batches of 1000.
+/// Most values on the stack. Python writes dicts and sets in batches of 1000.
 const MAX_STACK: usize = 8192;
 
-/// Batches open inside each other. A state has three: its fields, its participants, the fields of one.
+/// Most nested batches. A state has three: its fields, its participants, and the fields of a participant.
 const MAX_MARKS: usize = 16;
 
-/// The classes a state is made of.
+/// The classes that a state contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     State,
@@ -23,14 +23,15 @@ pub(super) enum Class {
     Datetime,
     Timezone,
     Timedelta,
-    /// How the workers of a node are.
+    /// The state of a node's workers.
     WorkerState,
 }
 
 impl Class {
     fn named(module: &[u8], name: &[u8]) -> Option<Self> {
         const TORCH: &[u8] = b"torch.distributed.elastic.rendezvous.dynamic_rendezvous";
-        // A copy of torch's handler that keeps one more table, `worker_states`, of torch's enumeration.
+        // A copy of torch's handler with one more table, `worker_states`, whose values are torch's
+        // enumeration.
         const NVIDIA: &[u8] = b"nvidia_resiliency_ext.fault_tolerance._ft_rendezvous";
         const AGENT: &[u8] = b"torch.distributed.elastic.agent.server.api";
         match (module, name) {
@@ -45,7 +46,8 @@ impl Class {
     }
 }
 
-/// One value. Containers and objects are numbers into the [`Pickle`]: a pickle may name one many times.
+/// One value. Containers and objects are numbers into the [`Pickle`], because a pickle may refer to one of
+/// them many times.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Value<'a> {
     None,
@@ -53,14 +55,14 @@ pub(super) enum Value<'a> {
     Integer(i64),
     Text(&'a [u8]),
     Bytes(&'a [u8]),
-    /// Up to three values, from this number on in `tuples`.
+    /// Up to three values: the first index in `tuples`, and their number.
     Tuple(usize, u8),
-    /// Number into `dicts`.
+    /// Index in `dicts`.
     Dict(usize),
-    /// Number into `lists`; sets too.
+    /// Index in `lists`, also for sets.
     List(usize),
     Class(Class),
-    /// Number into `objects`.
+    /// Index in `objects`.
     Object(usize),
     /// A `timedelta` in microseconds.
     Delta(i64),
@@ -83,7 +85,7 @@ pub(super) struct Pickle<'a> {
 #[derive(Debug)]
 struct Object {
     class: Class,
-    /// Number of the dict with the fields.
+    /// Index of the dict with the fields.
     fields: Option<usize>,
 }
 
@@ -103,7 +105,7 @@ impl<'a> Pickle<'a> {
         self.pairs(Value::Dict(object.fields?))
     }
 
-    /// Keys and values of a dict, as often as they were set.
+    /// Keys and values of a dict, including repeated keys.
     pub(super) fn pairs(&self, value: Value<'a>) -> Option<&[Pair<'a>]> {
         match value {
             Value::Dict(id) => self.dicts.get(id).map(Vec::as_slice),
@@ -139,10 +141,11 @@ pub(super) fn load(bytes: &[u8]) -> Result<Pickle<'_>, UnreadableState> {
 
 struct Machine<'a> {
     bytes: &'a [u8],
-    /// Bytes read.
+    /// The number of bytes that were read.
     at: usize,
     stack: Vec<Value<'a>>,
-    /// Heights of the stack where a batch began. Nothing below the last is touched until the batch ends.
+    /// Heights of the stack where batches began. Values below the last height stay untouched until that batch
+    /// ends.
     marks: Vec<usize>,
     memo: Vec<Value<'a>>,
     tuples: Vec<Value<'a>>,
@@ -152,12 +155,12 @@ struct Machine<'a> {
 type Step<T> = Result<T, UnreadableState>;
 
 impl<'a> Machine<'a> {
-    /// Follows one instruction. `false`: it was the last.
+    /// Executes one instruction. `false` if it was the last one.
     fn step(&mut self) -> Step<bool> {
         let opcode = self.byte()?;
         match opcode {
             b'.' => return self.stop(),
-            // FRAME: how many bytes follow until the next frame, of no use to us.
+            // FRAME: the number of bytes until the next frame. It is not needed.
             0x95 => {
                 if u64::from_le_bytes(self.array()?) > self.bytes.len().saturating_sub(self.at) as u64 {
                     return Err(CutOff { len: self.bytes.len() });
@@ -237,7 +240,7 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// SETITEM, SETITEMS, ADDITEMS, APPENDS and BUILD: put values into the one below them.
+    /// SETITEM, SETITEMS, ADDITEMS, APPENDS and BUILD: put values into the container below them.
     fn fill(&mut self, opcode: u8) -> Step<()> {
         let malformed = Malformed { at: self.opcode_at() };
         let from = match opcode {
@@ -272,7 +275,7 @@ impl<'a> Machine<'a> {
         Ok(false)
     }
 
-    /// LONG1: as many little-endian bytes as it says, of which eight are enough for a state.
+    /// LONG1: a length, and that many little-endian bytes. A state needs no more than eight.
     fn long(&mut self) -> Step<Value<'a>> {
         let at = self.opcode_at();
         let len = self.byte()?;
@@ -291,7 +294,7 @@ impl<'a> Machine<'a> {
         match self.memo.len().cmp(&slot) {
             Ordering::Greater => self.memo[slot] = value,
             Ordering::Equal => self.memo.push(value),
-            // Python numbers its slots without gaps.
+            // Python numbers its memo slots without gaps.
             Ordering::Less => return Err(Malformed { at: self.at }),
         }
         Ok(())
@@ -309,7 +312,7 @@ impl<'a> Machine<'a> {
         Ok(Value::Tuple(start, len))
     }
 
-    /// STACK_GLOBAL: a class by its name, of the few that are known.
+    /// STACK_GLOBAL: a class by its name, if it is one of the known ones.
     fn class(&mut self) -> Step<Value<'a>> {
         let at = self.opcode_at();
         match self.pop_two()? {
@@ -333,8 +336,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// REDUCE, in Python a call of anything: here one of the three classes of `datetime`, or of an enumeration, made
-    /// by hand.
+    /// REDUCE, which can call anything in Python. Here it makes only the three classes of `datetime` and a
+    /// member of one enumeration, without a call.
     fn reduce(&mut self) -> Step<Value<'a>> {
         let at = self.opcode_at();
         let (Value::Class(class), Value::Tuple(start, len)) = self.pop_two()? else {
@@ -349,7 +352,7 @@ impl<'a> Machine<'a> {
             (Class::Datetime, &[Value::Bytes(bytes), Value::Zone(offset)]) => {
                 naive(bytes).and_then(|naive| naive.in_zone(offset)).map(Value::Moment)
             }
-            // A member of the enumeration is made of its value.
+            // A member of the enumeration is made from its value.
             (Class::WorkerState, &[value @ Value::Text(_)]) => Some(value),
             _ => None,
         };
@@ -370,7 +373,7 @@ impl<'a> Machine<'a> {
         self.marks.last().copied().unwrap_or(0)
     }
 
-    /// Where the instruction that is followed began: reading it moved on by one.
+    /// The offset of the present instruction: reading its opcode has moved on by one.
     fn opcode_at(&self) -> usize {
         self.at.saturating_sub(1)
     }

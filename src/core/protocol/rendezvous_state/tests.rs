@@ -27,7 +27,7 @@ fn read_pickle(pickle: &[u8]) -> Result<Option<RendezvousState>, UnreadableState
     read(STANDARD.encode(pickle).as_bytes())
 }
 
-/// Times as the sample file writes them: Python's `isoformat()`, of naive and of aware times.
+/// A time as the sample file has it: Python's `isoformat()` of a naive or an aware time.
 fn iso(moment: UtcMicros, aware: bool) -> String {
     moment.to_string().replace('Z', if aware { "+00:00" } else { "" })
 }
@@ -90,7 +90,7 @@ fn a_state_of_1200_nodes_is_read() {
     );
 }
 
-/// Pickled by Python 3.11 from classes of the names and fields that nvidia-resiliency-ext 0.7 has.
+/// Pickled by Python 3.11, from classes with the names and fields of nvidia-resiliency-ext 0.7.
 const OF_NVIDIA_RESILIENCY: &str = "gASV6wEAAAAAAACMNG52aWRpYV9yZXNpbGllbmN5X2V4dC5mYXVsdF90b2xlcmFuY2UuX2Z0X3JlbmRlenZv\
     dXOUjBBfUmVuZGV6dm91c1N0YXRllJOUKYGUfZQojAVyb3VuZJRLAIwIY29tcGxldGWUiIwIZGVhZGxpbmWUTowGY2xvc2VklIiMDHBhcnRpY2lwYW50\
     c5R9lChoAIwJX05vZGVEZXNjlJOUKYGUfZQojARhZGRylIwFbm9kZTCUjANwaWSUSxGMCGxvY2FsX2lklEsAdWJLAGgMKYGUfZQoaA+MBW5vZGUxlGgR\
@@ -139,7 +139,7 @@ fn every_opcode_that_no_state_has_is_refused() {
         assert!(!ALLOWED.contains(&dangerous));
     }
     for code in 0..=255 {
-        // Twelve bytes behind it, so that no opcode lacks its argument.
+        // Twelve more bytes, so that every opcode has its argument.
         let pickle = [&[0x80, 4, code][..], &[0; 12]].concat();
         let refused = read_pickle(&pickle) == Err(UnreadableState::ForbiddenOpcode { code, at: 2 });
         assert_eq!(refused, !ALLOWED.contains(&code), "{code:#04x}");
@@ -181,7 +181,7 @@ fn node(addr: Vec<u8>, pid: &[u8]) -> Vec<u8> {
     object("_NodeDesc", &[("addr", addr), ("pid", pid.to_vec()), ("local_id", b"K\x00".to_vec())])
 }
 
-/// A state with nothing in it but `changed`.
+/// A state with no contents except `changed`.
 fn state(changed: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let fields = ["round", "complete", "closed", "deadline", "participants", "wait_list", "last_heartbeats"];
     let values: [&[u8]; 7] = [b"K\x00", b"\x89", b"\x89", b"N", b"}", b"\x8f", b"}"];
@@ -197,7 +197,7 @@ fn spellings_that_other_picklers_use_are_read() {
     let long_text = [b"X\x2c\x01\x00\x00", long_addr.as_bytes()].concat();
     let nodes = [
         node(long_text, b"\x8a\x04\x00\x09\x3d\x00"),
-        // BINPUT and LONG_BINPUT; the pid is recalled.
+        // BINPUT and LONG_BINPUT. The pid is recalled from the memo.
         node([text("b"), b"q\x00".to_vec()].concat(), b"M\x07\x00r\x01\x00\x00\x00"),
         node(b"h\x00".to_vec(), b"j\x01\x00\x00\x00"),
     ];
@@ -253,7 +253,8 @@ fn nothing_outside_the_five_classes_is_named_or_called() {
         let at = pickle.iter().position(|&byte| byte == 0x93).expect("STACK_GLOBAL is there");
         assert_eq!(read_pickle(&pickle), Err(UnreadableState::ForbiddenName { at }), "{module}.{class}");
     }
-    // A class of the state is no function, one of `datetime` no object, and a class is no value to keep.
+    // A class of the state is not a function, one of `datetime` is not an object, and a class is not a value
+    // to keep.
     for nonsense in [
         [&name(TORCH, "_NodeDesc")[..], b")R"].concat(),
         [&name("datetime", "datetime")[..], b")\x81"].concat(),
@@ -314,11 +315,11 @@ fn one_long_address_cannot_be_multiplied() {
 
 #[test]
 fn a_pickle_may_hold_itself() {
-    // A dict that is its own value, and is the table of participants.
+    // A dict that contains itself, as the table of participants.
     let own = b"}\x94K\x00h\x00s".to_vec();
     let err = read_pickle(&state(&[("participants", own)])).expect_err("no nodes in it");
     assert_eq!(err, UnreadableState::NotAState("a node is no object"));
-    // An object without fields, and one with a dict of far too many.
+    // An object without fields, and an object with far too many fields.
     let bare = [&name(TORCH, "_NodeDesc")[..], b")\x81"].concat();
     let many: Vec<_> = (0..=MAX_FIELDS).map(|_| (text("addr"), text("a"))).collect();
     let full = [bare.clone(), dict(&many), b"b".to_vec()].concat();
@@ -328,7 +329,7 @@ fn a_pickle_may_hold_itself() {
     }
 }
 
-/// Anything quadratic would take hours over these, anything recursive would end the process.
+/// Anything quadratic would take hours here, and anything recursive would end the process.
 #[test]
 fn the_worst_values_of_full_length_are_refused_at_once() {
     let len = MAX_LEN / 4 * 3;
@@ -351,18 +352,18 @@ fn the_worst_values_of_full_length_are_refused_at_once() {
         let err = read_pickle(&many(unit)).expect_err("no state");
         assert!(matches!(err, UnreadableState::TooDeep { .. } | UnreadableState::CutOff { .. }), "{err}");
     }
-    // Deep without being high: each tuple holds the one before.
+    // Deep nesting with a small stack: each tuple contains the one before.
     let nested = [b"N", &b"\x85".repeat(len - 512)[..]].concat();
     let err = read_pickle(&state(&[("deadline", nested)])).expect_err("no time");
     assert_eq!(err, UnreadableState::NotAState("`deadline` is no time"));
-    // As many values as fit, in one set, by batches.
+    // As many values as fit into one set, in batches.
     let batch = [b"(", &b"N".repeat(4000)[..], b"\x90"].concat();
     let batches = [b"\x8f", &batch.repeat(len / batch.len() - 1)[..]].concat();
     let err = read_pickle(&state(&[("wait_list", batches)])).expect_err("no nodes");
     assert_eq!(err, UnreadableState::NotAState("a node is no object"));
 }
 
-/// Opcodes that a state may have, with small arguments: most of what they make fits together for a while.
+/// Opcodes that a state may contain, with small arguments: most of their results fit together for a while.
 fn instruction() -> impl Strategy<Value = Vec<u8>> {
     let plain = prop::sample::select(&b"(\x94\x8fs\x90uebN\x88\x89)\x85\x86\x87}]\x93\x81R."[..]);
     prop_oneof![
