@@ -1,15 +1,15 @@
-//! A map in no order of which a simulation decides the order: where a walk over it decides what happens first, a seed
-//! must still be one run. Everywhere else it is the map of the standard library.
+//! A map without an order of its own. In tests, a seed decides its order: if a walk over the map decides what
+//! happens first, one seed must still give one run. Everywhere else it is the map of the standard library.
 
 /// The map of the standard library.
 #[cfg(not(test))]
 pub type HashMap<K, V> = std::collections::HashMap<K, V>;
-/// The map whose order is that of [`decided::order_by`].
+/// The map in the order of the seed from [`decided::order_by`].
 #[cfg(test)]
 pub type HashMap<K, V> = std::collections::HashMap<K, V, decided::Hashing>;
 
-/// A map by names in many parts. Each is small, so that the map never needs room for twice of it to grow, and who takes
-/// it apart has the memory of one part after the other.
+/// A map from names to values, in many parts. Each part is small: the map never needs twice its memory to
+/// grow, and taking it apart frees the memory of one part after the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameMap<V>(Vec<HashMap<Box<[u8]>, V>>);
 
@@ -22,17 +22,17 @@ impl<V> Default for NameMap<V> {
 impl<V> NameMap<V> {
     const PARTS: usize = 256;
 
-    /// What is under a name.
+    /// The value of a name.
     pub fn get(&self, name: &[u8]) -> Option<&V> {
         self.0[Self::part(name)].get(name)
     }
 
-    /// As [`Self::get`], to change it.
+    /// As [`Self::get`], to change the value.
     pub fn get_mut(&mut self, name: &[u8]) -> Option<&mut V> {
         self.0[Self::part(name)].get_mut(name)
     }
 
-    /// Puts something under a name.
+    /// Sets the value of a name.
     pub fn insert(&mut self, name: Box<[u8]>, value: V) {
         self.0[Self::part(&name)].insert(name, value);
     }
@@ -47,12 +47,12 @@ impl<V> NameMap<V> {
         self.0.iter().map(HashMap::len).sum()
     }
 
-    /// Whether there is none.
+    /// Whether there are no names.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(HashMap::is_empty)
     }
 
-    /// All of it.
+    /// All names with their values.
     pub fn entries(&self) -> impl Iterator<Item = (&[u8], &V)> {
         self.0.iter().flatten().map(|(name, value)| (&**name, value))
     }
@@ -80,7 +80,7 @@ pub(crate) mod decided {
         static SEED: Cell<u64> = const { Cell::new(0) };
     }
 
-    /// The maps that this thread makes from now on are in the order of this seed.
+    /// Maps that this thread makes from now on have the order of this seed.
     pub(crate) fn order_by(seed: u64) {
         SEED.set(seed);
     }

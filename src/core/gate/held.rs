@@ -1,19 +1,19 @@
-//! Ranks that are held, as ranges: with all but a few held there are few of them, so those that nobody holds are found at
-//! once.
+//! Ranks that pods hold, as ranges. When all but a few ranks are held there are few ranges, so free ranks are
+//! found at once.
 
 use std::collections::BTreeMap;
 
-/// Ranks, as the beginnings of ranges with the first rank behind each.
+/// The ranges of held ranks: the first rank of each, and the rank behind its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct HeldRanks(BTreeMap<u32, u32>);
 
 impl HeldRanks {
-    /// The range that this rank is in, or the one before it.
+    /// The range that contains this rank, or the last one before it.
     fn at(&self, rank: u32) -> Option<(u32, u32)> {
         self.0.range(..=rank).next_back().map(|(from, to)| (*from, *to))
     }
 
-    /// Adds a rank. There is one behind each.
+    /// Adds a rank below `u32::MAX`.
     pub(super) fn insert(&mut self, rank: u32) {
         let next = rank.saturating_add(1);
         let from = match self.at(rank) {
@@ -25,7 +25,7 @@ impl HeldRanks {
         self.0.insert(from, to);
     }
 
-    /// Takes a rank out.
+    /// Removes a rank.
     pub(super) fn remove(&mut self, rank: u32) {
         let Some((from, to)) = self.at(rank).filter(|(_, to)| *to > rank) else { return };
         let next = rank.saturating_add(1);

@@ -1,24 +1,25 @@
-//! What a server that is started again must know of the gates: which have opened, and their pods.
+//! What a restarted server must know of the gates: which gates have opened, and their pods.
 //!
-//! A gate where pods still wait is not kept: they announce themselves every few seconds until it opens. From an open one
-//! nobody does. If it were forgotten, a pod that is replaced would wait for all others, which will never come again.
+//! A gate where pods still wait is not kept, because they announce themselves every few seconds until it
+//! opens. At an open gate no pod does. If it were forgotten, a replaced pod would wait for all others, which
+//! never announce themselves again.
 
 use super::{Announcement, Gate, Gates, Opened, PodKey, Pods};
 use crate::core::ids::Timestamp;
 
-/// What is to be said of one run's gate.
+/// A change of one run's gate that the journal must be told of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptChange {
     /// The run.
     pub run_id: String,
-    /// How it opened; `None` if there is no open gate any more.
+    /// How it opened. `None` if there is no open gate any more.
     pub opened: Option<Opened>,
-    /// Some of its pods, as they announced themselves; `None` for one that is gone.
+    /// Pods that have changed, with their announcements. `None` for a pod that is gone.
     pub pods: Vec<(PodKey, Option<Announcement>)>,
 }
 
 impl Gate {
-    /// An empty gate instead of this one, which is returned. All that was kept of it is to be taken back.
+    /// Replaces this gate by an empty one, and returns it. The journal must forget what it keeps of it.
     pub(super) fn begin_anew(&mut self, now: Timestamp) -> Self {
         let last = std::mem::replace(self, Self::new(now));
         if last.opened.is_some() {
@@ -29,7 +30,7 @@ impl Gate {
 }
 
 impl Gates {
-    /// What the journal is to be told since the last call.
+    /// The changes since the last call.
     pub fn take_kept(&mut self) -> Vec<KeptChange> {
         let unkept = std::mem::take(&mut self.unkept);
         unkept.into_iter().map(|(run_id, pods)| self.change(run_id, pods)).collect()
@@ -45,7 +46,7 @@ impl Gates {
         KeptChange { run_id, opened: gate.and_then(Gate::opened), pods }
     }
 
-    /// The next pods of an open gate, once more: at most this many of those behind `last`.
+    /// The next pods of an open gate, once more: at most `most` pods, after `last` in order.
     pub fn kept(&self, run_id: &str, last: Option<&PodKey>, most: usize) -> Option<KeptChange> {
         let gate = self.by_run.get(run_id).filter(|gate| gate.opened.is_some())?;
         let pods: Vec<_> = gate.members.behind(last).take(most).cloned().collect();
@@ -58,7 +59,7 @@ impl Gates {
         open.map(|(run_id, _)| run_id.clone()).collect()
     }
 
-    /// An open gate as it was when the last server ended. Its pods are alive from now on, until they are silent for too long.
+    /// Restores an open gate from the journal. Its pods count as alive until they are silent for too long.
     pub fn restore(&mut self, run_id: &str, opened: Opened, pods: &[Announcement], now: Timestamp) {
         if pods.is_empty() || self.by_run.len() >= self.max_runs {
             return;

@@ -1,18 +1,19 @@
 //! The start gate of a run: pods announce themselves, and the gate opens when all are there. It holds pods
 //! *before* PyTorch starts, because a server cannot lengthen PyTorch's own timers. From the gate the server
-//! also learns the number of nodes and the names of the missing pods of unmodified jobs. A gate opens once:
+//! also learns the number of nodes, and the names of missing pods of unmodified jobs. A gate opens once:
 //! later every pod passes at once, except a pod whose node rank another live pod holds. A pod lives for
-//! [`Gates::pod_timeout`] after its last sign of life. That is an announcement (a waiting pod repeats it
-//! every few seconds), or an open connection from its address: of a relay, or to any store (which the shell
-//! reports with [`Gates::tick`]). Pods behind one address keep each other alive. A pod whose relay's link is away may
-//! be dead: it keeps its rank, but is not counted, until it or its link comes again. A pod whose request waits here
-//! when its connection breaks is gone at once ([`Gates::cut`]), until it comes again.
+//! [`Gates::pod_timeout`] after its last sign of life. Signs of life are an announcement (a waiting pod
+//! repeats it every few seconds) and an open connection from its address, by a relay or to any store (the
+//! shell reports these with [`Gates::tick`]). Pods behind one address keep each other alive. A pod whose
+//! relay has lost its link may be dead: it keeps its rank but does not count, until it or its link comes
+//! again. If the connection of a held request breaks, its pod is gone at once ([`Gates::cut`]), until it
+//! comes again.
 //!
-//! A pod is known by its name and its node rank, so two commands on one host are two pods. A pod with the
-//! same name and rank but another UID is the successor of the pod before it, which counts as gone. If the
-//! first one then announces itself again, two live pods claim one place. With a rank the first pod is held
-//! back and told so; without ranks they count as two pods. A pod whose connection broke has any new pod of its
-//! name as its successor: it may have been started again with its rank put right.
+//! A pod is identified by its name and its node rank, so two commands on one host are two pods. A pod with a
+//! known name and rank but another UID is the successor of the earlier pod, which counts as gone. If the
+//! earlier pod then announces itself again, two live pods claim one place. With a rank, the earlier pod is
+//! held back and told so. Without ranks, they count as two pods. Any new pod with the name of a pod whose
+//! connection broke is its successor, because the pod may have been started again with a corrected rank.
 //!
 //! Pure: the shell passes in time and addresses, holds the lock, and wakes the requests that wait.
 
@@ -37,7 +38,7 @@ pub use snapshot::{GateSnapshot, GateState, KnownPod};
 
 /// Most pods of one run.
 pub const MAX_PODS: usize = 100_000;
-/// Most pods of one run that are remembered although they were refused or have a successor.
+/// Most pods of one run that are remembered after they were refused or got a successor.
 const MAX_TURNED_AWAY: usize = 256;
 /// Bytes of a pod's name, UID or version, and of a run id.
 const MAX_TEXT: usize = 256;
@@ -47,29 +48,29 @@ const MAX_TEXT: usize = 256;
 pub struct Announcement {
     /// Its name.
     pub pod: String,
-    /// Different for each pod with that name and node rank; may be empty.
+    /// The UID, which differs between pods with this name and node rank. May be empty.
     pub uid: String,
-    /// Its place among the nodes, if it has one.
+    /// Its node rank, if it has one.
     pub node_rank: Option<u32>,
-    /// How many nodes the pod expects.
+    /// How many nodes it expects.
     pub nodes: Nodes,
-    /// Where it connects from.
+    /// The address from which it connects.
     pub address: IpAddr,
-    /// Its own address, if it knows that: several may connect from one.
+    /// Its own address, if it knows it: several pods may connect from one address.
     #[serde(default)]
     pub ip: Option<IpAddr>,
     /// Its version of PyTorch, if it knows it.
     pub torch: Option<String>,
-    /// Whether it is meant to start a run that has finished.
+    /// Whether it may start a run again that has finished.
     pub restarts: bool,
 }
 
-/// The standing of an announced pod.
+/// How an announced pod stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PodStanding {
     /// It may start.
     Go(Opened),
-    /// Others are missing.
+    /// Other pods are missing.
     Waiting(GateProgress),
     /// Another live pod has its node rank.
     Parked {
@@ -77,11 +78,11 @@ pub enum PodStanding {
         node_rank: u32,
         /// The pod that holds it.
         holder: String,
-        /// Where that pod is.
+        /// The address of that pod.
         address: IpAddr,
-        /// Its last sign of life.
+        /// Time since its last sign of life.
         silent: Duration,
-        /// The link of its relay is away.
+        /// Whether the link of its relay is away.
         is_away: bool,
     },
 }
@@ -89,7 +90,7 @@ pub enum PodStanding {
 /// A gate that is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opened {
-    /// How long it took from the first announcement.
+    /// The time from the first announcement to the opening.
     pub after: Duration,
     /// How many pods were there.
     pub pods: usize,
@@ -98,7 +99,7 @@ pub struct Opened {
     pub just_now: bool,
 }
 
-/// Why an announcement is not taken. The message says what to do.
+/// Why an announcement is refused. The message says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PodRefusal {
     /// Two pods of one run expect different numbers of nodes.
@@ -109,11 +110,11 @@ pub enum PodRefusal {
     Disagree {
         /// The run.
         run_id: String,
-        /// What the pod says.
+        /// The number that this pod expects.
         said: Nodes,
-        /// A pod that says another number.
+        /// A pod that expects another number.
         other: String,
-        /// What that pod says.
+        /// The number that the other pod expects.
         expected: Nodes,
     },
     /// The run has finished.
@@ -128,21 +129,21 @@ pub enum PodRefusal {
         /// The time since then.
         ago: Duration,
     },
-    /// A rank without a place.
+    /// The node rank is too high for the number of nodes.
     #[error("node rank {rank} does not fit {nodes} nodes; ranks are 0 to {}", nodes.max.saturating_sub(1))]
     Rank {
         /// The rank.
         rank: u32,
-        /// The nodes.
+        /// The number of nodes.
         nodes: Nodes,
     },
-    /// Text that is empty or too long.
+    /// A text is empty or too long.
     #[error("{0} must have 1 to {MAX_TEXT} bytes")]
     Text(&'static str),
     /// The run is full.
     #[error("run `{0}` has {MAX_PODS} announced pods, which is the most")]
     TooManyPods(String),
-    /// The gates use all the memory they may have.
+    /// The gates already use all the memory that they may.
     #[error("the server has no memory left for another announced pod; give it more with --max-memory")]
     NoMemory,
     /// The server is full.
@@ -152,18 +153,18 @@ pub enum PodRefusal {
 
 /// A name and a node rank.
 type NameAndRank = (String, Option<u32>);
-/// What a pod is known by: its name and rank, and its UID.
+/// What identifies a pod: its name and rank, and its UID.
 pub type PodKey = (NameAndRank, String);
 
 impl Announcement {
-    /// Bytes that a pod takes. Its texts are kept three times.
+    /// Bytes of a pod. Its texts are kept three times.
     fn memory(&self) -> usize {
         const POD: usize = 768;
         let texts = [self.pod.len(), self.uid.len(), self.torch.as_ref().map_or(0, String::len)];
         texts.into_iter().sum::<usize>().saturating_mul(3).saturating_add(POD)
     }
 
-    /// Where it is, for people.
+    /// Its address, for people.
     pub fn shown_at(&self) -> IpAddr {
         self.ip.unwrap_or(self.address)
     }
@@ -176,7 +177,7 @@ impl Announcement {
         (self.place(), self.uid.clone())
     }
 
-    /// Whether one can be the successor of the other.
+    /// Whether one pod can be the successor of the other.
     fn is_same_place(&self, other: &Self) -> bool {
         self.pod == other.pod && self.node_rank == other.node_rank
     }
@@ -189,11 +190,11 @@ pub struct Member {
     pub said: Announcement,
     /// Its last sign of life.
     pub seen: Timestamp,
-    /// Its last request that was held here.
+    /// The number of its last request that was held here.
     request: u64,
-    /// The connection of that one broke, and it has not come again.
+    /// Whether the connection of that request broke and the pod has not come again.
     is_cut: bool,
-    /// What was last seen of its connection.
+    /// The last known state of its connection.
     contact: Contact,
 }
 
@@ -205,7 +206,7 @@ pub enum Contact {
     None,
     /// There is one.
     Connected,
-    /// The link of a relay, which is away: whether anybody is there is not known.
+    /// The link of a relay, which is away: it is not known whether the pod is there.
     Away,
 }
 
@@ -214,7 +215,7 @@ impl Member {
         Self { said, seen, request: 0, is_cut: false, contact: Contact::None }
     }
 
-    /// Whether it counts, at least as the one that holds its rank.
+    /// Whether it lives, at least so far that it keeps its rank.
     pub fn is_live(&self, now: Timestamp, timeout: Duration) -> bool {
         !self.is_cut && now.since(self.seen) < timeout
     }
@@ -229,24 +230,24 @@ impl Member {
 #[derive(Debug, Clone)]
 pub struct Gate {
     members: Pods,
-    /// Pods that were not taken: their node rank is held, or they expect another number of nodes.
+    /// Pods that were refused: their node rank is held, or they expect another number of nodes.
     turned_away: BTreeMap<NameAndRank, Member>,
-    /// Pods that have a successor, and their last sign of life.
+    /// Pods that have a successor, with their last signs of life.
     replaced: BTreeMap<PodKey, Timestamp>,
     since: Timestamp,
     opened: Option<Opened>,
-    /// The last server opened it.
+    /// Whether the previous server opened it.
     is_restored: bool,
     /// Bytes of the largest pod.
     largest: usize,
-    /// Members that were there at the last look.
+    /// Members that were there at the last tick.
     there: usize,
-    /// Those that lived.
+    /// Members that lived at the last tick.
     live: usize,
     has_changed: bool,
-    /// Pods of an open gate, or of one before it, that the journal does not know as they are.
+    /// Pods of this gate, or of an earlier one of the run, whose changes the journal does not know.
     moved: Vec<PodKey>,
-    /// A number that changes with each change.
+    /// A number that changes with every change.
     version: u64,
 }
 
@@ -259,25 +260,26 @@ pub struct Gates {
     max_runs: usize,
     /// Bytes that all pods may take.
     max_memory: usize,
-    /// Goes up with every change that others see; a repeated announcement is not one.
+    /// Goes up with every visible change. A repeated announcement is none.
     version: u64,
-    /// What the journal is to be told: runs, and which of their pods.
+    /// Changes that the journal does not know: runs, and pods of each.
     unkept: HashMap<String, BTreeSet<PodKey>>,
 }
 
 impl Gates {
-    /// `pod_timeout` is how long a pod counts after its last sign of life, `max_runs` how many runs there may be.
+    /// `pod_timeout` is how long a pod counts after its last sign of life. `max_runs` is how many runs there
+    /// may be.
     pub fn new(pod_timeout: Duration, max_runs: usize) -> Self {
         let (by_run, unkept) = (HashMap::default(), HashMap::default());
         Self { by_run, pod_timeout, max_runs, max_memory: usize::MAX, version: 0, unkept }
     }
 
-    /// How many bytes all pods may take from now on.
+    /// Sets how many bytes all pods may take.
     pub fn limit_memory(&mut self, bytes: usize) {
         self.max_memory = bytes;
     }
 
-    /// Bytes that all pods take, here and in all views.
+    /// Bytes of all pods, here and wherever they are shown.
     pub fn memory(&self) -> usize {
         self.by_run.values().map(Gate::memory).sum()
     }
@@ -287,13 +289,13 @@ impl Gates {
         self.pod_timeout
     }
 
-    /// Whether the pod waits already, so that its announcement is a repeated one.
+    /// Whether the pod already waits, so that its announcement is a repeated one.
     pub fn is_waiting(&self, run_id: &str, said: &Announcement) -> bool {
         self.by_run.get(run_id).is_some_and(|gate| gate.opened.is_none() && gate.knows(said))
     }
 
-    /// Takes an announcement, or the same one again. `finished` is when the run's training ended, if it did;
-    /// it is not needed for a pod that [waits](Self::is_waiting).
+    /// Takes an announcement, new or repeated. `finished` is when the run's training ended, if it did. It is
+    /// not needed for a pod that [waits](Self::is_waiting).
     pub fn announce(
         &mut self,
         run_id: &str,
@@ -328,7 +330,7 @@ impl Gates {
         standing
     }
 
-    /// Request number `request` of the pod is held here from now on, until [`Self::cut`] or its answer.
+    /// From now on, request number `request` of the pod is held here, until [`Self::cut`] or its answer.
     pub fn park(&mut self, run_id: &str, said: &Announcement, request: u64) {
         let gate = self.by_run.get_mut(run_id);
         if let Some(held) = gate.and_then(|gate| gate.held_mut(said)) {
@@ -336,7 +338,8 @@ impl Gates {
         }
     }
 
-    /// The connection of that request broke. Unless a later one of the pod is held here, it is gone: returns whether it is.
+    /// The connection of that request broke. Unless a later request of the pod is held, the pod is gone.
+    /// Returns whether it is.
     pub fn cut(&mut self, run_id: &str, said: &Announcement, request: u64, now: Timestamp) -> bool {
         let Some(gate) = self.by_run.get_mut(run_id) else { return false };
         if gate.held_mut(said).is_none_or(|held| held.request != request) {
@@ -350,14 +353,14 @@ impl Gates {
         true
     }
 
-    /// Takes note of the pods that are connected, and of those whose links are away; forgets runs whose pods have all
-    /// been silent for the pod timeout.
+    /// Notes which pods are connected, and whose links are away. Forgets runs whose pods have all been silent
+    /// for the pod timeout.
     pub fn tick(&mut self, now: Timestamp, contact: impl Fn(IpAddr) -> Contact) {
         let (timeout, version, unkept) = (self.pod_timeout, &mut self.version, &mut self.unkept);
         self.by_run.retain(|run_id, gate| {
             let gathers = gate.opened.is_none();
             gate.members.look(now, timeout, |said| match contact(said.address) {
-                // Whoever has passed the gate is none of its pods that are waited for.
+                // At an open gate nobody waits for a pod, so an absent link counts as no connection.
                 Contact::Away if !gathers => Contact::None,
                 contact => contact,
             });
@@ -380,7 +383,7 @@ impl Gates {
         });
     }
 
-    /// A number that changes with each change.
+    /// A number that changes with every change.
     pub const fn version(&self) -> u64 {
         self.version
     }
@@ -390,7 +393,7 @@ impl Gates {
         self.by_run.get(run_id)
     }
 
-    /// How many pods of a run have a successor, and may be there still.
+    /// How many pods of a run have a successor but may still be there.
     pub fn replaced(&self, run_id: &str) -> usize {
         self.of(run_id).map_or(0, |gate| gate.replaced.len())
     }
@@ -446,13 +449,13 @@ impl Gate {
         self.members.get(&said.key()).is_some()
     }
 
-    /// The pod, whether it was taken or turned away.
+    /// The pod, whether it was accepted or refused.
     fn held_mut(&mut self, said: &Announcement) -> Option<&mut Member> {
         let turned_away = self.turned_away.get_mut(&said.place()).filter(|pod| pod.said.uid == said.uid);
         turned_away.or_else(|| self.members.get_mut(&said.key()))
     }
 
-    /// The pods of this name and node rank: several only without a rank.
+    /// The pods with this name and node rank. Only without a rank can there be several.
     fn at_place(&self, said: &Announcement) -> impl Iterator<Item = &Member> {
         self.members.at_place(said.place()).map(|(_, member)| member)
     }
@@ -479,7 +482,8 @@ impl Gate {
         });
         let live_there = self.at_place(said).filter(is_live).count();
         if !beside && self.members.roll(now, timeout).live() <= live_there {
-            // None of the earlier pods is left: these are pods of a new run with the same id, or were held back until now.
+            // No earlier pod is left: these pods belong to a new run with this id, or were held back until
+            // now.
             let last = self.begin_anew(now);
             if last.opened.is_none() && last.turned_away.values().any(|pod| pod.is_live(now, timeout)) {
                 self.since = last.since;
@@ -519,8 +523,9 @@ impl Gate {
         Ok(self.standing(said.nodes, now, timeout))
     }
 
-    /// Adds a pod to the members. A pod that held its rank before is removed. So is its predecessor, unless
-    /// the pod stands `beside` the others of its name. Whoever of its name was cut is its predecessor, if it is new.
+    /// Adds a pod to the members. The pod that held its rank is removed. So is its predecessor, unless the
+    /// pod stands `beside` other pods of its name. Pods of its name that were cut are predecessors of a new
+    /// pod.
     fn take_in(&mut self, said: &Announcement, beside: bool, now: Timestamp, timeout: Duration) {
         let key = said.key();
         let mut leaving: Vec<PodKey> = match said.node_rank {
@@ -542,7 +547,7 @@ impl Gate {
         }
         self.replaced.remove(&key);
         if !self.knows(said) {
-            // Its name may have come with another rank before.
+            // A pod of this name may have been refused with another rank before.
             self.turned_away.retain(|(pod, _), _| *pod != said.pod);
         }
         let lived = self.members.insert(said, now, timeout);
@@ -560,7 +565,7 @@ impl Gate {
         }
     }
 
-    /// Opens the gate if all are there, and returns the pod's standing.
+    /// Opens the gate if all pods are there, and returns how the pod stands.
     fn standing(&mut self, nodes: Nodes, now: Timestamp, timeout: Duration) -> PodStanding {
         if let Some(opened) = self.opened {
             return PodStanding::Go(Opened { just_now: false, ..opened });
@@ -585,7 +590,7 @@ impl Gate {
         self.members.values()
     }
 
-    /// How many nodes the run has, as its pods say.
+    /// How many nodes the run has, according to its pods.
     pub fn nodes(&self) -> Option<Nodes> {
         self.members.values().map(|member| member.said.nodes).next()
     }
@@ -600,7 +605,7 @@ impl Gate {
         self.since
     }
 
-    /// A number that changes with each change.
+    /// A number that changes with every change.
     pub const fn version(&self) -> u64 {
         self.version
     }

@@ -1,5 +1,5 @@
-//! The pods of one gate, with what is asked about all of them at each announcement. 10,000 waiting pods repeat theirs every
-//! few seconds, so none of these answers may look at every pod.
+//! The pods of one gate, and what each announcement needs to know about all of them. 10,000 waiting pods
+//! repeat their announcements every few seconds, so no answer may look at every pod.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use crate::core::ids::{Nodes, Timestamp};
 
 #[cfg(test)]
 thread_local! {
-    /// Pods that were looked at one by one.
+    /// Counts the pods that were looked at one by one.
     pub(super) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
@@ -22,26 +22,26 @@ pub(super) struct Pods {
     members: BTreeMap<Arc<PodKey>, Member>,
     by_rank: BTreeMap<u32, Arc<PodKey>>,
     by_version: BTreeMap<String, BTreeSet<Arc<PodKey>>>,
-    /// How many expect so many nodes: the least and the most.
+    /// How many pods expect each number of nodes (least, most).
     by_nodes: BTreeMap<(u32, u32), usize>,
     roll: Option<Roll>,
 }
 
-/// Who lives, counted once and kept up to date.
+/// Which pods live, counted once and then kept up to date.
 #[derive(Debug, Clone)]
 pub(super) struct Roll {
-    /// How many are there.
+    /// How many pods are there.
     pub(super) there: usize,
     /// Their ranks.
     pub(super) held: HeldRanks,
-    /// How many may live besides: their links are away.
+    /// How many more pods may live: the links of their relays are away.
     away: usize,
-    /// None of them dies before.
+    /// None of them dies before this time.
     until: Timestamp,
 }
 
 impl Roll {
-    /// All that may live.
+    /// How many pods may live.
     pub(super) fn live(&self) -> usize {
         self.there.saturating_add(self.away)
     }
@@ -68,14 +68,14 @@ impl Pods {
         self.iter().map(|(_, member)| member)
     }
 
-    /// The pods behind this one.
+    /// The pods after this one, in order.
     pub(super) fn behind(&self, last: Option<&PodKey>) -> impl Iterator<Item = &PodKey> {
         use std::ops::Bound::{Excluded, Unbounded};
         let bounds = (last.map_or(Unbounded, Excluded), Unbounded);
         self.members.range::<PodKey, _>(bounds).map(|(key, _)| &**key)
     }
 
-    /// The pods of this name and node rank: several only without a rank.
+    /// The pods with this name and node rank. Only without a rank can there be several.
     pub(super) fn at_place(&self, place: NameAndRank) -> impl Iterator<Item = (&PodKey, &Member)> {
         let first = (place.clone(), String::new());
         let behind =
@@ -94,7 +94,7 @@ impl Pods {
         self.of_name(name).take(2).count() == 1
     }
 
-    /// Whether a pod of this name is there.
+    /// Whether a pod with this name lives.
     pub(super) fn is_there(&self, name: &str, now: Timestamp, timeout: Duration) -> bool {
         self.of_name(name).any(|(_, member)| member.is_live(now, timeout))
     }
@@ -104,10 +104,10 @@ impl Pods {
         self.of_name(name).filter(|(_, member)| member.is_cut).map(|(key, _)| key)
     }
 
-    /// The connection of a pod broke: it does not count until it comes again.
+    /// The connection of a pod broke: the pod does not count until it comes again.
     pub(super) fn cut(&mut self, key: &PodKey, now: Timestamp) {
         if let Some(member) = self.members.get_mut(key) {
-            // Until now its host held the connection.
+            // Until now the open connection was its sign of life.
             (member.is_cut, member.seen) = (true, now);
             self.roll = None;
         }
@@ -122,7 +122,7 @@ impl Pods {
         self.by_rank.get(&rank).and_then(|key| self.get(key)).map(looked_at)
     }
 
-    /// A pod that expects another number of nodes, if it is one that is asked for.
+    /// Among the pods for which `is_it` holds, one that expects another number of nodes.
     pub(super) fn with_other_nodes(&self, nodes: Nodes, is_it: impl Fn(&&Member) -> bool) -> Option<&Member> {
         let (same, all) = (self.by_nodes.get(&(nodes.min, nodes.max)), self.len());
         if same.copied().unwrap_or(0) == all {
@@ -136,7 +136,8 @@ impl Pods {
         &self.by_version
     }
 
-    /// Adds a pod, or what it says now. If it said the same before, returns whether it lived since.
+    /// Adds a pod, or its new announcement. If the announcement is a repeated one, returns whether the pod
+    /// was there until now.
     pub(super) fn insert(&mut self, said: &Announcement, now: Timestamp, timeout: Duration) -> Option<bool> {
         let key = said.key();
         if let Some(known) = self.members.get_mut(&key).filter(|known| known.said == *said) {
@@ -196,7 +197,7 @@ impl Pods {
         Some(gone.seen)
     }
 
-    /// Takes note of the connections that they have now. One that was cut has to say itself that it is there.
+    /// Notes the present connections of the pods. A pod that was cut must announce itself again.
     pub(super) fn look(
         &mut self,
         now: Timestamp,
@@ -207,7 +208,8 @@ impl Pods {
             let was_there = member.is_there(now, timeout);
             match (contact(&member.said), member.contact) {
                 (Contact::Connected, _) => (member.seen, member.contact) = (now, Contact::Connected),
-                // What was heard of it since did not come over that link, or the link was away for too long.
+                // A link that was lost for good, or that was never the pod's own, shows nothing about the
+                // pod.
                 (Contact::Away, Contact::None) | (Contact::None, Contact::Away) => {}
                 (Contact::Away, _) => member.contact = Contact::Away,
                 (Contact::None, _) => member.contact = Contact::None,
@@ -236,14 +238,14 @@ impl Pods {
         }
     }
 
-    /// Counts again where somebody may have died since the last count, so that [`Self::roll`] need not.
+    /// Counts again if a pod may have died since the last count, so that [`Self::roll`] need not.
     pub(super) fn call_roll(&mut self, now: Timestamp, timeout: Duration) {
         if self.roll.as_ref().is_none_or(|roll| now >= roll.until) {
             self.roll = Some(self.count(now, timeout));
         }
     }
 
-    /// Who lives now.
+    /// The count of living pods at this time.
     pub(super) fn roll(&self, now: Timestamp, timeout: Duration) -> Cow<'_, Roll> {
         match &self.roll {
             Some(roll) if now < roll.until => Cow::Borrowed(roll),

@@ -1,4 +1,4 @@
-//! Which pods are there, are missing, or have another PyTorch: the sentences that the log, the API and `wait` show.
+//! Which pods are there, are missing, or have another PyTorch: the sentences of the log, the API and `wait`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,32 +9,32 @@ use crate::core::ids::{Nodes, Timestamp, counted};
 
 /// Most names in a sentence.
 const SHOWN: usize = 10;
-/// Pods whose names may tell how all are named.
+/// Pods whose names are inspected to learn how all are named.
 const PATTERN_AMONG: usize = 64;
 
 /// The progress of a gate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateProgress {
-    /// Pods to wait for.
+    /// How many pods are expected.
     pub expected: u32,
-    /// Pods that are there.
+    /// How many pods are there.
     pub arrived: usize,
     /// Some of the missing pods, with what is known of them.
     pub missing: Vec<String>,
-    /// Since the first announcement.
+    /// Time since the first announcement.
     pub waited: Duration,
 }
 
-/// A pod that should be there and is not.
+/// A missing pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
     /// The node rank that nobody holds.
     pub node_rank: u32,
-    /// The pod's name: its own if it was there, else the name that follows from those of the others.
+    /// The pod's name: known if it was there before, else derived from the names of other pods.
     pub pod: Option<String>,
-    /// Its last sign of life, if it was there.
+    /// Its last sign of life, if it was there before.
     pub seen: Option<Timestamp>,
-    /// It was there, and the link of its relay is away.
+    /// Whether it was there before and the link of its relay is away.
     pub is_away: bool,
 }
 
@@ -46,14 +46,14 @@ impl Missing {
         }
         let pattern = gate.members().take(PATTERN_AMONG).find_map(|member| {
             let pattern = NamePattern::of(&member.said.pod, member.said.node_rank?)?;
-            // The name of a host with several pods does not name one of them.
+            // If one host has several pods, the host name does not identify a pod.
             gate.members.is_alone(&member.said.pod).then_some(pattern)
         });
         let roll = gate.members.roll(now, timeout);
         let missing = roll.held.gaps(nodes.min).map(|rank| {
             let gone = gate.members.holder(rank);
             let pod = gone.map(|gone| gone.said.pod.clone());
-            // A pod that has another rank than its name says is there, and so is one that was turned away.
+            // A pod whose rank differs from its name is there, and so is a refused pod.
             let is_there = |name: &str| {
                 gate.turned_away.values().any(|pod| pod.said.pod == name)
                     || gate.members.is_there(name, now, timeout)
@@ -74,7 +74,7 @@ impl std::fmt::Display for Missing {
             (Some(pod), Some(_)) if *is_away => {
                 write!(f, "{pod} (node rank {node_rank}, was there, and its link is away)")
             }
-            // It has no time, so that the sentence stays the same until something happens.
+            // Without a time, so that the sentence stays the same until something happens.
             (Some(pod), Some(_)) => write!(f, "{pod} (node rank {node_rank}, was there and is gone)"),
             (Some(pod), None) => write!(f, "{pod} (node rank {node_rank})"),
             (None, _) => write!(f, "node rank {node_rank}"),
@@ -90,7 +90,7 @@ impl GateProgress {
         Self { expected: nodes.min, arrived, missing, waited: now.since(gate.since()) }
     }
 
-    /// How many are missing.
+    /// How many pods are missing.
     pub fn missing_count(&self) -> usize {
         (self.expected as usize).saturating_sub(self.arrived)
     }
@@ -110,14 +110,14 @@ impl std::fmt::Display for GateProgress {
     }
 }
 
-/// How the pods of a run are named, so that one that never announced itself can be.
+/// How the pods of a run are named, to name a pod that never announced itself.
 struct NamePattern {
     before: String,
     after: &'static str,
 }
 
 impl NamePattern {
-    /// `train-3` of a StatefulSet, `train-3-x7k2p` of a Job.
+    /// `train-3` of a StatefulSet, or `train-3-x7k2p` of a Job.
     fn of(pod: &str, rank: u32) -> Option<Self> {
         let rank = format!("-{rank}");
         if let Some(before) = pod.strip_suffix(&rank) {
@@ -140,7 +140,7 @@ impl Gate {
         self.members.versions().iter().map(|(version, alike)| (version.clone(), pods(alike))).collect()
     }
 
-    /// The versions of PyTorch with some of their pods, if there are several versions.
+    /// The versions of PyTorch, each with some of its pods, if there are several versions.
     pub fn differing_versions(&self) -> Option<String> {
         const SHOWN: usize = 3;
         let versions = self.members.versions();

@@ -12,14 +12,14 @@ const MOST_MISSING: usize = 1024;
 /// Whether a gate is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GateState {
-    /// It holds its pods.
+    /// The gate holds its pods.
     Gathers,
-    /// It is open.
+    /// The gate is open.
     Open {
         /// When it opened.
         since: Timestamp,
     },
-    /// It was open already when the server was restarted: its pods may have met before.
+    /// The gate was already open when the server was restarted: its pods may have met before.
     OpenBefore,
 }
 
@@ -28,39 +28,39 @@ pub enum GateState {
 pub struct KnownPod<'g> {
     /// Its name.
     pub name: &'g str,
-    /// Its place among the nodes, if it has one.
+    /// Its node rank, if it has one.
     pub node_rank: Option<u32>,
-    /// What it said, if it lives.
+    /// Its announcement, if it lives.
     pub said: Option<&'g Announcement>,
 }
 
 /// One run's gate at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GateSnapshot {
-    /// The first announcement.
+    /// When the first pod announced itself.
     pub since: Timestamp,
     /// How many nodes the run has.
     pub nodes: Nodes,
     /// Whether it is open.
     pub state: GateState,
-    /// The pods that announced themselves and are there.
+    /// The announced pods that are there.
     pub pods: Vec<Announcement>,
-    /// Those that did not, with what is known of them.
+    /// The missing pods, with what is known of them.
     pub missing: Vec<Missing>,
-    /// Pods that were not taken: a live one has their node rank, or they expect another number of nodes.
+    /// Pods that were refused: a live pod has their node rank, or they expect another number of nodes.
     pub turned_away: Vec<Announcement>,
-    /// The versions of PyTorch with some of their pods, if there are several.
+    /// The versions of PyTorch, each with some of its pods, if there are several.
     pub versions: Option<String>,
 }
 
 impl GateSnapshot {
-    /// The pods that announced themselves and do not count any more, as far as they had ranks. At an open gate they may run
-    /// all the same: whoever has passed it need not say anything.
+    /// Pods that announced themselves and do not count any more, if they had ranks. At an open gate they may
+    /// still run, because a pod that has passed need not announce itself again.
     pub fn silent(&self) -> impl Iterator<Item = &Missing> {
         self.missing.iter().filter(|missing| missing.seen.is_some())
     }
 
-    /// The pods that live, and those that are [silent](Self::silent).
+    /// The living pods, and the [silent](Self::silent) ones.
     pub fn known(&self) -> impl Iterator<Item = KnownPod<'_>> {
         let live = self.pods.iter();
         let live = live.map(|said| KnownPod { name: &said.pod, node_rank: said.node_rank, said: Some(said) });
@@ -75,16 +75,16 @@ impl GateSnapshot {
         self.state != GateState::Gathers
     }
 
-    /// How many pods have passed it, or are held by it.
+    /// How many pods have passed the gate, or are held by it.
     pub fn announced(&self) -> usize {
         let known = self.pods.len().saturating_add(self.silent().count());
-        // Of those without ranks that are silent nothing is known but that they were there.
+        // Silent pods without ranks are not in any list: it is only known that they were there.
         if self.is_open() { known.max(self.nodes.min as usize) } else { self.pods.len() }
     }
 }
 
 impl Gate {
-    /// The gate as it is now. `None` if no pod is there.
+    /// The gate as it is now. `None` if it has no pods.
     pub fn snapshot(&self, now: Timestamp, timeout: Duration) -> Option<GateSnapshot> {
         let nodes = self.nodes()?;
         let said = |member: &Member| member.said.clone();

@@ -12,12 +12,12 @@ struct World {
     now: Timestamp,
     finished: Option<Timestamp>,
     restarts: bool,
-    /// How many there were.
+    /// The number of requests so far.
     requests: u64,
     journal: Journal,
 }
 
-/// What the rows of all changes come to: how each gate opened, and its pods.
+/// What the rows of all changes add up to: how each gate opened, and its pods.
 type Journal = BTreeMap<String, (Opened, BTreeMap<PodKey, Announcement>)>;
 
 impl World {
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// The server dies, and another one goes on with the journal.
+    /// The server dies, and another one continues with the journal.
     fn restart(&mut self) {
         self.write_journal();
         self.gates = Gates::new(TIMEOUT, MAX_RUNS);
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// The pod whose request was the last one is killed while that is held.
+    /// The pod whose request was the last one is killed while that request is held.
     fn cut(&mut self, name: &str, uid: &str, node_rank: Option<u32>, nodes: &str) -> bool {
         let said = self.announcement(name, uid, node_rank, nodes);
         self.gates.cut("run", &said, self.requests, self.now)
@@ -149,7 +149,7 @@ fn a_replaced_pod_passes_while_others_of_its_run_live() {
     let mut world = World::new();
     world.pod("t-0", "a", "2").expect("taken");
     assert!(goes(world.pod("t-1", "b", "2")));
-    // Rank 0 is connected and rank 1 is replaced under its name, long after.
+    // Rank 0 is connected. Much later, rank 1 is replaced under its name.
     for _ in 0..5 {
         world.after(20);
         let now = world.now;
@@ -172,7 +172,7 @@ fn a_rank_that_a_live_pod_holds_is_not_given_twice() {
         panic!("parked")
     };
     assert_eq!((node_rank, &holder[..], silent), (1, "job-1-bbbbb", Duration::from_secs(10)));
-    // The holder is gone for good, and another of the run lives.
+    // The holder is gone for good, and another pod of the run lives.
     let now = world.after(25).now;
     world.gates.tick(now, connected_at_0);
     assert!(goes(world.said("job-1-ccccc", "c", Some(1), "2")));
@@ -194,7 +194,7 @@ fn a_second_run_under_the_same_id_gathers_again() {
     let mut world = World::new();
     world.pod("t-0", "a", "2").expect("taken");
     assert!(goes(world.pod("t-1", "b", "2")));
-    // All pods were deleted; the set comes back with another size.
+    // All pods were deleted. The set comes back with another size.
     progress(world.after(31).pod("t-0", "a2", "3"));
     progress(world.pod("t-1", "b2", "3"));
     assert!(goes(world.pod("t-2", "c2", "3")));
@@ -332,7 +332,7 @@ fn others_see_a_gate_change_when_something_changes() {
     assert_eq!(away(&world), ["u-0"]);
     let missing = world.snapshot().missing;
     assert_eq!((missing.len(), missing[0].node_rank, missing[0].pod.as_deref()), (1, 2, Some("t-2")));
-    // One of them goes away, and the one that was turned away gives up.
+    // One pod goes away, and the refused pod gives up.
     world.after(20).pod("t-1", "c", "3").expect("taken");
     let now = world.after(20).now;
     world.gates.tick(now, |_| Contact::None);
@@ -386,7 +386,7 @@ fn a_killed_pod_makes_way_for_the_one_with_its_rank_and_comes_again_with_another
     assert_eq!(world.snapshot().pods.len(), 0);
     let now = world.after(1).now;
     world.gates.tick(now, |_| Contact::Connected);
-    // It comes before the other one asks again.
+    // The new pod comes before the other one asks again.
     assert_eq!(
         progress(world.said("w-a", "a2", Some(0), "2")),
         "1 of 2 pods are there; missing: node rank 1"
@@ -442,7 +442,8 @@ fn two_commands_on_one_host_are_two_pods() {
     assert_eq!(first, "1 of 2 pods are there; missing: node rank 1");
     assert!(goes(world.said("host", "b", Some(1), "2")));
     assert!(goes(world.said("host", "a", Some(0), "2")));
-    // Without ranks the second one may be the successor of the first, until that speaks again.
+    // Without ranks, the second pod may be the successor of the first, until the first one announces itself
+    // again.
     let mut world = World::new();
     progress(world.said("host", "a", None, "2"));
     progress(world.said("host", "b", None, "2"));
@@ -467,7 +468,7 @@ fn two_live_ones_that_claim_one_place_are_named() {
         assert_eq!(away, ["a"]);
     }
     assert!(goes(world.said("host", "c", Some(1), "2")), "the others do not wait for them");
-    // The one that holds the place goes away.
+    // The pod that holds the place goes away.
     for _ in 0..7 {
         world.after(5).said("host", "a", Some(0), "2").expect("taken");
         world.said("host", "c", Some(1), "2").expect("taken");
@@ -483,16 +484,16 @@ fn a_host_of_several_pods_names_no_missing_one() {
     assert_eq!(missing, "2 of 4 pods are there; missing: node rank 2, node rank 3");
 }
 
-/// What processes on two hosts do.
+/// What the processes on two hosts do.
 #[derive(Debug, Clone)]
 enum Step {
     Announce(usize),
-    /// Its request is held, and it is killed.
+    /// Its request is held, and the process is killed.
     Kill(usize),
     /// Another process takes its place.
     Restart(usize),
     Wait(u64),
-    /// The relays at these addresses are connected; the links of these others are away.
+    /// The relays at the addresses `up` are connected. The links of the relays at `away` are lost.
     Links {
         up: u8,
         away: u8,
@@ -577,7 +578,7 @@ proptest! {
     }
 }
 
-/// Pods 0 and 1 of three wait, each behind a relay, and the link of pod 1 has just broken.
+/// Pods 0 and 1 of three wait, each behind a relay. The link of pod 1 has just broken.
 fn with_a_link_away() -> World {
     let mut world = World::new();
     for (name, uid) in [("t-0", "a"), ("t-1", "b")] {
@@ -601,7 +602,7 @@ fn the_gate_does_not_open_for_a_pod_whose_link_is_away() {
     let snapshot = world.snapshot();
     assert_eq!(snapshot.pods.len(), 2);
     assert!(snapshot.missing.iter().all(|missing| missing.is_away && missing.seen.is_some()), "{snapshot:?}");
-    // It was away for too long: it is no more there than before.
+    // The link was away for too long, so the pod is still not there.
     let now = world.after(10).now;
     world.gates.tick(now, link_of_1_is(Contact::None));
     assert!(progress(world.pod("t-2", "c", "3")).starts_with("2 of 3"));

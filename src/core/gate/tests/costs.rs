@@ -1,9 +1,9 @@
-//! What an announcement costs: looks at pods, among few of them and among many.
+//! The cost of an announcement, as the number of pods that are looked at: among few and among many pods.
 
 use super::super::pods::LOOKS;
 use super::*;
 
-/// Looks that it takes to announce pod 5 again, and to answer it, when `pods` are there and one is missing.
+/// How many pods are looked at when pod 5 announces itself again, when `pods` are there and one is missing.
 fn once_more_among(pods: u32, ranked: bool) -> u64 {
     let mut world = World::new();
     let nodes = (pods + 1).to_string();
