@@ -1,5 +1,5 @@
-//! What the system knows about a process, and gives it: how many files it may open, its CPU time, its memory, a number of
-//! its own; and about the sockets of its host.
+//! What the system knows about a process: how many files it may open, its CPU time, its memory. Also random
+//! numbers, and the sockets of the host.
 
 mod sockets;
 
@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use sockets::{Socket, State as SocketState, holder_of, sockets};
 
-/// Raises the limit on open files to the hard limit and returns it; `None` if there is none.
+/// Raises the limit on open files to the hard limit, and returns it. `None` if there is no limit.
 pub fn raise_descriptor_limit() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
@@ -30,11 +30,11 @@ pub fn descriptor_limit() -> Option<usize> {
 pub fn memory_limit() -> Option<usize> {
     const FILES: [&str; 2] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
     let read = |file: &&str| std::fs::read_to_string(file).ok()?.trim().parse::<usize>().ok();
-    // Without a limit version 1 shows a number near 2^63.
+    // Version 1 of control groups shows a number near 2^63 if there is no limit.
     FILES.iter().find_map(read).filter(|&limit| limit < 1 << 50)
 }
 
-/// Whether whoever started this process wants it to outlive its terminal, as `nohup` does.
+/// Whether this process was started to outlive its terminal, as with `nohup`.
 pub fn ignores_hangup() -> bool {
     const SIGHUP: u32 = 1;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -43,20 +43,20 @@ pub fn ignores_hangup() -> bool {
     ignored.is_some_and(|mask| mask & (1 << (SIGHUP - 1)) != 0)
 }
 
-/// A number that nothing else has. Not a secret.
+/// A random number. Not a secret.
 pub fn random_number() -> u64 {
-    // Each state of the standard library's maps has a key of its own.
+    // Each state of the standard library's maps has its own random key.
     RandomState::new().hash_one(std::process::id())
 }
 
-/// How long ago the machine started. Goes on while it sleeps, as the clocks of others do.
+/// Time since the machine started, including time in sleep, as other hosts' clocks count it.
 #[inline]
 pub fn since_boot() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// How many ports the system has for outgoing connections from one address to one port.
+/// How many ports the system has for outgoing connections from one address to one destination.
 pub fn local_ports() -> usize {
     /// Linux's default range, 32768 to 60999.
     const DEFAULT: usize = 28_232;
@@ -68,19 +68,19 @@ pub fn local_ports() -> usize {
     }
 }
 
-/// Time of all threads of a process.
+/// The CPU time of all threads of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CpuTime {
-    /// On a core.
+    /// Time on a core.
     pub ran: Duration,
-    /// Ready to run, but without a core; 0 where the kernel does not say.
+    /// Time ready to run without a core. 0 if the kernel does not say.
     pub queued: Duration,
     /// The kernel's part of the time on a core, in clock ticks.
     pub in_kernel: Duration,
 }
 
 impl CpuTime {
-    /// What was added since an earlier reading.
+    /// The difference from an earlier reading.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -90,7 +90,7 @@ impl CpuTime {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn and(self, more: Self) -> Self {
         Self {
@@ -104,9 +104,9 @@ impl CpuTime {
 /// Memory of a process, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Resident now.
+    /// Bytes that are resident now.
     pub resident: u64,
-    /// The most that was ever resident.
+    /// The highest number of resident bytes so far.
     pub peak: u64,
 }
 
@@ -117,7 +117,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process with this id. An error if there is none, or this user may not look at it.
+    /// The process with this id. An error if there is none, or if this user may not look at it.
     pub fn find(pid: u32) -> io::Result<Self> {
         let process = Self { dir: PathBuf::from(format!("/proc/{pid}")) };
         process.cpu()?;
@@ -132,15 +132,16 @@ impl Process {
 
     /// CPU time so far, in nanoseconds where the kernel keeps them (`schedstat`), else in clock ticks.
     ///
-    /// The exact form leaves out threads that have ended, so a difference of two readings is right for a process that
-    /// keeps its threads.
+    /// The exact form does not include threads that have ended. So the difference of two readings is right
+    /// only for a process that keeps its threads.
     pub fn cpu(&self) -> io::Result<CpuTime> {
         let in_ticks = self.cpu_in_ticks()?;
         let mut sum = CpuTime { in_kernel: in_ticks.in_kernel, ..CpuTime::default() };
         for task in std::fs::read_dir(self.dir.join("task"))? {
             let text = match std::fs::read_to_string(task?.path().join("schedstat")) {
                 Ok(text) => text,
-                // A kernel without it has none for any thread. A thread may also have just ended.
+                // If the kernel has no such file, it has none for any thread. A thread may also have just
+                // ended.
                 Err(_) if sum.ran.is_zero() => return Ok(in_ticks),
                 Err(_) => continue,
             };
@@ -154,7 +155,7 @@ impl Process {
 
     fn cpu_in_ticks(&self) -> io::Result<CpuTime> {
         let text = std::fs::read_to_string(self.dir.join("stat"))?;
-        // The name in parentheses may hold blanks; behind it utime and stime are the 12th and 13th field.
+        // The name in parentheses may contain blanks. After it, utime and stime are the 12th and 13th fields.
         let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
         let mut fields =
             fields.split_ascii_whitespace().skip(11).map(|field| field.parse::<u64>().unwrap_or(0));
@@ -189,7 +190,7 @@ mod tests {
         let own = Process::own().expect("this process");
         let before = own.cpu().expect("readable");
         let mut sum = 0_u64;
-        // Readings may lag behind by a tick of the scheduler.
+        // Readings may be late by a tick of the scheduler.
         while own.cpu().expect("readable").ran < before.ran + Duration::from_millis(20) {
             sum = (0..100_000_u64).fold(sum, |sum, n| sum.wrapping_mul(31).wrapping_add(n));
         }

@@ -1,14 +1,15 @@
-//! Tokens of the admin port: which there are, what each may do, and which runs it is for. Their texts are in no message.
+//! Tokens of the admin port: which tokens there are, what each may do, and for which runs. No message
+//! contains a token.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 
-/// What a token may do; each may also do what those before it may.
+/// What a token may do. Each role may also do what the earlier roles may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Look.
+    /// Read.
     Viewer,
     /// Take part: join, announce, arrive, leave, be a relay.
     Member,
@@ -29,17 +30,17 @@ impl Role {
     }
 }
 
-/// The runs that a token is for: a run id in which `*` stands for any text.
+/// The runs for which a token is valid: a run id in which `*` stands for any text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Runs(Arc<str>);
 
 impl Runs {
-    /// Those whose id has this form.
+    /// The runs whose ids match this pattern.
     pub fn new(pattern: &str) -> Self {
         Self(pattern.into())
     }
 
-    /// As it stands in the file.
+    /// The pattern, as it is in the file.
     pub fn pattern(&self) -> &str {
         &self.0
     }
@@ -48,7 +49,7 @@ impl Runs {
     pub fn has(&self, run_id: &str) -> bool {
         let Some((first, rest)) = self.0.split_once('*') else { return *self.0 == *run_id };
         let Some(mut left) = run_id.strip_prefix(first) else { return false };
-        // The last part ends the name; each other one is best where it comes first.
+        // The last part must end the id. Each other part is matched at its first occurrence.
         let mut parts: Vec<&str> = rest.split('*').collect();
         let last = parts.pop().unwrap_or_default();
         for part in parts {
@@ -63,22 +64,22 @@ impl Runs {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     digest: [u8; 32],
-    /// Where it stands in the file, by which people find it.
+    /// Its line in the file, by which people find it.
     pub line: usize,
     /// What it may do.
     pub role: Role,
-    /// Which runs it is for; all without.
+    /// The runs for which it is valid. `None` means all runs.
     pub runs: Option<Runs>,
 }
 
 impl Grant {
     fn is_of(&self, digest: &[u8; 32]) -> bool {
-        // The same work wherever they differ.
+        // The comparison takes equally long wherever the digests differ.
         self.digest.iter().zip(digest).fold(0, |differing, (a, b)| differing | (a ^ b)) == 0
     }
 }
 
-/// Why there is no token.
+/// Why a token file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("--token-file {}: {reason}", file.display())]
 pub struct BadTokenFile {
@@ -91,7 +92,7 @@ fn read(file: &Path) -> Result<String, BadTokenFile> {
         .map_err(|error| BadTokenFile { file: file.into(), reason: error.to_string() })
 }
 
-/// The lines that say something, with their numbers.
+/// The lines that contain something, with their numbers.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     (1..).zip(text.lines().map(str::trim)).filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
@@ -105,7 +106,7 @@ fn grants(text: &str) -> Result<Vec<Grant>, String> {
         let token = token.ok_or_else(|| wrong("a token is one word of printable ASCII characters"))?;
         let role = match words.next() {
             None => Role::Operator,
-            // The word may be a token at the wrong place, so it is not said.
+            // The word may be a misplaced token, so the message does not contain it.
             Some(name) => Role::ALL
                 .into_iter()
                 .find(|role| role.name() == name)
@@ -147,7 +148,8 @@ impl TokenFile {
         grants.map(Arc::from).map_err(|reason| BadTokenFile { file: file.into(), reason })
     }
 
-    /// Looks at the file again; where it cannot be read, what it said before holds. Returns whether there is something new.
+    /// Reads the file again. If it cannot be used, the old contents stay valid. Returns whether anything has
+    /// changed.
     pub fn reload(&self) -> Result<bool, BadTokenFile> {
         let new = Self::read(&self.file)?;
         let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
@@ -160,7 +162,7 @@ impl TokenFile {
         Arc::clone(&self.grants.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What the bearer of `token` may do, in a time that does not depend on how much of it is right.
+    /// What the bearer of `token` may do. The time does not depend on how much of the token is right.
     pub fn grant(&self, token: &str) -> Option<Grant> {
         let digest = Sha256::digest(token).into();
         let grants = self.grants();
@@ -170,7 +172,7 @@ impl TokenFile {
             .cloned()
     }
 
-    /// Whether a grant still holds as it was made.
+    /// Whether a grant is still valid and unchanged.
     pub fn holds(&self, grant: &Grant) -> bool {
         let grants = self.grants();
         grants
@@ -184,7 +186,7 @@ impl TokenFile {
 pub struct Token(String);
 
 impl Token {
-    /// The first one in a file, which may be that of the server.
+    /// The first token in a file, which may be the server's file.
     pub fn read(file: &Path) -> Result<Self, BadTokenFile> {
         let text = read(file)?;
         let token = lines(&text).next().and_then(|(_, line)| line.split_whitespace().next());

@@ -1,5 +1,5 @@
-//! The TCP sockets of this host, by the kernel's word: `/proc/net/tcp` and `tcp6`. They tell who is at the other end of a
-//! connection within the host, and who has a port that is wanted.
+//! The TCP sockets of this host, as the kernel lists them in `/proc/net/tcp` and `tcp6`. They show which
+//! process is at the other end of a connection within the host, and which one uses a port.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,17 +12,17 @@ pub struct Socket {
     pub local: SocketAddr,
     /// The address of the other end.
     pub remote: SocketAddr,
-    /// What it does.
+    /// Its state.
     pub state: State,
-    /// The user that it belongs to; not told of one that its process has closed.
+    /// The user to whom it belongs. Not known if its process has closed it.
     pub user: Option<u32>,
     inode: u64,
 }
 
-/// What a socket does.
+/// The state of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It takes connections.
+    /// It accepts connections.
     Listens,
     /// It waits for an answer to its first packet.
     Dials,
@@ -30,12 +30,12 @@ pub enum State {
     Connected,
     /// Its connection has ended, or is about to.
     Ends,
-    /// The same; the port is kept for a minute, so that late packets harm nobody.
+    /// Its connection has ended. The port is kept for a minute, so that late packets do no harm.
     TimeWait,
 }
 
 impl State {
-    /// As the tables have it.
+    /// The state for its number in the tables.
     fn parse(text: &str) -> Option<Self> {
         match u8::from_str_radix(text, 16).ok()? {
             2 => Some(Self::Dials),
@@ -54,12 +54,13 @@ impl Socket {
         let mut words = row.split_whitespace().skip(1);
         let (local, remote) = (address(words.next()?)?, address(words.next()?)?);
         let state = State::parse(words.next()?)?;
-        // Behind it: queues, timer, retransmits, then the user, a timeout and the inode.
+        // The next fields are queues, timer and retransmits, then the user, a time-out and the inode.
         let (user, inode) = (words.nth(3)?.parse().ok()?, words.nth(1)?.parse().ok()?);
         Some(Self { local, remote, state, user: Some(user).filter(|_| inode != 0), inode })
     }
 
-    /// The process that has it: its name and its id. `None` where this user may not look, or it is in another container.
+    /// The name and id of the process that has the socket. `None` if this user may not look, or if the
+    /// process is in another container.
     fn process(&self) -> Option<(String, u32)> {
         if self.inode == 0 {
             return None;
@@ -93,7 +94,7 @@ pub fn sockets() -> io::Result<Vec<Socket>> {
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
         match std::fs::read_to_string(table) {
             Ok(table) => all.extend(table.lines().filter_map(Socket::parse)),
-            // A host without IPv6 has no table of it.
+            // A host without IPv6 has no such table.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -101,7 +102,7 @@ pub fn sockets() -> io::Result<Vec<Socket>> {
     Ok(all)
 }
 
-/// Why a port cannot be listened on that is in use, and what to do, for people.
+/// Why it is not possible to listen on a port in use, and what to do, for people.
 pub fn holder_of(wanted: SocketAddr) -> String {
     match sockets() {
         Ok(sockets) => explain(&sockets, wanted, Socket::owner),
@@ -114,7 +115,7 @@ fn explain(sockets: &[Socket], wanted: SocketAddr, owner: impl Fn(&Socket) -> St
     let ip = wanted.ip().to_canonical();
     let is_in_the_way = |socket: &&Socket| {
         let other = socket.local.ip();
-        // `::` takes IPv4 too.
+        // A socket on `::` also takes IPv4 connections.
         socket.local.port() == wanted.port() && (any(ip) || any(other) || ip == other)
     };
     let find = |state| sockets.iter().filter(is_in_the_way).find(|socket| socket.state == state);
@@ -143,7 +144,7 @@ fn explain(sockets: &[Socket], wanted: SocketAddr, owner: impl Fn(&Socket) -> St
     "no TCP socket that can be seen has it: one that is bound and does not listen may, or one that is closed by now".into()
 }
 
-/// An address as the tables have it: words of 32 bits in the order of this machine.
+/// Reads an address of the tables: words of 32 bits in the byte order of this machine.
 fn address(word: &str) -> Option<SocketAddr> {
     let (ip, port) = word.split_once(':')?;
     let word_at =

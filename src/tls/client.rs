@@ -1,4 +1,4 @@
-//! The client's side: which authority it trusts, and what it shows of itself.
+//! The client's side: the authority that it trusts, and the certificate that it shows.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,19 +13,19 @@ use tokio_rustls::rustls::{AlertDescription, CertificateError, ClientConfig, Err
 use super::files::{TlsError, authorities, certificates, key, read};
 use super::{Stream, provider};
 
-/// The client's side. The files are read for each connection, so new ones hold at once.
+/// The client's side. The files are read for each connection, so new files take effect at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientTls {
     /// The authority of the server's certificate.
     pub ca: PathBuf,
-    /// The client's own certificate and its key.
+    /// The client's own certificate, and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// Why there is no encrypted connection. The message says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Handshake {
-    /// The client's own files.
+    /// The client's own files cannot be used.
     #[error(transparent)]
     Files(#[from] TlsError),
     /// `https://` without an authority.
@@ -34,28 +34,29 @@ pub enum Handshake {
     /// The name cannot be in a certificate.
     #[error("`{0}` is no name or address that a certificate can hold")]
     Name(String),
-    /// The other side speaks something else.
+    /// The other side does not speak TLS.
     #[error("it does not speak TLS; write http:// if that is meant")]
     NotTls,
-    /// Somebody else has signed the server's certificate.
+    /// Another authority has signed the server's certificate.
     #[error("its certificate is not of the authority in {}; is it the server's --tls-ca?", .0.display())]
     Authority(PathBuf),
-    /// The certificate is of another host.
+    /// The certificate is for another host.
     #[error("its certificate is not for `{0}`: use a name that is in it")]
     OtherName(String),
-    /// The certificate's time is over, or has not begun.
+    /// The certificate has expired, or is not valid yet.
     #[error("its certificate is out of its time: {0}")]
     OutOfTime(CertificateError),
-    /// The server wants another certificate of this client.
+    /// The server refuses this client's certificate, or wants one.
     #[error("it does not take this client's certificate: {}", .0.as_str().unwrap_or("refused"))]
     Refused(AlertDescription),
-    /// Something else.
+    /// Any other error.
     #[error("no TLS connection: {0}")]
     Other(io::Error),
 }
 
 impl Handshake {
-    /// What a server that does not take the client's certificate says, which comes behind the handshake.
+    /// The refusal of the client's certificate. It comes after the handshake, so it is in the error of a
+    /// later read or write.
     pub fn refused(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
         let mut source = Some(error);
         while let Some(error) = source {
@@ -87,7 +88,7 @@ impl ClientTls {
         Ok(TlsConnector::from(Arc::new(config)))
     }
 
-    /// Makes a connection to `host` an encrypted one.
+    /// Encrypts a connection to `host`.
     pub async fn connect(&self, host: &str, stream: TcpStream) -> Result<Stream, Handshake> {
         let name = ServerName::try_from(host.to_owned()).map_err(|_| Handshake::Name(host.into()))?;
         let encrypted = self.connector()?.connect(name, stream).await;

@@ -14,35 +14,35 @@ pub enum TlsError {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// A file is not PEM, or what is in it is something else.
+    /// A file is not PEM, or contains something else.
     #[error("{} holds no {what} in PEM form: {source}", path.display())]
     Pem {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What is looked for.
+        /// What the file should contain.
         what: &'static str,
-        /// What is wrong.
+        /// The error.
         source: pem::Error,
     },
-    /// The library takes them not, for example because the key is of another certificate.
+    /// The library refuses them, for example because the key belongs to another certificate.
     #[error("{} cannot be used: {source}", path.display())]
     Unfit {
         /// The file of the certificate.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: rustls::Error,
     },
-    /// No authority can be read.
+    /// The authority of clients cannot be used.
     #[error("{} cannot be used as the authority of clients: {reason}", path.display())]
     Authority {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -52,7 +52,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|source| TlsError::Read { path: path.into(), source })
 }
 
-/// The certificates in `text`, which was read from `path`: at least one.
+/// The certificates in `text`, which was read from `path`. There is at least one.
 pub(super) fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bad = |source| TlsError::Pem { path: path.into(), what: "certificate", source };
     let found: Vec<_> = CertificateDer::pem_slice_iter(text).collect::<Result<_, _>>().map_err(bad)?;

@@ -1,4 +1,4 @@
-//! The server's side: its certificate, and which clients it knows.
+//! The server's side: its certificate, and the clients that it accepts.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,15 +14,15 @@ use super::files::{TlsError, authorities, certificates, key, read};
 use super::{Stream, provider};
 use crate::config::TlsConfig;
 
-/// Begins every TLS connection: a handshake record.
+/// The first byte of every TLS connection: a handshake record.
 const HANDSHAKE: u8 = 0x16;
 
-/// What a client that speaks no TLS is told.
+/// The answer to a client that does not speak TLS.
 const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nConnection: close\r\n\r\n\
 {\"title\":\"Bad Request\",\"status\":400,\"code\":\"tls\",\"detail\":\"this admin port speaks TLS only: write https:// before \
 the server's name, and name the authority of its certificate with --tls-ca (RALLYPOINT_TLS_CA)\"}\n";
 
-/// What was in the files.
+/// The contents of the files.
 #[derive(Debug, PartialEq, Eq)]
 struct Texts {
     cert: Vec<u8>,
@@ -51,7 +51,8 @@ impl Texts {
         let builder = match (&files.client_ca, &self.client_ca) {
             (Some(path), Some(text)) => {
                 let roots: RootCertStore = authorities(path, text)?;
-                // A client without one is let in, and told what is missing: the kubelet asks for its health without.
+                // A client without a certificate may connect, and is told what is missing. The kubelet has
+                // none when it asks for the server's health.
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
                     .allow_unauthenticated()
                     .build()
@@ -64,7 +65,7 @@ impl Texts {
         let mut config = builder.with_single_cert(chain, key(&files.key, &self.key)?).map_err(unfit)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         if self.client_ca.is_some() {
-            // A session that goes on shows no certificate: what was true of it may be so no more.
+            // A resumed session shows no certificate, so an expired one would still be accepted.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
@@ -80,8 +81,8 @@ impl ServerTls {
         Ok(Self { files, current: Mutex::new((texts, config)) })
     }
 
-    /// Looks at the files again; certificate and key are taken together, or what was there stays. Returns whether there is
-    /// something new. Open connections stay as they are.
+    /// Reads the files again. A new certificate and its key take effect together; if they cannot be used, the
+    /// old ones stay. Returns whether anything has changed. Open connections stay as they are.
     pub fn reload(&self) -> Result<bool, TlsError> {
         let texts = Texts::read(&self.files)?;
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,7 +99,7 @@ impl ServerTls {
         self.files.client_ca.is_some()
     }
 
-    /// Makes a connection an encrypted one; `None` for a client that speaks no TLS, which was told so.
+    /// Encrypts a connection. `None` for a client that does not speak TLS: it has got an answer that says so.
     pub async fn accept(&self, mut stream: TcpStream) -> io::Result<Option<Stream>> {
         let mut first = [0];
         if stream.peek(&mut first).await? == 0 {
@@ -107,7 +108,7 @@ impl ServerTls {
         if first != [HANDSHAKE] {
             stream.write_all(PLAIN).await?;
             stream.shutdown().await?;
-            // What was not read would turn the end into a reset, which can overtake the answer.
+            // Unread bytes would make the close a reset, which can overtake the answer.
             tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
             return Ok(None);
         }

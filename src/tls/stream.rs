@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-/// Bytes that are read at once.
+/// Bytes that are read in one step.
 const READ_AT_ONCE: usize = 64 * 1024;
 
 thread_local! {
@@ -21,9 +21,9 @@ thread_local! {
 /// A connection.
 #[derive(Debug)]
 pub enum Stream {
-    /// As it came.
+    /// A plain connection.
     Plain(TcpStream),
-    /// With TLS around it.
+    /// An encrypted connection.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -32,12 +32,13 @@ pub enum Stream {
 pub enum Moved {
     /// Some bytes went out.
     Wrote,
-    /// So many came in; 0 at the end.
+    /// This many bytes came in. 0 at the end of the stream.
     Read(usize),
 }
 
 impl Stream {
-    /// The connection on the present runtime. An encrypted one stays where it was made, and works from here too.
+    /// Moves the connection to the present runtime. An encrypted one stays in its old runtime, and can be
+    /// used from here.
     pub fn moved_here(self) -> io::Result<Self> {
         match self {
             Self::Plain(stream) => TcpStream::from_std(stream.into_std()?).map(Self::Plain),
@@ -45,8 +46,9 @@ impl Stream {
         }
     }
 
-    /// Writes some of `out`, or reads into `input`, as soon as one of them is possible. Loses nothing if it is dropped.
-    /// Many thousands of these wait: what is empty holds no memory, and there is room only for what has come.
+    /// Writes some of `out`, or reads into `input`, whichever is possible first. Cancel safe. Many thousands
+    /// of connections wait here, so empty buffers hold no memory, and `input` gets room only for bytes that
+    /// have arrived.
     pub async fn exchange(&mut self, out: &mut BytesMut, input: &mut BytesMut) -> io::Result<Moved> {
         poll_fn(|cx| self.poll_exchange(cx, out, input)).await
     }
@@ -67,7 +69,7 @@ impl Stream {
             }
             return Poll::Ready(Ok(Moved::Wrote));
         }
-        // TLS takes more than the socket does; the rest goes out when there is room.
+        // TLS accepts more bytes than the socket does. The rest goes out when the socket has room.
         if let Poll::Ready(flushed) = Pin::new(&mut *self).poll_flush(cx) {
             flushed?;
         }
