@@ -1,5 +1,6 @@
-//! An agent of torchrun as a state machine, as in PyTorch 2.15. Its waits are shorter than torchrun's. With the c10d backend
-//! what it does next follows from its copy of the state ([`dynamic`]); with the static one it knows its rank from the start.
+//! An agent of torchrun as a state machine, as in PyTorch 2.15, but with shorter waits. With the c10d
+//! backend, its next step follows from its copy of the state ([`dynamic`]). With the static backend, it knows
+//! its rank from the start.
 
 mod dynamic;
 
@@ -11,13 +12,13 @@ use crate::core::protocol::rendezvous_state::{NO_STATE, Node, RendezvousState};
 use crate::core::store::tests::Said;
 use crate::core::store::tests::model::{Act, Key};
 
-/// Until an agent gives up waiting for a key of another.
+/// How long an agent waits for a key of another agent.
 const READ: Micros = 10 * SECOND;
 const AT_EXIT: Micros = 10 * SECOND;
-/// The same with the static backend, which knows nothing of nodes that come late.
+/// As `READ`, with the static backend, which does not know about nodes that come late.
 const STATIC_READ: Micros = 60 * SECOND;
 
-/// One name of a key is kept for all worlds.
+/// Keeps one copy of each key name for all worlds.
 pub(super) fn key(name: &str) -> Key {
     static KNOWN: Mutex<BTreeSet<Key>> = Mutex::new(BTreeSet::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,11 +33,11 @@ pub(super) fn key(name: &str) -> Key {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Backend {
     C10d,
-    /// Each is told its rank.
+    /// Each agent is told its rank.
     Static,
 }
 
-/// A run: what torchrun is told of it.
+/// What torchrun is told about a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Terms {
     pub(super) run: String,
@@ -60,15 +61,15 @@ impl Terms {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doing {
-    /// It makes sure that there is a state.
+    /// It makes sure that the store has a state.
     Begins,
-    /// It leaves the round that it was in, to join the next.
+    /// It leaves its round, to join the next one.
     Leaves,
     Joins,
     Exchanges,
     Trains,
     AtExit,
-    /// It closes the run; `well` if its workers have done their work.
+    /// It closes the run. `well` says that its workers have done their work.
     Closes {
         well: bool,
     },
@@ -77,7 +78,7 @@ pub(super) enum Doing {
     },
 }
 
-/// What has become of the workers of its round.
+/// The state of the workers in its round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Work {
     Goes,
@@ -85,21 +86,21 @@ pub(super) enum Work {
     Done,
 }
 
-/// What it does next.
+/// What an agent does next.
 pub(super) enum Move {
     Ask(Vec<Step>),
     Rest(Micros),
     End,
 }
 
-/// What it was told of its round.
+/// What an agent was told about its round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) round: u64,
     pub(super) rank: usize,
-    /// How many ranks there are, by node 0, which hands them out.
+    /// The number of ranks, as node 0 says it, which assigns them.
     pub(super) size: usize,
-    /// The nodes, as it knows them; with the static backend nobody tells.
+    /// The nodes, as the agent knows them. With the static backend nobody names them.
     pub(super) nodes: Vec<Node>,
 }
 
@@ -112,9 +113,9 @@ pub(super) struct Agent {
     /// Its workers have done their work.
     pub(super) has_arrived: bool,
     state: RendezvousState,
-    /// The state as it is in the store.
+    /// The state as it is written in the store.
     token: String,
-    /// When it gives up to join.
+    /// When it stops trying to join.
     until: Micros,
     rests: bool,
 }
@@ -123,7 +124,7 @@ fn ask(think: Micros, act: Act) -> Step {
     Step { think, act, patience: None }
 }
 
-/// torch's get() is a WAIT and a GET.
+/// torch's get() sends a WAIT and a GET.
 fn get(think: Micros, key: Key, patience: Micros) -> [Step; 2] {
     let wait = Step { patience: Some(patience), ..ask(think, Act::Wait(vec![key])) };
     [wait, ask(0, Act::Get(key))]
@@ -137,13 +138,13 @@ impl Agent {
         Self { terms, node, doing, place, has_arrived, state, token: String::new(), until: 0, rests: false }
     }
 
-    /// One of the static backend, with this node rank.
+    /// An agent of the static backend, with this node rank.
     pub(super) fn fixed(terms: Terms, node: Node, rank: usize) -> Self {
         let place = Place { round: 0, rank, size: terms.max, nodes: Vec::new() };
         Self { doing: Doing::Exchanges, place: Some(place), ..Self::new(terms, node) }
     }
 
-    /// What it asks for first.
+    /// Its first requests.
     pub(super) fn first(&self) -> Vec<Step> {
         if let (Backend::Static, Some(place)) = (self.terms.backend, &self.place) {
             let exchange = self.exchange(place.round, place.rank, place.size);
@@ -154,7 +155,7 @@ impl Agent {
         vec![ask(0, Act::Ping(self.node.pid)), ask(0, make)]
     }
 
-    /// Its last request has had this answer, or it has rested.
+    /// Its last request got this answer, or it has rested.
     pub(super) fn goes_on(
         &mut self,
         now: Micros,
@@ -173,7 +174,7 @@ impl Agent {
             (Act::Add(..), [Said::Number(count)]) => self.waits_at_exit(*count),
             _ if self.doing == Doing::Exchanges => {
                 if let (Some(place), [Said::Bytes(ranks)]) = (&mut self.place, said) {
-                    // They may have been dropped since the wait was over.
+                    // The keys may have been dropped since the wait ended.
                     let Ok([_, size, ..]) = serde_json::from_slice::<[usize; 4]>(ranks) else {
                         return Ok(self.ends(false));
                     };
@@ -189,7 +190,7 @@ impl Agent {
         Ok(goes_on)
     }
 
-    /// A moment has passed.
+    /// Some time has passed.
     fn goes_on_training(&mut self, work: Work) -> Move {
         match (self.terms.backend, work) {
             (Backend::C10d, _) => self.looks(0),
@@ -203,7 +204,7 @@ impl Agent {
         Move::Ask(get(think, self.terms.state_key(), READ).into())
     }
 
-    /// A wait took too long. The run is closed by that, if there is one.
+    /// A wait has taken too long. The agent closes the run, if there is one.
     fn gives_up(&mut self) -> Move {
         match self.doing {
             Doing::AtExit => self.closes(true),
@@ -263,7 +264,7 @@ impl Agent {
         steps
     }
 
-    /// The exit barrier. Who is the last, the answer to ADD tells.
+    /// The exit barrier. The answer to ADD shows which agent is the last.
     fn arrives(&mut self) -> Move {
         (self.doing, self.has_arrived) = (Doing::AtExit, true);
         let round = self.place.as_ref().map_or(0, |place| place.round);

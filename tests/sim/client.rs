@@ -1,5 +1,5 @@
-//! A client that behaves as torch's: one reply is outstanding, a wait that takes too long is given up with CANCEL_WAIT, and
-//! a connection that breaks is the end.
+//! A client that behaves like torch's: it has one outstanding request, cancels a wait that takes too long
+//! with CANCEL_WAIT, and ends when its connection breaks.
 
 use bytes::{Buf, BytesMut};
 
@@ -13,9 +13,9 @@ use crate::core::store::tests::random::request;
 pub(super) enum State {
     /// It will send its next request.
     Thinking,
-    /// It waits for the reply to this one.
+    /// It waits for the reply to this request.
     Reading(usize),
-    /// It has closed its connection, or its connection was closed.
+    /// It has closed its connection, or the server has.
     Gone,
 }
 
@@ -23,27 +23,27 @@ pub(super) enum State {
 pub(super) struct Client {
     pub(super) plan: ClientPlan,
     pub(super) state: State,
-    /// All that it has asked for.
+    /// All its requests so far.
     pub(super) issued: Vec<Act>,
-    /// The answers, by request. `None` for those that have not come.
+    /// The answers, by request. `None` for an answer that has not arrived.
     pub(super) seen: Vec<Option<Vec<Said>>>,
-    /// It has done all that it had to do.
+    /// It has done everything in its plan.
     pub(super) has_finished: bool,
-    /// The store that it uses, if that is not the first.
+    /// The store that it uses, if it is not the first one.
     pub(super) store: Option<u16>,
     next_step: usize,
     inbox: BytesMut,
 }
 
-/// What to do for a client.
+/// What the world must do for a client.
 #[derive(Debug, Default)]
 pub(super) struct Sends {
     pub(super) bytes: Vec<u8>,
-    /// When to look at it again.
+    /// When the client acts next.
     pub(super) next_after: Option<Micros>,
-    /// When to give up the wait that begins.
+    /// When the client cancels the wait that begins.
     pub(super) patience: Option<Micros>,
-    /// It closes its connection.
+    /// The client closes its connection.
     pub(super) closes: bool,
 }
 
@@ -61,12 +61,12 @@ impl Client {
         }
     }
 
-    /// How long it thinks before its next request.
+    /// How long it waits before its next request.
     fn think(&self) -> Micros {
         self.plan.steps.get(self.next_step).map_or(1000, |step| step.think)
     }
 
-    /// Sends the next request, or goes.
+    /// Sends the next request, or leaves.
     pub(super) fn act(&mut self) -> Sends {
         let mut sends = Sends::default();
         if self.state != State::Thinking {
@@ -98,7 +98,7 @@ impl Client {
         }
     }
 
-    /// The wait `no` takes too long.
+    /// The wait `no` has taken too long.
     pub(super) fn give_up(&mut self, no: usize) -> Option<Sends> {
         let still_waits = self.state == State::Reading(no) && no + 1 == self.issued.len();
         still_waits.then(|| {
@@ -108,18 +108,18 @@ impl Client {
         })
     }
 
-    /// The step that it takes next.
+    /// The next step of its plan.
     pub(super) fn next_step(&self) -> usize {
         self.next_step
     }
 
-    /// Whether it has the answers to all but its last step, or has taken that.
+    /// Whether it has the answers to all steps before the last one, or has taken the last step.
     pub(super) fn has_done_all_but_one(&self) -> bool {
         let last = self.plan.steps.len().saturating_sub(1);
         self.next_step > last || self.next_step == last && self.state == State::Thinking
     }
 
-    /// Whether it waits, and has not given up.
+    /// The request in which it waits, unless it has cancelled that.
     pub(super) fn waits(&self) -> Option<usize> {
         match self.state {
             State::Reading(no) if matches!(self.issued[no], Act::Wait(_) | Act::Barrier(..)) => {
@@ -133,7 +133,7 @@ impl Client {
         self.state == State::Gone
     }
 
-    /// Takes bytes of replies. Returns the requests that are answered by them, and when to look at it again.
+    /// Takes bytes of replies. Returns the requests that are answered now, and when the client acts next.
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(Vec<usize>, Option<Micros>), String> {
         let mut answered = Vec::new();
         let mut next = None;
@@ -146,7 +146,7 @@ impl Client {
             let is_wait = matches!(self.issued[no], Act::Wait(_) | Act::Barrier(..));
             let has_given_up = is_wait && no + 1 < self.issued.len();
             if has_given_up && rest.first() == Some(&1) {
-                // The answer is that to the CANCEL_WAIT.
+                // The answer belongs to the CANCEL_WAIT.
                 self.seen[no] = Some(Vec::new());
                 answered.push(no);
                 self.state = State::Reading(no + 1);
@@ -216,7 +216,7 @@ fn read(act: &Act, bytes: &mut &[u8]) -> Result<Option<Vec<Said>>, String> {
         }),
         Act::List => number(bytes).and_then(|len| {
             let mut keys = (0..len).map(|_| text(bytes)).collect::<Option<Vec<_>>>()?;
-            // In any order.
+            // Keys are listed in no order.
             keys.sort();
             Some([vec![Said::Number(len)], keys].concat())
         }),

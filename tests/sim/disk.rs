@@ -1,4 +1,4 @@
-//! The disk of the server: the one that stops at any of its steps, with a note of where each commit stands.
+//! The disk of the server: it can stop at any of its steps, and notes the place of each commit.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,7 +13,7 @@ use crate::core::journal::{Row, rows};
 use crate::server::journal::faults::Disk;
 use crate::server::journal::{Backend, CommitNumber, Journal, Segment, Segments};
 
-/// Where commits stand: segment and byte, and their numbers in the life of the server that wrote them.
+/// The places of commits: segment and byte, with the commit's number in the life of the server that wrote it.
 type Book = Arc<Mutex<BTreeMap<(u64, u32), u64>>>;
 
 /// A disk for one life of the server.
@@ -31,17 +31,17 @@ impl Noted {
         Self { disk, book: Book::default(), journal: Arc::default(), digest: Arc::default(), mutant }
     }
 
-    /// The same disk in the next life of the server, with what is left on it.
+    /// The disk in the next life of the server, with the bytes that are left.
     pub(super) fn again(&self, left: Disk) -> Self {
         Self { digest: Arc::clone(&self.digest), ..Self::new(left, self.mutant) }
     }
 
-    /// The journal that writes to it.
+    /// Names the journal that writes to the disk.
     pub(super) fn written_by(&self, journal: &Arc<Journal>) {
         let _first = self.journal.set(Arc::downgrade(journal));
     }
 
-    /// Stands for every byte that was ever written to it.
+    /// A digest of every byte that was ever written to it.
     pub(super) fn digest(&self) -> u64 {
         self.digest.load(Ordering::Relaxed)
     }
@@ -50,7 +50,7 @@ impl Noted {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The last whole commit that `left` has of what was written here.
+    /// The last whole commit in `left` that was written in this life.
     pub(super) fn last_commit(&self, left: &Disk) -> u64 {
         let mut last = 0;
         for number in left.list().unwrap_or_default() {
@@ -62,7 +62,7 @@ impl Noted {
         last
     }
 
-    /// The last commit of `left` behind `since` that says that all before it was written anew.
+    /// The last commit of `left`, behind `since`, which says that everything before it was written again.
     pub(super) fn whole_behind(&self, left: &Disk, since: u64) -> Option<u64> {
         let mut whole = None;
         for number in left.list().unwrap_or_default() {
@@ -137,7 +137,7 @@ impl Segment for Written {
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
         let journal = self.noted.journal.get().and_then(Weak::upgrade);
-        // What begins a segment has no number.
+        // The write that begins a segment has no commit number.
         if Header::decode(bytes).is_err()
             && let Some(journal) = journal
         {

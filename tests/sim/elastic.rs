@@ -1,4 +1,4 @@
-//! What is to happen in a job of torchrun: its agents, and what befalls them.
+//! The plan of a job of torchrun: its agents, and the faults that happen to them.
 
 use super::agent::Backend;
 use super::jobs::{JobFault, fault};
@@ -7,31 +7,31 @@ use super::random::Random;
 
 #[derive(Debug, Clone)]
 pub(super) struct ElasticPlan {
-    /// When each node's agent comes, and the relay behind which it is.
+    /// When each node's agent comes, and behind which relay it is.
     pub(super) nodes: Vec<(Micros, Option<usize>)>,
-    /// The fewest nodes of a round; the most are all.
+    /// The least number of nodes in a round. The greatest is the number of all nodes.
     pub(super) min: usize,
     pub(super) backend: Backend,
-    /// Each node has a rank, which meets the others in the store that the agents use.
+    /// Whether each node has a rank that meets the other ranks in the store of the agents.
     pub(super) has_ranks: bool,
     /// How long the workers of a round train.
     pub(super) trains: Micros,
     /// How often the job is run.
     pub(super) times: usize,
-    /// With the same id, as torchrun's static backend does by default; else each time with another one.
+    /// Whether all attempts have one run id, as torchrun's static backend does by default.
     pub(super) has_one_id: bool,
-    /// The last node never comes.
+    /// Whether the last node never comes.
     pub(super) lacks_one: bool,
-    /// In the order of their times. A rank is a node here.
+    /// The faults, by time. A rank is a node here.
     pub(super) faults: Vec<(Micros, JobFault)>,
 }
 
-/// The jobs of a schedule: one, or two beside each other. They last longer than all else together.
+/// The jobs of a schedule: one, or two at the same time. They last longer than everything else together.
 pub(super) fn plan(seed: u64, relays: usize) -> Vec<ElasticPlan> {
     let random = &mut Random::new(seed ^ 0xe1a5);
     match Cast::of(seed) {
         Cast::Agents => (0..random.between(1, 2)).map(|_| job(random, relays)).collect(),
-        // Whose the ranks of a store are that two jobs use cannot be known.
+        // If two jobs use one store, nobody can tell to which job a rank belongs.
         Cast::AgentsWithRanks => vec![ElasticPlan { has_ranks: true, ..job(random, relays) }],
         Cast::StaticAgents => {
             let job = job(random, relays);
@@ -70,7 +70,7 @@ fn job(random: &mut Random, relays: usize) -> ElasticPlan {
 }
 
 impl ElasticPlan {
-    /// What is left when one thing is left out.
+    /// The plan without one of its parts, for each part.
     pub(super) fn smaller(&self) -> impl Iterator<Item = Self> {
         let once = (self.times > 1).then(|| Self { times: 1, ..self.clone() });
         let faults = (0..self.faults.len()).map(|n| {

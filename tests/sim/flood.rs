@@ -1,5 +1,6 @@
-//! A flood: a relay that sends whatever takes memory and reads nothing, and honest clients beside it, at a server with
-//! little memory. It runs the real links, conversations and engine; a seed makes one flood.
+//! A flood: a relay that sends everything that takes memory and reads nothing, with honest clients beside it,
+//! at a server with little memory. It runs the real links, conversations and engine. One seed makes one
+//! flood.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use crate::core::protocol::{Dialect, Op, Payload, Request, encode_hello, encode_
 use crate::server::journal::faults::Disk;
 
 const LIMIT: usize = 3 << 20;
-/// What one batch, one frame and what is on its way may take beside what was asked for.
+/// Memory of one batch, one frame and the bytes in flight, beyond the limit.
 const SLACK: usize = 1 << 20;
 const SESSIONS: u32 = 60;
 const HONEST: usize = 6;
@@ -31,18 +32,18 @@ const STEP: u64 = 100 * MILLI;
 /// A planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
-    /// Nobody looks for clients that are in the way.
+    /// Nobody looks for clients that hold up others.
     NobodyLooks,
-    /// The relay does not say that its clients have taken their replies.
+    /// The relay does not report that its clients have received their replies.
     NeverDelivered,
-    /// What a client is told it may send is not told on.
+    /// The relay does not pass on how much a client may send.
     RoomIsLost,
 }
 
-/// A client that sets a value of its own, reads it back, and begins again.
+/// An honest client: it sets a value of its own, reads it back, and begins again.
 struct Honest {
     no: SessionNo,
-    /// What is left to send, and how many bytes of the answer are to come.
+    /// The bytes that are still to be sent, and the bytes of the answer that are still to come.
     sends: Bytes,
     waits_for: usize,
     rounds: u32,
@@ -63,9 +64,9 @@ fn new_line() -> ServerLine {
     ServerLine { line: None, input: BytesMut::new(), out: BytesMut::new(), held: None, has_turn: false }
 }
 
-/// A relay that keeps to the protocol, and never says that its clients have taken anything.
+/// A relay that follows the protocol, but never reports that its clients have received anything.
 struct Flooder {
-    /// How much each of its clients has sent, and may send.
+    /// How much each of its clients has sent, and how much it may send.
     sessions: BTreeMap<SessionNo, (usize, usize)>,
     first: usize,
     next_no: u32,
@@ -82,7 +83,7 @@ impl Flooder {
         Frame::Data { sessions: [no].into_iter().collect(), bytes: hello.into() }.put(out);
     }
 
-    /// Hears what the server says, and says what takes memory.
+    /// Takes what the server says, and sends what takes memory.
     fn goes_on(&mut self, heard: &mut BytesMut, random: &mut Random) -> BytesMut {
         let mut out = BytesMut::new();
         Frame::Ping.put(&mut out);
@@ -103,7 +104,7 @@ impl Flooder {
         }
         for _ in 0..random.between(1, 3) {
             let mut bytes = match random.below(4) {
-                // The beginning, and the rest, of a value that never comes to its end.
+                // The beginning, or a further part, of a value that never ends.
                 0 => {
                     [&[Op::Set as u8][..], &1_u64.to_le_bytes(), b"k", &(1_u64 << 20).to_le_bytes()].concat()
                 }
@@ -126,7 +127,7 @@ impl Flooder {
     }
 }
 
-/// Lets a line have its turns. The other end reads what is to leave.
+/// Lets a connection of a relay have its turns. The other end reads everything that it sends.
 fn turns(server: &Server, served: &mut ServerLine, reads: &mut BytesMut) -> Result<bool, String> {
     let Some(line) = &served.line else { return Ok(false) };
     for _ in 0..10_000 {
@@ -229,7 +230,7 @@ fn flood(seed: u64, bug: Option<Bug>) -> Result<u32, String> {
             }
         }
 
-        // A client with a connection of its own fills more and more of the store.
+        // A client with a connection of its own fills the store more and more.
         let value = vec![b'd'; 12_000];
         direct.input.extend_from_slice(&set_and_get(format!("direct{step}").as_bytes(), &value));
         while direct.turn() {
@@ -267,7 +268,7 @@ fn flood(seed: u64, bug: Option<Bug>) -> Result<u32, String> {
     Ok(fewest)
 }
 
-/// The frames without those that say what may be sent.
+/// The frames, except the ones that say how much may be sent.
 fn without_room(frames: &mut BytesMut) -> BytesMut {
     let mut out = BytesMut::new();
     while let Ok(Some(frame)) = Frame::take(frames) {

@@ -1,11 +1,11 @@
-//! What is to happen in a job of PyTorch processes as they are: `env://`, each with its rank.
+//! The plan of a job of plain PyTorch processes: `env://`, each with its rank.
 
 use super::plan::{MILLI, Micros, SECOND, Step};
 use super::random::Random;
 use crate::core::store::tests::Said;
 use crate::core::store::tests::model::{Act, Key};
 
-/// Where ranks publish their addresses, as gloo's first process group does.
+/// The keys in which ranks publish their addresses, as in gloo's first process group.
 pub(super) const ADDRESSES: [Key; 4] = [
     "/default_pg/0//cpu//0/0",
     "/default_pg/0//cpu//0/1",
@@ -17,26 +17,26 @@ pub(super) const ADDRESSES: [Key; 4] = [
 pub(super) enum JobFault {
     /// The process with this rank dies.
     Die { rank: usize },
-    /// The server dies, and is away for so long.
+    /// The server dies, and is away for this long.
     Server { away: Micros },
-    /// Nothing gets through to a relay, in both directions.
+    /// No bytes pass between a relay and the server, in either direction.
     Partition { relay: usize, lasts: Micros },
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct JobPlan {
-    /// When each rank's process comes, and the relay behind which it is.
+    /// When each rank's process comes, and behind which relay it is.
     pub(super) ranks: Vec<(Micros, Option<usize>)>,
     /// How long the ranks train.
     pub(super) trains: Micros,
-    /// When one has ended too early, the others are left alone; else all are started again.
+    /// What happens after a process has ended too early: the others are left alone, or all are started again.
     pub(super) is_left_alone: bool,
-    /// In the order of their times.
+    /// The faults, by time.
     pub(super) faults: Vec<(Micros, JobFault)>,
 }
 
 impl JobPlan {
-    /// Every other seed has one, half of them beside native runs.
+    /// Every other seed has a job; half of these jobs run beside native runs.
     pub(super) fn new(seed: u64, relays: usize) -> Option<Self> {
         if !matches!(seed % 8, 1 | 3 | 6 | 7) {
             return None;
@@ -57,7 +57,7 @@ impl JobPlan {
         Some(Self { ranks, trains, is_left_alone, faults })
     }
 
-    /// What is left when one thing is left out.
+    /// The plan without one of its faults, for each fault.
     pub(super) fn smaller(&self) -> impl Iterator<Item = Self> {
         (0..self.faults.len()).map(|n| {
             let mut smaller = self.clone();
@@ -66,8 +66,8 @@ impl JobPlan {
         })
     }
 
-    /// What the process with a rank asks for. It tells its address, reads those of all others, and trains; its last request
-    /// is only the end of that.
+    /// The requests of the process with this rank: it publishes its address, reads the addresses of all
+    /// others, and trains. Its last request only marks the end of the training.
     pub(super) fn steps(&self, rank: usize, host: &str, pid: u32) -> Vec<Step> {
         steps(self.ranks.len(), rank, host, pid, self.trains)
     }
@@ -78,7 +78,7 @@ impl JobPlan {
     }
 }
 
-/// The same among so many ranks, which train for so long.
+/// The requests of a rank in a job of `size` ranks that train for this long.
 pub(super) fn steps(size: usize, rank: usize, host: &str, pid: u32, trains: Micros) -> Vec<Step> {
     let step = |think, act| Step { think, act, patience: None };
     let mut steps =
@@ -91,7 +91,7 @@ pub(super) fn steps(size: usize, rank: usize, host: &str, pid: u32, trains: Micr
     steps
 }
 
-/// The rank and the host whose address was read.
+/// The rank and the host in an address that was read.
 pub(super) fn address_in(key: Key, seen: &[Said]) -> Option<(usize, String)> {
     let rank = ADDRESSES.iter().position(|address| *address == key)?;
     let [Said::Bytes(bytes)] = seen else { return None };
@@ -99,7 +99,7 @@ pub(super) fn address_in(key: Key, seen: &[Said]) -> Option<(usize, String)> {
     Some((rank, String::from_utf8_lossy(host).into_owned()))
 }
 
-/// A host's name, an address, and eight bytes for each rank.
+/// The host's name, an address, and eight bytes for each rank.
 fn gloo(host: &str, size: usize) -> String {
     const ADDRESS: usize = 16;
     let number = |number: usize| format!("{}\0\0\0\0\0\0\0", char::from(number as u8));

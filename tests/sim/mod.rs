@@ -1,9 +1,9 @@
-//! The simulator: a whole cluster in one thread, driven by one number. It runs the real store, engine, conversations, links,
-//! journal and insight. Only the clock, the network, the disk and the clients are models. `docs/reliability.md` says what it
-//! looks at and what it leaves out.
+//! The simulator: a whole cluster in one thread, driven by one number. It runs the real store, engine,
+//! conversations, links, journal and insight. Only the clock, the network, the disk and the clients are
+//! models. `docs/reliability.md` says what it checks and what it leaves out.
 //!
-//! It is a part of the crate's unit tests, although it stands here: it moves what is inside the server, which is not to be
-//! public for its sake.
+//! It is a part of the crate's unit tests, although its files are here: it drives inner parts of the server,
+//! which are not to become public because of it.
 
 mod agent;
 mod client;
@@ -34,7 +34,7 @@ use plan::{Cast, Plan};
 use tally::Tally;
 use world::{Failure, World};
 
-/// Runs a plan; a panic of the product is a failure as well.
+/// Runs a plan. A panic of the product is a failure too.
 fn run(plan: &Plan, mutant: Option<Mutant>, with_trace: bool) -> Result<Tally, Failure> {
     catch_unwind(AssertUnwindSafe(|| World::run(plan, mutant, with_trace))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -43,15 +43,15 @@ fn run(plan: &Plan, mutant: Option<Mutant>, with_trace: bool) -> Result<Tally, F
     })
 }
 
-/// The beginning of what failed, which tells one kind of failure from another.
+/// The beginning of a failure's text, which distinguishes kinds of failures.
 fn kind(why: &str) -> String {
     const LONG_ENOUGH: usize = 24;
     why.chars().filter(|char| !char.is_ascii_digit()).take(LONG_ENOUGH).collect()
 }
 
-/// Leaves out of a failing plan what is not needed to fail in this way.
+/// Removes from a failing plan everything that the failure does not need.
 fn shrink(plan: Plan, why: &str, mutant: Option<Mutant>) -> Plan {
-    /// Runs that this may take.
+    /// Most runs for this.
     const MOST: usize = 2000;
     let mut smallest = plan;
     let mut runs = 0;
@@ -68,7 +68,7 @@ fn shrink(plan: Plan, why: &str, mutant: Option<Mutant>) -> Plan {
     }
 }
 
-/// What a failing seed is worth to read.
+/// The text about a failing seed: the smallest plan that fails, and what happens in it.
 fn tell(seed: u64, why: &str, mutant: Option<Mutant>) -> String {
     let plan = shrink(Plan::new(seed), why, mutant);
     let again = run(&plan, mutant, true).err();
@@ -76,7 +76,7 @@ fn tell(seed: u64, why: &str, mutant: Option<Mutant>) -> String {
     format!("seed {seed}: {why}\n\nThe least that fails:\n{plan:#?}\n\nWhat happens:\n{trace}\n")
 }
 
-/// What seeds were worth so far.
+/// The results of the seeds so far.
 #[derive(Default)]
 struct Sweep {
     runs: u64,
@@ -85,7 +85,7 @@ struct Sweep {
     failed: Vec<(u64, String)>,
 }
 
-/// Runs seeds, so many beside each other, and says what they were worth. Stops after a few that fail.
+/// Runs seeds in several threads, and returns their results. Stops after a few failures.
 fn sweep(seeds: impl Iterator<Item = u64> + Send, threads: usize, progress: impl Fn(&Sweep) + Sync) -> Sweep {
     const MOST: usize = 5;
     let seeds = Mutex::new(seeds);
@@ -121,7 +121,7 @@ fn sweep(seeds: impl Iterator<Item = u64> + Send, threads: usize, progress: impl
     sum
 }
 
-/// Seeds that failed once. The log of git says why each was added.
+/// Seeds that have failed once. The git log says why each one was added.
 const FOUND: [u64; 36] = [
     733, 88, 5714, 5940, 6296, 203, 772, 834, 1_000_290, 1_001_037, 1_004_005, 1_004_132, 1_004_197,
     1_004_380, 1_005_195, 1_005_237, 1_005_627, 2_000_041, 2_000_595, 2_023_559, 22435, 28551, 2_000_005,
@@ -140,7 +140,7 @@ fn seeds_that_failed_once_do_not_fail_again() {
 
 #[test]
 fn a_seed_is_one_run_and_always_the_same() {
-    // Down to each byte on the disk: what a map leaves to chance shows there first.
+    // Down to each byte on the disk, because the chance order of a map shows there first.
     for seed in Cast::ALL.into_iter().flat_map(|cast| cast.first()..cast.first() + 8) {
         let tallies = [(); 2].map(|()| run(&Plan::new(seed), None, false).map_err(|failure| failure.why));
         let [once, again] = tallies;
@@ -190,8 +190,8 @@ fn each_planted_bug_is_found() {
     assert!(missed.is_empty(), "not found within {MOST} seeds: {missed:?}");
 }
 
-/// For `scripts/simulate`, on all cores: RALLYPOINT_SEEDS is FROM..TO, or how many of each kind, with a day before it if these
-/// are to be the seeds of that day.
+/// For `scripts/simulate`, on all cores. RALLYPOINT_SEEDS is FROM..TO, or the number of seeds of each kind. A
+/// day before that number chooses the seeds of that day.
 #[test]
 #[ignore = "run it by scripts/simulate"]
 fn simulate() {
@@ -219,7 +219,7 @@ fn ranges(text: &str) -> Option<Vec<Range<u64>>> {
     }
     let (day, each) = text.split_once(':').unwrap_or(("0", text));
     let (day, each): (u64, u64) = (day.parse().ok()?, each.parse().ok()?);
-    // Each kind has so many for a day.
+    // Each kind has this many seeds for one day.
     (each <= Cast::EACH)
         .then(|| Cast::ALL.map(|cast| cast.first_of_day(day)..cast.first_of_day(day) + each).to_vec())
 }

@@ -1,5 +1,5 @@
-//! Bugs that are planted between the real parts, where the world moves bytes and files: the product has no switch for
-//! them. Each has to be found.
+//! Planted bugs between the real parts, where the world moves bytes and files: the product has no switch for
+//! them. The simulator must find each of them.
 
 use std::collections::BTreeMap;
 
@@ -9,65 +9,65 @@ use super::plan::Cast;
 use crate::core::journal::segment::{COMMIT, End, Header, Position, commits, seal};
 use crate::core::journal::{Reached, Row, SessionId, Table, rows};
 
-/// The store that all clients use is opened first.
+/// The number of the store that all clients use. It is opened first.
 const FIRST_STORE: u32 = 1;
 
 /// One planted bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mutant {
-    /// Frames leave before what they tell is written.
+    /// Frames leave before the changes that they report are written.
     ReplyBeforeCommit,
-    /// The same for a client with a connection of its own.
+    /// Replies to a client with its own connection leave before their changes are written.
     DirectReplyBeforeCommit,
-    /// What was promised to be on the disk is not.
+    /// The disk does not sync what it promised to.
     SyncDoesNothing,
-    /// The disk says that it could not sync, and nobody listens.
+    /// The disk says that it could not sync, and the journal ignores it.
     SyncErrorPassedOver,
     /// What a killed server had not synced is not synced by the next one.
     LeftUnsynced,
-    /// A commit that was written in part is not cut off.
+    /// A partly written commit is not cut off.
     TornEndStays,
-    /// How far sessions have come is not stored.
+    /// The progress of sessions is not stored.
     NumberNotStored,
-    /// Replies that the relay does not have are not stored.
+    /// Replies that the relay does not have yet are not stored.
     ReplyNotStored,
-    /// A change is stored without the number of the session that made it.
+    /// A change is stored without the progress of the session that made it.
     ChangeWithoutItsSession,
-    /// Of the last commit one half counts.
+    /// Only half of the last commit is read.
     HalfACommit,
-    /// The server ends sessions when it starts again, and withdraws their arrivals.
+    /// The server ends all sessions when it starts again, and withdraws their arrivals.
     SessionsEndOnRestart,
-    /// Who has arrived at a barrier is not stored, so who comes again counts twice.
+    /// Arrivals at barriers are not stored, so a client that comes again counts twice.
     ArrivalNotStored,
-    /// What was taken out of a queue comes back.
+    /// Items that were taken out of a queue come back.
     ItemsComeBack,
-    /// A wait that was outstanding counts as done, and is not armed again.
+    /// An outstanding wait counts as done, and does not begin again.
     WaitNotArmed,
-    /// The journal is tidied before all is copied.
+    /// The journal is tidied before everything is copied.
     TidiedTooEarly,
-    /// The journal is tidied without the links.
+    /// The journal is tidied without a copy of the links.
     TidiedWithoutLinks,
-    /// The journal is tidied without the stores of rounds.
+    /// The journal is tidied without a copy of the stores of rounds.
     TidiedWithoutRoundStores,
-    /// What ranks have told in the stores of rounds is not stored.
+    /// Keys that ranks set in the stores of rounds are not stored.
     RoundKeysNotStored,
-    /// Nobody looks after links that are away for too long.
+    /// Nobody checks for links that are away for too long.
     GraceNeverEnds,
-    /// A wake-up is lost when its client is not reading.
+    /// A wake-up is lost when its client does not read.
     WakeUpLostAtFullBuffer,
-    /// A GET gets the answer of one that was on its way before.
+    /// A GET gets the answer of an earlier one that was still in flight.
     GetMergedWithOlder,
-    /// An answer of the HTTP API leaves before what it tells is written.
+    /// An answer of the HTTP API leaves before the change that it reports is written.
     AnswerBeforeCommit,
     /// Runs are not stored, so a round is complete twice.
     RoundCompletedTwice,
-    /// A node that asks again gets the rank of another.
+    /// A node that asks again gets the rank of another node.
     RankHandedOutTwice,
     /// The stores of rounds and runs are never given up.
     LeaseKeptTooLong,
-    /// A request is not woken when what it waits for has happened.
+    /// A held request is not woken when the event that it waits for has happened.
     JoinNotWoken,
-    /// Deadlines of the runs pass unseen.
+    /// Deadlines of runs are missed.
     DeadlineMissed,
     /// Releases of barriers are not stored.
     ReleaseNotStored,
@@ -79,19 +79,19 @@ pub(super) enum Mutant {
     AddressSpentTooEarly,
     /// The role of a static node is dropped when the link of its agent breaks.
     RoleSpentTooEarly,
-    /// Insight takes clients for gone when their link breaks.
+    /// Insight counts clients as gone when their link breaks.
     AwayCountsAsDeath,
-    /// The same of agents of torchrun.
+    /// Insight counts agents of torchrun as gone when their link breaks.
     AgentAwayCountsAsDeath,
     /// A client whose request was refused is not told so.
     RefusedUnseen,
-    /// What was short for a while is not all given back.
+    /// Memory that was short for a while is not given back completely.
     MemoryKept,
-    /// How far a request in slices has come is not stored.
+    /// The progress of a request in slices is not stored.
     ProgressNotStored,
-    /// What was appended to a large value is not stored.
+    /// Bytes that were appended to a large value are not stored.
     PartNotStored,
-    /// What a link held is not given back when its connection breaks.
+    /// The memory of a link is not given back when its connection breaks.
     LinkMemoryKept,
 }
 
@@ -145,13 +145,13 @@ impl Mutant {
             Self::RoleSpentTooEarly | Self::AgentAwayCountsAsDeath => Cast::StaticAgents.first(),
             Self::RefusedUnseen | Self::MemoryKept | Self::LinkMemoryKept => Cast::ShortOfMemory.first(),
             Self::ProgressNotStored | Self::PartNotStored => Cast::Slices.first(),
-            // The first schedules with a disk that refuses something.
+            // The first schedules in which the disk refuses something.
             Self::SyncErrorPassedOver => 201,
             _ => Cast::Runs.first(),
         }
     }
 
-    /// Whether a row of a commit is read again; in the last commit it may be otherwise.
+    /// Whether a row of a commit is read again. The last commit may be treated differently.
     fn keeps(self, row: &Row<'_>, is_last_commit: bool, is_second_half: bool) -> bool {
         match self {
             Self::NumberNotStored => !matches!(row, Row::Reached(..)),
@@ -195,8 +195,8 @@ impl Mutant {
     }
 }
 
-/// The disk as a server with a planted bug would find it. `outstanding` are the waits of sessions, by the name of their relay
-/// and their number there, with their bytes.
+/// The disk as a server with a planted bug would find it. `outstanding` are the waits of sessions with their
+/// bytes, by the name of the relay and the session's number.
 pub(super) fn rewrite(
     disk: &Disk,
     mutant: Option<Mutant>,
@@ -206,7 +206,7 @@ pub(super) fn rewrite(
     let Some(mutant) = mutant.filter(|mutant| mutant.changes_rows()) else { return rewritten };
     let numbers = disk.list().expect("a list");
     let mut relays = BTreeMap::new();
-    // What is rewritten has another end.
+    // A rewritten segment has another end.
     let mut before = None;
     for &number in &numbers {
         let segment = disk.read(number).expect("a segment");

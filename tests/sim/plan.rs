@@ -1,5 +1,5 @@
-//! What is to happen in a run: who the clients are, what they ask for, and which faults come when. A seed makes it; a
-//! plan that fails is made smaller until nothing more can be left out.
+//! The plan of a run: the clients, their requests, and the faults with their times. A seed makes it. A
+//! failing plan is made smaller until nothing more can be left out.
 
 use super::elastic::{self, ElasticPlan};
 use super::jobs::JobPlan;
@@ -14,17 +14,18 @@ pub(super) type Micros = u64;
 
 pub(super) const MILLI: Micros = 1000;
 pub(super) const SECOND: Micros = 1_000_000;
-/// In seconds of a calendar.
+/// An hour of the calendar in seconds.
 const HOUR: i64 = 3600;
 
-/// Keys that hold texts, numbers, queues and barriers. No rule for stale keys knows them, and each is used for one thing only,
-/// so that the store refuses nothing.
+/// Keys with texts, numbers, queues and barriers. They match no pattern of the stale-key rules. Each key has
+/// only one use, so the store refuses nothing.
 pub(super) const TEXTS: [Key; 3] = ["a", "b", "c"];
 pub(super) const NUMBERS: [Key; 2] = ["n", "m"];
 pub(super) const QUEUES: [Key; 2] = ["q", "r"];
 pub(super) const BARRIERS: [Key; 2] = ["x", "y"];
 
-/// What a schedule has beside clients. Each million of seeds has its own; what is more takes longer.
+/// What a schedule contains beside clients. Each million of seeds has one of these kinds, because larger
+/// schedules take longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cast {
     /// Runs without ranks, and jobs of PyTorch processes.
@@ -35,11 +36,11 @@ pub(super) enum Cast {
     RunsWithRanks,
     /// Agents of torchrun whose ranks use the same store.
     AgentsWithRanks,
-    /// The same with fixed node ranks: torchrun's static backend.
+    /// Agents of torchrun with fixed node ranks: its static backend.
     StaticAgents,
     /// Clients and runs, at a server whose memory is used up at times.
     ShortOfMemory,
-    /// Clients that write and read several keys, which the server does in as many slices, and large values.
+    /// Clients that write and read several keys, in as many slices, and large values.
     Slices,
 }
 
@@ -53,7 +54,7 @@ impl Cast {
         Self::ShortOfMemory,
         Self::Slices,
     ];
-    /// So many seeds of each kind are behind each other, again and again.
+    /// The number of seeds of one kind, before the next kind follows.
     pub(super) const EACH: u64 = 1_000_000;
 
     pub(super) const fn of(seed: u64) -> Self {
@@ -65,36 +66,36 @@ impl Cast {
         self.first_of_day(0)
     }
 
-    /// The first of the seeds that it has for this day, counted from 1970.
+    /// The first of its seeds for this day, counted from 1970.
     pub(super) const fn first_of_day(self, day: u64) -> u64 {
         (day * Self::ALL.len() as u64 + self as u64) * Self::EACH
     }
 }
 
-/// What outlives the server.
+/// What survives the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keeping {
-    /// Nothing: there is no journal.
+    /// Nothing, because there is no journal.
     Nothing,
-    /// What was written.
+    /// Everything that was written.
     Process,
-    /// What was synced.
+    /// Everything that was synced.
     Disk,
 }
 
 /// One request of a client.
 #[derive(Debug, Clone)]
 pub(super) struct Step {
-    /// After so long.
+    /// The pause before it.
     pub(super) think: Micros,
     pub(super) act: Act,
-    /// A wait is given up after so long.
+    /// The time after which a wait is cancelled.
     pub(super) patience: Option<Micros>,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct ClientPlan {
-    /// The relay behind which it is; `None` for one with a connection of its own.
+    /// The relay behind which it is. `None` for a client with its own connection.
     pub(super) relay: Option<usize>,
     pub(super) steps: Vec<Step>,
 }
@@ -103,29 +104,29 @@ pub(super) struct ClientPlan {
 pub(super) enum Fault {
     /// The server is killed and started again.
     Kill { away: Micros },
-    /// The disk stops in the middle of one of its next steps, and the server dies with it.
+    /// The disk stops in the middle of one of its next steps, and the server dies.
     KillInWrite { steps: u64, away: Micros },
     /// The machine loses its power.
     PowerCut { away: Micros },
-    /// A relay's connection breaks; what was on its way arrives in part.
+    /// A relay's connection breaks. A part of the bytes in flight arrives.
     Break { relay: usize },
-    /// Only the relay notices.
+    /// A connection breaks, and only the relay notices.
     HalfOpen { relay: usize },
-    /// Only the server notices.
+    /// A connection breaks, and only the server notices.
     HalfOpenAtServer { relay: usize },
-    /// Nothing gets through, in both directions.
+    /// No bytes pass, in either direction.
     Partition { relay: usize, lasts: Micros },
     /// A relay dies with its clients and is started again.
     KillRelay { relay: usize, away: Micros },
-    /// A client goes in the middle of what it does.
+    /// A client leaves in the middle of its work.
     KillClient { client: usize },
-    /// The disk is full for a while; then it has room again, at once or in steps.
+    /// The disk is full for a while. Then it has room again, at once or in steps.
     Full { lasts: Micros },
-    /// The disk cannot do this for a while.
+    /// The disk refuses this operation for a while.
     Refuses { what: Refused, lasts: Micros },
-    /// Somebody sets the calendar of the server: it is so many seconds ahead.
+    /// Somebody sets the calendar of the server, so that it is ahead by this many seconds.
     CalendarSet { ahead: i64 },
-    /// The memory of the server is used up but for this much (--max-memory).
+    /// The memory of the server is used up except for this many bytes (--max-memory).
     MemoryUsedUp { leaves: usize, lasts: Micros },
 }
 
@@ -135,15 +136,15 @@ pub(super) struct Plan {
     pub(super) keeping: Keeping,
     pub(super) relays: usize,
     pub(super) clients: Vec<ClientPlan>,
-    /// In the order of their times.
+    /// The faults, by time.
     pub(super) faults: Vec<(Micros, Fault)>,
-    /// Every other seed has some, and all that are [`Cast::RunsWithRanks`].
+    /// Every other seed has native runs, and so do all seeds of [`Cast::RunsWithRanks`].
     pub(super) runs: RunsPlan,
-    /// Every other seed has one, too, unless it has agents.
+    /// Every other seed has a job, unless it has agents.
     pub(super) job: Option<JobPlan>,
     /// Seeds of [`Cast::Agents`], [`Cast::AgentsWithRanks`] and [`Cast::StaticAgents`] have them.
     pub(super) elastic: Vec<ElasticPlan>,
-    /// Strangers, and late frames.
+    /// Foreign peers, and late frames.
     pub(super) rough: Vec<(Micros, Rough)>,
 }
 
@@ -187,15 +188,17 @@ impl Plan {
         let has_runs = seed.is_multiple_of(2) || Cast::of(seed) == Cast::RunsWithRanks;
         let runs = if has_runs { RunsPlan::new(seed) } else { RunsPlan::default() };
         let elastic = elastic::plan(seed, relays);
-        // Whose the ranks of a store are that has agents, too, cannot be known. And which ranks have read which addresses is
-        // not remembered without memory, so the reference would know more than the store.
+        // In a store that agents use too, nobody can tell to whom a rank belongs. And without memory the
+        // store does not remember which ranks have read which addresses, so the reference would know more
+        // than the store.
         let has_job = elastic.is_empty() && !matches!(Cast::of(seed), Cast::ShortOfMemory | Cast::Slices);
         let job = JobPlan::new(seed, relays).filter(|_| has_job);
         let rough = rough::plan(seed, relays);
         Self { seed, keeping, relays, clients, faults, runs, job, elastic, rough }
     }
 
-    /// How many seconds the calendar of each server is ahead: in one seed of four they are machines that do not agree.
+    /// How many seconds the calendar of a server is ahead. In one seed of four, the servers run on machines
+    /// whose calendars differ.
     pub(super) fn ahead(&self, life: u32) -> i64 {
         let mut random = Random::new(self.seed ^ 0xca1 ^ u64::from(life) << 32);
         if !self.seed.is_multiple_of(4) {
@@ -204,14 +207,14 @@ impl Plan {
         *random.pick(&[0, 1, -1, 90, -90, HOUR, -HOUR, 1000 * HOUR, -1000 * HOUR])
     }
 
-    /// Everything that can be left out, one thing at a time; what saves most comes first.
+    /// The plan without one of its parts, for each part. The parts that save most come first.
     pub(super) fn smaller(&self) -> impl Iterator<Item = Self> {
         let faults = (0..self.faults.len()).map(|n| {
             let mut smaller = self.clone();
             smaller.faults.remove(n);
             smaller
         });
-        // A client is left out by taking its requests, as faults name others by their numbers.
+        // A client keeps its number and loses its requests, because faults name clients by number.
         let clients = (0..self.clients.len()).filter(|&n| !self.clients[n].steps.is_empty()).map(|n| {
             let mut smaller = self.clone();
             smaller.clients[n].steps.clear();
@@ -258,7 +261,7 @@ fn step(random: &mut Random) -> Step {
     let act = act(random);
     let waits = matches!(act, Act::Wait(_) | Act::Barrier(..));
     Step {
-        // Sometimes at once, so that requests share a frame.
+        // Sometimes without a pause, so that requests share a frame.
         think: if random.one_in(3) { 0 } else { random.below(50 * MILLI) },
         patience: (waits && !random.one_in(4)).then(|| match random.below(4) {
             0 => random.below(5 * MILLI),
@@ -274,7 +277,7 @@ fn value(random: &mut Random) -> String {
     (0..len).map(|_| *random.pick(&['u', 'v', 'w'])).collect()
 }
 
-/// Half of what a client asks for takes several slices, or has a large value.
+/// Changes half of a client's requests: they take several slices, or have a large value.
 fn use_slices(random: &mut Random, client: &mut ClientPlan) {
     for step in &mut client.steps {
         let text = *random.pick(&TEXTS);
@@ -348,7 +351,7 @@ fn fault(random: &mut Random, keeping: Keeping, relays: usize, clients: usize) -
     }
 }
 
-/// The disk refuses something, is full, and the server dies.
+/// The disk refuses something or is full, and the server dies.
 fn refusals(random: &mut Random, keeping: Keeping) -> Vec<(Micros, Fault)> {
     let what = *random.pick(&[Refused::Sync, Refused::Create, Refused::Remove]);
     let away = random.between(20 * MILLI, SECOND);

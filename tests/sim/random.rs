@@ -1,4 +1,4 @@
-//! The one source of chance: a number of 64 bits makes a whole run.
+//! The one source of chance: a number of 64 bits determines a whole run.
 
 /// Splitmix64.
 #[derive(Debug, Clone)]
@@ -17,7 +17,7 @@ impl Random {
         it ^ it >> 31
     }
 
-    /// Below `end`, which is above 0.
+    /// A number below `end`, which must be above 0.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }

@@ -1,5 +1,5 @@
-//! What should be: all requests in the order in which the server has committed them, and one simple store that answers
-//! them. What a crash takes away is taken out here too, and the rest done again.
+//! The reference: all requests, in the order in which the server has committed them, and one simple store
+//! that answers them. What a crash takes away is removed here too, and the rest is done again.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,20 +8,20 @@ use super::client::Client;
 use crate::core::store::tests::Said;
 use crate::core::store::tests::model::{Act, Key, Model, Outcome};
 
-/// One thing that the server has done. Clients are known to it by the numbers of their connections.
+/// One action of the server. A client is known by the number of its connection.
 #[derive(Debug, Clone)]
 pub(super) enum Done {
     Connected {
         conn: u32,
         client: usize,
     },
-    /// These keys of a request were written or answered, and there are more.
+    /// These keys of a request were written or answered, and more keys remain.
     Begun {
         conn: u32,
         act: Act,
         keys: Range<usize>,
     },
-    /// So many keys of the request were written or answered before.
+    /// The request is finished. `before` of its keys were written or answered earlier.
     Applied {
         conn: u32,
         act: Act,
@@ -30,33 +30,34 @@ pub(super) enum Done {
     Left {
         conn: u32,
     },
-    /// The server goes on where another one ended; these are still there.
+    /// The server continues after another one. These connections are still there.
     Restarted {
         live: Vec<u32>,
     },
 }
 
-/// In which commit it is.
+/// Which commit contains an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kept {
-    /// It outlives everything.
+    /// It is safe.
     Surely,
-    /// If this commit does.
+    /// It survives if this commit does.
     With(u64),
     /// It happened while the journal could not be written.
     Nowhere,
 }
 
-/// How far one client has come.
+/// The progress of one client.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Come {
-    /// Requests applied: the one with this number is next.
+    /// The number of applied requests, which is the number of the next one.
     pub(super) next: usize,
-    /// The answers of those applied; of the next one, if it is done in part, the beginning.
+    /// The answers of the applied requests. If the next request is done in part, also the beginning of its
+    /// answer.
     pub(super) answers: Vec<Vec<Said>>,
-    /// So many keys of the next one are done.
+    /// How many keys of the next request are done.
     begun: usize,
-    /// The wait that is outstanding.
+    /// The outstanding wait.
     waits: Option<usize>,
 }
 
@@ -81,18 +82,18 @@ impl Reference {
         &self.come[client]
     }
 
-    /// Whether the request `no` of a client has its answer, even if that is still on its way.
+    /// Whether the request `no` of a client has its answer, even if the answer is still in flight.
     pub(super) fn is_answered(&self, client: usize, no: usize) -> bool {
         let come = &self.come[client];
         no < come.next && come.answers.get(no).is_some_and(|answer| !answer.is_empty())
     }
 
-    /// What the store holds under a key.
+    /// The value of a key in the store.
     pub(super) fn value(&self, key: Key) -> Option<&str> {
         self.model.plain.get(key).map(String::as_str)
     }
 
-    /// Which client has a connection.
+    /// The client with this connection.
     pub(super) fn client_of(&self, conn: u32) -> Option<usize> {
         self.clients.get(&conn).copied()
     }
@@ -104,7 +105,7 @@ impl Reference {
         Ok(())
     }
 
-    /// What happened while the journal could not be written is in it now, in this commit.
+    /// Everything that happened while the journal could not be written is in this commit now.
     pub(super) fn is_whole(&mut self, commit: u64) {
         for (kept, _) in &mut self.log {
             if *kept == Kept::Nowhere {
@@ -113,7 +114,7 @@ impl Reference {
         }
     }
 
-    /// The journal cannot be written: what is behind this commit is not kept.
+    /// The journal cannot be written: nothing behind this commit is kept.
     pub(super) fn is_lost_behind(&mut self, commit: u64) {
         for (kept, _) in &mut self.log {
             if *kept > Kept::With(commit) {
@@ -122,7 +123,7 @@ impl Reference {
         }
     }
 
-    /// The server is gone, and with it all that is behind this commit.
+    /// The server is gone, and everything behind this commit is lost.
     pub(super) fn crash(&mut self, commit: u64, clients: &[Client]) -> Result<(), String> {
         self.log.retain(|(kept, _)| *kept <= Kept::With(commit));
         for (kept, _) in &mut self.log {
@@ -139,7 +140,7 @@ impl Reference {
         Ok(())
     }
 
-    /// The server is gone, and with it everything.
+    /// The server is gone, and everything is lost.
     pub(super) fn forget(&mut self) {
         *self = Self::new(self.come.len());
     }
@@ -166,7 +167,7 @@ impl Reference {
                 self.model.restart(&gone.iter().map(|&conn| conn as usize).collect::<Vec<_>>());
                 self.clients.retain(|conn, _| live.contains(conn));
                 for come in &mut self.come {
-                    // It will come again.
+                    // The wait will be sent again.
                     if let Some(no) = come.waits.take() {
                         come.next = no;
                         come.answers.truncate(no);
@@ -177,7 +178,7 @@ impl Reference {
         Ok(())
     }
 
-    /// A request was applied behind so many of its keys: up to some more of them, or to its end.
+    /// Applies a request from its key number `from` on: up to a later key, or to its end.
     fn request(
         &mut self,
         conn: u32,
@@ -245,8 +246,8 @@ impl Reference {
         Ok(())
     }
 
-    /// Whether what a client has seen of its request `no` is what it should be. `may_be_early`: the relay answers a
-    /// CANCEL_WAIT while the server is away.
+    /// Checks what a client has received for its request `no`. `may_be_early`: the relay may have answered a
+    /// CANCEL_WAIT while the server was away.
     pub(super) fn check(
         &self,
         client: usize,
@@ -268,7 +269,7 @@ impl Reference {
                 ))
             };
         };
-        // The wait was over, but the client was told that it is cancelled.
+        // The wait had ended, but the client was told that it is cancelled.
         if right == seen || is_given_up && seen.is_empty() {
             return Ok(());
         }

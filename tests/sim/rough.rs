@@ -1,4 +1,4 @@
-//! What strangers do to the server, and frames that come when nobody expects them any more.
+//! What foreign peers do to the server, and frames that come when nobody expects them any more.
 
 use std::net::SocketAddr;
 
@@ -10,20 +10,21 @@ use super::server::PORT;
 use crate::core::link::{Frame, Hello, Identity, Open, Point, RelayLife, SessionNo};
 use crate::core::protocol::encode_hello;
 
-/// Links of strangers have such names.
+/// The names of links of foreign peers begin so.
 pub(super) const STRANGER: &str = "stranger-";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rough {
-    /// Somebody connects to the store and sends what this number makes.
+    /// A peer connects to the store and sends bytes made from this seed.
     AtStore { seed: u64 },
-    /// The same for links.
+    /// A peer connects as a relay and sends bytes made from this seed.
     AtLinks { seed: u64 },
-    /// A relay loses its connection and comes again; what it had sent on the old one arrives so much later.
+    /// A relay loses its connection and comes again. What it had sent on the old connection arrives this much
+    /// later.
     Late { relay: usize, by: Micros },
 }
 
-/// What is rough in a schedule, in the order of the times. Every other one has some.
+/// The rough events of a schedule, by time. Every other schedule has some.
 pub(super) fn plan(seed: u64, relays: usize) -> Vec<(Micros, Rough)> {
     if !matches!(seed % 16, 0 | 3 | 5 | 6 | 7 | 10 | 12 | 15) {
         return Vec::new();
@@ -56,7 +57,7 @@ fn absurd(random: &mut Random) -> u64 {
     *random.pick(&[u64::MAX, 1 << 63, (1 << 63) - 1, 1 << 62, 1 << 48, 1 << 40, u64::from(u32::MAX)])
 }
 
-/// Bytes for the port of a store: garbage, or a request that begins well and has more than anybody can send.
+/// Bytes for a store's port: garbage, or a request that begins well and announces more than anybody can send.
 pub(super) fn to_store(seed: u64) -> Vec<u8> {
     let random = &mut Random::new(seed);
     let mut bytes = Vec::new();
@@ -71,7 +72,7 @@ pub(super) fn to_store(seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Bytes for a link: a hello like a relay's, and then frames with numbers that nobody has given.
+/// Bytes for a link: a hello like a relay's, and then frames with numbers that nobody has assigned.
 pub(super) fn to_links(seed: u64) -> BytesMut {
     let random = &mut Random::new(seed);
     let mut out = BytesMut::new();
@@ -116,7 +117,7 @@ pub(super) fn to_links(seed: u64) -> BytesMut {
             8 => Frame::Room(vec![(no, amount)]).put(&mut out),
             9 => Frame::Close(no).put(&mut out),
             10 => {
-                // More than a frame may have.
+                // More bytes than a frame may have.
                 out.put_u8(b'D');
                 out.put_u32_le(amount);
             }

@@ -1,5 +1,4 @@
-//! What is to happen around the native rendezvous in a run: which nodes, pods and participants of barriers there are, and
-//! what becomes of them.
+//! The plan around the native rendezvous: nodes, pods and participants of barriers, and what happens to them.
 
 use super::plan::{Cast, MILLI, Micros, SECOND};
 use super::random::Random;
@@ -33,24 +32,24 @@ pub(super) struct GatePlan {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NodeFault {
-    /// The node's process dies; another comes in its place, perhaps with the same id.
+    /// The node's process dies. Another process takes its place, perhaps with the same id.
     Die { node: usize, back: Option<Micros>, same_id: bool },
-    /// It says that it goes.
+    /// The node says that it leaves.
     Leave { node: usize, failed: bool },
-    /// It is stopped, and goes on later as if nothing had happened.
+    /// The node is stopped, and continues later as if nothing had happened.
     Stop { node: usize, lasts: Micros },
     /// The connection of its request breaks.
     Cut { node: usize },
-    /// The server dies at the moment at which it has told the node, or any other, its rank.
+    /// The server dies at the moment at which it has told this node, or any other, its rank.
     KillAtAnswer { node: usize, away: Micros },
 }
 
-/// An operator expects so many nodes in a run.
+/// An operator expects this many nodes in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wish {
     pub(super) run: usize,
     pub(super) nodes: u32,
-    /// The server dies at the moment at which it has said that this is so, and is away for so long.
+    /// The server dies when it has confirmed this, and is away for this long.
     pub(super) dies: Option<Micros>,
 }
 
@@ -59,9 +58,9 @@ pub(super) struct RunsPlan {
     pub(super) runs: Vec<RunPlan>,
     pub(super) barriers: Vec<BarrierPlan>,
     pub(super) gates: Vec<GatePlan>,
-    /// Nodes have ranks, which meet in the store of their round.
+    /// Whether nodes have ranks, which meet in the store of their round.
     pub(super) has_workers: bool,
-    /// In the order of their times.
+    /// The faults, by time.
     pub(super) faults: Vec<(Micros, NodeFault)>,
     /// Every eighth seed has some.
     pub(super) wishes: Vec<(Micros, Wish)>,
@@ -101,7 +100,7 @@ impl RunsPlan {
         Self { runs, barriers, gates, has_workers, faults, wishes }
     }
 
-    /// Everything that can be left out, one thing at a time.
+    /// The plan without one of its parts, for each part.
     pub(super) fn smaller(&self) -> Vec<Self> {
         let mut all = Vec::new();
         let mut without = |change: &dyn Fn(&mut Self)| {
@@ -125,7 +124,7 @@ impl RunsPlan {
         for n in 0..self.gates.len() {
             without(&|it| drop(it.gates.remove(n)));
         }
-        // Faults name nodes by their numbers, so only the last run can go.
+        // Faults name nodes by number, so only the last run can be left out.
         if let Some(last) = self.runs.last() {
             let first = self.nodes() - last.nodes.len();
             without(&|it| {
@@ -158,7 +157,7 @@ fn wishes(seed: u64, runs: &[RunPlan]) -> Vec<(Micros, Wish)> {
     let mut random = Random::new(seed ^ 0x0b055);
     let wish = |random: &mut Random| {
         let run = random.below(runs.len() as u64) as usize;
-        // Some of them no round can have.
+        // Some of these numbers are impossible for the run.
         let nodes = random.between(1, u64::from(runs[run].max) + 1) as u32;
         let dies = random.one_in(2).then(|| random.between(20 * MILLI, SECOND));
         (random.below(5 * SECOND), Wish { run, nodes, dies })

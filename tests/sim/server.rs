@@ -1,4 +1,5 @@
-//! One life of the server: the real stores, links and journal, moved by hand where tasks and sockets would move them.
+//! One life of the server: the real stores, links and journal, driven by hand where tasks and sockets would
+//! drive them.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -38,18 +39,18 @@ use crate::core::store::StaleKeyConfig;
 
 /// The port of the store that all clients use.
 pub(super) const PORT: u16 = 29500;
-/// Short, so that a run has several, and tidies them.
+/// Short, so that a run has several segments and tidies them.
 const SEGMENT: u32 = 2000;
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 /// One connection of a relay.
 pub(super) struct ServerLine {
-    /// Set once the relay was taken in.
+    /// Set when the server has accepted the relay.
     pub(super) line: Option<Line>,
     pub(super) input: BytesMut,
     pub(super) out: BytesMut,
-    /// What is to be safe before `out` may leave.
+    /// Ends when everything that `out` reports is safe. Before that, `out` must not leave.
     pub(super) held: Option<Task>,
     pub(super) has_turn: bool,
 }
@@ -60,7 +61,7 @@ pub(super) struct Direct {
     pub(super) input: BytesMut,
     pub(super) replies: ReplyBuffer,
     pub(super) woken: Arc<Flag>,
-    /// Replies wait until they are safe.
+    /// Replies wait until their changes are safe.
     pub(super) is_held: bool,
     pub(super) has_turn: bool,
 }
@@ -81,9 +82,9 @@ impl Wake for Flag {
     }
 }
 
-/// Where the walk through all that is to be written anew has come to.
+/// The progress of writing everything again.
 pub(super) enum Tidying {
-    /// The stores that are still to be walked through, and how far it is in the last of them.
+    /// The stores that are still to be copied, and the progress in the last of them.
     Stores(Tidy, Vec<Arc<StoreListener>>, Walk),
     Links(Tidy, Task),
 }
@@ -95,13 +96,13 @@ pub(super) struct Server {
     pub(super) gates: Arc<PodGates>,
     pub(super) listener: Arc<StoreListener>,
     pub(super) watch: Arc<Watch>,
-    /// What insight says.
+    /// What insight reports.
     pub(super) said: broadcast::Receiver<InsightEvent>,
     pub(super) journal: Option<Arc<Journal>>,
     pub(super) lines: BTreeMap<u32, ServerLine>,
     pub(super) directs: BTreeMap<usize, Direct>,
     pub(super) tidying: Option<Tidying>,
-    /// The journal could not be written, and is not whole again.
+    /// Whether the journal could not be written and is not whole again.
     pub(super) is_troubled: bool,
 }
 
@@ -114,14 +115,14 @@ impl Server {
         Self::start_within(ServerConfig::default().max_memory, keeping, disk, life)
     }
 
-    /// A server that may take so much memory.
+    /// A server with this memory limit.
     pub(super) fn start_within(
         max_memory: usize,
         keeping: Keeping,
         disk: &Noted,
         life: u32,
     ) -> Result<Self, Failed> {
-        // Always as long, as text and as a number.
+        // The number is always equally long, as text and as a number.
         let life = ServerLife(1 << 63 | u64::from(life));
         let clock = Clock::start();
         let durability = match keeping {
@@ -137,7 +138,7 @@ impl Server {
         let config = ServerConfig {
             journal,
             insight: InsightConfig { explain_after: Duration::from_secs(3), ..InsightConfig::default() },
-            // Rules that wait are not in the model.
+            // The model does not contain rules that wait.
             stale_keys: StaleKeyConfig {
                 forget_run_after: None,
                 forget_closed_after: Duration::from_hours(1),
@@ -198,13 +199,13 @@ impl Server {
         })
     }
 
-    /// Waits until all that has happened may be told.
+    /// Waits until everything that has happened may be reported.
     pub(super) fn safe(&self) -> Task {
         let stores = Arc::clone(&self.stores);
         Box::pin(async move { stores.safe().await })
     }
 
-    /// Whether a line has to have a turn that no bytes bring.
+    /// The connections of relays that need a turn although no bytes have arrived.
     pub(super) fn take_woken(&self) -> Vec<u32> {
         let is_woken = |served: &ServerLine| {
             let Some(line) = &served.line else { return false };
@@ -214,7 +215,7 @@ impl Server {
         self.lines.iter().filter(|(_, served)| is_woken(served)).map(|(&conn, _)| conn).collect()
     }
 
-    /// A client connects to a store, if there is one on this port.
+    /// A client connects to the store on this port, if there is one.
     pub(super) fn connect(&self, port: u16, addr: std::net::SocketAddr) -> Option<Direct> {
         let config = self.stores.config();
         let decoder = Decoder::new(config.limits, config.legacy_dialect);
@@ -229,7 +230,7 @@ impl Server {
         })
     }
 
-    /// Does one step of writing anew what there is, where it is worth it. Returns whether there is another.
+    /// One step of writing everything again, if it is worth it. Returns whether there is another step.
     pub(super) fn tidy(&mut self, mutant: Option<Mutant>) -> bool {
         let Some(journal) = &self.journal else { return false };
         let is_early = mutant == Some(Mutant::TidiedTooEarly);
@@ -277,7 +278,7 @@ impl Server {
     }
 }
 
-/// A client comes, asks for this, and goes. Returns the replies.
+/// A client comes, sends these requests, and leaves. Returns the replies.
 pub(super) fn ask(listener: &Arc<StoreListener>, requests: &[Request<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_hello(&mut bytes);
@@ -291,7 +292,7 @@ pub(super) fn ask(listener: &Arc<StoreListener>, requests: &[Request<'_>]) -> Ve
     replies.drain().flat_map(|piece| piece.bytes).collect()
 }
 
-/// A client comes, writes a key of `prefix` and this rank, asks for all keys, and goes.
+/// A client comes, sets a key made of `prefix` and its rank, lists all keys, and leaves.
 pub(super) fn write_and_list(listener: &Arc<StoreListener>, prefix: &[u8], rank: u32) -> Vec<String> {
     let key = [prefix, rank.to_string().as_bytes()].concat();
     let said =
@@ -307,7 +308,7 @@ pub(super) fn write_and_list(listener: &Arc<StoreListener>, prefix: &[u8], rank:
 }
 
 impl Direct {
-    /// Takes what has come, and a wake-up. Returns whether there are replies.
+    /// Takes the bytes that have arrived, and a wake-up. Returns whether there are replies.
     pub(super) fn turn(&mut self) -> bool {
         let waker = Waker::from(Arc::clone(&self.woken));
         let mut input = std::mem::take(&mut self.input);

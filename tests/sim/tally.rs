@@ -1,21 +1,21 @@
-//! What schedules were worth: how much happened in them and was compared.
+//! The results of schedules: how much happened in them and was compared.
 
-/// What a run was worth.
+/// The result of a run.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) events: u64,
     pub(super) requests: u64,
     pub(super) crashes: u64,
     pub(super) breaks: u64,
-    /// How often everything stood still and was compared.
+    /// How often the world came to rest and was compared.
     pub(super) compared: u64,
     /// How often a node was told its rank.
     pub(super) rounds: u64,
-    /// Ranks of nodes that have met the others and trained.
+    /// Ranks that have met the others and trained.
     pub(super) trained: u64,
-    /// Words of insight that were compared.
+    /// Explanations of insight that were compared.
     pub(super) said: u64,
-    /// Stands for the times of all events and for all that was written to the disk: another one where anything went
+    /// A digest of the times of all events and of everything written to the disk. It differs if anything went
     /// another way.
     pub(super) course: u64,
 }

@@ -1,46 +1,47 @@
-//! What the world knows to be true of the runs, and what no answer may contradict.
+//! What is true of the runs. No answer may contradict it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::core::rendezvous::Round;
 
-/// What nodes were told of one round.
+/// What nodes were told about one round.
 #[derive(Debug, Default)]
 struct ToldRound {
     /// The nodes, by rank.
     nodes: Vec<String>,
-    /// The join that was told a rank.
+    /// The join that was told each rank.
     told: BTreeMap<u32, (String, String)>,
     port: Option<u16>,
 }
 
-/// What nodes were told of a run.
+/// What nodes were told about a run.
 #[derive(Debug, Default)]
 pub(super) struct RunTruth {
     rounds: BTreeMap<u64, ToldRound>,
-    /// How many nodes an operator expects, and what it may be instead, as an answer is not there.
+    /// How many nodes an operator expects. Several values are possible while an answer is missing.
     pub(super) expected: BTreeSet<Option<u32>>,
 }
 
 impl RunTruth {
-    /// The greatest round that a node was told.
+    /// The greatest round number that a node was told.
     pub(super) fn last(&self) -> Option<u64> {
         self.rounds.last_key_value().map(|(&number, _)| number)
     }
 
-    /// A server without a journal knows nothing of this.
+    /// The server had no journal, so the next one knows nothing of this.
     pub(super) fn forget(&mut self) {
         self.rounds.clear();
         self.expected.insert(None);
     }
 
-    /// Whether a run in which nodes ask for so many may have these in a round, of as many as there are.
+    /// Whether a round may have this number of nodes, in a run whose nodes ask for `min` to `max` nodes, if
+    /// `there` are there.
     pub(super) fn may_have(&self, nodes: u32, (min, max): (u32, u32), there: u32) -> bool {
         let fits = |expected: &Option<u32>| there.min(expected.map_or(max, |it| it.clamp(min, max))) == nodes;
         if self.expected.is_empty() { fits(&None) } else { self.expected.iter().any(fits) }
     }
 
-    /// The join `join_id` of `node` has this rank in this round.
+    /// The join `join_id` of `node` gets this rank in this round.
     pub(super) fn complete(
         &mut self,
         round: &Round,
@@ -81,7 +82,7 @@ impl RunTruth {
         Ok(())
     }
 
-    /// A node of round `number` is told to go on.
+    /// A node of round `number` is told to continue.
     pub(super) fn goes_on(&self, node: &str, number: u64) -> Result<(), String> {
         match self.last().filter(|&last| last > number) {
             Some(last) => Err(format!(

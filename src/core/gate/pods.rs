@@ -208,8 +208,8 @@ impl Pods {
             let was_there = member.is_there(now, timeout);
             match (contact(&member.said), member.contact) {
                 (Contact::Connected, _) => (member.seen, member.contact) = (now, Contact::Connected),
-                // A link that was lost for good, or that was never the pod's own, shows nothing about the
-                // pod.
+                // The pod has announced itself since the link broke, or the server has given up the link:
+                // neither shows anything new.
                 (Contact::Away, Contact::None) | (Contact::None, Contact::Away) => {}
                 (Contact::Away, _) => member.contact = Contact::Away,
                 (Contact::None, _) => member.contact = Contact::None,

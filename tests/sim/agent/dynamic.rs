@@ -1,4 +1,4 @@
-//! What an agent of the c10d backend decides from its copy of the state, as PyTorch's `dynamic_rendezvous.py`.
+//! The decisions of a c10d agent from its copy of the state, as in PyTorch's `dynamic_rendezvous.py`.
 
 use super::super::plan::{MILLI, Micros, SECOND};
 use super::{Agent, Doing, Move, Terms, Work, ask};
@@ -7,7 +7,7 @@ use crate::core::protocol::rendezvous_state::{self, NO_STATE, Node, RendezvousSt
 use crate::core::store::tests::model::Act;
 
 const HEARTBEAT: Micros = 2 * SECOND;
-/// Whose last heartbeat is so old is taken out by the next that writes.
+/// A node with an older last heartbeat is removed by the next agent that writes.
 const DEAD_AFTER: Micros = 6 * SECOND;
 const LAST_CALL: Micros = SECOND;
 const JOIN: Micros = 30 * SECOND;
@@ -25,7 +25,7 @@ impl Agent {
         )])
     }
 
-    /// Takes the state from the store, without those that are dead by their heartbeats.
+    /// Takes the state from the store, without nodes that are dead according to their heartbeats.
     pub(super) fn takes(&mut self, now: Micros, bytes: &[u8]) -> Result<(), String> {
         self.state = rendezvous_state::read(bytes)
             .map_err(|why| format!("{}: {why}", self.node))?
@@ -186,7 +186,7 @@ impl Agent {
 }
 
 fn time(now: Micros) -> UtcMicros {
-    // No heartbeat is before the midnight.
+    // The simulation begins at midnight, and times count from there.
     pickle::at(u32::try_from(now).unwrap_or(u32::MAX))
 }
 

@@ -1,4 +1,4 @@
-//! Requests of the HTTP API that are on their way: the real code of the server, moved by hand.
+//! Requests of the HTTP API in flight: the real code of the server, driven by hand.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::core::rendezvous::barrier::ArrivalStanding;
 use crate::core::rendezvous::{Action, HeartbeatView, JoinStanding};
 use crate::server::{Ended, Joined, NotExpected, NotHeld};
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Caller {
     Node(usize),
@@ -24,7 +24,7 @@ pub(super) enum Caller {
     Operator(usize),
 }
 
-/// What it is answered.
+/// The answer to a request.
 pub(super) enum Answer {
     Joined(Result<Joined, Ended>),
     Beat(Result<HeartbeatView, Ended>),
@@ -36,10 +36,10 @@ pub(super) enum Answer {
 
 pub(super) struct Call {
     caller: Caller,
-    /// The answer, unless it is held for too long.
+    /// Gives the answer. `None` if the answer is held for too long.
     task: Pin<Box<dyn Future<Output = Option<Answer>>>>,
     woken: Arc<Flag>,
-    /// It will be looked at in a moment.
+    /// It will be polled in a moment.
     is_due: bool,
 }
 
@@ -54,7 +54,7 @@ impl World {
         self.runs.calls.values().any(|call| call.caller == caller)
     }
 
-    /// The server gets a request. Whichever it is, its answer is held until it may leave.
+    /// The server gets a request. Its answer is held until it may leave.
     pub(super) fn call(&mut self, caller: Caller, task: impl Future<Output = Answer> + 'static) -> Checked {
         let Some(stores) = self.server.as_ref().map(|server| Arc::clone(&server.stores)) else {
             return Ok(());
@@ -70,7 +70,7 @@ impl World {
             const TOLD_WITHIN: Micros = 4 * SECOND;
             let silence = self.now - last;
             let known = self.runs.silences.entry(label).or_default();
-            // The longest counts until it has been told.
+            // The longest silence counts until it has been reported.
             if silence >= known.0 || self.now > known.1 + TOLD_WITHIN {
                 *known = (silence, self.now);
             }
@@ -89,7 +89,7 @@ impl World {
         let caller = call.caller;
         self.look_at_disk()?;
         if self.server.is_none() {
-            // It has died of it.
+            // The poll has killed the server.
             return Ok(());
         }
         let Poll::Ready(answer) = polled else {
@@ -111,7 +111,7 @@ impl World {
         if let Caller::Node(node) = caller
             && self.is_node_stopped(node)
         {
-            // Its answer lies there until it wakes.
+            // A stopped process finds its answer when it continues.
             self.is_heard(caller);
             self.runs.late.insert(node, answer);
             self.runs.calls.remove(&no);
@@ -143,19 +143,19 @@ impl World {
             Caller::Node(node) => self.node_is_cut(node),
             Caller::Participant(n) => self.at(200 * MILLI, Event::Arrives(n)),
             Caller::Pod(pod) => self.at(200 * MILLI, Event::Announces(pod)),
-            // Whether it is done, nobody has heard.
+            // Nobody knows whether the change was made.
             Caller::Operator(_) => {}
         }
     }
 
-    /// The server hears of a node now: its request comes, or ends.
+    /// The server hears from a node now: its request comes, or ends.
     fn is_heard(&mut self, caller: Caller) {
         if let Caller::Node(node) = caller {
             self.runs.heard.insert(self.runs.nodes[node].label().to_string(), self.now);
         }
     }
 
-    /// The connection of a request breaks. `false` if there is none.
+    /// The connection of a request breaks. `false` if there is no request.
     pub(super) fn drop_calls(&mut self, caller: Caller) -> bool {
         if self.has_call(caller) {
             self.is_heard(caller);
@@ -168,7 +168,7 @@ impl World {
         self.runs.calls.len() < before
     }
 
-    /// The server is gone: nothing of it sees how the requests end.
+    /// The server is gone: its requests end, and it does not notice.
     pub(super) fn drop_all_calls(&mut self) {
         let calls = std::mem::take(&mut self.runs.calls);
         for caller in calls.values().map(|call| call.caller).collect::<Vec<_>>() {
@@ -176,11 +176,11 @@ impl World {
             self.is_cut(caller);
         }
         self.runs.keeper = None;
-        // The next server counts anew.
+        // The next server counts from its own start.
         self.runs.unused.clear();
     }
 
-    /// Requests that were woken get their turn; `all` of them where time has passed.
+    /// Woken requests get their turn. After time has passed, `all` requests do.
     pub(super) fn look_at_calls(&mut self, all: bool) {
         let is_forgotten = self.is(Mutant::JoinNotWoken) && !all;
         let due: Vec<u64> = (self.runs.calls.iter_mut())
@@ -197,7 +197,7 @@ impl World {
         self.keep_time(all);
     }
 
-    /// The server's own timer of the runs.
+    /// The server's own timer of runs.
     fn keep_time(&mut self, is_tick: bool) {
         let Some(server) = self.server.as_ref().filter(|_| !self.is(Mutant::DeadlineMissed)) else { return };
         let rounds = Arc::clone(&server.rounds);
@@ -211,14 +211,14 @@ impl World {
         }
     }
 
-    /// Nobody waits for what has happened already, and no deadline has passed unseen.
+    /// No request waits for something that has happened already, and no deadline was missed.
     pub(super) fn check_waiting(&self) -> Checked {
         let Some(server) = &self.server else { return Ok(()) };
         let now = self.timestamp();
         let late = server
             .rounds
             .inspect(|core, barriers| core.next_deadline().into_iter().chain(barriers.next_deadline()).min());
-        // The server counts from its own start.
+        // The server counts time from its own start.
         let own = crate::core::ids::Timestamp(
             now.0.saturating_sub(std::time::Duration::from_micros(self.runs.started)),
         );

@@ -1,4 +1,4 @@
-//! The clients: what they send, and what becomes of what they get.
+//! The clients: their requests, and what happens with their replies.
 
 use std::net::SocketAddr;
 
@@ -83,20 +83,20 @@ impl World {
         self.listen()
     }
 
-    /// A client's connection is closed by the other side.
+    /// The other side closes a client's connection.
     pub(super) fn client_dies(&mut self, client: usize, why: &str) {
         trace!(self, "client {client} is closed: {why}");
         self.is_gone(client);
     }
 
-    /// What was true until now, and what is true from now on: another may come before anything else happens.
+    /// Remembers both the old and the new truth: another client may come before anything else happens.
     fn is_gone(&mut self, client: usize) {
         self.remember();
         self.clients[client].state = State::Gone;
         self.remember();
     }
 
-    /// Bytes of replies have come to a client.
+    /// Bytes of replies have reached a client.
     pub(super) fn client_gets(&mut self, client: usize, bytes: &[u8], is_early: bool) -> Checked {
         let it = &mut self.clients[client];
         let (answered, next) = it.receive(bytes).map_err(|why| format!("client {client}: {why}"))?;
@@ -157,7 +157,7 @@ impl World {
             server.directs.remove(&client);
             self.client_dies(client, "it was refused");
         } else if direct.conversation.more_to_apply {
-            // It was the turn of others.
+            // Other connections had to get their turn first.
             direct.has_turn = true;
             self.soon(Event::DirectTurn(client));
         }

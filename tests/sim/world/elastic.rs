@@ -1,4 +1,5 @@
-//! Jobs of torchrun's agents: who is there, what has become of the workers of a round, and who starts an agent again.
+//! Jobs of torchrun's agents: which agents are there, the workers of their rounds, and the launcher that
+//! starts agents again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -16,35 +17,35 @@ use crate::core::store::tests::model::{Act, Key};
 pub(super) struct Process {
     pub(super) job: usize,
     pub(super) node: usize,
-    /// The so-many-th time that the job is started.
+    /// How often the job had been started before.
     pub(super) attempt: usize,
     pub(super) client: usize,
     pub(super) agent: Agent,
-    /// The rank that the state gave it last, whether it has read that or not.
+    /// The rank that the state gave it last, whether it has read that state or not.
     pub(super) rank: Option<usize>,
 }
 
 /// The workers of a round.
 #[derive(Debug, Default)]
 struct Group {
-    /// Who was told which rank.
+    /// The node that was told each rank.
     ranks: BTreeMap<usize, Node>,
-    /// When their work is done.
+    /// When their work will be done.
     ends: Option<Micros>,
     has_failed: bool,
 }
 
 #[derive(Debug, Default)]
 struct Job {
-    /// Each has an id of its own.
+    /// The number of the attempt. Unless the plan has one id for all, each attempt has its own run id.
     attempt: usize,
-    /// How often its work was done.
+    /// How often the job's work was done.
     done: usize,
-    /// The work of this attempt is done.
+    /// Whether the work of this attempt is done.
     is_trained: bool,
-    /// When an agent of this attempt has failed.
+    /// When an agent of this attempt failed.
     failed: Option<Micros>,
-    /// Nodes whose next agent is on its way.
+    /// Nodes whose next agent is about to come.
     coming: BTreeSet<usize>,
     groups: BTreeMap<u64, Group>,
     is_over: bool,
@@ -54,7 +55,7 @@ struct Job {
 pub(super) struct Elastic {
     pub(super) processes: Vec<Process>,
     jobs: Vec<Job>,
-    /// The states that the store holds, read.
+    /// The states in the store, decoded.
     states: BTreeMap<Key, (String, Rc<RendezvousState>)>,
 }
 
@@ -80,7 +81,7 @@ impl World {
         }
     }
 
-    /// The runs that were ever there, by number.
+    /// The terms of a job's present attempt.
     fn terms(&self, job: usize) -> Terms {
         let plan = &self.plan.elastic[job];
         let kind = match plan.backend {
@@ -121,8 +122,8 @@ impl World {
         self.befalls(fault, victim)
     }
 
-    /// A client that is to send its next request may be an agent, which says what it asks for next. Returns whether it does
-    /// nothing now.
+    /// If this client is an agent that is to send its next request, asks the agent what to send. Returns
+    /// whether it does nothing now.
     pub(super) fn is_agent_held(&mut self, client: usize) -> Result<bool, String> {
         let Some(n) = self.elastic.processes.iter().position(|it| it.client == client) else {
             return Ok(false);
@@ -150,7 +151,7 @@ impl World {
         Ok(rests)
     }
 
-    /// Each rank of a round is told to one node.
+    /// Each rank of a round is told to only one node.
     fn is_told_rank(&mut self, n: usize) -> Checked {
         let Process { job, agent, .. } = &self.elastic.processes[n];
         let Some(place) = agent.place.as_ref().filter(|_| agent.doing == Doing::Exchanges) else {
@@ -169,7 +170,7 @@ impl World {
         !self.clients[process.client].is_gone()
     }
 
-    /// An agent starts its rank when it knows its round, and ends it when it leaves that.
+    /// An agent starts its rank when it knows its round, and ends it when it leaves that round.
     fn looks_after_rank(&mut self, n: usize) -> Checked {
         let Process { job, agent, .. } = &self.elastic.processes[n];
         if !self.plan.elastic[*job].has_ranks {
@@ -203,7 +204,7 @@ impl World {
         }
     }
 
-    /// The workers of a round begin once all its agents are there, and fail with one of them.
+    /// The workers of a round begin when all its agents are there, and fail if one of the agents does.
     fn look_at_workers(&mut self) {
         let mut seen = Vec::new();
         for job in 0..self.elastic.jobs.len() {
@@ -244,7 +245,7 @@ impl World {
         }
     }
 
-    /// Who starts agents looks at those of a job.
+    /// The launcher of a job checks its agents.
     pub(super) fn launch_agents(&mut self, job: usize) -> Checked {
         const UNTIL_KILLED: Micros = 5 * SECOND;
         if self.elastic.jobs[job].is_over {
@@ -259,7 +260,7 @@ impl World {
         let alive: Vec<(usize, usize)> =
             of_attempt().filter(|it| self.is_there(it)).map(|it| (it.client, it.node)).collect();
         let is_static = terms.backend == Backend::Static;
-        // Only the c10d backend can replace one that is gone.
+        // Only the c10d backend can replace an agent that is gone.
         let has_failed = of_attempt().any(|it| match it.agent.doing {
             Doing::Over { well } => !well,
             _ => is_static && !self.is_there(it),
@@ -285,7 +286,7 @@ impl World {
             if self.now > failed + UNTIL_KILLED {
                 return alive.into_iter().try_for_each(|(client, _)| self.process_ends(client));
             }
-            // As Kubernetes does, which does not know that.
+            // As with Kubernetes, which starts agents again although a static run cannot take them.
             if !is_static || self.now > failed + 2 * SECOND {
                 return Ok(());
             }
@@ -303,7 +304,7 @@ impl World {
         Ok(())
     }
 
-    /// The states of all runs, as the store holds them.
+    /// The states of all runs in the store.
     pub(super) fn states(&mut self) -> BTreeMap<Key, Rc<RendezvousState>> {
         let mut states = BTreeMap::new();
         let keys: BTreeSet<Key> =
@@ -327,9 +328,10 @@ impl World {
         states
     }
 
-    /// Healthy jobs end. Who waits for a node that never comes is told so, and is killed.
+    /// Healthy jobs end. In a job whose last node never comes, the waiting agents must be told so, and are
+    /// then killed.
     pub(super) fn end_elastic(&mut self) -> Checked {
-        /// They give up after a while, and come again.
+        /// Agents give up after a while, and come again.
         const UNTIL_TOLD: Micros = 60 * SECOND;
         let until = self.now + 200 * SECOND;
         let lacks_one = |world: &Self, job: usize| world.plan.elastic[job].lacks_one;

@@ -1,4 +1,4 @@
-//! What is heard of the engine, and compared with the reference.
+//! What the engine did, compared with the reference.
 
 use super::super::agent;
 use super::super::jobs::ADDRESSES;
@@ -9,7 +9,7 @@ use crate::core::protocol::Request;
 use crate::core::store::tests::model::{Act, Key};
 
 impl World {
-    /// Takes what was heard into the reference.
+    /// Adds what the engine did to the reference.
     pub(super) fn listen(&mut self) -> Checked {
         let notes = std::mem::take(&mut *self.heard.borrow_mut());
         for note in notes {
@@ -65,7 +65,7 @@ impl World {
         Ok(())
     }
 
-    /// A session ends only for a reason.
+    /// A session may end only for a reason.
     pub(super) fn check_left(&mut self, conn: u32) -> Checked {
         let Some(client) = self.reference.client_of(conn) else { return Ok(()) };
         trace!(self, "    connection {conn} of client {client} is over");
@@ -80,7 +80,7 @@ impl World {
         Err(format!("the server has ended the session of client {client}, which is there"))
     }
 
-    /// Everything stands still: clients have what the reference says, no more and no less.
+    /// The world is at rest: clients have exactly what the reference says.
     pub(super) fn compare(&mut self) -> Checked {
         self.tally.compared += 1;
         if let Some(server) = &self.server {
@@ -116,7 +116,7 @@ impl World {
     }
 }
 
-/// A request in the words of the model.
+/// The request as the model writes it.
 pub(super) fn act_of(request: &Request<'_>) -> Act {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match *request {

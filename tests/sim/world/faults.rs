@@ -60,13 +60,13 @@ impl World {
         Ok(())
     }
 
-    /// A relay's connection breaks; who notices does so at once.
+    /// A relay's connection breaks. `at_relay` and `at_server` say which end notices at once.
     pub(super) fn cut(&mut self, relay: usize, at_relay: bool, at_server: bool) {
         let Some(conn) = self.relays[relay].conn else { return };
         self.tally.breaks += 1;
         if let Some(it) = self.conns.get_mut(&conn) {
             for pipe in [&mut it.up, &mut it.down] {
-                // A part of what is on its way still arrives.
+                // A part of the bytes in flight still arrives.
                 let arrives = self.random.below(pipe.pieces.len() as u64 + 1) as usize;
                 pipe.pieces.truncate(arrives);
             }

@@ -16,11 +16,11 @@ use crate::core::insight::tests::truth::{names, yes};
 use crate::core::rendezvous::barrier::{Arrival, ArrivalRefusal, ArrivalStanding};
 use crate::server::{Ended, NotHeld};
 
-/// One who comes to a barrier again and again.
+/// A participant that comes to a barrier again and again.
 pub(super) struct Participant {
     barrier: usize,
     number: usize,
-    /// The so-many-th use that it is at.
+    /// The number of the present use.
     turn: u32,
     has_arrived: bool,
     pub(super) is_done: bool,
@@ -30,14 +30,14 @@ pub(super) struct Pod {
     gate: usize,
     number: usize,
     has_announced: bool,
-    /// It was let go, and has this store.
+    /// It was let through, to the store on this port.
     pub(super) went: Option<u16>,
 }
 
 /// What is true of the barriers and gates.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    /// The number that the server gave a use of a barrier.
+    /// The number that the server gave to each use of a barrier.
     generations: BTreeMap<(usize, u32), u64>,
 }
 
@@ -74,7 +74,8 @@ impl Pod {
 }
 
 impl World {
-    /// How long the next request may wait, and the server. Where there is none, `again` comes a little later.
+    /// The server, and how long the next request may wait there. Without a server, `again` comes a little
+    /// later.
     fn server_and_wait(&mut self, again: Event) -> Option<(&Server, Duration)> {
         let wait = Duration::from_micros(self.runs.random.below(SECOND));
         if self.server.is_none() {
@@ -83,7 +84,7 @@ impl World {
         Some((self.server.as_ref()?, wait))
     }
 
-    /// Those that are said to wait at a barrier have arrived there.
+    /// Participants that are reported to wait at a barrier have arrived there.
     pub(super) fn check_said_of_barrier(&self, said: &Explanation) -> Checked {
         let has_come = |who: &String| {
             let is_it = |it: &&Participant| it.name() == *who;
@@ -200,7 +201,7 @@ impl World {
                 }
                 let Some(port) = port else { return Err(format!("pod {pod} has no store")) };
                 let has_another = |it: &Pod| it.went.is_some_and(|other| other != port);
-                // The store is given up when nobody has used it for long.
+                // The store is given up when nobody has used it for a long time.
                 if others().any(has_another)
                     && self.runs.went_at.get(&gate).is_some_and(|at| self.now < at + 5 * SECOND)
                 {
@@ -219,7 +220,7 @@ impl World {
         Ok(())
     }
 
-    /// What of this has not come to its end.
+    /// What has not come to its end, if anything.
     pub(super) fn holds_problem(&self) -> Option<String> {
         let held = self.runs.participants.iter().find(|it| !it.is_done);
         if let Some(it) = held {
@@ -229,7 +230,7 @@ impl World {
         pod.map(|pod| format!("pod {pod} waits at its gate"))
     }
 
-    /// What was told before a death that was allowed to lose it counts no more.
+    /// The server died in a way that may lose what it had told, so that does not count any more.
     pub(super) fn forget_runs(&mut self) {
         self.runs.truths.iter_mut().for_each(super::super::truth::RunTruth::forget);
         self.runs.told = Told::default();
@@ -240,7 +241,7 @@ impl World {
                 *port = None;
             }
         }
-        // Those who were let go do not come again: the others would wait for ever.
+        // Participants and pods that were let through do not come again, so the others would wait for ever.
         for it in &mut self.runs.participants {
             it.is_done = true;
         }

@@ -1,4 +1,5 @@
-//! The job of PyTorch processes: who is there, and the launcher that starts all again when one has ended too early.
+//! The job of plain PyTorch processes: which processes are there, and the launcher that starts all again when
+//! one has ended too early.
 
 use super::super::client::{Client, State};
 use super::super::jobs::{ADDRESSES, JobFault, JobPlan};
@@ -17,10 +18,10 @@ pub(super) struct Process {
 
 #[derive(Default)]
 pub(super) struct Job {
-    /// All that were ever there.
+    /// All processes so far.
     pub(super) processes: Vec<Process>,
     attempt: u32,
-    /// One has ended too early, and nobody starts the others again.
+    /// A process has ended too early, and nobody starts the others again.
     pub(super) is_alone: bool,
     is_done: bool,
 }
@@ -31,7 +32,7 @@ impl Process {
     }
 }
 
-/// Whether what was read is the address of this process.
+/// Whether the value that was read is the address of this process.
 fn is_address_of(process: &Process, seen: Option<&[Said]>) -> bool {
     let host = process.host();
     let is_it = |said: &Said| matches!(said, Said::Bytes(bytes) if bytes.get(8..8 + host.len()) == Some(host.as_bytes()));
@@ -42,7 +43,7 @@ fn is_address_of(process: &Process, seen: Option<&[Said]>) -> bool {
 enum Mesh {
     Connected,
     NotYet,
-    /// One of those whose address it has is gone, or was never of its attempt.
+    /// A process whose address it has read is gone, or never belonged to its attempt.
     Broken,
 }
 
@@ -62,7 +63,8 @@ impl World {
         if attempt != self.job.attempt {
             return Ok(());
         }
-        // Two with one rank would be a job that cannot begin: no launcher starts the second before the first has ended.
+        // Two processes with one rank would be a job that cannot begin: a launcher starts the second one
+        // after the first has ended.
         let before: Vec<usize> =
             self.job.processes.iter().filter(|it| it.rank == rank).map(|it| it.client).collect();
         before.into_iter().try_for_each(|client| self.process_ends(client))?;
@@ -88,7 +90,7 @@ impl World {
         self.befalls(fault, victim)
     }
 
-    /// A fault of a job; `victim` is who has a rank.
+    /// A fault of a job. `victim` finds the client with a rank.
     pub(super) fn befalls(
         &mut self,
         fault: JobFault,
@@ -123,13 +125,14 @@ impl World {
         self.client_closes(client)
     }
 
-    /// The processes of the attempt that counts.
+    /// The processes of the present attempt.
     fn current(&self) -> impl Iterator<Item = &Process> {
         self.job.processes.iter().filter(|it| it.attempt == self.job.attempt)
     }
 
-    /// A client that is to send its next request may be a rank. It connects to the others as it reads their addresses, and
-    /// trains once all are connected. Returns whether it does nothing now.
+    /// If this client is a rank that is to send its next request, decides whether it may. It connects to the
+    /// others as it reads their addresses, and trains when all are connected. Returns whether it does nothing
+    /// now.
     pub(super) fn is_held(&mut self, client: usize) -> Result<bool, String> {
         let Some(plan) = &self.plan.job else { return Ok(false) };
         let is_it = |it: &&Process| it.client == client;
@@ -173,7 +176,7 @@ impl World {
         if is_connected { Mesh::Connected } else { Mesh::NotYet }
     }
 
-    /// The launcher looks at its processes.
+    /// The launcher checks its processes.
     pub(super) fn launch(&mut self) {
         let Some(plan) = &self.plan.job else { return };
         let (size, leaves_alone) = (plan.ranks.len(), plan.is_left_alone);
@@ -216,7 +219,7 @@ impl World {
         self.job.processes.iter().map(|it| it.client).filter(|&client| !self.clients[client].is_gone())
     }
 
-    /// A healthy job ends. One that is left alone is told why it does not, and is killed.
+    /// A healthy job ends. A job that is left alone must be told why it does not end, and is then killed.
     pub(super) fn end_job(&mut self) -> Checked {
         const UNTIL_TOLD: u64 = 12 * SECOND;
         if self.plan.job.is_none() {
@@ -230,7 +233,7 @@ impl World {
             self.run_until(self.now + SECOND / 2, |_| false)?;
         }
         if self.job.is_alone {
-            // Links may come back meanwhile, and what waits behind them begins to wait only then.
+            // Links may come back in the meantime, and the waits behind them begin only then.
             let until = self.now + 2 * UNTIL_TOLD;
             self.run_until(self.now + UNTIL_TOLD, |_| false)?;
             while self.check_told().is_err() && self.now < until {

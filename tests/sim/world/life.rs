@@ -1,4 +1,4 @@
-//! The life of a world from its first event to the last look: what happens, when everything stands still, and the end.
+//! The life of a world from its first event to the last check: the events, the moments of rest, and the end.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::core::store::tests::model::Act;
 impl World {
     /// The whole life of the world.
     pub(super) fn live(&mut self) -> Checked {
-        // All faults have come by then; those that last are ended.
+        // By this time all faults have begun, and lasting ones are ended.
         let of_agents = self.plan.elastic.iter().flat_map(|job| &job.faults);
         let of_job = self.plan.job.iter().flat_map(|job| &job.faults).chain(of_agents).map(|(at, _)| *at);
         let rough = self.plan.rough.iter().map(|(at, _)| *at);
@@ -40,7 +40,8 @@ impl World {
             if waiting.is_empty() {
                 break;
             }
-            // Barriers that nobody completes are given up; for the others, somebody brings what they wait for.
+            // Barriers that nobody completes are cancelled. For all other waits, a client brings what they
+            // wait for.
             for &client in &waiting {
                 if let Some(no) = self.clients[client].waits()
                     && matches!(self.clients[client].issued[no], Act::Barrier(..))
@@ -60,7 +61,7 @@ impl World {
             ));
         }
         self.settle_runs()?;
-        // What the store holds in the end, also after one more death.
+        // Compares what the store holds in the end, also after one more death.
         for is_last in [false, true] {
             let keys = || TEXTS.iter().chain(&NUMBERS).chain(&BARRIERS);
             let gets = [Act::MultiGet(keys().copied().collect()), Act::List, Act::NumKeys];
@@ -92,7 +93,7 @@ impl World {
         self.check_memory()
     }
 
-    /// Until the server has given up the links of strangers. A last fault may still come.
+    /// Runs until the server has given up the links of foreign peers. A last fault may still come.
     fn outlast_strangers(&mut self) -> Checked {
         let over = self.now;
         while self.server.is_none() || self.now < self.runs.started.max(over) + GRACE + 2 * SECOND {
@@ -101,7 +102,7 @@ impl World {
         Ok(())
     }
 
-    /// One more client, with a connection of its own.
+    /// One more client with its own connection.
     fn visit(&mut self, acts: Vec<Act>) {
         let steps = acts.into_iter().map(|act| Step { think: 100, act, patience: None }).collect();
         self.clients.push(Client::new(ClientPlan { relay: None, steps }));
@@ -109,7 +110,7 @@ impl World {
         self.at(0, Event::Act(self.clients.len() - 1));
     }
 
-    /// Runs until everything stands still, and clients only wait.
+    /// Runs until the world is at rest: clients do nothing but wait.
     fn settle(&mut self) -> Checked {
         let until = self.now + 120 * SECOND;
         self.run_until(until, |world| world.is_still() && world.are_clients_still())?;
@@ -125,7 +126,7 @@ impl World {
             && !self.agenda.values().any(|event| matches!(event, Event::Act(_)))
     }
 
-    /// Whether nothing is on its way anywhere.
+    /// Whether nothing is in flight anywhere.
     fn is_still(&self) -> bool {
         let Some(server) = &self.server else { return false };
         let is_up = |relay: &Relay| {
@@ -281,7 +282,7 @@ impl World {
         }
     }
 
-    /// What follows from every event.
+    /// What must happen after every event.
     fn after(&mut self) -> Checked {
         self.look_at_disk()?;
         self.listen()?;

@@ -1,4 +1,5 @@
-//! The memory of the server is used up for a while: requests that need some are refused, and their clients closed.
+//! The memory of the server is used up for a while: requests that need memory are refused, and their clients
+//! closed.
 
 use super::super::super::engine::Reservation;
 use super::super::mutants::Mutant;
@@ -6,9 +7,9 @@ use super::World;
 
 #[derive(Debug, Default)]
 pub(super) struct Shortage {
-    /// What is taken away.
+    /// The memory that is taken away.
     taken: Option<Reservation>,
-    /// There was one.
+    /// Whether memory was ever taken away.
     pub(super) was_there: bool,
 }
 
@@ -17,10 +18,10 @@ impl Shortage {
         self.taken.is_some()
     }
 
-    /// Whether the server may have refused something for this reason.
+    /// Whether the server may have refused something because of it.
     pub(super) fn may_be_why(&self, why: &impl ToString) -> bool {
         let why = why.to_string();
-        // Whose client it was, and why it ended, the next server does not know.
+        // A restarted server does not know why a client was closed.
         let is_it = why.contains("--max-memory") || why.contains("it ended before the server was restarted");
         self.was_there && is_it
     }
@@ -45,7 +46,7 @@ impl World {
         }
     }
 
-    /// How much is taken away.
+    /// How much memory is taken away.
     pub(super) fn used_up(&self) -> usize {
         self.shortage.taken.as_ref().map_or(0, Reservation::bytes)
     }

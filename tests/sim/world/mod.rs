@@ -1,6 +1,6 @@
 //! The world of one run: an agenda of events on an invented clock, and everything that they move.
 
-/// Notes a line, if somebody will read it.
+/// Adds a line to the trace, if somebody will read it.
 macro_rules! trace {
     ($world:expr, $($words:tt)*) => {
         if $world.trace.is_some() {
@@ -63,11 +63,11 @@ use runs::Runs;
 use words::Words;
 use workers::Worker;
 
-/// Ports of clients begin here.
+/// The ports of clients begin here.
 const FIRST_PORT: u16 = 10_000;
 const TICK_OF_LINK: Micros = TICK.as_micros() as Micros;
 const TICK_OF_SERVER: Micros = 250 * MILLI;
-/// A server ends the clients of a link that has been away for this long (--link-grace).
+/// After a link has been away for this long, the server ends its clients (--link-grace).
 const GRACE: Micros = 10 * SECOND;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,13 +97,13 @@ enum Event {
     Start,
     StartRelay(usize),
     Fault(usize),
-    /// The disk has more room, and all of it after so many steps more.
+    /// The disk has more room, and after this many more steps all of it.
     Freed {
         steps: u8,
     },
     NotRefused,
     MemoryIsFree,
-    /// Another process comes in place of a node's last one; with the same id or not.
+    /// Another process replaces a node's last one, with the same id or with another.
     NodeComes(usize, bool),
     NodeActs(usize, u32),
     NodeFault(usize),
@@ -116,12 +116,12 @@ enum Event {
     JobFault(usize),
     /// A process of the job is killed.
     ProcessEnds(usize),
-    /// The launcher of the job looks at its processes.
+    /// The launcher of the job checks its processes.
     Launch,
     /// The agent of a node of a job comes.
     AgentComes(usize, usize),
     AgentFault(usize, usize),
-    /// Who starts the agents of a job looks at them.
+    /// The launcher of a job checks its agents.
     LaunchAgents(usize),
     Rough(usize),
     /// A request of the HTTP API gets its turn.
@@ -138,7 +138,7 @@ enum Piece {
 struct Pipe {
     pieces: VecDeque<Piece>,
     last: Micros,
-    /// Nothing arrives any more, and nobody is told.
+    /// Nothing arrives any more, and neither end is told.
     is_dead: bool,
 }
 
@@ -147,9 +147,9 @@ struct Conn {
     relay: usize,
     up: Pipe,
     down: Pipe,
-    /// What is on its way to the server does not arrive before.
+    /// Bytes to the server arrive no earlier than this.
     up_comes_at: Micros,
-    /// Something is on its way until then, as nothing got through.
+    /// Until this time bytes are held up, because nothing gets through.
     stuck_until: Micros,
     relay_has: bool,
     server_has: bool,
@@ -160,18 +160,18 @@ struct Relay {
     life: u64,
     conn: Option<u32>,
     input: BytesMut,
-    /// The clients, and what each has not read yet.
+    /// The clients, with the bytes that each has not read yet.
     clients: BTreeMap<SessionNo, (usize, BytesMut)>,
-    /// Clients that have not read an answer which the relay may have given by itself.
+    /// Clients with an unread answer that the relay may have made itself.
     early: BTreeSet<usize>,
     attempts: u32,
     partitioned_until: Micros,
     is_sending: bool,
-    /// It was away for longer than the server waits.
+    /// Whether it was away for longer than the server waits.
     was_long_away: bool,
 }
 
-/// What was heard of the engine.
+/// What the engine did.
 #[derive(Debug)]
 enum Note {
     Connected(ConnId, SocketAddr),
@@ -196,7 +196,7 @@ pub(super) struct World {
     /// The last commit that was kept before the journal could not be written.
     troubled_since: u64,
     shortage: Shortage,
-    /// A server whose disk has stopped is away for so long.
+    /// If its disk stops, the server is away for this long.
     stopped_for: Micros,
     relays: Vec<Relay>,
     conns: BTreeMap<u32, Conn>,
@@ -204,29 +204,29 @@ pub(super) struct World {
     clients: Vec<Client>,
     reference: Reference,
     heard: Rc<RefCell<Vec<Note>>>,
-    /// What was heard of the critical section that has not ended.
+    /// What the engine has done in the critical section that has not ended.
     section: Vec<Done>,
     is_deaf: Rc<Cell<bool>>,
-    /// The connections of clients that this server took in.
+    /// The connections that this server has for its clients.
     known_as: BTreeMap<usize, ConnId>,
-    /// Clients of which this server knows, or its journal.
+    /// Clients that this server or its journal knows.
     heard_of: BTreeSet<usize>,
-    /// Connections of strangers.
+    /// Connections of foreign peers.
     strangers: BTreeSet<u32>,
-    /// The faults are over.
+    /// Whether the faults are over.
     is_calm: bool,
-    /// Clients from before a death of the server that was allowed to lose what they had been told.
+    /// Clients from before a death in which the server was allowed to lose what it had told them.
     excused: BTreeSet<usize>,
-    /// There was such a death.
+    /// Whether there was such a death.
     has_lost: bool,
-    /// Clients whose GETs wait for the answers of others: a planted bug.
+    /// Clients whose GETs wait for the answers of other clients: a planted bug.
     merged: BTreeMap<usize, usize>,
     mutant: Option<Mutant>,
     trace: Option<Vec<String>>,
     runs: Runs,
     job: Job,
     elastic: Elastic,
-    /// The ranks of native runs and of agents that there ever were.
+    /// All ranks of native runs and of agents so far.
     workers: Vec<Worker>,
     words: Words,
     pub(super) tally: Tally,
@@ -261,7 +261,7 @@ impl World {
         let is_deaf = Rc::<Cell<bool>>::default();
         let (hears, deaf) = (Rc::clone(&heard), Rc::clone(&is_deaf));
         tap::listen(move |port, tapped| {
-            // Stores of rounds are compared with nothing: their workers look at them themselves.
+            // The stores of rounds are not compared here: their workers check them.
             if deaf.get() || port != PORT {
                 return;
             }
@@ -353,7 +353,7 @@ impl World {
     }
 
     fn note(&mut self, line: &str) {
-        /// A state of the c10d backend has thousands of characters, and fills the screen.
+        /// The state of a c10d run has thousands of characters, which would fill the screen.
         const MOST: usize = 400;
         let at = format!("{:>12.3} ms  ", self.now as f64 / 1000.0);
         if let Some(trace) = &mut self.trace {
@@ -367,7 +367,7 @@ impl World {
         self.agenda.insert((self.now + after, self.scheduled), event);
     }
 
-    /// After a moment: not always in the same order.
+    /// Puts an event on the agenda after a short random time, so that the order varies.
     fn soon(&mut self, event: Event) {
         let after = self.random.below(300);
         self.at(after, event);

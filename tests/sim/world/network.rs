@@ -1,4 +1,4 @@
-//! Bytes under way between relays and the server.
+//! Bytes in flight between relays and the server.
 
 use bytes::Bytes;
 
@@ -31,7 +31,7 @@ impl World {
         self.at(after, Event::Arrive(conn, way));
     }
 
-    /// In pieces, cut anywhere.
+    /// Puts bytes into a pipe, in pieces that are cut anywhere.
     pub(super) fn put_bytes(&mut self, conn: u32, way: Way, mut bytes: Bytes) {
         while !bytes.is_empty() {
             let all = bytes.len() as u64;
@@ -46,7 +46,7 @@ impl World {
         let late = if way == Way::ToServer { it.up_comes_at } else { 0 };
         let until = self.relays[it.relay].partitioned_until.max(late);
         if until > self.now {
-            // It comes later, in its order.
+            // The piece comes later, in its order.
             let again = until - self.now;
             if let Some(it) = self.conns.get_mut(&conn) {
                 it.stuck_until = it.stuck_until.max(until);
@@ -118,7 +118,7 @@ impl World {
         self.take_for_dead(relay);
     }
 
-    /// Planted bugs: what becomes of ranks and agents whose link breaks.
+    /// Planted bugs: what happens to ranks and agents whose link breaks.
     fn take_for_dead(&self, relay: usize) {
         let (Some(mutant), Some(server)) = (self.mutant, &self.server) else { return };
         let ranks = self.job.processes.iter().map(|it| (it.client, ADDRESSES[it.rank].to_owned()));

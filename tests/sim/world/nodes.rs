@@ -1,5 +1,5 @@
-//! The nodes of native runs: as the plugin, each joins, does its work in the round's store, sends heartbeats, and joins
-//! again when it is told to.
+//! The nodes of native runs, as the plugin behaves: each node joins, works in the round's store, sends
+//! heartbeats, and joins again when it is told to.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +19,14 @@ use crate::core::rendezvous::{
 };
 use crate::server::{Ended, Joined};
 
-/// The longest that a node's request waits at the server.
+/// The longest time that a node's request waits at the server.
 const WAIT: Micros = 800 * MILLI;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doing {
     /// There is no process.
     Absent,
-    /// It joins, perhaps not for the first time.
+    /// It joins, perhaps again.
     Joins,
     /// It is in this round.
     Works { place: RankInRound, size: u32, port: Option<u16> },
@@ -35,19 +35,19 @@ pub(super) enum Doing {
 pub(super) struct Node {
     pub(super) run: usize,
     number: usize,
-    /// The so-many-th process; the same of its last one where ids are kept.
+    /// The number of the process. Processes with one id share it.
     born: u32,
     joins: u32,
-    /// This join was asked for before.
+    /// Whether this join was sent before.
     is_retry: bool,
     pub(super) doing: Doing,
     previous: Option<RankInRound>,
     stopped_until: Micros,
     /// How its last process left the run, if it has said so.
     pub(super) left: Option<Left>,
-    /// Events of an earlier process are not for this one.
+    /// Counts processes, so that events for an earlier process are ignored.
     life: u32,
-    /// It is told to go on, and has not asked since anything has changed.
+    /// It was told to continue, and has not asked since the last change.
     pub(super) is_settled: bool,
 }
 
@@ -72,7 +72,7 @@ impl Node {
         label(&format!("{}-{}", self.name(), self.born))
     }
 
-    /// As people know it, whichever process it is.
+    /// Its name for people, whichever process it is.
     pub(super) fn name(&self) -> String {
         format!("node-{}-{}", self.run, self.number)
     }
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// What the server tells a node must be true, whether the node hears it or not.
+    /// What the server tells a node must be true, even if the node never gets the answer.
     pub(super) fn node_is_told(&mut self, node: usize, answer: &mut Answer) -> Checked {
         let it = &self.runs.nodes[node];
         let (who, join_id, run) = (it.label(), it.join_id(), it.run);
@@ -317,7 +317,7 @@ impl World {
                 }
             }
             NodeFault::Leave { failed, .. } => {
-                // An agent does not end what still runs, or has not begun, and say that it has succeeded.
+                // A real agent does not report success while its worker still runs or has not begun.
                 let work = self.work_of_worker(Starter::Node(node));
                 let failed = failed || (self.plan.runs.has_workers && work != Some(Work::Done));
                 let outcome = Some(if failed { Outcome::Failed } else { Outcome::Succeeded });
@@ -354,7 +354,7 @@ impl World {
         Ok(())
     }
 
-    /// The node's request is lost with its connection, or with the server.
+    /// The node's request is lost, with its connection or with the server.
     pub(super) fn node_is_cut(&mut self, node: usize) {
         let it = &mut self.runs.nodes[node];
         (it.is_retry, it.is_settled) = (true, false);
@@ -367,18 +367,18 @@ impl World {
         self.runs.nodes[node].stopped_until > self.now
     }
 
-    /// A node's workers use the store of their round: nobody of another round has written there.
+    /// A node's workers use the store of their round. Workers of another round must not have written there.
     fn visit_store(&mut self, node: usize, place: RankInRound, port: Option<u16>) -> Checked {
         let (Some(port), Some(server)) = (port, &self.server) else { return Ok(()) };
         let Some(listener) = server.stores.listener(port) else { return Ok(()) };
         let (run, round) = (self.runs.nodes[node].run, place.round);
-        // Who is told to go is not in the round any more, and has lost its connection: nobody connects twice.
-        // And one whom there is no memory for is refused.
+        // A node that is told to leave is not in the round any more, and its worker does not connect again.
+        // And a client for which there is no memory is refused.
         let is_over = self.runs.truths[run].last() > Some(round);
         if is_over || self.plan.runs.has_workers || self.shortage.is_there() {
             return Ok(());
         }
-        // As the workers know it: they cannot tell whose store it is.
+        // Keys as workers see them: workers cannot tell to whom the store belongs.
         let found = write_and_list(&listener, format!("round-{run}-{round}/").as_bytes(), place.rank);
         match found.into_iter().find(|key| !key.starts_with(&format!("round-{run}-{round}/"))) {
             Some(key) => Err(format!("workers of run {run} round {round} meet {key} in their store")),

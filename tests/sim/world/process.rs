@@ -1,4 +1,4 @@
-//! The process of the server: its start, its death, and what it does between.
+//! The process of the server: its start, its death, and what it does in between.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -59,7 +59,7 @@ impl World {
         waits
     }
 
-    /// The server dies. If the disk goes on with what is there after a cut of power or not, the caller has said.
+    /// The server dies. With `is_power_cut`, the disk keeps only what survives a loss of power.
     pub(super) fn crash(&mut self, is_power_cut: bool) -> Checked {
         if self.server.is_none() {
             return Ok(());
@@ -82,12 +82,12 @@ impl World {
         let left =
             if is_power_cut { self.disk.after_power_cut(&mut self.random) } else { self.disk.after_kill() };
         let last = self.disk.last_commit(&left);
-        // It may have been whole again, and have died before it said so.
+        // The journal may have been whole again, and the server may have died before it said so.
         if let Some(whole) = troubled.and_then(|since| self.disk.whole_behind(&left, since)) {
             self.reference.is_whole(whole);
         }
         trace!(self, "the server dies (power cut: {is_power_cut}); what is left ends with commit {last}");
-        // Dropping it ends its sessions and requests, which nobody sees any more.
+        // Dropping the server ends its sessions and requests. Nobody may notice that.
         self.drop_all_calls();
         self.free_memory();
         drop(server);
@@ -119,7 +119,7 @@ impl World {
         Ok(())
     }
 
-    /// What clients have been told must still be so.
+    /// What clients were told must still be true.
     pub(super) fn check_all_kept(&self) -> Checked {
         for client in 0..self.clients.len() {
             if self.clients[client].is_gone() || self.excused.contains(&client) {
@@ -140,7 +140,7 @@ impl World {
             trace!(self, "the disk stops in the middle of a write");
             let is_power_cut = self.plan.keeping == Keeping::Disk && self.random.one_in(2);
             if let Some(server) = self.server.as_mut().filter(|_| self.is_full) {
-                // It had no room, and then it stopped.
+                // The disk was full before it stopped.
                 server.is_troubled = true;
             }
             self.at(self.stopped_for, Event::Start);
@@ -153,7 +153,7 @@ impl World {
         {
             server.is_troubled = true;
             let last = self.disk.last_commit(&self.disk.after_kill());
-            // What was done up to here is heard of before.
+            // First take in what was done up to here.
             trace!(self, "the journal cannot be written; it ends with commit {last}");
             self.listen()?;
             self.reference.is_lost_behind(last);
@@ -231,7 +231,7 @@ impl World {
         Ok(())
     }
 
-    /// Frames leave if all that they depend on is safe.
+    /// Frames leave when everything that they depend on is safe.
     pub(super) fn safe(&mut self, conn: u32) -> Checked {
         let Some(server) = &mut self.server else { return Ok(()) };
         let Some(line) = server.lines.get_mut(&conn) else { return Ok(()) };
@@ -263,7 +263,7 @@ impl World {
     pub(super) fn line_tick(&mut self, conn: u32) {
         let Some(server) = &self.server else { return };
         let Some(served) = server.lines.get(&conn) else { return };
-        // A line that waits for the disk looks at nothing else.
+        // A connection that waits for the disk does nothing else.
         if served.held.is_none()
             && let Some(line) = &served.line
         {
@@ -287,7 +287,7 @@ impl World {
         let now = crate::core::ids::Timestamp(Duration::from_micros(self.now - self.runs.started));
         server.gates.tick(now, &server.links.relays());
         for link in server.links.view() {
-            // The tick that ends them may be this one.
+            // The tick that ends these sessions may be this one.
             if link.away.is_some_and(|away| away >= Duration::from_micros(GRACE))
                 && let Some(relay) = relay_of(&link.name)
             {
@@ -302,7 +302,8 @@ impl World {
             return Err(format!("the link of {} is away for {:?}, and is kept", link.name, link.away));
         }
         if let Some(journal) = &server.journal {
-            // It tries again after seconds of the real clock: each tick is an hour later than the one before.
+            // The journal tries again after seconds of the real clock, so each tick is an hour later than the
+            // one before.
             let tick = u32::try_from(self.now / TICK_OF_SERVER).unwrap_or(u32::MAX);
             journal.tick(self.start + Duration::from_hours(1) * tick);
             if server.tidying.is_none() {

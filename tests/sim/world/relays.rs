@@ -1,4 +1,4 @@
-//! The relays: the real end of a link, and when it connects.
+//! The relays: the real end of a link, and the times at which it connects.
 
 use bytes::BytesMut;
 
@@ -66,7 +66,7 @@ impl World {
         self.at(after, Event::Connect(relay));
     }
 
-    /// The relay's connection is over, as it sees it.
+    /// The relay's connection has ended, as the relay sees it.
     pub(super) fn relay_loses(&mut self, conn: u32, why: &str) -> Checked {
         let Some(it) = self.conns.get_mut(&conn).filter(|it| it.relay_has) else { return Ok(()) };
         it.relay_has = false;
@@ -106,7 +106,7 @@ impl World {
         self.at(TICK_OF_LINK, Event::RelayTick(conn));
     }
 
-    /// Hands on what the relay's end has for its clients.
+    /// Passes on what the relay's end has for its clients.
     pub(super) fn deliver(&mut self, relay: usize) -> Checked {
         loop {
             let it = &mut self.relays[relay];

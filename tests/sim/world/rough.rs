@@ -1,4 +1,4 @@
-//! Strangers, and frames of a connection that is over.
+//! Foreign peers, and frames of a connection that has ended.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use super::super::server::PORT;
 use super::{Checked, Event, FIRST_PORT, World};
 use crate::core::link::Frame;
 
-/// The most memory that one of them may take: they send far less.
+/// The most memory that one of them may take. They send far less.
 const MOST: usize = 1 << 20;
 
 impl World {
@@ -45,7 +45,8 @@ impl World {
         self.look_at_disk()
     }
 
-    /// A relay's connection breaks as it sees it. What it has sent arrives later, and then the end.
+    /// A relay's connection breaks, as the relay sees it. The bytes that it has sent arrive later, and then
+    /// the end.
     fn frames_come_late(&mut self, relay: usize, by: u64) -> Checked {
         let Some(conn) = self.relays[relay].conn else { return Ok(()) };
         self.tally.breaks += 1;
@@ -57,7 +58,7 @@ impl World {
     }
 }
 
-/// A stranger behaves as a relay, as far as it is let.
+/// A foreign peer behaves like a relay, as far as the server lets it.
 fn knock(links: &LinkHost, peer: SocketAddr, mut input: BytesMut) {
     let Ok(Some(Frame::Hello(hello))) = Frame::take(&mut input) else { return };
     let Ok(line) = links.take_in(&hello, &Bearer { peer, grant: None }) else { return };
@@ -66,7 +67,7 @@ fn knock(links: &LinkHost, peer: SocketAddr, mut input: BytesMut) {
 }
 
 fn talk(links: &LinkHost, line: &Line, input: &mut BytesMut) {
-    /// There are not so many frames.
+    /// More turns than there are frames.
     const TURNS: usize = 100;
     for _ in 0..TURNS {
         let mut out = BytesMut::new();

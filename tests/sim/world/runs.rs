@@ -1,4 +1,4 @@
-//! All that is there of runs, gates and barriers, and what is checked of it as a whole.
+//! The state of all runs, gates and barriers, and the checks of the whole.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -17,26 +17,26 @@ use crate::core::insight::{Expectation, StoreOwner};
 use crate::core::rendezvous::RankInRound;
 use crate::server::NotExpected;
 
-/// A store that nobody uses is given up after so long (--store-linger, and the time for joins).
+/// A store that nobody uses is given up after this long (--store-linger, and the time for joins).
 pub(in super::super) const LINGER: Micros = 6 * SECOND;
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 pub(super) struct Runs {
-    /// Of its own, so that schedules without runs stay what they are.
+    /// A source of its own, so that schedules without runs stay what they are.
     pub(super) random: Random,
     pub(super) nodes: Vec<Node>,
     pub(super) participants: Vec<Participant>,
     pub(super) pods: Vec<Pod>,
     pub(super) truths: Vec<RunTruth>,
     pub(super) told: Told,
-    /// When the first pod of a gate was let go.
+    /// When the first pod of a gate was let through.
     pub(super) went_at: BTreeMap<usize, Micros>,
     pub(super) calls: BTreeMap<u64, Call>,
     pub(super) next_call: u64,
-    /// When the server last heard of each process of a node, by its id.
+    /// When the server last heard from each process of a node, by the process's id.
     pub(super) heard: BTreeMap<String, Micros>,
-    /// How long each had been silent when it was heard of again, and when that was.
+    /// How long each process had been silent when the server heard from it again, and when that was.
     pub(super) silences: BTreeMap<String, (Micros, Micros)>,
     /// Answers to nodes that are stopped.
     pub(super) late: BTreeMap<usize, Answer>,
@@ -44,9 +44,9 @@ pub(super) struct Runs {
     pub(super) keeper: Option<(Task, Arc<Flag>)>,
     /// When the server began to count its time.
     pub(super) started: Micros,
-    /// The server dies when it next tells a rank, and is away for so long.
+    /// The server dies when it next tells a rank, and is away for this long.
     pub(super) dies_at_answer: Option<Micros>,
-    /// Since when a leased port is no round's.
+    /// Since when a leased port has belonged to no round.
     pub(super) unused: BTreeMap<u16, Micros>,
 }
 
@@ -81,7 +81,7 @@ impl Runs {
 }
 
 impl World {
-    /// Puts on the agenda when everybody comes.
+    /// Puts the arrivals of all nodes, participants and pods on the agenda.
     pub(super) fn begin_runs(&mut self) {
         let plan = self.plan.runs.clone();
         let comes = plan.runs.iter().flat_map(|run| &run.nodes).enumerate();
@@ -98,12 +98,12 @@ impl World {
         }
     }
 
-    /// Whether anything of this is in the world.
+    /// Whether the world has any of these.
     pub(super) fn has_runs(&self) -> bool {
         !self.runs.nodes.is_empty() || !self.runs.participants.is_empty() || !self.runs.pods.is_empty()
     }
 
-    /// A stopped process goes on: it finds what has come meanwhile.
+    /// A stopped process continues, and finds the answer that has come in the meantime.
     pub(super) fn node_wakes(&mut self, node: usize) -> Option<Checked> {
         if self.is_node_stopped(node) {
             return None;
@@ -112,10 +112,10 @@ impl World {
         Some(self.answered(Caller::Node(node), answer))
     }
 
-    /// All that is to happen to nodes has happened, and the server has heard of it: a node that comes, or is told to join
-    /// again, has a new rank.
+    /// Runs until all faults of nodes have happened and the server knows it. A node that comes, or is told to
+    /// join again, gets a new rank.
     pub(super) fn end_faults_of_nodes(&mut self) -> Checked {
-        /// All nodes have been heard of since, or are known to be silent.
+        /// After this time all nodes have been heard from, or are known to be silent.
         const HEARD: Micros = 5 * SECOND;
         let is_one = |event: &Event| matches!(event, Event::NodeComes(..) | Event::NodeFault(_));
         let mut quiet_since = self.now;
@@ -130,10 +130,10 @@ impl World {
         Ok(())
     }
 
-    /// Time for every node to do its part.
+    /// Enough time for every node to do its part.
     pub(super) const RUNS_SETTLE: Micros = 150 * SECOND;
 
-    /// Whether the nodes of each run are where they should be once nothing happens any more.
+    /// What is wrong with the nodes of a run when nothing happens any more, if anything.
     pub(super) fn runs_problem(&self) -> Option<String> {
         for (run, plan) in self.plan.runs.runs.iter().enumerate() {
             let alive =
@@ -161,7 +161,7 @@ impl World {
         None
     }
 
-    /// Once nothing happens any more, all come to where they should be.
+    /// When nothing happens any more, all nodes reach the right place.
     pub(super) fn settle_runs(&mut self) -> Checked {
         if !self.has_runs() {
             return Ok(());
@@ -186,7 +186,7 @@ impl World {
         for run in 0..self.plan.runs.runs.len() {
             let Some((it, Some(port))) = server.rounds.snapshot(&run_id(run)) else { continue };
             if it.nodes.is_empty() {
-                // It is over, and so is its store.
+                // The round is over, and so is its store.
                 continue;
             }
             if let Some(other) = used.insert(port, run) {
@@ -202,7 +202,7 @@ impl World {
             let is_used = match server.stores.owner(port) {
                 None => continue,
                 Some(StoreOwner::Run(_)) => false,
-                // The last round's stays while nodes wait for the next one.
+                // The store of the last round stays while nodes wait for the next round.
                 Some(StoreOwner::Round(run)) => {
                     server.rounds.snapshot(&run).is_some_and(|(it, _)| !it.nodes.is_empty())
                 }
@@ -222,7 +222,7 @@ impl World {
     /// An operator says how many nodes to expect.
     pub(super) fn wishes(&mut self, n: usize) -> Checked {
         let (_, Wish { run, nodes, .. }) = self.plan.runs.wishes[n];
-        // Two wishes at once may be taken in any order.
+        // Two wishes at the same time could be taken in either order.
         let is_alone = !self.runs.calls.values().any(Call::is_of_operator);
         let Some(server) = self.server.as_ref().filter(|_| is_alone) else { return Ok(()) };
         let watch = Arc::clone(&server.watch);
@@ -254,13 +254,14 @@ impl World {
         Ok(())
     }
 
-    /// The memory that is counted is what is there.
+    /// The counted memory is the memory that is held.
     pub(super) fn check_memory(&self) -> Checked {
         let Some(server) = &self.server else { return Ok(()) };
         let stores: usize = server.stores.listeners().iter().map(|it| it.engine().stats().bytes).sum();
         let runs = server.rounds.inspect(|core, barriers| core.memory() + barriers.memory());
         let gates = server.gates.look().memory();
-        // With what is on its way: frames for a sign of life may be cut in two now. `compare` looks when nothing is.
+        // Without a look at bytes in flight: a frame may be cut in two now. `compare` checks those when
+        // nothing is in flight.
         let (insight, (links, _)) = (server.watch.memory(), server.links.memory());
         let (counted, held) =
             (server.stores.budget().used(), stores + runs + gates + insight + links + self.used_up());

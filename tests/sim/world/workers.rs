@@ -1,5 +1,5 @@
-//! The ranks of native runs and of torchrun's agents: each node starts one when it knows its round, and it meets the others in
-//! the round's own store, or in the one that the agents use.
+//! The ranks of native runs and of torchrun's agents. Each node starts a rank when it knows its round. The
+//! rank meets the others in the round's own store, or in the store of the agents.
 
 use super::super::agent::{self, Place, Work};
 use super::super::client::Client;
@@ -10,15 +10,15 @@ use super::{Checked, Event, World};
 use crate::core::rendezvous::{NodeSnapshot, NodeState, RankInRound};
 use crate::core::store::tests::model::{Act, Key};
 
-/// How long ranks wait for each other: torch gives up after half an hour.
+/// How long ranks wait for each other. torch gives up after half an hour.
 const PATIENCE: Micros = 100 * SECOND;
 
-/// Who has started a rank.
+/// The one that has started a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Starter {
     /// A node of a native run.
     Node(usize),
-    /// The so-many-th agent of torchrun.
+    /// The agent of torchrun with this number.
     Agent(usize),
 }
 
@@ -29,29 +29,29 @@ pub(super) struct Worker {
     /// The id of its run.
     pub(super) run: Key,
     pub(super) place: RankInRound,
-    /// How many are to meet.
+    /// How many ranks are to meet.
     pub(super) size: usize,
     pub(super) client: usize,
-    /// Until when it waits for the others.
+    /// How long it waits for the others.
     pub(super) patience: Micros,
-    /// Its agent has ended it.
+    /// Whether its agent has ended it.
     is_ended: bool,
 }
 
 impl Worker {
-    /// What it calls its host: no other process has this name.
+    /// Its host name. No other process has this name.
     pub(super) fn host(&self) -> String {
         format!("worker{}", self.client)
     }
 }
 
 impl World {
-    /// The one that was started last, and not ended.
+    /// The rank that this starter has started last, and has not ended.
     pub(super) fn worker_of(&self, of: Starter) -> Option<Worker> {
         self.workers.iter().rfind(|it| it.of == of && !it.is_ended).copied()
     }
 
-    /// A node that is in a round with a store starts its rank.
+    /// A node in a round with a store starts its rank.
     pub(super) fn worker_comes(&mut self, node: usize) {
         let it = &self.runs.nodes[node];
         let Doing::Works { place, size, port: Some(port) } = it.doing else { return };
@@ -72,7 +72,7 @@ impl World {
         self.start_worker(worker, 2 * SECOND, relay, Some(port));
     }
 
-    /// An agent that is in a round starts its rank.
+    /// An agent in a round starts its rank.
     pub(super) fn worker_of_agent_comes(&mut self, n: usize, place: &Place) {
         let it = &self.elastic.processes[n];
         let (relay, trains) = (self.clients[it.client].plan.relay, self.plan.elastic[it.job].trains);
@@ -88,7 +88,7 @@ impl World {
         self.start_worker(worker, trains, relay, None);
     }
 
-    /// Starts a rank, unless it was started before. It trains for so long at most.
+    /// Starts a rank, unless it was already started. It trains for at most this long.
     fn start_worker(&mut self, worker: Worker, trains: Micros, relay: Option<usize>, store: Option<u16>) {
         let Worker { of, run, place, size, client, .. } = worker;
         if self.worker_of(of).is_some_and(|worker| worker.place == place) {
@@ -103,14 +103,14 @@ impl World {
         self.clients.push(process);
         self.reference.add_client();
         if store.is_some() {
-            // Its store is no part of the reference.
+            // Its store is not in the reference.
             self.excused.insert(client);
         }
         let after = self.runs.random.between(10 * MILLI, 400 * MILLI);
         self.at(after, Event::Act(client));
     }
 
-    /// Who has started it ends a rank.
+    /// The starter of a rank ends it.
     pub(super) fn worker_ends(&mut self, of: Starter) -> Checked {
         let of_it = |it: &&mut Worker| it.of == of && !it.is_ended;
         let Some(worker) = self.workers.iter_mut().rfind(of_it) else { return Ok(()) };
@@ -119,7 +119,8 @@ impl World {
         self.process_ends(client)
     }
 
-    /// A client that is to send its next request may be such a rank. Returns whether it does nothing now.
+    /// If this client is such a rank that is to send its next request, decides whether it may. Returns
+    /// whether it does nothing now.
     pub(super) fn is_worker_held(&mut self, client: usize) -> Result<bool, String> {
         let Some(worker) = self.workers.iter().find(|it| it.client == client).copied() else {
             return Ok(false);
@@ -135,7 +136,7 @@ impl World {
             Starter::Agent(_) => true,
         };
         if self.clients[client].issued.is_empty() && !is_told {
-            // The server that opened its store is gone with it. Another run may have that port now.
+            // The store ended with the server that opened it. By now another run may have its port.
             self.process_ends(client)?;
             return Ok(true);
         }
@@ -154,8 +155,9 @@ impl World {
                 let is_of_another_run = mate.is_some_and(|mate| mate.run != worker.run);
                 let has_forgotten = self.plan.keeping == Keeping::Nothing && self.server_life > 1;
                 if is_of_agents || (is_of_another_run && has_forgotten) {
-                    // The store of its agents is that of all rounds: who read it too early finds nobody there. And a server
-                    // that forgot its stores gives their ports again, maybe before all who know them have heard of it.
+                    // The agents' store is shared by all rounds: a rank that reads an address too early finds
+                    // nobody there. And a server that forgot its stores assigns their ports again, perhaps
+                    // before all clients know it.
                     is_broken = true;
                     continue;
                 }
@@ -178,7 +180,7 @@ impl World {
         Ok(waits)
     }
 
-    /// What has become of a rank, if one was started.
+    /// What has become of the rank of this starter, if it has one.
     pub(super) fn work_of_worker(&self, of: Starter) -> Option<Work> {
         let client = &self.clients[self.worker_of(of)?.client];
         Some(match (client.has_finished, client.is_gone()) {
@@ -188,7 +190,7 @@ impl World {
         })
     }
 
-    /// Whether all ranks that agents have started in a round of this attempt have come to their end.
+    /// Whether all ranks that agents have started in a round of this attempt have ended.
     pub(super) fn have_workers_finished(&self, run: &str, attempt: usize) -> bool {
         let is_of_attempt = |it: &&Worker| match it.of {
             Starter::Agent(n) => self.elastic.processes[n].attempt == attempt,
@@ -202,7 +204,7 @@ impl World {
         of_run().any(|it| finished(it.place.round) == it.size)
     }
 
-    /// Ranks whose agent is gone.
+    /// Ends the ranks of agents that are gone.
     pub(super) fn end_orphans(&mut self, job: usize) -> Checked {
         let is_orphan = |it: &&Worker| match it.of {
             Starter::Agent(n) => {
@@ -215,7 +217,7 @@ impl World {
         orphans.into_iter().try_for_each(|of| self.worker_ends(of))
     }
 
-    /// All ranks come to their end.
+    /// Runs until all ranks have ended.
     pub(super) fn end_workers(&mut self) -> Checked {
         let until = self.now + Self::RUNS_SETTLE;
         let alive =
@@ -229,7 +231,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether the server may close the connection of such a rank: its round is over, or its node was given up.
+    /// Whether the server may close the connection of such a rank: its round is over, or its node was lost.
     pub(super) fn may_lose_worker(&self, client: usize) -> bool {
         let worker = self.workers.iter().find(|it| it.client == client);
         let Some((worker, Starter::Node(node))) = worker.map(|it| (it, it.of)) else { return false };

@@ -1,4 +1,4 @@
-//! What is said of the runs of torchrun's agents.
+//! What insight says about the runs of torchrun's agents.
 
 use std::rc::Rc;
 
@@ -10,22 +10,22 @@ use crate::core::insight::tests::truth::{names, number, text, yes};
 use crate::core::protocol::rendezvous_state::{Node, RendezvousState};
 use crate::core::store::tests::model::Act;
 
-/// What an agent does at one moment.
+/// The state of an agent at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AgentNow {
-    /// Its place among all that were ever there.
+    /// Its number among all agents so far.
     pub(super) no: usize,
     pub(super) is_alive: bool,
-    /// The server must know by now that it is not alive.
+    /// Whether the server must know by now that it is dead.
     pub(super) is_known_dead: bool,
-    /// The server has heard of it.
+    /// Whether the server has heard from it.
     pub(super) is_known: bool,
-    /// It has said that it is there: with the static backend, its role.
+    /// Whether it has shown that it is there: with the static backend, by its role.
     pub(super) has_told: bool,
-    /// It waits for a key of another.
+    /// Whether it waits for a key of another agent.
     pub(super) waits: bool,
     pub(super) doing: Doing,
-    /// Its workers have done their work.
+    /// Whether its workers have done their work.
     pub(super) has_finished: bool,
     /// The node rank that the state gave it last.
     pub(super) rank: Option<usize>,
@@ -35,7 +35,7 @@ fn is_in(state: &RendezvousState, node: &Node) -> bool {
     state.participants.iter().any(|(other, _)| other == node)
 }
 
-/// A run of agents with what is known of it.
+/// A run of agents, with what is known of it.
 pub(super) struct RunOf<'w> {
     pub(super) world: &'w World,
     pub(super) run: &'w str,
@@ -62,18 +62,19 @@ impl RunOf<'_> {
         self.was(|moment| self.state(moment).is_some_and(|state| holds(state)), why)
     }
 
-    /// Whether an agent was so.
+    /// Whether this held for one agent.
     fn was_one(&self, no: usize, holds: impl Fn(&Moment, &AgentNow) -> bool) -> bool {
         self.was(|moment| self.agents(moment).any(|it| it.no == no && holds(moment, it)), "").is_ok()
     }
 
-    /// Whether so many were so, not all at the same moment.
+    /// Whether this held for `many` agents, not all at one moment.
     pub(super) fn were(&self, many: usize, holds: impl Fn(&Moment, &AgentNow) -> bool, why: &str) -> Checked {
         let all = 0..self.world.elastic.processes.len();
         yes(all.filter(|&no| self.was_one(no, &holds)).count() >= many, why)
     }
 
-    /// Whether the server may have lost it with its link. It may also have died with its relay, which nobody tells.
+    /// Whether the server may have lost the agent with its link. The agent may also have died with its relay,
+    /// which nobody reports.
     pub(super) fn is_cut_off(&self, agent: &AgentNow) -> bool {
         let relay = self.relay_of(agent).map(|relay| &self.world.relays[relay]);
         relay.is_some_and(|relay| relay.was_long_away || !agent.is_alive)
@@ -97,7 +98,7 @@ impl RunOf<'_> {
         }
     }
 
-    /// Whether this was so of an agent that each name may mean.
+    /// Whether this held, for each name, for an agent that the name may mean.
     fn all(&self, names: &[String], holds: impl Fn(&Moment, &AgentNow) -> bool, why: &str) -> Checked {
         names.iter().try_for_each(|name| {
             let is_so =
@@ -115,8 +116,8 @@ impl RunOf<'_> {
         let list = |field: &str| -> Vec<String> {
             text(facts, field).split(" and ").flat_map(|name| name.split(", ")).map(str::to_owned).collect()
         };
-        // A server whose disk was full may know nothing of their end.
-        // Nor does one that was restarted know who had arrived at the exit barrier.
+        // A server whose disk was full may not know how agents ended. A restarted server does not know which
+        // agents had arrived at the exit barrier.
         let has_restarted = self.world.server_life > 1;
         let may_have_failed = |it: &AgentNow| !it.has_finished || has_restarted && it.doing == Doing::AtExit;
         let is_dead =
@@ -136,7 +137,7 @@ impl RunOf<'_> {
                 let is_out = |moment: &Moment, it: &AgentNow| !is_there(moment, it);
                 self.all(&names(facts, "missing"), is_out, "is there")
             }
-            // Others have taken it out of the state, and it goes on.
+            // Other nodes have removed it from the state, and it goes on.
             "node_came_late" if text(facts, "arrival") == "back" => self.all(
                 &list("node"),
                 |moment, it| it.is_alive && !self.is_part(moment, it),
@@ -149,12 +150,12 @@ impl RunOf<'_> {
             "node_died" | "node_died_joining" => {
                 self.all(&names(facts, "nodes"), is_dead, "is alive")?;
                 let left = number(facts, if said.code == "node_died" { "left" } else { "joined" });
-                // Those that have finished are of the round, also when others have taken them out of the state.
+                // Finished nodes belong to the round, even if other nodes have removed them from the state.
                 let is_of_it = |moment: &Moment, it: &AgentNow| it.has_finished || self.is_part(moment, it);
                 let goes_on = |moment: &Moment, it: &AgentNow| is_of_it(moment, it) || it.rank.is_some();
                 self.were(left, |moment, it| it.is_alive && is_of_it(moment, it), "not so many are left")
                     .or_else(
-                        // So do those that others have taken out of the state.
+                        // So do living nodes that other nodes have removed from the state.
                         |_| {
                             self.were(
                                 left,
@@ -174,7 +175,7 @@ impl RunOf<'_> {
                 self.were(left, |moment, it| it.is_alive && self.is_part(moment, it), "not so many are left")
             }
             "node_removed" => {
-                // Who has not come back may be dead, or behind a relay that is not back.
+                // A node that has not come back may be dead, or behind a relay that is not back.
                 let may_be_dead = text(&facts["why"], "is") == "not_back";
                 let is_out = |moment: &Moment, it: &AgentNow| {
                     (it.is_alive || may_be_dead) && !self.is_part(moment, it)
@@ -232,11 +233,11 @@ impl RunOf<'_> {
                         let rank = rank.and_then(|rank| u32::try_from(rank).ok());
                         let is_in =
                             |state: &RendezvousState| state.participants.iter().any(|it| Some(it.1) == rank);
-                        // Who closes a run leaves the state without anybody in it.
+                        // A node that closes a run leaves the state without any nodes.
                         let has_begun = |state: &RendezvousState| state.complete || state.closed;
                         self.state_was(|state| has_begun(state) && !is_in(state), "it is in the round")
                     }
-                    // It was in a round that is over; or the server does not know.
+                    // It was in a round that is over, or the server does not know.
                     "went_on" | "unknown" => Ok(()),
                     "dropped" | "waits" => holds(&|it| it.is_alive, "it is not there"),
                     other => Err(format!("it is never {other}")),
@@ -252,13 +253,13 @@ impl RunOf<'_> {
     fn check_shown(&self, shown: &Run) -> Checked {
         self.world.check_workers(self.run, shown)?;
         let nodes = &shown.summary.nodes;
-        // A restarted server does not know who has died meanwhile.
+        // A restarted server does not know which nodes have died in the meantime.
         let has_restarted = self.world.server_life > 1;
         if !shown.summary.state.is_over() {
             let is_there = |_: &Moment, it: &AgentNow| it.is_alive || it.has_finished || has_restarted;
-            // What an agent has sent may arrive after its death.
+            // Requests of an agent may arrive after its death.
             let was_there = |&no: &usize| {
-                // Others may have taken it out of the state, in which it has its rank still.
+                // Other nodes may have removed it from a state in which it still has its rank.
                 self.was_one(no, |moment, it| self.is_part(moment, it) || it.rank.is_some())
                     && self.was_one(no, is_there)
             };
@@ -309,13 +310,13 @@ impl World {
         if run.is_static() { run.check_fixed(said) } else { run.check(said) }
     }
 
-    /// What is shown of a run of agents.
+    /// Checks what is shown of a run of agents.
     pub(super) fn check_agents(&self, shown: &Run) -> Checked {
         let run = RunOf { world: self, run: &shown.summary.run_id };
         if run.is_static() { run.check_fixed_shown(shown) } else { run.check_shown(shown) }
     }
 
-    /// Whether those who wait for a node that never comes are told so.
+    /// Whether the agents that wait for a node that never comes are told so.
     pub(in super::super) fn is_told_of_agents(&self, job: usize) -> bool {
         let alive =
             self.elastic.processes.iter().rfind(|it| it.job == job && !self.clients[it.client].is_gone());

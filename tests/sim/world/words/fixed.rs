@@ -1,4 +1,4 @@
-//! What is said of the runs of torchrun's static backend, whose nodes are known by their ranks.
+//! What insight says about runs of torchrun's static backend, whose nodes are known by their ranks.
 
 use super::super::super::agent::Doing;
 use super::super::{Checked, relay_of};
@@ -7,7 +7,7 @@ use super::elastic::{AgentNow, RunOf};
 use crate::api::{Explanation, Run, RunState};
 use crate::core::insight::tests::truth::{names, number, text, yes};
 
-/// `node 2 at 10.0.0.3`, `node 2`, or `node rank 2`.
+/// The rank in `node 2 at 10.0.0.3`, `node 2`, or `node rank 2`.
 fn rank_of(name: &str) -> Result<usize, String> {
     let rest = name.trim_start_matches("node ").trim_start_matches("rank ");
     rest.split([' ', ':']).next().and_then(|rank| rank.parse().ok()).ok_or(format!("nobody is called {name}"))
@@ -18,7 +18,7 @@ impl RunOf<'_> {
         self.run.starts_with("static-")
     }
 
-    /// Whether this was so of an agent with the rank in each name.
+    /// Whether this held, for each name, for an agent with the rank in that name.
     fn all_ranks(&self, names: &[String], holds: impl Fn(&AgentNow) -> bool, why: &str) -> Checked {
         names.iter().try_for_each(|name| {
             let rank = Some(rank_of(name)?);
@@ -27,7 +27,7 @@ impl RunOf<'_> {
         })
     }
 
-    /// Whether nobody with these ranks was there.
+    /// Whether no agent with one of these ranks was there.
     fn nobody(&self, names: &[String]) -> Checked {
         names.iter().try_for_each(|name| {
             let rank = Some(rank_of(name)?);
@@ -36,7 +36,7 @@ impl RunOf<'_> {
         })
     }
 
-    /// How many were there and had told their role.
+    /// Whether this many agents were there and had published their roles.
     fn so_many(&self, many: usize) -> Checked {
         self.were(many, |_, it| it.is_alive && it.has_told, "so many were not there")
     }

@@ -1,4 +1,4 @@
-//! What is said of links.
+//! What insight says about links.
 
 use super::super::super::rough::STRANGER;
 use super::super::{Checked, World, relay_of};
@@ -8,18 +8,20 @@ use crate::core::insight::tests::truth::{names, number, yes};
 use crate::core::store::tests::model::Act;
 
 impl World {
-    /// The wait in which a client is, as far as the server can know: one that is stuck on its way is not known.
+    /// The wait of a client, as far as the server can know it: a request that is held up on its way is not
+    /// known.
     pub(super) fn asked(&self, client: usize) -> Option<&Act> {
         let it = &self.clients[client];
         let no = it.waits()?;
-        // What becomes of requests to the stores of rounds is not in the reference.
+        // The reference does not contain requests to the stores of rounds.
         let has_arrived = self.reference.come(client).next > no || self.excused.contains(&client);
-        // An answer that is on its way ends the wait.
+        // An answer in flight has already ended the wait.
         let is_over = self.reference.is_answered(client, no);
         (!is_over && (has_arrived || !self.may_be_stuck(client))).then(|| &it.issued[no])
     }
 
-    /// Whether what a client has done last may not be known to the server, which has not noticed yet that the link is away.
+    /// Whether the server may not know what a client did last, because it has not yet noticed that the link
+    /// is away.
     pub(super) fn may_be_stuck(&self, client: usize) -> bool {
         const NOTICED_AFTER: f64 = 9.0;
         let (from, now) = (self.seconds() - NOTICED_AFTER, self.seconds());
@@ -28,7 +30,7 @@ impl World {
         from < 0.0 || self.words.past.any_since(from, now, is_up)
     }
 
-    /// Whether bytes get through between a relay and the server.
+    /// Whether bytes pass between a relay and the server.
     pub(super) fn is_up(&self, relay: usize) -> bool {
         let it = &self.relays[relay];
         let has_line = |conn: &u32| {
@@ -60,7 +62,7 @@ impl World {
             let is_there = |client: &&super::super::super::client::Client| {
                 client.plan.relay.is_some_and(|relay| relays.contains(&relay)) && !client.issued.is_empty()
             };
-            // Nobody counts what strangers have opened.
+            // Nobody counts what foreign peers have opened.
             if strangers.is_empty() { self.clients.iter().filter(is_there).count() } else { usize::MAX }
         };
         match said.code.as_str() {

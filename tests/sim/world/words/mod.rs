@@ -1,8 +1,8 @@
-//! What insight says, compared with what is true. The real one looks at the real server, as often as the server's other
-//! timers come; what it says and shows must be so now, or must have been so a moment ago.
+//! Compares what insight says with what is true. The real insight looks at the real server at each of the
+//! server's ticks. What it says and shows must be true now, or must have been true a moment ago.
 //!
-//! The server cannot know more than it has heard: while a link is away or the server itself is, a moment ago is when
-//! everything last got through. Only deaths are never to be said too early.
+//! The server cannot know more than it has heard. While a link or the server itself is away, "a moment ago"
+//! reaches back to the last time when everything got through. Only deaths must never be reported too early.
 
 mod elastic;
 mod fixed;
@@ -30,7 +30,7 @@ use workers::WorkerNow;
 
 /// What is true at one moment.
 struct Moment {
-    /// Whether bytes get through between each relay and the server.
+    /// Whether bytes pass between each relay and the server.
     up: Vec<bool>,
     nodes: Vec<NodeNow>,
     ranks: Vec<RankNow>,
@@ -38,19 +38,19 @@ struct Moment {
     workers: Vec<WorkerNow>,
     /// The states of the agents' runs.
     states: BTreeMap<Key, Rc<RendezvousState>>,
-    /// Pods that have announced themselves, by gate.
+    /// How many pods have announced themselves, by gate.
     announced: Vec<usize>,
 }
 
 pub(super) struct Words {
     past: Past<Moment>,
-    /// Since when the server hears everything.
+    /// Since when the server has heard everything.
     up_since: Option<f64>,
-    /// When all that had happened was last known to the server.
+    /// The last time at which the server knew everything that had happened.
     knew: f64,
-    /// Explanations of this server that were said to hold: they are said again when they do not.
+    /// Explanations of this server that it has reported as true. It must report when they become false.
     held: BTreeSet<u64>,
-    /// When what is shown was looked at last.
+    /// When the shown state was last checked.
     shown: f64,
 }
 
@@ -59,12 +59,12 @@ impl Words {
         Self { past: Past(Vec::new()), up_since: None, knew: 0.0, held: BTreeSet::new(), shown: 0.0 }
     }
 
-    /// Another server knows only what it hears.
+    /// A new server knows only what it hears.
     pub(super) fn begin(&mut self) {
         self.held.clear();
     }
 
-    /// The next server may be as old as one before.
+    /// The next server may know as little as an earlier one.
     pub(super) fn forget(&mut self) {
         (self.up_since, self.knew) = (None, 0.0);
     }
@@ -89,11 +89,12 @@ impl World {
         }
     }
 
-    /// Takes down what is true now, whether there is a server to see it or not.
+    /// Notes what is true now, whether or not there is a server to see it.
     pub(super) fn remember(&mut self) {
-        /// Longer than anything is away.
+        /// Enough moments to outlast any absence.
         const KEPT: usize = 1000;
-        /// Within this time of its start a server hears of everybody, or knows that they are silent.
+        /// Within this time after its start, a server has heard from everybody, or knows that they are
+        /// silent.
         const HEARD: Micros = 3 * SECOND;
         let (at, moment) = (self.seconds(), self.moment());
         if self.server.is_none() || self.now < self.runs.started + HEARD || moment.up.contains(&false) {
@@ -108,17 +109,17 @@ impl World {
         }
     }
 
-    /// From when on that is what is said of now.
+    /// The earliest time that a statement about the present may refer to.
     fn since(&self) -> f64 {
         self.seconds().min(self.words.knew) - DELAY
     }
 
-    /// Whether something was so at some moment that the server can mean.
+    /// Whether something was true at a moment to which the server may refer.
     fn was(&self, holds: impl Fn(&Moment) -> bool, why: &str) -> Checked {
         yes(self.words.past.any_since(self.since(), self.seconds(), holds), why)
     }
 
-    /// Insight looks, and is looked at.
+    /// Insight looks at the server, and its statements are checked.
     pub(super) fn look(&mut self) -> Checked {
         const SHOWN_EVERY: f64 = 1.0;
         self.remember();
@@ -146,7 +147,7 @@ impl World {
         Ok(())
     }
 
-    /// What a person sees who asks now.
+    /// Checks what a person would see now.
     fn check_shown(&mut self) -> Checked {
         let Some(server) = &self.server else { return Ok(()) };
         let list = server.watch.list();
@@ -194,7 +195,8 @@ impl World {
 }
 
 impl World {
-    /// Nothing lasts longer than the world, or than the calendars of its servers are apart.
+    /// No reported duration is longer than the world has lasted, plus the difference between its servers'
+    /// calendars.
     fn check_lengths(&self, said: &Explanation) -> Checked {
         const LENGTHS: [&str; 6] = ["waited", "for_seconds", "ran", "away", "took", "since"];
         let aheads = || (1..=self.server_life).map(|life| self.plan.ahead(life));
@@ -210,7 +212,7 @@ impl World {
     }
 }
 
-/// `run` and 3 of `run-3`.
+/// Splits `run-3` into `run` and 3.
 fn number_behind(name: &str) -> Option<(&str, usize)> {
     let (what, number) = name.rsplit_once('-')?;
     Some((what, number.parse().ok()?))

@@ -1,4 +1,4 @@
-//! What is said of the ranks of the job.
+//! What insight says about the ranks of the job.
 
 use super::super::super::jobs::ADDRESSES;
 use super::super::super::server::PORT;
@@ -8,16 +8,16 @@ use crate::api::{Explanation, Run, RunState};
 use crate::core::insight::tests::truth::{names, number, text, yes};
 use crate::core::store::tests::model::Act;
 
-/// What a process with a rank does at one moment.
+/// The state of a process with a rank at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RankNow {
     rank: usize,
     client: usize,
     is_alive: bool,
-    /// The server has heard of it.
+    /// Whether the server has heard from it.
     is_known: bool,
     has_published: bool,
-    /// It waits for the address of this rank.
+    /// The rank for whose address it waits.
     waits_for: Option<usize>,
 }
 
@@ -56,7 +56,7 @@ impl World {
         self.job.processes.iter().map(now).collect()
     }
 
-    /// Whether this was so of as many processes as are said, not of all at the same moment.
+    /// Whether this held for `many` processes, not all at one moment.
     fn was_so_of_many(&self, many: usize, holds: impl Fn(&RankNow) -> bool, why: &str) -> Checked {
         let is_so = |client: usize| {
             let of_client = |moment: &Moment| moment.ranks.iter().any(|it| it.client == client && holds(it));
@@ -65,7 +65,8 @@ impl World {
         yes(self.job.processes.iter().filter(|it| is_so(it.client)).count() >= many, why)
     }
 
-    /// The processes that a name may mean: `rank 2 on host2-0` is one, `rank 2` may be any.
+    /// The processes that a name may mean: `rank 2 on host2-0` is one process, `rank 2` may be any with that
+    /// rank.
     fn ranks_called(&self, name: &str) -> Result<Vec<usize>, String> {
         let of_rank = name.strip_prefix("rank ").ok_or_else(|| format!("{name} is no rank"))?;
         let found: Vec<usize> = (self.job.processes.iter())
@@ -78,7 +79,7 @@ impl World {
         Ok(found)
     }
 
-    /// Whether this was so of a process that a name means, and of one of each.
+    /// Whether this held, for each name, for a process that the name may mean.
     fn was_so_of_ranks(&self, names: &[String], holds: impl Fn(&RankNow) -> bool, why: &str) -> Checked {
         for name in names {
             let called = self.ranks_called(name)?;
@@ -89,7 +90,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether all were dead of whom this server or the last one has heard.
+    /// Whether all processes were dead from which this server or the last one has heard.
     fn all_were_dead(&self) -> Checked {
         self.was(|moment| !moment.alive().any(|it| it.is_known), "some are alive")
     }
@@ -160,7 +161,7 @@ impl World {
         }
     }
 
-    /// What is shown of the job.
+    /// Checks what is shown of the job.
     pub(super) fn check_job(&self, shown: &Run) -> Checked {
         let summary = &shown.summary;
         if let Some(ranks) = &summary.ranks {
@@ -174,7 +175,7 @@ impl World {
         self.was(|moment| moment.alive().next().is_some(), "nobody is there")
     }
 
-    /// Who waits for a rank that does not come is told so.
+    /// A process that waits for a rank that does not come must be told so.
     pub(in super::super) fn check_told(&self) -> Checked {
         let Some(server) = &self.server else { return Ok(()) };
         let now = self.ranks_now();

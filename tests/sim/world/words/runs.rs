@@ -1,4 +1,4 @@
-//! What is said of the runs of the native rendezvous, and of pods at their gates.
+//! What insight says about runs of the native rendezvous, and about pods at their gates.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::{Moment, number_behind};
 use crate::api::{Explanation, Run, RunState};
 use crate::core::insight::tests::truth::{DELAY, names, number, yes};
 
-/// What a node does at one moment.
+/// The state of a node at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NodeNow {
     run: usize,
@@ -50,7 +50,8 @@ impl World {
         }
     }
 
-    /// Whether the server has heard of so many processes of a run that it can still count on them.
+    /// Whether the server has heard from this many processes of a run so lately that it may still count on
+    /// them.
     fn were_there(&self, run: usize, processes: usize) -> Checked {
         let since = self.since();
         let of_run = format!("node-{run}-");
@@ -64,9 +65,9 @@ impl World {
         yes(all.len() >= processes, &format!("there were no more than {all:?}"))
     }
 
-    /// Whether nodes of a round before a restart may still report to this server.
+    /// Whether nodes of a round from before a restart may still report to this server.
     fn may_report(&self) -> bool {
-        /// After the first of them; that one reports soon.
+        /// The time for reports, counted from the first one, which comes soon.
         const GRACE: Micros = 70 * SECOND;
         self.server_life > 1 && self.now < self.runs.started + GRACE
     }
@@ -81,7 +82,7 @@ impl World {
         (0..self.runs.nodes.len()).filter(is_named).collect()
     }
 
-    /// Whether this was so of each node that a text names, and there is one.
+    /// Whether this held for each node that a text names. It must name at least one.
     fn was_so_of(&self, text: &str, holds: impl Fn(&NodeNow) -> bool, why: &str) -> Checked {
         let nodes = self.nodes_in(text);
         yes(!nodes.is_empty(), "it names nobody")?;
@@ -90,9 +91,10 @@ impl World {
         })
     }
 
-    /// Whether each node that a text names has been as silent as it says, or a process of it that is gone.
+    /// Whether each node that a text names, or an earlier process of it, has been silent for as long as the
+    /// text says.
     fn were_silent(&self, named: &str, silence: f64) -> Checked {
-        // Of its rounding.
+        // The rounding of the text.
         const LESS: f64 = 0.15;
         self.nodes_in(named).into_iter().try_for_each(|node| {
             let it = &self.runs.nodes[node];
@@ -100,7 +102,7 @@ impl World {
             let silences = self.runs.heard.keys().filter(last).map(|label| {
                 let asks = *label == it.label().as_str() && self.has_call(Caller::Node(node));
                 let heard = if asks { self.now } else { self.runs.heard[label] };
-                // It may have ended just now.
+                // The silence may have ended just now.
                 let since = ((self.seconds() - DELAY) * 1e6) as u64;
                 let before = self.runs.silences.get(label).filter(|(_, at)| *at >= since);
                 before.map_or(0, |(silence, _)| *silence).max(self.now - heard) as f64 / 1e6
@@ -171,7 +173,7 @@ impl World {
             "stands_by" => {
                 let unreported = number(&said.facts, "unreported");
                 yes(unreported == 0 || self.server_life > 1, "no server was before")?;
-                // An operator may expect as few as they may be.
+                // An operator may expect as few nodes as the terms allow.
                 let fewest = if self.plan.runs.wishes.is_empty() { plan.max } else { plan.min };
                 self.were_there(run, (fewest as usize + 1).saturating_sub(unreported))
             }
@@ -194,7 +196,7 @@ impl World {
         }
     }
 
-    /// What is shown of a run.
+    /// Checks what is shown of a run.
     pub(super) fn check_run(&self, shown: &Run) -> Checked {
         let summary = &shown.summary;
         let run = match number_behind(&summary.run_id) {
@@ -212,12 +214,12 @@ impl World {
             self.was_so_of(name, is_missing, "is missing, and joins")?;
         }
         match summary.state {
-            // Who is in a round that is over is to join again.
+            // Nodes of a round that is over are about to join again.
             RunState::Joining | RunState::LastCall | RunState::Running => {
                 yes(self.may_report(), "nobody may report").or_else(|_| self.were_there(run, 1))
             }
             RunState::Gone => {
-                // A join that was just given up is asked for again.
+                // A node whose join was just given up joins again.
                 let is_out = |node: &NodeNow| !(node.asks && matches!(node.doing, Doing::Works { .. }));
                 self.was(|moment| moment.of_run(run).all(is_out), "some are there")
             }
@@ -229,7 +231,7 @@ impl World {
         }
     }
 
-    /// Its pods have no relays: none is known to be gone.
+    /// Checks a gate. Its pods have no relays, so none is known to be gone.
     fn check_gate(&self, gate: usize, shown: &Run) -> Checked {
         let (nodes, all) = (&shown.summary.nodes, self.plan.runs.gates[gate].pods.len());
         yes(nodes.gone == 0, "no relay has the name of a pod")?;
@@ -272,7 +274,7 @@ fn number_before(text: &str, words: &str) -> Option<u64> {
     text.split_once(words)?.0.rsplit(' ').next()?.parse().ok()
 }
 
-/// A length of time as it is written for people: at least so long.
+/// A duration as it is written for people, at the least.
 fn seconds_of(text: &str) -> Option<f64> {
     let mut words = text.split([' ', ';', ',']);
     let number: f64 = words.next()?.parse().ok()?;

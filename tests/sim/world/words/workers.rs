@@ -1,4 +1,4 @@
-//! What is said of the ranks of native runs and of agents.
+//! What insight says about the ranks of native runs and of agents.
 
 use super::super::super::jobs::ADDRESSES;
 use super::super::workers::Worker;
@@ -9,7 +9,7 @@ use crate::api::{Explanation, Run};
 use crate::core::insight::tests::truth::{names, number, text, yes};
 use crate::core::store::tests::model::{Act, Key};
 
-/// What such a rank does at one moment.
+/// The state of such a rank at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WorkerNow {
     run: Key,
@@ -19,21 +19,21 @@ pub(super) struct WorkerNow {
     client: usize,
     is_alive: bool,
     has_published: bool,
-    /// It waits for the address of another.
+    /// Whether it waits for the address of another rank.
     waits: bool,
 }
 
-/// The ranks of all runs.
+/// Stands for the ranks of all runs.
 const ALL: &str = "";
 
 impl Moment {
     fn workers_of<'m>(&'m self, run: &'m str) -> impl Iterator<Item = &'m WorkerNow> {
-        // Where it is not known whose they are, they are all of one run without an id.
+        // If the run of the ranks is not known, all of them are in one run without an id.
         let all = run == ALL || run == job_name();
         self.workers.iter().filter(move |it| all || it.run == run)
     }
 
-    /// Whether a rank has told its address in the last round of its run.
+    /// Whether a rank has published its address in the last round of its run.
     fn has_worker(&self, run: &str, rank: Option<u32>) -> bool {
         let last = self.workers_of(run).map(|it| it.round).max();
         let is_it = |it: &&WorkerNow| Some(it.rank) == rank && Some(it.round) == last;
@@ -68,7 +68,7 @@ impl World {
         self.workers.iter().map(now).collect()
     }
 
-    /// Whether this was so of as many ranks of a run as are said, not of all at the same moment.
+    /// Whether this held for `many` ranks of a run, not all at one moment.
     fn was_so_of_workers(
         &self,
         run: &str,
@@ -84,7 +84,8 @@ impl World {
         yes(self.workers.iter().filter(|it| is_so(it.client)).count() >= many, why)
     }
 
-    /// Whether this was so of a rank that each name may mean: `rank 2 on worker7` is one, `rank 2` may be any.
+    /// Whether this held, for each name, for a rank that the name may mean: `rank 2 on worker7` is one, `rank
+    /// 2` may be any.
     fn was_so_of_named(
         &self,
         run: &str,
@@ -108,7 +109,8 @@ impl World {
         })
     }
 
-    /// The run whose ranks are meant. A restarted server cannot tell those of one static run from those of the next.
+    /// The run whose ranks are meant. A restarted server cannot distinguish the ranks of one static run from
+    /// those of the next.
     fn told_apart<'r>(&self, run: &'r str) -> &'r str {
         if self.server_life > 1 && run.starts_with("static-") { ALL } else { run }
     }
@@ -170,7 +172,7 @@ impl World {
                 "some are there",
             ),
             "duplicate_rank" => {
-                // Also one of an earlier round whose agent does not know yet that it is out.
+                // Also a rank of an earlier round whose agent does not know yet that it was removed.
                 let is_claimed = |it: &&WorkerNow| it.is_alive && it.has_published;
                 let is_twice = |moment: &Moment| {
                     let mut claimed = moment.workers_of(run).filter(is_claimed);
@@ -185,7 +187,7 @@ impl World {
         }
     }
 
-    /// What is shown of the ranks of a run.
+    /// Checks what is shown of the ranks of a run.
     pub(super) fn check_workers(&self, run: &str, shown: &Run) -> Checked {
         let Some(ranks) = shown.summary.ranks.as_ref().filter(|_| !self.workers.is_empty()) else {
             return Ok(());
