@@ -8,6 +8,7 @@
 //! | [`store`] | the key-value state machine with its rules for stale keys |
 //! | [`rendezvous`] | joins, rounds, ranks, keep-alives, closing; barriers with names |
 //! | [`journal`] | rows that outlive the server: their form, and how they are read again |
+//! | [`link`] | one connection for all clients of a node, which may break at any byte |
 //! | [`map`] | a hash map whose order a simulation decides |
 //! | [`gate`] | where the pods of a run wait for each other |
 //! | [`insight`] | what the traffic says about the jobs, and why they wait |

@@ -122,26 +122,30 @@ fn explain(sockets: &[Socket], wanted: SocketAddr, owner: impl Fn(&Socket) -> St
     let port = wanted.port();
     if let Some(socket) = find(State::Listens) {
         return format!(
-            "{} listens on {}; stop it, or choose another port (`rallypoint doctor` shows what a store answers)",
+            "{} listens on {}; stop it, or choose another port (`rallypoint doctor` shows what a store \
+             answers)",
             owner(socket),
             socket.local
         );
     }
     if let Some(socket) = find(State::Connected).or_else(|| find(State::Dials)) {
         return format!(
-            "{} has it for a connection to {}; choose a port outside net.ipv4.ip_local_port_range, or add {port} to \
-             net.ipv4.ip_local_reserved_ports, so that no connection gets it",
+            "{} has it for a connection to {}; choose a port outside net.ipv4.ip_local_port_range, or add \
+             {port} to net.ipv4.ip_local_reserved_ports, so that no connection gets it",
             owner(socket),
             socket.remote
         );
     }
     if let Some(socket) = find(State::Ends).or_else(|| find(State::TimeWait)) {
         return format!(
-            "a connection to {} that has ended keeps it for a minute or so (TIME_WAIT, FIN_WAIT); try again then",
+            "a connection to {} that has ended keeps it for a minute or so (TIME_WAIT, FIN_WAIT); try again \
+             then",
             socket.remote
         );
     }
-    "no TCP socket that can be seen has it: one that is bound and does not listen may, or one that is closed by now".into()
+    "no TCP socket that can be seen has it: one that is bound and does not listen may, or one that is closed \
+     by now"
+        .into()
 }
 
 /// Reads an address of the tables: words of 32 bits in the byte order of this machine.
@@ -211,7 +215,8 @@ mod tests {
     fn a_row_tells_addresses_state_and_user() {
         let row = |state: &str, user: &str, inode: &str| {
             format!(
-                "  1: 0100007F:9C40 0100007F:733C {state} 00000000:00000000 00:00000000 00000000 {user} 0 {inode} 1"
+                "  1: 0100007F:9C40 0100007F:733C {state} 00000000:00000000 00:00000000 00000000 {user} 0 \
+                 {inode} 1"
             )
         };
         let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));

@@ -18,9 +18,11 @@ use crate::config::TlsConfig;
 const HANDSHAKE: u8 = 0x16;
 
 /// The answer to a client that does not speak TLS.
-const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nConnection: close\r\n\r\n\
-{\"title\":\"Bad Request\",\"status\":400,\"code\":\"tls\",\"detail\":\"this admin port speaks TLS only: write https:// before \
-the server's name, and name the authority of its certificate with --tls-ca (RALLYPOINT_TLS_CA)\"}\n";
+const PLAIN: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/problem+json\r\nConnection: close\r\n\r\n\
+{\"title\":\"Bad Request\",\"status\":400,\"code\":\"tls\",\"detail\":\"this admin port speaks TLS only: \
+   write https:// before the server's name, and name the authority of its certificate with --tls-ca \
+   (RALLYPOINT_TLS_CA)\"}\n";
 
 /// The contents of the files.
 #[derive(Debug, PartialEq, Eq)]

@@ -39,8 +39,9 @@ impl std::fmt::Display for Tally {
         let Self { events, requests, crashes, breaks, compared, rounds, trained, said, course: _ } = self;
         write!(
             f,
-            "{events} events, {requests} requests, {crashes} deaths of the server, {breaks} breaks of a link, {rounds} \
-             ranks told, {trained} of them trained, {said} words of insight, {compared} comparisons at rest"
+            "{events} events, {requests} requests, {crashes} deaths of the server, {breaks} breaks of a \
+             link, {rounds} ranks told, {trained} of them trained, {said} words of insight, {compared} \
+             comparisons at rest"
         )
     }
 }

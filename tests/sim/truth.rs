@@ -67,7 +67,8 @@ impl RunTruth {
         let known = self.rounds.entry(number).or_insert_with(new);
         if known.nodes != nodes || known.port != port {
             return Err(format!(
-                "round {number} was complete with {:?} and store {:?}, and is so again with {nodes:?} and {port:?}",
+                "round {number} was complete with {:?} and store {:?}, and is so again with {nodes:?} and \
+                 {port:?}",
                 known.nodes, known.port
             ));
         }

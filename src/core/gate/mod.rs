@@ -104,8 +104,8 @@ pub struct Opened {
 pub enum PodRefusal {
     /// Two pods of one run expect different numbers of nodes.
     #[error(
-        "this pod expects {said} nodes, but pod `{other}` expects {expected} for run `{run_id}`; every pod of a run must \
-         expect the same. If the run was resized, end its old pods first"
+        "this pod expects {said} nodes, but pod `{other}` expects {expected} for run `{run_id}`; every pod \
+         of a run must expect the same. If the run was resized, end its old pods first"
     )]
     Disagree {
         /// The run.
@@ -119,8 +119,9 @@ pub enum PodRefusal {
     },
     /// The run has finished.
     #[error(
-        "run `{run_id}` finished {} ago, and a pod that starts it again would train over its results; if it is meant to \
-         run again: --restart-finished on (RALLYPOINT_RESTART_FINISHED), another --run-id, or DELETE /api/v1/runs/{run_id}",
+        "run `{run_id}` finished {} ago, and a pod that starts it again would train over its results; if it \
+         is meant to run again: --restart-finished on (RALLYPOINT_RESTART_FINISHED), another --run-id, or \
+         DELETE /api/v1/runs/{run_id}",
         Elapsed(*.ago)
     )]
     Finished {

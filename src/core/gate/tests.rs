@@ -514,7 +514,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn whatever_happened_before_those_who_keep_asking_meet(steps in steps(), with_ranks in any::<bool>(), shared in 1..4_usize, restarts in any::<bool>()) {
+    fn whatever_happened_before_those_who_keep_asking_meet(
+        steps in steps(),
+        with_ranks in any::<bool>(),
+        shared in 1..4_usize,
+        restarts in any::<bool>(),
+    ) {
         let mut world = World::new();
         let mut lives = [0; 4];
         let announce = |world: &mut World, lives: &[u32; 4], pod: usize| {
@@ -540,7 +545,11 @@ proptest! {
                 Step::Links { up, away } => world.gates.tick(world.now, |addr| {
                     let IpAddr::V4(addr) = addr else { return Contact::None };
                     let is_in = |relays: u8| relays & (1 << (addr.octets()[3] % 4)) != 0;
-                    if is_in(up) { Contact::Connected } else if is_in(away) { Contact::Away } else { Contact::None }
+                    match (is_in(up), is_in(away)) {
+                        (true, _) => Contact::Connected,
+                        (false, true) => Contact::Away,
+                        (false, false) => Contact::None,
+                    }
                 }),
                 Step::Wait(secs) => {
                     world.after(secs);
@@ -551,7 +560,8 @@ proptest! {
                 .flat_map(super::Gate::members).filter_map(|member| member.said.node_rank).collect();
             if let Some(gate) = world.gates.of("run") {
                 let live = gate.members().filter(|member| member.is_live(world.now, TIMEOUT));
-                prop_assert_eq!(live.count(), gate.members.roll(world.now, TIMEOUT).live(), "who lives is not counted each time");
+                let counted = gate.members.roll(world.now, TIMEOUT).live();
+                prop_assert_eq!(live.count(), counted, "living pods are counted once");
                 let there = gate.members().filter(|member| member.is_there(world.now, TIMEOUT));
                 prop_assert_eq!(there.count(), gate.members.roll(world.now, TIMEOUT).there);
             }

@@ -44,7 +44,8 @@ pub enum WhatIsWrong {
     Other,
     /// A newer release wrote the segment, in a newer format.
     #[error(
-        "the segment has format {0}, which a newer release of rallypoint writes; this one reads up to {FORMAT}"
+        "the segment has format {0}, which a newer release of rallypoint writes; this one reads up to \
+         {FORMAT}"
     )]
     NewerFormat(u16),
     /// This release does not know a row, or cannot read it.

@@ -214,7 +214,8 @@ proptest! {
         let end = ends.iter().rev().find(|end| **end <= cut).copied();
         // Without a whole header everything is cut off, even if that is nothing.
         let at = end.unwrap_or(0);
-        let torn = end.is_none_or(|end| end < cut).then(|| Torn { segment: 8, at: at as u32, len: (cut - at) as u64 });
+        let torn = || Torn { segment: 8, at: at as u32, len: (cut - at) as u64 };
+        let torn = end.is_none_or(|end| end < cut).then(torn);
         prop_assert_eq!(read.torn, Vec::from_iter(torn));
     }
 
@@ -248,7 +249,10 @@ proptest! {
     }
 
     #[test]
-    fn rows_that_are_copied_again_change_nothing(commits in some_commits(), again in any::<prop::sample::Index>()) {
+    fn rows_that_are_copied_again_change_nothing(
+        commits in some_commits(),
+        again in any::<prop::sample::Index>(),
+    ) {
         let image = image_of(&commits);
         let mut copied = image.clone();
         let from = again.index(commits.len());

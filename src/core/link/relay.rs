@@ -48,8 +48,8 @@ pub enum SessionLost {
     Ended(String),
     /// The previous server is gone, and the next one does not know the client. It does not say why.
     #[error(
-        "the server was restarted and does not have its clients any more (it has no journal, could not write it, or the \
-         link was away for longer than --link-grace)"
+        "the server was restarted and does not have its clients any more (it has no journal, could not write \
+         it, or the link was away for longer than --link-grace)"
     )]
     Forgotten,
     /// The client reads nothing, and its waiting replies take too much memory.
@@ -58,8 +58,8 @@ pub enum SessionLost {
     /// The link was away for longer than the server waits. A server that was restarted with a journal that is
     /// older than the link answers in the same way.
     #[error(
-        "the link was away for longer than the server waits for it (--link-grace), or the server was restarted and could \
-         not write its journal before"
+        "the link was away for longer than the server waits for it (--link-grace), or the server was \
+         restarted and could not write its journal before"
     )]
     AwayTooLong,
 }

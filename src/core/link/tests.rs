@@ -249,7 +249,8 @@ fn act() -> impl Strategy<Value = Act> {
     let index = any::<prop::sample::Index>;
     prop_oneof![
         2 => Just(Act::Open),
-        8 => (index(), prop_oneof![5 => 1..40_usize, 1 => 60_000..300_000_usize]).prop_map(|(who, len)| Act::Send(who, len)),
+        8 => (index(), prop_oneof![5 => 1..40_usize, 1 => 60_000..300_000_usize])
+            .prop_map(|(who, len)| Act::Send(who, len)),
         1 => index().prop_map(Act::Close),
         3 => Just(Act::Connect),
         2 => Just(Act::Cut),
@@ -326,7 +327,10 @@ proptest! {
 
     /// Whatever a peer sends, the ends return an error or go on.
     #[test]
-    fn garbage_harms_neither_end(bytes in vec(any::<u8>(), 0..300), kind in prop::sample::select(b"HWXODKRCEBP".to_vec())) {
+    fn garbage_harms_neither_end(
+        bytes in vec(any::<u8>(), 0..300),
+        kind in prop::sample::select(b"HWXODKRCEBP".to_vec()),
+    ) {
         let mut frame = BytesMut::from(&[kind, bytes.len().min(255) as u8, 0, 0, 0][..]);
         frame.extend_from_slice(&bytes[..bytes.len().min(255)]);
         let hello = Hello {
@@ -345,7 +349,8 @@ proptest! {
         let mut relay = RelayEnd::new(hello.identity);
         relay.connected(Timestamp::default());
         let mut input = BytesMut::new();
-        Frame::Welcome(Welcome { life: ServerLife(1), resumed: false, first: WINDOW, sessions: vec![] }).put(&mut input);
+        let welcome = Welcome { life: ServerLife(1), resumed: false, first: WINDOW, sessions: vec![] };
+        Frame::Welcome(welcome).put(&mut input);
         input.extend_from_slice(&frame);
         let _ = relay.receive(&mut input, Timestamp::default());
     }

@@ -51,7 +51,8 @@ pub struct ReplyBuffer {
 
 #[expect(
     clippy::arithmetic_side_effects,
-    reason = "`sent` is within `tail`; shared values count as often as they are sent, but each chunk takes memory"
+    reason = "`sent` is within `tail`; shared values count as often as they are sent, but each chunk takes \
+              memory"
 )]
 impl ReplyBuffer {
     /// A value of at least this many bytes is sent from the store's memory, without a copy.

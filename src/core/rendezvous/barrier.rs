@@ -73,7 +73,10 @@ pub enum ArrivalStanding {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArrivalRefusal {
     /// Its time-out has passed.
-    #[error("barrier {barrier}: {arrived} of {size} arrived within {}; {}", Elapsed(*.after), missing_text(.missing, size.saturating_sub(*.arrived)))]
+    #[error(
+        "barrier {barrier}: {arrived} of {size} arrived within {}; {}",
+        Elapsed(*.after), missing_text(.missing, size.saturating_sub(*.arrived))
+    )]
     Timeout {
         /// The barrier.
         barrier: Label,
@@ -110,7 +113,8 @@ pub enum ArrivalRefusal {
     TooMany(usize),
     /// The barriers already use all the memory that they may.
     #[error(
-        "the server has no memory left for another arrival; try again in a moment, or give it more with --max-memory"
+        "the server has no memory left for another arrival; try again in a moment, or give it more with \
+         --max-memory"
     )]
     NoMemory,
     /// The arrival is not known: it was silent for too long, or another arrival of this participant took its

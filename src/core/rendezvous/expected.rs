@@ -8,8 +8,8 @@ use crate::core::ids::{Nodes, RunId, Timestamp, counted};
 /// An operator expects a number of nodes that the terms of the run do not allow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the nodes of run {run} ask for {asked}, so its rounds cannot have {expected}: say a number within that, or start \
-     all nodes with another --nnodes"
+    "the nodes of run {run} ask for {asked}, so its rounds cannot have {expected}: say a number within that, \
+     or start all nodes with another --nnodes"
 )]
 pub struct Unfit {
     /// The run.
@@ -103,15 +103,17 @@ impl Run {
             Some(why) => format!("round {round} is over ({why}), and the next one is complete with {nodes}"),
             None if self.joined > 0 => {
                 format!(
-                    "round {round} has {has}; they are told to join again, and the next one is complete with {nodes}"
+                    "round {round} has {has}; they are told to join again, and the next one is complete with \
+                     {nodes}"
                 )
             }
             None if present > most => format!(
-                "round {round} goes on with {has}, which send no heartbeats and cannot be told; the next one is complete \
-                 with {nodes}"
+                "round {round} goes on with {has}, which send no heartbeats and cannot be told; the next one \
+                 is complete with {nodes}"
             ),
             None if present < most => format!(
-                "round {round} goes on with {has}; with the next node that joins it forms anew, and is complete with {nodes}"
+                "round {round} goes on with {has}; with the next node that joins it forms anew, and is \
+                 complete with {nodes}"
             ),
             None => format!("round {round} has {has}, and goes on"),
         }

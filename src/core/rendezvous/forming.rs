@@ -237,7 +237,10 @@ impl Run {
             let more = counted(needed, "more node is needed", "more nodes are needed");
             let of_before = self.unwatched().map(|unwatched| {
                 let nodes = counted(unwatched, "node", "nodes");
-                format!("; round {round} is complete with {nodes} without heartbeats: whether they are there is not known")
+                format!(
+                    "; round {round} is complete with {nodes} without heartbeats: whether they are there \
+                         is not known"
+                )
             });
             let of_before = of_before.unwrap_or_default();
             return more + &if_any("node ranks not there", &ranks) + &self.absent.words() + &of_before;

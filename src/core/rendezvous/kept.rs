@@ -158,8 +158,18 @@ impl Run {
 
     /// Fills a new run from its records.
     fn restore(&mut self, record: RunRecord, members: Vec<MemberRecord>, now: Timestamp) {
-        let RunRecord { terms, settled_by, last_round, closed, succeeded, nodes, round, is_to_go, more_time } =
-            record;
+        let RunRecord {
+            terms,
+            settled_by,
+            last_round,
+            closed,
+            succeeded,
+            nodes,
+            round,
+            // The rest is what an operator asked for.
+            is_to_go,
+            more_time,
+        } = record;
         (self.forget_soon, self.more_time) = (is_to_go, more_time);
         (self.terms, self.settled_by, self.last_round) = (terms, settled_by, last_round);
         self.restarted = Some(now);

@@ -103,6 +103,11 @@ fn given_up(patience: Duration) -> String {
     format!("given up after {} of silence", Elapsed(patience))
 }
 
+/// The reason that a node gave, to be added to a sentence.
+fn said_why(why: Option<&Label>) -> String {
+    why.map(|why| format!(": {why}")).unwrap_or_default()
+}
+
 /// The number of the round, unless it is the first of its run.
 fn later_round(round: u64) -> String {
     if round > 1 { format!("round {round} ") } else { String::new() }
@@ -117,7 +122,8 @@ fn differing(differences: &[Difference]) -> String {
 pub enum RunRefusal {
     /// The run is closed.
     #[error(
-        "run {run} was closed by {by}; start a new run with another run id, or wait until its last node is gone for 10 s"
+        "run {run} was closed by {by}; start a new run with another run id, or wait until its last node is \
+         gone for 10 s"
     )]
     Closed {
         /// The run.
@@ -135,8 +141,9 @@ pub enum RunRefusal {
     },
     /// The round's deadline has passed.
     #[error(
-        "run {run} round {round}: {joined} of at least {min_nodes} nodes joined within {}; {missing}. Start the missing \
-         nodes, or give more time (--join-timeout, join_timeout; `rallypoint ctl extend` while nodes wait)",
+        "run {run} round {round}: {joined} of at least {min_nodes} nodes joined within {}; {missing}. Start \
+         the missing nodes, or give more time (--join-timeout, join_timeout; `rallypoint ctl extend` while \
+         nodes wait)",
         Elapsed(*.after)
     )]
     JoinTimeout {
@@ -165,8 +172,8 @@ pub enum RunRefusal {
     },
     /// Another living node has the rank.
     #[error(
-        "node rank {rank} is asked for by {newcomer}, but {holder} has it and is alive; give each node its own rank \
-         (PET_NODE_RANK, node_rank, the pod's index)"
+        "node rank {rank} is asked for by {newcomer}, but {holder} has it and is alive; give each node its \
+         own rank (PET_NODE_RANK, node_rank, the pod's index)"
     )]
     DuplicateRank {
         /// The rank.
@@ -177,7 +184,10 @@ pub enum RunRefusal {
         newcomer: Who,
     },
     /// The node wants other terms than the run has.
-    #[error("run {run} was started with other parameters by {settled_by}: {}; start every node with the same", differing(.differences))]
+    #[error(
+        "run {run} was started with other parameters by {settled_by}: {}; start every node with the same",
+        differing(.differences)
+    )]
     Mismatch {
         /// The run.
         run: RunId,
@@ -208,7 +218,8 @@ pub enum RunRefusal {
     },
     /// The runs already use all the memory that they may.
     #[error(
-        "the server has no memory left for another node; stop runs that are over, or give it more with --max-memory"
+        "the server has no memory left for another node; stop runs that are over, or give it more with \
+         --max-memory"
     )]
     NoMemory,
     /// More nodes of the run wait than it could ever need.
@@ -335,7 +346,10 @@ pub enum Break {
         why: String,
     },
     /// A node left. The nodes that left within moments of it are named too.
-    #[error("{who}, rank {rank}, left{}{}", .why.as_ref().map(|why| format!(": {why}")).unwrap_or_default(), if_any("then also left", .then))]
+    #[error(
+        "{who}, rank {rank}, left{}{}",
+        said_why(.why.as_ref()), if_any("then also left", .then)
+    )]
     Left {
         /// The node.
         who: Who,
@@ -357,7 +371,10 @@ pub enum Break {
         rank: u32,
     },
     /// A node joined again, and other nodes of the round were silent before. They may be the cause.
-    #[error("{who}, rank {rank}, was the first to join again, and {}, {} not been heard from for {}", some_of(.silent), if .silent.len() == 1 { "has" } else { "have" }, Elapsed(*.silent_for))]
+    #[error(
+        "{who}, rank {rank}, was the first to join again, and {}, {} not been heard from for {}",
+        some_of(.silent), if .silent.len() == 1 { "has" } else { "have" }, Elapsed(*.silent_for)
+    )]
     RejoinedBesideSilent {
         /// The node.
         who: Who,
@@ -381,7 +398,10 @@ pub enum Break {
         since: Duration,
     },
     /// The nodes join again so that new nodes can join them.
-    #[error("{} joined and {} to be taken in", some_of(.newcomers), if .newcomers.len() == 1 { "is" } else { "are" })]
+    #[error(
+        "{} joined and {} to be taken in",
+        some_of(.newcomers), if .newcomers.len() == 1 { "is" } else { "are" }
+    )]
     Newcomers {
         /// The new nodes.
         newcomers: Vec<String>,
@@ -395,7 +415,10 @@ pub enum Break {
         expected: u32,
     },
     /// After a restart of the server, some nodes of the round did not report.
-    #[error("{missing} of {} did not report after the server was restarted", counted(*.nodes, "node", "nodes"))]
+    #[error(
+        "{missing} of {} did not report after the server was restarted",
+        counted(*.nodes, "node", "nodes")
+    )]
     Unreported {
         /// How many nodes did not.
         missing: u32,
@@ -418,7 +441,10 @@ pub enum Fact {
         needed: String,
     },
     /// A round is complete.
-    #[error("round {round} complete: {} in {}; last: {last}", counted(*.nodes, "node", "nodes"), Elapsed(*.took))]
+    #[error(
+        "round {round} complete: {} in {}; last: {last}",
+        counted(*.nodes, "node", "nodes"), Elapsed(*.took)
+    )]
     Complete {
         /// The round.
         round: u64,
@@ -442,7 +468,11 @@ pub enum Fact {
         restarted: Option<Duration>,
     },
     /// The connections of nodes closed while their requests waited, and the nodes have not come again.
-    #[error("{}: the {} closed {} ago, and nothing has come {}since; {}{}", some_of(.nodes), connections(.nodes), Elapsed(*.since), from_before(.nodes, .again), given_up(*.patience), came_anew(.again))]
+    #[error(
+        "{}: the {} closed {} ago, and nothing has come {}since; {}{}",
+        some_of(.nodes), connections(.nodes), Elapsed(*.since), from_before(.nodes, .again),
+        given_up(*.patience), came_anew(.again)
+    )]
     Disconnected {
         /// The nodes, with their ranks.
         nodes: Vec<String>,
@@ -454,7 +484,11 @@ pub enum Fact {
         patience: Duration,
     },
     /// The requests of nodes were answered, and no other request came, though it was due.
-    #[error("{}: nothing has come {}for {}; {}{}", some_of(.nodes), from_before(.nodes, .again), Elapsed(*.since), given_up(*.patience), came_anew(.again))]
+    #[error(
+        "{}: nothing has come {}for {}; {}{}",
+        some_of(.nodes), from_before(.nodes, .again), Elapsed(*.since), given_up(*.patience),
+        came_anew(.again)
+    )]
     Silent {
         /// The nodes, with their ranks.
         nodes: Vec<String>,
@@ -484,7 +518,10 @@ pub enum Fact {
         by: Who,
     },
     /// The last waiting node left before the round was complete.
-    #[error("round {round} was given up by all: {who} left as the last{}, at this: {missing}", .why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default())]
+    #[error(
+        "round {round} was given up by all: {who} left as the last{}, at this: {missing}",
+        .why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default()
+    )]
     Abandoned {
         /// The round.
         round: u64,
@@ -535,7 +572,10 @@ pub enum Fact {
     },
     /// A node of the round has failed, and other nodes may still be in it. Nodes that failed soon after it
     /// may have failed because of it.
-    #[error("round {round}: {who}, rank {rank}, failed{}{}{}", .why.as_ref().map(|why| format!(": {why}")).unwrap_or_default(), if_any("then also failed", .then), if_any("still in the round", .others))]
+    #[error(
+        "round {round}: {who}, rank {rank}, failed{}{}{}",
+        said_why(.why.as_ref()), if_any("then also failed", .then), if_any("still in the round", .others)
+    )]
     Failed {
         /// The round.
         round: u64,
@@ -582,7 +622,10 @@ pub enum Fact {
         by: String,
     },
     /// All nodes of the last round have done their work.
-    #[error("{}finished: {} after {}", later_round(*.round), counted(*.nodes, "node", "nodes"), Elapsed(*.ran))]
+    #[error(
+        "{}finished: {} after {}",
+        later_round(*.round), counted(*.nodes, "node", "nodes"), Elapsed(*.ran)
+    )]
     Finished {
         /// The round.
         round: u64,
@@ -601,8 +644,8 @@ pub enum Fact {
     },
     /// The server was restarted, and learned the run's round from its nodes.
     #[error(
-        "round {round} of {} goes on after a restart of the server, as {first} reported; the store of its workers is lost: \
-         new process groups in it will fail",
+        "round {round} of {} goes on after a restart of the server, as {first} reported; the store of its \
+         workers is lost: new process groups in it will fail",
         counted(*.nodes, "node", "nodes")
     )]
     Adopted {
@@ -682,18 +725,23 @@ impl Fact {
             // The reason itself says what to do.
             | Self::NoStore { .. }
             | Self::Refused { .. } => "",
-            Self::Broken { why: Break::Left { then, .. }, .. } if then.is_empty() => "look at that node's log",
-            Self::Broken { why: Break::Left { .. }, .. } => "look at the logs of those nodes",
+            Self::Broken { why: Break::Left { then, .. }, .. } => {
+                if then.is_empty() { "look at that node's log" } else { "look at the logs of those nodes" }
+            }
             Self::Broken { why: Break::Rejoined { .. }, .. } => {
-                "its workers failed or were restarted, or those of another node did: look for the first error in the logs of all"
+                "its workers failed or were restarted, or those of another node did: look for the first \
+                 error in the logs of all"
             }
             Self::Broken { why: Break::RejoinedBesideSilent { silent, .. }, .. } => match silent.len() {
                 1 => "look at the node that is silent first: has its pod died, can it reach this server?",
-                _ => "look at the nodes that are silent first: have their pods died, can they reach this server?",
+                _ => "look at the nodes that are silent first: have their pods died, can they reach this \
+                      server?",
             },
             Self::Broken { why: Break::RejoinedAfterClosed { closed, .. }, .. } => match closed.len() {
-                1 => "look first at the node whose connection closed: has its pod died, can it reach this server?",
-                _ => "look first at the nodes whose connections closed: have their pods died, can they reach this server?",
+                1 => "look first at the node whose connection closed: has its pod died, can it reach this \
+                      server?",
+                _ => "look first at the nodes whose connections closed: have their pods died, can they reach \
+                      this server?",
             },
             Self::Broken { why: Break::Lost(lost), .. } | Self::Lost { lost, .. } if lost.count() == 1 => {
                 "look at that pod's log and events"
@@ -712,17 +760,21 @@ impl Fact {
                 "look at that pod's log and events: it died, or is cut off from this server"
             }
             Self::Silent { nodes, .. } if nodes.len() > 1 => {
-                "look at those nodes: they are lost, or their agents have ended, are stopped, cut off from this server, or very slow"
+                "look at those nodes: they are lost, or their agents have ended, are stopped, cut off from \
+                 this server, or very slow"
             }
             Self::Silent { .. } => {
-                "look at that node: it is lost, or its agent has ended, is stopped, cut off from this server, or very slow"
+                "look at that node: it is lost, or its agent has ended, is stopped, cut off from this \
+                 server, or very slow"
             }
-            Self::WaiterLost { .. } => "look at that pod's log and events; the round needs it or a replacement",
+            Self::WaiterLost { .. } => "look at that pod's log and events; the round needs it or a \
+                                        replacement",
             Self::Displaced { .. } => {
-                "give each node an id of its own (--node; by default it is the host's name): of those with one id only the last \
-                 that joins has a place, and the others end"
+                "give each node an id of its own (--node; by default it is the host's name): of those with \
+                 one id only the last that joins has a place, and the others end"
             }
-            Self::Abandoned { .. } => "start the missing nodes and all others again, or give them more time to come (--timeout)",
+            Self::Abandoned { .. } => "start the missing nodes and all others again, or give them more time \
+                                       to come (--timeout)",
             Self::Expiring { .. } => "start the missing nodes; `rallypoint ctl extend` gives more time",
             Self::TimedOut { .. } => {
                 "start the missing nodes, and all others again; --join-timeout gives more time from the start"
@@ -731,8 +783,8 @@ impl Fact {
             Self::MixedReleases(_) => "use one image for all",
             Self::Failed { others, .. } if others.is_empty() => "look at that node's log for the first error",
             Self::Failed { .. } => {
-                "look at that node's log for the first error. Workers of the other nodes that wait for its ranks do so until \
-                 their own time-outs, and agents that have finished wait for it up to 300 s"
+                "look at that node's log for the first error. Workers of the other nodes that wait for its \
+                 ranks do so until their own time-outs, and agents that have finished wait for it up to 300 s"
             }
         }
     }

@@ -242,7 +242,8 @@ fn a_round_forms_anew_when_other_nodes_are_expected() {
     let comes = expect(&mut table, 3).expect("it fits");
     assert_eq!(
         comes,
-        "round 1 is over (it has 4 nodes, and an operator expects 3), and the next one is complete with 3 nodes"
+        "round 1 is over (it has 4 nodes, and an operator expects 3), and the next one is complete with 3 \
+         nodes"
     );
     for node in ["d", "c", "b", "a"] {
         assert_eq!(table.action(node, 1), Action::Rejoin);
@@ -439,7 +440,8 @@ fn nodes_that_leave_together_are_told_together() {
     table.leave("b");
     table.advance(2 * SECOND);
     table.told(
-        "round 1 is over: a (10.0.0.1), rank 0, left; then also left: b (10.0.0.1), rank 1; none of its nodes is left",
+        "round 1 is over: a (10.0.0.1), rank 0, left; then also left: b (10.0.0.1), rank 1; none of its \
+         nodes is left",
     );
 }
 
@@ -481,8 +483,8 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     other.core.cut(&run(), &label("c"), other.now);
     other.advance(15 * SECOND);
     other.told(
-        "round 1 is over for its nodes: c (10.0.0.1), rank 2: the connection closed, and nothing came for 15 s; \
-         b (10.0.0.1), rank 1, was not heard from for 15 s; they are told to join again",
+        "round 1 is over for its nodes: c (10.0.0.1), rank 2: the connection closed, and nothing came for 15 \
+         s; b (10.0.0.1), rank 1, was not heard from for 15 s; they are told to join again",
     );
     // Each silent node may be the reason why another one joins again.
     let mut other = Table::new();
@@ -492,8 +494,8 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     other.advance(8 * SECOND);
     other.join(again("a", "2", 3, 3)).expect("it waits");
     other.told(
-        "a (10.0.0.1), rank 0, was the first to join again, and b (10.0.0.1), rank 1, c (10.0.0.1), rank 2, have not been \
-         heard from for 8 s",
+        "a (10.0.0.1), rank 0, was the first to join again, and b (10.0.0.1), rank 1, c (10.0.0.1), rank 2, \
+         have not been heard from for 8 s",
     );
     table.join(again("a", "2", 3, 3)).expect("it waits");
     let reason = table.snapshot().reason;
@@ -518,8 +520,8 @@ fn nodes_with_one_id_are_named_as_they_displace_each_other() {
     for (address, id) in [("10.0.0.1", "1"), ("10.0.0.2", "2"), ("10.0.0.3", "3")] {
         table.join(at(address, id)).expect("no refusal");
     }
-    let text = "worker (10.0.0.2) waited here, and worker (10.0.0.3) joined with the same node id, so worker (10.0.0.2) has \
-                lost its place";
+    let text = "worker (10.0.0.2) waited here, and worker (10.0.0.3) joined with the same node id, so worker \
+                (10.0.0.2) has lost its place";
     table.told(text);
     let text =
         "2 more nodes are needed; displaced by another of the same id: worker (10.0.0.1), worker (10.0.0.2)";
@@ -542,8 +544,8 @@ fn the_last_that_gives_up_says_who_was_missing() {
     assert!(!table.facts.iter().any(is_abandoned), "{:?}", table.facts);
     table.core.leave(&run(), &label("b"), gave_up(), table.now);
     table.collect();
-    let text = "round 1 was given up by all: b (10.0.0.1) left as the last (gave up waiting), at this: 2 more nodes are \
-                needed; gone: a (10.0.0.1)";
+    let text = "round 1 was given up by all: b (10.0.0.1) left as the last (gave up waiting), at this: 2 \
+                more nodes are needed; gone: a (10.0.0.1)";
     table.told(text);
 }
 
@@ -623,8 +625,8 @@ fn who_joins_again_after_others_were_cut_off_is_not_the_cause() {
     table.core.cut(&run(), &label("a"), table.now);
     table.join(again("b", "2", 4, 4)).expect("a place");
     table.told(
-        "round 1 is over for its nodes: the connections of c (10.0.0.1), rank 2, d (10.0.0.1), rank 3, closed, and 0.8 s \
-         later b (10.0.0.1), rank 1, was the first to join again",
+        "round 1 is over for its nodes: the connections of c (10.0.0.1), rank 2, d (10.0.0.1), rank 3, \
+         closed, and 0.8 s later b (10.0.0.1), rank 1, was the first to join again",
     );
     let reason = table.snapshot().reason;
     assert!(reason.starts_with("3 nodes of round 1 not yet joined again"), "{reason}");
@@ -750,7 +752,8 @@ fn a_node_that_came_anew_is_told_from_the_process_before() {
     let anew = Join { node: label("new"), ..join("b", 2, 4) };
     table.join(anew).expect("a place");
     let reason = table.reason("a");
-    let words = "2 nodes of round 1 not yet joined again: b (10.0.0.1), c (10.0.0.1) (that process of before: b came anew)";
+    let words = "2 nodes of round 1 not yet joined again: b (10.0.0.1), c (10.0.0.1) (that process of \
+                 before: b came anew)";
     assert!(reason.contains(words), "{reason}");
 }
 
@@ -823,8 +826,8 @@ fn other_parameters_are_refused_and_named_until_everybody_is_gone() {
     let mut other = join("b", 3, 4);
     other.wanted.last_call = Some(SECOND);
     let refusal = table.join(other).expect_err("other parameters");
-    let words = "started with other parameters by a (10.0.0.1): min_nodes is 2 there and 3 here, last_call is 30 s there \
-                 and 1 s here";
+    let words = "started with other parameters by a (10.0.0.1): min_nodes is 2 there and 3 here, last_call \
+                 is 30 s there and 1 s here";
     assert!(refusal.to_string().contains(words), "{refusal}");
     table.leave("a");
     table.join(join("b", 1, 1)).expect("nobody is there to disagree");
@@ -970,8 +973,8 @@ fn a_node_whose_poll_broke_is_told_unless_it_comes_again() {
     broken(&mut table, "c");
     table.advance(2 * SECOND);
     let told: Vec<_> = table.facts.iter().filter(|fact| fact.contains("closed")).collect();
-    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: the connections closed 3 s ago, and nothing has come since; \
-                given up after 15 s of silence";
+    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: the connections closed 3 s ago, and nothing has \
+                come since; given up after 15 s of silence";
     assert_eq!(told, [text]);
     table.advance(13 * SECOND);
     table.told(
@@ -1011,8 +1014,8 @@ fn nodes_that_are_late_are_told_once_and_together() {
     };
     assert_eq!(told(&table), Vec::<String>::new());
     table.advance(SECOND);
-    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: nothing has come for 5.5 s; given up after 15 s of \
-                silence";
+    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: nothing has come for 5.5 s; given up after 15 s \
+                of silence";
     assert_eq!(told(&table), [text]);
     table.advance(6 * SECOND);
     assert_eq!(told(&table), [text], "once");

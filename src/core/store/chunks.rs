@@ -168,7 +168,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_put_somewhere_is_found_there(steps in prop::collection::vec((0_usize..5000, 0_usize..3000), 0..12)) {
+        fn what_is_put_somewhere_is_found_there(
+            steps in prop::collection::vec((0_usize..5000, 0_usize..3000), 0..12),
+        ) {
             let (mut places, mut model) = (Small::default(), HashMap::new());
             for (add, take) in steps {
                 for n in 0..add {

@@ -91,7 +91,7 @@ pub enum Observed {
     Gone {
         /// The connection.
         conn: ConnId,
-        /// Whether it had used a key that is none of PyTorch's.
+        /// Whether it had used a key that is not PyTorch's.
         used_own_keys: bool,
     },
     /// The server lost contact with a client and gave up its connection: whether the client still runs is not

@@ -10,7 +10,8 @@ use crate::core::ids::{ConnId, Timestamp};
 
 #[expect(
     clippy::arithmetic_side_effects,
-    reason = "`missing` counts registrations of one wait, `waiting` sessions: each is added before it is subtracted"
+    reason = "`missing` counts registrations of one wait, `waiting` sessions: each is added before it is \
+              subtracted"
 )]
 impl Store {
     /// A wait for up to this many keys leaves its lists at once, however much work was done before.

@@ -48,7 +48,8 @@ impl World {
         {
             let same = |other: &&(usize, BytesMut)| {
                 let it = &self.clients[other.0];
-                let asks = matches!(it.state, State::Reading(no) if format!("{:?}", it.issued[no]) == format!("{key:?}"));
+                let is_key = |no: usize| format!("{:?}", it.issued[no]) == format!("{key:?}");
+                let asks = matches!(it.state, State::Reading(no) if is_key(no));
                 other.0 != client && asks
             };
             if let Some((older, _)) = it.clients.values().find(same) {

@@ -35,7 +35,10 @@ impl Process {
 /// Whether the value that was read is the address of this process.
 fn is_address_of(process: &Process, seen: Option<&[Said]>) -> bool {
     let host = process.host();
-    let is_it = |said: &Said| matches!(said, Said::Bytes(bytes) if bytes.get(8..8 + host.len()) == Some(host.as_bytes()));
+    let is_it = |said: &Said| {
+        let Said::Bytes(bytes) = said else { return false };
+        bytes.get(8..8 + host.len()) == Some(host.as_bytes())
+    };
     seen.is_some_and(|seen| seen.iter().any(is_it))
 }
 

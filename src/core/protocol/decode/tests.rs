@@ -491,7 +491,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_never_panic_and_are_never_left_waiting_for_what_is_there(
         bytes in prop::collection::vec(prop_oneof![3 => Just(0_u8), 2 => 0_u8..20, 1 => any::<u8>()], 0..200),
-        dialect in prop::sample::select(vec![Dialect::Unknown, Dialect::Legacy, Dialect::A, Dialect::B, Dialect::C]),
+        dialect in prop::sample::select(Dialect::ALL.to_vec()),
         small in any::<bool>(),
     ) {
         let mut decoder = decoder_of(dialect);

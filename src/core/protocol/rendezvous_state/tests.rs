@@ -91,13 +91,14 @@ fn a_state_of_1200_nodes_is_read() {
 }
 
 /// Pickled by Python 3.11, from classes with the names and fields of nvidia-resiliency-ext 0.7.
-const OF_NVIDIA_RESILIENCY: &str = "gASV6wEAAAAAAACMNG52aWRpYV9yZXNpbGllbmN5X2V4dC5mYXVsdF90b2xlcmFuY2UuX2Z0X3JlbmRlenZv\
-    dXOUjBBfUmVuZGV6dm91c1N0YXRllJOUKYGUfZQojAVyb3VuZJRLAIwIY29tcGxldGWUiIwIZGVhZGxpbmWUTowGY2xvc2VklIiMDHBhcnRpY2lwYW50\
-    c5R9lChoAIwJX05vZGVEZXNjlJOUKYGUfZQojARhZGRylIwFbm9kZTCUjANwaWSUSxGMCGxvY2FsX2lklEsAdWJLAGgMKYGUfZQoaA+MBW5vZGUxlGgR\
-    SxJoEksAdWJLAXWMCXdhaXRfbGlzdJSPlIwPcmVkdW5kYW5jeV9saXN0lI+UjA9sYXN0X2hlYXJ0YmVhdHOUfZQoaA2MCGRhdGV0aW1llIwIZGF0ZXRp\
-    bWWUk5RDCgfqAQIDBAUAAqaUaByMCHRpbWV6b25llJOUaByMCXRpbWVkZWx0YZSTlEsASwBLAIeUUpSFlFKUhpRSlGgTaCl1jA13b3JrZXJfc3RhdGVz\
-    lH2UKGgNjCp0b3JjaC5kaXN0cmlidXRlZC5lbGFzdGljLmFnZW50LnNlcnZlci5hcGmUjAtXb3JrZXJTdGF0ZZSTlIwJU1VDQ0VFREVElIWUUpRoE2gx\
-    dXViLg==";
+const OF_NVIDIA_RESILIENCY: &str = "\
+    gASV6wEAAAAAAACMNG52aWRpYV9yZXNpbGllbmN5X2V4dC5mYXVsdF90b2xlcmFuY2UuX2Z0X3JlbmRlenZvdXOUjBBfUmVuZGV6\
+    dm91c1N0YXRllJOUKYGUfZQojAVyb3VuZJRLAIwIY29tcGxldGWUiIwIZGVhZGxpbmWUTowGY2xvc2VklIiMDHBhcnRpY2lwYW50\
+    c5R9lChoAIwJX05vZGVEZXNjlJOUKYGUfZQojARhZGRylIwFbm9kZTCUjANwaWSUSxGMCGxvY2FsX2lklEsAdWJLAGgMKYGUfZQo\
+    aA+MBW5vZGUxlGgRSxJoEksAdWJLAXWMCXdhaXRfbGlzdJSPlIwPcmVkdW5kYW5jeV9saXN0lI+UjA9sYXN0X2hlYXJ0YmVhdHOU\
+    fZQoaA2MCGRhdGV0aW1llIwIZGF0ZXRpbWWUk5RDCgfqAQIDBAUAAqaUaByMCHRpbWV6b25llJOUaByMCXRpbWVkZWx0YZSTlEsA\
+    SwBLAIeUUpSFlFKUhpRSlGgTaCl1jA13b3JrZXJfc3RhdGVzlH2UKGgNjCp0b3JjaC5kaXN0cmlidXRlZC5lbGFzdGljLmFnZW50\
+    LnNlcnZlci5hcGmUjAtXb3JrZXJTdGF0ZZSTlIwJU1VDQ0VFREVElIWUUpRoE2gxdXViLg==";
 
 #[test]
 fn the_state_of_nvidia_resiliency_is_read_like_torchs() {
@@ -369,11 +370,17 @@ fn instruction() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         6 => plain.prop_map(|opcode| vec![opcode]),
         2 => (prop::sample::select(&b"hqK"[..]), 0_u8..12).prop_map(|(opcode, arg)| vec![opcode, arg]),
-        1 => (prop::sample::select(&b"jrJX"[..]), 0_u8..12).prop_map(|(opcode, arg)| vec![opcode, arg, 0, 0, 0]),
-        1 => prop::collection::vec(any::<u8>(), 0..10).prop_map(|long| [&[0x8a, long.len() as u8], &long[..]].concat()),
+        1 => (prop::sample::select(&b"jrJX"[..]), 0_u8..12)
+            .prop_map(|(opcode, arg)| vec![opcode, arg, 0, 0, 0]),
+        1 => prop::collection::vec(any::<u8>(), 0..10)
+            .prop_map(|long| [&[0x8a, long.len() as u8], &long[..]].concat()),
         1 => any::<[u8; 10]>().prop_map(|clock| [b"C\x0a", &clock[..]].concat()),
         1 => prop::sample::select(vec!["addr", "round", "participants"]).prop_map(text),
-        1 => prop::sample::select(vec![(TORCH, "_NodeDesc"), (TORCH, "_RendezvousState"), ("datetime", "datetime")])
+        1 => prop::sample::select(vec![
+            (TORCH, "_NodeDesc"),
+            (TORCH, "_RendezvousState"),
+            ("datetime", "datetime"),
+        ])
             .prop_map(|(module, class)| name(module, class)),
         1 => Just([&name(TORCH, "_NodeDesc")[..], b")\x81}b"].concat()),
     ]
@@ -390,7 +397,9 @@ proptest! {
     #[test]
     fn arbitrary_instructions_never_panic(
         instructions in prop::collection::vec(instruction(), 0..60),
-        field in prop::sample::select(vec!["round", "deadline", "participants", "wait_list", "last_heartbeats"]),
+        field in prop::sample::select(vec![
+            "round", "deadline", "participants", "wait_list", "last_heartbeats",
+        ]),
     ) {
         let pickle = instructions.concat();
         let _ = read_pickle(&[b"\x80\x04", &pickle[..]].concat());

@@ -52,7 +52,8 @@ impl Wait {
     /// Whether both wait for the same long list, so that one registration stands for both.
     fn is_shared_with(&self, other: &Self) -> bool {
         const FEWEST_SHARED: usize = 16;
-        matches!((self, other), (Self::Keys(own), Self::Keys(keys)) if own == keys && keys.len() >= FEWEST_SHARED)
+        let (Self::Keys(own), Self::Keys(keys)) = (self, other) else { return false };
+        own == keys && keys.len() >= FEWEST_SHARED
     }
 }
 
@@ -230,7 +231,10 @@ impl Model {
             }
         }
         self.plain.insert(key, value);
-        let is_over = |model: &Self, wait: &Wait| matches!(wait, Wait::Keys(keys) if keys.contains(&key) && keys.iter().all(|key| model.is_present(key)));
+        let is_over = |model: &Self, wait: &Wait| {
+            let Wait::Keys(keys) = wait else { return false };
+            keys.contains(&key) && keys.iter().all(|key| model.is_present(key))
+        };
         while let Some(at) = self.waits.iter().position(|(_, wait)| is_over(self, wait)) {
             let (waiter, first) = self.waits.remove(at);
             self.outcomes.push(Outcome::Wake(waiter));

@@ -375,7 +375,11 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, rng_algorithm: RngAlgorithm::XorShift, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 1000,
+        rng_algorithm: RngAlgorithm::XorShift,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn being_observed_changes_no_reply(config in config(), steps in vec(step(), 1..60)) {

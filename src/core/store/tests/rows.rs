@@ -101,10 +101,17 @@ fn rebuilt(image: &StoreImage, config: StaleKeyConfig, world: &World) -> World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, rng_algorithm: RngAlgorithm::XorShift, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 600,
+        rng_algorithm: RngAlgorithm::XorShift,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
-    fn a_store_made_of_rows_is_the_one_whose_clients_have_gone(config in config(), steps in vec(step(), 1..60)) {
+    fn a_store_made_of_rows_is_the_one_whose_clients_have_gone(
+        config in config(),
+        steps in vec(step(), 1..60),
+    ) {
         let closed = super::stale_idle::state("closed after success");
         let mut table = Table::new(World::with(World::CAPACITY, config.clone()));
         let mut told = Told::new(&table.world);

@@ -70,12 +70,18 @@ fn ranks_that_got_one_answer_have_each_read_the_addresses() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, rng_algorithm: RngAlgorithm::XorShift, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 300,
+        rng_algorithm: RngAlgorithm::XorShift,
+        ..ProptestConfig::default()
+    })]
 
     /// The addresses of a whole group are noted at once; parts of a group, and addresses of two groups, are
     /// noted one by one.
     #[test]
-    fn an_answer_of_many_addresses_counts_as_reading_each(steps in vec((0..20_usize, 0..20_usize, 0..8_u8), 1..60)) {
+    fn an_answer_of_many_addresses_counts_as_reading_each(
+        steps in vec((0..20_usize, 0..20_usize, 0..8_u8), 1..60),
+    ) {
         let nccl = |root: usize| format!("/default_pg/0//cuda//0/nccl_storekey_0_{root}");
         let lists: [Vec<String>; 4] = [
             (0..20).map(gloo).collect(),

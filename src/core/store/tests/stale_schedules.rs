@@ -114,7 +114,11 @@ impl Job {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, rng_algorithm: RngAlgorithm::XorShift, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 200,
+        rng_algorithm: RngAlgorithm::XorShift,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn addresses_of_live_ranks_stay_and_those_of_earlier_meetings_are_never_read(

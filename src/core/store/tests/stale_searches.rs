@@ -44,7 +44,11 @@ fn group(key: Key) -> Option<&'static [u8]> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, rng_algorithm: RngAlgorithm::XorShift, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        rng_algorithm: RngAlgorithm::XorShift,
+        ..ProptestConfig::default()
+    })]
 
     /// Whatever others do in the meantime, they get what they would get had the place been taken at once, and
     /// all that is left is the same.
@@ -85,7 +89,8 @@ proptest! {
         let said_stepwise = said_stepwise.unwrap_or_else(|| stepwise.act(taker, &take));
         prop_assert_eq!(said, said_stepwise);
         for (client, act) in put_off {
-            prop_assert_eq!(whole.act(*client, act), stepwise.act(*client, act), "client {} does {:?}", client, act);
+            let (at_once, in_steps) = (whole.act(*client, act), stepwise.act(*client, act));
+            prop_assert_eq!(at_once, in_steps, "client {} does {:?}", client, act);
         }
         let left = [&whole, &stepwise].map(|table| {
             let keys = table.world.keys();
