@@ -80,7 +80,7 @@ impl Store {
         if !only_rows {
             self.stale.on_clear();
             self.all_clients_changed();
-            self.told_what_stays = false;
+            self.has_reported_what_stays = false;
             self.deleted = Deleted::default();
         }
         let before = self.sweep.replace(Sweep {

@@ -26,7 +26,7 @@ pub(super) struct Queue {
     /// The number of the first item. Numbers are consecutive.
     pub(super) first: u64,
     /// The journal knows the items below this number.
-    pub(super) said: u64,
+    pub(super) journaled: u64,
 }
 
 impl Queue {
@@ -49,7 +49,7 @@ pub(super) struct BarrierState {
 
 /// Representatives of several names: one for each stretch of names that say the same of their user (role and
 /// run).
-pub(super) type Telling = SmallVec<[SlotId; 2]>;
+pub(super) type Representatives = SmallVec<[SlotId; 2]>;
 
 /// The reply to a MULTI_GET, kept for the next client that asks for the same keys.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ pub(super) struct Answer {
     /// The slots, in the order of the keys.
     pub(super) slots: Vec<SlotId>,
     /// Representatives of the keys.
-    pub(super) telling: Telling,
+    pub(super) representatives: Representatives,
     /// The group that its reader has read, where all keys are addresses of one group.
     pub(super) group: Option<WholeGroup>,
 }
@@ -67,14 +67,14 @@ pub(super) struct Answer {
 impl Answer {
     fn bytes(&self) -> usize {
         let lists = self.keys.as_list().wire_len().saturating_add(self.values.as_list().wire_len());
-        let slots = self.slots.capacity().saturating_add(self.telling.len());
+        let slots = self.slots.capacity().saturating_add(self.representatives.len());
         let group = self.group.as_ref().map_or(0, WholeGroup::bytes);
         lists.saturating_add(slots.saturating_mul(size_of::<SlotId>())).saturating_add(group)
     }
 }
 
 /// This bit of `Slot::written` is set while the journal does not know the change. An age itself is even.
-const UNSAID: u64 = 1;
+const UNJOURNALED: u64 = 1;
 
 /// A change that the journal does not know yet.
 #[derive(Debug)]
@@ -96,7 +96,8 @@ pub(super) struct Slot {
     pub(super) queue: Option<Box<Queue>>,
     pub(super) waiters: WaitList,
     pub(super) barrier: Option<Box<BarrierState>>,
-    /// The age ([`KeySpace::age`]) in which its value or an item was last written, with the bit [`UNSAID`].
+    /// The age ([`KeySpace::age`]) in which its value or an item was last written, with the bit
+    /// [`UNJOURNALED`].
     written: u64,
     /// What the stale-key rules know of it. `None` for a key that matches no pattern.
     pub(super) record: Option<Box<Record>>,
@@ -122,7 +123,7 @@ impl Slot {
 
     /// Whether its contents were written before `age` began.
     pub(super) fn is_older_than(&self, age: u64) -> bool {
-        self.written | UNSAID < age | UNSAID
+        self.written | UNJOURNALED < age | UNJOURNALED
     }
 
     fn is_needed(&self) -> bool {
@@ -213,17 +214,17 @@ impl KeySpace {
         !(self.changed.is_empty() && self.names_gone.is_empty() && self.queues_gone.is_empty())
     }
 
-    /// Gives all changes since the last call to `tell`. Names that are gone come first, because the same name
+    /// Gives all changes since the last call to `each`. Names that are gone come first, because the same name
     /// may be there again.
-    pub(super) fn take_changed(&mut self, mut tell: impl FnMut(Changed<'_>)) {
-        self.queues_gone.drain(..).for_each(|key| tell(Changed::QueueGone(&key)));
-        self.names_gone.drain(..).for_each(|key| tell(Changed::NameGone(&key)));
+    pub(super) fn take_changed(&mut self, mut each: impl FnMut(Changed<'_>)) {
+        self.queues_gone.drain(..).for_each(|key| each(Changed::QueueGone(&key)));
+        self.names_gone.drain(..).for_each(|key| each(Changed::NameGone(&key)));
         for id in self.changed.drain(..) {
             if let Some(slot) = self.slots.get_mut(id.place())
-                && slot.written & UNSAID != 0
+                && slot.written & UNJOURNALED != 0
             {
-                slot.written &= !UNSAID;
-                tell(Changed::Slot(slot, said_of(&self.appended, id)));
+                slot.written &= !UNJOURNALED;
+                each(Changed::Slot(slot, journaled_of(&self.appended, id)));
             }
         }
         self.appended.clear();
@@ -234,19 +235,20 @@ impl KeySpace {
 
     /// How many bytes of a large value the journal knows, if they are the beginning of the present value.
     /// `None` for keys of the stale-key rules and of barriers.
-    pub(super) fn said(&self, id: SlotId) -> Option<usize> {
+    pub(super) fn journaled(&self, id: SlotId) -> Option<usize> {
         let slot = &self.slots[id.place()];
         let value = slot.value().filter(|value| value.len() >= Self::IN_PARTS_FROM)?;
         if !self.is_kept || slot.record.is_some() || slot.barrier.is_some() {
             return None;
         }
-        let is_said = slot.written & UNSAID == 0;
-        if is_said { Some(value.len()) } else { said_of(&self.appended, id) }
+        let is_journaled = slot.written & UNJOURNALED == 0;
+        if is_journaled { Some(value.len()) } else { journaled_of(&self.appended, id) }
     }
 
-    /// The journal knows `said` bytes of the value that was just written, so it is told only of the rest.
-    pub(super) fn say_behind(&mut self, id: SlotId, said: usize) {
-        self.appended.push((id, said));
+    /// The journal knows `journaled` bytes of the value that was just written, so it is told only of the
+    /// rest.
+    pub(super) fn journal_from(&mut self, id: SlotId, journaled: usize) {
+        self.appended.push((id, journaled));
     }
 
     /// A name has changed, and the journal does not know it yet.
@@ -254,8 +256,8 @@ impl KeySpace {
     fn note(&mut self, id: SlotId) {
         if self.is_kept {
             let slot = &mut self.slots[id.place()];
-            if slot.written & UNSAID == 0 {
-                slot.written |= UNSAID;
+            if slot.written & UNJOURNALED == 0 {
+                slot.written |= UNJOURNALED;
                 self.changed.push(id);
             }
         }
@@ -267,7 +269,7 @@ impl KeySpace {
         self.note(id);
         let age = self.age;
         let slot = &mut self.slots[id.place()];
-        slot.written = age | slot.written & UNSAID;
+        slot.written = age | slot.written & UNJOURNALED;
         slot
     }
 
@@ -368,7 +370,7 @@ impl KeySpace {
     pub(super) fn number_items(&mut self, id: SlotId, first: u64) {
         if let Some(queue) = &mut self.slots[id.place()].queue {
             queue.first = first;
-            queue.said = queue.next();
+            queue.journaled = queue.next();
         }
     }
 
@@ -415,7 +417,7 @@ impl KeySpace {
         self.index.remove(self.index.hash(&slot.key), id.place());
         let slot = self.slots.remove(id.place());
         self.bytes -= slot.key.len() + Self::SLOT_BYTES;
-        if slot.written & UNSAID != 0 {
+        if slot.written & UNJOURNALED != 0 {
             self.names_gone.push(slot.key);
         }
         slot.record
@@ -444,6 +446,6 @@ impl KeySpace {
     }
 }
 
-fn said_of(appended: &[(SlotId, usize)], id: SlotId) -> Option<usize> {
-    appended.iter().find(|(other, _)| *other == id).map(|(_, said)| *said)
+fn journaled_of(appended: &[(SlotId, usize)], id: SlotId) -> Option<usize> {
+    appended.iter().find(|(other, _)| *other == id).map(|(_, journaled)| *journaled)
 }

@@ -98,7 +98,7 @@ pub struct Store {
     stale: StaleKeys,
     deleted: Deleted,
     /// Whether [`Cleanup::KeysStay`] was reported since the store was last emptied.
-    told_what_stays: bool,
+    has_reported_what_stays: bool,
     /// What the store may hold.
     pub capacity: Capacity,
     /// Connections to wake, collected while a list of waiters is walked.
@@ -135,7 +135,7 @@ impl Store {
             waiting: 0,
             stale: StaleKeys::new(stale),
             deleted: Deleted::default(),
-            told_what_stays: false,
+            has_reported_what_stays: false,
             capacity,
             to_wake: Vec::new(),
             sweep: None,
@@ -199,23 +199,23 @@ impl Store {
         if self.connections == 0 {
             match self.stale.on_last_left() {
                 Some(cause) => self.clear(cause, fx),
-                None => self.tell_what_stays(fx),
+                None => self.report_what_stays(fx),
             }
         }
     }
 
     /// Reports, once, that the last client left keys that match no pattern: the next job on this store will
     /// read them.
-    fn tell_what_stays(&mut self, fx: &mut impl Effects) {
+    fn report_what_stays(&mut self, fx: &mut impl Effects) {
         // Enough to find such a key where there is one, for the keys of a job are gone or few.
         const MOST: usize = 100;
-        if self.told_what_stays {
+        if self.has_reported_what_stays {
             return;
         }
         let mut slots = self.keys.iter().map(|(_, slot)| slot).take(MOST);
         if let Some(slot) = slots.find(|slot| slot.is_present() && slot.record.is_none()) {
             fx.cleanup(Cleanup::KeysStay { keys: self.keys.plain(), example: slot.key().into() });
-            self.told_what_stays = true;
+            self.has_reported_what_stays = true;
         }
     }
 

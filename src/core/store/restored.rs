@@ -51,7 +51,7 @@ impl Store {
     /// count. Agents and their keys come first, because they tell whose workers the other clients are.
     /// Arrivals at an exit barrier are not known: the clients' waits will show them.
     /// `writers` holds the writers of addresses, sorted by slot.
-    pub(super) fn tell_restored<E: Effects>(
+    pub(super) fn observe_restored<E: Effects>(
         &self,
         clients: &BTreeMap<u32, ClientImage>,
         writers: &[(SlotId, u32)],

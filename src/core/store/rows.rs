@@ -76,9 +76,9 @@ impl Store {
         }
         self.keys.take_changed(|changed| match changed {
             Changed::Slot(slot, None) => put_slot(store, slot, false, out),
-            Changed::Slot(slot, Some(said)) => {
-                let more = slot.value().and_then(|value| value.get(said..));
-                Row::Part(store, slot.key(), said as u64, more.unwrap_or_default()).encode(out);
+            Changed::Slot(slot, Some(journaled)) => {
+                let more = slot.value().and_then(|value| value.get(journaled..));
+                Row::Part(store, slot.key(), journaled as u64, more.unwrap_or_default()).encode(out);
                 put_queue(store, slot, false, out);
             }
             Changed::NameGone(key) => Row::Key(store, key, None).encode(out),
@@ -246,7 +246,7 @@ impl Store {
         self.settle(fx);
         if fx.observes() {
             let live: Vec<_> = live.iter().filter_map(|(serial, _)| conns.get(serial)).copied().collect();
-            self.tell_restored(&clients, &writers, &live, fx);
+            self.observe_restored(&clients, &writers, &live, fx);
         }
     }
 
@@ -288,12 +288,12 @@ fn put_slot(store: StoreId, slot: &mut Slot, is_copy: bool, out: &mut Vec<u8>) {
 
 fn put_queue(store: StoreId, slot: &mut Slot, is_copy: bool, out: &mut Vec<u8>) {
     let Some(mut queue) = slot.queue.take() else { return };
-    let said = if is_copy { 0 } else { queue.said };
-    for (number, item) in (queue.first..).zip(&queue.items).filter(|(number, _)| *number >= said) {
+    let journaled = if is_copy { 0 } else { queue.journaled };
+    for (number, item) in (queue.first..).zip(&queue.items).filter(|(number, _)| *number >= journaled) {
         Row::Item(store, slot.key(), number, item).encode(out);
     }
-    queue.said = queue.next();
-    Row::Queue(store, slot.key(), queue.first, queue.said).encode(out);
+    queue.journaled = queue.next();
+    Row::Queue(store, slot.key(), queue.first, queue.journaled).encode(out);
     slot.queue = Some(queue);
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::chunks::Chunks;
 use super::index::Index;
-use super::keyspace::Telling;
+use super::keyspace::Representatives;
 use super::slot::SlotId;
 use super::waiters::{RegistrationId, RegistrationList, Registrations, SharedId, Wait, WaitList, WaitOn};
 use super::{Effects, Store};
@@ -23,7 +23,7 @@ struct Shared {
     /// The connections that joined it, oldest first.
     others: WaitList,
     /// Representatives of the keys.
-    telling: Telling,
+    representatives: Representatives,
 }
 
 /// The waits that others may join.
@@ -36,8 +36,8 @@ pub(super) struct SharedWaits {
 
 #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
 impl SharedWaits {
-    const fn bytes_of(keys: usize, telling: usize) -> usize {
-        size_of::<Shared>() + keys + telling * size_of::<SlotId>()
+    const fn bytes_of(keys: usize, representatives: usize) -> usize {
+        size_of::<Shared>() + keys + representatives * size_of::<SlotId>()
     }
 
     /// Bytes of the lists of keys.
@@ -50,7 +50,7 @@ impl SharedWaits {
     }
 
     fn add(&mut self, shared: Shared) -> SharedId {
-        self.bytes += Self::bytes_of(shared.keys.len(), shared.telling.len());
+        self.bytes += Self::bytes_of(shared.keys.len(), shared.representatives.len());
         let hash = self.index.hash(&shared.keys);
         let at = self.all.add(|_| shared);
         self.index.insert(hash, at);
@@ -59,7 +59,7 @@ impl SharedWaits {
 
     fn remove(&mut self, at: SharedId) {
         let shared = self.all.remove(at);
-        self.bytes -= Self::bytes_of(shared.keys.len(), shared.telling.len());
+        self.bytes -= Self::bytes_of(shared.keys.len(), shared.representatives.len());
         self.index.remove(self.index.hash(&shared.keys), at);
     }
 
@@ -75,7 +75,7 @@ impl SharedWaits {
     #[cfg(test)]
     pub(super) fn check(&self) -> usize {
         self.all.check();
-        let bytes = |shared: &Shared| Self::bytes_of(shared.keys.len(), shared.telling.len());
+        let bytes = |shared: &Shared| Self::bytes_of(shared.keys.len(), shared.representatives.len());
         assert_eq!(self.bytes, self.all.iter().map(|(_, shared)| bytes(shared)).sum::<usize>());
         self.all.len()
     }
@@ -120,9 +120,9 @@ impl Store {
         }
         self.work += keys.wire_len() / Self::BYTES_A_STEP;
         let Some(at) = self.shared.find(keys) else { return false };
-        let telling = self.shared.all[at].telling.clone();
-        let Some(&one) = telling.first() else { return false };
-        self.touch_all(conn, &telling, fx);
+        let representatives = self.shared.all[at].representatives.clone();
+        let Some(&one) = representatives.first() else { return false };
+        self.touch_all(conn, &representatives, fx);
         let registration = self.registrations.append(&mut self.shared.all[at].others, conn, one);
         self.begin_wait(conn, Wait { since: now, on: WaitOn::Shared { registration, at } });
         true
@@ -134,37 +134,38 @@ impl Store {
             return;
         }
         let registered = self.registrations_of(conn).iter().map(|&id| self.registrations.get(id).slot);
-        let telling = self.telling(registered);
-        if self.room_for(SharedWaits::bytes_of(keys.wire_len(), telling.len()), 0).is_err() {
+        let representatives = self.representatives(registered);
+        if self.room_for(SharedWaits::bytes_of(keys.wire_len(), representatives.len()), 0).is_err() {
             return;
         }
         let keys = Bytes::copy_from_slice(keys.wire());
-        let at = self.shared.add(Shared { keys, first: conn, others: WaitList::default(), telling });
+        let at = self.shared.add(Shared { keys, first: conn, others: WaitList::default(), representatives });
         if let Some(WaitOn::Keys { shared, .. }) = self.wait_mut(conn) {
             *shared = Some(at);
         }
     }
 
     /// The representatives of `names`: one for each stretch of names that say the same of their user.
-    pub(super) fn telling(&self, names: impl Iterator<Item = SlotId>) -> Telling {
+    pub(super) fn representatives(&self, names: impl Iterator<Item = SlotId>) -> Representatives {
         let record = |id| self.keys.slot(id).record.as_ref();
-        let mut telling = Telling::new();
+        let mut representatives = Representatives::new();
         for id in names {
-            let is_told = telling.last().is_some_and(|&last| match (record(last), record(id)) {
-                (Some(last), Some(record)) => record.tells_as(last),
-                (last, record) => last.is_none() && record.is_none(),
-            });
-            if !is_told {
-                telling.push(id);
+            let is_represented =
+                representatives.last().is_some_and(|&last| match (record(last), record(id)) {
+                    (Some(last), Some(record)) => record.has_same_user_as(last),
+                    (last, record) => last.is_none() && record.is_none(),
+                });
+            if !is_represented {
+                representatives.push(id);
             }
         }
-        telling
+        representatives
     }
 
     /// `conn` uses names that have these representatives.
-    pub(super) fn touch_all(&mut self, conn: ConnId, telling: &[SlotId], fx: &mut impl Effects) {
-        self.work += telling.len();
-        for &id in telling {
+    pub(super) fn touch_all(&mut self, conn: ConnId, representatives: &[SlotId], fx: &mut impl Effects) {
+        self.work += representatives.len();
+        for &id in representatives {
             self.touch(conn, id, fx);
         }
     }

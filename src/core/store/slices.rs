@@ -232,9 +232,9 @@ impl Store {
         self.room_for(16 * bytes, 0).ok()?;
         let values: KeyList = slots.iter().filter_map(|&id| self.keys.slot(id).value()).collect();
         let group = self.stale.whole_group(&self.keys, &slots);
-        let telling = self.telling(slots.iter().copied());
+        let representatives = self.representatives(slots.iter().copied());
         let (keys, values) = (keys.to_shared(), values.share());
-        let answer = Arc::new(Answer { keys, values, slots, telling, group });
+        let answer = Arc::new(Answer { keys, values, slots, representatives, group });
         self.keys.keep_answer(Arc::clone(&answer));
         Some(answer)
     }

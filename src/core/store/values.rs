@@ -144,7 +144,7 @@ impl Store {
         let room = self.room_for(StaleKeys::MOST_BYTES_A_READ, 0).is_ok();
         match &answer.group {
             Some(group) if room => {
-                self.touch_all(conn, &answer.telling, fx);
+                self.touch_all(conn, &answer.representatives, fx);
                 self.work += self.stale.on_read_of_all(&self.keys, conn, group);
             }
             _ => {
@@ -216,7 +216,7 @@ impl Store {
         let held = looked.id.and_then(|id| self.keys.slot(id).value()).map_or(0, Bytes::len);
         self.room_for_value(key, looked, held.saturating_add(more.len()))?;
         let Some(id) = self.slot_to_write(conn, key, looked, fx) else { return Ok(Progress::Begun) };
-        let said = self.keys.said(id);
+        let journaled = self.keys.journaled(id);
         if self.own_value(conn, id)? == Progress::Begun {
             return Ok(Progress::Begun);
         }
@@ -230,8 +230,8 @@ impl Store {
             self.keys.set_value(id, Some(Bytes::new()));
         }
         self.write(conn, id, value, fx);
-        if let Some(said) = said {
-            self.keys.say_behind(id, said);
+        if let Some(journaled) = journaled {
+            self.keys.journal_from(id, journaled);
         }
         Ok(Progress::Done)
     }

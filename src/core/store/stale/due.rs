@@ -11,7 +11,7 @@ use crate::core::store::keyspace::Slot;
 #[derive(Debug)]
 pub(super) struct Due {
     ids: std::vec::IntoIter<SlotId>,
-    of: Of,
+    filter: Filter,
     cause: DropCause,
     /// Only what was written before this age goes.
     age: u64,
@@ -21,7 +21,7 @@ pub(super) struct Due {
 
 /// Which names of the list go.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Of {
+pub(super) enum Filter {
     /// Addresses that this connection wrote. It closed at this time.
     Writer(ConnId, Timestamp),
     /// What an attempt left behind. Keys that match no pattern go only if nobody but agents is left.
@@ -31,9 +31,9 @@ pub(super) enum Of {
 }
 
 impl Due {
-    pub(super) fn new(ids: Vec<SlotId>, of: Of, cause: DropCause, age: u64) -> Self {
+    pub(super) fn new(ids: Vec<SlotId>, filter: Filter, cause: DropCause, age: u64) -> Self {
         let bytes = ids.capacity().saturating_mul(size_of::<SlotId>());
-        Self { ids: ids.into_iter(), of, cause, age, bytes }
+        Self { ids: ids.into_iter(), filter, cause, age, bytes }
     }
 }
 
@@ -41,10 +41,10 @@ impl Due {
     /// Why a name is dropped now. `None` if it stays.
     fn cause(&self, slot: &Slot, record: &Record) -> Option<DropCause> {
         let is_old = || slot.is_older_than(self.age);
-        let goes = match self.of {
-            Of::Writer(conn, _) => record.writer == Some(conn),
-            Of::Run(run) => record.run == Some(run) && is_old(),
-            Of::Attempt { only_agents } => {
+        let goes = match self.filter {
+            Filter::Writer(conn, _) => record.writer == Some(conn),
+            Filter::Run(run) => record.run == Some(run) && is_old(),
+            Filter::Attempt { only_agents } => {
                 let cause = record.kind.attempt_over().filter(|_| is_old())?;
                 return (cause == DropCause::AttemptOver || only_agents).then_some(cause);
             }
@@ -71,7 +71,7 @@ impl StaleKeys {
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn add_due_once(&mut self, due: Due) {
         // The first list may have begun.
-        if let Some(at) = self.due.iter().skip(1).position(|other| other.of == due.of)
+        if let Some(at) = self.due.iter().skip(1).position(|other| other.filter == due.filter)
             && let Some(before) = self.due.remove(at + 1)
         {
             self.bytes -= before.bytes;
@@ -117,7 +117,7 @@ impl StaleKeys {
                 let Some(cause) = slot.record.as_ref().and_then(|record| due.cause(slot, record)) else {
                     continue;
                 };
-                if let Of::Writer(_, at) = due.of {
+                if let Filter::Writer(_, at) = due.filter {
                     self.spend(keys, id, at, &mut drops);
                 } else {
                     drops.push((id, cause));

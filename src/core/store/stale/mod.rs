@@ -37,7 +37,7 @@ use super::slot::SlotId;
 use super::{DropCause, Observed};
 use crate::core::ids::{ConnId, RunId, Timestamp};
 use crate::core::protocol::keys::{KeyPattern, RendezvousPart, Role, classify};
-use due::{Due, Of};
+use due::{Due, Filter};
 use groups::{GroupId, Groups, WholeGroup};
 use members::Members;
 use pairs::{Free, Search};
@@ -522,7 +522,7 @@ impl StaleKeys {
         left.was_of_job = true;
         let age = keys.new_age();
         self.bytes -= Notes::bytes_of(&notes.read);
-        self.add_due(Due::new(notes.wrote.into_vec(), Of::Writer(conn, now), DropCause::WriterGone, age));
+        self.add_due(Due::new(notes.wrote.into_vec(), Filter::Writer(conn, now), DropCause::WriterGone, age));
         match notes.role {
             Role::Worker => self.workers -= 1,
             Role::Agent => self.agents -= 1,
@@ -558,7 +558,7 @@ impl StaleKeys {
             return 0;
         }
         let ids = self.leftovers.as_slice().to_vec();
-        self.add_due_once(Due::new(ids, Of::Attempt { only_agents }, DropCause::AttemptOver, age));
+        self.add_due_once(Due::new(ids, Filter::Attempt { only_agents }, DropCause::AttemptOver, age));
         std::mem::take(&mut self.gone_worker_share)
     }
 
@@ -599,7 +599,7 @@ impl StaleKeys {
                 _ => {}
             }
         }
-        self.add_due(Due::new(over, Of::Run(run), DropCause::RunOver, age));
+        self.add_due(Due::new(over, Filter::Run(run), DropCause::RunOver, age));
         let finished = all_at_exit && (closed || !has_rounds);
         self.runs.set_idle(run, self.forget_at(closed, finished, now), finished, closed);
     }
@@ -635,7 +635,7 @@ impl StaleKeys {
 
     fn forget_run(&mut self, keys: &mut KeySpace, run: RunNumber, cause: DropCause) {
         let ids = self.runs.slots(run).to_vec();
-        self.add_due(Due::new(ids, Of::Run(run), cause, keys.new_age()));
+        self.add_due(Due::new(ids, Filter::Run(run), cause, keys.new_age()));
     }
 
     /// Rule 4: whether the job has been gone for long enough. `is_used` says whether any client is connected.

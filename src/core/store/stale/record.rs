@@ -30,7 +30,7 @@ impl Record {
     pub(super) const BYTES: usize = size_of::<Self>() + 40;
 
     /// Whether a use of this name says no more about a connection than a use of `other`.
-    pub(in crate::core::store) fn tells_as(&self, other: &Self) -> bool {
+    pub(in crate::core::store) fn has_same_user_as(&self, other: &Self) -> bool {
         (self.user, self.run) == (other.user, other.run)
     }
 

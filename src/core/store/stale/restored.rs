@@ -3,7 +3,9 @@
 use smallvec::SmallVec;
 
 use super::groups::GroupId;
-use super::{DropCause, Due, KeySpace, Members, Notes, Of, Read, Reads, SlotId, StaleKeys, notes_of, runs};
+use super::{
+    DropCause, Due, Filter, KeySpace, Members, Notes, Read, Reads, SlotId, StaleKeys, notes_of, runs,
+};
 use crate::core::ids::{ConnId, Timestamp};
 use crate::core::journal::{ClientRow, JobImage, JobRow, Row, StoreId};
 use crate::core::protocol::keys::Role;
@@ -185,15 +187,15 @@ impl StaleKeys {
         let gone = ConnId::new(u32::MAX, writer);
         self.on_write(keys, gone, id);
         let age = keys.new_age();
-        self.add_due(Due::new(vec![id], Of::Writer(gone, now), DropCause::WriterGone, age));
+        self.add_due(Due::new(vec![id], Filter::Writer(gone, now), DropCause::WriterGone, age));
     }
 
     /// If no connection of a job is left, what its attempt left behind goes.
     pub(in crate::core::store) fn restore_leftovers(&mut self, keys: &mut KeySpace) {
         if self.job_connections == 0 {
             let ids = self.leftovers.as_slice().to_vec();
-            let (of, age) = (Of::Attempt { only_agents: true }, keys.new_age());
-            self.add_due(Due::new(ids, of, DropCause::AttemptOver, age));
+            let (filter, age) = (Filter::Attempt { only_agents: true }, keys.new_age());
+            self.add_due(Due::new(ids, filter, DropCause::AttemptOver, age));
         }
     }
 }
