@@ -85,13 +85,13 @@ impl Absentees {
 
     /// The absent nodes in words, to be added to a sentence.
     pub(super) fn words(&self) -> String {
-        let told = |absent: &Absent| match absent.rank {
+        let text = |absent: &Absent| match absent.rank {
             Some(rank) => format!("{}, rank {rank}", absent.who),
             None => absent.who.to_string(),
         };
         let all = |title: &str, of: &[Fate]| {
-            let those = self.0.iter().filter(|absent| of.contains(&absent.fate));
-            if_any(title, &those.map(told).collect::<Vec<_>>())
+            let absentees = self.0.iter().filter(|absent| of.contains(&absent.fate));
+            if_any(title, &absentees.map(text).collect::<Vec<_>>())
         };
         all("gone", &[Fate::Lost, Fate::Left])
             + &all("refused", &[Fate::Refused])

@@ -13,7 +13,7 @@ use crate::core::ids::Timestamp;
 const GRACE: Duration = Duration::from_mins(1);
 /// After this part of the time, nodes that have not reported are reported as silent. Nodes that live try
 /// again sooner.
-const TOLD_AFTER: Duration = Duration::from_secs(8);
+const PUBLISH_SILENT_AFTER: Duration = Duration::from_secs(8);
 /// Only round numbers below this are learned from reports. So there are always greater numbers left, whatever
 /// a foreign peer sends.
 const MAX_LEARNED: u64 = 1 << 48;
@@ -149,7 +149,7 @@ impl Run {
             ranks: HashSet::new(),
             world_size: report.world_size,
             until: Some(now + GRACE),
-            tell_at: Some(now + TOLD_AFTER),
+            publish_at: Some(now + PUBLISH_SILENT_AFTER),
         };
         self.current = Some(Current {
             round: Arc::new(round),
@@ -164,7 +164,7 @@ impl Run {
         self.unreported = None;
         self.let_go = 0;
         self.work = Work { nodes: report.world_size, ..Work::default() };
-        self.tell(Fact::Adopted { round: report.place.round, nodes: report.world_size, first: who }, out);
+        self.publish(Fact::Adopted { round: report.place.round, nodes: report.world_size, first: who }, out);
     }
 
     /// A node that joins again was in a learned round, so it need not report any more.
@@ -186,20 +186,20 @@ impl Run {
     }
 
     /// Reports which nodes of a learned round have not reported yet.
-    fn tell_unreported(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+    fn publish_unreported(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(adoption) = self.current.as_mut().and_then(|c| c.adoption.as_mut()) else { return };
-        let Some(at) = adoption.tell_at.take_if(|at| *at <= now) else { return };
+        let Some(at) = adoption.publish_at.take_if(|at| *at <= now) else { return };
         let nodes: Vec<String> = adoption.silent_ranks().map(|rank| format!("node rank {rank}")).collect();
         if !nodes.is_empty() && self.closed.is_none() {
-            let since = TOLD_AFTER.saturating_add(now.since(at));
+            let since = PUBLISH_SILENT_AFTER.saturating_add(now.since(at));
             let silent = Fact::Silent { nodes, again: Vec::new(), since, patience: GRACE };
-            self.tell(silent, out);
+            self.publish(silent, out);
         }
     }
 
     /// Gives up the round if some of its nodes have not reported in time.
     pub(super) fn end_adoption(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
-        self.tell_unreported(now, out);
+        self.publish_unreported(now, out);
         let Some(adoption) = self.current.as_mut().and_then(|c| c.adoption.as_mut()) else { return };
         if adoption.until.is_none_or(|until| until > now) {
             return;

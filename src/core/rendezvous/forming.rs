@@ -44,7 +44,7 @@ impl Run {
             let left = forming.deadline.since(now);
             let (round, missing) = (self.next_round(), self.missing(now));
             if !is_enough {
-                self.tell(Fact::Expiring { round, left, missing }, out);
+                self.publish(Fact::Expiring { round, left, missing }, out);
             }
         }
     }
@@ -95,9 +95,9 @@ impl Run {
         let mixed = mixed_releases(&participants);
         let round =
             Round { run_id: self.id.clone(), number, terms: self.terms, participants, completed: now, took };
-        self.tell(fact, out);
+        self.publish(fact, out);
         if let Some(mixed) = mixed {
-            self.tell(Fact::MixedReleases(mixed), out);
+            self.publish(Fact::MixedReleases(mixed), out);
         }
         self.enter(round, &ids, out);
     }
@@ -108,7 +108,7 @@ impl Run {
         let nodes: Vec<Label> = waiting.map(|(node, _)| node.clone()).collect();
         let (round, missing) = (self.next_round(), self.waits_in_words(now));
         let (joined, after) = (self.heard(), now.since(first_join));
-        self.tell(Fact::TimedOut { round, after, missing: missing.clone() }, out);
+        self.publish(Fact::TimedOut { round, after, missing: missing.clone() }, out);
         let (run, min_nodes) = (self.id.clone(), self.terms.min_nodes);
         let why = RunRefusal::JoinTimeout { run, round, joined, min_nodes, after, missing };
         for node in nodes {
@@ -129,7 +129,7 @@ impl Run {
         self.more_time = self.more_time.saturating_add(by).min(MAX_LEFT);
         let left = forming.deadline.since(now);
         let round = self.next_round();
-        self.tell(Fact::Extended { round, by, left }, out);
+        self.publish(Fact::Extended { round, by, left }, out);
         Ok((round, left))
     }
 
@@ -178,7 +178,7 @@ impl Run {
     /// The silent nodes among those that wait or are to join again, in words, to be added to a sentence.
     pub(super) fn silent_in_words(&self, now: Timestamp) -> String {
         let successors = self.successors(now);
-        let has_come = |node: &Label| successors.iter().any(|came| came.before == node);
+        let has_come = |node: &Label| successors.iter().any(|successor| successor.predecessor == node);
         let is_awaited = |node: &Label, member: &Member| match member.seat {
             Seat::Forming => true,
             // A node that has a successor is named with its successor.
@@ -223,7 +223,7 @@ impl Run {
                 text = format!("{text}: {}", some_of(&names));
             }
             let mut again: Vec<String> =
-                self.successors(now).iter().map(|came| came.member.info.name.to_string()).collect();
+                self.successors(now).iter().map(|successor| successor.member.info.name.to_string()).collect();
             again.sort_unstable();
             if !again.is_empty() {
                 let processes = if again.len() == 1 { "that process" } else { "those processes" };

@@ -44,7 +44,7 @@ impl Run {
         self.absent.is_back(&join.info.who(), join.rank, previous.is_none());
         if let Some(who) = displaced {
             self.note_absent(&join.node, who.clone(), None, Fate::Displaced, now);
-            self.tell(Fact::Displaced { who, by: join.info.who() }, out);
+            self.publish(Fact::Displaced { who, by: join.info.who() }, out);
         }
         let node = join.node.clone();
         self.serials = self.serials.saturating_add(1);
@@ -57,7 +57,7 @@ impl Run {
             seat: Seat::Redundant,
             parked: false,
             cut: false,
-            silence_told: false,
+            silence_published: false,
             last_seen: now,
             joined: now,
             serial: self.serials,
@@ -98,7 +98,7 @@ impl Run {
         self.let_go = 0;
         self.dissolve(out);
         let had_finished = std::mem::take(&mut self.work).finished.is_some();
-        self.tell(Fact::Restarted { had_finished, by: join.info.who() }, out);
+        self.publish(Fact::Restarted { had_finished, by: join.info.who() }, out);
         Ok(())
     }
 
@@ -258,7 +258,7 @@ impl Run {
             } else {
                 format!("{min_nodes} to {max_nodes}")
             };
-            self.tell(Fact::Forms { round: self.next_round(), first: who, needed }, out);
+            self.publish(Fact::Forms { round: self.next_round(), first: who, needed }, out);
         }
     }
 

@@ -148,7 +148,7 @@ impl Rendezvous {
                         fate: Fate::Refused,
                         heard: now,
                     });
-                    run.tell(Fact::Refused { who, why: why.clone() }, out);
+                    run.publish(Fact::Refused { who, why: why.clone() }, out);
                 }
             })
         });
@@ -314,7 +314,7 @@ impl Rendezvous {
         let kept = self.unkept.is_some().then(|| run.kept_mark());
         self.memory = self.memory.saturating_sub(run.memory());
         let done = act(run, &mut self.decisions);
-        run.tell_if_changed(&mut self.decisions);
+        run.notify_if_changed(&mut self.decisions);
         let after = run.check_at();
         self.memory = self.memory.saturating_add(run.memory());
         if outline != run.outline() {

@@ -67,7 +67,7 @@ fn from_before(nodes: &[String], again: &[String]) -> &'static str {
     }
 }
 
-fn came_anew(again: &[String]) -> String {
+fn successors_text(again: &[String]) -> String {
     match again {
         [] => String::new(),
         [one] => format!("; {one} came anew, and waits until then"),
@@ -471,7 +471,7 @@ pub enum Fact {
     #[error(
         "{}: the {} closed {} ago, and nothing has come {}since; {}{}",
         some_of(.nodes), connections(.nodes), Elapsed(*.since), from_before(.nodes, .again),
-        given_up(*.patience), came_anew(.again)
+        given_up(*.patience), successors_text(.again)
     )]
     Disconnected {
         /// The nodes, with their ranks.
@@ -487,7 +487,7 @@ pub enum Fact {
     #[error(
         "{}: nothing has come {}for {}; {}{}",
         some_of(.nodes), from_before(.nodes, .again), Elapsed(*.since), given_up(*.patience),
-        came_anew(.again)
+        successors_text(.again)
     )]
     Silent {
         /// The nodes, with their ranks.

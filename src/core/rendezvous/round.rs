@@ -162,7 +162,7 @@ pub(super) struct Adoption {
     /// Until when the other ranks may report.
     pub(super) until: Option<Timestamp>,
     /// When the other ranks are reported as silent. `None` after that.
-    pub(super) tell_at: Option<Timestamp>,
+    pub(super) publish_at: Option<Timestamp>,
 }
 
 impl Adoption {
@@ -178,6 +178,6 @@ impl Adoption {
     }
 
     pub(super) fn check_at(&self) -> Option<Timestamp> {
-        self.until.map(|until| self.tell_at.map_or(until, |at| at.min(until)))
+        self.until.map(|until| self.publish_at.map_or(until, |at| at.min(until)))
     }
 }

@@ -19,14 +19,14 @@ use crate::core::map::HashMap;
 const ENDED_KEPT: Duration = Duration::from_mins(1);
 /// When a node is reported whose poll broke and that has not come again. Nodes whose polls broke within a
 /// second after it are reported with it.
-const CUT_TOLD: Duration = Duration::from_secs(3);
+const PUBLISH_CUT_AFTER: Duration = Duration::from_secs(3);
 const CUT_AT_LEAST: Duration = Duration::from_secs(2);
 /// A node that is alive comes again within this time after its poll broke.
 const COMES_AGAIN: Duration = Duration::from_millis(250);
 /// How long the report that a node left or failed waits for nodes that follow it.
-const DEPARTED_TOLD: Duration = Duration::from_secs(2);
+const PUBLISH_DEPARTED_AFTER: Duration = Duration::from_secs(2);
 /// If a round is over this soon after a restart of the server, the restart may be the cause.
-const FOR_RESTART: Duration = Duration::from_secs(30);
+const RESTART_IS_CAUSE_WITHIN: Duration = Duration::from_secs(30);
 /// If the server checks its nodes later than this, the server itself was stopped, and no node is lost for its
 /// silence.
 const OWN_LAG: Duration = Duration::from_secs(2);
@@ -125,7 +125,7 @@ pub(super) struct Member {
     /// The connection of its last poll broke, and it has not come again.
     pub(super) cut: bool,
     /// Its silence was already reported, or has a known cause: the server itself was stopped.
-    pub(super) silence_told: bool,
+    pub(super) silence_published: bool,
     pub(super) last_seen: Timestamp,
     pub(super) joined: Timestamp,
     /// Its position in the order of joins.
@@ -150,7 +150,7 @@ impl Member {
             seat: Seat::InRound(rank),
             parked: false,
             cut: false,
-            silence_told: true,
+            silence_published: true,
             last_seen: now,
             joined: now,
             serial: 0,
@@ -277,7 +277,7 @@ impl Departures {
     }
 
     fn are_due(&mut self, now: Timestamp) -> bool {
-        now.since(self.at) >= DEPARTED_TOLD
+        now.since(self.at) >= PUBLISH_DEPARTED_AFTER
     }
 }
 
@@ -360,8 +360,8 @@ pub(super) struct Run {
 }
 
 /// How long ago the server was restarted, if the restart may be the cause.
-fn for_restart(restarted: Timestamp, now: Timestamp) -> Option<Duration> {
-    Some(now.since(restarted)).filter(|ago| *ago < FOR_RESTART)
+fn caused_by_restart(restarted: Timestamp, now: Timestamp) -> Option<Duration> {
+    Some(now.since(restarted)).filter(|ago| *ago < RESTART_IS_CAUSE_WITHIN)
 }
 
 /// The nodes that are given up together, if there are any.
@@ -512,8 +512,9 @@ impl Run {
         let forming = self.forming.as_ref().map(|forming| forming.check_at(self.doubtful.is_empty()));
         let adoption = self.current.as_ref().and_then(|c| c.adoption.as_ref()).and_then(Adoption::check_at);
         let idle = self.idle_since.map(|since| since + self.retention());
-        let cut = self.cut.first().map(|(at, _)| *at + CUT_TOLD);
-        let departed = self.failures.iter().chain(&self.leavers).map(|departed| departed.at + DEPARTED_TOLD);
+        let cut = self.cut.first().map(|(at, _)| *at + PUBLISH_CUT_AFTER);
+        let departed =
+            self.failures.iter().chain(&self.leavers).map(|departed| departed.at + PUBLISH_DEPARTED_AFTER);
         [forming, adoption, idle, self.members_check, cut].into_iter().flatten().chain(departed).min()
     }
 
@@ -582,16 +583,17 @@ impl Run {
             let round = current.round.number;
             let lost = if let Break::Lost(lost) = &why { count(lost.count()) } else { 0 };
             let left = current.present.saturating_add(current.unreported()).saturating_sub(lost);
-            let may_be_for_it = matches!(
+            let may_be_caused_by_it = matches!(
                 why,
                 Break::Rejoined { .. }
                     | Break::RejoinedBesideSilent { .. }
                     | Break::RejoinedAfterClosed { .. }
             );
-            let restarted = self.restarted.filter(|_| may_be_for_it).and_then(|at| for_restart(at, now));
+            let restarted =
+                self.restarted.filter(|_| may_be_caused_by_it).and_then(|at| caused_by_restart(at, now));
             // A node that leaves is reported later, with the nodes that follow it.
             if !matches!(why, Break::Left { .. }) {
-                self.tell(Fact::Broken { round, why, left, restarted }, out);
+                self.publish(Fact::Broken { round, why, left, restarted }, out);
             }
         }
     }
@@ -614,13 +616,13 @@ impl Run {
     pub(super) fn set_parked(&mut self, node: &Label, parked: bool) -> Option<&mut Member> {
         let member = self.members.get_mut(node)?;
         self.parked = self.parked.saturating_add(parked.into()).saturating_sub(member.parked.into());
-        if member.cut || member.silence_told {
+        if member.cut || member.silence_published {
             self.silences = self.silences.saturating_add(1);
         }
         self.doubtful.remove(node);
         member.parked = parked;
         member.cut = false;
-        member.silence_told = false;
+        member.silence_published = false;
         Some(member)
     }
 
@@ -652,8 +654,10 @@ impl Run {
     }
 
     /// Reports the nodes that have not come again since their polls broke.
-    fn tell_cut(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
-        let Some(since) = self.cut.first().map(|(at, _)| *at).filter(|at| now.since(*at) >= CUT_TOLD) else {
+    fn publish_cut(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+        let Some(since) =
+            self.cut.first().map(|(at, _)| *at).filter(|at| now.since(*at) >= PUBLISH_CUT_AFTER)
+        else {
             return;
         };
         let due = self.cut.partition_point(|(at, _)| now.since(*at) >= CUT_AT_LEAST);
@@ -669,18 +673,18 @@ impl Run {
         }
         nodes.sort_unstable();
         nodes.dedup();
-        let again = self.came_anew(now, |before| due.iter().any(|(_, node)| node == before));
+        let again = self.successors_of(now, |predecessor| due.iter().any(|(_, node)| node == predecessor));
         let (since, patience) = (now.since(since), self.terms.patience());
         self.silences = self.silences.saturating_add(1);
-        self.tell(Fact::Disconnected { nodes, again, since, patience }, out);
+        self.publish(Fact::Disconnected { nodes, again, since, patience }, out);
     }
 
     /// Reports the nodes that are late though their requests were answered: they are stopped, cut off or
     /// slow. Nodes that are about to be late are reported with them.
-    fn tell_silent(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+    fn publish_silent(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let Terms { keep_alive, .. } = self.terms;
         let silence = |member: &Member| {
-            let is_news = member.may_be_late() && !member.cut && !member.silence_told;
+            let is_news = member.may_be_late() && !member.cut && !member.silence_published;
             is_news.then(|| now.since(member.last_seen)).filter(|silence| *silence >= keep_alive)
         };
         let silences = || self.walk().filter_map(|(node, member)| Some((silence(member)?, node)));
@@ -690,18 +694,18 @@ impl Run {
         }
         let since = silences().map(|(silence, _)| silence).min().unwrap_or_default();
         let silent: Vec<Label> = silences().map(|(_, node)| node.clone()).collect();
-        let again = self.came_anew(now, |before| silent.contains(before));
+        let again = self.successors_of(now, |predecessor| silent.contains(predecessor));
         let mut nodes = Vec::new();
         for node in &silent {
             if let Some(member) = self.members.get_mut(node) {
-                member.silence_told = true;
+                member.silence_published = true;
                 nodes.extend(member.label());
             }
         }
         nodes.sort_unstable();
         self.silences = self.silences.saturating_add(1);
         let patience = self.terms.patience();
-        self.tell(Fact::Silent { nodes, again, since, patience }, out);
+        self.publish(Fact::Silent { nodes, again, since, patience }, out);
     }
 
     /// Counts the silent nodes, and finds the nodes of the forming round that may be dead.
@@ -716,10 +720,11 @@ impl Run {
         (self.silent, self.doubtful) = (silent, doubtful);
     }
 
-    /// The successors of the nodes for which `is_before` holds.
-    fn came_anew(&self, now: Timestamp, is_before: impl Fn(&Label) -> bool) -> Vec<String> {
-        let came = self.successors(now).into_iter().filter(|came| is_before(came.before));
-        came.map(|came| came.member.info.who().to_string()).collect()
+    /// The successors of the nodes for which `is_predecessor` holds.
+    fn successors_of(&self, now: Timestamp, is_predecessor: impl Fn(&Label) -> bool) -> Vec<String> {
+        let successors =
+            self.successors(now).into_iter().filter(|successor| is_predecessor(successor.predecessor));
+        successors.map(|successor| successor.member.info.who().to_string()).collect()
     }
 
     /// A member has just shown that it is alive. Sets the time from which it may be late again.
@@ -800,7 +805,7 @@ impl Run {
                     // While nodes wait, each of them gets this reason in its answer. After the last node
                     // nobody does.
                     let (round, why) = (self.next_round(), said.why);
-                    self.tell(Fact::Abandoned { round, who: who.clone(), why, missing }, out);
+                    self.publish(Fact::Abandoned { round, who: who.clone(), why, missing }, out);
                 }
                 self.note_absent(node, who, None, Fate::Left, now);
             }
@@ -845,7 +850,7 @@ impl Run {
         if self.current.as_ref().is_some_and(|current| current.broken.is_none()) {
             // Report the leavers of an earlier round first.
             let leavers = self.leavers.take();
-            self.tell_leavers(leavers, now, out);
+            self.publish_leavers(leavers, now, out);
             let (since, then) = (Duration::ZERO, Vec::new());
             self.break_round(Break::Left { who: who.clone(), rank, why: why.clone(), since, then }, now, out);
             self.leavers =
@@ -855,7 +860,7 @@ impl Run {
         }
     }
 
-    fn tell_leavers(&self, leavers: Option<Departures>, now: Timestamp, out: &mut Vec<Decision>) {
+    fn publish_leavers(&self, leavers: Option<Departures>, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(Departures { at, round, who, rank, why, then }) = leavers else { return };
         // Some nodes of the round have joined again by now.
         let is_of_round = |(_, member): &(&Label, &Member)| match member.seat {
@@ -864,12 +869,12 @@ impl Run {
             Seat::Ended(_) => false,
         };
         let left = count(self.walk().filter(is_of_round).count());
-        let restarted = self.restarted.and_then(|restarted| for_restart(restarted, at));
+        let restarted = self.restarted.and_then(|restarted| caused_by_restart(restarted, at));
         let why = Break::Left { who, rank, why, since: now.since(at), then };
-        self.tell(Fact::Broken { round, why, left, restarted }, out);
+        self.publish(Fact::Broken { round, why, left, restarted }, out);
     }
 
-    fn tell_failures(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+    fn publish_failures(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(failures) = self.failures.take_if(|failures| failures.are_due(now)) else { return };
         let Departures { at, round, who, rank, why, then } = failures;
         // A node whose connection broke is dead, or is reported with the dead ones.
@@ -879,7 +884,7 @@ impl Run {
         let mut others: Vec<String> =
             self.walk().filter(in_round).map(|(_, member)| member.info.who().to_string()).collect();
         others.sort_unstable();
-        self.tell(Fact::Failed { round, who, rank, why, since: now.since(at), then, others }, out);
+        self.publish(Fact::Failed { round, who, rank, why, since: now.since(at), then, others }, out);
     }
 
     /// A node of the current round has done its work. The run has finished when all of them have.
@@ -889,7 +894,7 @@ impl Run {
         self.work.succeeded = self.work.succeeded.saturating_add(1);
         if self.work.succeeded == self.work.nodes {
             self.work.finished = Some(now);
-            self.tell(Fact::Finished { round: self.last_round, nodes: self.work.nodes, ran }, out);
+            self.publish(Fact::Finished { round: self.last_round, nodes: self.work.nodes, ran }, out);
         }
     }
 
@@ -898,7 +903,7 @@ impl Run {
             return false;
         }
         self.closed = Some(Closed { by: by.to_owned(), at: now });
-        self.tell(Fact::Closed { by: by.to_owned() }, out);
+        self.publish(Fact::Closed { by: by.to_owned() }, out);
         let waiting: Vec<(Label, bool)> = self
             .walk()
             .filter(|(_, member)| matches!(member.seat, Seat::Forming | Seat::Redundant))
@@ -925,7 +930,7 @@ impl Run {
             if now.since(at) > OWN_LAG {
                 // The server itself was stopped, and heard nobody.
                 for member in self.members.values_mut() {
-                    (member.last_seen, member.silence_told) = (now, true);
+                    (member.last_seen, member.silence_published) = (now, true);
                 }
             }
             let gone: Vec<Label> = self
@@ -935,26 +940,28 @@ impl Run {
                 .collect();
             let is_over = self.current.as_ref().is_some_and(|current| current.broken.is_some());
             if self.closed.is_some() || is_over {
-                self.tell_lost(|member| over(member).is_some_and(|at| at <= now), now, out);
+                self.publish_lost(|member| over(member).is_some_and(|at| at <= now), now, out);
             }
-            let came = if gone.is_empty() { Vec::new() } else { self.successors(now) };
-            let replaced: HashSet<Label> = came.into_iter().map(|came| came.before.clone()).collect();
+            let successors = if gone.is_empty() { Vec::new() } else { self.successors(now) };
+            let replaced: HashSet<Label> =
+                successors.into_iter().map(|successor| successor.predecessor.clone()).collect();
             for node in gone {
                 self.lose(&node, replaced.contains(&node), now, out);
             }
-            self.tell_silent(now, out);
+            self.publish_silent(now, out);
             self.look_for_silent(now);
             let next = |member: &Member| {
-                let is_told = member.silence_told && member.last_seen + late <= now;
-                let can_be_told = !is_told && !member.cut && late < patience && member.may_be_late();
-                if can_be_told { Some(member.last_seen + late) } else { over(member) }
+                let is_published = member.silence_published && member.last_seen + late <= now;
+                let can_be_published =
+                    !is_published && !member.cut && late < patience && member.may_be_late();
+                if can_be_published { Some(member.last_seen + late) } else { over(member) }
             };
             self.members_check = self.walk().filter_map(|(_, member)| next(member)).min();
         }
-        self.tell_cut(now, out);
-        self.tell_failures(now, out);
+        self.publish_cut(now, out);
+        self.publish_failures(now, out);
         let leavers = self.leavers.take_if(|leavers| leavers.are_due(now));
-        self.tell_leavers(leavers, now, out);
+        self.publish_leavers(leavers, now, out);
         self.end_adoption(now, out);
         self.settle(now, out);
     }
@@ -974,7 +981,7 @@ impl Run {
                 if member.seat == Seat::Forming {
                     self.note_absent(node, who.clone(), None, Fate::Lost, member.last_seen);
                 }
-                self.tell(Fact::WaiterLost { who, closed: member.cut, silent }, out);
+                self.publish(Fact::WaiterLost { who, closed: member.cut, silent }, out);
             }
             Seat::InRound(_) | Seat::Ended(_) => {}
         }
@@ -988,7 +995,7 @@ impl Run {
     /// Reports lost nodes of a closed run, or of a round that is over: nobody is told to join again for them.
     /// Nodes that have been silent since a restart of the server may have ended well meanwhile, if the run is
     /// closed. Nodes that ended the round were already reported with it.
-    fn tell_lost(&self, is_lost: impl Fn(&Member) -> bool, now: Timestamp, out: &mut Vec<Decision>) {
+    fn publish_lost(&self, is_lost: impl Fn(&Member) -> bool, now: Timestamp, out: &mut Vec<Decision>) {
         let in_round = |(_, member): &(&Label, &Member)| matches!(member.seat, Seat::InRound(_));
         let (lost, there): (Vec<_>, Vec<_>) =
             self.walk().filter(in_round).map(|(_, member)| member).partition(|member| is_lost(member));
@@ -997,20 +1004,24 @@ impl Run {
         if let (Some(at), false, None) = (self.restarted, not_back.is_empty(), &self.closed) {
             not_back.sort_unstable();
             let (round, since) = (self.last_round, now.since(at));
-            self.tell(Fact::NotBack { round, nodes: not_back, since }, out);
+            self.publish(Fact::NotBack { round, nodes: not_back, since }, out);
         }
-        let told = match self.current.as_ref().and_then(|current| current.broken.as_ref()) {
-            Some(Break::Lost(told)) => Some(told),
+        let published = match self.current.as_ref().and_then(|current| current.broken.as_ref()) {
+            Some(Break::Lost(lost)) => Some(lost),
             _ => None,
         };
-        let is_told = |member: &Member| told.zip(member.label()).is_some_and(|(told, node)| told.has(&node));
-        let Some(lost) = all_lost(lost.into_iter().filter(|member| !is_told(member)), now) else { return };
+        let is_published = |member: &Member| {
+            published.zip(member.label()).is_some_and(|(published, node)| published.has(&node))
+        };
+        let Some(lost) = all_lost(lost.into_iter().filter(|member| !is_published(member)), now) else {
+            return;
+        };
         // The other nodes of a round that is over join again, so only those of a closed run are named.
         let is_there = |member: &&Member| !member.cut && !self.is_unheard(member);
         let there = there.into_iter().filter(is_there).filter(|_| self.closed.is_some());
         let mut others: Vec<String> = there.map(|member| member.info.who().to_string()).collect();
         others.sort_unstable();
-        self.tell(Fact::Lost { round: self.last_round, lost, others }, out);
+        self.publish(Fact::Lost { round: self.last_round, lost, others }, out);
     }
 
     /// Gives up the round because a node is lost. Names the nodes that fell silent together with it.
@@ -1101,7 +1112,7 @@ impl Run {
     pub(super) fn no_store(&mut self, why: &str, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(round) = self.current.as_ref().map(|c| c.round.number) else { return };
         self.holds_store = false;
-        self.tell(Fact::NoStore { round, why: why.to_owned() }, out);
+        self.publish(Fact::NoStore { round, why: why.to_owned() }, out);
         let nodes: Vec<Label> =
             self.walk().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
         for node in nodes {
@@ -1124,7 +1135,7 @@ impl Run {
         }
     }
 
-    pub(super) fn tell_if_changed(&mut self, out: &mut Vec<Decision>) {
+    pub(super) fn notify_if_changed(&mut self, out: &mut Vec<Decision>) {
         let signal = self.signal_now();
         if signal != self.signal {
             self.signal = signal;
@@ -1132,7 +1143,7 @@ impl Run {
         }
     }
 
-    pub(super) fn tell(&self, fact: Fact, out: &mut Vec<Decision>) {
+    pub(super) fn publish(&self, fact: Fact, out: &mut Vec<Decision>) {
         out.push(Decision::Tell(self.id.clone(), fact));
     }
 

@@ -10,7 +10,7 @@ use crate::core::ids::Timestamp;
 /// A node that came anew in the place of an earlier process.
 pub(super) struct Successor<'r> {
     /// The earlier process, its predecessor.
-    pub(super) before: &'r Label,
+    pub(super) predecessor: &'r Label,
     /// The new node.
     pub(super) node: &'r Label,
     /// The new node's record.
@@ -26,17 +26,17 @@ impl Run {
         if self.doubtful.is_empty() || join.previous.is_some() || self.members.contains_key(&join.node) {
             return;
         }
-        let is_before = |member: &Member| member.is_cut_off(now) && member.info.name == join.info.name;
+        let is_predecessor = |member: &Member| member.is_cut_off(now) && member.info.name == join.info.name;
         let doubtful = self.doubtful.iter().filter_map(|node| self.members.get_key_value(node));
-        let before = doubtful.filter(|(_, member)| is_before(member));
+        let predecessors = doubtful.filter(|(_, member)| is_predecessor(member));
         // Several nodes may share a name: the best match has this address and asks for this rank.
-        let before = before.min_by_key(|(_, member)| {
+        let predecessor = predecessors.min_by_key(|(_, member)| {
             let is_like_it = member.info.address == join.info.address && member.rank == join.rank;
             (!is_like_it, member.serial)
         });
-        let Some(before) = before.map(|(node, _)| node.clone()) else { return };
-        if self.vacate(&before).is_some() {
-            out.push(Decision::Ended(self.id.clone(), before));
+        let Some(predecessor) = predecessor.map(|(node, _)| node.clone()) else { return };
+        if self.vacate(&predecessor).is_some() {
+            out.push(Decision::Ended(self.id.clone(), predecessor));
         }
     }
 
@@ -46,29 +46,29 @@ impl Run {
         if self.current.is_none() || self.joined == 0 && self.redundant.is_empty() {
             return Vec::new();
         }
-        let is_before =
+        let is_predecessor =
             |member: &Member| matches!(member.seat, Seat::InRound(_)) && member.may_be_dead(now, &self.terms);
-        let mut before: Vec<_> = self.walk().filter(|(_, member)| is_before(member)).collect();
-        if before.is_empty() {
+        let mut predecessors: Vec<_> = self.walk().filter(|(_, member)| is_predecessor(member)).collect();
+        if predecessors.is_empty() {
             return Vec::new();
         }
-        before.sort_by_key(|(_, member)| member.serial);
+        predecessors.sort_by_key(|(_, member)| member.serial);
         let is_new = |member: &Member| {
             let waits = matches!(member.seat, Seat::Forming | Seat::Redundant);
             waits && member.previous.is_none() && !member.may_be_dead(now, &self.terms)
         };
-        let mut came: BTreeMap<&Label, Vec<_>> = BTreeMap::new();
+        let mut newcomers: BTreeMap<&Label, Vec<_>> = BTreeMap::new();
         for (node, member) in self.walk().filter(|(_, member)| is_new(member)) {
-            came.entry(&member.info.name).or_default().push((node, member));
+            newcomers.entry(&member.info.name).or_default().push((node, member));
         }
         let patience = self.terms.patience();
-        let find = |(before, was): (_, &Member)| {
-            let came = came.get_mut(&was.info.name)?;
+        let find = |(predecessor, was): (_, &Member)| {
+            let newcomers = newcomers.get_mut(&was.info.name)?;
             let is_there = |(_, member): &(_, &Member)| member.info.address == was.info.address;
-            let at = came.iter().position(is_there).unwrap_or(0);
-            let (node, member) = (at < came.len()).then(|| came.swap_remove(at))?;
-            Some(Successor { before, node, member, given_up: was.last_seen + patience })
+            let at = newcomers.iter().position(is_there).unwrap_or(0);
+            let (node, member) = (at < newcomers.len()).then(|| newcomers.swap_remove(at))?;
+            Some(Successor { predecessor, node, member, given_up: was.last_seen + patience })
         };
-        before.into_iter().filter_map(find).collect()
+        predecessors.into_iter().filter_map(find).collect()
     }
 }
