@@ -15,7 +15,7 @@ use crate::core::protocol::{Piece, ReplyBuffer};
 const TURN: usize = 64 * 1024;
 /// The other end is told when it can forget, or send, this many more bytes, even if there is nothing else to
 /// send.
-const TELL_FROM: usize = WINDOW / 4;
+const REPORT_FROM: usize = WINDOW / 4;
 /// Memory of a piece beside its bytes: its entry in the list, and a buffer that it shares with other pieces
 /// and may be the last to hold.
 const PIECE: usize = size_of::<Piece>() + ReplyBuffer::ROOM;
@@ -139,7 +139,7 @@ pub(super) struct Stream {
     done: u32,
     room: u32,
     is_ready: bool,
-    is_untold: bool,
+    is_to_report: bool,
     /// The bytes that the other end had not acknowledged were dropped, so what it says about them is ignored.
     is_cut: bool,
 }
@@ -184,9 +184,9 @@ pub(super) struct Streams {
     /// Streams with bytes to send and room for them, each once.
     ready: VecDeque<SessionNo>,
     /// Streams with something to tell the other end, each once.
-    untold: Vec<SessionNo>,
+    to_report: Vec<SessionNo>,
     /// Whether one of them has much to tell.
-    must_tell: bool,
+    must_report: bool,
     /// Memory of the kept bytes of all streams.
     memory: usize,
 }
@@ -211,7 +211,7 @@ impl Streams {
             done: 0,
             room: 0,
             is_ready: false,
-            is_untold: false,
+            is_to_report: false,
             is_cut: false,
         };
         self.by_no.insert(no, Box::new(stream));
@@ -235,7 +235,7 @@ impl Streams {
             done: 0,
             room: 0,
             is_ready: false,
-            is_untold: false,
+            is_to_report: false,
             is_cut: false,
         };
         self.by_no.insert(no, Box::new(stream));
@@ -282,7 +282,7 @@ impl Streams {
 
     /// Whether there is something to send that should not wait for more.
     pub(super) fn has_something(&self) -> bool {
-        self.must_tell || !self.ready.is_empty()
+        self.must_report || !self.ready.is_empty()
     }
 
     /// Appends bytes to the stream of a session.
@@ -322,27 +322,27 @@ impl Streams {
         if let Some(stream) = self.by_no.get_mut(&no) {
             stream.done_with += bytes as u64;
             stream.done = stream.done.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
-            self.tell(no);
+            self.report(no);
         }
     }
 
     /// The other end may send this many more bytes. If an acknowledgement makes the room, the other end knows
-    /// it without being `told`.
-    pub(super) fn room(&mut self, no: SessionNo, bytes: usize, told: bool) {
+    /// it without a `report`.
+    pub(super) fn room(&mut self, no: SessionNo, bytes: usize, report: bool) {
         if let Some(stream) = self.by_no.get_mut(&no) {
             stream.allowed += bytes as u64;
-            if told {
+            if report {
                 stream.room = stream.room.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
-                self.tell(no);
+                self.report(no);
             }
         }
     }
 
-    fn tell(&mut self, no: SessionNo) {
+    fn report(&mut self, no: SessionNo) {
         if let Some(stream) = self.by_no.get_mut(&no) {
-            self.must_tell |= stream.done.max(stream.room) as usize >= TELL_FROM;
-            if !std::mem::replace(&mut stream.is_untold, true) {
-                self.untold.push(no);
+            self.must_report |= stream.done.max(stream.room) as usize >= REPORT_FROM;
+            if !std::mem::replace(&mut stream.is_to_report, true) {
+                self.to_report.push(no);
             }
         }
     }
@@ -378,10 +378,10 @@ impl Streams {
     /// The connection is lost, and everything that was told on it must be told again.
     pub(super) fn lost(&mut self) {
         self.ready.clear();
-        self.untold.clear();
-        self.must_tell = false;
+        self.to_report.clear();
+        self.must_report = false;
         for stream in self.by_no.values_mut() {
-            (stream.is_ready, stream.is_untold) = (false, false);
+            (stream.is_ready, stream.is_to_report) = (false, false);
         }
     }
 
@@ -414,7 +414,7 @@ impl Streams {
         self.memory -= before - stream.out.memory();
         stream.limit = point.limit;
         if stream.done > 0 || stream.room > 0 {
-            self.tell(no);
+            self.report(no);
         }
         self.make_ready(no);
         Ok(())
@@ -427,7 +427,7 @@ impl Streams {
 
     /// Appends frames, acknowledgements first, until `out` has about `enough` bytes.
     pub(super) fn put_frames(&mut self, out: &mut BytesMut, enough: usize) {
-        self.put_told(out);
+        self.put_reports(out);
         while out.len() < enough && !self.ready.is_empty() {
             self.put_round(out, enough);
         }
@@ -452,19 +452,19 @@ impl Streams {
         shared.put(out);
     }
 
-    fn put_told(&mut self, out: &mut BytesMut) {
-        let mut done = Amounts::with_capacity(self.untold.len());
+    fn put_reports(&mut self, out: &mut BytesMut) {
+        let mut done = Amounts::with_capacity(self.to_report.len());
         let mut room = Amounts::new();
-        for no in self.untold.drain(..) {
+        for no in self.to_report.drain(..) {
             let Some(stream) = self.by_no.get_mut(&no) else { continue };
-            stream.is_untold = false;
+            stream.is_to_report = false;
             for (list, amount) in [(&mut done, &mut stream.done), (&mut room, &mut stream.room)] {
                 if *amount > 0 {
                     list.push((no, std::mem::take(amount)));
                 }
             }
         }
-        self.must_tell = false;
+        self.must_report = false;
         for frame in [Frame::Done(done), Frame::Room(room)] {
             if let Frame::Done(amounts) | Frame::Room(amounts) = &frame
                 && !amounts.is_empty()
