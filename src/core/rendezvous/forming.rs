@@ -235,15 +235,18 @@ impl Run {
             let ranks: Vec<String> = self.missing_ranks().iter().map(u32::to_string).collect();
             let needed = min_nodes.saturating_sub(self.joined);
             let more = counted(needed, "more node is needed", "more nodes are needed");
-            let of_before = self.unwatched().map(|unwatched| {
+            let without_heartbeats = self.unwatched().map(|unwatched| {
                 let nodes = counted(unwatched, "node", "nodes");
                 format!(
                     "; round {round} is complete with {nodes} without heartbeats: whether they are there \
-                         is not known"
+                     is not known"
                 )
             });
-            let of_before = of_before.unwrap_or_default();
-            return more + &if_any("node ranks not there", &ranks) + &self.absent.words() + &of_before;
+            let without_heartbeats = without_heartbeats.unwrap_or_default();
+            return more
+                + &if_any("node ranks not there", &ranks)
+                + &self.absent.words()
+                + &without_heartbeats;
         }
         let left = self.forming.as_ref().and_then(|forming| forming.last_call).map(|at| at.since(now));
         match left.filter(|left| self.is_last_call() && !left.is_zero()) {
