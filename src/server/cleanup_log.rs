@@ -1,5 +1,5 @@
-//! Says in the log what the rules for stale keys did, and counts it, at once and without loss. What concerns a job is
-//! said by insight.
+//! Logs and counts what the rules for stale keys did, at once and without loss. What concerns a job is
+//! reported by insight.
 
 use std::sync::Mutex;
 
@@ -8,7 +8,7 @@ use crate::core::ids::{ShownKey, counted};
 use crate::core::store::{Cleanup, DropCause};
 use crate::server::engine::OnCleanup;
 
-/// How often each thing happened.
+/// How often each kind of cleanup happened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CleanupCounts {
     /// Keys dropped, by cause.
@@ -43,7 +43,7 @@ impl CleanupLog {
         Self { counts: Mutex::default(), throttle: Throttle::new(3) }
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn counts(&self) -> CleanupCounts {
         self.counts.lock().map(|counts| counts.clone()).unwrap_or_default()
     }
@@ -74,8 +74,9 @@ impl OnCleanup for CleanupLog {
                             cause = cause.name(),
                             keys,
                             held_back,
-                            "dropped {} of a process group with its last worker, such as `{example}`: of the program, \
-                             or of a newer PyTorch. A program's own keys stay under names without `default_pg/`",
+                            "dropped {} of a process group with its last worker, such as `{example}`: of the \
+                             program, or of a newer PyTorch. A program's own keys stay under names without \
+                             `default_pg/`",
                             counted(*keys as u64, "key", "keys")
                         );
                     });
@@ -108,8 +109,9 @@ impl OnCleanup for CleanupLog {
                     store,
                     keys,
                     held_back,
-                    "nobody is connected any more and {stay}, such as `{example}`: a job that comes again reads \
-                     {them}. If this store is for one job at a time, --one-job on empties it when the last has left"
+                    "nobody is connected any more and {stay}, such as `{example}`: a job that comes again \
+                     reads {them}. If this store is for one job at a time, --one-job on empties it when the \
+                     last has left"
                 );
             }),
             Cleanup::RunRestarted => self.count(|counts| add(&mut counts.runs_restarted, 1)),
@@ -167,7 +169,7 @@ mod tests {
         String::from_utf8(text).expect("text")
     }
 
-    /// A healthy job drops keys all the time. Nobody has to read of it, but for those that no table knows.
+    /// A healthy job drops keys all the time: that is no news, except for keys that no table knows.
     #[test]
     fn dropped_keys_are_no_warning() {
         for cause in DropCause::ALL {

@@ -1,4 +1,4 @@
-//! The process's time: the moment that the core gets, deadlines of waits, and what a calendar says.
+//! The process's time: timestamps for the core, deadlines of waits, and the calendar.
 
 #[cfg(test)]
 use std::task::Poll;
@@ -15,11 +15,12 @@ pub struct Clock {
     start: std::time::Instant,
 }
 
-/// What a journal remembers was before the start, and has a time, too.
+/// How far zero precedes the start. A journal remembers moments before the start, and these need timestamps,
+/// too.
 const REMEMBERED: Duration = Duration::from_hours(365 * 24);
 
 impl Clock {
-    /// Starts now, a year after zero.
+    /// Starts the clock now, a year after zero.
     pub fn start() -> Self {
         let start = moment();
         Self { zero: start.checked_sub(REMEMBERED).unwrap_or(start), start }
@@ -64,7 +65,7 @@ pub(crate) mod invented {
     use std::cell::Cell;
     use std::time::{Duration, Instant};
 
-    /// What a calendar says at the start.
+    /// The calendar at the start of a simulation.
     const BEGINS: Duration = Duration::from_secs(1_700_000_000);
 
     thread_local! {
@@ -82,7 +83,7 @@ pub(crate) mod invented {
         Some(if AHEAD.get() < 0 { now.saturating_sub(ahead) } else { now.saturating_add(ahead) })
     }
 
-    /// From here on this thread's calendar is so many seconds ahead of the true one.
+    /// From here on this thread's calendar is this many seconds ahead of the true one.
     pub(crate) fn calendar_is_ahead(seconds: i64) {
         AHEAD.set(seconds);
     }
@@ -92,7 +93,7 @@ pub(crate) mod invented {
         NOW.get().is_some()
     }
 
-    /// From here on this thread's time is that of `start` and so much more.
+    /// From here on this thread's time is `start` plus `passed`.
     pub(crate) fn set(start: Instant, passed: Duration) {
         NOW.set(Some((start, passed)));
     }
@@ -101,22 +102,23 @@ pub(crate) mod invented {
 /// Longer than anything waits.
 const FAR: Duration = Duration::from_hours(10 * 365 * 24);
 
-/// This moment, for what waits.
+/// This moment, for timers.
 pub fn now() -> Instant {
     Instant::from_std(moment())
 }
 
-/// When `wait` is over, from now. Peers and operators choose it, so it may be longer than any clock counts.
+/// The moment when `wait` is over. Peers and operators choose `wait`, so it may be longer than any clock
+/// counts.
 #[expect(clippy::arithmetic_side_effects, reason = "the clock of a computer counts further than ten years")]
 pub fn deadline_in(wait: Duration) -> Instant {
     now() + wait.min(FAR)
 }
 
-/// Waits until something is done, but until then at the longest.
+/// Waits until `done` is complete, or until the deadline.
 pub async fn within<T>(until: Instant, done: impl Future<Output = T>) -> Option<T> {
     #[cfg(test)]
     if invented::is_set() {
-        // Whoever invents the time also looks here again when it is over.
+        // Whoever invents the time also polls this future again when the deadline is over.
         let mut done = std::pin::pin!(done);
         return std::future::poll_fn(|cx| match done.as_mut().poll(cx) {
             Poll::Ready(done) => Poll::Ready(Some(done)),

@@ -1,5 +1,5 @@
-//! The gates of the runs behind one lock, the bells that wake the requests waiting at them, and their rows in the journal: one
-//! for each open gate, and one for each of its pods.
+//! The start gates of all runs behind one lock, the bells that wake waiting requests, and the rows in the
+//! journal: one row for each open gate, and one for each of its pods.
 
 mod bells;
 
@@ -19,26 +19,26 @@ use crate::core::map::HashMap;
 use crate::server::clock::{Clock, deadline_in, within};
 use crate::server::engine::Reservation;
 
-/// Pods that are copied at a time when the journal is shortened.
+/// How many pods are copied at a time when the journal is tidied.
 const COPIED_AT_ONCE: usize = 256;
-/// The least time between two looks at one run.
+/// The least time between two checks of one run.
 const LEAST_WAIT: Duration = Duration::from_millis(100);
 
-/// Holds pods until all of their run are there.
+/// Holds pods until all pods of their run are there.
 #[derive(Debug)]
 pub struct PodGates {
     clock: Clock,
     stores: Arc<StoreHost>,
     gates: Mutex<Gates>,
-    /// The memory that they take, and the most that they may take.
+    /// The memory that the gates use, and the most that they may use.
     memory: Mutex<Reservation>,
     most_memory: usize,
     bells: Bells,
-    /// How many requests there were: the number of the last one.
+    /// Number of the latest request.
     requests: AtomicU64,
 }
 
-/// The request of a pod while it is held. If its connection breaks meanwhile, this is dropped without an answer.
+/// The request of a held pod. Its drop without an answer means that the connection broke.
 struct Held<'g> {
     gates: &'g PodGates,
     run_id: &'g str,
@@ -51,13 +51,13 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         let now = self.gates.clock.now();
         if !self.is_answered && self.gates.lock().cut(self.run_id, self.said, self.request, now) {
-            // Its rank is free.
+            // The rank is free for another pod.
             self.gates.bells.ring(self.run_id);
         }
     }
 }
 
-/// Why a pod is not held.
+/// Why a pod is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum NotHeld {
     /// The server is about to end.
@@ -68,11 +68,11 @@ pub enum NotHeld {
     Refused(#[from] PodRefusal),
 }
 
-/// The id of a gate's row: its run. With a pod, of that pod's row.
+/// The id of a row: a gate's run, or a run and one of its pods.
 type RowId = (String, Option<PodKey>);
 
 impl PodGates {
-    /// With the open gates that the last server had.
+    /// Restores the open gates of the last server.
     pub(super) fn new(stores: Arc<StoreHost>, clock: Clock, before: &Image) -> Self {
         let config = stores.config();
         let mut gates = Gates::new(config.pod_timeout, config.max_runs);
@@ -98,13 +98,13 @@ impl PodGates {
         self.gates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of announced pods. Let go of it at once.
+    /// The gates behind their lock. Release it at once.
     pub fn look(&self) -> impl std::ops::Deref<Target = Gates> {
         self.lock()
     }
 
-    /// Takes the announcement of a pod, and holds it up to `wait` until all of its run are there. `finished` tells when its
-    /// run's training ended; of a pod that waits already it is not asked.
+    /// Takes the announcement of a pod, and holds the pod up to `wait` until all pods of its run are there.
+    /// `finished` tells when the run's training ended; it is not called for a pod that already waits.
     pub(super) async fn hold(
         &self,
         run_id: &str,
@@ -135,7 +135,7 @@ impl PodGates {
             let standing = self.announce(held, &finished)?;
             let until = match &standing {
                 PodStanding::Go(_) => return Ok(standing),
-                // Nothing rings when the holder of a rank is gone.
+                // No bell rings when the holder of a rank disappears.
                 PodStanding::Parked { silent, .. } => {
                     let left = self.look().pod_timeout().saturating_sub(*silent);
                     deadline.min(deadline_in(left.max(LEAST_WAIT)))
@@ -144,7 +144,7 @@ impl PodGates {
             };
             let rung = within(until, bell.heard()).await.is_some();
             if !rung && until >= deadline {
-                // Others may have come meanwhile.
+                // Other pods may have come meanwhile.
                 return Ok(self.announce(held, &finished)?);
             }
         }
@@ -170,7 +170,8 @@ impl PodGates {
             (standing?, gates.replaced(run_id) > before)
         };
         if has_successor {
-            // If the pod of before waits still, there are two, and it announces itself again.
+            // A request of the replaced pod may still be waiting. If so, both pods run, and that one
+            // announces itself again.
             self.bells.ring(run_id);
         }
         if let PodStanding::Go(opened) = &standing
@@ -188,18 +189,19 @@ impl PodGates {
         Ok(standing)
     }
 
-    /// Wakes all who wait: the server is about to end.
+    /// Wakes all waiting requests: the server is about to end.
     pub(super) fn stop(&self) {
         self.bells.ring_all();
     }
 
-    /// Takes note of the pods that are connected, through relays at these addresses or directly, and of those that are silent.
-    /// `relays`: whether the link of one at this address is up.
+    /// Updates which pods are connected (directly or through a relay) and which are silent. `relays` has the
+    /// address of each relay, and whether its link is up.
     pub(super) fn tick(&self, now: Timestamp, relays: &HashMap<IpAddr, bool>) {
         let (mut gates, mut memory) = (self.lock(), self.memory());
         gates.tick(now, |addr| match relays.get(&addr) {
             Some(true) => Contact::Connected,
-            // What its relay holds may be of processes that have died with it.
+            // A relay without a link may hold connections of processes that died with it, so they do not
+            // count.
             _ if self.stores.is_connected_directly(addr) => Contact::Connected,
             Some(false) => Contact::Away,
             None => Contact::None,
@@ -209,7 +211,7 @@ impl PodGates {
         self.bells.tidy();
     }
 
-    /// Tells the journal what has changed.
+    /// Appends the changes to the journal.
     fn keep(&self, gates: &mut Gates) {
         let changes = gates.take_kept();
         if let Some(journal) = self.stores.journal().filter(|_| !changes.is_empty()) {
@@ -221,7 +223,7 @@ impl PodGates {
         }
     }
 
-    /// Writes again what the journal knows of the gates, some pods at a time.
+    /// Copies the gates into the journal again, some pods at a time.
     pub(super) async fn copy(&self) {
         let Some(journal) = self.stores.journal() else { return };
         let open = self.look().open_runs();
@@ -229,7 +231,7 @@ impl PodGates {
             let mut last = None;
             loop {
                 {
-                    // Under the lock: a copy must not come behind what it is older than.
+                    // Under the lock: a stale copy must not follow a newer change in the journal.
                     let gates = self.lock();
                     let Some(change) = gates.kept(&run_id, last.as_ref(), COPIED_AT_ONCE) else { break };
                     journal.commit(|out| put(&change, out));
@@ -252,13 +254,13 @@ fn put(change: &KeptChange, out: &mut Vec<u8>) {
 }
 
 fn put_row(id: &RowId, record: Option<&impl serde::Serialize>, out: &mut Vec<u8>) {
-    // Structs of numbers and texts, which JSON takes.
+    // The records are structs of numbers and texts; they always have a JSON form.
     if let (Ok(id), Ok(body)) = (serde_json::to_vec(id), record.map(serde_json::to_vec).transpose()) {
         Row::Entry(Table::Announcement, &id, body.as_deref()).encode(out);
     }
 }
 
-/// Makes the gates what the journal says.
+/// Restores the gates from the journal.
 fn restore(gates: &mut Gates, before: &Image, now: Timestamp) {
     let mut open = HashMap::<String, (Option<Opened>, Vec<Announcement>)>::default();
     for (id, body) in before.entries.get(&Table::Announcement).into_iter().flatten() {

@@ -1,9 +1,10 @@
 //! Limits of the process and the machine.
 
-/// Runs, barriers, gates and what is shown of them may each take this part of the memory.
+/// The runs, the barriers, the gates, and the view of the runs may each use this fraction (an eighth) of the
+/// memory.
 pub(super) const RUNS_SHARE: usize = 8;
 
-/// How the limit on open files is divided, so that neither port can take what the other needs.
+/// Divides the limit on open files, so that neither port can take the other's share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DescriptorShares {
     /// Connections to all stores.
@@ -13,16 +14,17 @@ pub struct DescriptorShares {
 }
 
 impl DescriptorShares {
-    /// Descriptors of the server itself: its files, and those that its threads use to wait.
+    /// Descriptors of the server itself: its files, and the ones with which its threads wait.
     const OWN: usize = 64;
-    /// Each node of a job may hold one connection to the admin port, and some more for its ranks to the stores.
+    /// Each node of a job may hold one connection to the admin port, and several more to the stores for its
+    /// ranks.
     const MOST_ADMIN: usize = 65_536;
-    /// Enough for health checks, a person who looks and a scraper, whatever somebody asks for the stores.
+    /// Enough for health checks, a person and a scraper, whatever the user demands for the stores.
     const LEAST_ADMIN: usize = 512;
 
-    /// Divides `limit` files when up to `listeners` ports are open. `None` is no limit. Where the stores want less than
-    /// their share, the admin port has the rest: links come there. It has an eighth otherwise, and less only where
-    /// somebody `asked` for so many connections to the stores.
+    /// Divides `limit` files when up to `listeners` ports are open. `None` means no limit. If the stores want
+    /// less than their share, the admin port gets the rest, because links come there. Otherwise it gets an
+    /// eighth; it gets less only if the user has `asked` for many connections to the stores.
     pub fn of(limit: Option<u64>, listeners: usize, stores: usize, asked: bool) -> Self {
         let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
         let for_peers = limit.saturating_sub(Self::OWN).saturating_sub(listeners.min(limit / 8));
@@ -32,7 +34,7 @@ impl DescriptorShares {
     }
 }
 
-/// How many finished handshakes the kernel queues on a listening socket at most.
+/// The most finished handshakes that the kernel queues on a listening socket.
 pub fn somaxconn() -> Option<i32> {
     std::fs::read_to_string("/proc/sys/net/core/somaxconn").ok()?.trim().parse().ok()
 }

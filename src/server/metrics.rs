@@ -1,6 +1,6 @@
-//! The metrics of a server as Prometheus text. Every name and help text is here; nothing is counted here: a
-//! scrape reads what the engines, listeners and insight have counted. Except for the run id, no label comes
-//! from a key or a peer.
+//! The metrics of a server as Prometheus text. Every name and help text is here. Nothing is counted here: a
+//! scrape reads the counts of engines, listeners and insight. Except for the run id, no label comes from a
+//! key or a peer.
 
 pub mod openmetrics;
 mod runs;
@@ -41,7 +41,7 @@ pub fn render(server: &Server) -> prometheus::Result<String> {
     String::from_utf8(text).map_err(|error| prometheus::Error::Msg(error.to_string()))
 }
 
-/// The metrics of a server that stands by at an etcd.
+/// The metrics of a standby server at an etcd.
 pub fn render_standby(etcd: &Etcd) -> prometheus::Result<String> {
     let registry = Registry::new();
     register_process(&registry)?;
@@ -109,7 +109,7 @@ fn register_links(registry: &Registry, server: &Server) -> prometheus::Result<()
     Ok(())
 }
 
-/// Only where a journal is kept.
+/// Only if there is a journal.
 fn register_journal(registry: &Registry, server: &Server) -> prometheus::Result<()> {
     let Some(journal) = server.stores().journal() else { return Ok(()) };
     let stats = journal.stats();
@@ -136,7 +136,7 @@ fn register_journal(registry: &Registry, server: &Server) -> prometheus::Result<
     journal.etcd().map_or(Ok(()), |etcd| register_etcd(registry, etcd))
 }
 
-/// Only where the journal is in an etcd.
+/// Only if the journal is in an etcd.
 fn register_etcd(registry: &Registry, etcd: &Etcd) -> prometheus::Result<()> {
     let standing = etcd.standing();
     let help = "1 where this server leads, 0 where it stands by (--journal etcd://).";
@@ -217,7 +217,7 @@ fn register_stores(registry: &Registry, server: &Server) -> prometheus::Result<M
     Ok(meter)
 }
 
-/// A number as a gauge takes it.
+/// A count in the type of a gauge.
 fn level(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -284,7 +284,7 @@ fn histogram(counted: &Histogram, factor: f64, labels: Vec<LabelPair>) -> proto:
     buckets(bounds.zip(counted.counts), counted.count(), counted.sum * factor, labels)
 }
 
-/// A histogram of buckets by their bounds, not cumulative.
+/// Makes a histogram from its buckets, whose counts are not cumulative.
 fn buckets(
     counted: impl Iterator<Item = (f64, u64)>,
     count: u64,

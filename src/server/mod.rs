@@ -44,12 +44,12 @@ pub use supervise::keep_running;
 use tcp::{ForeignClients, Shared, Workers};
 pub use tcp::{Outcome, Place, Places, StoreListener, Throttle, bind, warn_of_small_backlog};
 
-/// Clients of all relays together. They take memory, which is counted, but no descriptors.
+/// Limit on the clients of all relays together. They take counted memory, but no descriptors.
 const MAX_LINKED: usize = 1 << 20;
 /// How often the server checks idle runs and stores. Their deadlines are at least seconds.
 const TICK: Duration = Duration::from_millis(250);
 
-/// A running server: its parts, and what takes several of them.
+/// A running server: its parts, and the operations that need several of them.
 #[derive(Debug)]
 pub struct Server {
     clock: Clock,
@@ -67,7 +67,7 @@ impl Server {
         Self::start_with(config, sockets, None)
     }
 
-    /// The same with the journal in an etcd at which this server leads.
+    /// Like [`Self::start`], with the journal in an etcd where this server leads.
     pub fn start_with(
         config: ServerConfig,
         sockets: Vec<std::net::TcpListener>,
@@ -131,12 +131,12 @@ impl Server {
         self.clock.now()
     }
 
-    /// For how long the server has been there.
+    /// Time since the start of the server.
     pub fn up(&self) -> Duration {
         self.clock.up()
     }
 
-    /// What the rules for stale keys did in all stores, counted.
+    /// Counts of what the rules for stale keys did in all stores.
     pub fn cleanup_counts(&self) -> CleanupCounts {
         self.cleanup_log.counts()
     }
@@ -151,7 +151,7 @@ impl Server {
         &self.rounds
     }
 
-    /// The gates of the runs.
+    /// The start gates of the runs.
     pub fn gates(&self) -> &PodGates {
         &self.gates
     }
@@ -161,7 +161,7 @@ impl Server {
         &self.links
     }
 
-    /// What is known of the jobs.
+    /// The view of the jobs.
     pub fn watch(&self) -> &Watch {
         &self.watch
     }
@@ -177,7 +177,8 @@ impl Server {
         config.listen.is_empty() && !config.relays_only
     }
 
-    /// Counts this much memory until the result is dropped, if there is room or if it `must` be counted.
+    /// Counts this much memory until the result is dropped. `None` if there is no room, unless it `must` be
+    /// counted.
     pub fn reserve(&self, bytes: usize, must: bool) -> Option<Reservation> {
         let mut memory = self.stores.budget().reservation();
         if must {
@@ -186,7 +187,7 @@ impl Server {
         memory.resize(bytes).then_some(memory)
     }
 
-    /// Takes the announcement of a pod, and holds it up to `wait` until all of its run are there.
+    /// Takes the announcement of a pod, and holds the pod up to `wait` until all pods of its run are there.
     pub async fn hold(
         &self,
         run_id: &str,
@@ -197,8 +198,8 @@ impl Server {
         self.gates.hold(run_id, said, wait, finished).await
     }
 
-    /// Forgets what is known of a run and drops the keys of its rendezvous; a native run is closed and forgotten when its
-    /// last node is gone. `None` if there is no such run; else the number of keys.
+    /// Forgets a run and drops the keys of its rendezvous. A native run is closed, and forgotten when its
+    /// last node is gone. Returns the number of dropped keys, or `None` if there is no such run.
     pub fn forget_run(&self, run_id: &str) -> Option<usize> {
         let was_native = self.rounds.remove(&RunId::new(run_id.as_bytes()), "an operator, to forget it");
         let dropped = self.stores.drop_run(run_id.as_bytes());
@@ -206,7 +207,7 @@ impl Server {
         (was_native || was_known || dropped > 0).then_some(dropped)
     }
 
-    /// Does the periodic work, for ever: what only time changes, and a look at what the jobs do.
+    /// Does the periodic work, for ever: changes that only time brings, and the observation of the jobs.
     pub async fn look_after(self: Arc<Self>) {
         tokio::join!(
             keep_running("housekeeping", || {
@@ -256,7 +257,7 @@ impl Server {
         }
     }
 
-    /// Stops taking new connections and waits until the last client has left, or `--drain` is over.
+    /// Refuses new connections and waits until the last client has left, or `--drain` is over.
     pub async fn drain(&self) {
         self.stores.stop();
         self.rounds.stop();
@@ -289,7 +290,7 @@ mod tests {
         let broken = Arc::clone(&server);
         let injected = std::thread::spawn(move || broken.watch().with_insight(|_, _| panic!("injected")));
         assert!(injected.join().is_err());
-        // What was known may be half of something: it starts anew, and goes on.
+        // The view may have been changed in part only: it starts anew, and goes on.
         assert!(server.watch().expect("after", expectation()).is_ok());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {

@@ -1,6 +1,7 @@
-//! Feeds insight with what the stores observed, says in the log what it finds, and passes it on to subscribers.
+//! Feeds insight with the observations of the stores, logs its findings, and sends them to subscribers.
 //!
-//! Runs beside the serving threads: an engine's lock is held only to swap a list, and once a second to walk the waits.
+//! This runs beside the serving threads. It holds an engine's lock only to swap a list, and once a second to
+//! walk the waits.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -26,41 +27,41 @@ use crate::server::engine::{LongWaits, Reservation, Seen};
 
 /// How often observations are collected.
 const EVERY: Duration = Duration::from_millis(100);
-/// The pause after a look is at least so many times as long as the look: one at a run that 50,000 nodes join takes
-/// tens of milliseconds, and these nodes wait meanwhile.
+/// The pause after a look is at least this many times longer than the look. A look at a run that 50,000 nodes
+/// join takes tens of milliseconds, and these nodes wait meanwhile.
 const PAUSE: u32 = 9;
-/// How often the server goes through the waits.
+/// How often the server walks the waits.
 const WAITS_EVERY: Duration = Duration::from_secs(1);
-/// Which waits of one store count. Shorter ones do not: reads of keys that are there send a WAIT too.
+/// Which waits of one store matter. Shorter ones do not: even a read of a present key sends a WAIT.
 const WAITS: LongWaits = LongWaits { at_least: Duration::from_secs(1), most: 4096, keys_each: 4 };
 /// Most subscribers at the same time.
 pub const MAX_SUBSCRIBERS: usize = 64;
-/// Most events that a subscriber may be behind.
+/// Most events that a subscriber may lag behind.
 const BACKLOG: usize = 4096;
 
 /// One event for subscribers.
 #[derive(Debug, Clone)]
 pub struct Event {
-    /// Goes up by one with every event.
+    /// Rises by one with every event.
     pub id: u64,
     /// The event's name.
     pub name: &'static str,
     /// Its data as JSON.
     pub data: Arc<str>,
-    /// Who sees it.
+    /// Decides who may see it.
     pub of: EventOf,
 }
 
-/// What an event is about.
+/// The subject of an event.
 #[derive(Debug, Clone)]
 pub enum EventOf {
     /// Numbers of the whole server.
     Server,
-    /// A run; what is of no run names addresses of all.
+    /// A run. Without a run id, the event names addresses of all runs.
     Run(Option<Arc<str>>),
 }
 
-/// Insight with what feeds it.
+/// Insight and its sources.
 #[derive(Debug)]
 pub struct Watch {
     clock: Clock,
@@ -71,12 +72,12 @@ pub struct Watch {
     enabled: bool,
     settings: Settings,
     state: Mutex<State>,
-    /// The memory that insight takes, and the most that it may take.
+    /// The memory that insight uses, and the most that it may use.
     memory: Mutex<Reservation>,
     most_memory: usize,
     events: broadcast::Sender<Event>,
     throttle: Throttle,
-    /// It was said that memory is short.
+    /// The log has said that memory is short.
     said_short: AtomicBool,
 }
 
@@ -84,13 +85,13 @@ pub struct Watch {
 struct State {
     insight: Insight,
     last_id: u64,
-    /// When the waits were looked at last.
+    /// When the waits were last walked.
     waits_at: Timestamp,
     named: BTreeSet<u16>,
     gates: KnownGates,
 }
 
-/// Versions of the gates that insight knows: of all together, and of each.
+/// The versions of the gates that insight has seen: the common one, and one for each gate.
 #[derive(Debug, Default)]
 struct KnownGates {
     version: u64,
@@ -142,8 +143,8 @@ impl Watch {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|broken| {
             tracing::error!(
-                "looking at the runs was broken by a panic, which is a bug: please report it with the lines before; what \
-                 was known of unmodified jobs is forgotten, the jobs themselves go on"
+                "looking at the runs was broken by a panic, which is a bug: please report it with the lines \
+                 before; what was known of unmodified jobs is forgotten, the jobs themselves go on"
             );
             let mut state = broken.into_inner();
             *state = State::new(self.settings.clone(), state.last_id, self.clock.now());
@@ -152,7 +153,7 @@ impl Watch {
         })
     }
 
-    /// Puts what is new into the log and before the subscribers.
+    /// Logs the changes and sends them to the subscribers.
     fn publish(&self, state: &mut State) {
         for news in state.insight.take_changes() {
             if let Change::Explanation { explanation, aloud: true } = &news {
@@ -174,7 +175,7 @@ impl Watch {
             };
             state.last_id = state.last_id.saturating_add(1);
             if let Ok(data) = data {
-                // Nobody may be listening.
+                // An error only means that nobody subscribes.
                 let _ = self.events.send(Event { id: state.last_id, name, data: data.into(), of });
             }
         }
@@ -207,7 +208,7 @@ impl State {
         Self { insight, last_id, waits_at: now, named: BTreeSet::new(), gates: KnownGates::default() }
     }
 
-    /// Whether the waits are to be looked at now.
+    /// Whether it is time to walk the waits.
     fn is_time_for_waits(&mut self, now: Timestamp) -> bool {
         let is_time = now.since(self.waits_at) >= WAITS_EVERY;
         if is_time {
@@ -216,7 +217,7 @@ impl State {
         is_time
     }
 
-    /// Takes in what happened in the native rendezvous.
+    /// Takes in the news of the native rendezvous.
     fn hear(&mut self, news: &RoundNews) {
         if news.lost > 0 {
             self.insight.lost(news.lost);
@@ -232,7 +233,7 @@ impl State {
         }
     }
 
-    /// Takes in what was seen in one store.
+    /// Takes in the observations of one store.
     fn take_in(&mut self, port: u16, seen: Seen, now: Timestamp) {
         if seen.lost > 0 {
             self.insight.lost(seen.lost);
@@ -245,7 +246,7 @@ impl State {
         }
     }
 
-    /// Tells insight whose stores there are, before what was observed in them.
+    /// Tells insight who owns each store, before the observations in it.
     fn name_stores(&mut self, listeners: &[Arc<StoreListener>], owner: impl Fn(u16) -> Option<StoreOwner>) {
         let ports: BTreeSet<u16> = listeners.iter().map(|listener| listener.engine().port()).collect();
         for &port in self.named.difference(&ports) {
@@ -267,9 +268,9 @@ impl Watch {
         self.with_insight(|insight, now| insight.list(connections, now))
     }
 
-    /// One run with everything there is to say of it.
+    /// One run with all its details.
     pub fn run(&self, run_id: &str, store: Option<u16>, kind: Option<RunKind>) -> Option<Run> {
-        // Ask now for the last sign of life of each node: it is not a change, so nothing has reported it.
+        // Read each node's last sign of life now: it is not a change, so no news reported it.
         let native = self.rounds.snapshot(&RunId::new(run_id.as_bytes()));
         let (mut state, now) = self.informed();
         if let Some((snapshot, _)) = native {
@@ -278,7 +279,8 @@ impl Watch {
         state.insight.run(run_id, store, kind, now)
     }
 
-    /// An operator says what to expect of a run. What comes of it, in words, if it is a native one.
+    /// An operator says how many nodes to expect of a run. Returns the effect, in words, if the run is a
+    /// native one.
     pub(super) fn expect(
         &self,
         run_id: &str,
@@ -297,7 +299,7 @@ impl Watch {
         Ok(comes)
     }
 
-    /// Forgets what is known of a run. `false` if it is not known.
+    /// Forgets a run. `false` if it is not known.
     pub(super) fn forget(&self, run_id: &str) -> bool {
         let (mut state, _) = self.informed();
         let was_known = state.insight.forget(run_id);
@@ -308,7 +310,8 @@ impl Watch {
         was_known
     }
 
-    /// Looks at what the jobs do, for ever. Without insight only at native runs, which report it themselves.
+    /// Looks at the jobs, for ever. Without insight it looks only at native runs, which report their changes
+    /// themselves.
     pub(super) async fn keep_looking(&self) {
         loop {
             let began = now();
@@ -318,7 +321,7 @@ impl Watch {
         }
     }
 
-    /// Collects all that is new.
+    /// Collects all news.
     pub(super) fn look(&self) {
         let with_waits = self.state().is_time_for_waits(self.clock.now());
         let listeners = self.stores.listeners();
@@ -331,7 +334,7 @@ impl Watch {
                 (port, listener.engine().take_seen(waits, &heard))
             })
             .collect();
-        // After the stores: when a worker of a round did something, the round is known already.
+        // Only after the stores: a round must be known before the actions of its workers.
         let (mut state, now) = self.informed();
         state.name_stores(&listeners, |port| self.stores.owner(port));
         for (port, seen) in seen {
@@ -354,8 +357,9 @@ impl Watch {
         }
         if state.insight.was_short_of_room() && !self.said_short.swap(true, Relaxed) {
             tracing::warn!(
-                "the jobs have more nodes or ranks than may be remembered ({} bytes, an eighth of --max-memory): of the \
-                 others only the number is shown. The jobs themselves are not affected; raise --max-memory to see all",
+                "the jobs have more nodes or ranks than may be remembered ({} bytes, an eighth of \
+                 --max-memory): of the others only the number is shown. The jobs themselves are not \
+                 affected; raise --max-memory to see all",
                 self.most_memory
             );
         }
@@ -374,7 +378,7 @@ impl Watch {
         }
     }
 
-    /// Tells the journal what has changed.
+    /// Appends the changes to the journal.
     fn keep(&self, state: &mut State) {
         let pasts = state.insight.take_pasts();
         if let Some(journal) = self.stores.journal().filter(|_| !pasts.is_empty()) {
@@ -382,7 +386,7 @@ impl Watch {
         }
     }
 
-    /// Writes again what the journal knows of the runs, some at a time.
+    /// Copies the runs into the journal again, some at a time.
     pub(super) async fn copy(&self) {
         const AT_ONCE: usize = 64;
         let Some(journal) = self.stores.journal() else { return };
@@ -401,7 +405,7 @@ impl Watch {
         let mut last = None;
         loop {
             {
-                // Under the lock: a copy must not come behind what it is older than.
+                // Under the lock: a stale copy must not follow a newer change in the journal.
                 let state = self.state();
                 let pasts = state.insight.pasts(last.as_deref(), AT_ONCE);
                 let Some((id, _)) = pasts.last() else { return };
@@ -413,7 +417,7 @@ impl Watch {
         }
     }
 
-    /// Hands over the gates that have changed.
+    /// Passes the changed gates to insight.
     fn look_at_gates(&self, state: &mut State, now: Timestamp) {
         let State { insight, gates: known, .. } = state;
         let gates = self.gates.look();
@@ -437,11 +441,11 @@ impl Watch {
         }
     }
 
-    /// Insight with what happened in the native rendezvous until now. One lock around both, or an older state of a run
-    /// could come after a newer.
+    /// Insight, up to date with the native rendezvous. One lock covers both steps: otherwise an older state
+    /// of a run could follow a newer one.
     fn informed(&self) -> (MutexGuard<'_, State>, Timestamp) {
         let mut state = self.state();
-        // First: what happened then may be for that.
+        // First: a later event may be a consequence of this.
         for port in self.stores.take_closed_by_operator() {
             let reset = Observed::StoreReset { cause: DropCause::Operator };
             state.insight.observe(port, self.clock.now(), reset);
@@ -450,27 +454,27 @@ impl Watch {
         (state, self.clock.now())
     }
 
-    /// The memory that insight takes.
+    /// The memory that insight uses.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).bytes()
     }
 
-    /// Shows insight, brought up to this moment.
+    /// Shows insight, up to date.
     pub fn with_insight<T>(&self, ask: impl FnOnce(&Insight, Timestamp) -> T) -> T {
         let (state, now) = self.informed();
         ask(&state.insight, now)
     }
 
-    /// Lets a test change what is known.
+    /// Lets a test change insight.
     #[cfg(test)]
     pub(super) fn change_insight(&self, change: impl FnOnce(&mut Insight, Timestamp)) {
         let (mut state, now) = self.informed();
         change(&mut state.insight, now);
     }
 
-    /// What `seen` leaves of the runs at this moment, and everything that changes from then on.
-    /// `None` if there are [`MAX_SUBSCRIBERS`] already.
+    /// The runs at this moment, filtered by `seen`, and every change from then on. `None` if there are
+    /// [`MAX_SUBSCRIBERS`] already.
     pub fn subscribe(
         &self,
         seen: impl FnOnce(RunList) -> RunList,
@@ -487,18 +491,18 @@ impl Watch {
     }
 }
 
-/// Why nothing can be expected of a run.
+/// Why an expectation was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum NotExpected {
-    /// There is no room for more.
+    /// There is no room for another one.
     #[error("too many runs are expected already; DELETE /api/v1/runs/{{run_id}} forgets one")]
     TooMany,
-    /// Its nodes ask for others.
+    /// It contradicts the nodes of the run.
     #[error(transparent)]
     Unfit(#[from] Unfit),
 }
 
-/// What operators expected of runs when the last server ended.
+/// The operators' expectations when the last server ended.
 pub(super) fn expectations(before: &Image) -> impl Iterator<Item = (String, Expectation)> {
     let rows = before.entries.get(&Table::Expectation).into_iter().flatten();
     rows.filter_map(|(id, body)| {
@@ -506,9 +510,9 @@ pub(super) fn expectations(before: &Image) -> impl Iterator<Item = (String, Expe
     })
 }
 
-/// Appends the row of what is expected of a run.
+/// Appends the row of an expectation.
 fn put_expectation(run_id: &str, expectation: Option<&Expectation>, out: &mut Vec<u8>) {
-    // Numbers and texts, which JSON takes.
+    // The expectation consists of numbers and texts; it always has a JSON form.
     if let Ok(body) = expectation.map(serde_json::to_vec).transpose() {
         Row::Entry(Table::Expectation, run_id.as_bytes(), body.as_deref()).encode(out);
     }
@@ -516,7 +520,7 @@ fn put_expectation(run_id: &str, expectation: Option<&Expectation>, out: &mut Ve
 
 /// Appends the row of a run's past.
 fn put((id, past): &PastRow, out: &mut Vec<u8>) {
-    // Numbers and texts, which JSON takes.
+    // The past consists of numbers and texts; it always has a JSON form.
     if let Ok(body) = past.as_ref().map(serde_json::to_vec).transpose() {
         Row::Entry(Table::Past, id, body.as_deref()).encode(out);
     }

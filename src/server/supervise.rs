@@ -1,4 +1,4 @@
-//! Background tasks that must not end: code that relies on them would wait in silence.
+//! Background tasks that must not end: code that relies on them would wait without any sign.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use tokio::time::Instant;
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
-/// Runs a task for ever. When it panics or returns, it is started again after a pause that grows each time,
-/// and the log says so. Dropping this ends the task.
+/// Runs a task for ever. When the task panics or returns, it is logged and started again after a pause that
+/// grows each time. Dropping the future ends the task.
 pub async fn keep_running<F>(task: &'static str, mut start: impl FnMut() -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -28,8 +28,8 @@ where
         }
         tracing::error!(
             task,
-            "the background task `{task}` {how}, which is a bug: please report it with the lines before; it starts \
-             again in {pause:?}"
+            "the background task `{task}` {how}, which is a bug: please report it with the lines before; it \
+             starts again in {pause:?}"
         );
         tokio::time::sleep(pause).await;
         pause = LONGEST_PAUSE.min(pause.saturating_mul(2));

@@ -1,12 +1,12 @@
-//! The admin port's connections: how many there may be, and what becomes of those beyond. Every connection is
+//! The admin port's connections: how many may be open, and what happens to more. Every connection is
 //! accepted. A connection with a place may send every request, and wait for long. A connection without a
-//! place comes into a small reserve: there health and metrics are answered, and all other requests get 503.
-//! In the reserve a new connection takes the place of the oldest. So a client that asks is answered, and a
-//! silent one keeps no other out.
+//! place enters a small reserve: there health and metrics are answered, and all other requests get 503. In
+//! the reserve a new connection takes the place of the oldest one. So an active client gets an answer, and a
+//! silent client keeps no other out.
 //!
 //! Health is always answered, whatever else is asked for. One thread reads all connections and answers
 //! `/livez` and `/readyz`: it waits for no lock, and none of its work grows with the jobs. A second thread
-//! makes `/metrics`, one page at a time. The API is answered on the thread that started all this.
+//! makes `/metrics`, one page at a time. The API is answered on the runtime that called [`serve`].
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -40,9 +40,9 @@ use crate::tokens::TokenFile;
 /// The memory of a connection whose request waits or has waited (15 KiB were measured). It counts for
 /// `--max-memory`.
 const CONNECTION_MEMORY: usize = 16 * 1024;
-/// All connections together may take one part in this many of the memory.
+/// All connections together may use at most this fraction (one half) of the memory.
 const SHARE: usize = 2;
-/// This many have a place even when no memory is left: else nobody could look for the reason.
+/// This many connections have a place even when no memory is left: otherwise nobody could look for the cause.
 const LEAST_CONNECTIONS: usize = 64;
 /// Most connections in the reserve.
 pub(super) const RESERVE: usize = 256;
@@ -56,7 +56,7 @@ enum Repeated {
     TurnedAway,
 }
 
-/// The admin port is served until this is dropped.
+/// The admin port is served until this value is dropped.
 #[derive(Debug)]
 #[must_use]
 pub struct Serving(
@@ -64,13 +64,13 @@ pub struct Serving(
 );
 
 impl Serving {
-    /// Served by this thread.
+    /// Serves on this thread.
     pub(super) fn on(thread: Workers) -> Self {
         Self(thread)
     }
 }
 
-/// Serves the admin port, with `tls` or without. The API is answered on the runtime that this is called on.
+/// Serves the admin port, with `tls` or without. The API is answered on the runtime of the caller.
 pub fn serve(
     listener: std::net::TcpListener,
     server: Arc<Server>,
@@ -93,7 +93,7 @@ pub fn serve(
     Ok(Serving(thread))
 }
 
-/// Looks at the files of certificates and tokens again and again.
+/// Reads the files of certificates and tokens again at each interval.
 pub(super) fn keep_files(runtime: &Handle, tls: Option<Arc<ServerTls>>, access: &AccessConfig) {
     let every = access.reload_every;
     if let Some(tls) = tls {
@@ -161,7 +161,7 @@ async fn accept(
         if let Some(place) = place.and_then(|place| Some((place, memory()?))) {
             let (router, tls, server) = (everything.clone(), tls.clone(), Arc::clone(&server));
             tokio::spawn(async move {
-                // A connection that becomes a link takes its place along.
+                // A connection that becomes a link keeps its place.
                 let place = Arc::new(place);
                 if has_started(&stream, peer, &server).await {
                     serve_connection(stream, peer, tls, router, Some(place)).await;
@@ -174,9 +174,9 @@ async fn accept(
                 %peer,
                 held_back,
                 memory_left = server.stores().budget().room(),
-                "the admin port has {} connections, of {most} and {most_each} from one address: only health and metrics \
-                 are answered to more; the limits follow --max-memory, --max-connections-per-address and the limit on \
-                 open files",
+                "the admin port has {} connections, of {most} and {most_each} from one address: only health \
+                 and metrics are answered to more; the limits follow --max-memory, \
+                 --max-connections-per-address and the limit on open files",
                 places.taken()
             );
         }
@@ -192,21 +192,21 @@ async fn accept(
     }
 }
 
-/// The answer to a connection that has no place.
+/// Answers a connection that has no place.
 fn turning_away(server: Arc<Server>) -> Router {
     async fn turn_away(request: Request) -> Problem {
-        // An answer before the body is read could be lost with the connection.
+        // Read the body first: an answer before that could be lost with the connection.
         let body = axum::body::to_bytes(request.into_body(), MAX_BODY);
         let _ = tokio::time::timeout(REQUEST_TIMEOUT, body).await;
-        let detail = "the admin port has as many connections as it may, in all, from this address or by its memory; only /livez, \
-                      /readyz and /metrics are answered now, so try again in a moment";
+        let detail = "the admin port has as many connections as it may, in all, from this address or by its \
+                      memory; only /livez, /readyz and /metrics are answered now, so try again in a moment";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).with_code("busy")
     }
     guarded(probes().fallback(turn_away), server)
 }
 
-/// Has a request answered on another runtime. When the client goes away, the work ends too. What becomes a link is little
-/// work, so many of them at once spare the way there and back.
+/// Answers a request on another runtime. When the client disconnects, the work ends too. A request that
+/// becomes a link stays on this runtime: its handler does little, and thousands of relays may ask at once.
 async fn answered_on(State(runtime): State<Handle>, request: Request, next: Next) -> Response {
     if request.uri().path() == "/api/v1/link" {
         return next.run(request).await;
@@ -247,10 +247,11 @@ impl Reserve {
 /// The place of a connection, and its share of the memory.
 pub(super) type HeldPlace = Arc<(Place, Reservation)>;
 
-/// Looks at the first bytes, which stay to be read. PyTorch begins with its hello, in one piece, where it was given this
-/// port instead of a store's: it would try again and again until its time-out, and nobody would say why. HTTP answers it.
+/// Peeks at the first bytes; the bytes stay in the socket. A PyTorch client sends its hello in one piece. If
+/// the client was given this port instead of a store's port, it would retry until its time-out with no
+/// explanation. So the stores record the mistake, and the HTTP answer ends the connection.
 ///
-/// Returns whether anything came: who says nothing is not waited for once more.
+/// Returns whether any byte came. A silent client is not waited for a second time.
 async fn has_started(stream: &TcpStream, peer: SocketAddr, server: &Server) -> bool {
     let mut start = [0; 5];
     let came = tokio::time::timeout(REQUEST_TIMEOUT, stream.peek(&mut start)).await;
@@ -261,7 +262,7 @@ async fn has_started(stream: &TcpStream, peer: SocketAddr, server: &Server) -> b
     true
 }
 
-/// The connection as it came, or encrypted; `None` if it is over.
+/// The connection as it came, or its encrypted stream; `None` if the connection is over.
 async fn welcome(stream: TcpStream, peer: SocketAddr, tls: Option<&ServerTls>) -> Option<Stream> {
     let Some(tls) = tls else { return Some(Stream::Plain(stream)) };
     match tokio::time::timeout(REQUEST_TIMEOUT, tls.accept(stream)).await {
@@ -281,7 +282,7 @@ pub(super) async fn serve_connection(
     router: Router,
     place: Option<HeldPlace>,
 ) {
-    // An answer of two parts must not wait for the acknowledgement of the first.
+    // An answer in two parts must not wait for the acknowledgement of its first part.
     let _ = stream.set_nodelay(true);
     let local = stream.local_addr().ok();
     let Some(stream) = welcome(stream, peer, tls.as_deref()).await else { return };
@@ -332,7 +333,7 @@ mod tests {
         panic!("injected");
     }
 
-    /// A handler that tells when it is dropped.
+    /// A handler that notifies when it is dropped.
     struct Held(Arc<tokio::sync::Notify>);
 
     impl Drop for Held {

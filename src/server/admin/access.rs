@@ -21,7 +21,8 @@ use crate::tokens::{Grant, Role, Runs};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PeerAddr(pub(super) SocketAddr);
 
-/// The server's own address on which a request came in: in a pod the pod's address, even behind a Service.
+/// The server's own address on which a request came in. In a pod this is the pod's address, even behind a
+/// Service.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LocalAddr(pub(super) IpAddr);
 
@@ -73,7 +74,7 @@ fn peer_ip(extensions: &Extensions) -> Option<IpAddr> {
     extensions.get::<PeerAddr>().map(|peer| peer.0.ip().to_canonical())
 }
 
-/// Lets in only the peers within `--allow`.
+/// Admits only peers within `--allow`.
 pub(super) async fn only_allowed(
     State(server): State<Arc<Server>>,
     request: Request,
@@ -86,20 +87,20 @@ pub(super) async fn only_allowed(
     }
 }
 
-/// Said of a request over a connection that nobody else can read.
+/// Marks a request whose connection is encrypted.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Encrypted;
 
-/// Said of a request over a connection whose client has shown no certificate, where it needs one.
+/// Marks a request whose client needs a certificate and has shown none.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LacksCertificate;
 
-/// Whether all may ask for this: the kubelet, which has no certificate and no token, for health.
+/// Whether everybody may ask for this path. The kubelet asks for health without certificate and token.
 fn is_open(path: &str, access: &AccessConfig) -> bool {
     matches!(path, "/livez" | "/readyz") || (path == "/metrics" && access.open_metrics)
 }
 
-/// Lets in only clients that have shown a certificate, where they need one.
+/// Admits only clients that have shown a certificate, where they need one.
 pub(super) async fn only_certified(
     State(access): State<AccessConfig>,
     request: Request,
@@ -107,20 +108,20 @@ pub(super) async fn only_certified(
 ) -> Response {
     let is_open = is_open(request.uri().path(), &access);
     if request.extensions().get::<LacksCertificate>().is_some() && !is_open {
-        let detail = "this server wants a client certificate (serve --tls-client-ca): give one with --tls-client-cert and \
-                      --tls-client-key";
+        let detail = "this server wants a client certificate (serve --tls-client-ca): give one with \
+                      --tls-client-cert and --tls-client-key";
         return Problem::new(StatusCode::UNAUTHORIZED, detail).with_code("no_certificate").into_response();
     }
     next.run(request).await
 }
 
-/// Lets in only requests that name this server and do not come from a foreign web page.
+/// Admits only requests that name this server and do not come from a foreign web page.
 pub(super) async fn only_own_names(
     State(server): State<Arc<Server>>,
     request: Request,
     next: Next,
 ) -> Response {
-    // The clients of a relay come over loopback, too, and it adds its token to what they ask.
+    // The clients of a relay come over loopback, too, and the relay adds its token to their requests.
     let by_relay = request.headers().contains_key(RELAY_HEADER);
     let over_loopback = by_relay || peer_ip(request.extensions()).is_none_or(|ip| ip.is_loopback());
     super::host::only_own(&server.stores().config().own_names, over_loopback, request, next).await
@@ -131,23 +132,24 @@ pub(super) fn reaches_stores(server: &Server, headers: &HeaderMap) -> Result<(),
     if !server.stores().config().relays_only || headers.contains_key(RELAY_HEADER) {
         return Ok(());
     }
-    let detail = "this server's stores have no ports (serve --listen none): start a relay on this node (rallypoint relay \
-                  --server HOST:29501, or rallypoint run, which has one) and ask by it, on 127.0.0.1";
+    let detail = "this server's stores have no ports (serve --listen none): start a relay on this node \
+                  (rallypoint relay --server HOST:29501, or rallypoint run, which has one) and ask by it, on \
+                  127.0.0.1";
     Err(Problem::new(StatusCode::CONFLICT, detail).with_code("relays_only"))
 }
 
-/// By what the server knows who sends a request.
+/// How the server knows the sender of a request.
 #[derive(Debug, Clone)]
 enum By {
-    /// There is no token file: by its address.
+    /// By its address: there is no token file.
     Address,
-    /// It has shown no token, or one that the server does not know.
+    /// Not at all: it has shown no token, or an unknown one.
     Nothing { shown: bool },
-    /// A token.
+    /// By its token.
     Token(Grant),
 }
 
-/// Who sends a request, and what it may do.
+/// The sender of a request, and its rights.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
     role: Role,
@@ -155,7 +157,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// By its token; where the server has none, by its address.
+    /// Identifies the sender by its token; without a token file, by its address.
     fn of(access: &AccessConfig, headers: &HeaderMap, peer: Option<IpAddr>) -> Result<Self, Problem> {
         let Some(tokens) = &access.tokens else {
             let is_here = peer.is_some_and(|ip| ip.is_loopback());
@@ -169,12 +171,12 @@ impl Caller {
         if access.require_token { Err(by.lacks(None)) } else { Ok(Self { role: Role::Member, by }) }
     }
 
-    /// The runs that it sees and may touch; all without.
+    /// The runs that the caller may see and touch; `None` means all runs.
     pub(super) fn runs(&self) -> Option<&Runs> {
         self.grant().and_then(|grant| grant.runs.as_ref())
     }
 
-    /// What its token says, if it has one.
+    /// The grant of the caller's token, if it has one.
     pub(super) fn grant(&self) -> Option<&Grant> {
         match &self.by {
             By::Token(grant) => Some(grant),
@@ -182,28 +184,28 @@ impl Caller {
         }
     }
 
-    /// What it may do.
+    /// The caller's role.
     pub(super) const fn role(&self) -> Role {
         self.role
     }
 
-    /// Whether it sees a run.
+    /// Whether the caller may see a run.
     pub(super) fn sees(&self, run_id: &str) -> bool {
         self.runs().is_none_or(|runs| runs.has(run_id))
     }
 
-    /// Whether it sees what is of this run, or of none.
+    /// Whether the caller may see a thing that belongs to this run, or to no run.
     pub(super) fn sees_of(&self, run_id: Option<&str>) -> bool {
         self.runs().is_none_or(|runs| run_id.is_some_and(|run_id| runs.has(run_id)))
     }
 
-    /// Refuses a caller that is there for other runs. `what` is the run, the barrier or the store.
+    /// Refuses a caller whose token is for other runs. `what` names the run, the barrier or the store.
     pub(super) fn may_touch(&self, what: &str, run_id: Option<&str>) -> Result<(), Problem> {
         match self.grant() {
             Some(Grant { line, runs: Some(runs), .. }) if !self.sees_of(run_id) => {
                 let detail = format!(
-                    "the token on line {line} of the server's --token-file is for runs `{}`, and not for {what}: use a token \
-                     for it",
+                    "the token on line {line} of the server's --token-file is for runs `{}`, and not for \
+                     {what}: use a token for it",
                     runs.pattern()
                 );
                 Err(Problem::new(StatusCode::FORBIDDEN, detail).with_code("other_run"))
@@ -212,21 +214,22 @@ impl Caller {
         }
     }
 
-    /// Refuses a caller that may do less than `needed`.
+    /// Refuses a caller whose role is below `needed`.
     pub(super) fn must_be(&self, needed: Role) -> Result<(), Problem> {
         if self.role >= needed { Ok(()) } else { Err(self.by.lacks(Some(needed))) }
     }
 }
 
 impl By {
-    /// Why this is not enough for what `needed` may do, or for anything at all.
+    /// The refusal, with its reason: `needed` is the role that the caller lacks, or `None` where any token
+    /// would do.
     fn lacks(&self, needed: Option<Role>) -> Problem {
         let (status, code, detail) = match self {
             Self::Address => (
                 StatusCode::FORBIDDEN,
                 "no_operator",
-                "without a token this is allowed from the server's own host only; start the server with --token-file and send \
-                 the token as `Authorization: Bearer`"
+                "without a token this is allowed from the server's own host only; start the server with \
+                 --token-file and send the token as `Authorization: Bearer`"
                     .into(),
             ),
             Self::Nothing { shown: false } => {
@@ -235,22 +238,22 @@ impl By {
                     |role| format!("this is for the role {}", role.name()),
                 );
                 let detail = format!(
-                    "{why}: send the token of the server's --token-file, with --token-file FILE (RALLYPOINT_TOKEN_FILE) or \
-                     as `Authorization: Bearer`"
+                    "{why}: send the token of the server's --token-file, with --token-file FILE \
+                     (RALLYPOINT_TOKEN_FILE) or as `Authorization: Bearer`"
                 );
                 (StatusCode::UNAUTHORIZED, "no_token", detail)
             }
             Self::Nothing { shown: true } => (
                 StatusCode::UNAUTHORIZED,
                 "unknown_token",
-                "the server's --token-file does not have this token: it was revoked, or replaced, or is of another server; \
-                 send one that is in it"
+                "the server's --token-file does not have this token: it was revoked, or replaced, or is of \
+                 another server; send one that is in it"
                     .into(),
             ),
             Self::Token(grant) => {
                 let detail = format!(
-                    "this is for the role {}, and the token on line {} of the server's --token-file is of the role {}: use \
-                     another token",
+                    "this is for the role {}, and the token on line {} of the server's --token-file is of \
+                     the role {}: use another token",
                     needed.map_or("viewer", Role::name),
                     grant.line,
                     grant.role.name()
@@ -262,7 +265,7 @@ impl By {
     }
 }
 
-/// The token of a request: of its header, or of a browser's cookie.
+/// The token of a request: from its header, or from a browser's cookie.
 fn token_of(headers: &HeaderMap) -> Option<String> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(sent) = text(header::AUTHORIZATION) {
@@ -277,7 +280,8 @@ pub(super) fn cookie(token: &str) -> String {
     URL_SAFE_NO_PAD.encode(token)
 }
 
-/// Lets in only callers that the server knows, where they must be known. The page holds no data; it asks for the token.
+/// Admits only callers that the server knows, where the server requires that. The page is open: it holds no
+/// data, and asks for the token.
 pub(super) async fn only_known(
     State(access): State<AccessConfig>,
     mut request: Request,
@@ -309,7 +313,7 @@ fn of_request(extensions: &Extensions) -> Result<&Caller, Problem> {
     extensions.get::<Caller>().ok_or_else(|| By::Nothing { shown: false }.lacks(None))
 }
 
-/// Who may use a route: callers of a role, for the run that the path names.
+/// Admits callers of a role to the run (or the barrier) that the path names.
 async fn only(role: Role, params: RawPathParams, request: Request, next: Next) -> Response {
     let checked = of_request(request.extensions()).and_then(|caller| {
         caller.must_be(role)?;
@@ -325,12 +329,12 @@ async fn only(role: Role, params: RawPathParams, request: Request, next: Next) -
     }
 }
 
-/// A route that needs no token.
+/// Guards a route that needs no token.
 pub(super) async fn all(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// A route that tells of all runs, for who may see all of them.
+/// Guards a route that shows all runs: the caller must be allowed to see all of them.
 pub(super) async fn overseers(request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>();
     match caller.map_or(Ok(()), |caller| caller.may_touch("the numbers of all runs", None)) {
@@ -339,17 +343,17 @@ pub(super) async fn overseers(request: Request, next: Next) -> Response {
     }
 }
 
-/// A route for who may look.
+/// Guards a route for viewers.
 pub(super) async fn viewers(params: RawPathParams, request: Request, next: Next) -> Response {
     only(Role::Viewer, params, request, next).await
 }
 
-/// A route for who may take part.
+/// Guards a route for members.
 pub(super) async fn members(params: RawPathParams, request: Request, next: Next) -> Response {
     only(Role::Member, params, request, next).await
 }
 
-/// A route for who may change what others use.
+/// Guards a route for operators.
 pub(super) async fn operators(params: RawPathParams, request: Request, next: Next) -> Response {
     only(Role::Operator, params, request, next).await
 }

@@ -1,4 +1,4 @@
-//! `/api/v1/runs/{run_id}/announce`: the gate where pods wait for each other.
+//! `/api/v1/runs/{run_id}/announce`: the start gate, where pods wait for each other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +23,13 @@ use crate::server::{NotHeld, Server};
     path = "/api/v1/runs/{run_id}/announce",
     operation_id = "announce",
     params(RunPath),
-    request_body(content = api::Announce, example = json!({"pod": "trainer-0", "uid": "5f2c", "node_rank": 0, "nodes": "1", "torch": "2.15.0", "wait_seconds": 0})),
-    responses((status = 200, description = "The pod may start.", body = api::AnnounceAnswer), (status = 202, description = "Not yet; ask again with the same body.", body = api::AnnounceAnswer))
+    request_body(content = api::Announce, example = json!({
+        "pod": "trainer-0", "uid": "5f2c", "node_rank": 0, "nodes": "1", "torch": "2.15.0", "wait_seconds": 0
+    })),
+    responses(
+        (status = 200, description = "The pod may start.", body = api::AnnounceAnswer),
+        (status = 202, description = "Not yet; ask again with the same body.", body = api::AnnounceAnswer)
+    )
 )]
 pub(super) async fn announce(
     State(server): State<Arc<Server>>,
@@ -35,7 +40,8 @@ pub(super) async fn announce(
     Body(sent): Body<api::Announce>,
 ) -> Result<(StatusCode, Json<api::AnnounceAnswer>), Problem> {
     if server.is_idle() {
-        let why = "this pod has no store (--only-on-index), so nobody gathers here: announce to the pod that has it, by its own name";
+        let why = "this pod has no store (--only-on-index), so nobody gathers here: announce to the pod that \
+                   has it, by its own name";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why.to_owned()));
     }
     if sent.store {
@@ -63,7 +69,7 @@ pub(super) async fn announce(
     })?;
     let waits = !matches!(standing, PodStanding::Go(_));
     let status = if waits { StatusCode::ACCEPTED } else { StatusCode::OK };
-    // The answer that opens the gate names the same store to all pods, so that none can go to another.
+    // The answer that opens the gate names one store to all pods, so no pod can go to another store.
     let store =
         if waits || !sent.store { None } else { Some(super::routes::store_of_run(&server, local, &run_id)?) };
     Ok((status, Json(api::AnnounceAnswer { store, ..answer(&server, &said, &run_id, standing) })))
@@ -108,16 +114,17 @@ fn answer(server: &Server, said: &Announcement, run_id: &str, standing: PodStand
         },
         PodStanding::Parked { node_rank, holder, address, .. } if holder == said.pod => {
             let detail = format!(
-                "two live processes on `{holder}` claim node rank {node_rank}, the other one at {address}; this one waits until \
-                 that is gone. If both are meant to run, give each its own --node-rank (RALLYPOINT_NODE_RANK)"
+                "two live processes on `{holder}` claim node rank {node_rank}, the other one at {address}; \
+                 this one waits until that is gone. If both are meant to run, give each its own --node-rank \
+                 (RALLYPOINT_NODE_RANK)"
             );
             answer(api::AnnounceState::Parked, 0, Duration::ZERO, detail)
         }
         PodStanding::Parked { node_rank, holder, address, is_away, .. } => {
             let how = if is_away { "whose link is away" } else { "which is alive" };
             let detail = format!(
-                "node rank {node_rank} is held by pod `{holder}` at {address}, {how}; this pod waits until that one is gone. If \
-                 both are meant to run, one has the wrong rank"
+                "node rank {node_rank} is held by pod `{holder}` at {address}, {how}; this pod waits until \
+                 that one is gone. If both are meant to run, one has the wrong rank"
             );
             answer(api::AnnounceState::Parked, 0, Duration::ZERO, detail)
         }

@@ -23,9 +23,14 @@ use crate::server::Server;
     path = "/api/v1/barriers/{name}/arrive",
     operation_id = "arrive",
     params(BarrierPath),
-    request_body(content = api::Arrive, example = json!({"participant": "trainer-0", "arrival_id": "1", "world_size": 1, "timeout_seconds": 300,
-        "wait_seconds": 15})),
-    responses((status = 200, description = "All have arrived.", body = api::ArriveReleased), (status = 202, description = "Not yet: send the same again.", body = api::ArriveWaiting))
+    request_body(content = api::Arrive, example = json!({
+        "participant": "trainer-0", "arrival_id": "1", "world_size": 1, "timeout_seconds": 300,
+        "wait_seconds": 15
+    })),
+    responses(
+        (status = 200, description = "All have arrived.", body = api::ArriveReleased),
+        (status = 202, description = "Not yet: send the same again.", body = api::ArriveWaiting)
+    )
 )]
 pub(super) async fn arrive(
     State(server): State<Arc<Server>>,

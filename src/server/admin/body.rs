@@ -1,4 +1,4 @@
-//! Bodies of requests, which must be complete and in time, and bodies of answers that share a part.
+//! Request bodies, which must be complete and in time, and answer bodies in shared parts.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -34,7 +34,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     }
 }
 
-/// The body of an answer in parts, so that a part that many answers share is made once.
+/// The body of an answer, in parts: a part that many answers share is made once.
 #[derive(Debug)]
 pub(super) struct Parts(pub(super) VecDeque<Bytes>);
 

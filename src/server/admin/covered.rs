@@ -1,6 +1,6 @@
-//! What the server knows leaves it only once that is safe. Each answer waits, whoever made it, until the journal has all
-//! that had happened when it was made, and until no other server can lead. So no handler can answer too early, and none
-//! has to think of it.
+//! An answer leaves only when it is safe. It waits until the journal has everything that had happened when
+//! the answer was made, and while another server may lead. This layer covers every handler, so no handler can
+//! answer too early, and none has to know about the journal.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use futures_util::StreamExt;
 use super::problem::Problem;
 use crate::server::Server;
 
-/// Holds the answer to a request until it may leave, and of a stream each piece. Who would wait for too long is told so.
+/// Holds an answer, or each piece of a stream, until it may leave. After too long a wait the client gets 503.
 pub(super) async fn covered(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
     let Some(answer) = server.stores().covered(next.run(request)).await else {
         return held(&server).into_response();
@@ -22,7 +22,7 @@ pub(super) async fn covered(State(server): State<Arc<Server>>, request: Request,
     if answer.body().size_hint().exact().is_some() {
         return answer;
     }
-    // What is still to come is made later.
+    // The pieces of a stream are made later, so each one waits for itself.
     answer.map(|body| {
         Body::from_stream(body.into_data_stream().then(move |piece| {
             let server = Arc::clone(&server);
@@ -34,7 +34,7 @@ pub(super) async fn covered(State(server): State<Arc<Server>>, request: Request,
     })
 }
 
-/// Says nothing of what the server knows of jobs.
+/// The answer in place of a held one. It contains nothing that the server knows about jobs.
 fn held(server: &Server) -> Problem {
     let may_answer = server.stores().journal().is_none_or(|journal| journal.may_answer());
     let why = if may_answer {

@@ -1,4 +1,4 @@
-//! What the bodies of several routes are made of: labels, run ids, tokens and times to wait.
+//! Fields that the bodies of several routes share: labels, run ids, tokens and waiting times.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) fn optional(name: &str, text: Option<&str>) -> Result<Option<Label>, 
     text.map(|text| label(name, text)).transpose()
 }
 
-/// A text that may be empty.
+/// A label that may be empty.
 pub(super) fn token(name: &str, text: String) -> Result<Box<str>, Problem> {
     if !text.is_empty() {
         label(name, &text)?;

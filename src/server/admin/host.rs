@@ -15,10 +15,10 @@ const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 /// Domains in which nobody can have a public name.
 const PRIVATE: [&str; 4] = [".localhost", ".local", ".internal", ".svc"];
-/// They reveal nothing, and a load balancer may use any name.
+/// These paths reveal nothing, and a load balancer may use any name.
 const PROBES: [&str; 2] = ["/livez", "/readyz"];
 
-/// Lets in only requests for a name of this server, and of browsers only those of its own page.
+/// Admits only requests for a name of this server, and from browsers only requests of its own page.
 pub(super) async fn only_own(
     names: &[String],
     over_loopback: bool,
@@ -32,9 +32,10 @@ pub(super) async fn only_own(
     }
 }
 
-/// The name matters over loopback, because a client there has more rights, for the same reason through a relay, and for
-/// every request of a browser: all of them name their languages, and no script can keep them from it. Other programs in
-/// the network may use any name that leads here, such as a pod's name below its headless Service.
+/// The name matters in three cases: over loopback, because a client there has more rights; through a relay,
+/// for the same reason; and for every request of a browser. All browsers send their languages, and no script
+/// can prevent that. Other programs in the network may use any name that leads here, such as a pod's name
+/// below its headless Service.
 fn check(names: &[String], over_loopback: bool, headers: &HeaderMap) -> Result<(), Problem> {
     let hosts = || headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
     let is_browser =
@@ -42,7 +43,8 @@ fn check(names: &[String], over_loopback: bool, headers: &HeaderMap) -> Result<(
     let name_matters = over_loopback || is_browser;
     if let Some(host) = hosts().find(|host| name_matters && !is_own(host, names)) {
         let detail = format!(
-            "`{host}` is no name of this server: use an address or a Service's name, or allow it with serve --allow-host"
+            "`{host}` is no name of this server: use an address or a Service's name, or allow it with serve \
+             --allow-host"
         );
         return Err(Problem::new(StatusCode::FORBIDDEN, detail).with_code("foreign_host"));
     }
@@ -51,7 +53,7 @@ fn check(names: &[String], over_loopback: bool, headers: &HeaderMap) -> Result<(
         let authority = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
         authority.is_some_and(|authority| hosts().any(|host| host.eq_ignore_ascii_case(authority)))
     };
-    // A link from elsewhere to the page is fine.
+    // A link on another site may lead to the page.
     let is_link = text(&MODE) == Some("navigate");
     let is_of_own_site = text(&SITE).is_none_or(|site| matches!(site, "same-origin" | "none")) || is_link;
     if text(&header::ORIGIN).is_none_or(is_own_page) && is_of_own_site {
@@ -62,7 +64,8 @@ fn check(names: &[String], over_loopback: bool, headers: &HeaderMap) -> Result<(
 }
 
 /// Whether `host`, the value of a `Host` header, names this server. Addresses do, and names that only the
-/// server's own network knows. `names` has others: a name, `.DOMAIN` for all names in it, or `*`.
+/// server's own network knows. `names` lists more: a name, `.DOMAIN` for all names in a domain, or `*` for
+/// every name.
 fn is_own(host: &str, names: &[String]) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
     let name = authority.host().trim_end_matches('.').to_ascii_lowercase();
@@ -85,7 +88,7 @@ mod tests {
         let headers = |pairs: &[(HeaderName, &str)]| -> HeaderMap {
             pairs.iter().map(|(name, value)| (name.clone(), value.parse().expect("a value"))).collect()
         };
-        // What a pod is called below its headless Service.
+        // The name of a pod below its headless Service.
         let program = headers(&[(header::HOST, "train-0.training:29501")]);
         assert!(check(&[], false, &program).is_ok());
         assert!(check(&[], true, &program).is_err(), "a port-forward trusts whoever comes through it");

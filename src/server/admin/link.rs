@@ -1,4 +1,4 @@
-//! The links of the relays: the request that becomes one, and the list of them.
+//! The links of the relays: the request that becomes a link, and the list of links.
 
 use std::sync::Arc;
 
@@ -24,7 +24,10 @@ use crate::tls::Stream;
     operation_id = "link",
     responses(
         (status = 101, description = "The connection is a link from here on."),
-        (status = 426, description = "Without `Upgrade: rallypoint-link/1`: a relay of another release, or no relay.")
+        (
+            status = 426,
+            description = "Without `Upgrade: rallypoint-link/1`: a relay of another release, or no relay."
+        )
     )
 )]
 pub(super) async fn link(
@@ -37,7 +40,7 @@ pub(super) async fn link(
     if !asked.is_some_and(|asked| asked.eq_ignore_ascii_case(UPGRADE)) {
         let detail =
             format!("this is where relays come: ask with `Connection: Upgrade` and `Upgrade: {UPGRADE}`");
-        // By the code clients learn that there is no other way to a store.
+        // The code tells a client whether a relay is the only way to a store.
         let code = if server.stores().config().relays_only { "relays_only" } else { "relays" };
         let mut answer = Problem::new(StatusCode::UPGRADE_REQUIRED, detail).with_code(code).into_response();
         answer.headers_mut().insert(header::UPGRADE, HeaderValue::from_static(UPGRADE));
@@ -71,7 +74,7 @@ pub(super) async fn links(State(server): State<Arc<Server>>, caller: Caller) -> 
         clients: crate::core::ids::count(link.sessions),
         away_seconds: link.away.map(|away| away.as_secs_f64()),
     };
-    // Relays that came for the same runs.
+    // A caller for some runs sees only the relays whose token is for exactly those runs.
     let is_own = |link: &LinkView| caller.runs().is_none_or(|runs| link.runs.as_ref() == Some(runs));
     Json(api::LinkList { links: server.links().view().into_iter().filter(is_own).map(entry).collect() })
 }

@@ -1,4 +1,5 @@
-//! The token of a browser: it comes once in a body, and then with every request in a cookie that no script can read.
+//! A browser's token: it comes once in a body, and later in the cookie of every request. No script can read
+//! the cookie.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
 //! The admin port.
 //!
 //! The macro `routes!` lists the routes, and who may use each: viewers, members or operators, by the token of
-//! `--token-file` that a request shows. Without a token a peer within `--allow` is a member, unless `--require-token` is
-//! given; without a token file it is an operator if it comes over loopback. Errors are `application/problem+json`
-//! (RFC 9457).
+//! `--token-file` that a request shows. Without a token a peer within `--allow` is a member, unless
+//! `--require-token` is given; without a token file it is an operator if it comes over loopback. Errors are
+//! `application/problem+json` (RFC 9457).
 
 mod accept;
 mod access;
@@ -43,17 +43,20 @@ pub use openapi::{OPENAPI, document as openapi};
 
 /// Most bytes in a request's body.
 const MAX_BODY: usize = 64 * 1024;
-/// A request must be complete within this time. It is answered within the same time, plus the time that it
-/// asks to wait, plus the time for which its answer may be held.
+/// A request must be complete within this time. Its answer comes within the same time, plus the time that the
+/// request asks to wait, plus the longest time for which an answer may be held.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest that a request may take.
+/// The longest time that a request may take.
 const ANSWER_TIMEOUT: Duration =
     Duration::from_secs(2 * REQUEST_TIMEOUT.as_secs() + MAX_WAIT.as_secs() + StoreHost::MOST_HELD.as_secs());
 
-/// A router, and the description of the same routes: neither can have one that the other has not. A test asks for each
-/// path that the handlers' descriptions name.
+/// Makes a router and the OpenAPI description from one list, so both have exactly the same routes. A test
+/// sends a request to each path in the handlers' descriptions.
 macro_rules! routes {
-    ($(#[$doc:meta])* $router:ident, $described:ident: $($method:ident $path:literal $who:ident $module:ident::$handler:ident,)*) => {
+    (
+        $(#[$doc:meta])* $router:ident, $described:ident:
+        $($method:ident $path:literal $who:ident $module:ident::$handler:ident,)*
+    ) => {
         $(#[$doc])*
         fn $router() -> Router<Arc<Server>> {
             Router::new()$(.route($path, $method($module::$handler).route_layer(from_fn(access::$who))))*
@@ -74,7 +77,8 @@ routes! {
 }
 
 routes! {
-    /// What is the same at every moment, or is about this process alone: a leader that etcd has not heard of can be looked at.
+    /// Routes that never change, or concern this process alone. They answer even on a leader that etcd has
+    /// not heard of for too long.
     own_routes, Own:
     get "/" all page::page,
     get "/docs/explanations.md" all page::explanations,
@@ -82,12 +86,12 @@ routes! {
     delete "/api/v1/login" all login::logout,
     get "/api/v1/openapi.json" viewers routes::openapi,
     get "/api/v1/server" viewers routes::health,
-    // What goes over a link is held there.
+    // The link holds its own replies until they are safe.
     get "/api/v1/link" members link::link,
 }
 
 routes! {
-    /// All that tells or changes what the server keeps. [`api`] covers each answer.
+    /// Routes that show or change what the server keeps. [`api`] covers each answer.
     kept_routes, Kept:
     get "/api/v1/stores" viewers routes::stores,
     post "/api/v1/stores" members routes::open_store,
@@ -119,7 +123,7 @@ pub fn router(server: Arc<Server>) -> Router {
     all(api(&server), server)
 }
 
-/// The routes of the API with everything else.
+/// The routes of the API, probes, fallbacks and guards.
 fn all(api: Router<Arc<Server>>, server: Arc<Server>) -> Router {
     let routes = probes()
         .merge(api)
@@ -129,8 +133,8 @@ fn all(api: Router<Arc<Server>>, server: Arc<Server>) -> Router {
     guarded(routes, server)
 }
 
-/// Adds to a request the address it came from and the server's own address on which it came in; [`router`]
-/// needs both.
+/// Adds two addresses to a request: the peer's, and the server's own one on which the request came in.
+/// [`router`] needs both.
 pub fn arrived<B>(mut request: Request<B>, peer: SocketAddr, local: Option<SocketAddr>) -> Request<B> {
     request.extensions_mut().insert(access::PeerAddr(peer));
     if let Some(local) = local {
@@ -139,7 +143,7 @@ pub fn arrived<B>(mut request: Request<B>, peer: SocketAddr, local: Option<Socke
     request
 }
 
-/// Routes for all peers within `--allow` that show what they must.
+/// Puts the guards before the routes: the peer's address, its certificate, the host name, the token.
 fn guarded(routes: Router<Arc<Server>>, server: Arc<Server>) -> Router {
     let state = || Arc::clone(&server);
     let access = || server.stores().config().access.clone();

@@ -1,4 +1,5 @@
-//! What a scrape asks for: `Accept` chooses between Prometheus' text and OpenMetrics, `Accept-Encoding` allows gzip.
+//! What a scraper asks for: `Accept` chooses between Prometheus' text and OpenMetrics, `Accept-Encoding`
+//! allows gzip.
 
 use axum::http::{HeaderMap, HeaderName, header};
 
@@ -22,10 +23,10 @@ pub(super) fn wants_gzip(headers: &HeaderMap) -> bool {
     weight("gzip").or_else(|| weight("*")).is_some_and(|weight| weight > 0)
 }
 
-/// One of what a header lists, such as `text/plain;version=0.0.4;q=0.5`.
+/// One entry of a header's list, such as `text/plain;version=0.0.4;q=0.5`.
 struct Offer {
     name: String,
-    /// In thousandths.
+    /// The `q` weight in thousandths.
     weight: u16,
     /// False for a version that this server does not speak.
     version_is_ours: bool,
@@ -50,7 +51,7 @@ fn offer(text: &str) -> Option<Offer> {
     Some(Offer { name, weight, version_is_ours })
 }
 
-/// `0.25` as 250; none for what is no weight.
+/// A weight in thousandths: `0.25` is 250. `None` if the text is not a weight.
 fn thousandths(text: &str) -> Option<u16> {
     let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
     let digits = rest.len() <= 3 && rest.bytes().all(|byte| byte.is_ascii_digit());
@@ -74,14 +75,17 @@ mod tests {
 
     #[test]
     fn the_format_that_is_wanted_most() {
-        // As Prometheus 2.42 and 3.5 send it, and others.
+        // The headers that Prometheus 2.42 and 3.5, and other clients, send.
         for (accept, openmetrics) in [
             (
-                "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+                "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;\
+                 q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
                 true,
             ),
             (
-                "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+                "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,application/\
+                 openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,\
+                 text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
                 true,
             ),
             ("text/plain;version=0.0.4;q=0.6, application/openmetrics-text; version=1.0.0; q=0.5", false),

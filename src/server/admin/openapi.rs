@@ -1,5 +1,6 @@
-//! The OpenAPI document, made of the routes and the bodies themselves. The program has the copy in `docs/openapi.json`:
-//! what makes the document is a megabyte and a half of code, and only the test that compares the two needs it.
+//! The OpenAPI document, made from the routes and the bodies. The program includes the copy in
+//! `docs/openapi.json`: the code that makes the document takes one and a half megabytes, and only the test
+//! that compares the two needs it.
 
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
@@ -38,7 +39,7 @@ impl Modify for Token {
     }
 }
 
-/// The description of every route, made anew.
+/// Makes the document anew.
 pub fn document() -> String {
     let mut document = Head::openapi();
     for routes in [super::Probes::openapi(), super::Own::openapi(), super::Kept::openapi()] {
@@ -50,7 +51,7 @@ pub fn document() -> String {
             .description("An error.")
             .content("application/problem+json", content)
             .build();
-        // They would be the names of our modules.
+        // By default the tags would be the names of our modules.
         operation.tags = None;
         operation.responses.responses.insert("default".into(), problem.into());
     }

@@ -1,6 +1,6 @@
-//! `GET /`: the page that shows the runs live. One document without any other file; its parts are joined
-//! here. The browser must run and load nothing else: the policy names the digests of exactly this style and
-//! script, and refuses text as markup (Trusted Types), because peers choose run ids and host names.
+//! `GET /`: the page that shows the runs live. It is one document; its parts are joined here. The policy
+//! names the digests of exactly this style and script, so the browser runs and loads nothing else. It also
+//! refuses text as markup (Trusted Types), because peers choose run ids and host names.
 
 use std::sync::LazyLock;
 
@@ -21,9 +21,9 @@ static DOCUMENT: LazyLock<String> = LazyLock::new(|| {
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     let digest = |text: &str| STANDARD.encode(Sha256::digest(text));
     format!(
-        "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; connect-src 'self'; img-src data:; \
-         base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
-         trusted-types 'none'",
+        "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'; connect-src 'self'; img-src \
+         data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for \
+         'script'; trusted-types 'none'",
         digest(STYLE),
         digest(SCRIPT)
     )
@@ -46,12 +46,17 @@ pub(super) async fn page() -> impl IntoResponse {
     (headers, Html(DOCUMENT.as_str()))
 }
 
-/// What the explanations mean. The page shows the part that belongs to one.
+/// What the explanations mean. The page shows the section about an explanation.
 #[utoipa::path(
     get,
     path = "/docs/explanations.md",
     operation_id = "explanations",
-    responses((status = 200, description = "The document of this release.", body = String, content_type = "text/plain"))
+    responses(
+        (
+            status = 200, description = "The document of this release.", body = String,
+            content_type = "text/plain"
+        )
+    )
 )]
 pub(super) async fn explanations() -> impl IntoResponse {
     let headers =
@@ -67,7 +72,7 @@ mod tests {
     fn the_parts_are_all_in_the_document() {
         assert!(DOCUMENT.contains(STYLE) && DOCUMENT.contains(SCRIPT));
         assert!(!DOCUMENT.contains("{{"));
-        // An end tag within would end the part early.
+        // An end tag inside a part would end that part early.
         assert!(!STYLE.contains("</style") && !SCRIPT.contains("</script"));
     }
 

@@ -21,7 +21,7 @@ impl Problem {
         Self(api::Problem {
             title: title.into(),
             status: status.as_u16(),
-            // It may quote what the client sent.
+            // `detail` may quote text from the client.
             detail: Shown(&detail.into()).to_string(),
             code: None,
             arrived: None,
@@ -34,7 +34,7 @@ impl Problem {
         self
     }
 
-    /// Who had arrived when a barrier's time was over, and who had not.
+    /// Adds the participants that had arrived when a barrier's time was over, and the missing ones.
     pub(super) fn at_barrier(mut self, arrived: u32, missing: Vec<String>) -> Self {
         (self.0.arrived, self.0.missing) = (Some(arrived), Some(missing));
         self

@@ -29,9 +29,14 @@ use crate::tokens::Role;
     path = "/api/v1/runs/{run_id}/join",
     operation_id = "join",
     params(RunPath),
-    request_body(content = api::Join, example = json!({"node": "trainer-0-5f2c", "join_id": "1", "name": "trainer-0", "node_rank": 0, "min_nodes": 1,
-        "participants": true, "wait_seconds": 15})),
-    responses((status = 200, description = "The round is complete.", body = api::JoinComplete), (status = 202, description = "Not yet: send the same again.", body = api::JoinWaiting))
+    request_body(content = api::Join, example = json!({
+        "node": "trainer-0-5f2c", "join_id": "1", "name": "trainer-0", "node_rank": 0, "min_nodes": 1,
+        "participants": true, "wait_seconds": 15
+    })),
+    responses(
+        (status = 200, description = "The round is complete.", body = api::JoinComplete),
+        (status = 202, description = "Not yet: send the same again.", body = api::JoinWaiting)
+    )
 )]
 pub(super) async fn join(
     State(server): State<Arc<Server>>,
@@ -95,7 +100,7 @@ fn complete(
     let failed =
         |error: serde_json::Error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
     let mut head = serde_json::to_vec(&answer).map_err(failed)?;
-    // The object stays open for the list, which is the same for all and made once.
+    // The object stays open for the participants: their list is the same for all nodes, and made once.
     head.pop();
     head.extend_from_slice(b",\"participants\":");
     let parts = Parts([head.into(), shared.listed(list), Bytes::from_static(b"}")].into());
@@ -122,8 +127,10 @@ fn list(round: &Round) -> Bytes {
     path = "/api/v1/runs/{run_id}/heartbeat",
     operation_id = "heartbeat",
     params(RunPath),
-    request_body(content = api::Heartbeat, example = json!({"node": "trainer-0-5f2c", "join_id": "1", "round": 1, "rank": 0, "world_size": 1, "min_nodes": 1,
-        "seen": "continue", "wait_seconds": 0.1})),
+    request_body(content = api::Heartbeat, example = json!({
+        "node": "trainer-0-5f2c", "join_id": "1", "round": 1, "rank": 0, "world_size": 1, "min_nodes": 1,
+        "seen": "continue", "wait_seconds": 0.1
+    })),
     responses((status = 200, description = "What to do.", body = api::HeartbeatAnswer))
 )]
 pub(super) async fn heartbeat(
@@ -223,8 +230,9 @@ pub(super) async fn close(
             return Err(Problem::new(StatusCode::FORBIDDEN, detail).with_code("not_a_member"));
         }
         (None, None, _) => {
-            let detail = "name a node of the run as `node`, or be an operator: send the token of the server's \
-                          --token-file as `Authorization: Bearer`, or without one ask from the server's own host";
+            let detail = "name a node of the run as `node`, or be an operator: send the token of the \
+                          server's --token-file as `Authorization: Bearer`, or without one ask from the \
+                          server's own host";
             return Err(Problem::new(StatusCode::FORBIDDEN, detail).with_code("not_a_member"));
         }
     };

@@ -1,4 +1,4 @@
-//! The routes' answers. What they show is read from the engines; nothing is kept here.
+//! The handlers of most routes. They read the engines and the host; nothing is kept here.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::server::{NoStore, Server};
 
 /// Most keys shown of one wait; the rest is a number.
 const KEYS_SHOWN: usize = 10;
-/// Waits shown if the request does not say.
+/// How many waits are shown if the request does not say.
 const WAITS_SHOWN: usize = 1000;
 /// Most waits shown.
 const MAX_WAITS_SHOWN: usize = 10_000;
@@ -40,7 +40,8 @@ pub(super) async fn livez() -> &'static str {
     "ok\n"
 }
 
-/// Every listener is bound and new clients are welcome. A leader that etcd has not heard of for too long is not ready.
+/// Every listener is bound and new clients are welcome. A leader that etcd has not heard of for too long is
+/// not ready.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -74,7 +75,7 @@ pub(super) async fn metrics(
 ) -> Result<Response, Problem> {
     let failed = |error: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error);
     let (open, packed) = (negotiate::wants_openmetrics(&headers), negotiate::wants_gzip(&headers));
-    // It waits for locks, and a request for health must not wait for it.
+    // Making the page waits for locks, and health requests must not wait behind it.
     let page = tokio::task::spawn_blocking(move || page_of_metrics(&server, open, packed)).await;
     let page = page.map_err(|error| failed(error.to_string()))?.map_err(failed)?;
     let kind = if open { openmetrics::CONTENT_TYPE } else { metrics::CONTENT_TYPE };
@@ -215,7 +216,10 @@ pub(super) async fn waits(
     path = "/api/v1/stores",
     operation_id = "openStore",
     request_body(content = api::OpenStore, example = json!({"run_id": "train-17"})),
-    responses((status = 200, description = "The store it had.", body = api::RunStore), (status = 201, description = "A new store.", body = api::RunStore))
+    responses(
+        (status = 200, description = "The store it had.", body = api::RunStore),
+        (status = 201, description = "A new store.", body = api::RunStore)
+    )
 )]
 pub(super) async fn open_store(
     State(server): State<Arc<Server>>,
@@ -233,7 +237,7 @@ pub(super) async fn open_store(
     Ok((status, Json(api::RunStore { run_id, host, port: store.port })))
 }
 
-/// The run's own store as an answer names it, opened if it is not there yet.
+/// The run's own store, as an answer names it. Opens the store if the run has none yet.
 pub(super) fn store_of_run(
     server: &Server,
     local: super::access::LocalAddr,

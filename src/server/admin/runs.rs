@@ -1,4 +1,4 @@
-//! The routes that show runs, and those that tell the server about them.
+//! The routes that show runs, and the routes that change what the server knows about them.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use crate::api::{self, Run, RunKind, RunList};
 use crate::core::insight::Expectation;
 use crate::server::{EventOf, InsightEvent, MAX_SUBSCRIBERS, NotExpected, Server};
 
-/// A comment goes out when nothing has happened for this long.
+/// A stream sends a comment when nothing has happened for this long.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// A stream looks again so often if its token still holds.
+/// How often a stream checks whether its token is still valid.
 const HOLDS_EVERY: Duration = Duration::from_secs(1);
 /// Most nodes that can be expected, and most names that can be given with them.
 const MAX_NODES: u32 = 1_000_000;
@@ -41,7 +41,7 @@ pub(super) async fn list(State(server): State<Arc<Server>>, caller: Caller) -> J
     Json(seen_by(&caller, server.watch().list()))
 }
 
-/// What a caller that is there for some runs only sees of all.
+/// The part of the list that the caller may see.
 fn seen_by(caller: &Caller, mut list: RunList) -> RunList {
     list.runs.retain(|run| caller.sees(&run.run_id));
     list.explanations.retain(|said| caller.sees_of(said.run_id.as_deref()));
@@ -77,7 +77,8 @@ pub(super) async fn one(
 fn no_such_run(run_id: &str) -> Problem {
     let shown = crate::core::ids::ShownKey(run_id.as_bytes());
     let detail = format!(
-        "nothing is known of a run `{shown}`; GET /api/v1/runs lists the runs (one without an id is called store:PORT)"
+        "nothing is known of a run `{shown}`; GET /api/v1/runs lists the runs (one without an id is called \
+         store:PORT)"
     );
     Problem::new(StatusCode::NOT_FOUND, detail)
 }
@@ -147,13 +148,17 @@ pub(super) async fn forget(
 
 /// The runs live, as server-sent events.
 ///
-/// First `snapshot` (RunList with `version`), then `run` (RunSummary), `run_gone`, `explanation`, `moment` and `links`
-/// (LinkCounts) as they come. A subscriber that does not keep up is closed; it connects again and gets a new snapshot.
+/// First `snapshot` (RunList with `version`), then `run` (RunSummary), `run_gone`, `explanation`, `moment`
+/// and `links` (LinkCounts) as they come. A subscriber that does not keep up is closed; it connects again and
+/// gets a new snapshot.
 #[utoipa::path(
     get,
     path = "/api/v1/events",
     operation_id = "events",
-    responses((status = 200, description = "The stream; it does not end.", body = String, content_type = "text/event-stream"))
+    responses((
+        status = 200, description = "The stream; it does not end.", body = String,
+        content_type = "text/event-stream"
+    ))
 )]
 pub(super) async fn events(
     State(server): State<Arc<Server>>,
@@ -174,8 +179,8 @@ pub(super) async fn events(
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE).text("still here")))
 }
 
-/// The next event that a caller sees. `None` if it has fallen behind or its token holds no longer: it connects again, and
-/// gets a new snapshot or is refused.
+/// The next event that a caller may see. `None` if the caller has fallen behind, or its token is no longer
+/// valid: it then connects again, and gets a new snapshot or a refusal.
 async fn next_for(
     caller: &Caller,
     events: &mut broadcast::Receiver<InsightEvent>,

@@ -1,4 +1,4 @@
-//! The admin port of a server that stands by: health and metrics, and for all else a word about who leads.
+//! The admin port of a standby server: health, metrics, and for every other request the name of the leader.
 
 use std::io;
 use std::num::NonZeroUsize;

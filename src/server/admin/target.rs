@@ -1,4 +1,4 @@
-//! What a request names in its path and query.
+//! The parameters in a request's path and query.
 
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
@@ -33,7 +33,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// What `{run_id}` is in a path, for the OpenAPI document.
+/// Describes `{run_id}` in a path, for the OpenAPI document.
 #[derive(IntoParams)]
 #[into_params(names("run_id"), parameter_in = Path)]
 #[expect(dead_code, reason = "describes what `Named` reads")]
@@ -43,7 +43,7 @@ pub(super) struct RunPath(
     String,
 );
 
-/// What `{port}` is in a path, for the OpenAPI document.
+/// Describes `{port}` in a path, for the OpenAPI document.
 #[derive(IntoParams)]
 #[into_params(names("port"), parameter_in = Path)]
 #[expect(dead_code, reason = "describes what `Named` reads")]
@@ -53,7 +53,7 @@ pub(super) struct StorePath(
     u16,
 );
 
-/// What `{name}` is in a path, for the OpenAPI document.
+/// Describes `{name}` in a path, for the OpenAPI document.
 #[derive(IntoParams)]
 #[into_params(names("name"), parameter_in = Path)]
 #[expect(dead_code, reason = "describes what `Named` reads")]

@@ -1,4 +1,4 @@
-//! The results of one critical section's requests, in order: replies, wake-ups, observations.
+//! The results of the requests in one critical section, in order: replies, wake-ups, observations.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -19,17 +19,17 @@ pub(super) struct BatchEffects<'t> {
     pub(super) cleanups: &'t mut Vec<Cleanup>,
     pub(super) observations: &'t mut Observations,
     pub(super) wakers: &'t mut Vec<Waker>,
-    /// What the journal has to know of sessions of links.
+    /// Rows about sessions of links, for the journal.
     pub(super) rows: &'t mut Vec<u8>,
-    /// Bytes of replies that need not be counted any more…
+    /// Bytes of replies up to which nothing more has to be counted…
     pub(super) counted: usize,
-    /// …because they are in here, until the connection counts what it keeps of them.
+    /// …because this reservation covers them, until the connection counts the replies that it keeps.
     pub(super) reservation: Option<Reservation>,
     pub(super) budget: &'t Arc<MemoryBudget>,
 }
 
 impl BatchEffects<'_> {
-    /// A value of at least so many bytes counts by itself: many may send it.
+    /// A value of at least this size is counted by itself: many connections may send it at the same time.
     const LENT_FROM: usize = 16 * 1024;
 
     #[cold]
@@ -46,7 +46,7 @@ impl Effects for BatchEffects<'_> {
         let large = ReplyBuffer::large(&reply).filter(|value| value.len() >= Self::LENT_FROM);
         match large.and_then(|value| self.budget.lend(value)) {
             Some(lent) => self.out.push_lent(&reply, lent),
-            // Where there is no room for it, that is seen when what is left of the replies is counted.
+            // If there is no room for the value, counting the rest of the replies shows it.
             None => self.out.push(reply),
         }
     }

@@ -1,4 +1,4 @@
-//! `--max-memory`: what all stores, large buffers, admin connections and runs may hold together.
+//! `--max-memory`: a common limit for all stores, large buffers, admin connections and runs.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-/// A limit on bytes and how much of it is used. Counted, not allocated: the true footprint is somewhat larger.
+/// A limit on bytes, and how many are in use. Bytes are counted, not allocated: the true footprint is
+/// somewhat larger.
 #[derive(Debug)]
 pub struct MemoryBudget {
     limit: usize,
@@ -14,7 +15,7 @@ pub struct MemoryBudget {
     lent: Mutex<Borrowers>,
 }
 
-/// How many have each lent value, by its place in memory and its length.
+/// How many borrowers each lent value has, by its place in memory and its length.
 type Borrowers = HashMap<(usize, usize), usize>;
 
 /// A large value on its way to a peer.
@@ -60,8 +61,9 @@ impl MemoryBudget {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A value to be sent, which counts here until nobody has it any more. Many may send one value at the same time, and
-    /// their store may have another one meanwhile: it counts once. `None` if there is no room for it.
+    /// Lends a value for sending; it counts here until its last borrower drops it. Many connections may send
+    /// one value at the same time, and the store may have replaced it meanwhile: the value counts once.
+    /// `None` if there is no room for it.
     pub fn lend(self: &Arc<Self>, value: &Bytes) -> Option<Bytes> {
         let mut lent = self.lent();
         let place = Lent::place(value);
@@ -93,7 +95,7 @@ impl MemoryBudget {
         self.limit.saturating_sub(self.used())
     }
 
-    /// Replaces a share of `before` bytes by one of `after`.
+    /// Replaces a share of `before` bytes by a share of `after` bytes.
     #[expect(clippy::arithmetic_side_effects, reason = "the larger less the smaller")]
     pub(super) fn adjust(&self, before: usize, after: usize) {
         if after >= before {
@@ -117,18 +119,19 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// How large it is.
+    /// Bytes of this share.
     #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How large it could be.
+    /// The size to which this share could grow.
     pub fn most(&self) -> usize {
         self.bytes.saturating_add(self.budget.room())
     }
 
-    /// Changes the share to `bytes`. `false`, with nothing changed, if the budget has no room for a larger one.
+    /// Changes the share to `bytes`. `false`, with nothing changed, if the budget has no room for a larger
+    /// share.
     #[must_use]
     pub fn resize(&mut self, bytes: usize) -> bool {
         if bytes.saturating_sub(self.bytes) > self.budget.room() {
@@ -138,15 +141,15 @@ impl Reservation {
         true
     }
 
-    /// Changes the share to what is in use already, even if the budget has no room for it.
+    /// Changes the share to bytes that are in use already, even if the budget has no room for them.
     pub fn set(&mut self, bytes: usize) {
         self.budget.adjust(self.bytes, bytes);
         self.bytes = bytes;
     }
 }
 
-/// What the buffers of one connection hold. All of it counts in the memory. Its unfinished requests also
-/// count in a share that the connections of one address have together.
+/// The buffers of one connection. All of them count in the memory. Its unfinished requests also count in a
+/// share for all connections of one address.
 #[derive(Debug)]
 pub struct BufferReservation {
     all: Reservation,
@@ -154,7 +157,7 @@ pub struct BufferReservation {
 }
 
 impl BufferReservation {
-    /// Nothing yet.
+    /// Empty shares.
     pub fn new(all: &Arc<MemoryBudget>, of_address: &Arc<MemoryBudget>) -> Self {
         Self { all: all.reservation(), unfinished: of_address.reservation() }
     }
@@ -164,7 +167,7 @@ impl BufferReservation {
         self.unfinished.bytes
     }
 
-    /// Changes both. `false`, with nothing changed, if there is no room for more.
+    /// Changes both shares. `false`, with nothing changed, if there is no room for more.
     #[must_use]
     pub fn resize(&mut self, unfinished: usize, replies: usize) -> bool {
         let before = self.unfinished.bytes;
@@ -212,7 +215,7 @@ mod tests {
         assert!(lent.iter().all(|lent| *lent == one));
         assert_eq!(budget.used(), 60);
         assert_eq!(budget.lend(&other), None, "for another one there is no room");
-        // Its store has another value by now.
+        // The store has replaced the value by now.
         drop(one);
         let mut last = None;
         for lent in lent {

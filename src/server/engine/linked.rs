@@ -1,26 +1,26 @@
-//! What the journal has to know of a client behind a relay, so that its conversation goes on with the next server: which of
-//! its requests are applied, and which replies it is owed, in the same commit as what they changed.
+//! Rows about a client behind a relay, so that its conversation goes on with the next server: its applied
+//! requests and the replies that are due. They are in the same commit as the changes of these requests.
 
 use std::net::SocketAddr;
 
 use crate::core::journal::{Reached, Row, SessionId, SessionRow, StoreId};
 use crate::core::protocol::Dialect;
 
-/// What ends a wait, on the wire.
+/// The reply that ends a wait, on the wire.
 const STOP_WAITING: &[u8] = &[0];
 
-/// What a link says with a batch of one of its sessions.
+/// What a link adds to a batch of one of its sessions.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LinkSide {
-    /// Bytes before the first request that are of none: a hello.
+    /// Bytes before the first request that belong to no request: a hello.
     pub before: usize,
-    /// In which dialect the requests are.
+    /// The dialect of the requests.
     pub dialect: Dialect,
-    /// The relay is done with the replies up to here.
+    /// The relay needs no replies below this position any more.
     pub acknowledged: u64,
 }
 
-/// A session of a link whose store had it when the last server ended.
+/// A session of a link that the store had when the last server ended.
 #[derive(Debug, Clone, Copy)]
 pub struct LinkedBefore {
     /// The session.
@@ -29,7 +29,7 @@ pub struct LinkedBefore {
     pub conn: u32,
     /// The client.
     pub client: SocketAddr,
-    /// How far it had come.
+    /// How far the session had come.
     pub reached: Reached,
 }
 
@@ -39,13 +39,14 @@ pub(super) struct Resumable {
     pub(super) id: SessionId,
     client: SocketAddr,
     reached: Reached,
-    /// Requests were taken up to here. Above what is applied, it is a WAIT that is outstanding, and what came behind it.
+    /// Requests were taken up to here. The bytes above `applied` are an outstanding WAIT and the requests
+    /// behind it.
     taken: u64,
-    /// Something behind an outstanding WAIT was done.
+    /// A request behind an outstanding WAIT was applied.
     is_behind: bool,
-    /// So many keys of the request that is under way are done.
+    /// How many keys of the request under way are done.
     pub(super) begun: u64,
-    /// A part of its answer has left.
+    /// A part of the answer to that request may have left.
     is_answered: bool,
 }
 
@@ -67,7 +68,7 @@ impl Resumable {
         Self { reached, taken, begun, is_answered, ..Self::new(id, client) }
     }
 
-    /// A request of so many bytes was taken. After it, the client waits or not.
+    /// Records that a request of `len` bytes was taken. `waits` says whether the client waits after it.
     pub(super) fn took(&mut self, len: usize, waits: bool) {
         let was_waiting = self.reached.applied < self.taken;
         self.taken = self.taken.saturating_add(len as u64);
@@ -79,28 +80,29 @@ impl Resumable {
         }
     }
 
-    /// Its wait has ended, and it gets the byte that says so.
+    /// The wait has ended; appends the byte that tells the client so.
     pub(super) fn woken(&mut self, rows: &mut Vec<u8>) {
         self.wait_is_over();
         self.reply(STOP_WAITING, rows);
         self.put_reached(rows);
     }
 
-    /// The client waits no more: all that was taken is applied.
+    /// The client waits no more: every request that was taken is applied.
     pub(super) fn wait_is_over(&mut self) {
         self.reached.applied = self.taken;
         self.is_behind = false;
     }
 
-    /// So many keys of the request that is under way are done, and a part of its answer may have left. It goes on behind
-    /// them; where nobody can say how many there were, it cannot come again.
+    /// Records that `keys` keys of the request under way are done, and whether a part of its answer may have
+    /// left. The next server goes on behind these keys. Behind an outstanding WAIT the number of keys is not
+    /// kept, so such a request cannot be repeated.
     pub(super) fn began(&mut self, keys: u64, is_answered: bool) {
         self.begun = keys;
         self.is_answered |= is_answered;
         self.is_behind |= (keys > 0 || is_answered) && self.reached.applied < self.taken;
     }
 
-    /// Notes what the link says, before the requests of a batch.
+    /// Records what the link says, before the requests of a batch.
     pub(super) fn hear(&mut self, side: &LinkSide) {
         if side.before > 0 {
             self.took(side.before, false);
@@ -109,13 +111,13 @@ impl Resumable {
         self.reached.acknowledged = side.acknowledged;
     }
 
-    /// The client gets these bytes.
+    /// Records a reply to the client.
     pub(super) fn reply(&mut self, bytes: &[u8], rows: &mut Vec<u8>) {
         Row::Reply(self.id, self.reached.replied, bytes).encode(rows);
         self.reached.replied = self.reached.replied.saturating_add(bytes.len() as u64);
     }
 
-    /// Says how far it has come.
+    /// Appends how far the session has come.
     pub(super) fn put_reached(&self, rows: &mut Vec<u8>) {
         Row::Reached(self.id, self.reached()).encode(rows);
     }
@@ -128,7 +130,8 @@ impl Resumable {
         }
     }
 
-    /// Says what it is, and how far it has come. If it `is_woken`, the link does not have the byte for it yet.
+    /// Appends the whole session. If it `is_woken`, the byte that ends its wait is not in the link's hands
+    /// yet.
     pub(super) fn put(&self, store: StoreId, conn: u32, is_woken: bool, rows: &mut Vec<u8>) {
         let client = self.client.to_string();
         Row::Session(self.id, Some(SessionRow::Open { store, conn, client: client.as_bytes() })).encode(rows);
@@ -138,7 +141,7 @@ impl Resumable {
         self.put_reached(rows);
     }
 
-    /// Says that it is over.
+    /// Appends the end of the session.
     pub(super) fn put_over(&self, rows: &mut Vec<u8>) {
         Row::Session(self.id, Some(SessionRow::Over)).encode(rows);
     }
@@ -163,7 +166,7 @@ mod tests {
         let mut rows = Vec::new();
         session.woken(&mut rows);
         assert_eq!((session.reached.applied, session.reached.replied), (35, 1));
-        // A CANCEL_WAIT ends the next one.
+        // A CANCEL_WAIT ends the next wait.
         session.took(20, true);
         session.hear(&LinkSide::default());
         session.took(1, false);
@@ -198,7 +201,7 @@ mod tests {
         assert_eq!((again.begun, again.reached()), (7, reached));
         again.took(40, false);
         assert_eq!((again.reached().begun, again.reached().is_ahead), (0, false));
-        // Behind an outstanding WAIT it would come again with the WAIT.
+        // Behind an outstanding WAIT the request would be repeated together with the WAIT.
         again.took(20, true);
         again.began(3, false);
         assert_eq!((again.reached().begun, again.reached().can_go_on()), (0, false));

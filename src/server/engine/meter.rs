@@ -1,10 +1,12 @@
-//! Counts and durations, kept under the engine's lock (so they cost no atomics) and copied out for a scrape.
+//! Counts and durations. They are kept under the engine's lock (so they need no atomics) and copied for a
+//! scrape.
 
 use std::time::Duration;
 
 use crate::core::protocol::Op;
 
-/// Upper bounds of the duration buckets in seconds: a quarter of a microsecond to 4 seconds, doubling twice each.
+/// Upper bounds of the duration buckets in seconds: a quarter of a microsecond to 4 seconds, each four times
+/// the one before.
 pub const BUCKETS: [f64; 13] = [
     2.5e-7, 1e-6, 4e-6, 1.6e-5, 6.4e-5, 2.56e-4, 1.024e-3, 4.096e-3, 1.6384e-2, 6.5536e-2, 0.262_144,
     1.048_576, 4.194_304,
@@ -16,7 +18,7 @@ pub const WAIT_BUCKET_FACTOR: u32 = 1000;
 /// A histogram with [`BUCKETS`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Histogram {
-    /// Observations in each bucket (not cumulative); the last is for what exceeds every bound.
+    /// Observations in each bucket (not cumulative). The last bucket counts observations above every bound.
     pub counts: [u64; BUCKETS.len() + 1],
     /// Sum of all observations in seconds.
     pub sum: f64,
@@ -49,7 +51,7 @@ impl Histogram {
 pub struct Waits(pub Histogram);
 
 impl Waits {
-    /// Counts a wait that is over.
+    /// Counts a finished wait.
     pub fn record(&mut self, waited: Duration) {
         let nanos = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
         self.0.record_many(nanos.checked_div(WAIT_BUCKET_FACTOR.into()).unwrap_or(nanos), 1);
@@ -59,7 +61,7 @@ impl Waits {
 /// Everything one engine counts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Meter {
-    /// Server time of requests by `Op as usize`, waits excluded.
+    /// Server time of requests by `Op as usize`, without waits.
     pub requests: [Histogram; Op::ALL.len()],
     /// Outstanding waits that were satisfied or cancelled.
     pub waits: Waits,
@@ -93,7 +95,7 @@ impl Meter {
         self.sent_bytes = self.sent_bytes.wrapping_add(bytes as u64);
     }
 
-    /// Adds what another engine counted.
+    /// Adds the counts of another engine.
     #[expect(clippy::arithmetic_side_effects, reason = "u64 counts more than any server does")]
     pub fn merge(&mut self, other: &Self) {
         let mine = self.requests.iter_mut().chain([&mut self.waits.0]);

@@ -1,12 +1,12 @@
-//! The one place with a lock: one engine holds one store, gives every connection its turn, and hands each
-//! reply and wake-up to its connection in the order of the critical section that made it. Only a connection's
-//! own task may write to it, so a wake-up for another connection goes into its mailbox. The mailbox is one
-//! flag, because a connection waits for one thing and one byte tells it so. The flag is taken under the same
-//! lock, before that connection's next request is applied. So a CANCEL_WAIT that comes too late can never
+//! The one place with a lock. One engine holds one store, serves its connections in turn, and hands each
+//! reply and wake-up to its connection in the order of the critical sections. Only a connection's own task
+//! may write to it, so a wake-up for another connection goes into that connection's mailbox. The mailbox is
+//! one flag, because a connection waits for one thing at a time and one byte ends the wait. The flag is taken
+//! under the same lock, before that connection's next request is applied. So a late CANCEL_WAIT can never
 //! overtake the wake-up.
 //!
-//! Nothing is awaited, logged or formatted while the lock is held. A panic inside it ends the process: a half
-//! applied request must not be served.
+//! Nothing is awaited, logged or formatted while the lock is held. A panic inside the lock ends the process:
+//! a half applied request must not be served.
 
 mod batch;
 mod budget;
@@ -39,21 +39,21 @@ pub use meter::{BUCKETS, Histogram, Meter, WAIT_BUCKET_FACTOR};
 use observations::Observations;
 pub use observations::{LongWaits, Seen};
 
-/// Is told at once what the rules for stale keys did, outside the lock. What jobs do is observed another way:
+/// Hears at once, outside the lock, what the rules for stale keys did. Jobs are observed another way:
 /// [`Engine::take_seen`].
 pub trait OnCleanup: Send + Sync {
-    /// They did something in the store on port `store`.
+    /// The rules did something in the store on port `store`.
     fn cleaned_up(&self, store: u16, cleanup: Cleanup);
 }
 
-/// Where wake-ups for one connection are left.
+/// Wake-ups for one connection.
 #[derive(Debug)]
 struct Mailbox {
     id: ConnId,
     woken: bool,
     /// Set while the connection waits.
     waker: Option<Waker>,
-    /// What the journal knows of it, where it is a session of a link.
+    /// The journal's view of the connection, if it is a session of a link.
     link: Option<Box<Resumable>>,
 }
 
@@ -71,15 +71,15 @@ struct State {
     mailboxes: slab::Slab<Mailbox>,
     serial: u32,
     meter: Meter,
-    /// The store's bytes as last told to the budget.
+    /// The store's bytes that the budget counts at present.
     budgeted: usize,
     cleanups: Vec<Cleanup>,
     observations: Observations,
-    /// The last commit of this store: what anybody has seen of it is in there.
+    /// The last commit of this store: it contains everything that anybody has seen of the store.
     commit: CommitNumber,
     /// Rows about sessions of links, for the next commit.
     rows: Vec<u8>,
-    /// Sessions that the last server had, until their links take them.
+    /// Sessions of the last server, until their links take them.
     resumable: BTreeMap<SessionId, ConnId>,
 }
 
@@ -88,15 +88,15 @@ struct State {
 pub struct Kept {
     /// The journal.
     pub journal: Arc<Journal>,
-    /// The store's number in it.
+    /// The store's number in the journal.
     pub store: StoreId,
-    /// What the store held when the last server ended.
+    /// The state of the store when the last server ended.
     pub image: Option<StoreImage>,
-    /// The sessions of links that it had then.
+    /// The sessions of links that the store had then.
     pub linked: Vec<LinkedBefore>,
 }
 
-/// Where a walk through all that an engine has to tell the journal has come to.
+/// A position in the walk through everything that an engine copies into the journal.
 #[derive(Debug, Default)]
 pub struct Walk {
     store: store::Walk,
@@ -120,24 +120,24 @@ impl std::fmt::Debug for Engine {
     }
 }
 
-/// What came of a batch.
+/// The result of a batch.
 #[derive(Debug)]
 pub struct Submitted {
-    /// Requests applied, from the start of the batch. Fewer than given if the replies became too many to go on
-    /// before they are sent, if others must have their turn, or if one was refused. The next one may be done in part:
-    /// the next batch begins with it.
+    /// Requests applied, from the start of the batch. There may be fewer than were given, for three reasons:
+    /// the replies must be sent before more are made, other connections must have their turn, or a request
+    /// was refused. The next request may be applied in part: the next batch begins with it.
     pub applied: usize,
-    /// Whether others must have their turn before the rest is applied.
+    /// Whether other connections must have their turn before the rest is applied.
     pub worked_enough: bool,
-    /// Whether the connection has a wait outstanding: it will be woken through its waker.
+    /// Whether the connection has an outstanding wait. Its waker is then called when the wait ends.
     pub waiting: bool,
-    /// Why the request after the applied ones was refused.
+    /// Why the request behind the applied ones was refused.
     pub refusal: Option<Refusal>,
 }
 
 impl Engine {
-    /// Serves `store` on `port`. What it observes of jobs is kept for [`Self::take_seen`] if `observing`, and what changes
-    /// in the journal of `kept`.
+    /// Serves `store` on `port`. With `observing`, observations of jobs are kept for [`Self::take_seen`].
+    /// With `kept`, changes are written to its journal.
     pub fn new(
         port: u16,
         store: Store,
@@ -167,13 +167,13 @@ impl Engine {
         engine
     }
 
-    /// Tells the journal what changes from now on, after the store was made what the image says.
+    /// Restores the store from its image, if there is one; from then on every change goes to the journal.
     fn keep(&self, Kept { store: id, image, linked, .. }: Kept) {
         let Some(image) = image else { return self.lock().store.keep_rows(id) };
         {
             let mut state = self.lock();
             let State { mailboxes, resumable, serial, .. } = &mut *state;
-            // Numbers of connections that the journal may know are not given again.
+            // The journal may know these connection numbers, so they are not given again.
             let clients = image.clients.keys().copied();
             let writers = image.keys.entries().filter_map(|(_, key)| key.writer);
             let known = linked.iter().map(|linked| linked.conn).chain(clients).chain(writers);
@@ -192,7 +192,7 @@ impl Engine {
         self.settle();
     }
 
-    /// A client that came over a link of the last server goes on, if its session is known.
+    /// Takes a session of the last server, if it is known: the client continues over its link.
     pub fn resume(self: &Arc<Self>, id: SessionId) -> Option<Session> {
         let id = self.lock().resumable.remove(&id)?;
         Some(Session { engine: Arc::clone(self), id, seen: Cell::default() })
@@ -211,10 +211,10 @@ impl Engine {
         self.journal.as_ref().map(|(_, id)| *id)
     }
 
-    /// Writes into the journal again what the store holds, as far as fits into one critical section. `false` when
-    /// `walk` is through.
+    /// Copies the store's state into the journal, as much as fits into one critical section. `false` when
+    /// `walk` is complete.
     pub fn copy(&self, walk: &mut Walk) -> bool {
-        /// About a millisecond.
+        /// About a millisecond of work.
         const AT_ONCE: usize = 128 * 1024;
         let Some((journal, id)) = &self.journal else { return false };
         let mut goes_on = false;
@@ -252,7 +252,7 @@ impl Engine {
         self.register(addr, None)
     }
 
-    /// Registers a client that came over a link. The journal, if one is kept, knows it by `id`.
+    /// Registers a client that came over a link. A journal, if there is one, knows the client by `id`.
     pub fn connect_linked(self: &Arc<Self>, addr: SocketAddr, id: SessionId) -> Session {
         let link = self.journal.is_some().then(|| Box::new(Resumable::new(id, addr)));
         self.register(addr, link)
@@ -279,7 +279,7 @@ impl Engine {
         self.lock().store.stats()
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub fn meter(&self) -> Meter {
         self.lock().meter.clone()
     }
@@ -290,7 +290,8 @@ impl Engine {
         self.lock().store.oldest_wait(now)
     }
 
-    /// Up to `most` outstanding waits, the oldest first, after those that are seen by their reads only.
+    /// Up to `most` outstanding waits, oldest first. Before them come the clients that wait by repeated
+    /// reads.
     pub fn waits(&self, most: usize, keys_each: usize) -> Vec<WaitView> {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -299,8 +300,8 @@ impl Engine {
         waits
     }
 
-    /// What the store has observed since the last call, the waits that are asked for, and when these connections asked
-    /// for something last.
+    /// The observations since the last call, the waits if they are asked for, and when each connection of
+    /// `heard` last sent a request.
     pub fn take_seen(&self, waits: Option<LongWaits>, heard: &[ConnId]) -> Seen {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -331,7 +332,7 @@ impl Engine {
         usize::try_from(dropped).unwrap_or(usize::MAX)
     }
 
-    /// Drops what has been idle for long enough. Cheap when nothing is due.
+    /// Drops whatever has been idle for long enough. Cheap when nothing is due.
     pub fn tick(&self) {
         let now = self.clock.now();
         if self.lock().store.next_deadline().is_some_and(|at| at <= now) {
@@ -340,16 +341,16 @@ impl Engine {
         self.settle();
     }
 
-    /// Goes on with what is dropped step by step until nothing is left of it, with the lock free between the steps.
+    /// Continues step-by-step drops until nothing is left of them. The lock is free between the steps.
     fn settle(&self) {
         while self.lock().store.is_unsettled() {
-            // The lock is not fair: a thread that waits for it must have time to wake up.
+            // The lock is not fair: a waiting thread needs time to wake up.
             std::thread::sleep(Duration::from_micros(100));
             self.change(None, |_, _, _| ());
         }
     }
 
-    /// Runs a change that no request made; with it the connection `leaving` goes.
+    /// Runs a change that no request made. The connection `leaving`, if given, is removed with it.
     fn change(
         &self,
         leaving: Option<ConnId>,
@@ -387,7 +388,7 @@ impl Engine {
         self.finish(state, wakers);
     }
 
-    /// Settles the books, unlocks, and then tells everybody else.
+    /// Updates the budget, unlocks, and then wakes the other connections and reports the cleanups.
     #[inline]
     fn finish(&self, mut state: MutexGuard<'_, State>, wakers: Vec<Waker>) -> CommitNumber {
         #[expect(clippy::arithmetic_side_effects, reason = "bytes in memory")]
@@ -438,8 +439,8 @@ fn add_mailbox(mailboxes: &mut slab::Slab<Mailbox>, serial: u32, link: Option<Bo
     id
 }
 
-/// Says of the sessions of links what they are and how far they have come, about `enough` bytes. `false` when it is
-/// through.
+/// Appends the sessions of links and how far they have come, about `enough` bytes. `false` when the walk is
+/// complete.
 fn copy_links(
     mailboxes: &slab::Slab<Mailbox>,
     store: StoreId,
@@ -447,7 +448,7 @@ fn copy_links(
     enough: usize,
     out: &mut Vec<u8>,
 ) -> bool {
-    /// Looks at places that may be empty.
+    /// Most places to look at in one step: many may be empty.
     const MOST_LOOKS: usize = 16 * 1024;
     let full = out.len().saturating_add(enough);
     for _ in 0..MOST_LOOKS {
@@ -465,7 +466,7 @@ fn copy_links(
     true
 }
 
-/// The engine's end of one connection. Dropping it disconnects.
+/// The engine's side of one connection. Dropping it disconnects.
 #[derive(Debug)]
 pub struct Session {
     engine: Arc<Engine>,
@@ -483,12 +484,12 @@ impl Session {
         self.id
     }
 
-    /// Applies a batch of requests, each with its length on the wire, in order and in one critical section, and
-    /// appends the replies to `out`, after a wake-up that came in between.
+    /// Applies a batch of requests, each with its length on the wire, in order and in one critical section.
+    /// Appends the replies to `out`, behind a wake-up that came since the last call.
     ///
-    /// `cannot_cancel` is for clients of PyTorch 2.0, which on a time-out simply go on: a request other than
-    /// CANCEL_WAIT then ends the outstanding wait, so that its late wake-up cannot shift the replies. `side` is what the
-    /// link says of which this is a session.
+    /// `cannot_cancel` is for clients of PyTorch 2.0, which simply go on after a time-out: a request other
+    /// than CANCEL_WAIT then ends the outstanding wait, so that a late wake-up cannot shift the replies.
+    /// `side` comes from the link, if this connection is a session of one.
     pub fn submit(
         &self,
         batch: &[(Request<'_>, usize)],
@@ -508,7 +509,7 @@ impl Session {
         if std::mem::take(&mut own.woken) {
             out.push(Reply::StopWaiting);
         }
-        // Taken out for as long as others' mailboxes are used.
+        // Taken out while the other connections' mailboxes are borrowed.
         let mut link = own.link.take();
         let unsaid = out.len();
         if let (Some(link), Some(side)) = (&mut link, side) {
@@ -549,7 +550,7 @@ impl Session {
         submitted
     }
 
-    /// Applies requests until it is the turn of others, or one is refused.
+    /// Applies requests until another connection must have its turn, or a request is refused.
     #[inline]
     fn apply(
         &self,
@@ -612,8 +613,8 @@ impl Session {
         submitted
     }
 
-    /// Whether what came of the last batch or wake-up may leave: the journal, if there is one, has all that it depends
-    /// on. If not, the task is woken when it has.
+    /// Whether the results of the last batch or wake-up may leave: the journal, if there is one, has
+    /// everything that they depend on. If not, the task is woken when it has.
     #[inline]
     pub fn poll_safe(&self, cx: &Context<'_>) -> Poll<()> {
         match &self.engine.journal {
@@ -622,7 +623,8 @@ impl Session {
         }
     }
 
-    /// Says that the client is lost with its link, or as its host does not answer, before it is dropped.
+    /// Records that the client is lost with its link, or because its host does not answer. Call it before the
+    /// session is dropped.
     pub fn cut_off(&self, link: Option<&str>) {
         let now = self.engine.clock.now();
         let mut state = self.engine.lock();
@@ -631,7 +633,8 @@ impl Session {
         }
     }
 
-    /// Takes the wake-up that ends the outstanding wait, as a reply in `out`; `waker` is told when there is one.
+    /// Takes the wake-up that ends the outstanding wait, as a reply in `out`. If there is none yet, `waker`
+    /// is called when it comes.
     pub fn poll_wake_up(&self, out: &mut ReplyBuffer, waker: &Waker) -> Poll<()> {
         let mut state = self.engine.lock();
         let own = &mut state.mailboxes[self.id.slot()];

@@ -1,5 +1,5 @@
-//! What a store observed since it was last asked, kept under the engine's lock. Number and bytes are bounded.
-//! Of a large rendezvous state only the newest version is kept.
+//! Observations of a store since the last call, kept under the engine's lock. Their number and bytes are
+//! bounded. Of a large rendezvous state only the newest version is kept.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,49 +8,51 @@ use crate::core::ids::{ConnId, Timestamp};
 use crate::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
 use crate::core::store::{Observed, WaitView};
 
-/// What was observed, oldest first.
+/// Observations, oldest first.
 #[derive(Debug, Default)]
 pub struct Seen {
-    /// Each with its time.
+    /// Each observation with its time.
     pub items: Vec<(Timestamp, Observed)>,
-    /// How many did not fit.
+    /// How many observations did not fit.
     pub lost: u64,
-    /// The waits that have lasted long enough, in no order, if they were asked for.
+    /// The waits that have lasted long enough, unordered, if they were asked for.
     pub waits: Option<Vec<WaitView>>,
-    /// When the connections that were asked about asked for something last.
+    /// When each connection of the question last sent a request.
     pub heard: Vec<(ConnId, Timestamp)>,
 }
 
 /// Which waits to show.
 #[derive(Debug, Clone, Copy)]
 pub struct LongWaits {
-    /// Those that have lasted for so long.
+    /// Only waits that have lasted at least this long.
     pub at_least: Duration,
-    /// Most of them.
+    /// Most waits to show.
     pub most: usize,
-    /// And of each so many of its missing keys.
+    /// Most missing keys to show of each wait.
     pub keys_each: usize,
 }
 
-/// The buffer.
+/// The buffer of observations.
 #[derive(Debug, Default)]
 pub(super) struct Observations {
     pub(super) enabled: bool,
-    /// It takes all that there is to say of a store that is restored: not more than the store holds.
+    /// While a store is restored, the bounds do not hold: there are no more observations than the store has
+    /// entries.
     pub(super) is_restoring: bool,
     seen: Seen,
     bytes: usize,
-    /// Where the newest version of each rendezvous state is, and how many bytes its versions have together.
+    /// Where the newest version of each rendezvous state is, and the bytes of all its versions.
     states: HashMap<Box<[u8]>, (usize, usize)>,
 }
 
 impl Observations {
     const MOST: usize = 64 * 1024;
-    /// The same for ends of connections: who is not known to have gone would be there for ever.
+    /// Like `MOST`, for disconnections. The bound is higher, because a connection whose end is lost would be
+    /// shown for ever.
     const MOST_ENDS: usize = 4 * Self::MOST;
     const MOST_BYTES: usize = 16 << 20;
-    /// Up to this many bytes together, all versions of one state are kept: each shows which node wrote what.
-    /// Beyond it, a new version replaces the one before.
+    /// Up to this many bytes, all versions of one state are kept: each version shows which node wrote what.
+    /// Beyond it, a new version replaces its predecessor.
     const STATE_BYTES: usize = 64 * 1024;
     /// Memory of an observation in addition to its bytes, roughly.
     const ITEM_BYTES: usize = 128;

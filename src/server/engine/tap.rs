@@ -1,4 +1,4 @@
-//! What a simulation sees of an engine: in which order requests are applied, and in which commit.
+//! A simulation's view of an engine: the order of the applied requests, and their commits.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -8,20 +8,20 @@ use crate::core::ids::ConnId;
 use crate::core::protocol::Request;
 use crate::server::journal::CommitNumber;
 
-/// One thing that happens in a critical section.
+/// One event in a critical section.
 #[derive(Debug)]
 pub(crate) enum Tapped<'a> {
-    /// A connection has come.
+    /// A connection came.
     Connected(ConnId, SocketAddr),
-    /// These keys of a request were written or answered, and there are more.
+    /// These keys of a request were written or answered, and the request has more.
     Begun(ConnId, &'a Request<'a>, Range<usize>),
-    /// A request was applied. So many of its keys were written or answered before.
+    /// A request was applied. This many of its keys were written or answered in earlier steps.
     Applied(ConnId, &'a Request<'a>, usize),
-    /// A connection has gone.
+    /// A connection ended.
     Left(ConnId),
-    /// The store is as it was at the end of the last server; these connections go on, by their numbers.
+    /// The store is as it was at the end of the last server. These connections go on, by their numbers.
     Restored(&'a [(u32, SocketAddr)]),
-    /// The end of the critical section, which is this commit.
+    /// The critical section ended; it is this commit.
     Committed(CommitNumber),
 }
 
@@ -31,7 +31,7 @@ thread_local! {
     static LISTENER: RefCell<Option<Listener>> = const { RefCell::new(None) };
 }
 
-/// From here on this thread's engines say what they do, each with the port of its store.
+/// From here on this thread's engines report to `listener`, each with the port of its store.
 pub(crate) fn listen(listener: impl FnMut(u16, Tapped<'_>) + 'static) {
     LISTENER.set(Some(Box::new(listener)));
 }

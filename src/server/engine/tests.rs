@@ -1,4 +1,4 @@
-//! What only the engine can get wrong.
+//! Behaviour of the engine itself, beside the store's.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ fn a_second_wait_is_as_old_as_itself() {
     assert!(waits.sum * f64::from(WAIT_BUCKET_FACTOR) <= longest, "{waits:?} in {longest} s");
 }
 
-/// A client of PyTorch 2.0 has not moved on when it gives the same request again.
+/// A client of PyTorch 2.0 that gives the same request again has not moved on.
 #[test]
 fn a_wait_in_slices_is_one_wait() {
     let engine = engine();

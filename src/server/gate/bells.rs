@@ -1,16 +1,16 @@
-//! One bell for each run: an opening gate wakes the requests of its own run. The requests of others would all ask
-//! again for nothing, and there may be ten thousand.
+//! One bell for each run: an opening gate wakes only the requests of its own run. Other requests, perhaps ten
+//! thousand, would only ask again in vain.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-/// The bells that somebody hears. A bell rings once, when it is dropped.
+/// The bells that have a listener. A bell rings once, when it is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Bells(Mutex<HashMap<String, watch::Sender<()>>>);
 
-/// Hears the next ring of a run's bell.
+/// Waits for the next ring of a run's bell.
 #[derive(Debug)]
 pub(super) struct Ring(watch::Receiver<()>);
 
@@ -19,7 +19,7 @@ impl Bells {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// To be called before asking, so that no ring is missed.
+    /// Call this before the question, so that no ring is missed.
     pub(super) fn listen(&self, run_id: &str) -> Ring {
         let mut bells = self.lock();
         if let Some(bell) = bells.get(run_id) {
@@ -30,24 +30,24 @@ impl Bells {
         Ring(ring)
     }
 
-    /// Wakes all who listen for this run.
+    /// Wakes the listeners of this run.
     pub(super) fn ring(&self, run_id: &str) {
         self.lock().remove(run_id);
     }
 
-    /// Wakes everybody.
+    /// Wakes all listeners.
     pub(super) fn ring_all(&self) {
         self.lock().clear();
     }
 
-    /// Drops the bells that nobody hears any more.
+    /// Drops the bells without a listener.
     pub(super) fn tidy(&self) {
         self.lock().retain(|_, bell| bell.receiver_count() > 0);
     }
 }
 
 impl Ring {
-    /// Waits for it.
+    /// Waits for the ring.
     pub(super) async fn heard(mut self) {
         while self.0.changed().await.is_ok() {}
     }

@@ -1,5 +1,5 @@
-//! Where segments are: a folder, or an etcd ([`super::etcd`]). What the journal needs of it is one small trait, so that
-//! tests can stop it at every write.
+//! Where segments are kept: a folder, or an etcd ([`super::etcd`]). The journal needs only one small trait of
+//! a backend, so that tests can stop a backend at every write.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -14,35 +14,35 @@ use bytes::Bytes;
 
 use crate::core::journal::segment::Pieces;
 
-/// Has segments by their numbers.
+/// Reads segments by their numbers.
 pub trait Segments: std::fmt::Debug + Send + Sync {
-    /// The numbers of all segments, rising.
+    /// The numbers of all segments, in rising order.
     fn list(&self) -> io::Result<Vec<u64>>;
     /// All bytes of a segment.
     fn read(&self, number: u64) -> io::Result<Vec<u8>>;
-    /// The bytes of a segment as they are needed.
+    /// The bytes of a segment, read as they are needed.
     fn pieces(&self, number: u64) -> io::Result<Box<dyn Readable>> {
         Ok(Box::new(InMemory(self.read(number)?.into())))
     }
-    /// How people find a segment.
+    /// The name by which people find a segment.
     fn name(&self, number: u64) -> String;
 }
 
-/// Keeps segments.
+/// Writes segments.
 pub trait Backend: Segments {
-    /// A new, empty segment.
+    /// Creates a new, empty segment.
     fn create(&self, number: u64) -> io::Result<Arc<dyn Segment>>;
-    /// Waits until a segment survives a loss of power, with its name and all that it holds, whoever wrote it.
+    /// Waits until a segment survives a loss of power, with its name and all its bytes, whoever wrote them.
     fn sync(&self, number: u64) -> io::Result<()>;
     /// Cuts a segment to this length.
     fn cut(&self, number: u64, len: u64) -> io::Result<()>;
     /// Removes a segment.
     fn remove(&self, number: u64) -> io::Result<()>;
-    /// Whether these are where the next server looks for them.
+    /// Checks that these segments are where the next server looks for them.
     fn check(&self, _: RangeInclusive<u64>) -> io::Result<()> {
         Ok(())
     }
-    /// Sees to it that segments can be kept again. Returns whether there are none: their place was gone.
+    /// Makes the place of the segments usable again. Returns whether it was gone, and all segments with it.
     fn take_again(&self) -> io::Result<bool> {
         Ok(false)
     }
@@ -54,13 +54,13 @@ pub trait Backend: Segments {
 
 /// A segment that is read.
 pub trait Readable: Pieces {
-    /// Why it could not be read to its end.
+    /// The error that ended the reading early, if there was one.
     fn error(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// A segment that is read at once.
+/// A segment read as a whole.
 struct InMemory(Bytes);
 
 impl Pieces for InMemory {
@@ -78,15 +78,15 @@ impl Pieces for InMemory {
 
 impl Readable for InMemory {}
 
-/// Parts of so many bytes have a buffer of their own.
+/// Parts of at least this many bytes get a buffer of their own.
 const LARGE: usize = 16 * 1024;
 
-/// A file that is read a window at a time.
+/// A file read one window at a time.
 struct InWindows {
     file: File,
     len: usize,
     window: Bytes,
-    /// Where it begins.
+    /// Where the window begins in the file.
     at: usize,
     error: Option<io::Error>,
 }
@@ -142,13 +142,13 @@ impl Readable for InWindows {
     }
 }
 
-/// The segment that is written.
+/// The segment under construction.
 pub trait Segment: std::fmt::Debug + Send + Sync {
-    /// Writes bytes at its end. After an error some of them may be there.
+    /// Appends bytes. After an error a part of them may be there.
     fn append(&self, bytes: &[u8]) -> io::Result<()>;
-    /// Waits until all that was written survives a loss of power, where the segment's name does.
+    /// Waits until all written bytes survive a loss of power, provided that the segment's name survives.
     fn sync(&self) -> io::Result<()>;
-    /// Sees to it that nothing that is written from now on survives without it.
+    /// Ensures that no later write can survive without these bytes.
     fn settle(&self) -> io::Result<()> {
         self.sync()
     }
@@ -157,18 +157,19 @@ pub trait Segment: std::fmt::Debug + Send + Sync {
 /// Why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NoFolder {
-    /// Another process has it.
+    /// Another process uses it.
     #[error(
-        "--journal {}: {holder} writes here; each server needs a folder of its own (or wait until that one has ended)",
+        "--journal {}: {holder} writes here; each server needs a folder of its own (or wait until that one \
+         has ended)",
         path.display()
     )]
     InUse {
         /// The folder.
         path: PathBuf,
-        /// Who has it, as far as the lock file says.
+        /// The process that uses it, as far as the lock file says.
         holder: String,
     },
-    /// The system refuses it.
+    /// The system refuses access.
     #[error("--journal {}: {error}", path.display())]
     Io {
         /// The folder.
@@ -178,7 +179,7 @@ pub enum NoFolder {
     },
 }
 
-/// How long ago a segment in this folder was written last, by the system's clock.
+/// How long ago a segment in this folder was last written, by the system's clock.
 pub fn written_ago(path: &Path) -> Option<Duration> {
     let segments = numbers(path).ok()?.into_iter().map(|number| file(path, number));
     let last = segments.filter_map(|file| file.metadata().ok()?.modified().ok()).max()?;
@@ -188,12 +189,12 @@ pub fn written_ago(path: &Path) -> Option<Duration> {
 const LOCK: &str = "lock";
 const EXTENSION: &str = "rows";
 
-/// The file of a segment.
+/// The path of a segment.
 pub(super) fn file(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:012}.{EXTENSION}"))
 }
 
-/// The numbers of all segments in a folder, rising.
+/// The numbers of all segments in a folder, in rising order.
 fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
     let mut numbers = Vec::new();
     for entry in std::fs::read_dir(folder)? {
@@ -206,7 +207,7 @@ fn numbers(folder: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// Takes the folder for this process, and makes it if it is not there.
+/// Locks the folder for this process. Creates it if it is absent.
 fn take(path: &Path) -> Result<File, NoFolder> {
     let failed = |error| NoFolder::Io { path: path.into(), error };
     std::fs::create_dir_all(path).map_err(failed)?;
@@ -228,16 +229,16 @@ fn take(path: &Path) -> Result<File, NoFolder> {
     Ok(lock)
 }
 
-/// A folder with one file for each segment. It is this process's own for as long as this value lives.
+/// A folder with one file for each segment. The folder belongs to this process while this value lives.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// Held, so that the lock is.
+    /// The open lock file; closing it would release the lock.
     lock: Mutex<File>,
 }
 
 impl Folder {
-    /// Takes the folder, which is made if it is not there.
+    /// Locks the folder. Creates it if it is absent.
     pub fn take(path: &Path) -> Result<Self, NoFolder> {
         Ok(Self { path: path.into(), lock: Mutex::new(take(path)?) })
     }
@@ -246,7 +247,7 @@ impl Folder {
         file(&self.path, number)
     }
 
-    /// Whether the folder with this name is the one that was taken.
+    /// Whether the folder with this name is still the one that was locked.
     fn is_ours(&self) -> io::Result<bool> {
         let held = super::lock(&self.lock).metadata()?;
         match self.path.join(LOCK).metadata() {
@@ -278,8 +279,9 @@ impl Segments for Folder {
 impl Backend for Folder {
     fn create(&self, number: u64) -> io::Result<Arc<dyn Segment>> {
         let file = OpenOptions::new().create(true).append(true).open(self.file(number))?;
-        // What an attempt on a full disk may have left. A file that was cut to nothing, even an empty one, ext4 writes out when
-        // it is closed, so whoever begins the next segment would wait for all of this one.
+        // Removes what an earlier attempt on a full disk may have left. Do not cut an empty file: ext4 writes
+        // out a file when it is closed after a cut to zero. Then the start of the next segment would wait for
+        // the whole of this one.
         if file.metadata()?.len() > 0 {
             file.set_len(0)?;
         }
@@ -325,11 +327,12 @@ impl Backend for Folder {
     }
 }
 
-/// The file that is written.
+/// The file of the segment under construction.
 #[derive(Debug)]
 struct Written {
     file: File,
-    /// What was not synced once may be lost: the system says so only once, and drops it.
+    /// Set after a failed sync: bytes may be lost. The system reports the error only once, and drops the
+    /// bytes.
     cannot_sync: Mutex<bool>,
 }
 
@@ -340,7 +343,7 @@ impl Segment for Written {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // Held meanwhile: of two who sync at the same time only one hears of an error.
+        // Held during the sync: of two threads that sync at the same time, only one hears of an error.
         let mut cannot_sync = super::lock(&self.cannot_sync);
         if *cannot_sync {
             return Err(io::Error::other("what was written before could not be synced"));
@@ -351,8 +354,8 @@ impl Segment for Written {
     }
 }
 
-/// The segments that a folder has at one moment, whoever writes there: they can be read to their ends even if they are
-/// removed meanwhile.
+/// The segments of a folder at one moment, whoever writes there. They can be read to their ends even if they
+/// are removed meanwhile.
 #[derive(Debug)]
 pub struct Look {
     path: PathBuf,
@@ -360,9 +363,9 @@ pub struct Look {
 }
 
 impl Look {
-    /// Looks into a folder.
+    /// Opens all segments in a folder.
     pub fn at(path: &Path) -> io::Result<Self> {
-        /// Each failed attempt is one segment that came or went meanwhile.
+        /// Each failed attempt means that a segment came or went meanwhile.
         const ATTEMPTS: usize = 1000;
         for _ in 0..ATTEMPTS {
             let listed = numbers(path)?;

@@ -1,4 +1,5 @@
-//! A backend for tests that stops at any of its steps, and shows what a killed process or a cut of power leaves of it.
+//! A backend for tests. It can stop at any step, and shows what remains after a killed process or a loss of
+//! power.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,16 +8,16 @@ use std::sync::{Arc, Mutex};
 
 use super::backend::{Backend, Segment, Segments};
 
-/// One file: what was written, and how much of it is sure to survive.
+/// One file: its bytes, and how many of them are sure to survive.
 #[derive(Debug, Clone, Default)]
 struct File {
     bytes: Vec<u8>,
     synced: usize,
-    /// What could not be synced. The system has said so, and syncs it never again.
+    /// Bytes that could not be synced. The system reported the error once, and never syncs them again.
     dropped: Vec<Range<usize>>,
 }
 
-/// What the disk cannot do at present.
+/// An operation that the disk refuses at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
     Create,
@@ -27,18 +28,18 @@ pub(crate) enum Refused {
 #[derive(Debug, Default)]
 struct State {
     files: BTreeMap<u64, File>,
-    /// What was under a name before it was given or taken away, since names were synced last.
+    /// The files whose names changed since names were last synced, as they were before.
     renamed: Vec<(u64, Option<File>)>,
     /// Steps until the machine stops.
     steps: Option<usize>,
     stopped: bool,
-    /// Bytes that all files may have.
+    /// The most bytes of all files together.
     capacity: Option<usize>,
     refused: Option<Refused>,
 }
 
 impl State {
-    /// Whether this step still happens.
+    /// Counts a step; returns whether it still happens.
     fn step(&mut self) -> bool {
         match &mut self.steps {
             Some(0) => self.stopped = true,
@@ -48,7 +49,7 @@ impl State {
         !self.stopped
     }
 
-    /// Whether this step happens, as one that may be refused.
+    /// Like [`Self::step`], for an operation that the disk may refuse.
     fn begin(&mut self, what: Refused) -> io::Result<()> {
         let happens = self.step() && self.refused != Some(what);
         if happens { Ok(()) } else { Err(stopped()) }
@@ -91,14 +92,14 @@ impl Disk {
         self.0.lock().expect("not poisoned")
     }
 
-    /// Stops after so many steps; the one at which it stops happens in part.
+    /// Stops after this many steps. The step at which it stops happens in part.
     pub(crate) fn stopping_after(steps: usize) -> Self {
         let disk = Self::default();
         disk.stop_after(steps);
         disk
     }
 
-    /// The same from now on.
+    /// From now on stops after this many steps.
     pub(crate) fn stop_after(&self, steps: usize) {
         self.state().steps = Some(steps);
     }
@@ -107,7 +108,7 @@ impl Disk {
         self.state().stopped
     }
 
-    /// Only so many bytes more fit.
+    /// From now on only this many more bytes fit.
     pub(crate) fn limit(&self, room: Option<usize>) {
         let mut state = self.state();
         state.capacity = room.map(|room| state.used() + room);
@@ -118,19 +119,19 @@ impl Disk {
         self.state().used()
     }
 
-    /// Cannot do this from now on.
+    /// From now on refuses this operation.
     pub(crate) fn refuse(&self, what: Option<Refused>) {
         self.state().refused = what;
     }
 
-    /// What there is after the process was killed: all that it wrote.
+    /// The disk after the process was killed: it has all written bytes.
     pub(crate) fn after_kill(&self) -> Self {
         let files = self.state().files.clone();
         Self(Arc::new(Mutex::new(State { files, ..State::default() })))
     }
 
-    /// What there is after a loss of power: what was synced, and of the rest each block of 8 bytes that `kept` says. Of names
-    /// it is what was done up to some moment.
+    /// The disk after a loss of power. It has all synced bytes. Of the others, it has each block of 8 bytes
+    /// for which `kept` returns true. Changes of names survive up to some moment.
     pub(crate) fn after_power_cut(&self, mut kept: impl FnMut() -> bool) -> Self {
         let disk = self.after_kill();
         let mut state = disk.state();
@@ -227,7 +228,7 @@ impl Segment for Open {
         let room = state.capacity.map_or(usize::MAX, |capacity| capacity.saturating_sub(state.used()));
         let fits = room.min(bytes.len());
         let whole = state.step() && fits == bytes.len();
-        // Half of it, where it stops here.
+        // Half of the bytes, if the disk stops here.
         let part = if state.stopped { bytes.len() / 2 } else { fits };
         if let Some(file) = state.files.get_mut(&self.number).filter(|_| !was_stopped) {
             file.bytes.extend_from_slice(&bytes[..part]);

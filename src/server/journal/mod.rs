@@ -1,16 +1,16 @@
-//! Writes commits to segments, and says when what depends on them may leave.
+//! Writes commits to segments, and says when replies that depend on them may leave.
 //!
-//! Whoever holds a store's lock encodes its rows into a queue in memory ([`Journal::commit`]) and gets a number. Before
-//! a reply leaves, its connection asks for that number ([`Journal::poll_safe`]): the first to ask writes all that is
-//! queued, for everybody, in one system call. With [`Durability::Disk`] a thread syncs what was written, again for
-//! everybody at once, and those who asked are woken.
+//! Whoever holds a store's lock encodes its rows into a queue in memory ([`Journal::commit`]) and gets a
+//! number. Before a reply leaves, its connection asks for that number ([`Journal::poll_safe`]). The first
+//! caller writes all queued commits, for everybody, in one system call. With [`Durability::Disk`] a thread
+//! then syncs the written bytes, again for everybody at once, and wakes the callers.
 //!
-//! In an etcd it is the same thread that writes, and a leader that etcd has not heard of for too long lets nothing leave
-//! ([`etcd`]).
+//! With an etcd, that thread also writes, and a leader that etcd has not heard of for too long lets no reply
+//! leave ([`etcd`]).
 //!
-//! When the disk does not take a commit, the server goes on in memory, or ends ([`OnError`]). Once writing is possible
-//! again, a new segment begins anew: all that the server holds is written into it, as it is when the log is tidied. Where
-//! that fails too, what it has written is removed at once, so that each attempt has all the room that there is.
+//! When the disk does not take a commit, the server goes on in memory, or ends ([`OnError`]). Once writing is
+//! possible again, a new segment begins with a copy of all that the server holds, as when the log is tidied.
+//! If that fails, too, the copy is removed at once, so that the next attempt has all the free room.
 
 mod backend;
 pub mod etcd;
@@ -36,51 +36,51 @@ use etcd::Etcd;
 pub(crate) use open::Failed;
 pub use open::{CannotOpen, Restored, read};
 
-/// A segment is closed when it is this long, and the next one begins. The log is tidied when it has grown by this much,
-/// and by twice of what was held when that was done last.
+/// A segment of this length is closed, and the next one begins. The log is tidied when it has grown by this
+/// much, and by twice the size of the last copy.
 const SEGMENT: u32 = 64 << 20;
-/// Room for queued commits that is kept for the next ones.
+/// A buffer for queued commits is reused up to this size.
 const ROOM_KEPT: usize = 1 << 20;
-/// How soon it is tried again to write. The pause doubles with each attempt, up to the longest.
+/// Pause before the next attempt to write. It doubles with each attempt, up to the longest.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(40);
-/// How often it is said that writing is not possible.
+/// How often the log repeats that writing is not possible.
 const SAY_AGAIN: Duration = Duration::from_mins(1);
 
-/// The number of a commit; those with lower numbers are written before it.
+/// The number of a commit. Commits are written in the order of their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct CommitNumber(pub(crate) u64);
 
 impl CommitNumber {
-    /// Of what will not be kept any more.
+    /// The number of a change that will never be written.
     const NEVER: Self = Self(u64::MAX);
 }
 
-/// Stands for one walk through all that the server holds.
+/// Names one copy of all that the server holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tidy {
-    /// The segment with which it began. Another walk may begin with the same number, where this one failed.
+    /// The first segment of the copy. A copy that failed may have begun with the same number.
     since: u64,
-    /// Walks before it.
+    /// How many copies were begun before it.
     no: u64,
 }
 
 /// Commits that are not written yet.
 #[derive(Debug)]
 struct Queue {
-    /// Each with room for its head before it.
+    /// The commits, each with room for its head.
     bytes: Vec<u8>,
-    /// Where each begins.
+    /// Where each commit begins.
     starts: Vec<usize>,
-    /// The number of the last.
+    /// The number of the last commit.
     last: u64,
-    /// Whether commits are kept at all: not while writing is impossible.
+    /// Whether commits are queued at all: not while writing is impossible.
     is_on: bool,
-    /// The server ends: what happens now is not kept, so no answer to it may leave.
+    /// The server is ending: later changes are not written, so no answer to them may leave.
     is_closed: bool,
 }
 
-/// An open store, as it stands at the start of each segment.
+/// An open store. Each segment begins with the list of them.
 #[derive(Debug)]
 struct Store {
     port: u16,
@@ -92,11 +92,11 @@ struct Writer {
     segment: Arc<dyn Segment>,
     /// Where the segment ends.
     end: End,
-    /// How much of it is safe.
+    /// The end of the bytes that are safe.
     safe: End,
-    /// The oldest segment that is there.
+    /// The oldest segment that exists.
     oldest: u64,
-    /// The highest number of one that may be there.
+    /// The highest number of a segment that may exist.
     newest: u64,
     epoch: Epoch,
     stores: BTreeMap<StoreId, Store>,
@@ -106,29 +106,29 @@ struct Writer {
     trouble: Option<Trouble>,
 }
 
-/// How the log is tidied.
+/// The state of tidying.
 #[derive(Debug, Default)]
 struct Tidying {
-    /// The copy that is being made.
+    /// The copy in progress.
     copy: Option<Tidy>,
-    /// Copies that were begun.
+    /// How many copies were begun.
     begun: u64,
-    /// Bytes written since the last one began.
+    /// Bytes written since the last copy began.
     written: u64,
-    /// Bytes that the last one wrote.
+    /// Bytes of the last copy.
     size: u64,
 }
 
-/// Writing has failed, and the log is not whole again. Where it is tidied meanwhile, it is written anew.
+/// Writing has failed, and the log is not whole again. A copy in progress writes the log anew.
 #[derive(Debug)]
 struct Trouble {
     error: String,
     since: Instant,
     tried_at: Instant,
-    /// Until the next attempt.
+    /// Pause before the next attempt.
     pause: Duration,
     said_at: Instant,
-    /// The end of what was written before.
+    /// The end of the log before the failure.
     end: End,
 }
 
@@ -138,7 +138,7 @@ impl Writer {
         self.trouble.is_none() || self.tidying.copy.is_some()
     }
 
-    /// A copy of all that the server holds begins with this segment.
+    /// Begins a copy of all that the server holds, in the current segment.
     fn begin_copy(&mut self) -> Tidy {
         let Tidying { copy, begun, written, .. } = &mut self.tidying;
         let tidy = Tidy { since: self.end.segment, no: *begun };
@@ -151,22 +151,22 @@ impl Writer {
     }
 }
 
-/// What the journal has done so far.
+/// The journal's counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Commits written.
     pub commits: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// Writes: each is of one or more commits.
+    /// Writes; each one has one or more commits.
     pub writes: u64,
     /// Syncs.
     pub syncs: u64,
     /// Writes and syncs that failed.
     pub errors: u64,
-    /// Segments that are there.
+    /// Segments that exist.
     pub segments: u64,
-    /// How often all that is held was written again.
+    /// How often the log was tidied.
     pub tidied: u64,
     /// For how long the journal has not been whole.
     pub broken_for: Option<Duration>,
@@ -189,14 +189,14 @@ pub struct Journal {
     on_error: OnError,
     queue: Mutex<Queue>,
     writer: Mutex<Writer>,
-    /// What depends on commits up to this number may leave.
+    /// Replies that depend on commits up to this number may leave.
     safe: AtomicU64,
     unsynced: Mutex<Unsynced>,
     to_sync: Condvar,
-    /// Told when the server has to end.
+    /// Notified when the server has to end.
     broken: tokio::sync::Notify,
     segment_size: u32,
-    /// Where only a leader may answer.
+    /// The etcd where this server leads, if the journal is in one.
     etcd: Option<Arc<Etcd>>,
 }
 
@@ -205,8 +205,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Journal {
-    /// Queues what `rows` encodes as one commit. Costs no system call, so a store's lock may be held. Without rows it is
-    /// the last commit that was made.
+    /// Queues the rows that `rows` encodes as one commit. It makes no system call, so the caller may hold a
+    /// store's lock. Without rows it returns the number of the last commit.
     pub fn commit(&self, rows: impl FnOnce(&mut Vec<u8>)) -> CommitNumber {
         let mut queue = lock(&self.queue);
         let Queue { bytes, starts, last, is_on, is_closed } = &mut *queue;
@@ -224,13 +224,14 @@ impl Journal {
                 bytes.truncate(start);
             }
         } else {
-            // Taken all the same: it would only become more. Writing begins with a copy of all that there is.
+            // Call `rows` nevertheless, so that the caller's rows do not pile up. Writing later begins with a
+            // copy of everything.
             rows(&mut Vec::new());
         }
         CommitNumber(*last)
     }
 
-    /// Whether what depends on this commit may leave. If not, `cx` is woken when it may.
+    /// Whether a reply that depends on this commit may leave. If not, `cx` is woken when it may.
     #[inline]
     pub fn poll_safe(&self, commit: CommitNumber, cx: &Context<'_>) -> Poll<()> {
         if self.safe.load(Ordering::Acquire) >= commit.0 && self.may_answer() {
@@ -240,7 +241,7 @@ impl Journal {
         }
     }
 
-    /// Whether no other server can lead yet.
+    /// Whether this server may answer: no other server can lead yet.
     #[inline]
     pub fn may_answer(&self) -> bool {
         self.etcd.as_ref().is_none_or(|etcd| etcd.standing().may_answer())
@@ -249,7 +250,7 @@ impl Journal {
     fn poll_write(&self, CommitNumber(number): CommitNumber, cx: &Context<'_>) -> Poll<()> {
         self.write_queued();
         let mut unsynced = lock(&self.unsynced);
-        // Under the lock: the thread that syncs raises it under the same.
+        // Checked under the lock, because the syncing thread raises the number under this lock.
         if self.safe.load(Ordering::Acquire) >= number && self.may_answer() {
             return Poll::Ready(());
         }
@@ -260,12 +261,12 @@ impl Journal {
         Poll::Pending
     }
 
-    /// Waits until what depends on this commit may leave.
+    /// Waits until a reply that depends on this commit may leave.
     pub async fn safe(&self, commit: CommitNumber) {
         std::future::poll_fn(|cx| self.poll_safe(commit, cx)).await;
     }
 
-    /// Writes all that is queued.
+    /// Writes all queued commits.
     pub fn write_queued(&self) {
         let mut writer = lock(&self.writer);
         self.write(&mut writer);
@@ -283,7 +284,7 @@ impl Journal {
             Ok(()) => self.is_written(last),
             Err(error) => self.fail(writer, &error),
         }
-        // The room is for the next ones, unless it is much.
+        // Reuse the buffer, unless it has grown large.
         let mut queue = lock(&self.queue);
         if queue.bytes.capacity() == 0 && bytes.capacity() <= ROOM_KEPT {
             bytes.clear();
@@ -328,10 +329,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Begins the next segment with what must be known before all else: which stores are open.
+    /// Begins the next segment with the list of the open stores, which a reader needs first.
     fn begin_segment(&self, writer: &mut Writer, anew: bool) -> io::Result<()> {
         if !anew {
-            // A segment that is not the last has no torn end.
+            // Only the last segment may have a torn end.
             self.settle(writer)?;
         }
         let number = writer.end.segment.saturating_add(1);
@@ -357,7 +358,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Nothing that is written from now on survives without what is there.
+    /// Ensures that no later write can survive without the bytes that are there.
     fn settle(&self, writer: &mut Writer) -> io::Result<()> {
         if self.durability == Durability::Disk {
             writer.segment.settle()?;
@@ -366,7 +367,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes what was begun behind this end. Its numbers are free again.
+    /// Removes the segments behind this end. Their numbers are free again.
     fn go_back(&self, writer: &mut Writer, end: End) -> io::Result<()> {
         while writer.newest > end.segment {
             match self.backend.remove(writer.newest) {
@@ -379,7 +380,7 @@ impl Journal {
         Ok(())
     }
 
-    /// A commit could not be written or synced.
+    /// Handles a failed write or sync of a commit.
     fn fail(&self, writer: &mut Writer, error: &io::Error) {
         writer.stats.errors = writer.stats.errors.saturating_add(1);
         writer.tidying.copy = None;
@@ -392,17 +393,17 @@ impl Journal {
             tried_at: now,
             pause: TRY_AGAIN,
             said_at: now,
-            // A file system that could not sync says so once, and may have dropped what it had not written.
+            // A file system reports a failed sync once, and may have dropped the unwritten bytes.
             end: if self.durability == Durability::Disk { writer.safe } else { writer.end },
         });
         let end = trouble.end;
         writer.trouble = Some(Trouble { error: error.to_string(), ..trouble });
         if self.etcd.is_some() {
-            // It has been said: this server leads no more.
+            // The standing has logged it: this server leads no more.
             return self.broken.notify_one();
         }
-        // What is there of it was not acknowledged. Where this fails too, it is done later, or at the next start. Nothing is
-        // cut before something that follows it.
+        // The bytes behind the end were not acknowledged. If their removal fails, too, a later attempt or the
+        // next start removes them. Segments behind go first: nothing is cut while a segment follows it.
         let _ = self.go_back(writer, end).and_then(|()| self.backend.cut(end.segment, end.at.into()));
         let make_room = match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "Make room on the volume. ",
@@ -410,15 +411,16 @@ impl Journal {
         };
         if self.on_error == OnError::Stop {
             tracing::error!(
-                "cannot write to the journal ({error}); the server ends (--on-journal-error stop). What was acknowledged is \
-                 kept. {make_room}Start it again when the journal can be written"
+                "cannot write to the journal ({error}); the server ends (--on-journal-error stop). What was \
+                 acknowledged is kept. {make_room}Start it again when the journal can be written"
             );
             return self.broken.notify_one();
         }
         if is_first {
             tracing::error!(
-                "cannot write to the journal ({error}); going on in memory (--on-journal-error continue): what happens from \
-                 now on is lost if the server dies. {make_room}Once the journal can be written, it goes on by itself"
+                "cannot write to the journal ({error}); going on in memory (--on-journal-error continue): \
+                 what happens from now on is lost if the server dies. {make_room}Once the journal can be \
+                 written, it goes on by itself"
             );
         }
         let last = {
@@ -429,7 +431,7 @@ impl Journal {
         self.release(last);
     }
 
-    /// What depends on commits up to `last` may leave.
+    /// Lets replies that depend on commits up to `last` leave.
     fn release(&self, last: u64) {
         let mut woken = Vec::new();
         {
@@ -448,7 +450,7 @@ impl Journal {
         }
     }
 
-    /// Syncs what was written, for ever: the work of a thread of its own.
+    /// Syncs written bytes, for ever: the work of the syncing thread.
     fn keep_syncing(&self) {
         loop {
             {
@@ -466,7 +468,7 @@ impl Journal {
         }
     }
 
-    /// Syncs what was written, and what is queued with it. `false` where that is not possible at present.
+    /// Writes the queue and syncs. `false` if that is not possible at present.
     pub(crate) fn sync(&self) -> bool {
         let (written, segment, end) = {
             let mut writer = lock(&self.writer);
@@ -492,7 +494,7 @@ impl Journal {
         true
     }
 
-    /// A store opens: its number, which no other store has had.
+    /// Records a new store. Returns its number, which no other store has had.
     pub fn open_store(&self, port: u16, owner: &[u8]) -> StoreId {
         let mut writer = lock(&self.writer);
         writer.last_store = writer.last_store.saturating_add(1);
@@ -501,12 +503,12 @@ impl Journal {
         id
     }
 
-    /// A store that was there before is open again, or what belongs to it has changed.
+    /// Records that a restored store is open again, or that its owner has changed.
     pub fn keep_store(&self, id: StoreId, port: u16, owner: &[u8]) {
         self.say_store(&mut lock(&self.writer), id, Some(OpenStore { port, owner }));
     }
 
-    /// A store is closed, with all that was in it.
+    /// Records that a store is closed, with all its contents.
     pub fn close_store(&self, id: StoreId) {
         self.say_store(&mut lock(&self.writer), id, None);
     }
@@ -521,8 +523,8 @@ impl Journal {
         self.commit(|out| Row::Store(id, open).encode(out));
     }
 
-    /// Begins to write again all that the server holds, if that is worth it. The caller then goes through it, and says
-    /// when it is through with [`Self::is_tidy`].
+    /// Begins a copy of all that the server holds, if that is worth it. The caller then writes everything
+    /// again, and calls [`Self::is_tidy`] at the end.
     pub fn begin_tidying(&self) -> Option<Tidy> {
         let mut writer = lock(&self.writer);
         if let Some(tidy) = writer.tidying.copy {
@@ -543,12 +545,12 @@ impl Journal {
         Some(writer.begin_copy())
     }
 
-    /// All that the server holds was written since [`Self::begin_tidying`] or since writing was possible again: the
-    /// segments before are removed.
+    /// Ends a copy: all that the server holds was written since [`Self::begin_tidying`], or since writing was
+    /// possible again. Removes the older segments.
     pub fn is_tidy(&self, tidy: Tidy) {
         let since = tidy.since;
         if lock(&self.writer).tidying.copy != Some(tidy) {
-            // Writing failed meanwhile: what was copied is not all of it.
+            // Writing failed meanwhile: the copy is not complete.
             return;
         }
         self.commit(|out| Row::Whole(since).encode(out));
@@ -569,7 +571,7 @@ impl Journal {
         }
         let oldest = std::mem::replace(&mut writer.oldest, since);
         drop(writer);
-        // A file system takes its time to remove what is large, and commits need not wait for that.
+        // A file system needs time to remove large files, and commits need not wait for that.
         let stays = (oldest..since).find(|&number| {
             let removed = self.backend.remove(number);
             let is_there = removed.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::NotFound);
@@ -583,11 +585,11 @@ impl Journal {
         writer.count_segments();
     }
 
-    /// Tries to write again where that was not possible, and says that it is not, from time to time.
+    /// Tries to write again after a failure, and logs from time to time that writing is impossible.
     pub fn tick(&self, now: Instant) {
         self.write_queued();
         if self.etcd.is_some() {
-            // Whom a leader that etcd had not heard of did not answer.
+            // Wake the callers that had to wait while etcd had not heard of this leader.
             self.release(self.safe.load(Ordering::Acquire));
         }
         let mut writer = lock(&self.writer);
@@ -610,7 +612,8 @@ impl Journal {
             let Trouble { error, since, .. } = trouble;
             let lasts = crate::core::ids::Elapsed(since.elapsed());
             tracing::error!(
-                "still cannot write to the journal, for {lasts} ({error}); what has happened since is lost if the server dies"
+                "still cannot write to the journal, for {lasts} ({error}); what has happened since is lost \
+                 if the server dies"
             );
         }
         trouble.tried_at = now;
@@ -622,11 +625,11 @@ impl Journal {
         lock(&self.queue).is_on = true;
     }
 
-    /// Begins to write all anew, behind what was there before the trouble.
+    /// Begins to write everything anew, behind the end of the log before the failure.
     fn begin_anew(&self, writer: &mut Writer) -> io::Result<()> {
         let Some(trouble) = &mut writer.trouble else { return Ok(()) };
         if self.backend.take_again()? {
-            // Nothing is there any more.
+            // All segments are gone.
             trouble.end = End::default();
             (writer.oldest, writer.newest) = (1, 0);
         }
@@ -635,24 +638,24 @@ impl Journal {
         self.begin_segment(writer, true)
     }
 
-    /// As which server relays know the one that keeps this journal.
+    /// The identity by which relays know the server of this journal.
     pub fn life(&self) -> u64 {
         lock(&self.writer).epoch.life
     }
 
-    /// What it has done so far.
+    /// The counters so far.
     pub fn stats(&self) -> Stats {
         let writer = lock(&self.writer);
         let broken_for = writer.trouble.as_ref().map(|trouble| trouble.since.elapsed());
         Stats { broken_for, ..writer.stats.clone() }
     }
 
-    /// The error that keeps it from writing.
+    /// The error that prevents writing, if there is one.
     pub fn trouble(&self) -> Option<String> {
         lock(&self.writer).trouble.as_ref().map(|trouble| trouble.error.clone())
     }
 
-    /// Waits until the server has to end because the journal cannot be written, and says why.
+    /// Waits until the server has to end because the journal cannot be written. Returns the reason.
     pub async fn broken(&self) -> String {
         if let Some(etcd) = &self.etcd {
             return etcd.standing().over().await.to_string();
@@ -661,14 +664,15 @@ impl Journal {
         "the journal cannot be written (--on-journal-error stop)".into()
     }
 
-    /// The etcd that keeps it.
+    /// The etcd of this journal, if it is in one.
     pub fn etcd(&self) -> Option<&Arc<Etcd>> {
         self.etcd.as_ref()
     }
 
-    /// Writes and syncs all that there is, at the end of the server.
+    /// Writes and syncs all commits, at the end of the server.
     pub fn close(&self) {
-        // Clients that are there until the process ends are not to be taken for gone, and hear nothing more.
+        // Clients that stay connected until the process ends must not be recorded as gone, and get no more
+        // replies.
         lock(&self.queue).is_closed = true;
         let mut writer = lock(&self.writer);
         self.write(&mut writer);

@@ -1,4 +1,4 @@
-//! Opens a journal: takes its folder, reads what is there, and begins the next segment.
+//! Opens a journal: locks its folder, reads the segments, and begins the next one.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,63 +14,69 @@ use crate::core::journal::segment::{End, FIRST, Header, Pieces};
 use crate::core::journal::{Damage, Epoch, Image, Recovered, Recovery};
 use crate::process::random_number;
 
-/// As [`SEGMENT`], in an etcd: shorter, as it is for what is small, and all that it ever held counts until it compacts.
+/// Like [`SEGMENT`], for an etcd. It is shorter, because an etcd is meant for little data, and keeps old
+/// versions until it compacts.
 const ETCD_SEGMENT: u32 = 4 << 20;
 
 /// Why a journal cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum CannotOpen {
-    /// Its folder is not there for us.
+    /// Its folder cannot be used.
     #[error("{0}")]
     Folder(#[from] NoFolder),
-    /// Something in it cannot be read or written.
+    /// A file in it cannot be read or written.
     #[error("the journal in {}: {error}", path.display())]
     Io {
-        /// Which file, or the folder.
+        /// The file, or the folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// It is damaged.
+    /// The journal is damaged.
     #[error(
-        "the journal is damaged: {segment}, byte {}: {}. Nothing was changed. Put that back from a copy, or give up what is \
-         in the journal: {} (all jobs then start anew). `rallypoint journal dump {place}` shows what can be read",
+        "the journal is damaged: {segment}, byte {}: {}. Nothing was changed. Put that back from a copy, or \
+         give up what is in the journal: {} (all jobs then start anew). `rallypoint journal dump {place}` \
+         shows what can be read",
         damage.at, damage.what,
-        if place.contains("://") { "start with another prefix" } else { "move the folder away and start with an empty one" }
+        if place.contains("://") {
+            "start with another prefix"
+        } else {
+            "move the folder away and start with an empty one"
+        }
     )]
     Damaged {
         /// The folder, or the URL of an etcd.
         place: String,
-        /// The segment, as people find it.
+        /// The name of the segment.
         segment: String,
-        /// Where in it, and what.
+        /// The position and the kind of the damage.
         damage: Damage,
     },
 }
 
-/// What a server starts with.
+/// The state with which a server starts.
 #[derive(Debug)]
 pub struct Restored {
     /// The state at the end of the last server.
     pub image: Image,
-    /// Bytes that were read.
+    /// Bytes read.
     pub bytes: u64,
-    /// Commits that were read.
+    /// Commits read.
     pub commits: u64,
-    /// Bytes at the end that were cut: a commit that was never acknowledged.
+    /// Bytes cut from the end: a commit that was never acknowledged.
     pub cut: u64,
-    /// Whether what happened after a failed write is lost.
+    /// Whether the changes after a failed write are lost.
     pub is_old: bool,
 }
 
 impl Restored {
-    /// Says what was found.
+    /// Logs what was found.
     pub fn log(&self) {
         let Self { bytes, commits, cut, .. } = *self;
         if self.is_old {
             tracing::error!(
-                "the last server could not write to its journal at the end: the state is that from before; what happened \
-                 afterwards is lost"
+                "the last server could not write to its journal at the end: the state is that from before; \
+                 what happened afterwards is lost"
             );
         }
         if cut > 0 {
@@ -87,7 +93,7 @@ impl Restored {
     }
 }
 
-/// Reads all segments of a folder and changes nothing. With each goes what it holds to `see`.
+/// Reads all segments of a folder and changes nothing. Passes each segment with its bytes to `see`.
 pub fn read(
     backend: &dyn Segments,
     see: impl FnMut(u64, &mut dyn Pieces),
@@ -102,7 +108,7 @@ pub fn read(
     })
 }
 
-/// Reads the segments before this one.
+/// Reads the segments with lower numbers than `end`.
 fn read_up_to(
     backend: &dyn Segments,
     end: u64,
@@ -131,7 +137,7 @@ fn read_up_to(
 }
 
 impl Journal {
-    /// Opens the journal in a folder, with what it holds.
+    /// Opens the journal in a folder, and returns its state.
     pub fn open(config: &JournalConfig) -> Result<(Arc<Self>, Restored), CannotOpen> {
         let folder = Folder::take(&config.path)?;
         let name = |number| file(&config.path, number).display().to_string();
@@ -152,9 +158,9 @@ impl Journal {
         Ok((journal, restored))
     }
 
-    /// The same, without a thread that syncs.
+    /// Like [`Self::lead`], without the syncing thread.
     pub(super) fn at(etcd: &Arc<Etcd>, segment_size: u32) -> Result<(Arc<Self>, Restored), Failed> {
-        // Nothing leaves before etcd has it, and what it does not take it may take later.
+        // No reply leaves before etcd has its commit. A request that failed may still take effect later.
         let config = JournalConfig {
             path: PathBuf::new(),
             durability: Durability::Disk,
@@ -162,7 +168,7 @@ impl Journal {
         };
         let log = Box::new(Log::of_leader(etcd));
         let (mut journal, restored) = Self::with(log, &config, segment_size, random_number().max(1))?;
-        // Relays hear which server it is: the next one must know.
+        // Relays learn the identity of this server, so the next server must find it in the journal.
         let begun = super::lock(&journal.writer).segment.sync();
         begun.map_err(Failed::Io)?;
         if let Some(journal) = Arc::get_mut(&mut journal) {
@@ -171,14 +177,15 @@ impl Journal {
         Ok((journal, restored))
     }
 
-    /// Syncs on a thread of its own from now on.
+    /// Starts the syncing thread.
     fn start_syncing(self: &Arc<Self>) -> io::Result<()> {
         let syncing = Arc::clone(self);
         let thread = std::thread::Builder::new().name("journal".into());
         thread.spawn(move || syncing.keep_syncing()).map(drop)
     }
 
-    /// Opens the journal that a backend keeps. Relays know the server as `new_life` if they cannot go on with the last one.
+    /// Opens the journal of a backend. Relays know the server as `new_life` if they cannot go on with the
+    /// last one.
     pub(crate) fn with(
         backend: Box<dyn Backend>,
         config: &JournalConfig,
@@ -191,12 +198,13 @@ impl Journal {
         let numbers = backend.list().map_err(Failed::Io)?;
         tidy_end(&*backend, &recovered, &numbers).map_err(Failed::Io)?;
         if config.durability == Durability::Disk {
-            // A process that was killed leaves what it had not synced. It is read here, and what comes next builds on it.
+            // A killed process leaves bytes that it had not synced. They are read here, and later commits
+            // build on them.
             let left = numbers.iter().filter(|number| **number <= recovered.end.segment);
             left.copied().try_for_each(|number| backend.sync(number)).map_err(Failed::Io)?;
         }
         let Recovered { mut image, end, commits, torn, unfinished } = recovered;
-        // Relays may know more than a state that is old: they must not go on from it.
+        // Relays may know later changes than a stale state has: they must not go on from it.
         let is_old = unfinished.is_some();
         if is_old {
             image.links.clear();
@@ -213,7 +221,7 @@ impl Journal {
             epoch: Epoch { number: image.epoch.number.saturating_add(1), life },
             stores: stores.collect(),
             last_store: image.last_store,
-            // What is there may be much: it counts as written.
+            // The log may be long already: count it as written, so that it is tidied soon.
             tidying: Tidying { written: bytes, ..Tidying::default() },
             stats: Stats::default(),
             trouble: None,
@@ -243,10 +251,10 @@ impl Journal {
     }
 }
 
-/// Makes the end of the log such that the next segment can follow it.
+/// Prepares the end of the log, so that the next segment can follow it.
 fn tidy_end(backend: &dyn Backend, recovered: &Recovered, numbers: &[u64]) -> io::Result<()> {
     let End { segment: last, .. } = recovered.end;
-    // From the end, so that none is missing between two whenever this stops.
+    // Start with the last one, so that no gap remains if this stops in between.
     for &number in numbers.iter().rev().take_while(|number| **number > last) {
         backend.remove(number)?;
     }

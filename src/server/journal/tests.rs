@@ -1,4 +1,4 @@
-//! Stopped at every step, the journal gives the state of a commit that is no older than the last acknowledged one.
+//! Stopped at any step, the journal has the state of a whole commit, no older than the last acknowledged one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{CommitNumber, Folder, Journal, Look, NoFolder, Segments, read};
 use crate::config::{Durability, JournalConfig, OnJournalError};
 use crate::core::journal::{Image, KeyRow, LinkRow, Reached, Row, SessionId, SessionRow, StoreId};
 
-/// Short, so that a few commits fill one.
+/// Short, so that a few commits fill a segment.
 pub(super) const SEGMENT: u32 = 400;
 
 fn config(durability: Durability, on_error: OnJournalError) -> JournalConfig {
@@ -26,24 +26,24 @@ fn open(disk: &Disk, config: &JournalConfig) -> Opened {
     Ok((journal, restored.image))
 }
 
-/// What a server holds: numbered keys, and one session of a link.
+/// The state of a test server: numbered keys, and one session of a link.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct State {
     keys: BTreeMap<u8, u64>,
-    /// How far it has come, and the replies that its relay is not done with.
+    /// How far the session has come, and the replies that its relay still needs.
     session: Option<(Reached, Vec<u8>)>,
 }
 
-/// A server with one store, and what it held after each of its commits.
+/// A server with one store, and its state after each commit.
 pub(super) struct Server {
     pub(super) journal: Arc<Journal>,
     store: StoreId,
     state: State,
     pub(super) states: Vec<State>,
-    /// How many of them were acknowledged.
+    /// How many of the states were acknowledged.
     pub(super) acknowledged: usize,
     pending: Vec<(usize, CommitNumber)>,
-    /// The next key that tidying copies.
+    /// The copy in progress, and the next key to copy.
     next: Option<(super::Tidy, u8)>,
 }
 
@@ -55,7 +55,7 @@ fn row(out: &mut Vec<u8>, store: StoreId, key: u8, value: Option<u64>) {
 
 const SESSION: SessionId = SessionId { link: 1, no: 2 };
 
-/// What says who a session is.
+/// The rows that introduce the session.
 fn session_rows(out: &mut Vec<u8>, store: StoreId) {
     Row::Link(SESSION.link, Some(LinkRow { name: b"relay", life: 5, addr: b"10.0.0.1", runs: None }))
         .encode(out);
@@ -90,14 +90,14 @@ impl Server {
         Some(Self { journal, store, state, states, acknowledged: 0, pending: Vec::new(), next: None })
     }
 
-    /// One commit of two keys that belong together: what one has is what the other has. A session asked for it: how far
-    /// it has come and its reply are of the same commit.
+    /// Makes one commit of two keys that always have equal values. A session asked for it: its progress and
+    /// its reply are in the same commit.
     pub(super) fn change(&mut self, n: u64) {
         self.queue(n);
         self.acknowledge();
     }
 
-    /// The same, which nobody has asked to be written yet.
+    /// Like [`Self::change`], without a write.
     fn queue(&mut self, n: u64) {
         let key = (n % 5) as u8 * 2;
         let value = (!n.is_multiple_of(4)).then_some(n);
@@ -119,7 +119,7 @@ impl Server {
             replies.extend(reply);
             reached.applied += n;
             reached.replied += reply.len() as u64;
-            // Its relay is done with most of them, and with a part of one.
+            // The relay needs most replies no more, nor a part of one.
             let done = replies.len().saturating_sub(20);
             replies.drain(..done);
             reached.acknowledged += done as u64;
@@ -140,7 +140,7 @@ impl Server {
         });
     }
 
-    /// A small step of tidying.
+    /// Makes a small step of tidying.
     pub(super) fn tidy(&mut self) {
         let begun = self.next.or_else(|| Some((self.journal.begin_tidying()?, 0)));
         let Some((tidy, from)) = begun else { return };
@@ -162,19 +162,19 @@ impl Server {
         }
     }
 
-    /// What a restart finds is one of the states from the last acknowledged on.
+    /// A restart finds one of the states since the last acknowledged one.
     pub(super) fn check(&self, open: impl Fn() -> Opened) {
         let (_, image) = open().expect("no damage");
         let state = state_of(&image);
         let found = self.states[self.acknowledged..].contains(&state);
         assert!(found, "{state:?} is none of {:?}", &self.states[self.acknowledged..]);
-        // Once more: what the last start has cut is not damage.
+        // Open it again: the part that the last start cut must not count as damage.
         let (_, again) = open().expect("no damage");
         assert_eq!(state_of(&again), state);
     }
 }
 
-/// Numbers without a pattern, always the same ones.
+/// Pseudo-random numbers, equal for equal seeds.
 fn random(seed: u64) -> impl FnMut() -> u64 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).max(1);
     move || {
@@ -250,11 +250,11 @@ fn replies_wait_for_the_disk_and_are_woken() {
     assert_eq!(server.acknowledged, 1);
 }
 
-/// As long as the journal may wait until it tries again.
+/// At least as long as the pause before the next attempt.
 const LONG: Duration = Duration::from_mins(1);
 
 impl Server {
-    /// Steps until the journal is whole.
+    /// Makes steps until the journal is whole.
     fn recover(&mut self, mut now: Instant) {
         for n in 1000.. {
             now += LONG;
@@ -280,7 +280,8 @@ fn on_a_full_disk_it_goes_on_in_memory_and_is_whole_again_later() {
         (6..30).for_each(|n| server.change(n));
         assert!(server.pending.is_empty(), "clients go on");
         assert!(server.journal.trouble().is_some());
-        // Killed now, it is as it was when the disk became full: no later than the last commit that fitted.
+        // A restart after a kill finds the state when the disk became full: not before the last commit that
+        // fitted.
         let (_, image) = open(&disk.after_kill(), &config).expect("no damage");
         let found = server.states.iter().position(|state| *state == state_of(&image));
         assert!(found.is_some_and(|state| state >= 5), "{found:?}");
@@ -295,11 +296,11 @@ fn on_a_full_disk_it_goes_on_in_memory_and_is_whole_again_later() {
         let _state = is_as_before(&disk);
         disk.limit(None);
         server.journal.tick(later + LONG);
-        // Killed before all of it is written again: as it was, never a mixture.
+        // A kill before the copy is complete leaves the old state, never a mixture.
         server.change(31);
         server.tidy();
         assert!(server.journal.trouble().is_some(), "what was acknowledged is not all there yet");
-        // What sessions have heard since is not known, so they are over.
+        // The replies of the sessions since then are unknown, so the sessions are over.
         assert_eq!(is_as_before(&disk).session, None);
         server.recover(later + LONG);
         let (_, image) = open(&disk.after_kill(), &config).expect("no damage");
@@ -321,7 +322,7 @@ fn attempts_leave_nothing_on_a_disk_that_is_freed_in_steps() {
         let left = disk.used();
         let (mut now, mut attempts) = (Instant::now(), 0);
         for n in 11.. {
-            // A little more room each time, and all of it is there for each attempt.
+            // A little more room each time; each attempt must have all of it.
             let room = n as usize * 10 - 100;
             disk.limit(Some((left + room).saturating_sub(disk.used())));
             now += LONG;
@@ -346,7 +347,7 @@ fn attempts_leave_nothing_on_a_disk_that_is_freed_in_steps() {
     }
 }
 
-/// The system says once that it cannot sync, and drops what it could not write: the next sync says nothing of it.
+/// The system reports once that it cannot sync, and drops the bytes: the next sync reports nothing.
 #[test]
 fn what_could_not_be_synced_is_not_trusted() {
     for on_error in [OnJournalError::Continue, OnJournalError::Stop] {
@@ -364,7 +365,7 @@ fn what_could_not_be_synced_is_not_trusted() {
         disk.refuse(None);
         server.acknowledge();
         assert_eq!(server.acknowledged > before, on_error == OnJournalError::Continue);
-        // Whoever builds on what it finds there finds it again.
+        // State that a start has read must not be lost later.
         let left = disk.after_kill();
         let (journal, image) = open(&left, &config).expect("it opens");
         assert_eq!(state_of(&image), server.states[before]);
@@ -403,9 +404,9 @@ fn a_segment_that_cannot_be_removed_is_removed_later() {
     server.check(|| open(&disk.after_kill(), &config));
 }
 
-/// A disk that refuses this and that, and a death at some moment. What is left is a state that there was, and none that is
-/// older than what was acknowledged while all was well; or the journal says that something is missing, where it did not
-/// promise to outlive a loss of power.
+/// A disk that refuses operations at random, and a death at some moment. The next server finds a state that
+/// once was, no older than the last one acknowledged while all was well. Or the journal reports a missing
+/// part, if it did not promise to survive a loss of power.
 #[test]
 fn whatever_the_disk_refuses_no_state_is_left_that_never_was() {
     let (mut damaged, mut troubles) = (0, 0);
@@ -455,7 +456,7 @@ fn whatever_the_disk_refuses_no_state_is_left_that_never_was() {
             Ok((_, image)) => {
                 let floor = if is_power_cut && durability == Durability::Process { 0 } else { floor };
                 let found = state_of(&image);
-                // What sessions have heard may not be known.
+                // The replies of the sessions may be unknown.
                 let fits =
                     |state: &State| state.keys == found.keys && (found.session.is_none() || *state == found);
                 assert!(server.states[floor..].iter().any(fits), "seed {seed}: {found:?} from {floor} on");
@@ -498,7 +499,7 @@ fn a_folder_that_is_removed_is_noticed_and_made_again() {
     let now = Instant::now();
     server.journal.tick(now);
     assert_eq!(server.journal.trouble(), None);
-    // All of it, or the folder has another name.
+    // Remove the whole folder, or rename it.
     for removed in [true, false] {
         if removed {
             std::fs::remove_dir_all(&path).expect("removed");
@@ -512,7 +513,7 @@ fn a_folder_that_is_removed_is_noticed_and_made_again() {
         assert_eq!(left_in(&path), server.state);
         assert!(Folder::take(&path).is_err(), "it is locked again");
     }
-    // One segment.
+    // Remove one segment.
     std::fs::remove_file(file(
         &path,
         *Look::at(&path).and_then(|it| it.list()).expect("some").last().expect("one"),
@@ -522,7 +523,7 @@ fn a_folder_that_is_removed_is_noticed_and_made_again() {
     assert!(server.journal.trouble().is_some_and(|said| said.contains(".rows was removed")));
     server.recover(now);
     assert_eq!(left_in(&path), server.state);
-    // Another journal is there instead.
+    // Another journal takes the folder's place.
     std::fs::remove_dir_all(&path).expect("removed");
     std::fs::rename(&moved, &path).expect("moved");
     let other = left_in(&path);
@@ -552,7 +553,7 @@ fn a_look_into_a_folder_sees_one_moment_of_it() {
         for _ in 0..100 {
             let look = Look::at(outside.path()).expect("it can be read");
             let first = look.list().expect("a list")[0];
-            // Some are removed while they are read.
+            // Some segments are removed during the reading.
             std::thread::sleep(Duration::from_millis(1));
             let read = read(&look, |_, _| ()).expect("it can be read").expect("no damage");
             let _state = state_of(&read.image);
@@ -633,8 +634,8 @@ fn damage_names_file_and_byte_and_what_to_do() {
     assert_eq!(std::fs::read(&file).expect("a segment"), bytes, "nothing was changed");
 }
 
-/// The first server is killed, which leaves what it wrote and did not sync. The second reads it and builds on it; then the
-/// power goes.
+/// The first server is killed and leaves bytes that it did not sync. The second server reads them and builds
+/// on them; then the power fails.
 #[test]
 fn what_a_killed_server_did_not_sync_is_synced_by_the_next_one() {
     let disk = Disk::default();

@@ -1,4 +1,4 @@
-//! One connection of a relay: reads and writes frames, for as long as no newer connection has taken over.
+//! One connection of a relay: reads and writes frames until a newer connection takes over.
 
 use std::io;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::core::link::{FRAMES_AT_ONCE, Frame, Hello, LinkError, Refuse, TICK};
 use crate::server::engine::Reservation;
 use crate::tls::{Moved, Stream};
 
-/// Bytes of frames that are made before they are written, however little memory there is.
+/// Bytes of frames that are made before a write, however little memory is left.
 const FEWEST: usize = 16 * 1024;
-/// A relay says who it is within this time.
+/// The time within which a relay must send its hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a connection ended.
@@ -40,38 +40,39 @@ enum Broken {
 /// A connection that serves a link.
 pub(in crate::server) struct Line {
     pub(super) link: Arc<Link>,
-    /// The connection is the link's so-many-th: by this it knows that a newer one has taken over.
+    /// Its number among the link's connections. A higher number in the link means that a newer one has taken
+    /// over.
     pub(super) connection: u64,
 }
 
 impl Line {
-    /// Is told when there is something to do that no bytes of the relay bring.
+    /// Notified when there is work that did not arrive as bytes from the relay.
     pub(in crate::server) fn woken(&self) -> Arc<Woken> {
         self.link.lock().sessions.woken()
     }
 
-    /// Every [`TICK`]: gives signs of life. An error if the relay gives none.
+    /// Call it every [`TICK`]: sends signs of life. An error means that the relay has sent none.
     pub(in crate::server) fn tick(&self) -> Result<(), LinkError> {
         self.link.lock().sessions.tick()
     }
 }
 
-/// What comes after a [`LinkHost::turn`].
+/// The result of a [`LinkHost::turn`].
 pub(in crate::server) enum Turn {
     /// A newer connection has taken over, or the relay has gone.
     Over,
     /// The connection goes on.
     On {
-        /// There is more to do at once.
+        /// Whether there is more work at once.
         has_more: bool,
-        /// There are new frames. They may leave when all that has happened is safe.
+        /// Whether there are new frames. They may leave when everything that has happened is safe.
         has_new: bool,
     },
 }
 
 impl LinkHost {
-    /// Serves a connection that was upgraded to a link, and of which `early` bytes have been read. `place` is kept as
-    /// long as the connection lasts.
+    /// Serves a connection that was upgraded to a link. `early` holds bytes that were already read. `place`
+    /// is kept while the connection lasts.
     pub(in crate::server) fn serve<P: Send + 'static>(
         self: &Arc<Self>,
         stream: Stream,
@@ -110,7 +111,8 @@ impl LinkHost {
         served
     }
 
-    /// Does what there is to do for a connection: takes what has come, and makes frames where none are left to write.
+    /// Does the pending work of a connection: handles its input, and makes frames if all earlier ones are
+    /// written.
     pub(in crate::server) fn turn(
         &self,
         line: &Line,
@@ -136,7 +138,7 @@ impl LinkHost {
         Ok(Turn::On { has_more, has_new })
     }
 
-    /// Serves a link until its connection breaks (an error), a newer one has taken over or the relay goes.
+    /// Serves a link until its connection breaks (an error), a newer one has taken over, or the relay leaves.
     async fn keep_going(
         &self,
         stream: &mut Stream,
@@ -154,10 +156,10 @@ impl LinkHost {
                 return Err(Broken::Closed);
             }
             if has_new {
-                // No reply leaves that a crash could take back.
+                // A crash must not take back a reply that has left.
                 self.stores.safe().await;
             }
-            // What has come is worked off before much more is read.
+            // Handle the input before much more is read.
             let goes_on = !is_closed && (!has_more || input.len() < FRAMES_AT_ONCE);
             tokio::select! {
                 moved = stream.exchange(&mut out, input), if goes_on => {
@@ -200,7 +202,7 @@ async fn say_no(stream: &mut Stream, refuse: Refuse) -> Result<(), Broken> {
     let mut out = BytesMut::new();
     Frame::Refuse(refuse).put(&mut out);
     stream.write_all(&out).await?;
-    // What was not read would turn the end of the connection into a reset, which can overtake the answer.
+    // Unread bytes would turn the end of the connection into a reset, which can overtake the answer.
     stream.shutdown().await?;
     let mut rest = BytesMut::new();
     let _ = tokio::time::timeout(TICK, async {

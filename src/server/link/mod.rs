@@ -1,5 +1,5 @@
-//! The links of the relays: which relays there are, their connections, and what becomes of their clients while a
-//! connection is away. The rules are in [`crate::core::link`].
+//! The links of the relays: the connected relays, their connections, and what happens to their clients while
+//! a connection is broken. The rules are in [`crate::core::link`].
 
 mod connection;
 mod sessions;
@@ -25,16 +25,17 @@ pub(in crate::server) use connection::Line;
 pub(in crate::server) use connection::Turn;
 use sessions::LinkSessions;
 
-/// Most relays.
+/// The largest number of relays.
 const MAX_LINKS: usize = 65_536;
-/// Where a relay has its name from.
-const NAMED_BY: &str = "--name (rallypoint relay), else POD_NAME and POD_UID, as with rallypoint run, else the host's name and address";
-/// That two relays have one name is said again after so long.
+/// Where a relay's name comes from.
+const NAMED_BY: &str = "--name (rallypoint relay), else POD_NAME and POD_UID, as with rallypoint run, else \
+                        the host's name and address";
+/// How long until the log repeats that two relays have one name.
 const SAY_AGAIN: Duration = Duration::from_mins(1);
-/// A relay that is turned away tries again within this time.
+/// A refused relay tries again within this time.
 const RETRIES: Duration = Duration::from_secs(30);
 
-/// Stands for a connection where no other will come.
+/// The connection number of a link that gets no other connection.
 const RETIRED: u64 = u64::MAX;
 
 /// A link as the API and the metrics show it.
@@ -42,22 +43,22 @@ const RETIRED: u64 = u64::MAX;
 pub struct LinkView {
     /// The relay's name.
     pub name: String,
-    /// Where it came from last.
+    /// The address from which it last came.
     pub addr: IpAddr,
-    /// Its clients.
+    /// How many clients it has.
     pub sessions: usize,
-    /// How long its connection has been away.
+    /// How long its connection has been broken; `None` if it is up.
     pub away: Option<Duration>,
-    /// The runs that its clients are for; all without.
+    /// The runs that its clients may touch; `None` means all.
     pub runs: Option<Runs>,
 }
 
-/// Who brings a link.
+/// The peer that brings a link.
 #[derive(Debug, Clone)]
 pub struct Bearer {
-    /// From where.
+    /// Its address.
     pub peer: SocketAddr,
-    /// What its token says, if it has shown one.
+    /// The grant of its token, if it has shown one.
     pub grant: Option<Grant>,
 }
 
@@ -70,7 +71,7 @@ impl Bearer {
 /// One relay.
 #[derive(Debug)]
 struct Link {
-    /// Its number in the journal.
+    /// The link's number in the journal.
     id: LinkId,
     name: String,
     state: Mutex<State>,
@@ -79,20 +80,20 @@ struct Link {
 #[derive(Debug)]
 struct State {
     sessions: LinkSessions,
-    /// What ended the last connection.
+    /// Why the last connection ended.
     broken: Option<String>,
-    /// The connection that serves it is the so-many-th; 0 before the first one, and [`RETIRED`] at the end.
+    /// Number of the connection that serves the link; 0 before the first one, [`RETIRED`] at the end.
     connection: u64,
-    /// Another relay that has its name.
+    /// Another relay that uses this name.
     namesake: Option<Namesake>,
 }
 
-/// A relay that is turned away, as another has its name. It tries again and again.
+/// A relay that is refused because its name is taken. It tries again and again.
 #[derive(Debug)]
 struct Namesake {
     first: Timestamp,
     last: Timestamp,
-    /// When that was said last.
+    /// When it was last reported.
     told: Option<Timestamp>,
 }
 
@@ -111,15 +112,15 @@ pub struct LinkHost {
     links: Mutex<BTreeMap<String, Arc<Link>>>,
     last_id: AtomicU32,
     resumes: AtomicU64,
-    /// For [`Self::take_news`].
+    /// Events for [`Self::take_news`].
     news: Mutex<Vec<LinkNews>>,
-    /// It has not been said yet how many relays of the last server are back.
+    /// The log has not said yet how many relays of the last server are back.
     is_recovering: AtomicBool,
 }
 
 impl LinkHost {
-    /// With the links of the last server, as far as it is known what they had. Comes after the stores. Without a journal
-    /// relays know the server as `new_life`.
+    /// Restores the links of the last server, as far as the journal knows their sessions. The stores must be
+    /// restored before. Without a journal, relays know the server as `new_life`.
     pub(super) fn new(stores: Arc<StoreHost>, clock: Clock, before: &Image, new_life: ServerLife) -> Self {
         let life = stores.journal().map_or(new_life, |journal| ServerLife(journal.life()));
         let host = Self {
@@ -143,7 +144,7 @@ impl LinkHost {
         host
     }
 
-    /// A link of the last server: away, until its relay comes.
+    /// A link of the last server. Its connection counts as broken until the relay comes.
     fn restore(&self, id: LinkId, image: &LinkImage) -> Option<Link> {
         let relay = image.relay.as_ref()?;
         let name = String::from_utf8(relay.name.to_vec()).ok()?;
@@ -163,8 +164,8 @@ impl LinkHost {
         })
     }
 
-    /// Writes again what the journal knows of the links, in small steps. What it knows of their clients by the stores is
-    /// written before.
+    /// Copies the links into the journal again, in small steps. The stores have already copied the links'
+    /// sessions.
     pub(super) async fn copy(&self, journal: &Journal) {
         let links: Vec<_> = self.lock().values().cloned().collect();
         for link in links {
@@ -188,7 +189,7 @@ impl LinkHost {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The links, by name.
+    /// All links, ordered by name.
     pub fn view(&self) -> Vec<LinkView> {
         let now = self.clock.now();
         let links: Vec<_> = self.lock().values().cloned().collect();
@@ -205,15 +206,16 @@ impl LinkHost {
         links.into_iter().map(view).collect()
     }
 
-    /// What is counted for all links, and what they hold beside what is on its way in their connections.
+    /// The memory that is counted for all links, and the memory that they hold, without the bytes in their
+    /// connections.
     #[cfg(test)]
     pub(in crate::server) fn memory(&self) -> (usize, usize) {
         let all: Vec<_> = self.lock().values().map(|link| link.lock().sessions.memory()).collect();
         (all.iter().map(|(counted, _)| counted).sum(), all.iter().map(|(_, held)| held).sum())
     }
 
-    /// How many there are, and those that have been away for long enough to be told: a relay comes back within two
-    /// seconds, as a rule.
+    /// Counts of the links, and the links that have been away long enough to report: as a rule a relay comes
+    /// back within two seconds.
     pub(super) fn look(&self) -> (LinkCounts, Vec<AwayLink>) {
         const TOLD_AFTER: Duration = Duration::from_secs(2);
         let (now, recovery) = (self.clock.now(), self.stores.config().recovery);
@@ -238,7 +240,7 @@ impl LinkHost {
         (counts, told)
     }
 
-    /// The addresses of the relays, and whether the link of one there is up.
+    /// The addresses of the relays, each with whether a link from there is up.
     pub(super) fn relays(&self) -> HashMap<IpAddr, bool> {
         let links: Vec<_> = self.lock().values().cloned().collect();
         let mut relays = HashMap::default();
@@ -249,7 +251,7 @@ impl LinkHost {
         relays
     }
 
-    /// Takes what happened since the last call.
+    /// Takes the events since the last call.
     pub(super) fn take_news(&self) -> Vec<LinkNews> {
         std::mem::take(&mut *self.news())
     }
@@ -259,7 +261,7 @@ impl LinkHost {
     }
 
     fn tell(&self, name: &str, what: LinkEvent) {
-        /// They are taken once a second.
+        /// The events are taken once a second.
         const MOST: usize = 4 * MAX_LINKS;
         let mut news = self.news();
         if news.len() < MOST {
@@ -272,7 +274,7 @@ impl LinkHost {
         self.resumes.load(Relaxed)
     }
 
-    /// A relay has come.
+    /// Admits a relay.
     pub(super) fn take_in(&self, hello: &Hello, bearer: &Bearer) -> Result<Line, Refuse> {
         let (now, peer) = (self.clock.now(), bearer.peer);
         let addr = peer.ip().to_canonical();
@@ -291,7 +293,7 @@ impl LinkHost {
             let end = state.sessions.end();
             if end.identity().life == hello.identity.life {
                 if end.is_overtaken(hello) {
-                    // What it says of its sessions is of before: those that came since would end.
+                    // Its list of sessions is stale: sessions that came since then would end.
                     return refuse("a later connection of this relay has come before this one".into(), true);
                 }
                 let away = end.away_since();
@@ -326,19 +328,21 @@ impl LinkHost {
             }
             if state.sessions.runs() != bearer.runs() {
                 let reason = format!(
-                    "the name {name} is taken by a relay whose token is for other runs; give this one a name of its own ({NAMED_BY})"
+                    "the name {name} is taken by a relay whose token is for other runs; give this one a name \
+                     of its own ({NAMED_BY})"
                 );
                 return refuse(reason, true);
             }
             if end.is_alive(now) {
                 let reason = format!(
-                    "a relay named {name} is connected already, from {}; give each relay a name of its own: {NAMED_BY}",
+                    "a relay named {name} is connected already, from {}; give each relay a name of its own: \
+                     {NAMED_BY}",
                     state.sessions.relay()
                 );
                 let mut namesake = state.namesake.take().filter(|it| now.since(it.last) < RETRIES);
                 let it = namesake.get_or_insert(Namesake { first: now, last: now, told: None });
                 it.last = now;
-                // Else it may be the same pod, started again, and that the other one has ended is not known yet.
+                // Otherwise it may be a restart of the same pod, before the end of its old process is known.
                 let is_beside = state.sessions.end().is_heard_after(it.first);
                 if is_beside && it.told.is_none_or(|told| now.since(told) >= SAY_AGAIN) {
                     it.told = Some(now);
@@ -376,7 +380,7 @@ impl LinkHost {
         Ok(Line { link, connection: 1 })
     }
 
-    /// A connection is gone, unless a newer one has taken over.
+    /// Records that a connection broke, unless a newer one has taken over.
     pub(super) fn lost(&self, Line { link, connection }: &Line, why: &str) {
         let now = self.clock.now();
         let mut state = link.lock();
@@ -389,7 +393,7 @@ impl LinkHost {
         tracing::debug!(link = link.name, "the connection of {} broke: {}", link.name, Shown(why));
     }
 
-    /// A relay has said that it goes.
+    /// Handles a relay's goodbye.
     fn bye(&self, link: &Arc<Link>) {
         let mut links = self.lock();
         if links.get(&link.name).is_some_and(|known| Arc::ptr_eq(known, link)) {
@@ -401,7 +405,7 @@ impl LinkHost {
         tracing::info!(link = link.name, "relay {} has gone", link.name);
     }
 
-    /// Ends a link's clients, and its connection if there is one.
+    /// Ends a link: its clients, and its connection if there is one.
     fn retire(&self, link: &Link) {
         let mut state = link.lock();
         state.connection = RETIRED;
@@ -411,8 +415,8 @@ impl LinkHost {
         }
     }
 
-    /// Says how many relays of the last server are back: when all are, or after a while. Those that are not are told as
-    /// any link that is away.
+    /// Logs how many relays of the last server are back: when all of them are, or after a while. An absent
+    /// one is then reported like any broken link.
     fn tell_recovery(&self) {
         let took = self.clock.up();
         let (mut back, mut clients, mut away) = (0_usize, 0_usize, 0_usize);
@@ -438,7 +442,7 @@ impl LinkHost {
         tracing::info!("{is_back} {} after the restart, with {clients}{away}", Elapsed(took));
     }
 
-    /// Ends the clients of relays that have been away for too long, and of those that are in the way of others.
+    /// Ends the links that have been away for too long, and cuts off clients that take the memory of others.
     pub(super) fn tick(&self) {
         if self.is_recovering.load(Relaxed) {
             self.tell_recovery();
@@ -464,7 +468,7 @@ impl LinkHost {
     }
 }
 
-/// Tells the journal of a link.
+/// Records a link in the journal.
 fn put_link(journal: &Journal, link: &Link, state: &State) {
     let addr = state.sessions.relay().to_string();
     let RelayLife(life) = state.sessions.end().identity().life;

@@ -1,4 +1,4 @@
-//! The clients of one relay: each has a conversation with its store, as a client with a connection of its own has.
+//! The clients of one relay. Each has a conversation with its store, like a client with its own connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -24,20 +24,22 @@ use crate::server::stores::StoreHost;
 use crate::server::tcp::{Conversation, End, Linked};
 use crate::tokens::Runs;
 
-/// What a session takes in memory by itself.
+/// The memory of a session without its buffers.
 const SESSION_BYTES: usize = 1024;
-/// What a session may hold however little memory there is, as a connection of its own may.
+/// The buffers that a session may always have, however little memory there is. A direct connection has the
+/// same right.
 const FREE: usize = 4 * 1024;
-/// After so much work it is the turn of others: bytes of requests and replies, with so many more for each session.
+/// Work after which it is the turn of others: bytes of requests and replies. Each session counts as some more
+/// bytes.
 const TURN: usize = 256 * 1024;
 const EACH: usize = 1024;
-/// A request waits for memory for so many times as long as one may stand still.
+/// A request waits for memory this many times longer than a request may stand still.
 const PATIENCE: u32 = 4;
-/// A client that has taken or sent nothing for so long may be cut off where there is no memory. A relay tells within three
-/// seconds what its clients have taken.
+/// A client that has taken or sent nothing for this long may be cut off when memory is short. A relay reports
+/// within three seconds what its clients have taken.
 const STANDS_STILL: Duration = Duration::from_secs(4);
 
-/// Sessions that something has happened to.
+/// Sessions with a new event.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Woken {
     nos: Mutex<Vec<SessionNo>>,
@@ -64,42 +66,44 @@ struct LinkSession {
     is_closed: Arc<AtomicBool>,
     /// Received bytes that are not applied yet.
     input: BytesMut,
-    /// When something of an unfinished request came last.
+    /// When the last bytes of an unfinished request came.
     progressed: Timestamp,
-    /// Bytes that its relay may send beyond [`ServerEnd::first_window`].
+    /// Bytes that the relay may send beyond [`ServerEnd::first_window`].
     promised: usize,
-    /// Bytes that are applied, of which the relay is not told: a WAIT that is outstanding, and what came behind it.
+    /// Applied bytes that are not acknowledged to the relay yet: an outstanding WAIT, and requests behind it.
     held: usize,
 }
 
 /// The clients of one relay.
 pub(super) struct LinkSessions {
-    /// Its number in the journal.
+    /// The link's number in the journal.
     id: LinkId,
     end: ServerEnd,
     relay: IpAddr,
-    /// The runs that the relay's token is for; all without.
+    /// The runs of the relay's token; `None` means all.
     runs: Option<Runs>,
     stores: Arc<StoreHost>,
     clock: Clock,
-    /// In boxes, as the map has room for more of them than most links have.
+    /// Boxed: the map allocates room for more sessions than most links have.
     sessions: BTreeMap<SessionNo, Box<LinkSession>>,
-    /// Those with requests that had to wait: for room for replies, or for the turn of others.
+    /// Sessions whose requests wait for room for replies, or for their turn.
     stalled: BTreeSet<SessionNo>,
-    /// The stalled one whose turn is next.
+    /// Number of the session that goes first in the next round of `stalled`.
     next_stalled: SessionNo,
-    /// Those whose relay may send more of a request once there is memory, and since when.
+    /// Sessions whose relay may send the rest of a request once there is memory, and since when they wait.
     starved: BTreeMap<SessionNo, Timestamp>,
-    /// The starved one that goes on first, as far as there is memory at all: so each comes to its end.
+    /// The starved session that comes first, as long as there is any memory. So one request after another is
+    /// finished.
     favourite: Option<SessionNo>,
-    /// Those whose clients have not taken all replies: up to where they have, and since when it is so.
+    /// Sessions whose clients have not taken all replies: the position up to which they have, and since when
+    /// it has not moved.
     unread: BTreeMap<SessionNo, (u64, Timestamp)>,
-    /// Bytes of all inputs, and of those that were promised room.
+    /// Bytes of all inputs, and bytes for which room was promised.
     input: usize,
     promised: usize,
-    /// Bytes that have come, and frames that have not left.
+    /// Received bytes without a whole frame, and frames that have not left.
     line: usize,
-    /// What was done in this turn.
+    /// Work done in this turn, in bytes.
     worked: usize,
     woken: Arc<Woken>,
     replies: ReplyBuffer,
@@ -150,7 +154,7 @@ impl LinkSessions {
         SessionId { link: self.id, no }
     }
 
-    /// A session that the last server had goes on, or is over with a reason.
+    /// Continues a session of the last server, or ends it with a reason.
     pub(super) fn restore(&mut self, no: SessionNo, image: &SessionImage) {
         let Reached { applied, dialect, .. } = image.reached;
         let (acknowledged, replies) = image.unacknowledged();
@@ -166,11 +170,11 @@ impl LinkSessions {
             let why = if image.reached.can_go_on() {
                 "it ended before the server was restarted; the log of the server says why"
             } else {
-                "its client had sent more while it waited, or had got a part of a list of keys: it cannot go on after the restart \
-                 of the server"
+                "its client had sent more while it waited, or had got a part of a list of keys: it cannot go \
+                 on after the restart of the server"
             };
             self.end.end(no, why.into());
-            // Replies that the relay does not have are kept for it.
+            // Replies that the relay lacks are kept for it.
             self.count_memory();
             return self
                 .keep_rows(|out| Row::Session(self.session_id(no), Some(SessionRow::Over)).encode(out));
@@ -221,29 +225,29 @@ impl LinkSessions {
         }
     }
 
-    /// Writes rows that no change of a store makes.
+    /// Appends rows that belong to no change of a store.
     fn keep_rows(&self, put: impl FnOnce(&mut Vec<u8>)) {
         if let Some(journal) = self.stores.journal() {
             journal.commit(put);
         }
     }
 
-    /// Where the relay came from last.
+    /// The address from which the relay last came.
     pub(super) fn relay(&self) -> IpAddr {
         self.relay
     }
 
-    /// The relay comes from another address. Clients that are here keep theirs.
+    /// The relay comes from another address. Its present clients keep the old address.
     pub(super) fn moved_to(&mut self, relay: IpAddr) {
         self.relay = relay;
     }
 
-    /// The runs that its clients are for.
+    /// The runs that the clients may touch; `None` means all.
     pub(super) fn runs(&self) -> Option<&Runs> {
         self.runs.as_ref()
     }
 
-    /// The relay's token is for these runs: clients of others end.
+    /// Sets the runs of the relay's token. Clients of other runs end.
     pub(super) fn are_for(&mut self, runs: Option<&Runs>) {
         self.runs = runs.cloned();
         let is_other = |session: &LinkSession| !self.is_for(session.linked.port());
@@ -254,13 +258,14 @@ impl LinkSessions {
         }
     }
 
-    /// Whether clients may use the store on `port`. One that is no run's holds keys of all.
+    /// Whether clients may use the store on `port`. A store without a run holds keys of all runs, so a relay
+    /// for some runs may not use it.
     fn is_for(&self, port: u16) -> bool {
         let Some(runs) = &self.runs else { return true };
         self.stores.run_of(port).is_some_and(|run_id| runs.has(&run_id))
     }
 
-    /// The server's first store; for a relay that is there for some runs only, one that these runs have for themselves.
+    /// The port of the server's first store. A relay for some runs only gets the store of these runs instead.
     fn first_port(&self) -> Result<u16, String> {
         match &self.runs {
             None => self.stores.first_port().ok_or_else(|| "the server has no store".into()),
@@ -271,11 +276,11 @@ impl LinkSessions {
         }
     }
 
-    /// Writes again what the journal knows of a session by this link, beside what the store says.
+    /// Copies a session into the journal again: the part that its store does not copy.
     pub(super) fn copy(&self, no: SessionNo) {
         let Some(BeforeBreak { applied, acknowledged, replies }) = self.end.to_restore(no) else { return };
         let id = self.session_id(no);
-        // Its store says nothing more of one that is over.
+        // The store no longer copies a session that is over.
         let is_over = !self.sessions.contains_key(&no);
         self.keep_rows(|out| {
             let mut replied = acknowledged;
@@ -303,7 +308,7 @@ impl LinkSessions {
         Arc::clone(&self.woken)
     }
 
-    /// The relay has said that it goes.
+    /// Whether the relay has said goodbye.
     pub(super) fn is_over(&self) -> bool {
         self.is_over
     }
@@ -339,7 +344,7 @@ impl LinkSessions {
         for no in late {
             self.end_session(no, &End::RequestTimeout(request_timeout));
         }
-        // One at a time: what it held may be enough for the others.
+        // One at a time: its memory may be enough for the others.
         let patience = request_timeout.saturating_mul(PATIENCE);
         let hungry = self.starved.iter().find(|(_, since)| now.since(**since) > patience);
         if let Some((&no, _)) = hungry {
@@ -354,7 +359,7 @@ impl LinkSessions {
         self.end.tick(now)
     }
 
-    /// Notes whose clients have not taken all replies, and since when they have taken nothing.
+    /// Records whose clients have not taken all replies, and since when they have taken nothing.
     fn look_who_reads(&mut self, now: Timestamp) {
         let before = std::mem::take(&mut self.unread);
         let unread = self.end.all().filter(|&no| self.end.unread(no) > 0);
@@ -367,10 +372,11 @@ impl LinkSessions {
             .collect();
     }
 
-    /// Where there is no memory left for others, clients are cut off: first those that stand still, and of them first who
-    /// holds most.
+    /// Cuts clients off if this link leaves no memory for others: idle clients first, and of these the
+    /// largest first.
     pub(super) fn relieve(&mut self) {
-        /// Who takes and sends is cut off where this link holds so many times as much as all others have left.
+        /// An active client is cut off only if this link holds this many times as much as everybody else has
+        /// left.
         const FAR_BEYOND: usize = 4;
         if !self.is_in_the_way() {
             return;
@@ -379,7 +385,7 @@ impl LinkSessions {
         let holds = |no| {
             let input = self.sessions.get(&no).filter(|session| !session.input.is_empty());
             let held = self.end.unread(no).saturating_add(input.map_or(0, |it| it.input.len()));
-            // A request that is held up here does not stand still by itself.
+            // A request that is held up here is not idle by its own fault.
             let is_held_up = self.stalled.contains(&no) || self.starved.contains_key(&no);
             let sent = input.filter(|_| !is_held_up).map(|it| it.progressed);
             let since = self.unread.get(&no).map(|(_, since)| *since).or(sent);
@@ -397,7 +403,7 @@ impl LinkSessions {
         self.woken.notify.notify_one();
     }
 
-    /// Whether others may find no memory, while something waits here.
+    /// Whether this link takes the memory that others need.
     fn is_in_the_way(&self) -> bool {
         const LEFT_TO_OTHERS: usize = 16;
         let budget = self.stores.budget();
@@ -405,13 +411,13 @@ impl LinkSessions {
         most > self.fair() || budget.room() < (budget.limit() / LEFT_TO_OTHERS).max(2 * WINDOW)
     }
 
-    /// What waits here: replies for clients, and requests that are not applied.
+    /// The waiting bytes: replies for clients, and requests that are not applied.
     fn queued(&self) -> usize {
         self.end.memory().saturating_add(self.input)
     }
 
-    /// How many replies, and how many requests, may wait here: as much as is left to all others, so that there is always
-    /// some left.
+    /// How many bytes of replies, and how many of requests, may wait here: as many as are left to everybody
+    /// else. So there is always some memory left.
     fn fair(&self) -> usize {
         self.stores.budget().room().max(self.sessions.len().saturating_mul(FREE))
     }
@@ -421,25 +427,27 @@ impl LinkSessions {
         self.end.memory() > self.fair()
     }
 
-    /// Whether requests of a session may be applied: there is room for what they will be answered.
+    /// Whether requests of a session may be applied: there is room for their replies.
     fn may_apply(&self, no: SessionNo) -> bool {
         self.end.unread(no) <= WINDOW && !self.is_short()
     }
 
-    /// The link was away for too long: says so of each client, before it goes. Returns how many there are.
+    /// The link was away for too long: records this for each client, before the client goes. Returns the
+    /// number of clients.
     pub(super) fn cut_off(&self, link: &str) -> usize {
         self.sessions.values().for_each(|session| session.conversation.cut_off(Some(link)));
         self.sessions.len()
     }
 
-    /// The relay is gone for good.
+    /// The relay is gone for ever.
     pub(super) fn end_all(&mut self) {
         self.sessions.clear();
         self.reservation.set(0);
         self.woken.notify.notify_one();
     }
 
-    /// Takes what has come and does what there is to do, for one turn. Returns whether there is more to do at once.
+    /// Does one turn of work: handles input and wake-ups, and goes on with stalled sessions. Returns whether
+    /// there is more to do at once.
     pub(super) fn work(&mut self, input: &mut BytesMut) -> Result<bool, LinkError> {
         let received = self.work_off(input);
         let woken = std::mem::take(&mut *self.woken.nos.lock().unwrap_or_else(PoisonError::into_inner));
@@ -458,7 +466,7 @@ impl LinkSessions {
         Ok(has_more || self.stalled.iter().any(|&no| self.may_apply(no)))
     }
 
-    /// Does what the frames say that have come. Returns whether some are left.
+    /// Handles the frames in `input`. Returns whether some are left.
     fn work_off(&mut self, input: &mut BytesMut) -> Result<bool, LinkError> {
         self.worked = 0;
         loop {
@@ -491,7 +499,7 @@ impl LinkSessions {
         }
     }
 
-    /// Each of the stalled has its turn before one has another.
+    /// Gives each stalled session one turn before any gets another one.
     fn go_on_with_stalled(&mut self) {
         if self.stalled.is_empty() || self.is_short() {
             return;
@@ -518,13 +526,14 @@ impl LinkSessions {
         self.end.has_frames()
     }
 
-    /// Bytes that have come and are no whole frame, and frames that have not left: they are in the memory, too.
+    /// Counts the received bytes without a whole frame, and the frames that have not left: they use memory,
+    /// too.
     pub(super) fn count_line(&mut self, bytes: usize) {
         self.line = bytes;
         self.count_memory();
     }
 
-    /// What is counted, and what there is beside what is on its way, summed up anew.
+    /// The memory that is counted, and the memory in use without the bytes in the connection, summed up anew.
     #[cfg(test)]
     pub(super) fn memory(&self) -> (usize, usize) {
         let input: usize = self.sessions.values().map(|session| session.input.len()).sum();
@@ -538,7 +547,7 @@ impl LinkSessions {
 
     fn open(&mut self, open: Open) {
         let Open { no, port, client } = open;
-        // The relay's own address, as the server sees it: clients on loopback are there.
+        // The relay's own address, as the server sees it: the clients run on loopback beside the relay.
         let client = SocketAddr::new(self.relay, client.port());
         let port = match if port == FIRST_STORE { self.first_port() } else { Ok(port) } {
             Ok(port) => port,
@@ -582,7 +591,7 @@ impl LinkSessions {
             self.keep(no, &bytes[done..]);
         } else {
             self.keep(no, bytes);
-            // Looking at a request that is surely not whole would only cost time.
+            // Decoding a request that is surely incomplete would only cost time.
             let is_whole = |session: &LinkSession| is_first || session.input.len() >= need;
             if !is_stalled && self.sessions.get(&no).is_some_and(|session| is_whole(session)) {
                 self.go_on(no);
@@ -605,7 +614,7 @@ impl LinkSessions {
         self.count_memory();
     }
 
-    /// Applies what has come of a session before.
+    /// Applies bytes of a session that came earlier.
     fn go_on(&mut self, no: SessionNo) {
         if !self.may_apply(no) {
             self.stalled.insert(no);
@@ -625,8 +634,8 @@ impl LinkSessions {
         self.give_room(no);
     }
 
-    /// The relay may send more of a session whose requests are not held up: of one that is not whole yet as much as may be
-    /// under way, if there is memory.
+    /// Lets the relay send more for a session that is not stalled. A session with an unfinished request gets
+    /// a whole window, if there is memory.
     fn give_room(&mut self, no: SessionNo) {
         let Some(session) = self.sessions.get(&no).filter(|_| !self.stalled.contains(&no)) else { return };
         let is_amid = !session.input.is_empty();
@@ -648,14 +657,15 @@ impl LinkSessions {
         }
     }
 
-    /// Whether requests may grow, when all comes that was promised room. As much is left for what comes in any case.
+    /// Whether requests may grow, even if every promised byte comes. The same amount must stay free for bytes
+    /// that need no promise.
     fn may_take_more(&self) -> bool {
         let promised = self.promised.saturating_add(WINDOW);
         let after = self.input.saturating_add(promised);
         self.has_room() && after <= self.fair().saturating_sub(promised) / 2
     }
 
-    /// The relay has sent of a session what it was promised room for, or it was promised some.
+    /// Updates the promised bytes, after the relay has sent some or got a new promise.
     fn note_promise(&mut self, no: SessionNo) {
         let promised = self.end.room(no).saturating_sub(self.end.first_window());
         if let Some(session) = self.sessions.get_mut(&no) {
@@ -668,14 +678,14 @@ impl LinkSessions {
         self.stores.budget().room() > WINDOW
     }
 
-    /// There may be memory again for requests that are not whole.
+    /// Lets unfinished requests grow again, if there is memory by now.
     fn feed(&mut self) {
         for no in self.starved.keys().copied().collect::<Vec<_>>() {
             self.give_room(no);
         }
     }
 
-    /// A session needs no memory for the rest of a request any more.
+    /// A session needs no more memory for the rest of a request.
     fn is_fed(&mut self, no: SessionNo) {
         self.starved.remove(&no);
         if self.favourite == Some(no) {
@@ -683,7 +693,7 @@ impl LinkSessions {
         }
     }
 
-    /// Applies the whole requests in `input` and returns the number of bytes they took.
+    /// Applies the whole requests in `input` and returns the number of their bytes.
     fn apply(&mut self, no: SessionNo, input: &[u8]) -> usize {
         let Some(session) = self.sessions.get_mut(&no) else { return 0 };
         let conversation = &mut session.conversation;
@@ -701,7 +711,7 @@ impl LinkSessions {
         }
         self.replies.shrink();
         session.held = session.held.saturating_add(done);
-        // A hello by itself is in no commit yet.
+        // A hello without a request is in no commit yet.
         let is_committed = conversation.side.as_ref().is_none_or(|side| side.before == 0);
         if is_committed && !conversation.waiting {
             self.end.applied(no, std::mem::take(&mut session.held));
@@ -717,7 +727,7 @@ impl LinkSessions {
         done
     }
 
-    /// Something has happened to a session: its wait is over, or its store was closed.
+    /// Handles an event of a session: its wait has ended, or its store was closed.
     fn wake(&mut self, no: SessionNo) {
         let Some(session) = self.sessions.get_mut(&no) else { return };
         if session.is_closed.load(Relaxed) {
@@ -742,7 +752,7 @@ impl LinkSessions {
         Some(session)
     }
 
-    /// Ends a session. Who is cut off for what it holds gets nothing of it any more, nor does one that had ended before.
+    /// Ends a session. A client that is cut off gets no more of its replies.
     fn end_session(&mut self, no: SessionNo, end: &End) {
         let session = self.remove(no);
         if let Some(session) = &session {

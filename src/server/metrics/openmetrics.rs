@@ -1,12 +1,13 @@
-//! OpenMetrics, made of Prometheus' older text. They differ in four things: a counter's family is named without
-//! `_total`, quotes in a help text are escaped, bounds of buckets are floats, and the text says where it ends.
+//! Turns Prometheus' older text into OpenMetrics. They differ in four points: a counter's family is named
+//! without `_total`, quotes in a help text are escaped, bucket bounds are floats, and the text has an end
+//! mark.
 
 use std::collections::HashSet;
 
 /// The content type of [`of_text`]'s text.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The same metrics as OpenMetrics.
+/// Turns Prometheus text into OpenMetrics.
 pub fn of_text(text: &str) -> String {
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let counters: HashSet<&str> = types.filter_map(|line| line.strip_suffix(" counter")).collect();
@@ -30,7 +31,7 @@ pub fn of_text(text: &str) -> String {
     made
 }
 
-/// A sample, with `le="1"` as `le="1.0"`. Only buckets have the label `le`, and it is their last.
+/// Appends a sample, with `le="1"` as `le="1.0"`. Only buckets have the label `le`, as their last one.
 fn push_sample(made: &mut String, line: &str) {
     let bound = line.rsplit_once("le=\"").and_then(|(before, rest)| {
         let (bound, after) = rest.split_once('"')?;
@@ -50,14 +51,15 @@ mod tests {
     #[test]
     fn the_four_differences() {
         let text = "# HELP a_total Says \"a\".\n# TYPE a_total counter\na_total{run=\"le=\\\"1\"} 2\n\
-            # HELP b Of b.\n# TYPE b histogram\nb_bucket{op=\"x\",le=\"0.5\"} 1\nb_bucket{op=\"x\",le=\"1\"} 1\n\
-            b_bucket{op=\"x\",le=\"+Inf\"} 1\nb_sum 0.1\nb_count 1\n# HELP c_total Of c.\n# TYPE c_total gauge\nc_total 1\n";
+                    # HELP b Of b.\n# TYPE b histogram\nb_bucket{op=\"x\",le=\"0.5\"} 1\n\
+                    b_bucket{op=\"x\",le=\"1\"} 1\nb_bucket{op=\"x\",le=\"+Inf\"} 1\nb_sum 0.1\nb_count 1\n\
+                    # HELP c_total Of c.\n# TYPE c_total gauge\nc_total 1\n";
         assert_eq!(
             of_text(text),
-            "# HELP a Says \\\"a\\\".\n# TYPE a counter\na_total{run=\"le=\\\"1\"} 2\n\
-            # HELP b Of b.\n# TYPE b histogram\nb_bucket{op=\"x\",le=\"0.5\"} 1\nb_bucket{op=\"x\",le=\"1.0\"} 1\n\
-            b_bucket{op=\"x\",le=\"+Inf\"} 1\nb_sum 0.1\nb_count 1\n# HELP c_total Of c.\n# TYPE c_total gauge\nc_total 1\n\
-            # EOF\n"
+            "# HELP a Says \\\"a\\\".\n# TYPE a counter\na_total{run=\"le=\\\"1\"} 2\n# HELP b Of b.\n\
+             # TYPE b histogram\nb_bucket{op=\"x\",le=\"0.5\"} 1\nb_bucket{op=\"x\",le=\"1.0\"} 1\n\
+             b_bucket{op=\"x\",le=\"+Inf\"} 1\nb_sum 0.1\nb_count 1\n# HELP c_total Of c.\n\
+             # TYPE c_total gauge\nc_total 1\n# EOF\n"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! The metrics of the jobs, read from insight. `run_id` and `barrier` come from run ids; their number is bounded by
-//! `--max-runs`, and a run's series go with it.
+//! The metrics of the jobs, read from insight. `run_id` and `barrier` come from run ids. `--max-runs` bounds
+//! their number, and the series of a run disappear with it.
 
 use prometheus::proto::{self, MetricFamily};
 use prometheus::{IntGaugeVec, Registry};
@@ -69,8 +69,8 @@ impl Series {
         let is_complete =
             run.completed_at.is_some() && !matches!(run.state, RunState::Closed | RunState::Gone);
         set(&self.complete, u32::from(is_complete));
-        // The API remembers who was in the last round; here are those who are in one now. In a run that was closed some may
-        // go on.
+        // The API remembers the members of the last round. The metrics count only present members; in a
+        // closed run some may go on.
         let has_members = !run.state.is_over() || run.state == RunState::Closed;
         if run.kind != RunKind::Env {
             self.round.with_label_values(&[&label]).set(i64::try_from(run.round).unwrap_or(i64::MAX));
@@ -79,7 +79,7 @@ impl Series {
             if let Some(expected) = run.nodes.expected {
                 set(&self.expected, expected.min);
             }
-            // Some may be known to be missing before anybody has said how many there should be.
+            // Some nodes may be known to be missing before anybody has said how many there should be.
             if let Some(missing) = run.nodes.missing {
                 set(&self.missing, missing);
             }
@@ -109,7 +109,7 @@ impl Series {
     }
 }
 
-/// Registers what insight tells; returns the family that the registry cannot make.
+/// Registers insight's metrics. Returns the family that the registry cannot make.
 pub(super) fn register(registry: &Registry, server: &Server) -> prometheus::Result<MetricFamily> {
     let (figures, totals) =
         server.watch().with_insight(|insight, now| (insight.figures(now), insight.totals().clone()));
@@ -121,7 +121,8 @@ pub(super) fn register(registry: &Registry, server: &Server) -> prometheus::Resu
         let label: String = name.chars().take(LABEL).collect();
         series.set_barrier(&label, arrived, Some(size));
     }
-    let help = "Nodes that died in a round: their connection closed and they had not finished, or they were not heard from.";
+    let help = "Nodes that died in a round: their connection closed and they had not finished, or they were \
+                not heard from.";
     counter(registry, "rallypoint_node_deaths_total", help, &[])?
         .with_label_values::<&str>(&[])
         .inc_by(totals.node_deaths);

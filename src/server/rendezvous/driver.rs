@@ -1,7 +1,6 @@
 //! Drives the native rendezvous: one lock around all runs, one timer for the next deadline, and the requests
-//! that wait here until something has changed for them. Nothing is awaited or logged while the lock is held.
-//! But stores are opened and closed under it, because no request may see a complete round that has no store
-//! yet.
+//! that wait here for a change. Nothing is awaited or logged while the lock is held. But stores are opened
+//! and closed under it, because no request may see a complete round without its store.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -30,12 +29,12 @@ use crate::server::observe::expectations;
 use crate::server::stores::{HostLine, RoundStore, StoreHost};
 use crate::server::tcp::Throttle;
 
-/// A complete round, and the part of the answer that is the same for all its nodes.
+/// A complete round, and the part of the answer that all its nodes share.
 #[derive(Debug)]
 pub struct SharedRound {
     /// The round.
     pub round: Arc<Round>,
-    /// Its workers' store.
+    /// The store of its workers.
     store: Option<RoundStore>,
     listed: OnceLock<Bytes>,
 }
@@ -47,12 +46,12 @@ impl SharedRound {
         Self { round: Arc::new(round), store: self.store.clone(), listed: OnceLock::new() }
     }
 
-    /// The port of its workers' store.
+    /// The port of the workers' store.
     pub fn store_port(&self) -> Option<u16> {
         self.store.as_ref().map(RoundStore::port)
     }
 
-    /// The list of participants, made once for all that ask.
+    /// The list of participants, made once for all nodes.
     pub fn listed(&self, make: impl FnOnce(&Round) -> Bytes) -> Bytes {
         self.listed.get_or_init(|| make(&self.round)).clone()
     }
@@ -70,14 +69,14 @@ pub enum Joined {
     },
     /// Not yet.
     Waiting {
-        /// How far it is.
+        /// The progress of the round.
         progress: RoundProgress,
-        /// Whether the node stands by, because all places of the round are taken.
+        /// Whether the node is redundant, because all places of the round are taken.
         redundant: bool,
     },
 }
 
-/// Why a request was not answered by its run.
+/// Why a request got no answer from its run.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
     /// The rendezvous refused it.
@@ -86,7 +85,7 @@ pub enum Ended {
     /// The barrier refused it.
     #[error(transparent)]
     Barrier(#[from] ArrivalRefusal),
-    /// A newer request of the same node took its place.
+    /// A newer request of the same node replaced it.
     #[error("a newer request of this node took the place of this one; are two processes using one node id?")]
     Replaced,
     /// The server is about to end.
@@ -94,16 +93,16 @@ pub enum Ended {
     Stopping,
 }
 
-/// What happened in the runs since it was last asked.
+/// The events in the runs since the last call.
 #[derive(Debug, Default)]
 pub(in crate::server) struct RoundNews {
-    /// The runs that changed, as they are now, each with the port of its round's store.
+    /// The changed runs, as they are now, each with the port of its round's store.
     pub(in crate::server) changed: Vec<(RunSnapshot, Option<u16>)>,
-    /// The runs that were forgotten.
+    /// The forgotten runs.
     pub(in crate::server) forgotten: Vec<RunId>,
-    /// What happened, in order.
+    /// The facts, in order.
     pub(in crate::server) told: Vec<(RunId, Fact, Timestamp)>,
-    /// How many facts were not kept.
+    /// How many facts were dropped.
     pub(in crate::server) lost: u64,
 }
 
@@ -111,14 +110,14 @@ pub(in crate::server) struct RoundNews {
 struct State {
     core: Rendezvous,
     barriers: Barriers,
-    /// The most memory that the runs may take, and the same for the barriers.
+    /// The most memory that the runs may use; the barriers have an equal limit.
     most_memory: usize,
     runs_memory: Reservation,
     barriers_memory: Reservation,
     parking: Parking,
     rounds: HashMap<RunId, Arc<SharedRound>>,
     told: Vec<(RunId, Fact, Timestamp)>,
-    /// How many facts nobody took in time.
+    /// How many facts were dropped because nobody took them in time.
     lost: u64,
     /// When the timer will fire.
     armed: Option<Timestamp>,
@@ -129,15 +128,15 @@ struct State {
 enum Line {
     /// A join was refused.
     TurnedAway { run: RunId, node: Label, refusal: RunRefusal },
-    /// The server's stores have something to say.
+    /// A line about the server's stores.
     Stores(HostLine),
 }
 
-/// Lines that wait until the lock is free.
+/// Lines that are logged after the unlock.
 #[derive(Debug)]
 struct Unsaid<'a> {
     lines: Vec<Line>,
-    /// Broken nodes could repeat their joins.
+    /// Limits repeated joins of broken nodes.
     throttle: &'a Throttle,
 }
 
@@ -157,7 +156,7 @@ impl Drop for Unsaid<'_> {
     }
 }
 
-/// All runs under their lock. What there is to log is said when it is free again: fields are dropped in this order.
+/// All runs under their lock. The lines are logged after the unlock: fields are dropped in this order.
 #[derive(Debug)]
 struct Locked<'a> {
     state: MutexGuard<'a, State>,
@@ -182,16 +181,16 @@ impl DerefMut for Locked<'_> {
 #[derive(Debug)]
 pub struct Rounds {
     clock: Clock,
-    /// Where the rounds' stores are opened.
+    /// Opens the rounds' stores.
     stores: Arc<StoreHost>,
     state: Mutex<State>,
-    /// The next deadline has come nearer.
+    /// Notified when the next deadline has come nearer.
     sooner: Notify,
     throttle: Throttle,
 }
 
 impl Rounds {
-    /// With the runs that the last server had. Comes after the stores.
+    /// Restores the runs of the last server. The stores must be restored before.
     pub(in crate::server) fn new(stores: Arc<StoreHost>, clock: Clock, before: &Image) -> Self {
         let (config, budget) = (stores.config(), stores.budget());
         let mut state = State {
@@ -211,7 +210,7 @@ impl Rounds {
             state.barriers.keep_changes();
             for (run, expectation) in expectations(before) {
                 let Expectation { min, max, .. } = expectation;
-                // Nobody is there yet whom it could not fit.
+                // The run has no nodes yet, so the expectation cannot contradict them.
                 let _ = state.core.expect(&RunId::new(run.as_bytes()), Nodes { min, max }, clock.now());
             }
             kept::restore_barriers(&mut state.barriers, before, clock.now());
@@ -233,8 +232,8 @@ impl Rounds {
         Locked { state, unsaid: Unsaid { lines: Vec::new(), throttle: &self.throttle } }
     }
 
-    /// Joins, and waits up to `wait` for the round. If this is dropped, the node keeps its place for the
-    /// keep-alive time.
+    /// Joins, and waits up to `wait` for the round. If this future is dropped, the node keeps its place for
+    /// the keep-alive time.
     pub async fn join(&self, run: &RunId, join: Join, wait: Duration) -> Result<Joined, Ended> {
         if self.stores.is_stopping() {
             return Err(Ended::Stopping);
@@ -246,7 +245,7 @@ impl Rounds {
             state.limit_runs();
             let joined = state.core.join(run, join, self.clock.now());
             if joined.is_ok() {
-                // A request that waits here for this node is older.
+                // A waiting request of this node is older.
                 state.parking.replace(&Awaited::Round(run.clone()), &node);
                 state.parking.replace(&Awaited::Change(run.clone()), &node);
             }
@@ -281,7 +280,7 @@ impl Rounds {
         }
     }
 
-    /// The answer to a join that has waited long enough.
+    /// The answer to a join at the end of its wait.
     fn answer(&self, run: &RunId, node: &Label) -> Result<Joined, Ended> {
         let state = self.lock();
         let standing = state.core.standing(run, node)?;
@@ -292,7 +291,8 @@ impl Rounds {
         Ok(Joined::Waiting { progress, redundant: standing == JoinStanding::Redundant })
     }
 
-    /// Takes a heartbeat, and waits while the action is still `seen`: up to `wait`, and no longer than the run's keep-alive allows.
+    /// Takes a heartbeat, and waits while the action is still `seen`: up to `wait`, and no longer than the
+    /// run's keep-alive allows.
     pub async fn heartbeat(
         &self,
         run: &RunId,
@@ -311,7 +311,7 @@ impl Rounds {
         while view.action == seen && clock::now() < until {
             let mut parked = {
                 let mut state = self.lock();
-                // It may have changed since it was looked at.
+                // The action may have changed in between.
                 view = state.core.action(run, &node, round);
                 if view.action != seen {
                     break;
@@ -323,14 +323,14 @@ impl Rounds {
             drop(parked);
             view = self.lock().core.action(run, &node, round);
             if woken == Woken::Replaced {
-                // A newer heartbeat or join of the node is here.
+                // A newer heartbeat or join of the node replaced this one.
                 break;
             }
         }
         Ok(view)
     }
 
-    /// A node leaves. `false` if it was not there.
+    /// Removes a node from its run. `false` if it was not there.
     pub fn leave(&self, run: &RunId, node: &Label, said: LeaveRequest) -> bool {
         let mut state = self.lock();
         let left = state.core.leave(run, node, said, self.clock.now());
@@ -338,7 +338,7 @@ impl Rounds {
         left
     }
 
-    /// Who `node` is, if it is in the run.
+    /// The identity of `node`, if it is in the run.
     pub fn member(&self, run: &RunId, node: &Label) -> Option<Who> {
         self.lock().core.member(run, node)
     }
@@ -351,7 +351,7 @@ impl Rounds {
         closed
     }
 
-    /// Moves the deadline of the round that forms; returns its number and the time left.
+    /// Moves the deadline of the forming round. Returns its number and the time left.
     pub fn extend(&self, run: &RunId, by: Duration) -> Result<(u64, Duration), RunRefusal> {
         let mut state = self.lock();
         let extended = state.core.extend(run, by, self.clock.now());
@@ -359,7 +359,8 @@ impl Rounds {
         extended
     }
 
-    /// An operator expects so many nodes in the rounds of a run. Returns what comes of it, in words, if the run is known.
+    /// Sets how many nodes an operator expects in the rounds of a run. Returns the effect, in words, if the
+    /// run is known.
     pub(in crate::server) fn expect(&self, run: &RunId, nodes: Nodes) -> Result<Option<String>, Unfit> {
         let mut state = self.lock();
         let comes = state.core.expect(run, nodes, self.clock.now());
@@ -382,7 +383,7 @@ impl Rounds {
             self.keep(&mut state);
             let standing = standing?;
             let awaited = Awaited::Release(name.clone());
-            // The same participant's older request.
+            // Replaces an older request of this participant.
             state.parking.replace(&awaited, &participant);
             let ArrivalStanding::Waiting { left, .. } = standing else { return Ok(standing) };
             let counts = state.barriers.park(name, &participant);
@@ -403,7 +404,7 @@ impl Rounds {
         self.lock().snapshot(run, self.clock.now())
     }
 
-    /// What happened since the last call.
+    /// The events since the last call.
     pub(in crate::server) fn take_news(&self) -> RoundNews {
         let mut state = self.lock();
         let now = self.clock.now();
@@ -418,20 +419,20 @@ impl Rounds {
         news
     }
 
-    /// Shows a simulation what is known of the runs.
+    /// Shows the runs to a simulation.
     #[cfg(test)]
     pub(in crate::server) fn inspect<T>(&self, look: impl FnOnce(&Rendezvous, &mut Barriers) -> T) -> T {
         let state = &mut *self.lock();
         look(&state.core, &mut state.barriers)
     }
 
-    /// The barriers at which somebody waits: how many have arrived, of how many.
+    /// The barriers with waiting participants: their names, how many have arrived, and of how many.
     pub fn barriers(&self) -> Vec<(String, u32, u32)> {
         let state = self.lock();
         state.barriers.waiting().map(|(name, arrived, size)| (name.to_string(), arrived, size)).collect()
     }
 
-    /// The barriers at which somebody waits, with who has arrived.
+    /// The barriers with waiting participants, and who has arrived.
     pub(in crate::server) fn open_barriers(&self) -> Vec<OpenBarrier> {
         self.lock().barriers.open(self.clock.now())
     }
@@ -444,12 +445,12 @@ impl Rounds {
         removed
     }
 
-    /// The server stops: waiting joins get that answer.
+    /// The server stops: wakes the waiting joins, which then answer that.
     pub(in crate::server) fn stop(&self) {
         self.lock().parking.wake_joins();
     }
 
-    /// Acts when a deadline passes, for ever.
+    /// Acts at each deadline, for ever.
     pub(in crate::server) async fn keep_time(&self) {
         loop {
             let next = {
@@ -470,12 +471,12 @@ impl Rounds {
         }
     }
 
-    /// Parks a request. `counts`: the core takes it as a sign of life for as long as it waits.
+    /// Parks a request. If it `counts`, the core takes the waiting request as a sign of life.
     fn park(&self, state: &mut State, awaited: Awaited, who: &Label, counts: bool) -> Parked<'_> {
         Parked { rounds: self, ticket: state.parking.park(awaited, who), counts, is_answered: false }
     }
 
-    /// Does what the rendezvous has decided.
+    /// Carries out the decisions of the rendezvous.
     fn carry_out(&self, state: &mut Locked<'_>) {
         let mut over = Vec::new();
         loop {
@@ -506,7 +507,8 @@ impl Rounds {
             }
         }
         self.keep(state);
-        // The next server must know the new round before the last one has no store: it would take it for one that never was.
+        // The journal must have the new round before the store of its predecessor is closed. Otherwise the
+        // next server would miss that store, and treat the old round as one that never was.
         for shared in over {
             if let Some(store) = &shared.store {
                 self.stores.close_of_round(store);
@@ -517,12 +519,12 @@ impl Rounds {
         self.rearm(state);
     }
 
-    /// Tells the journal what has changed.
+    /// Appends the changes to the journal.
     fn keep(&self, state: &mut State) {
         let Some(journal) = self.stores.journal() else { return };
         let (runs, barriers) = (state.core.take_kept(), state.barriers.take_kept());
         if !runs.is_empty() || !barriers.is_empty() {
-            // Made before, for stores wait while a commit is queued.
+            // Encode the rows first: stores wait while a commit is queued.
             let mut rows = Vec::new();
             for change in &runs {
                 kept::put(change, &mut rows);
@@ -534,7 +536,7 @@ impl Rounds {
         }
     }
 
-    /// Writes again what the journal knows of the runs and barriers, one after the other.
+    /// Copies the runs and barriers into the journal again, one after the other.
     pub(in crate::server) async fn copy(&self) {
         let Some(journal) = self.stores.journal() else { return };
         let runs = self.lock().core.run_ids();
@@ -551,7 +553,7 @@ impl Rounds {
     }
 
     fn copy_run(&self, journal: &Journal, run: &RunId) {
-        // Under the lock: a copy must not come behind what it is older than.
+        // Under the lock: a stale copy must not follow a newer change in the journal.
         let mut state = self.lock();
         if let Some(change) = state.core.kept(run) {
             let mut rows = Vec::new();
@@ -576,7 +578,8 @@ impl Rounds {
         }
     }
 
-    /// Opens the round's store, and wakes the joins that waited for the round. Returns the last round, whose store is over.
+    /// Opens the round's store, and wakes the joins that waited for the round. Returns the previous round,
+    /// whose store must be closed.
     fn complete(&self, state: &mut Locked<'_>, round: &Arc<Round>) -> Option<Arc<SharedRound>> {
         let mut store = None;
         if round.terms.store {
@@ -624,12 +627,12 @@ impl State {
         Some((snapshot, port))
     }
 
-    /// How much the runs may still grow: what is left of their part, and of all memory.
+    /// Limits the growth of the runs to the rest of their share, and of all memory.
     fn limit_runs(&mut self) {
         self.core.limit_memory(self.most_memory.min(self.runs_memory.most()));
     }
 
-    /// Arrives at a barrier. Barriers may grow like runs.
+    /// Arrives at a barrier. The growth of barriers is limited like the growth of runs.
     fn arrive(
         &mut self,
         name: &Label,
@@ -646,27 +649,27 @@ impl State {
         Ok(standing)
     }
 
-    /// The answer to a node whose join stands so.
+    /// The answer to a node whose round is complete.
     fn complete(&self, run: &RunId, round: &Round, rank: u32) -> Result<Joined, RunRefusal> {
-        // A round that was taken over after a restart has no answer: its join was answered long ago.
+        // A round that was taken over after a restart has no answer: its joins were answered long ago.
         let shared = self.rounds.get(run).filter(|shared| shared.round.number == round.number);
         let shared = Arc::clone(shared.ok_or(RunRefusal::UnknownRun)?);
         Ok(Joined::Complete { shared, rank })
     }
 }
 
-/// A request that waits here. Dropped, also because its connection broke, it is over.
+/// A waiting request. It ends with its drop, also when its connection breaks.
 struct Parked<'a> {
     rounds: &'a Rounds,
     ticket: Ticket,
-    /// Whether it shows that its sender is alive: not if the node waits in another request by now.
+    /// Whether it counts as a sign of life: not if the node waits in another request by now.
     counts: bool,
-    /// It has waited to the end. If not, its connection broke.
+    /// Whether it has waited to the end. If not, its connection broke.
     is_answered: bool,
 }
 
 impl Parked<'_> {
-    /// Waits until it is woken, and until then at the longest.
+    /// Waits until it is woken, or until the deadline.
     async fn wait(&mut self, until: Instant) -> Woken {
         let woken = self.ticket.wait(until).await;
         self.is_answered = true;
@@ -688,7 +691,7 @@ impl Drop for Parked<'_> {
             Awaited::Round(run) | Awaited::Change(run) => state.core.cut(run, who, now),
             Awaited::Release(barrier) => state.barriers.unpark(barrier, who, now),
         }
-        // Its time may have come with this.
+        // The removal may have made a decision due.
         self.rounds.carry_out(&mut state);
     }
 }

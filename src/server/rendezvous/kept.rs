@@ -1,5 +1,5 @@
-//! Runs and barriers in the journal: a row for each run, one for each node of its complete round, and one for the last
-//! release of a barrier.
+//! The runs and barriers in the journal: a row for each run, for each node of its complete round, and for the
+//! last release of each barrier.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::core::rendezvous::barrier::{Barriers, ReleaseRecord};
 use crate::core::rendezvous::{KeptChange, MemberRecord, Rendezvous, Round, RunRecord};
 use crate::server::stores::{RoundStore, StoreHost};
 
-/// The id of a node's row: its rank, and its run.
+/// The id of a node's row: its rank and its run.
 fn member_id(run: &RunId, rank: u32) -> Vec<u8> {
     [&rank.to_be_bytes()[..], run.as_bytes()].concat()
 }
@@ -41,7 +41,7 @@ pub(super) fn put_barrier(name: &Label, record: Option<&ReleaseRecord>, out: &mu
     }
 }
 
-/// Makes the barriers what the journal says.
+/// Restores the barriers from the journal.
 pub(super) fn restore_barriers(barriers: &mut Barriers, before: &Image, now: Timestamp) {
     for (name, body) in before.entries.get(&Table::Barrier).into_iter().flatten() {
         let name = std::str::from_utf8(name).ok().and_then(|name| Label::new(name).ok());
@@ -52,14 +52,14 @@ pub(super) fn restore_barriers(barriers: &mut Barriers, before: &Image, now: Tim
 }
 
 fn put_entry(table: Table, id: &[u8], record: &impl serde::Serialize, out: &mut Vec<u8>) {
-    // Records are structs of numbers and texts, which JSON takes.
+    // Records are structs of numbers and texts; they always have a JSON form.
     if let Ok(body) = serde_json::to_vec(record) {
         Row::Entry(table, id, Some(&body)).encode(out);
     }
 }
 
-/// Makes the runs what the journal says; returns their complete rounds, with their stores. A round whose store is not open
-/// again is left to the reports of its nodes.
+/// Restores the runs from the journal. Returns their complete rounds, with their stores. A round whose store
+/// is not open again is restored by its nodes' reports instead.
 pub(super) fn restore(
     core: &mut Rendezvous,
     before: &Image,
@@ -69,7 +69,7 @@ pub(super) fn restore(
     let none = Entries::new();
     let entries = |table| before.entries.get(&table).unwrap_or(&none);
     let mut members = HashMap::<&[u8], Vec<MemberRecord>>::new();
-    // By rank: that is what their ids begin with.
+    // The ids begin with the rank, so the members come ordered by rank.
     for (id, body) in entries(Table::Member) {
         if let (Some(run), Ok(member)) = (id.get(4..), serde_json::from_slice(body)) {
             members.entry(run).or_default().push(member);
@@ -78,7 +78,8 @@ pub(super) fn restore(
     let mut rounds = Vec::new();
     for (id, body) in entries(Table::Run) {
         let Ok(record) = serde_json::from_slice::<RunRecord>(body) else {
-            tracing::warn!(run.id = %RunId::new(id), "the journal says something of a run that this release cannot read");
+            tracing::warn!(run.id = %RunId::new(id), "the journal says something of a run that this release \
+                                                      cannot read");
             continue;
         };
         let run = RunId::new(id);

@@ -1,4 +1,4 @@
-//! The native rendezvous at work: time, locks and parked requests around the core's state machines.
+//! Runs the core's state machines of the native rendezvous: adds time, locks and parked requests.
 
 mod driver;
 mod kept;

@@ -1,6 +1,5 @@
-//! Requests that wait here until what they wait for has happened: each is one entry and one oneshot channel.
-//! It is woken once, and then reads its standing. A newer request of the same peer takes the place of an
-//! older one.
+//! Parked requests. Each is one entry and one oneshot channel. It is woken once, and then reads its standing.
+//! A newer request of a peer replaces its older one.
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -9,18 +8,18 @@ use crate::core::ids::{Label, RunId};
 use crate::core::map::HashMap;
 use crate::server::clock::within;
 
-/// What a request waits for.
+/// The event that a request waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Awaited {
-    /// A join: for the run's next round.
+    /// A join waits for the run's next round.
     Round(RunId),
-    /// A heartbeat: for something else to do.
+    /// A heartbeat waits for another action.
     Change(RunId),
-    /// An arrival: for the release of a barrier.
+    /// An arrival waits for the release of a barrier.
     Release(Label),
 }
 
-/// The waiting requests, by what they wait for and whose they are.
+/// The parked requests, by event and peer.
 #[derive(Debug, Default)]
 pub(super) struct Parking {
     waiting: HashMap<Awaited, HashMap<Label, Entry>>,
@@ -30,20 +29,20 @@ pub(super) struct Parking {
 #[derive(Debug)]
 struct Entry {
     serial: u64,
-    /// `None` once it is woken.
+    /// `None` once it was woken.
     tell: Option<oneshot::Sender<()>>,
 }
 
 impl Entry {
     fn wake(&mut self) {
         if let Some(tell) = self.tell.take() {
-            // A request that ends removes its own entry.
+            // An error is fine: a request that ends removes its own entry.
             let _ = tell.send(());
         }
     }
 }
 
-/// A parked request's end.
+/// The waiting side of a parked request.
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) awaited: Awaited,
@@ -55,14 +54,14 @@ pub(super) struct Ticket {
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Woken {
-    /// What was waited for has happened, or the time is over.
+    /// The event happened, or the time is over: read the standing.
     Look,
     /// A newer request took its place.
     Replaced,
 }
 
 impl Ticket {
-    /// Waits until it is woken, and until then at the longest.
+    /// Waits until it is woken, or until the deadline.
     pub(super) async fn wait(&mut self, until: Instant) -> Woken {
         match within(until, &mut self.told).await {
             Some(Err(_)) => Woken::Replaced,
@@ -72,7 +71,7 @@ impl Ticket {
 }
 
 impl Parking {
-    /// Parks a request, in place of an older one.
+    /// Parks a request, and replaces an older one.
     pub(super) fn park(&mut self, awaited: Awaited, who: &Label) -> Ticket {
         let (tell, told) = oneshot::channel();
         self.serial = self.serial.wrapping_add(1);
@@ -81,7 +80,7 @@ impl Parking {
         Ticket { awaited, who: who.clone(), serial: self.serial, told }
     }
 
-    /// A newer request is here: one that waits hears so.
+    /// Replaces a parked request: a newer one is here.
     pub(super) fn replace(&mut self, awaited: &Awaited, who: &Label) {
         if let Some(waiting) = self.waiting.get_mut(awaited) {
             waiting.remove(who);
@@ -91,7 +90,7 @@ impl Parking {
         }
     }
 
-    /// The request is over. `false` if it had been replaced.
+    /// Removes an ended request. `false` if a newer one had replaced it.
     pub(super) fn leave(&mut self, ticket: &Ticket) -> bool {
         let entry = self.waiting.get(&ticket.awaited).and_then(|waiting| waiting.get(&ticket.who));
         let is_here = entry.is_some_and(|entry| entry.serial == ticket.serial);
@@ -110,7 +109,7 @@ impl Parking {
             .for_each(Entry::wake);
     }
 
-    /// Wakes all requests that wait for this.
+    /// Wakes all requests that wait for this event.
     pub(super) fn wake_all(&mut self, awaited: &Awaited) {
         self.waiting.get_mut(awaited).into_iter().flat_map(HashMap::values_mut).for_each(Entry::wake);
     }

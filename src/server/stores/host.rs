@@ -1,5 +1,5 @@
-//! The stores that are served here: their listeners, the threads that serve them, and the leases of those that belong
-//! to a run or to one round of it.
+//! The stores of this server: their listeners, the threads that serve them, and the leases of run stores and
+//! round stores.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -26,11 +26,11 @@ use crate::server::journal::Journal;
 use crate::server::supervise::keep_running;
 use crate::server::tcp::{Foreign, Shared, StoreListener, Workers, bind};
 
-/// A store that is served.
+/// A store that is being served.
 #[derive(Debug)]
 struct OpenStore {
     listener: Arc<StoreListener>,
-    /// Where clients with connections of their own come in.
+    /// The entrance for direct connections; `None` if only relays lead to the store.
     door: Option<Door>,
 }
 
@@ -42,7 +42,8 @@ struct Door {
 }
 
 impl OpenStore {
-    /// Refuses newcomers from now on. The task ends a moment later; the port is free for another store at once.
+    /// Refuses new clients from now on. The accepting task ends a moment later, but the port is free for
+    /// another store at once.
     fn stop_accepting(&self) {
         if let Some(door) = &self.door {
             door.accepting.abort();
@@ -51,13 +52,13 @@ impl OpenStore {
     }
 }
 
-/// A log line about the stores. The code that opened a store may hold a lock, and logs the line after it has
-/// let go of it.
+/// A log line about the stores. The code that opens a store may hold a lock; it logs the line after the
+/// unlock.
 #[derive(Debug)]
 pub(in crate::server) enum HostLine {
     /// Another program has the port.
     PortTaken(u16, io::Error),
-    /// A store that nobody has used made room.
+    /// A store without any client made room for another one.
     MadeRoom(u16),
 }
 
@@ -85,19 +86,19 @@ pub struct StoreHost {
     leases: Leases,
     workers: Workers,
     stopping: AtomicBool,
-    /// Stores of runs that an operator has closed: what is observed there is not looked at any more.
+    /// Ports of run stores that an operator has closed. Observations there are not read any more.
     closed_by_operator: Mutex<Vec<u16>>,
     /// The port of the store that was opened first.
     first: OnceLock<u16>,
     journal: Option<Arc<Journal>>,
     /// Stores of the last server that are not open again yet.
     restored: Mutex<BTreeMap<StoreId, StoreImage>>,
-    /// The sessions of links that each of them had.
+    /// The sessions of links that each of these stores had.
     linked: Mutex<HashMap<StoreId, Vec<LinkedBefore>>>,
 }
 
 impl StoreHost {
-    /// Stores that `workers` will serve; none is open yet.
+    /// Prepares stores that `workers` will serve; none is open yet.
     pub(in crate::server) fn new(
         shared: Shared,
         workers: Workers,
@@ -127,7 +128,8 @@ impl StoreHost {
         self.open_as(socket, None)
     }
 
-    /// What the journal keeps for a store; with it what that held before, if its owner had it on this port.
+    /// The journal's side of a store. It has the store's old contents, if the owner had a store on this port
+    /// before.
     fn kept(&self, port: u16, owner: &[u8]) -> Option<Kept> {
         let journal = Arc::clone(self.journal.as_ref()?);
         let mut restored = self.restored.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,8 +141,8 @@ impl StoreHost {
         Some(Kept { journal, store, image, linked: linked.remove(&store).unwrap_or_default() })
     }
 
-    /// Opens the stores of runs again that the last server had, and forgets what cannot be open again. Comes after the
-    /// stores of `--listen`.
+    /// Opens the run stores of the last server again, and closes in the journal every store that cannot be
+    /// opened. Call it after the stores of `--listen` are open.
     pub(in crate::server) fn reopen(&self) {
         let Some(journal) = &self.journal else { return };
         let leased: Vec<(u16, Owner)> = {
@@ -165,8 +167,8 @@ impl StoreHost {
         }
     }
 
-    /// Writes into the journal again all that the stores hold, in small steps, where that makes it shorter.
-    /// `others` writes what the links and the runs hold.
+    /// Copies all stores into the journal again, in small steps, if that shortens it. `others` copies the
+    /// links and the runs.
     pub(in crate::server) async fn tidy_journal(&self, others: impl Future<Output = ()>) {
         let Some(journal) = &self.journal else { return };
         let Some(tidy) = journal.begin_tidying() else { return };
@@ -178,28 +180,28 @@ impl StoreHost {
         }
         others.await;
         let journal = Arc::clone(journal);
-        // Files are removed there.
+        // This removes files, which takes time.
         let removing = tokio::task::spawn_blocking(move || journal.is_tidy(tidy));
         let _ended = removing.await;
     }
 
-    /// Waits until the journal has all that has happened, before an answer says so.
+    /// Waits until the journal has everything that has happened so far.
     pub async fn safe(&self) {
         if let Some(journal) = &self.journal {
             journal.safe(journal.commit(|_| ())).await;
         }
     }
 
-    /// An answer is held for so long.
+    /// The longest time that an answer is held.
     pub(in crate::server) const MOST_HELD: Duration = Duration::from_secs(10);
 
-    /// What comes of `work`, once it may be told; `None` if it would be held for too long.
+    /// The result of `work`, once it is safe to send. `None` if it would be held for too long.
     pub async fn covered<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let done = work.await;
         within(deadline_in(Self::MOST_HELD), self.safe()).await.map(|()| done)
     }
 
-    /// The journal, if one is kept.
+    /// The journal, if there is one.
     pub fn journal(&self) -> Option<&Arc<Journal>> {
         self.journal.as_ref()
     }
@@ -212,7 +214,7 @@ impl StoreHost {
         Ok(port)
     }
 
-    /// Opens the store of a run or a round on a port that is free among ours.
+    /// Opens a leased store on one of our ports. It fails if another program has the port.
     fn open_leased(&self, port: u16, owner: &Owner) -> io::Result<()> {
         if self.config().relays_only {
             self.open_behind_relays(port, Some(owner));
@@ -221,7 +223,7 @@ impl StoreHost {
         bind(self.run_store_addr(port)).and_then(|socket| self.open_as(socket, Some(owner))).map(drop)
     }
 
-    /// Serves a store only to clients of relays. Its port is its name.
+    /// Serves a store only to clients of relays. Its port number is only its name.
     pub(in crate::server) fn open_without_door(&self, port: u16) -> Arc<StoreListener> {
         self.open_behind_relays(port, None)
     }
@@ -232,7 +234,7 @@ impl StoreHost {
         listener
     }
 
-    /// A store with what it held before, for the clients that will come to `port`.
+    /// Makes the listener of a store on `port`, with the contents that the journal has for it.
     fn listener_for(&self, port: u16, owner: Option<&Owner>) -> Arc<StoreListener> {
         self.first.get_or_init(|| port);
         let config = self.config();
@@ -250,7 +252,7 @@ impl StoreHost {
         StoreListener::new(Arc::clone(&self.shared), engine)
     }
 
-    /// Lets clients in on a socket.
+    /// Accepts clients on a socket.
     fn open_door(&self, accepting: Arc<StoreListener>, socket: std::net::TcpListener) -> Door {
         let port = accepting.engine().port();
         let round_robin = Arc::clone(self.workers.round_robin());
@@ -289,7 +291,7 @@ impl StoreHost {
         &self.shared.config
     }
 
-    /// What all stores may hold.
+    /// The memory budget of all stores.
     pub fn budget(&self) -> &Arc<MemoryBudget> {
         &self.shared.budget
     }
@@ -306,12 +308,12 @@ impl StoreHost {
         self.open.get(&port).map(|store| Arc::clone(&store.listener))
     }
 
-    /// Ends the clients of links of the last server that did not go on.
+    /// Ends the sessions of the last server whose links did not come back.
     pub(in crate::server) fn end_unresumed(&self) {
         self.listeners().iter().for_each(|listener| listener.engine().end_unresumed());
     }
 
-    /// The store that the journal knows by this number.
+    /// The store with this number in the journal.
     pub(in crate::server) fn listener_kept_as(&self, id: StoreId) -> Option<Arc<StoreListener>> {
         self.listeners().into_iter().find(|listener| listener.engine().journal_id() == Some(id))
     }
@@ -321,7 +323,7 @@ impl StoreHost {
         &self.workers
     }
 
-    /// The port of the server's first store, which is the main one.
+    /// The port of the first store, which is the main one.
     pub(in crate::server) fn first_port(&self) -> Option<u16> {
         self.first.get().copied()
     }
@@ -331,12 +333,12 @@ impl StoreHost {
         self.shared.places.taken().saturating_add(self.shared.linked.taken())
     }
 
-    /// Clients that would not outlive the server: where a journal is kept, those of relays do.
+    /// Clients that would not survive a restart of the server. With a journal, clients of relays do.
     pub(in crate::server) fn mortal_clients(&self) -> usize {
         if self.journal.is_some() { self.shared.places.taken() } else { self.connections() }
     }
 
-    /// Whether `addr` has a connection of its own, and not of a relay, to any store.
+    /// Whether `addr` has a direct connection to any store, without a relay.
     pub(in crate::server) fn is_connected_directly(&self, addr: IpAddr) -> bool {
         self.shared.places.has(addr)
     }
@@ -346,7 +348,7 @@ impl StoreHost {
         self.listener(port).map_or(0, |listener| listener.engine().stats().connections)
     }
 
-    /// A client of a store came to the admin port, which is this one.
+    /// Records that a client of a store came to the admin port, which is `port`.
     pub(in crate::server) fn came_to_admin(&self, port: u16, peer: IpAddr) {
         self.shared.foreign.came(Foreign::AtAdmin { port, peer });
     }
@@ -356,8 +358,8 @@ impl StoreHost {
         self.shared.foreign.take().into_iter()
     }
 
-    /// Up to `most` outstanding waits of all stores, the oldest first, each with up to `keys_each` of its missing keys;
-    /// and how many there are.
+    /// Up to `most` outstanding waits of all stores, oldest first, each with up to `keys_each` of its missing
+    /// keys. Also the number of all waits.
     pub fn open_waits(&self, most: usize, keys_each: usize) -> (usize, Vec<(u16, WaitView)>) {
         let mut total = 0;
         let mut waits = Vec::new();
@@ -373,7 +375,7 @@ impl StoreHost {
         (total, waits)
     }
 
-    /// The run's own store, opened if it is not there yet.
+    /// The run's own store. Opens it if it is absent.
     pub fn store_for_run(&self, run_id: &str) -> Result<RunStore, NoStore> {
         let mut said = Vec::new();
         let owner = Owner::Run(run_id.to_owned());
@@ -386,7 +388,8 @@ impl StoreHost {
         store
     }
 
-    /// Opens a fresh store for a round's workers. It is `held` until it is released, or else stays while it is used.
+    /// Opens a fresh store for a round's workers. If `held`, it stays until it is released; otherwise it
+    /// stays while it is used.
     pub(in crate::server) fn open_for_round(
         &self,
         run_id: &RunId,
@@ -394,7 +397,8 @@ impl StoreHost {
         held: bool,
         said: &mut Vec<HostLine>,
     ) -> Result<RoundStore, NoStore> {
-        // The last server may have died after it had opened one and before anybody knew: two would be taken for each other.
+        // The last server may have died between opening a store and announcing it. Close that store: two
+        // stores of one round would be confused.
         while let Some(untold) = self.leases.claim(run_id, round, false) {
             self.close_of_round(&untold);
         }
@@ -404,8 +408,8 @@ impl StoreHost {
         })
     }
 
-    /// The store of a round that goes on after a restart. Those of rounds before it are closed: the last server may have died
-    /// before it could.
+    /// The store of a round that goes on after a restart. Closes the stores of earlier rounds: the last
+    /// server may have died before it could.
     pub(in crate::server) fn claim(&self, run_id: &RunId, round: u64, held: bool) -> Option<RoundStore> {
         for port in self.leases.take_rounds_before(run_id, round, self.clock.now()) {
             self.close(port);
@@ -413,20 +417,20 @@ impl StoreHost {
         self.leases.claim(run_id, round, held)
     }
 
-    /// Closes a round's store by force: the fence against its workers.
+    /// Closes a round's store by force, to fence off its workers.
     pub(in crate::server) fn close_of_round(&self, store: &RoundStore) {
         if self.leases.give_up(store, self.clock.now()) {
             self.close(store.port());
         }
     }
 
-    /// Leaves a round's store to its last clients.
+    /// Lets a round's store end with its last clients.
     pub(in crate::server) fn release(&self, store: &RoundStore) {
         self.leases.release(store, self.clock.now());
     }
 
-    /// Leases a port and opens a store on it. If no port is left, the store that has waited the longest for a first client
-    /// makes room.
+    /// Leases a port and opens a store on it. If no port is left, the store that has waited longest for its
+    /// first client makes room.
     fn with_port<T>(
         &self,
         owner: &Owner,
@@ -451,7 +455,7 @@ impl StoreHost {
         }
     }
 
-    /// Run stores listen where the first store does.
+    /// Run stores listen on the address of the first store.
     fn run_store_addr(&self, port: u16) -> SocketAddr {
         let first = self.config().listen.first().map(SocketAddr::ip);
         SocketAddr::new(first.unwrap_or(std::net::Ipv6Addr::UNSPECIFIED.into()), port)
@@ -462,12 +466,13 @@ impl StoreHost {
         self.leases.run_of(port)
     }
 
-    /// What the store on `port` was opened for, in the form that insight takes.
+    /// The owner of the store on `port`, in insight's form.
     pub(in crate::server) fn owner(&self, port: u16) -> Option<StoreOwner> {
         self.leases.owner(port)
     }
 
-    /// Empties the store on `port`; a run's own store is closed. Returns whether it was one, or nothing if there is none.
+    /// Empties the store on `port`; a run's own store is closed. Returns whether it was a run's own store, or
+    /// `None` if there is no store.
     pub fn reset(&self, port: u16) -> Option<bool> {
         const MOST: usize = 4096;
         let listener = self.listener(port)?;
@@ -478,7 +483,8 @@ impl StoreHost {
             tracing::warn!(
                 store = port,
                 run,
-                "closed a run's store: an operator reset it; the ranks of the round are disconnected: those that have met go on until they need it again, the others have to start again"
+                "closed a run's store: an operator reset it; the ranks of the round are disconnected: those \
+                 that have met go on until they need it again, the others have to start again"
             );
             let mut closed = self.closed_by_operator.lock().unwrap_or_else(PoisonError::into_inner);
             if closed.len() < MOST {
@@ -490,17 +496,17 @@ impl StoreHost {
         Some(is_of_run)
     }
 
-    /// The stores of runs that an operator has closed since the last call.
+    /// The ports of run stores that an operator has closed since the last call.
     pub(in crate::server) fn take_closed_by_operator(&self) -> Vec<u16> {
         std::mem::take(&mut *self.closed_by_operator.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Drops the keys of a run's rendezvous in all stores; returns how many there were.
+    /// Drops the keys of a run's rendezvous in all stores. Returns their number.
     pub(in crate::server) fn drop_run(&self, run_id: &[u8]) -> usize {
         self.listeners().iter().map(|listener| listener.engine().drop_run(run_id)).sum()
     }
 
-    /// Looks after what only time changes.
+    /// Does the changes that only time brings.
     pub(in crate::server) fn tick(&self) {
         for listener in self.listeners() {
             listener.engine().tick();
@@ -514,12 +520,12 @@ impl StoreHost {
         }
     }
 
-    /// Whether the server is about to end: nothing new is begun.
+    /// Whether the server is about to end: it begins nothing new.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Relaxed)
     }
 
-    /// Takes no new client, and opens no store any more.
+    /// Refuses new clients, and opens no more stores.
     pub(in crate::server) fn stop(&self) {
         self.stopping.store(true, Relaxed);
         self.open.iter().for_each(|store| store.stop_accepting());

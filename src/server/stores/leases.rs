@@ -1,4 +1,5 @@
-//! Stores of single runs and rounds: who has which port, and which ports are free. Logs nothing: locks may be held.
+//! The leases of stores for single runs and rounds: who has which port, and which ports are free. Nothing
+//! here logs, because the caller may hold locks.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -8,11 +9,11 @@ use crate::config::ServerConfig;
 use crate::core::ids::{RunId, Timestamp};
 use crate::core::insight::StoreOwner;
 
-/// A port that was closed rests for this long if there are others: late clients of the old store had better not meet a
-/// new one.
+/// A closed port is not given out again for this long, if there are others: late clients of the old store
+/// should not reach a new one.
 const REST: Duration = Duration::from_mins(10);
-/// A run that starts again and again may let one in this many ports rest. Then it gets its own back, so that
-/// the ports of other runs rest as long as they should.
+/// At most this many ports of one run rest, and at most half of all ports. Beyond that the run gets its own
+/// ports again, so that it cannot use up the rested ports of other runs.
 const SHARE: usize = 8;
 
 /// A run's own store.
@@ -20,12 +21,11 @@ const SHARE: usize = 8;
 pub struct RunStore {
     /// Its port.
     pub port: u16,
-    /// Whether it was opened just now.
+    /// Whether it was opened by this call.
     pub is_new: bool,
 }
 
-/// A round's store. The holder of this may give the store up, as long as its port does not belong to another
-/// one.
+/// A round's store. Its holder may give it up, as long as the port has no other store by then.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::server) struct RoundStore {
     port: u16,
@@ -40,7 +40,7 @@ impl RoundStore {
     }
 }
 
-/// How many of the ports for runs' stores have one.
+/// Describes how many of the ports for run stores are in use.
 fn in_use_of(in_use: usize, ports: usize) -> String {
     if in_use < ports {
         return format!("runs use {in_use} of {ports}, and other programs hold the rest");
@@ -58,9 +58,9 @@ pub enum NoStore {
         in_use_of(*.in_use, *.ports)
     )]
     NoPortLeft {
-        /// Ports that have a store.
+        /// How many ports have a store.
         in_use: usize,
-        /// All ports of `--store-ports`.
+        /// How many ports `--store-ports` has.
         ports: usize,
     },
     /// The server is about to end.
@@ -68,17 +68,17 @@ pub enum NoStore {
     Stopping,
 }
 
-/// Whose store it is.
+/// The owner of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// An unmodified job's.
+    /// An unmodified job.
     Run(String),
-    /// One round's of a run.
+    /// One round of a native run.
     Round(RunId, u64),
 }
 
 impl Owner {
-    /// Whose store it is, as the journal says it. A store of `--listen` is nobody's.
+    /// The owner in the journal's form. A store of `--listen` has no owner.
     pub(super) fn to_bytes(owner: Option<&Self>) -> Vec<u8> {
         match owner {
             None => Vec::new(),
@@ -89,7 +89,7 @@ impl Owner {
         }
     }
 
-    /// The same back.
+    /// Reads the journal's form.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         if let Some(run_id) = bytes.strip_prefix(b"run:") {
             return Some(Self::Run(String::from_utf8(run_id.into()).ok()?));
@@ -123,9 +123,9 @@ enum Lease {
 struct Open {
     owner: Owner,
     lease: Lease,
-    /// When it was last seen with a client, or opened.
+    /// When it last had a client, or when it was opened.
     last_used: Timestamp,
-    /// Whether it ever had a client.
+    /// Whether it has ever had a client.
     was_used: bool,
 }
 
@@ -149,7 +149,7 @@ struct State {
 }
 
 impl State {
-    /// Gives up a store. `false` if `port` is none of them.
+    /// Gives up a store. `false` if `port` has none of them.
     fn close(&mut self, port: u16, now: Timestamp) -> bool {
         let Some(store) = self.open.remove(&port) else { return false };
         self.closed.insert(port, Closed { run_id: store.owner.run_id(), at: now });
@@ -161,7 +161,7 @@ impl State {
 pub(in crate::server) struct Leases {
     ports: std::ops::RangeInclusive<u16>,
     linger: Duration,
-    /// A store that nobody has used yet stays as long as a join may wait.
+    /// A store without any client yet stays as long as a join may wait.
     unused_linger: Duration,
     state: Mutex<State>,
 }
@@ -180,7 +180,7 @@ impl Leases {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The run's store, made with `open`. Ports that it cannot use are passed over.
+    /// The run's store. If it is absent, `open` makes it; ports that `open` cannot use are skipped.
     pub(in crate::server) fn get_or_open(
         &self,
         run_id: &str,
@@ -196,7 +196,7 @@ impl Leases {
         Ok(RunStore { port, is_new: true })
     }
 
-    /// A store is open again on the port that it had, if that is one of ours.
+    /// Opens a store again on its former port, if that is one of ours.
     pub(super) fn reopen(
         &self,
         owner: Owner,
@@ -210,8 +210,8 @@ impl Leases {
         }
     }
 
-    /// A fresh store for a round. If it is `held`, it stays until [`Self::release`]; else it stays while it
-    /// is used.
+    /// Opens a fresh store for a round. If `held`, it stays until [`Self::release`]; otherwise it stays while
+    /// it is used.
     pub(in crate::server) fn open_for_round(
         &self,
         run_id: &RunId,
@@ -225,7 +225,7 @@ impl Leases {
         Ok(RoundStore { port, run_id: run_id.clone(), round })
     }
 
-    /// The store of a round that goes on after a restart: open again, and `held` as before.
+    /// The store of a round that goes on after a restart. It is open again, and `held` as before.
     pub(in crate::server) fn claim(&self, run_id: &RunId, round: u64, held: bool) -> Option<RoundStore> {
         let owner = Owner::Round(run_id.clone(), round);
         let mut state = self.state();
@@ -256,7 +256,7 @@ impl Leases {
         }
     }
 
-    /// Gives up a round's store. `false` if its port has another one by now.
+    /// Gives up a round's store. `false` if its port has another store by now.
     pub(in crate::server) fn give_up(&self, store: &RoundStore, now: Timestamp) -> bool {
         let is_its = self.state().open.get(&store.port).is_some_and(|open| open.is(store));
         is_its && self.remove(store.port, now)
@@ -280,8 +280,8 @@ impl Leases {
         Err(NoStore::NoPortLeft { in_use: state.open.len(), ports: self.ports.len() })
     }
 
-    /// The ports without a store, the best first: those that have rested, in the order in which they were
-    /// closed. If none has, or if the run's whole share rests, one of its own.
+    /// The ports without a store, best first. Rested ports come first, in the order in which they were
+    /// closed. If there is none, or if the run's whole share rests, one of the run's own ports comes first.
     fn free_ports(&self, state: &State, run_id: &str, now: Timestamp) -> Vec<u16> {
         let rests = |closed: &&Closed| now.since(closed.at) < REST;
         let share = SHARE.min(self.ports.len().div_ceil(2));
@@ -310,7 +310,7 @@ impl Leases {
         self.state().open.get(&port).map(|store| store.owner.run_id())
     }
 
-    /// What the store on `port` was opened for, in the form that insight takes.
+    /// The owner of the store on `port`, in insight's form.
     pub(in crate::server) fn owner(&self, port: u16) -> Option<StoreOwner> {
         self.state().open.get(&port).map(|store| match &store.owner {
             Owner::Run(run_id) => StoreOwner::Run(run_id.clone()),
@@ -318,13 +318,13 @@ impl Leases {
         })
     }
 
-    /// Gives up a store. `false` if `port` is none of them.
+    /// Gives up a store. `false` if `port` has none of them.
     pub(in crate::server) fn remove(&self, port: u16, now: Timestamp) -> bool {
         self.state().close(port, now)
     }
 
-    /// Gives up the store that has waited the longest for its first client, because another run needs the
-    /// port. It must have waited longer than a used store would be kept.
+    /// Gives up the store that has waited longest for its first client, because another run needs a port. It
+    /// must have waited longer than an unused store is kept after its last client.
     pub(in crate::server) fn take_never_used(
         &self,
         now: Timestamp,
@@ -341,7 +341,7 @@ impl Leases {
         (now.since(since) >= self.linger && state.close(port, now)).then_some(port)
     }
 
-    /// Gives up the stores whose time is over and returns their ports.
+    /// Gives up the stores whose time is over. Returns their ports.
     pub(in crate::server) fn take_unused(
         &self,
         now: Timestamp,
@@ -458,13 +458,13 @@ mod tests {
         assert_eq!(stores.get_or_open("d", at(601), |_| true).expect("a port").port, 11);
     }
 
-    /// What happens to the stores of some runs.
+    /// An event of a run and its stores.
     #[derive(Debug, Clone)]
     enum Step {
         Open(u8),
-        /// A round of the run follows the last, whose store is closed.
+        /// The next round of the run begins, and the store of its predecessor is closed.
         Round(u8),
-        /// The run's clients come or go.
+        /// The run's clients come (true) or go (false).
         Use(u8, bool),
         Wait(u64),
     }
@@ -484,8 +484,8 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 
-        /// Six runs with their shares and 80 ports: whatever a run does, each gets a store, and never one that has not
-        /// rested, unless it is the last of the run's own share.
+        /// Six runs with their shares, and 80 ports. Whatever a run does, each run gets a store, and only on
+        /// a rested port, unless the port is the last one of the run's own share.
         #[test]
         fn whatever_a_run_does_the_others_get_ports_that_have_rested(steps in steps()) {
             const PORTS: u16 = 80;
@@ -519,7 +519,10 @@ mod tests {
                     if let Some((_, last)) = rests(&port) {
                         let own = closed.values().filter(|(at, last)| *last == run && now.since(*at) < REST);
                         let own = own.count();
-                        proptest::prop_assert!(*last == run && own >= SHARE, "{port} of {last} for {run}, {own}");
+                        proptest::prop_assert!(
+                            *last == run && own >= SHARE,
+                            "{port} of {last} for {run}, {own}"
+                        );
                     }
                     closed.remove(&port);
                 }

@@ -1,4 +1,4 @@
-//! Listening sockets: binding, accepting, and letting connections in.
+//! Listening sockets: binding, accepting, and admitting connections.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,15 +20,15 @@ use super::end::Outcome;
 use super::workers::RoundRobin;
 use crate::server::limits::somaxconn;
 
-/// Connections that the kernel may hold ready for us. It cuts this to `net.core.somaxconn`.
+/// New connections that the kernel may queue for us. It reduces this number to `net.core.somaxconn`.
 const BACKLOG: i32 = 65_535;
-/// A peer that has been silent for this long is probed, each second until [`DEAD_AFTER`].
+/// A peer that has been silent for this long is probed every second until [`DEAD_AFTER`].
 const PROBED_AFTER: Duration = Duration::from_secs(10);
 /// With fewer than this, some hundred ranks that start at once may see refused connections.
 const ENOUGH_BACKLOG: i32 = 1024;
 
 impl StoreListener {
-    /// Accepts until it is dropped. Errors (such as no descriptor left) are logged, and accepting goes on.
+    /// Accepts until it is dropped. Errors (such as a lack of descriptors) are logged, and accepting goes on.
     pub(in crate::server) async fn accept(
         self: Arc<Self>,
         listener: AsyncFd<Arc<std::net::TcpListener>>,
@@ -38,7 +38,7 @@ impl StoreListener {
             match listener.async_io(Interest::READABLE, |socket| accept_one(socket)).await {
                 Ok((stream, peer)) => self.admit(stream, peer, round_robin.next()),
                 Err(error) if is_peers_fault(&error) => {}
-                // The socket was shut down because the store closes; this task is about to be ended.
+                // The socket was shut down because the store closes; this task is about to be aborted.
                 Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
                     std::future::pending::<()>().await;
                 }
@@ -53,7 +53,7 @@ impl StoreListener {
         }
     }
 
-    /// Lets a connection in, to be served by `worker`.
+    /// Admits a connection; `worker` then serves it.
     fn admit(self: &Arc<Self>, stream: std::net::TcpStream, peer: SocketAddr, worker: &Handle) {
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         if !self.config().allows(peer.ip()) {
@@ -63,7 +63,8 @@ impl StoreListener {
         }
         if !self.shared.places.take(peer.ip()) {
             self.count(Outcome::Limit);
-            let reason = "too many connections (--max-connections, --max-connections-per-address, or the limit on open files)";
+            let reason = "too many connections (--max-connections, --max-connections-per-address, or the \
+                          limit on open files)";
             self.warn(Outcome::Limit, peer, &reason);
             return;
         }
@@ -84,7 +85,7 @@ impl StoreListener {
                 let id = admission.id;
                 self.served.insert(id, Served::Starting);
                 let task = worker.spawn(Connection::new(stream, session, admission));
-                // A task that is over already has removed its entry.
+                // A task that has ended already has removed its entry.
                 if let Some(mut entry) = self.served.get_mut(&id) {
                     *entry = Served::Task(task.abort_handle());
                 }
@@ -94,21 +95,21 @@ impl StoreListener {
     }
 }
 
-/// Takes a connection from the kernel's queue. It belongs to no reactor yet: moving it from one to another would cost
-/// two system calls.
+/// Takes a connection from the kernel's queue. The socket is in no reactor yet: moving it to another reactor
+/// would cost two system calls.
 fn accept_one(listener: &std::net::TcpListener) -> io::Result<(std::net::TcpStream, SocketAddr)> {
     let (stream, peer) = acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
     let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
     Ok((stream.into(), peer.ok_or(io::ErrorKind::ConnectionAborted)?))
 }
 
-/// Lets a connection be probed at another moment than most of those that came with it. The kernel drops what is more than
-/// its queues hold, a thousand packets on loopback and between pods, so thousands that are silent and probed at one moment
-/// would count as dead.
+/// Moves the probe times of a connection away from most connections that came at the same moment. The kernel
+/// drops packets beyond its queues (about a thousand on loopback and between pods). So thousands of silent
+/// connections that are probed at one moment would count as dead.
 fn spread_probes(stream: &std::net::TcpStream, number: u32) {
     const SPREAD: u32 = 5;
     let early = Duration::from_secs((number % SPREAD).into());
-    // Without it they are probed with the others.
+    // If this fails, the probes come at the same time as the others.
     let _ = set_tcp_keepidle(stream, PROBED_AFTER.saturating_sub(early));
 }
 
@@ -118,19 +119,19 @@ fn is_peers_fault(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
 }
 
-/// Says so if the kernel will refuse connections that come in a burst.
+/// Warns if the kernel will refuse connections that come in a burst.
 pub fn warn_of_small_backlog() {
     if let Some(somaxconn) = somaxconn().filter(|&somaxconn| somaxconn < ENOUGH_BACKLOG) {
         tracing::warn!(
             somaxconn,
-            "the kernel queues only {somaxconn} new connections; many ranks that start at once may be refused: \
-             set net.core.somaxconn to {ENOUGH_BACKLOG} or more"
+            "the kernel queues only {somaxconn} new connections; many ranks that start at once may be \
+             refused: set net.core.somaxconn to {ENOUGH_BACKLOG} or more"
         );
     }
 }
 
-/// Binds a listening socket whose connections notice dead hosts. `[::]` takes IPv4 too, and is `0.0.0.0` where
-/// IPv6 is off.
+/// Binds a listening socket whose connections notice dead hosts. `[::]` also accepts IPv4, and falls back to
+/// `0.0.0.0` if IPv6 is off.
 pub fn bind(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
     match bind_exactly(addr) {
         Err(error) if addr.ip() == Ipv6Addr::UNSPECIFIED && is_no_ipv6(&error) => {
@@ -152,9 +153,9 @@ fn bind_exactly(addr: SocketAddr) -> io::Result<std::net::TcpListener> {
         socket.set_only_v6(false)?;
     }
     socket.set_reuse_address(true)?;
-    // Accepted sockets inherit these, which saves their system calls.
+    // Accepted sockets inherit these options, which saves system calls.
     socket.set_tcp_nodelay(true)?;
-    // What the kernel drops of one second's probes is only late: each connection has ten or more.
+    // A probe that the kernel drops only delays the answer: each connection sends ten or more.
     let keepalive =
         TcpKeepalive::new().with_time(PROBED_AFTER).with_interval(Duration::from_secs(1)).with_retries(20);
     socket.set_tcp_keepalive(&keepalive)?;

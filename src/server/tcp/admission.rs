@@ -1,4 +1,4 @@
-//! What a listener knows of those it has let in: how many there are, what they hold, and what became of them.
+//! A listener's record of its admitted connections: their number, their memory, and their outcomes.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -27,9 +27,9 @@ pub(in crate::server) struct Shared {
     pub(in crate::server) config: ServerConfig,
     pub(in crate::server) budget: Arc<MemoryBudget>,
     pub(in crate::server) places: Places,
-    /// The places of clients that come over links: they take no descriptor.
+    /// The places of clients that come over links: these clients take no descriptor.
     pub(in crate::server) linked: Places,
-    /// What the unfinished requests of each address may hold together.
+    /// The memory that the unfinished requests of each address may use together.
     pub(in crate::server) shares: DashMap<IpAddr, Arc<MemoryBudget>>,
     pub(in crate::server) throttle: Throttle,
     pub(in crate::server) foreign: ForeignClients,
@@ -51,7 +51,7 @@ pub(super) enum Served {
     Starting,
     /// It has a task of its own.
     Task(AbortHandle),
-    /// It came over a link: this is set, and the task that serves the link is woken.
+    /// It came over a link: set the flag and wake the link's task.
     Linked(Arc<AtomicBool>, Waker),
 }
 
@@ -73,7 +73,8 @@ impl StoreListener {
         &self.engine
     }
 
-    /// How often each outcome was seen. A client that breaks the protocol later counts as `ok` too.
+    /// How often each outcome was seen. A client that breaks the protocol after its first request also counts
+    /// as `ok`.
     pub fn outcomes(&self) -> impl Iterator<Item = (Outcome, u64)> {
         Outcome::ALL.into_iter().zip(&self.outcomes).map(|(outcome, count)| (outcome, count.load(Relaxed)))
     }
@@ -86,7 +87,7 @@ impl StoreListener {
         self.outcomes[outcome as usize].fetch_add(1, Relaxed);
     }
 
-    /// A connection has ended.
+    /// Records the end of a connection.
     fn ended(&self, peer: SocketAddr, id: ConnId, outcome: Outcome, greeted: bool, end: &End) {
         if outcome != Outcome::Ok {
             self.count(outcome);
@@ -100,7 +101,7 @@ impl StoreListener {
             return;
         }
         if !greeted {
-            // A probe: it is normal and says nothing.
+            // A probe: it is normal, and not worth a log line.
             self.count(Outcome::Ok);
         }
         tracing::debug!(store = self.engine.port(), %peer, conn.id = id.serial(), "{end}");
@@ -112,8 +113,8 @@ impl StoreListener {
         tracing::warn!(store, %peer, outcome = outcome.name(), held_back, "closed a connection: {reason}");
     }
 
-    /// Lets in a client that came over a link. It is to be ended when `is_closed` is set; `waker` is woken then.
-    /// `None` if there are as many as there may be.
+    /// Admits a client that came over a link. To end it, `is_closed` is set and `waker` is woken. `None` if
+    /// no place is left.
     pub(in crate::server) fn admit_linked(
         self: &Arc<Self>,
         client: SocketAddr,
@@ -131,7 +132,7 @@ impl StoreListener {
         Some((session, linked))
     }
 
-    /// Goes on with a client that came over a link of the last server, if it is known and there is room.
+    /// Continues a client that came over a link of the last server, if it is known and there is room.
     pub(in crate::server) fn resume_linked(
         self: &Arc<Self>,
         client: SocketAddr,
@@ -176,7 +177,8 @@ impl StoreListener {
 }
 
 impl Shared {
-    /// What the unfinished requests of an address may hold: half of the memory, so that no address can take all of it.
+    /// The memory for the unfinished requests of one address: half of all, so that no address can take all of
+    /// it.
     pub(super) fn share_of(&self, addr: IpAddr) -> Arc<MemoryBudget> {
         let share = || MemoryBudget::new(self.budget.limit() / 2);
         Arc::clone(self.shares.entry(addr).or_insert_with(share).value())
@@ -189,23 +191,23 @@ impl Shared {
     }
 }
 
-/// What a connection holds of its listener: its place within the limits, and its entry among the tasks.
-/// Dropping this gives both back.
+/// A connection's hold on its listener: its place within the limits, and its entry among the tasks. Dropping
+/// this gives both back.
 pub(in crate::server) struct Admission {
     pub(in crate::server) listener: Arc<StoreListener>,
-    /// Its address' share of the memory.
+    /// The memory share of its address.
     pub(in crate::server) share: Arc<MemoryBudget>,
     pub(super) peer: SocketAddr,
     pub(super) id: ConnId,
 }
 
 impl Admission {
-    /// Bytes of all unfinished requests: memory that will be given back soon.
+    /// Bytes of all unfinished requests: this memory will be given back soon.
     pub(in crate::server) fn unfinished(&self) -> usize {
         self.listener.shared.shares.iter().map(|share| share.used()).sum()
     }
 
-    /// Says how it ended.
+    /// Records how the connection ended.
     pub(in crate::server) fn ended(&self, outcome: Outcome, greeted: bool, end: &End) {
         self.listener.ended(self.peer, self.id, outcome, greeted, end);
     }
@@ -218,7 +220,7 @@ impl Drop for Admission {
     }
 }
 
-/// A client that came over a link, as its listener knows it. Dropping this gives its place back.
+/// The listener's record of a client that came over a link. Dropping this gives its place back.
 pub(in crate::server) struct Linked {
     listener: Arc<StoreListener>,
     client: SocketAddr,
@@ -231,12 +233,12 @@ impl Linked {
         self.listener.engine().port()
     }
 
-    /// It has said what it is.
+    /// The client's first request was good.
     pub(in crate::server) fn greeted(&self) {
         self.listener.greeted();
     }
 
-    /// Says how it ended.
+    /// Records how the client ended.
     pub(in crate::server) fn ended(&self, greeted: bool, end: &End) {
         self.listener.ended(self.client, self.id, end.outcome(greeted), greeted, end);
     }

@@ -1,8 +1,8 @@
-//! One task per connection: read, decode, submit to the engine, write. An idle connection owns no buffer:
-//! requests are read into a buffer of the thread and decoded there, and replies are collected in another.
-//! Only the remainder (the rest of a request, replies that the peer does not take) moves to the connection.
-//! Nothing is read while replies wait for the peer, so TCP slows a slow reader, and it holds at most one
-//! batch of replies.
+//! One task per connection: read, decode, submit to the engine, write. An idle connection owns no buffer.
+//! Requests are read into a buffer of the thread and decoded there, and replies gather in another one. Only a
+//! remainder (an unfinished request, or replies that the peer does not take) moves to the connection. Nothing
+//! is read while replies wait for the peer. So TCP slows a slow reader down, and the server holds at most one
+//! batch of replies for it.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -27,21 +27,22 @@ use crate::server::engine::{BufferReservation, Session};
 
 /// Bytes read at once into the thread's buffer.
 const READ_AT_ONCE: usize = 64 * 1024;
-/// A rest of a request up to this long is completed in the thread's buffer, a longer one in its own.
+/// The rest of a request up to this size is completed in the thread's buffer; a larger rest gets its own
+/// buffer.
 const SHORT_REST: usize = 4 * 1024;
 /// Buffers up to this size are not counted in the memory budget.
 const UNCOUNTED: usize = SHORT_REST;
-/// A request that comes slower than this many bytes a second stands still.
+/// A request that comes slower than this many bytes a second counts as standing still.
 const SLOWEST: f64 = 16.0 * 1024.0;
-/// How often a connection that waits for memory looks for it.
+/// How often a connection that waits for memory checks for it.
 const LOOK_FOR_MEMORY: Duration = Duration::from_millis(100);
 /// Replies up to this size fit into the window of a peer that reads none of them.
 const FILLS_A_WINDOW: usize = 16 * 1024;
 
-/// A dead host is noticed after this long without an answer.
+/// A dead host is noticed when it has not answered for this long.
 pub(super) const DEAD_AFTER: Duration = Duration::from_secs(20);
 
-/// The buffers that all connections of a thread share: each is empty between two polls.
+/// Buffers that all connections of a thread share. Each is empty between two polls.
 struct Scratch {
     input: Box<[u8]>,
     replies: ReplyBuffer,
@@ -55,15 +56,15 @@ thread_local! {
 }
 
 thread_local! {
-    /// Requests that take long are applied one after the other, and between two of them all others have their turn: else
-    /// whoever comes waits for all that came before.
+    /// Long requests are applied one after the other, and between two of them all other connections have
+    /// their turn. Otherwise a new request would wait for all long ones before it.
     static LONG_ONES: Arc<Semaphore> = Arc::new(Semaphore::new(1));
 }
 
-/// The turn of a request that takes long.
+/// The turn of a long request.
 enum Turn {
     Awaited(Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>),
-    /// Until the connection is looked at the next time.
+    /// Lasts until the connection is polled the next time.
     Taken {
         _permit: Option<OwnedSemaphorePermit>,
     },
@@ -81,27 +82,28 @@ fn with_scratch<T>(work: impl FnOnce(&mut [u8], &mut ReplyBuffer) -> T) -> T {
     })
 }
 
-/// One client's connection: a future that serves it until it ends. Dropping it disconnects. It is a struct,
-/// because the future of an `async fn` would hold it twice.
+/// One client's connection: a future that serves it until its end. Dropping it disconnects. It is a struct,
+/// because the future of an `async fn` would store it twice.
 pub(in crate::server) struct Connection {
-    /// Dropped before the stream: the store forgets the connection before the peer can see it closed.
+    /// Dropped before the stream: the store must forget the connection before the peer can see its end.
     conversation: Conversation,
     stream: TcpStream,
     admission: Admission,
-    /// Received bytes that are not applied yet: the start of a request, or whole ones after `more_to_apply`.
+    /// Received bytes that are not applied yet: the start of a request, or whole requests if `more_to_apply`
+    /// is set.
     input: BytesMut,
     /// Replies the peer has not taken yet.
     replies: Option<Box<ReplyBuffer>>,
-    /// Nothing more of the request is read until there is memory for it.
+    /// The rest of the request is not read before there is memory for it.
     starved: bool,
-    /// The kernel is told to be as patient as `--write-timeout`.
+    /// The kernel's time-out is as long as `--write-timeout`.
     patient: bool,
     turn: Option<Box<Turn>>,
     timer: Option<Box<Deadline>>,
     reservation: Option<Box<BufferReservation>>,
 }
 
-/// A moment that can be moved to later.
+/// A deadline that can be moved later.
 struct Deadline {
     at: Instant,
     sleep: Pin<Box<Sleep>>,
@@ -144,7 +146,7 @@ impl Connection {
         }
     }
 
-    /// Makes one step, or arranges to be woken when there is one to make.
+    /// Makes one step, or arranges a wake-up for the next one.
     fn poll_once(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         if self.replies.is_some() {
             return self.poll_rest_of_replies(cx);
@@ -173,7 +175,7 @@ impl Connection {
         read
     }
 
-    /// Waits for the turn of a request that takes long.
+    /// Waits for the turn of a long request.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let wait = || Turn::Awaited(Box::pin(LONG_ONES.with(Arc::clone).acquire_owned()));
         match &mut **self.turn.get_or_insert_with(|| Box::new(wait())) {
@@ -191,12 +193,12 @@ impl Connection {
         }
     }
 
-    /// Comes back to this connection when all others have been looked at, and their sockets too.
+    /// Polls this connection again after all others and their sockets.
     fn look_again(cx: &mut Context<'_>) {
         let _later = pin!(tokio::task::yield_now()).poll(cx);
     }
 
-    /// The turn is over: others that take long come first.
+    /// Ends the turn: other long requests come first.
     fn end_turn(&mut self) {
         if self.turn.as_ref().is_some_and(|turn| matches!(**turn, Turn::Taken { .. })) {
             self.turn = None;
@@ -218,7 +220,7 @@ impl Connection {
         }
     }
 
-    /// More of an unfinished request came. This moves its deadline, unless the bytes come too slowly.
+    /// More of an unfinished request came. This extends its deadline, unless the bytes come too slowly.
     #[expect(clippy::cast_precision_loss, reason = "the bytes of one read")]
     fn progressed(&mut self, bytes: usize) {
         if let Some(timer) = self.timer.as_mut().filter(|_| self.conversation.greeted) {
@@ -229,9 +231,9 @@ impl Connection {
     }
 
     /// Waits for memory. Other connections give it back when their requests are complete or given up.
-    /// Meanwhile the kernel keeps what the peer sends.
+    /// Meanwhile the kernel buffers what the peer sends.
     fn poll_starved(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
-        // Longer than the requests that came before and stand still.
+        // Longer than earlier requests may stand still.
         const TIMES: u32 = 4;
         if !std::mem::replace(&mut self.starved, true) {
             let own = self.reservation.as_ref().map_or(0, |own| own.unfinished());
@@ -246,7 +248,7 @@ impl Connection {
         if now >= timer.at {
             return Poll::Ready(Err(End::OutOfMemory));
         }
-        // Nothing is read, so this is how an end of the connection is seen.
+        // Nothing is read here, so only this shows the end of the connection.
         if let Some(error) = self.stream.take_error()? {
             return Poll::Ready(Err(error.into()));
         }
@@ -254,14 +256,14 @@ impl Connection {
         timer.sleep.as_mut().poll(cx).map(Ok)
     }
 
-    /// There is memory again.
+    /// Ends the wait for memory.
     fn is_fed(&mut self) {
         if std::mem::take(&mut self.starved) {
             self.timer = None;
         }
     }
 
-    /// Asks the engine whether the outstanding wait is over. If it is not, the engine wakes this task later.
+    /// Asks the engine whether the outstanding wait has ended. If not, the engine wakes this task later.
     fn poll_wake_up(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         with_scratch(|_, replies| {
             ready!(self.conversation.poll_wake_up(replies, cx.waker()));
@@ -296,8 +298,8 @@ impl Connection {
         })
     }
 
-    /// How much may be read when there is no memory to keep any of it: the next request if all of it is
-    /// there, else what need not be counted.
+    /// How much may be read when there is no memory for a rest: the next request if it has arrived
+    /// completely, otherwise as much as need not be counted.
     fn poll_first_request(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         with_scratch(|input, _| {
             let mut space = ReadBuf::new(input);
@@ -313,12 +315,12 @@ impl Connection {
         })
     }
 
-    /// Reads the rest of a large request into the connection's own buffer. It reads no further than the
-    /// request certainly goes, so that its values can keep the buffer.
+    /// Reads the rest of a large request into the connection's own buffer. It never reads past the end of the
+    /// request, so the request's values can keep the buffer.
     fn poll_read_own(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         let missing = self.conversation.need.saturating_sub(self.input.len()).max(1);
         if self.input.capacity() == self.input.len() {
-            // Memory is given for what a peer has sent, not for what it announces.
+            // Memory is given for bytes that a peer has sent, not for bytes that it announces.
             let more = missing.min(self.input.len().max(READ_AT_ONCE).saturating_mul(4));
             if !self.try_reserve(self.input.len().saturating_add(more), 0) {
                 return self.poll_starved(cx);
@@ -336,7 +338,8 @@ impl Connection {
         if self.input.len() < self.conversation.need {
             return Poll::Ready(Ok(()));
         }
-        // Looking at the bytes in place keeps the decoder's progress; they are taken only when a request is whole.
+        // Decoding the bytes in place keeps the decoder's progress. The bytes are taken only when a request
+        // is whole.
         let mut decoder = self.conversation.decoder.clone();
         match decoder.decode(&self.input, None)? {
             Decoded::Incomplete { need } => {
@@ -348,14 +351,14 @@ impl Connection {
         }
     }
 
-    /// Serves the bytes in the connection's own buffer, and keeps what is not applied.
+    /// Serves the bytes in the connection's own buffer, and keeps the unapplied rest.
     fn serve_own(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
         let input = std::mem::take(&mut self.input).freeze();
         with_scratch(|_, replies| {
             let done = self.apply(&input, Some(&input), replies, cx);
             self.timer = None;
             match input.try_into_mut() {
-                // A large request of which only a part is done: it is not copied each time.
+                // A large request that is done in part only: do not copy it each time.
                 Ok(own) if done == 0 => self.input = own,
                 Ok(own) => self.keep(&own[done..])?,
                 Err(shared) => self.keep(&shared[done..])?,
@@ -364,8 +367,8 @@ impl Connection {
         })
     }
 
-    /// Keeps received bytes that are not applied yet in a buffer of their own. Comes before [`Self::write`]: nothing
-    /// is received while replies wait.
+    /// Moves the unapplied bytes into a buffer of the connection. Call it before [`Self::write`]: nothing is
+    /// received while replies wait.
     fn keep(&mut self, rest: &[u8]) -> Result<(), End> {
         self.input.clear();
         if rest.is_empty() {
@@ -394,9 +397,11 @@ impl Connection {
         done
     }
 
-    /// Writes what the peer takes at once. The rest moves to the connection and comes before anything else.
+    /// Writes as much as the peer takes at once. The rest moves to the connection and precedes everything
+    /// else.
     fn write(&mut self, replies: &mut ReplyBuffer, cx: &mut Context<'_>) -> Result<(), End> {
-        // Also what has no reply is written before the server goes on with this client.
+        // Ask even without replies: changes without a reply, too, are written to the journal before the
+        // client goes on.
         let is_safe = self.conversation.poll_safe(cx).is_ready();
         if replies.is_empty() {
             return Ok(());
@@ -415,9 +420,9 @@ impl Connection {
         self.reserve(self.input.capacity(), self.replies.as_ref().map_or(0, |rest| rest.own()))
     }
 
-    /// For the kernel, a peer that reads nothing is like a dead host, and it gives up after 20 s. If replies
-    /// are large enough for that, the kernel is made to wait a little longer than this server does, so that
-    /// the server can report the end.
+    /// To the kernel, a peer that reads nothing looks like a dead host, and the kernel gives up after 20 s.
+    /// If the replies are large enough for that, the kernel gets a slightly longer time-out than this
+    /// server's own, so that the server can report the end.
     fn tell_kernel(&mut self, patient: bool) {
         if patient == self.patient {
             return;
@@ -427,7 +432,7 @@ impl Connection {
         let allowed = self.admission.listener.config().write_timeout.saturating_add(DEAD_AFTER / 4);
         if allowed > DEAD_AFTER {
             let timeout = if patient { allowed } else { DEAD_AFTER };
-            // Without it the connection ends earlier.
+            // If this fails, the connection ends earlier.
             let _ = SockRef::from(&self.stream).set_tcp_user_timeout(Some(timeout));
         }
     }
@@ -490,7 +495,7 @@ impl Future for Connection {
     }
 }
 
-/// Writes until everything is out or the socket takes no more.
+/// Writes until all replies are out or the socket is full.
 fn poll_write_some(
     stream: &mut TcpStream,
     replies: &mut ReplyBuffer,

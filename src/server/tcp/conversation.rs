@@ -1,5 +1,5 @@
-//! One client's conversation with its store: bytes in, requests applied, replies out. It has no socket: a connection of
-//! the client's own feeds it, or the link of a relay.
+//! One client's conversation with its store: bytes in, requests applied, replies out. It has no socket: a
+//! direct connection feeds it, or the link of a relay.
 
 use std::task::{Context, Poll, Waker, ready};
 
@@ -13,19 +13,19 @@ use crate::server::engine::{LinkSide, Session};
 /// Requests applied in one critical section.
 const BATCH: usize = 64;
 
-/// When a request that takes long is applied.
+/// When a long request is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::server) enum Long {
-    /// As any other.
+    /// At once, like any other request.
     AtOnce,
-    /// When it is let: then `asks` is set.
+    /// Only by permission: `asks` is then set.
     Asks,
-    /// Now.
+    /// Now: it has permission.
     Let,
 }
 
 impl Long {
-    /// Whether applying a request may take as long as hundreds of small ones.
+    /// Whether a request may take as long as hundreds of small ones.
     fn takes_long(request: &Request<'_>) -> bool {
         const FEW_KEYS: usize = 1024;
         match request {
@@ -37,27 +37,27 @@ impl Long {
     }
 }
 
-/// Where a client's conversation is.
+/// The state of a client's conversation.
 pub(in crate::server) struct Conversation {
     session: Session,
     pub(in crate::server) decoder: Decoder,
-    /// Bytes that the request which is not whole has at the least.
+    /// The least number of bytes of the unfinished request.
     pub(in crate::server) need: usize,
-    /// Whole requests may be left in the input, because replies had to go out first, or because it was the turn
-    /// of others.
+    /// Whether whole requests may be left in the input, because replies had to leave first, or because it was
+    /// the turn of others.
     pub(in crate::server) more_to_apply: bool,
-    /// It is the others' turn.
+    /// Whether it is the turn of others.
     pub(in crate::server) pausing: bool,
     pub(in crate::server) long: Long,
-    /// What comes next takes long, and is to be let.
+    /// Whether the next request is long and asks for permission.
     pub(in crate::server) asks: bool,
-    /// A WAIT or BARRIER is outstanding.
+    /// Whether a WAIT or BARRIER is outstanding.
     pub(in crate::server) waiting: bool,
-    /// A whole first request or hello came.
+    /// Whether a whole first request or hello has come.
     pub(in crate::server) greeted: bool,
-    /// What ends the conversation once the replies are out.
+    /// The reason to end the conversation once the replies are out.
     pub(in crate::server) ending: Option<End>,
-    /// What its link says to the journal, where it has no connection of its own.
+    /// What the link adds to each batch for the journal, if the client came over a link.
     pub(in crate::server) side: Option<LinkSide>,
 }
 
@@ -78,30 +78,32 @@ impl Conversation {
         }
     }
 
-    /// The conversation of a client behind a relay, of which a journal knows if it `is_kept`.
+    /// The conversation of a client behind a relay. If it `is_kept`, the journal records it.
     pub(in crate::server) fn linked(session: Session, decoder: Decoder, is_kept: bool) -> Self {
         Self { side: is_kept.then(LinkSide::default), ..Self::new(session, decoder) }
     }
 
-    /// Whether the replies may leave: the journal has what they depend on. If not, the task is woken when it has.
+    /// Whether the replies may leave: the journal has everything that they depend on. If not, the task is
+    /// woken when it has.
     pub(in crate::server) fn poll_safe(&self, cx: &Context<'_>) -> Poll<()> {
         self.session.poll_safe(cx)
     }
 
-    /// Says that the client is lost with its link, or as its host does not answer, before it is dropped.
+    /// Records that the client is lost with its link, or because its host does not answer. Call it before the
+    /// drop.
     pub(in crate::server) fn cut_off(&self, link: Option<&str>) {
         self.session.cut_off(link);
     }
 
-    /// Asks whether the outstanding wait is over. If it is not, `waker` is woken later.
+    /// Asks whether the outstanding wait has ended. If not, `waker` is woken later.
     pub(in crate::server) fn poll_wake_up(&mut self, replies: &mut ReplyBuffer, waker: &Waker) -> Poll<()> {
         ready!(self.session.poll_wake_up(replies, waker));
         self.waiting = false;
         Poll::Ready(())
     }
 
-    /// Applies the whole requests in `input` and returns the number of bytes they took. Stops early when many
-    /// replies have gathered; then `more_to_apply` is set.
+    /// Applies the whole requests in `input` and returns the number of their bytes. It stops early when many
+    /// replies have gathered, and sets `more_to_apply`.
     #[expect(clippy::arithmetic_side_effects, reason = "`at` and `done` count bytes of `input`")]
     pub(in crate::server) fn apply(
         &mut self,

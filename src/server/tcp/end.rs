@@ -1,4 +1,4 @@
-//! How connections end.
+//! The ends of connections, and their outcomes.
 
 use std::io;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::core::protocol::ProtocolError;
 use crate::core::store::Refusal;
 
-/// What became of a connection, as `rallypoint_connections_total` counts it.
+/// The outcome of a connection, as `rallypoint_connections_total` counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// A client, or a bare connect that said nothing.
+    /// A good client, or a connection that sent nothing.
     Ok,
     /// Its first bytes were wrong.
     BadHandshake,
@@ -17,7 +17,7 @@ pub enum Outcome {
     HandshakeTimeout,
     /// Later bytes were wrong.
     ProtocolError,
-    /// It went beyond a limit.
+    /// It exceeded a limit.
     Limit,
     /// Its address is not allowed.
     Denied,
@@ -53,7 +53,7 @@ pub(in crate::server) enum End {
     /// The peer closed it.
     #[error("closed by the peer")]
     Closed,
-    /// The network broke it.
+    /// The network broke the connection.
     #[error("the connection broke: {0}")]
     Io(#[from] io::Error),
     /// The peer's bytes are wrong.
@@ -65,10 +65,10 @@ pub(in crate::server) enum End {
     /// The first request did not become whole in time.
     #[error("the first request was not whole {0:?} after its first byte (--handshake-timeout)")]
     HandshakeTimeout(Duration),
-    /// A later request stands still.
+    /// A later request stood still.
     #[error("an unfinished request stood still for {0:?} (--request-timeout)")]
     RequestTimeout(Duration),
-    /// The peer does not take its replies.
+    /// The peer did not take its replies.
     #[error("the peer took no reply for {0:?} (--write-timeout)")]
     WriteStalled(Duration),
     /// Its store was closed.
@@ -80,7 +80,7 @@ pub(in crate::server) enum End {
 }
 
 impl End {
-    /// The other protocol that the peer talks, if its first bytes show it.
+    /// The protocol that the peer speaks instead, if its first bytes show it.
     pub(in crate::server) fn foreign(&self) -> Option<&'static str> {
         match self {
             Self::Protocol(ProtocolError::Foreign(foreign)) => Some(foreign.name()),
@@ -88,10 +88,13 @@ impl End {
         }
     }
 
-    /// Whether the peer's host does not answer, so that nothing is known of the peer.
+    /// Whether the peer's host did not answer, so that the peer's state is unknown.
     pub(super) fn is_unanswered(&self) -> bool {
         use io::ErrorKind::{HostUnreachable, NetworkUnreachable, TimedOut};
-        matches!(self, Self::Io(error) if matches!(error.kind(), TimedOut | HostUnreachable | NetworkUnreachable))
+        matches!(
+            self,
+            Self::Io(error) if matches!(error.kind(), TimedOut | HostUnreachable | NetworkUnreachable)
+        )
     }
 
     pub(super) fn outcome(&self, greeted: bool) -> Outcome {

@@ -1,11 +1,11 @@
-//! Clients of other protocols that came to a store port. Insight says who they are, once for each.
+//! Clients of other protocols that came to a store port. Insight reports each of them once.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use crate::core::protocol::MAGIC;
 
-/// One of them, or a client of a store that came to the admin port.
+/// A client of another protocol at a store port, or a client of a store at the admin port.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::server) enum Foreign {
     AtStore { port: u16, peer: IpAddr, protocol: &'static str },
@@ -17,10 +17,10 @@ pub(in crate::server) fn is_hello([code, magic @ ..]: [u8; 5]) -> bool {
     code == 0 && magic == MAGIC
 }
 
-/// Those that came since it was last asked.
+/// The foreign clients since the last call.
 #[derive(Debug)]
 pub(in crate::server) struct ForeignClients {
-    /// Whether anybody asks.
+    /// Whether insight asks for them.
     are_told: bool,
     seen: Mutex<Vec<Foreign>>,
 }
@@ -32,7 +32,7 @@ impl ForeignClients {
         Self { are_told, seen: Mutex::default() }
     }
 
-    /// Takes note of one. Returns whether that will be told.
+    /// Records a foreign client. Returns whether insight will report it.
     pub(in crate::server) fn came(&self, foreign: Foreign) -> bool {
         if self.are_told {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Places within the limits on connections: of all peers together, and of each address.
+//! Places within the limits on connections: for all peers together, and for each address.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use dashmap::DashMap;
 
-/// How many connections there may be, and who has them.
+/// Limits the number of connections, and knows the addresses that have some.
 #[derive(Debug)]
 pub struct Places {
     most: usize,
@@ -16,7 +16,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// `most` places, of which one address may have `most_each`.
+    /// `most` places; one address may have `most_each` of them.
     pub fn new(most: usize, most_each: usize) -> Self {
         Self { most, most_each, taken: AtomicUsize::new(0), by_addr: DashMap::new() }
     }
@@ -26,7 +26,7 @@ impl Places {
         self.taken.load(Relaxed)
     }
 
-    /// Whether `addr` has one.
+    /// Whether `addr` has a place.
     pub fn has(&self, addr: IpAddr) -> bool {
         self.by_addr.contains_key(&addr)
     }
@@ -34,7 +34,7 @@ impl Places {
     /// Takes a place for `addr`. `false` if there is none left.
     pub fn take(&self, addr: IpAddr) -> bool {
         let mut here = self.by_addr.entry(addr).or_default();
-        // Listeners on several threads take at the same time: count first, then look.
+        // Listeners on several threads take places at the same time: count first, then compare.
         let fits = *here < self.most_each && self.taken.fetch_add(1, Relaxed) < self.most;
         if fits {
             *here = here.saturating_add(1);
@@ -48,7 +48,7 @@ impl Places {
         false
     }
 
-    /// Gives a place back. Returns whether it was the address' last one.
+    /// Gives a place back. Returns whether it was the last one of the address.
     pub fn free(&self, addr: IpAddr) -> bool {
         self.taken.fetch_sub(1, Relaxed);
         if let Some(mut here) = self.by_addr.get_mut(&addr) {

@@ -20,12 +20,12 @@ impl Throttle {
     const INTERVAL: Duration = Duration::from_secs(10);
     const PER_INTERVAL: u32 = 10;
 
-    /// For so many kinds of lines.
+    /// A throttle for this many kinds of lines.
     pub fn new(kinds: usize) -> Self {
         Self { kinds: Mutex::new(vec![Kind::default(); kinds]) }
     }
 
-    /// Whether a line of this kind may be logged now: if so, how many were held back before it.
+    /// Whether a line of this kind may be logged now. If so, returns how many were held back before it.
     pub fn pass(&self, kind: usize) -> Option<u64> {
         self.pass_at(kind, Instant::now())
     }

@@ -1,5 +1,5 @@
-//! The threads that serve connections: each runs its own single-threaded runtime, and a connection stays on the
-//! thread it was given, so no task is ever moved or stolen. The stores have some, the admin port has one.
+//! The serving threads. Each runs its own single-threaded runtime, and a connection stays on its thread, so
+//! no task is ever moved or stolen. The stores have several threads, the admin port has one.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -18,7 +18,7 @@ pub(in crate::server) struct Workers {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// The serving threads, to be given work in turn.
+/// The serving threads, in turn.
 #[derive(Debug, Default)]
 pub(in crate::server) struct RoundRobin {
     handles: Vec<Handle>,
@@ -54,22 +54,22 @@ impl Workers {
         Ok(workers)
     }
 
-    /// No threads: for a simulation, in which nothing is given to them.
+    /// No threads: a simulation gives them no work.
     #[cfg(test)]
     pub(in crate::server) fn none() -> Self {
         Self { round_robin: Arc::default(), stop: Arc::default(), threads: Vec::new() }
     }
 
-    /// Gives tasks to the threads. It may outlive them; tasks that it gets then are dropped.
+    /// Gives tasks to the threads. It may outlive them: later tasks are dropped.
     pub(in crate::server) fn round_robin(&self) -> &Arc<RoundRobin> {
         &self.round_robin
     }
 }
 
 impl RoundRobin {
-    /// Tasks that a thread gets before it is the next thread's turn. Many threads with little to do cost more
-    /// than one with much to do, because each request has to wake its thread. So a small job stays on one
-    /// thread, and large ones are spread.
+    /// How many tasks a thread gets before the turn of the next one. Many threads with little work cost more
+    /// than one with much work, because each request has to wake its thread. So a small job stays on one
+    /// thread, and a large one is spread.
     const IN_A_ROW: usize = 64;
 
     /// The runtime of the thread whose turn it is.
@@ -85,7 +85,7 @@ impl Drop for Workers {
         self.stop.notify_waiters();
         let this = std::thread::current().id();
         for thread in self.threads.drain(..) {
-            // The last to know of them may be a task on one of them. That thread ends when the task does.
+            // The last owner may be a task on one of these threads. That thread then ends with the task.
             if thread.thread().id() != this {
                 let _ = thread.join();
             }

@@ -1,5 +1,5 @@
-//! Asks etcd by its JSON gateway: one request at a time over a connection that stays, at the next member when one does
-//! not answer.
+//! Sends requests to etcd's JSON gateway: one at a time over a connection that stays open. When a member does
+//! not answer, the next request goes to the next member.
 
 use std::io;
 use std::sync::Arc;
@@ -19,66 +19,66 @@ use crate::config::{EtcdConfig, EtcdMember};
 use crate::core::ids::{Elapsed, Shown};
 use crate::tls::{Handshake, Stream};
 
-/// More than any answer that is asked for.
+/// Larger than any answer that the journal asks for.
 const MAX_BODY: usize = 32 << 20;
 
-/// Why etcd did not do what it was asked.
+/// Why a request to etcd failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
     /// No connection.
     #[error("no connection to etcd at {member}: {why}")]
     Connect {
-        /// Which member.
+        /// The member.
         member: EtcdMember,
-        /// What the system says.
+        /// The system's error.
         why: io::Error,
     },
     /// No encrypted connection.
     #[error("no TLS connection to etcd at {member}: {why} (--etcd-ca, --etcd-cert, --etcd-key)")]
     Tls {
-        /// Which member.
+        /// The member.
         member: EtcdMember,
-        /// What is wrong.
+        /// The cause.
         why: Handshake,
     },
     /// The connection broke.
     #[error("the connection to etcd at {member} broke: {why}")]
     Http {
-        /// Which member.
+        /// The member.
         member: EtcdMember,
-        /// How.
+        /// The cause.
         why: hyper::Error,
     },
     /// No answer in time.
     #[error("etcd at {member} did not answer within {}", Elapsed(*.after))]
     Late {
-        /// Which member.
+        /// The member.
         member: EtcdMember,
-        /// How long it had.
+        /// The time that it had.
         after: Duration,
     },
-    /// It answers that it cannot, or will not.
+    /// It answers with a refusal or an error.
     #[error("etcd at {member} says: {}", Shown(.says))]
     Says {
-        /// Which member.
+        /// The member.
         member: EtcdMember,
-        /// In its words.
+        /// Its own words.
         says: String,
     },
-    /// The answer is none of etcd's.
+    /// The answer does not come from etcd.
     #[error("the answer of {member} is not etcd's: {what}; is it an etcd of release 3.4 or later?")]
     NotEtcd {
-        /// Which member.
+        /// The member.
         member: EtcdMember,
-        /// What is wrong with it.
+        /// What is wrong with the answer.
         what: String,
     },
-    /// The user's password.
+    /// The user's password cannot be read.
     #[error("--etcd-password-file {file}: {why}")]
     Password {
         /// The file.
         file: String,
-        /// What the system says.
+        /// The system's error.
         why: io::Error,
     },
 }
@@ -87,7 +87,7 @@ pub enum EtcdError {
 #[derive(Debug)]
 pub(super) struct Client {
     config: Arc<EtcdConfig>,
-    /// Which member is asked.
+    /// Index of the member that is asked.
     member: usize,
     connection: Option<http1::SendRequest<String>>,
     token: Option<String>,
@@ -104,7 +104,8 @@ impl Client {
         members.get(at).cloned().unwrap_or_default()
     }
 
-    /// One attempt. After an error the next one is at another member; what became of the request is not known then.
+    /// Makes one attempt. After an error the next attempt goes to another member; whether etcd did what was
+    /// asked is then unknown.
     pub(super) async fn ask<T: DeserializeOwned>(
         &mut self,
         path: &str,
@@ -178,7 +179,7 @@ impl Client {
     async fn connect(&self, member: &EtcdMember) -> Result<http1::SendRequest<String>, EtcdError> {
         let stream = TcpStream::connect((member.host.as_str(), member.port)).await;
         let stream = stream.map_err(|why| EtcdError::Connect { member: member.clone(), why })?;
-        // A small request must not wait for the acknowledgement of the one before.
+        // A small request must not wait for the acknowledgement of its predecessor.
         let _ = stream.set_nodelay(true);
         let stream = match &self.config.tls {
             None => Stream::Plain(stream),
@@ -190,13 +191,13 @@ impl Client {
         let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|why| EtcdError::Http { member: member.clone(), why })?;
-        // Its end shows in the next request.
+        // If the connection ends, the next request fails.
         tokio::spawn(connection);
         Ok(sender)
     }
 }
 
-/// The whole body; `None` if it is longer than any that was asked for.
+/// The whole body; `None` if it is larger than every expected answer.
 async fn read(mut body: Incoming) -> Result<Option<Vec<u8>>, hyper::Error> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {

@@ -1,5 +1,5 @@
-//! As much of an etcd as a journal needs, for tests: it keeps what there was after each transaction, and can let another
-//! server take over at any of them.
+//! A small etcd for tests of the journal. It keeps its contents after each transaction, and another server
+//! can take over at any of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,12 +20,12 @@ use super::wire::base64;
 use super::{Etcd, READ, TXN};
 use crate::config::{EtcdConfig, EtcdMember};
 
-/// etcd takes no more in one transaction.
+/// etcd takes no more changes in one transaction.
 const MOST_CHANGES: usize = 128;
 
 const LEADER: &[u8] = b"test/leader";
 
-/// On which the servers and the members of all tests run.
+/// The runtime of the servers and etcd members of all tests.
 static RUNTIME: LazyLock<Handle> = LazyLock::new(|| {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let handle = runtime.handle().clone();
@@ -46,22 +46,22 @@ type Keys = BTreeMap<Vec<u8>, Key>;
 pub(super) enum TakenOver {
     /// Before this transaction of the leader.
     Before(usize),
-    /// After it, and before its answer.
+    /// After this transaction, and before its answer.
     After(usize),
 }
 
 #[derive(Debug, Default)]
 struct State {
     keys: Keys,
-    /// What there was after each transaction of the leader: its revisions, from 1 on.
+    /// The contents after each transaction of the leader. Their indices serve as revisions, from 1 on.
     images: Vec<Keys>,
     taken_over: Option<TakenOver>,
-    /// The answer to each third transaction is lost.
+    /// Whether the answer to each third transaction is lost.
     loses_answers: bool,
     asked: usize,
 }
 
-/// One etcd. Clones are the same.
+/// One etcd. Clones share its contents.
 #[derive(Debug, Clone)]
 pub(super) struct FakeEtcd {
     state: Arc<Mutex<State>>,
@@ -82,32 +82,32 @@ impl FakeEtcd {
         Self { state, port }
     }
 
-    /// Another server takes over.
+    /// Lets another server take over.
     pub(super) fn take_over(&self, when: TakenOver) {
         lock(&self.state).taken_over = Some(when);
     }
 
-    /// Answers are lost from now on, and what was asked for was done.
+    /// From now on answers are lost, and the requests are still carried out.
     pub(super) fn lose_answers(&self) {
         lock(&self.state).loses_answers = true;
     }
 
-    /// How many transactions the leader has made.
+    /// The number of the leader's transactions.
     pub(super) fn transactions(&self) -> usize {
         lock(&self.state).images.len()
     }
 
-    /// What there was after this transaction.
+    /// A copy of the etcd as it was after this transaction.
     pub(super) fn after(&self, transaction: usize) -> Self {
         Self::with(lock(&self.state).images[transaction].clone())
     }
 
-    /// What there is now, where nobody takes over.
+    /// A copy of the etcd as it is now, in which nobody takes over.
     pub(super) fn now(&self) -> Self {
         Self::with(lock(&self.state).keys.clone())
     }
 
-    /// A server that leads here: the term of who led is over. It says nothing by itself.
+    /// A new leader: the term of its predecessor is over. It sends nothing by itself.
     pub(super) fn lead(&self) -> Arc<Etcd> {
         lock(&self.state).keys.remove(LEADER);
         let etcd = self.look();
@@ -116,7 +116,7 @@ impl FakeEtcd {
         etcd
     }
 
-    /// Somebody who only looks.
+    /// A reader that does not stand for election.
     pub(super) fn look(&self) -> Arc<Etcd> {
         let config = EtcdConfig {
             members: vec![EtcdMember { host: "127.0.0.1".into(), port: self.port }],
@@ -155,7 +155,7 @@ impl State {
             let value = if body["keys_only"] == true { &[][..] } else { &key.value };
             json!({ "key": base64(&name), "value": base64(value), "version": key.version.to_string() })
         });
-        // The present one, whichever was asked for.
+        // Always the present contents and revision, whichever revision the request names.
         let revision = self.images.len().to_string();
         json!({ "header": { "revision": revision }, "kvs": found.collect::<Vec<_>>() })
     }
@@ -170,7 +170,7 @@ impl State {
         }
     }
 
-    /// `None` where the answer is lost.
+    /// `None` if the answer is lost.
     fn transact(&mut self, body: &Value) -> Option<Value> {
         let compare = body["compare"].as_array().expect("comparisons");
         let is_leaders = compare.iter().any(|it| it["target"] == "VERSION");
@@ -235,7 +235,7 @@ fn bytes(text: &Value) -> Vec<u8> {
     BASE64_STANDARD.decode(text.as_str().expect("text")).expect("base64")
 }
 
-/// Answers until nobody has this etcd any more.
+/// Answers requests until the last clone of this etcd is dropped.
 async fn serve(listener: std::net::TcpListener, state: std::sync::Weak<Mutex<State>>) {
     let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
     while let Ok((stream, _)) = listener.accept().await {

@@ -1,7 +1,8 @@
-//! The segments of a journal as keys of etcd: `PREFIX/segments/NUMBER/AT`, each with the bytes of its segment from `AT`
-//! on. What is appended gathers in memory, and each sync writes all of it, in order.
+//! The segments of a journal as keys of etcd: `PREFIX/segments/NUMBER/AT` holds the bytes of segment `NUMBER`
+//! from `AT` on. Appended bytes gather in memory, and each sync writes them all, in order.
 //!
-//! A commit may be in several transactions, as etcd takes 1.5 MiB in one: a start cuts one that is there in part.
+//! A commit may take several transactions, as etcd allows 1.5 MiB in one. If only a part of the last commit
+//! is there, the next start removes it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,43 +14,44 @@ use super::super::{Backend, Segment, Segments, lock};
 use super::wire::{Range, base64, number, range};
 use super::{ATTEMPT, Etcd, PAUSE, READ};
 
-/// etcd takes 1.5 MiB in one request. Little in unit tests, so that a small commit is in several transactions.
+/// etcd allows 1.5 MiB in one request. Unit tests use a tiny limit, so that even a small commit takes several
+/// transactions.
 const CHUNK: usize = if cfg!(test) { 64 } else { 1 << 20 };
-/// Bytes of values in one answer.
+/// Most bytes of values in one answer.
 const PAGE: u64 = 4 * CHUNK as u64;
-/// Keys in one answer.
+/// Most keys in one answer.
 const KEYS: usize = if cfg!(test) { 3 } else { 10_000 };
 
 /// A change that is not written yet.
 #[derive(Debug)]
 enum Change {
-    /// Bytes of a segment, from a place on.
+    /// Bytes of a segment, from a position on.
     Put { segment: u64, at: u64, bytes: Vec<u8> },
-    /// Removes what a segment has from a place on.
+    /// Removes the bytes of a segment from a position on.
     Delete { segment: u64, from: u64 },
 }
 
-/// The journal of the leader, or a look at it.
+/// The journal of the leader, or a reader's view of it.
 #[derive(Debug, Clone)]
 pub struct Log(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     etcd: Arc<Etcd>,
-    /// The moment that a look sees, once it has begun.
+    /// The revision that a reader sees; 0 until its first answer. `None` for the leader.
     look: Option<Mutex<u64>>,
     changes: Mutex<VecDeque<Change>>,
-    /// Held while they are written: their order is what makes a part of them useful.
+    /// Held while changes are written: a part of them is only useful if their order is kept.
     writing: Mutex<()>,
 }
 
 impl Log {
-    /// To read and write, as the leader.
+    /// Reads and writes, as the leader.
     pub fn of_leader(etcd: &Arc<Etcd>) -> Self {
         Self::new(etcd, None)
     }
 
-    /// Only to read, whoever writes there.
+    /// Reads only, whoever writes there.
     pub fn look(etcd: &Arc<Etcd>) -> Self {
         Self::new(etcd, Some(Mutex::default()))
     }
@@ -65,24 +67,24 @@ impl Inner {
         format!("{}/segments/", self.etcd.config.prefix)
     }
 
-    /// Keys are in the order of their numbers.
+    /// Fixed width, so that keys sort by their numbers.
     fn key(&self, segment: u64, at: u64) -> String {
         format!("{}{segment:016x}/{at:08x}", self.segments())
     }
 
-    /// Behind the last key of a segment.
+    /// The end of a segment's range of keys.
     fn end(&self, segment: u64) -> String {
-        // `0` comes behind `/`.
+        // `0` sorts behind `/`.
         format!("{}{segment:016x}0", self.segments())
     }
 
-    /// The number of a segment and the place in it.
+    /// A key's segment and position.
     fn place(&self, key: &str) -> Option<(u64, u64)> {
         let (segment, at) = key.strip_prefix(&self.segments())?.split_once('/')?;
         Some((u64::from_str_radix(segment, 16).ok()?, u64::from_str_radix(at, 16).ok()?))
     }
 
-    /// Reads keys. The leader waits for etcd, a look does not.
+    /// Reads keys. The leader retries until etcd answers; a reader gives up after some attempts.
     fn range(&self, mut body: Value) -> io::Result<Range> {
         let mut revision = self.look.as_ref().map(lock);
         if let Some(revision) = revision.as_deref().filter(|revision| **revision > 0) {
@@ -94,7 +96,8 @@ impl Inner {
             let asked = async move { etcd.client.lock().await.ask::<Range>(READ, &body, ATTEMPT).await };
             let error = match self.etcd.wait(asked)? {
                 Ok(found) => {
-                    // The revision of the first answer holds for the whole look: later ones may lack segments that it has seen.
+                    // Later reads keep the revision of the first answer: by then, segments that it listed may
+                    // be gone.
                     if let Some(revision) = revision.as_deref_mut().filter(|revision| **revision == 0) {
                         *revision = number(&found.header.revision);
                     }
@@ -114,7 +117,7 @@ impl Inner {
         }
     }
 
-    /// Where the parts of a segment begin.
+    /// The positions where the parts of a segment begin.
     fn parts(&self, segment: u64) -> io::Result<Vec<u64>> {
         let mut parts: Vec<u64> = Vec::new();
         loop {
@@ -144,7 +147,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes all that has gathered.
+    /// Writes all gathered changes.
     fn write(&self) -> io::Result<()> {
         let _one_at_a_time = lock(&self.writing);
         let changes = std::mem::take(&mut *lock(&self.changes));
@@ -162,7 +165,7 @@ impl Inner {
         self.put(&mut puts)
     }
 
-    /// Adds bytes to those that go out with the next transaction, which may be now.
+    /// Adds bytes to the next transaction. Sends it when it is full.
     fn gather(
         &self,
         puts: &mut Vec<(u64, u64, Vec<u8>)>,
@@ -188,7 +191,11 @@ impl Inner {
     }
 
     fn put(&self, puts: &mut Vec<(u64, u64, Vec<u8>)>) -> io::Result<()> {
-        let put = |(segment, at, bytes): (u64, u64, Vec<u8>)| json!({ "request_put": { "key": base64(self.key(segment, at)), "value": base64(bytes) } });
+        let put = |(segment, at, bytes): (u64, u64, Vec<u8>)| {
+            json!({
+                "request_put": { "key": base64(self.key(segment, at)), "value": base64(bytes) }
+            })
+        };
         let puts: Vec<Value> = std::mem::take(puts).into_iter().map(put).collect();
         if puts.is_empty() { Ok(()) } else { self.transact(puts) }
     }
@@ -289,12 +296,12 @@ impl Backend for Log {
     }
 }
 
-/// The segment that is written.
+/// The segment under construction.
 #[derive(Debug)]
 struct Open {
     log: Log,
     number: u64,
-    /// How long it is.
+    /// Its length.
     at: Mutex<u64>,
 }
 
@@ -311,7 +318,7 @@ impl Segment for Open {
     }
 
     fn settle(&self) -> io::Result<()> {
-        // What comes next is written behind it.
+        // Later bytes are written behind these ones.
         Ok(())
     }
 }

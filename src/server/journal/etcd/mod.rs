@@ -1,12 +1,14 @@
-//! A journal in etcd: one server of several leads and writes it, the others stand by and take over.
+//! A journal in etcd: one of several servers leads and writes it; the others stand by and take over.
 //!
-//! The leader is who the key `PREFIX/leader` names. Each of its transactions raises the version of this key, and a beat
-//! does so when there is nothing to write. Who has seen the same version for [`TERM`] takes the key over, if the version
-//! is still that one. So a leader may answer for a little less than [`TERM`] after it *sent* what etcd then took, by a
-//! clock that goes on while the machine sleeps; after that its answers wait. All rests on etcd's comparisons, which a
-//! majority of its members decides. A lease of etcd would be renewed by one member alone, which may be one of the past.
+//! The key `PREFIX/leader` names the leader. Each transaction of the leader raises the version of this key;
+//! when there is nothing to write, a beat raises it. A standby that has seen the same version for [`TERM`]
+//! takes the key over, if the key still has that version. So a leader may answer for a little less than
+//! [`TERM`] after it *sent* the latest transaction that etcd accepted, measured by a clock that goes on while
+//! the machine sleeps. After that its answers wait. Everything rests on etcd's comparisons, which a majority
+//! of its members decides. A lease of etcd is no alternative: one member alone renews it, and that member may
+//! be cut off from the majority.
 //!
-//! All requests are made on a thread of its own: the rest of the server waits for it or does not.
+//! All requests run on one separate thread. The rest of the server may wait for them, or not.
 
 mod client;
 #[cfg(test)]
@@ -34,24 +36,24 @@ pub use log::Log;
 pub use standing::{COMMIT_BUCKETS, Commits, Lost, Role, Standing};
 use wire::{KeyValue, Range, Txn, base64, number, range};
 
-/// Who has not been heard of for so long leads no more.
+/// A leader that etcd has not heard of for this long leads no more.
 pub const TERM: Duration = Duration::from_secs(5);
-/// The leader stops this much earlier: clocks of two machines do not go quite alike.
+/// The leader stops this much earlier, because the clocks of two machines differ a little.
 const MARGIN: Duration = Duration::from_millis(500);
-/// Between two beats of a leader that has nothing to write.
+/// Time between two beats of a leader that has nothing to write.
 const BEAT: Duration = Duration::from_secs(1);
-/// Between two looks of a standby.
+/// Time between two reads of a standby.
 const LOOK: Duration = Duration::from_millis(250);
-/// A standby that has heard nothing from etcd for so long begins to count anew.
+/// A standby that has heard nothing from etcd for this long starts to measure the term again.
 const GAP: Duration = Duration::from_secs(2);
-/// One attempt may take so long. Within a term there is time for one at each of three members.
+/// The longest time of one attempt. A term has time for an attempt at each of three members.
 const ATTEMPT: Duration = Duration::from_millis(1500);
-/// Between two attempts.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a server that ends waits for etcd.
+/// How long a server that is ending waits for etcd.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// What the leader's key holds, and its version.
+/// The value of the leader's key, and its version.
 #[derive(Debug, Clone)]
 struct Mark {
     value: String,
@@ -63,7 +65,7 @@ impl Mark {
         Self { value: String::from_utf8_lossy(&key.value()).into_owned(), version: number(&key.version) }
     }
 
-    /// The name of who leads.
+    /// The name of the leader.
     fn name(&self) -> &str {
         self.value.split_once(' ').map_or("another server", |(_, name)| name)
     }
@@ -75,15 +77,16 @@ pub struct Etcd {
     config: Arc<EtcdConfig>,
     standing: Standing,
     client: Mutex<Client>,
-    /// What the key holds while this server leads. Held during a transaction: they come one after the other.
+    /// The leader's key as this server last wrote it; `None` unless it leads. Locked during a transaction, so
+    /// that transactions run one after the other.
     mark: Mutex<Option<Mark>>,
-    /// Until when etcd is waited for, where the server ends.
+    /// How long etcd may still be retried, when the server is ending.
     until: std::sync::Mutex<Option<Instant>>,
     runtime: Handle,
 }
 
 impl Etcd {
-    /// Stands for election, for ever: [`Standing::role`] says what came of it.
+    /// Stands for election, for ever. [`Standing::role`] shows the result.
     pub fn stand(config: EtcdConfig) -> io::Result<Arc<Self>> {
         let etcd = Self::start(config)?;
         let standing = Arc::clone(&etcd);
@@ -91,14 +94,14 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// Only to look into the journal, whoever leads.
+    /// Only reads the journal, whoever leads.
     pub fn look(config: EtcdConfig) -> io::Result<Arc<Self>> {
         Self::start(config)
     }
 
     fn start(config: EtcdConfig) -> io::Result<Arc<Self>> {
         let (tell, told) = mpsc::channel();
-        // It ends with the process: what is sent at the end is waited for.
+        // The thread ends with the process; the last writes are waited for elsewhere.
         std::thread::Builder::new().name("etcd".into()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             match runtime {
@@ -125,17 +128,17 @@ impl Etcd {
         }
     }
 
-    /// How this server stands.
+    /// This server's standing.
     pub fn standing(&self) -> &Standing {
         &self.standing
     }
 
-    /// Where it is, as it was given.
+    /// The address of the etcd, as the user gave it.
     pub fn place(&self) -> String {
         self.config.to_string()
     }
 
-    /// Waits on this thread, which is none of a runtime's own, until the etcd thread has done it.
+    /// Blocks this thread until the etcd thread has done the work. Do not call it on a thread of a runtime.
     fn wait<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> io::Result<T> {
         let (tell, told) = mpsc::channel();
         self.runtime.spawn(async move {
@@ -144,7 +147,7 @@ impl Etcd {
         told.recv().map_err(io::Error::other)
     }
 
-    /// Looks who leads until this server does, and then keeps its place.
+    /// Tries to become the leader, and then keeps the leadership.
     async fn take_part(&self) {
         self.win().await;
         while self.standing.lost().is_none() {
@@ -164,7 +167,7 @@ impl Etcd {
     }
 
     async fn campaign(&self) -> Mark {
-        /// What was seen, since when, and when last.
+        /// What was read, when it was first seen, and when it was last seen.
         struct Seen {
             mark: Mark,
             since: Duration,
@@ -206,7 +209,7 @@ impl Etcd {
         }
     }
 
-    /// Takes the key, if it is still what was seen of it.
+    /// Takes the key, if it is still as it was seen.
     async fn take(&self, seen: Option<&Mark>) -> Option<Mark> {
         let leader = self.config.leader();
         let value = format!("{:016x} {}", random_number(), self.config.name);
@@ -220,7 +223,7 @@ impl Etcd {
             "failure": [{ "request_range": range(&leader, None) }],
         });
         let first = since_boot();
-        // Not for ever: somebody else may be there first.
+        // Not for ever: another server may be faster.
         while since_boot().saturating_sub(first) < TERM {
             let sent = since_boot();
             match self.client.lock().await.ask::<Txn>(TXN, &body, ATTEMPT).await {
@@ -245,7 +248,7 @@ impl Etcd {
         None
     }
 
-    /// One transaction, as the leader only, and once: it is sent again until there is an answer.
+    /// Makes one transaction, exactly once, and only as the leader: retries until there is an answer.
     async fn transact(&self, changes: &[Value]) -> Result<(), EtcdOver> {
         let mut held = self.mark.lock().await;
         let mut mark = held.take().ok_or(EtcdOver::Closed)?;
@@ -266,7 +269,7 @@ impl Etcd {
                 Ok(answer) => {
                     let found = answer.found().map(Mark::of);
                     if found.is_some_and(|found| found.value == mark.value && found.version == next) {
-                        // An attempt before, whose answer was lost.
+                        // An earlier attempt succeeded, and its answer was lost.
                         sent = first;
                         break;
                     }
@@ -292,12 +295,12 @@ impl Etcd {
         Ok(())
     }
 
-    /// From now on etcd is waited for only a little.
+    /// From now on etcd is retried for a short time only.
     fn hurry(&self) {
         *lock(&self.until) = Instant::now().checked_add(LAST_WORDS);
     }
 
-    /// Gives the leadership up, so that a standby need not wait.
+    /// Gives the leadership up, so that a standby need not wait for the end of the term.
     async fn resign(&self) {
         let leader = self.config.leader();
         let Some(mark) = self.mark.lock().await.take() else { return };
@@ -317,7 +320,7 @@ impl Etcd {
 const READ: &str = "/v3/kv/range";
 const TXN: &str = "/v3/kv/txn";
 
-/// That the leader's key is what it is taken for.
+/// Compares the leader's key with `mark`.
 fn compare(leader: &str, mark: &Mark) -> Value {
     let key = base64(leader);
     json!([
@@ -326,7 +329,7 @@ fn compare(leader: &str, mark: &Mark) -> Value {
     ])
 }
 
-/// Why a transaction was not made.
+/// Why a transaction did not succeed.
 #[derive(Debug, thiserror::Error)]
 enum EtcdOver {
     #[error("{0}")]

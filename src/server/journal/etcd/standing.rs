@@ -1,4 +1,4 @@
-//! How this server stands with the others at an etcd: it leads, stands by, or has lost.
+//! This server's role among the servers at an etcd: leader, standby, or former leader.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use super::{EtcdError, MARGIN, TERM};
 use crate::core::ids::{Elapsed, Shown};
 use crate::process::since_boot;
 
-/// Errors are said when they have lasted this long, and then again after each [`SAY_AGAIN`].
+/// Errors are logged when they have lasted this long, and then again after each [`SAY_AGAIN`].
 const SAY: Duration = Duration::from_secs(1);
 const SAY_AGAIN: Duration = Duration::from_secs(5);
 
@@ -19,27 +19,27 @@ const SAY_AGAIN: Duration = Duration::from_secs(5);
 pub const COMMIT_BUCKETS: [f64; 12] =
     [0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 1.0, 4.0];
 
-/// What a server at an etcd is.
+/// The role of a server at an etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
-    /// Waits for its turn. Who leads, as far as etcd has said.
+    /// Waits for its turn. Has the leader's name, if etcd has told it.
     Standby(Option<String>),
-    /// Serves.
+    /// Leads, and serves.
     Leader,
-    /// Has led.
+    /// Leads no more.
     Lost(Lost),
 }
 
-/// A server has led, and leads no more.
+/// Why a former leader leads no more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
-    /// Another one has taken over.
+    /// Another server has taken over.
     #[error(
-        "this server has lost the leadership: etcd has not heard of it for 5 s, and another one has taken over. It has \
-         answered nothing since, and ends; started again it is a standby"
+        "this server has lost the leadership: etcd has not heard of it for 5 s, and another one has taken \
+         over. It has answered nothing since, and ends; started again it is a standby"
     )]
     TakenOver,
-    /// It ends by itself.
+    /// The server resigned, because it is ending.
     #[error("this server has given up the leadership")]
     Resigned,
 }
@@ -47,9 +47,9 @@ pub enum Lost {
 /// Transactions by how long they took.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Commits {
-    /// By [`COMMIT_BUCKETS`], not cumulative; the last is for what took longer.
+    /// Counts by [`COMMIT_BUCKETS`], not cumulative. The last one counts transactions above every bound.
     pub counts: [u64; COMMIT_BUCKETS.len() + 1],
-    /// Seconds of all.
+    /// Sum of all durations in seconds.
     pub sum: f64,
 }
 
@@ -59,12 +59,12 @@ struct Trouble {
     said_at: Option<Instant>,
 }
 
-/// How this server stands.
+/// This server's standing, and its metrics.
 #[derive(Debug)]
 pub struct Standing {
     name: String,
     role: watch::Sender<Role>,
-    /// When etcd last took something of this leader was sent, in nanoseconds since the machine started.
+    /// When this leader sent the latest request that etcd accepted, in nanoseconds since the machine started.
     renewed: AtomicU64,
     changes: AtomicU64,
     errors: AtomicU64,
@@ -89,7 +89,7 @@ impl Standing {
         }
     }
 
-    /// What this server is at present.
+    /// The role of this server at present.
     pub fn role(&self) -> Role {
         self.role.borrow().clone()
     }
@@ -110,19 +110,19 @@ impl Standing {
         }
     }
 
-    /// Whether answers may leave: nobody else can lead yet.
+    /// Whether answers may leave: no other server can lead yet.
     #[inline]
     pub fn may_answer(&self) -> bool {
         self.since_renewal() < TERM.saturating_sub(MARGIN)
     }
 
-    /// How long ago etcd last took something of this leader was sent.
+    /// How long ago this leader sent the latest request that etcd accepted.
     #[inline]
     pub fn since_renewal(&self) -> Duration {
         since_boot().saturating_sub(Duration::from_nanos(self.renewed.load(Ordering::Acquire)))
     }
 
-    /// Who leads no more, and why.
+    /// Why this server leads no more; `None` if it may still lead.
     pub(super) fn lost(&self) -> Option<Lost> {
         match &*self.role.borrow() {
             Role::Lost(lost) => Some(*lost),
@@ -130,7 +130,7 @@ impl Standing {
         }
     }
 
-    /// Times that the leader changed, as far as this server has seen it.
+    /// How often the leader changed, as far as this server has seen.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }
@@ -180,7 +180,7 @@ impl Standing {
         self.role.send_replace(Role::Lost(Lost::Resigned));
     }
 
-    /// etcd took what was sent then.
+    /// etcd accepted a request that was sent at `sent`.
     pub(super) fn renewed(&self, sent: Duration) {
         self.renewed.fetch_max(nanos(sent), Ordering::AcqRel);
         self.answered();
@@ -196,7 +196,7 @@ impl Standing {
         commits.sum += took;
     }
 
-    /// A request failed. One is no news: another member is asked next.
+    /// A request failed. A single failure is not logged: the next request goes to another member.
     pub(super) fn failed(&self, error: &EtcdError) {
         self.errors.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();

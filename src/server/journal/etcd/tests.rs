@@ -1,5 +1,5 @@
-//! Stopped at every transaction, a leader leaves the state of a whole commit that is no older than the last acknowledged
-//! one. Commits are in several transactions here, as large ones are.
+//! A leader stopped at any transaction leaves the state of a whole commit, no older than the last
+//! acknowledged one. Commits take several transactions here, as large ones do.
 
 use std::cell::Cell;
 
@@ -8,7 +8,7 @@ use super::super::{Journal, Segments, read};
 use super::Log;
 use super::faults::{FakeEtcd, TakenOver};
 
-/// Takes over.
+/// Takes over the leadership and opens the journal.
 fn open(etcd: &FakeEtcd) -> Opened {
     let (journal, restored) = Journal::at(&etcd.lead(), SEGMENT)?;
     Ok((journal, restored.image))
@@ -27,7 +27,7 @@ fn killed_after_any_transaction_a_leader_leaves_its_last_whole_commit() {
             continue;
         }
         assert!(server.journal.sync());
-        // At once: a leader that has not been heard of for 4.5 s acknowledges nothing.
+        // Check this at once: a leader that has not been heard of for 4.5 s acknowledges nothing.
         let before = server.acknowledged;
         server.acknowledge();
         assert_eq!(server.acknowledged + 1, server.states.len(), "replies leave after a sync");
@@ -39,7 +39,7 @@ fn killed_after_any_transaction_a_leader_leaves_its_last_whole_commit() {
                 torn.set(torn.get() + u32::from(restored.cut > 0));
                 Ok((journal, restored.image))
             });
-            // Who takes over may be killed as well.
+            // The new leader may be killed as well.
             for transaction in 0..left.transactions() {
                 server.check(|| open(&left.after(transaction)));
             }

@@ -1,5 +1,5 @@
-//! What etcd is asked, and what it answers: the parts of its JSON gateway that are used. Numbers are text there, keys and
-//! values base64; what is 0, empty or false is left out.
+//! Requests to etcd and its answers: the parts of its JSON gateway that the journal uses. The gateway writes
+//! numbers as text, keys and values in base64, and omits everything that is 0, empty or false.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -21,7 +21,7 @@ pub(super) struct Header {
     pub(super) revision: String,
 }
 
-/// A key with what etcd knows of it.
+/// A key with its value and version.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct KeyValue {
@@ -53,7 +53,7 @@ struct TxnPart {
     response_range: Range,
 }
 
-/// What came of a transaction.
+/// The result of a transaction.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Txn {
@@ -62,7 +62,7 @@ pub(super) struct Txn {
 }
 
 impl Txn {
-    /// The key that was read because the comparison failed.
+    /// The key that the transaction read because its comparison failed.
     pub(super) fn found(&self) -> Option<&KeyValue> {
         self.responses.first()?.response_range.kvs.first()
     }
