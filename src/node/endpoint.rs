@@ -1,18 +1,18 @@
-//! Where a server is: `HOST:PORT` as people and platforms write it.
+//! The address of a server: `HOST:PORT`, as people and platforms write it.
 
 use std::net::Ipv6Addr;
 
-/// A host and a port. Shown as it can be read back, IPv6 addresses in brackets.
+/// A host and a port. `Display` writes a form that can be parsed, with IPv6 addresses in brackets.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
     host: String,
     port: u16,
 }
 
-/// Why a text is not an endpoint. The message ends with what to do.
+/// Why a text is not an endpoint. The message ends with advice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// Nothing, or nothing before the port.
+    /// The text is empty, or has nothing before the port.
     #[error("`{0}` names no host; write HOST:PORT")]
     NoHost(String),
     /// The port is no number between 1 and 65535.
@@ -23,21 +23,22 @@ pub enum EndpointError {
         /// The part after the last colon.
         port: String,
     },
-    /// What Kubernetes puts into the environment of every pod beside a Service.
+    /// The link to a Service that Kubernetes sets in the environment of every pod.
     #[error(
-        "`{0}` is not a host and a port; a value like `tcp://…` is the link to a Service that Kubernetes injects"
+        "`{0}` is not a host and a port; a value like `tcp://…` is the link to a Service that Kubernetes \
+         injects"
     )]
     ServiceLink(String),
     /// Another URL.
     #[error("`{0}` is a URL; write HOST:PORT without `{1}://`")]
     Url(String, String),
-    /// `$(NAME)`, `${NAME}`, `$NAME`.
+    /// An unexpanded variable: `$(NAME)`, `${NAME}`, `$NAME`.
     #[error("`{0}` holds a variable that was not filled in; is it defined, and before this one?")]
     Unexpanded(String),
-    /// Two dots side by side, or one in front.
+    /// Two adjacent dots, or a leading dot.
     #[error("`{0}` has an empty part between its dots; a variable in it was probably empty")]
     EmptyLabel(String),
-    /// Some other character that no host name has.
+    /// Another character that no host name has.
     #[error("`{text}` is no host name: {found:?} cannot be in one")]
     BadCharacter {
         /// The host part.
@@ -48,15 +49,15 @@ pub enum EndpointError {
 }
 
 impl Endpoint {
-    /// Where c10d stores listen if nothing else is said.
+    /// The port of c10d stores if none is given.
     pub const DEFAULT_PORT: u16 = 29500;
 
-    /// Whether it is this host by its loopback.
+    /// Whether it is this host's loopback.
     pub fn is_loopback(&self) -> bool {
         self.host == "localhost" || self.host.parse::<std::net::IpAddr>().is_ok_and(|addr| addr.is_loopback())
     }
 
-    /// Takes a host, which may be an IPv6 address with or without brackets, and a port.
+    /// Takes a host and a port. An IPv6 address may have brackets.
     pub fn new(host: &str, port: u16) -> Result<Self, EndpointError> {
         let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
         let host = bracketed.unwrap_or(host);
@@ -76,7 +77,7 @@ impl Endpoint {
                 _ => EndpointError::Url(text.into(), scheme.into()),
             });
         }
-        // `$` is for the message: a host cannot have one, and `$(HOST):$(PORT)` is not a bad port.
+        // Leave a `$` to the host check: its message fits better than "bad port" for `$(HOST):$(PORT)`.
         let whole_host = text.ends_with(']') || text.contains('$') || is_ipv6(text);
         match text.rsplit_once(':') {
             Some((host, port)) if !whole_host => Self::new(host, parse_port(text, port)?),
@@ -84,7 +85,7 @@ impl Endpoint {
         }
     }
 
-    /// The same host with another port.
+    /// This host with another port.
     #[must_use]
     pub fn with_port(&self, port: u16) -> Self {
         Self { host: self.host.clone(), port }
@@ -101,7 +102,7 @@ impl Endpoint {
     }
 }
 
-/// Reads a port as it stands in an endpoint `text` or alone.
+/// Parses a port, which is part of an endpoint `text` or stands alone.
 pub(crate) fn parse_port(text: &str, port: &str) -> Result<u16, EndpointError> {
     match port.parse() {
         Ok(port) if port > 0 => Ok(port),
@@ -109,7 +110,7 @@ pub(crate) fn parse_port(text: &str, port: &str) -> Result<u16, EndpointError> {
     }
 }
 
-/// Whether `host` is an IPv6 address, also one with a zone (`fe80::1%eth0`).
+/// Whether `host` is an IPv6 address, possibly with a zone (`fe80::1%eth0`).
 fn is_ipv6(host: &str) -> bool {
     let address = host.split_once('%').map_or(host, |(address, _zone)| address);
     address.parse::<Ipv6Addr>().is_ok()
@@ -125,7 +126,7 @@ fn check_host(host: &str) -> Result<(), EndpointError> {
     if is_ipv6(host) {
         return Ok(());
     }
-    // Anything that is not ASCII is left to the resolver, and so are underscores, which real names have.
+    // The resolver judges non-ASCII characters. Underscores are allowed, because real names have them.
     let strange = |c: &char| c.is_ascii() && !c.is_ascii_alphanumeric() && !matches!(c, '.' | '-' | '_');
     if let Some(found) = host.chars().find(strange) {
         return Err(EndpointError::BadCharacter { text: host.into(), found });

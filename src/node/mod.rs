@@ -1,4 +1,5 @@
-//! What runs on a node, beside the job: which node a process is, what its manifest says, and the clients of a server.
+//! The code that runs on a node, beside the job: the place of a process in its job, the checks of its
+//! manifest, and the clients of a server.
 //!
 //! | module | what it is for |
 //! |---|---|

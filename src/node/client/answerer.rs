@@ -1,6 +1,6 @@
-//! Recognizes what answers in place of a store, so that people need not read hex.
+//! Recognizes a foreign server in place of a store, so that people need not read hex.
 
-/// What answered the hello of a TCPStore client, by its first bytes.
+/// The kind of server that answered the hello of a TCPStore client, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Answerer {
     /// An HTTP/1 server.
@@ -23,13 +23,13 @@ pub enum Answerer {
     Unknown(
         /// The first bytes.
         [u8; 8],
-        /// How many of them there are.
+        /// How many bytes there are.
         usize,
     ),
 }
 
 impl Answerer {
-    /// Looks at the first bytes of an answer.
+    /// Recognizes the first bytes of an answer.
     pub(super) fn recognize(answer: &[u8]) -> Self {
         // Some HTTP servers answer garbage with a bare page, as HTTP 0.9 did.
         const HTTP: [&[u8]; 4] = [b"HTTP/", b"<!DOCTYPE", b"<!doctype", b"<html"];

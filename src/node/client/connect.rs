@@ -40,7 +40,7 @@ pub async fn resolve(endpoint: &Endpoint, limit: Duration) -> Result<Vec<SocketA
     if addrs.is_empty() { Err(unresolved("no address".into())) } else { Ok(addrs) }
 }
 
-/// This host's address from which it reaches `addr`. Nothing is sent.
+/// The address from which this host reaches `addr`. Sends nothing.
 pub fn source_towards(addr: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr =
         if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -58,7 +58,7 @@ pub async fn open(addr: SocketAddr, limit: Duration) -> Result<TcpStream, StepEr
         io::ErrorKind::ConnectionRefused => StepError::Refused { addr },
         _ => StepError::Connect { addr, source },
     })?;
-    // Trying a free port of one's own host again and again may end in a connection with oneself.
+    // If a client tries a free port of its own host again and again, it may connect to itself.
     if stream.local_addr().is_ok_and(|own| own == addr) {
         return Err(StepError::Refused { addr });
     }
@@ -68,8 +68,8 @@ pub async fn open(addr: SocketAddr, limit: Duration) -> Result<TcpStream, StepEr
 
 /// Says hello to a store and makes sure that it answers, within `limit`.
 ///
-/// Servers of PyTorch 2.2 to 2.4 close on PING, so after a close the question is asked again in the form of a count of
-/// keys, on a new connection.
+/// Servers of PyTorch 2.2 to 2.4 close the connection on PING. After a close, a new connection asks for the
+/// number of keys instead.
 pub(super) async fn greet(addr: SocketAddr, limit: Duration) -> Result<Greeted, StepError> {
     let (soon, deadline) = (deadline_in(limit.mul_f32(0.75)), deadline_in(limit));
     let pid = std::process::id();
@@ -88,7 +88,7 @@ pub(super) async fn greet(addr: SocketAddr, limit: Duration) -> Result<Greeted, 
     let mut probe = Probe::start(addr, &Request::NumKeys, left).await?;
     let silent = probe.read(8, deadline.max(deadline_in(LEAST))).await.is_err();
     match probe.answer[..] {
-        // More keys than memory can hold are the text of another protocol.
+        // A count that no memory can hold is really the text of another protocol.
         [_, _, _, _, _, 0, 0, 0] => Ok(Greeted { stream: probe.stream, pings: false }),
         [] if silent => Err(StepError::Silent { addr, after: left }),
         [] => Err(StepError::Closed { addr }),
@@ -96,15 +96,15 @@ pub(super) async fn greet(addr: SocketAddr, limit: Duration) -> Result<Greeted, 
     }
 }
 
-/// The shortest time for a second try.
+/// The shortest time for the second attempt.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// A PING that is also two line ends, so that a server that waits for a line shows itself.
+/// A PING that is also two line ends. A server that waits for a line then reveals itself.
 const NUDGE: [u8; 4] = *b"\n\r\n\n";
 
 struct Silent;
 
-/// A connection that has said hello and asked one question.
+/// A connection that has sent a hello and one question.
 struct Probe {
     addr: SocketAddr,
     stream: TcpStream,
@@ -114,7 +114,7 @@ struct Probe {
 impl Probe {
     async fn start(addr: SocketAddr, question: &Request<'_>, limit: Duration) -> Result<Self, StepError> {
         let mut stream = open(addr, limit).await?;
-        // In one segment: PyTorch's libuv server closes if it reads the hello in two parts.
+        // Send one segment: PyTorch's libuv server closes the connection if the hello comes in two parts.
         let mut bytes = Vec::new();
         encode_hello(&mut bytes);
         let _known = encode_request(question, Dialect::C, &mut bytes);
@@ -123,7 +123,7 @@ impl Probe {
         Ok(Self { addr, stream, answer: Vec::new() })
     }
 
-    /// Reads until at least `len` bytes are there or the peer has closed.
+    /// Reads until at least `len` bytes are there, or the peer has closed.
     async fn read(&mut self, len: usize, deadline: Instant) -> Result<(), Silent> {
         while self.answer.len() < len {
             let mut chunk = [0; 64];
@@ -136,7 +136,7 @@ impl Probe {
         Ok(())
     }
 
-    /// Makes a silent peer say something. A slow store answers both pings, and the second answer is taken off again.
+    /// Makes a silent peer answer. A slow store answers both pings; the second answer is then removed.
     async fn nudge(&mut self, nonce: [u8; 4], deadline: Instant, limit: Duration) -> Result<(), StepError> {
         let mut bytes = Vec::new();
         let nudge = Request::Ping { nonce: u32::from_le_bytes(NUDGE) };

@@ -1,4 +1,4 @@
-//! What can go wrong with a server: on the way to it ([`ConnectError`]) and in a call ([`Error`]).
+//! Failures with a server: on the way to it ([`ConnectError`]), and in a call ([`Error`]).
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,16 +8,16 @@ use super::{Answerer, Endpoint};
 use crate::core::ids::Elapsed;
 use crate::core::protocol::Op;
 
-/// The steps from a name to a store that answers, in their order.
+/// The steps from a name to an answering store, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// The name to addresses.
+    /// Resolve the name to addresses.
     Resolve,
-    /// The TCP connection.
+    /// Open the TCP connection.
     Connect,
-    /// The first bytes, which only a TCPStore of PyTorch 2.2 or later understands.
+    /// Send the hello, which only a TCPStore of PyTorch 2.2 or later understands.
     Hello,
-    /// One question and its answer.
+    /// Ask one question and read its answer.
     Ping,
 }
 
@@ -33,19 +33,19 @@ impl Step {
     }
 }
 
-/// Whether waiting helps.
+/// Whether waiting helps after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outlook {
-    /// The server or the network may come: try again.
+    /// The server or the network may still come: try again.
     Transient,
-    /// It stays so until somebody changes what was said: end at once, and say what is right.
+    /// The failure lasts until somebody corrects the input: stop at once, and name the correction.
     Permanent,
 }
 
-/// One step that failed. The message names the step's object and ends with what to look at.
+/// A failed step. The message names its object and ends with advice.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// The resolver has no address. A name that is unknown now may be known soon, whatever the resolver's words are.
+    /// The resolver has no address. A name that is unknown now may be known soon, whatever the resolver says.
     #[error("cannot resolve `{host}`: {reason}; does the Service or pod exist, under this name?")]
     Unresolved {
         /// The name.
@@ -58,7 +58,7 @@ pub enum StepError {
     ResolverSilent {
         /// The name.
         host: String,
-        /// For how long.
+        /// The time-out.
         after: Duration,
     },
     /// Nothing listens there.
@@ -67,50 +67,53 @@ pub enum StepError {
         /// The address.
         addr: SocketAddr,
     },
-    /// The SYN got lost.
-    #[error("cannot connect to {addr}: no answer within {}; the host is down, or a NetworkPolicy or firewall drops packets", Elapsed(*.after))]
+    /// The SYN packet was lost.
+    #[error("cannot connect to {addr}: no answer within {}; the host is down, or a NetworkPolicy or firewall \
+             drops packets", Elapsed(*.after))]
     Unreachable {
         /// The address.
         addr: SocketAddr,
-        /// For how long.
+        /// The time-out.
         after: Duration,
     },
-    /// The system refuses for some other reason.
+    /// The system refuses for another reason.
     #[error("cannot connect to {addr}: {source}")]
     Connect {
         /// The address.
         addr: SocketAddr,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
-    /// Connected, and closed without an answer.
+    /// The peer accepted the connection and closed it without an answer.
     #[error(
-        "{addr} closed the connection without an answer; it is no TCPStore of PyTorch 2.2 or later, or does not let this address in"
+        "{addr} closed the connection without an answer; it is no TCPStore of PyTorch 2.2 or later, or does \
+         not let this address in"
     )]
     Closed {
         /// The address.
         addr: SocketAddr,
     },
-    /// Connected, and then nothing.
-    #[error("{addr} accepts connections but did not answer within {}; it is no TCPStore of PyTorch 2.2 or later, or it hangs", Elapsed(*.after))]
+    /// The peer accepted the connection and sent nothing.
+    #[error("{addr} accepts connections but did not answer within {}; it is no TCPStore of PyTorch 2.2 or \
+             later, or it hangs", Elapsed(*.after))]
     Silent {
         /// The address.
         addr: SocketAddr,
-        /// For how long.
+        /// The time-out.
         after: Duration,
     },
-    /// Something else answered.
+    /// Another kind of server answered.
     #[error("{addr} is not a TCPStore: {answerer}")]
     Foreign {
         /// The address.
         addr: SocketAddr,
-        /// What it seems to be.
+        /// The kind that it seems to be.
         answerer: Answerer,
     },
 }
 
 impl StepError {
-    /// Which step it was.
+    /// The step that failed.
     pub const fn step(&self) -> Step {
         match self {
             Self::Unresolved { .. } | Self::ResolverSilent { .. } => Step::Resolve,
@@ -120,8 +123,8 @@ impl StepError {
         }
     }
 
-    /// Whether waiting helps. A port where another protocol is spoken does not become a store; bytes that nobody knows may
-    /// be those of a store that died meanwhile.
+    /// Whether waiting helps. A port of another protocol does not become a store. But unknown bytes may come
+    /// from a store that died in the middle of an answer.
     pub const fn outlook(&self) -> Outlook {
         match self {
             Self::Foreign { answerer: Answerer::Unknown(..), .. } => Outlook::Transient,
@@ -130,7 +133,7 @@ impl StepError {
         }
     }
 
-    /// Whether it failed by taking too long.
+    /// Whether the step ran into its time-out.
     pub const fn is_late(&self) -> bool {
         matches!(self, Self::ResolverSilent { .. } | Self::Unreachable { .. } | Self::Silent { .. })
     }
@@ -141,17 +144,18 @@ impl StepError {
 pub struct ConnectError {
     /// The endpoint.
     pub endpoint: Endpoint,
-    /// One failure for each address that was tried, or the one failure to resolve. Never empty.
+    /// One failure for each address that was tried, or the one failure to resolve the name. Never empty.
     pub failures: Vec<StepError>,
 }
 
 impl ConnectError {
-    /// How far it got: the last step that failed on any address.
+    /// The furthest step that failed on any address.
     pub fn step(&self) -> Step {
         self.failures.iter().map(StepError::step).max().unwrap_or(Step::Resolve)
     }
 
-    /// Whether waiting helps. An address that refuses beside one that never will be a store is the other family of the host.
+    /// Whether waiting helps. If one address can never be a store, another address that refuses is only the
+    /// other IP family of that host.
     pub fn outlook(&self) -> Outlook {
         let lasts = |failure: &StepError| failure.outlook() == Outlook::Permanent;
         let hopeless = |failure| lasts(failure) || matches!(failure, StepError::Refused { .. });
@@ -178,21 +182,21 @@ impl std::fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// A call that failed. After [`Error::NotInTime`] the client can be used again, after any other error it cannot.
+/// A failed call. After [`Error::NotInTime`] the client is still usable; after any other error it is not.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It did not happen in time. The wait was cancelled at the server.
+    /// The awaited event did not happen in time. The wait was cancelled at the server.
     #[error("not there within {}", Elapsed(*.after))]
     NotInTime {
-        /// For how long.
+        /// The time-out.
         after: Duration,
     },
-    /// The server did not answer a call that it answers at once.
+    /// The server did not answer a call that needs no wait.
     #[error("no answer to {} within {}", .op.name(), Elapsed(*.after))]
     NoAnswer {
         /// The call.
         op: Op,
-        /// For how long.
+        /// The time-out.
         after: Duration,
     },
     /// The server closed the connection.
@@ -206,7 +210,7 @@ pub enum Error {
     Io {
         /// The call.
         op: Op,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
     /// The answer does not belong to this call.
@@ -214,7 +218,7 @@ pub enum Error {
     Garbage {
         /// The call.
         op: Op,
-        /// What was seen.
+        /// The unexpected part.
         what: String,
     },
     /// The answer is larger than this client accepts.
@@ -225,12 +229,12 @@ pub enum Error {
         /// [`Options::max_reply`](super::Options::max_reply).
         limit: usize,
     },
-    /// An earlier call was broken off, so the next bytes belong to no call.
+    /// An earlier call was not finished, so the next bytes belong to no call.
     #[error("an earlier call on this connection failed; connect again")]
     OutOfStep,
 }
 
-/// The likely reasons for which a PyTorch server closes on this operation; it never says which.
+/// The likely reason why a PyTorch server closed the connection on this operation; the server never says it.
 const fn why_closed(op: Op) -> &'static str {
     match op {
         Op::Get | Op::MultiGet => " (PyTorch's legacy server does so when a key is missing)",

@@ -1,5 +1,5 @@
-//! Requests to the admin port, for the commands that need one answer. HTTP/1.1 over one connection each; every answer
-//! has a largest size and an end in time.
+//! Requests to the admin port, for commands that need one answer. Each uses one HTTP/1.1 connection. Every
+//! answer has a largest size and a time limit.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,31 +21,33 @@ use crate::core::ids::Elapsed;
 use crate::tls::{ClientTls, Handshake, Stream};
 use crate::tokens::{BadTokenFile, Token};
 
-/// Where the admin port is by default.
+/// The default URL of the admin port.
 pub(crate) const DEFAULT_ADMIN: &str = "http://127.0.0.1:29501";
 const DEFAULT_PORT: u16 = 29501;
 
 const MAX_HEAD: usize = 16 * 1024;
 const MAX_BODY: usize = 16 * 1024 * 1024;
 
-/// Whom this process trusts and what it shows of itself, on every connection to an admin port.
+/// The authorities that this process trusts, and its client certificate, for every connection to an admin
+/// port.
 static TLS: OnceLock<ClientTls> = OnceLock::new();
 
-/// Sets it for this process, once, before the first connection.
+/// Sets the TLS side of this process, once, before the first connection.
 pub(crate) fn use_tls(tls: ClientTls) {
     // A second call would come from a second command line.
     let _first = TLS.set(tls);
 }
 
-/// Where the token is that this process sends with every request to an admin port.
+/// The file with the token that this process sends in every request to an admin port.
 static TOKEN_FILE: OnceLock<PathBuf> = OnceLock::new();
 
-/// Sets it for this process, once, before the first request.
+/// Sets the token file of this process, once, before the first request.
 pub(crate) fn use_token(file: PathBuf) {
     let _first = TOKEN_FILE.set(file);
 }
 
-/// The header that carries the token, read anew, so that another one in the file holds at once.
+/// The value of the header that carries the token. It is read anew each time, so that a new token in the file
+/// takes effect at once.
 pub(crate) fn authorization() -> Result<Option<String>, BadTokenFile> {
     TOKEN_FILE.get().map(|file| Ok(Token::read(file)?.authorization())).transpose()
 }
@@ -54,7 +56,7 @@ pub(crate) fn authorization() -> Result<Option<String>, BadTokenFile> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminUrl {
     endpoint: Endpoint,
-    /// What the scheme says, if there is one.
+    /// Whether the scheme is `https`; `None` without a scheme.
     encrypted: Option<bool>,
 }
 
@@ -63,27 +65,28 @@ impl AdminUrl {
         self.endpoint.host()
     }
 
-    /// Where it is.
+    /// The host and the port.
     pub(crate) const fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// An admin port at this very place.
+    /// The admin port at exactly this endpoint.
     pub(crate) const fn at(endpoint: Endpoint) -> Self {
         Self { endpoint, encrypted: None }
     }
 
-    /// The admin port's usual place, on the host of a store.
+    /// The usual admin port on the host of a store.
     pub(crate) fn beside(store: &Endpoint) -> Self {
         Self::at(store.with_port(DEFAULT_PORT))
     }
 
-    /// Without a scheme: where certificates were named, but not on loopback, where a relay is plain.
+    /// Without a scheme, the port is encrypted if certificates were given; but not on loopback, where a relay
+    /// is plain.
     fn is_encrypted(&self) -> bool {
         self.encrypted.unwrap_or_else(|| TLS.get().is_some() && !self.endpoint.is_loopback())
     }
 
-    /// A new connection of a client, encrypted if this port is.
+    /// A client's new connection, encrypted if this port is.
     pub(crate) async fn secure(&self, stream: tokio::net::TcpStream) -> Result<Stream, Handshake> {
         match self.tls()? {
             Some(tls) => tls.connect(self.host(), stream).await,
@@ -95,7 +98,7 @@ impl AdminUrl {
         if self.is_encrypted() { TLS.get().ok_or(Handshake::NoAuthority).map(Some) } else { Ok(None) }
     }
 
-    /// A connection to the first address that takes one.
+    /// Connects to the first address that accepts a connection.
     pub(crate) async fn connect(&self, limit: Duration) -> Result<(Stream, SocketAddr), HttpError> {
         self.tls().map_err(HttpError::NoAuthority)?;
         let mut last = None;
@@ -108,7 +111,7 @@ impl AdminUrl {
                 Err(error) => last = Some(error),
             }
         }
-        // There is at least one address, so `last` is there too.
+        // There is at least one address, so `last` is set.
         Err(last
             .unwrap_or_else(|| StepError::ResolverSilent { host: self.host().into(), after: limit })
             .into())
@@ -126,14 +129,14 @@ impl FromStr for AdminUrl {
         };
         let endpoint = endpoint.strip_suffix('/').unwrap_or(endpoint);
         let endpoint = Endpoint::parse(endpoint, DEFAULT_PORT).map_err(|error| error.to_string())?;
-        // A request there would be told to everybody as that of a foreign client.
+        // The server would report a request there as a foreign client.
         if endpoint.port() == Endpoint::DEFAULT_PORT {
             return Err(format!(
                 "{} is the port of a store; the admin port is {DEFAULT_PORT} by default",
                 endpoint.port()
             ));
         }
-        // `serve --admin` and this share an environment variable, and there it is an address to listen on.
+        // `serve --admin` reads the same environment variable, and there it is an address to listen on.
         let here = match endpoint.host() {
             "0.0.0.0" | "::" => {
                 Endpoint::new("127.0.0.1", endpoint.port()).map_err(|error| error.to_string())?
@@ -151,11 +154,11 @@ impl std::fmt::Display for AdminUrl {
     }
 }
 
-/// What the server answered.
+/// The server's answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// The server's clock, as its `Date` header says.
+    /// The server's clock, from its `Date` header.
     pub(crate) date: Option<String>,
     pub(crate) body: Vec<u8>,
 }
@@ -165,13 +168,13 @@ impl Answer {
         (200..300).contains(&self.status)
     }
 
-    /// The `code` of an error of our API.
+    /// The `code` of an error of rallypoint's API.
     pub(crate) fn code(&self) -> Option<String> {
         let problem: serde_json::Value = serde_json::from_slice(&self.body).ok()?;
         Some(problem.get("code")?.as_str()?.to_owned())
     }
 
-    /// The answer in words: `detail` of an error of our API, else the start of the body.
+    /// The answer in words: `detail` of an error of rallypoint's API, otherwise the start of the body.
     pub(crate) fn text(&self) -> String {
         const SHOWN: usize = 300;
         let problem: Option<serde_json::Value> = serde_json::from_slice(&self.body).ok();
@@ -184,7 +187,7 @@ impl Answer {
     }
 }
 
-/// Why there is no answer.
+/// Why there was no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HttpError {
     #[error(transparent)]
@@ -198,7 +201,8 @@ pub(crate) enum HttpError {
     #[error("no answer within {}", Elapsed(*.0))]
     Late(Duration),
     #[error(
-        "{0} closed the connection without an HTTP answer; is it the admin port (29501), and not a store's (29500)?"
+        "{0} closed the connection without an HTTP answer; is it the admin port (29501), and not a store's \
+         (29500)?"
     )]
     Closed(SocketAddr),
     #[error("the answer of {0} is not HTTP; is it the admin port (29501), and not a store's (29500)?")]
@@ -214,7 +218,7 @@ pub(crate) enum HttpError {
 }
 
 impl HttpError {
-    /// Whether waiting helps with a port that has not answered before.
+    /// Whether waiting helps, for a port that has not answered before.
     pub(crate) const fn outlook(&self) -> Outlook {
         match self {
             Self::NotHttp(_) | Self::NoAuthority(_) | Self::Request(_) | Self::Json(_) => Outlook::Permanent,
@@ -222,7 +226,7 @@ impl HttpError {
         }
     }
 
-    /// The same of a port that has answered before: it is the right one.
+    /// The message for a port that has answered before, so it is the right one.
     pub(crate) fn of_known_port(&self) -> String {
         match self {
             Self::Closed(addr) | Self::NotHttp(addr) => {
@@ -280,10 +284,10 @@ pub(crate) async fn send(
     exchange(admin, request, serde_json::to_string(body)?, limit).await
 }
 
-/// Characters that need no escape in a part of a path; all others could have a meaning there.
+/// Characters that need no escape in a part of a path. All others could have a meaning there.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// A part of a path, with everything escaped that could mean something else there.
+/// A part of a path, with every character escaped that could have a meaning there.
 pub(crate) fn path_part(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
@@ -309,7 +313,7 @@ async fn exchange(
     tokio::time::timeout(limit, exchange).await.unwrap_or(Err(HttpError::Late(limit)))
 }
 
-/// Why an exchange failed, without the peer's name.
+/// Why an exchange failed, without the peer's address.
 #[derive(Debug)]
 enum Failure {
     Head(hyper::Error),
@@ -326,7 +330,7 @@ async fn answer(stream: Stream, request: Request<String>) -> Result<Answer, Fail
     let exchange = async {
         let (head, mut body) = sender.send_request(request).await.map_err(Failure::Head)?.into_parts();
         let mut bytes = Vec::new();
-        // Checked before the first byte: nothing is read of a body that is too large.
+        // Checked before the first byte: a body that is too large is not read at all.
         if body.size_hint().lower() > MAX_BODY as u64 {
             return Err(Failure::TooLarge);
         }
@@ -340,7 +344,7 @@ async fn answer(stream: Stream, request: Request<String>) -> Result<Answer, Fail
         let date = head.headers.get(DATE).and_then(|date| date.to_str().ok()).map(str::to_owned);
         Ok(Answer { status: head.status.as_u16(), date, body: bytes })
     };
-    // The connection moves only while it is polled; its own end says nothing that the answer does not say.
+    // The connection moves only while it is polled. Its own end adds nothing to the answer.
     tokio::pin!(exchange);
     tokio::select! {
         answer = &mut exchange => answer,
@@ -363,7 +367,7 @@ mod tests {
             while !heard.ends_with(b"\r\n\r\n") {
                 stream.read_buf(&mut heard).await.expect("a request");
             }
-            // In two parts, as a network may cut it.
+            // In two parts, as a network may split it.
             let (first, second) = answer.split_at(answer.len() / 2);
             stream.write_all(first).await.expect("written");
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! The request that makes of a connection to the admin port the link of a relay.
+//! The request that turns a connection to the admin port into a relay's link.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::core::link;
 use crate::tls::{Handshake, Stream};
 use crate::tokens::BadTokenFile;
 
-/// Bytes that an answer may have that says why there is no link.
+/// Largest body of an answer that explains why there is no link.
 const MOST_WORDS: usize = 16 * 1024;
 
 /// Why a connection has not become a link.
@@ -37,7 +37,8 @@ pub(crate) enum NoUpgrade {
     Io(#[from] io::Error),
 }
 
-/// Makes of a new connection to this server a link, and gives what was read of it already.
+/// Turns a new connection to this server into a link. Also returns the bytes of the link that were already
+/// read.
 pub(crate) async fn upgrade(
     server: &AdminUrl,
     addr: SocketAddr,
@@ -65,7 +66,7 @@ pub(crate) async fn upgrade(
         let status = answer.status();
         let why = Limited::new(answer.into_body(), MOST_WORDS).collect().await;
         connection.abort();
-        // Our server says what is wrong.
+        // A rallypoint server explains the reason.
         let why = why.ok().and_then(|why| serde_json::from_slice::<Problem>(&why.to_bytes()).ok());
         return Err(match why.filter(|_| status != StatusCode::NOT_FOUND) {
             Some(problem) => NoUpgrade::Problem { addr, problem },

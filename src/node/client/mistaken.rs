@@ -1,5 +1,5 @@
-//! A port in the place of another: the admin port where a store was meant, and the reverse. Waiting does not help, and the
-//! other port of the same server can be asked what would be right.
+//! Mistaken ports: the admin port in place of a store, and the reverse. Waiting does not help. The other port
+//! of the same server can tell which one is right.
 
 use std::time::Duration;
 
@@ -7,17 +7,19 @@ use super::http::{self, AdminUrl, HttpError};
 use super::{Client, ConnectError, Endpoint, Options, Outlook};
 use crate::api::StoreList;
 
-/// For each question to a port. It has just answered something.
+/// Time limit for each question to a port that has just answered.
 const STEP: Duration = Duration::from_secs(3);
 
-/// One port of a server in the place of another.
+/// A port of a server in place of another one.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Mistaken {
-    /// The admin port in the place of a store.
-    #[error("{given} is the admin port of a rallypoint server, and no store; {}", right(.store.as_ref(), "its store is", "name its store, by default port 29500"))]
+    /// The admin port in place of a store.
+    #[error("{given} is the admin port of a rallypoint server, and no store; {}", right(.store.as_ref(),
+        "its store is", "name its store, by default port 29500"))]
     Admin { given: Endpoint, store: Option<Endpoint> },
-    /// A store in the place of the admin port.
-    #[error("{given} is the port of a store, and not the server's admin port; {}", right(.admin.as_ref(), "the admin port is", "name the admin port, by default 29501"))]
+    /// A store in place of the admin port.
+    #[error("{given} is the port of a store, and not the server's admin port; {}", right(.admin.as_ref(),
+        "the admin port is", "name the admin port, by default 29501"))]
     Store { given: Endpoint, admin: Option<Endpoint> },
 }
 
@@ -25,7 +27,7 @@ fn right(endpoint: Option<&Endpoint>, known: &str, unknown: &str) -> String {
     endpoint.map_or_else(|| unknown.to_owned(), |endpoint| format!("{known} {endpoint}"))
 }
 
-/// Why a store that was never reached is not worth another try, if it is not.
+/// Why further attempts are useless at a store that was never reached; `None` if they may help.
 pub(crate) async fn never_a_store(error: &ConnectError) -> Option<String> {
     if error.outlook() == Outlook::Transient {
         return None;
@@ -34,7 +36,7 @@ pub(crate) async fn never_a_store(error: &ConnectError) -> Option<String> {
     Some(mistaken.map_or_else(|| error.to_string(), |mistaken| mistaken.to_string()))
 }
 
-/// Why an admin port that has never answered is not worth another try, if it is not.
+/// Why further attempts are useless at an admin port that has never answered; `None` if they may help.
 pub(crate) async fn never_an_admin_port(admin: &AdminUrl, error: &HttpError) -> Option<String> {
     if matches!(error, HttpError::Closed(_) | HttpError::NotHttp(_))
         && let Some(mistaken) = store_at(admin.endpoint()).await
@@ -44,7 +46,7 @@ pub(crate) async fn never_an_admin_port(admin: &AdminUrl, error: &HttpError) -> 
     (error.outlook() == Outlook::Permanent).then(|| error.to_string())
 }
 
-/// Whether the admin port of a rallypoint server is where a store was looked for.
+/// Checks whether the port, expected to be a store, is the admin port of a rallypoint server.
 async fn admin_at(given: &Endpoint) -> Option<Mistaken> {
     let admin = AdminUrl::at(given.clone());
     if !is_admin(&admin).await {
@@ -56,7 +58,7 @@ async fn admin_at(given: &Endpoint) -> Option<Mistaken> {
     Some(Mistaken::Admin { given: given.clone(), store: first.map(|store| given.with_port(store.port)) })
 }
 
-/// Whether a store is where the admin port was looked for.
+/// Checks whether the port, expected to be the admin port, is a store.
 pub(crate) async fn store_at(given: &Endpoint) -> Option<Mistaken> {
     let options = Options { step: STEP, ..Options::default() };
     Client::connect(given, &options).await.ok()?;
@@ -65,7 +67,8 @@ pub(crate) async fn store_at(given: &Endpoint) -> Option<Mistaken> {
     Some(Mistaken::Store { given: given.clone(), admin })
 }
 
-/// Whether a rallypoint server answers there. It has an error of its own for whoever asks for a link and is no relay.
+/// Whether a rallypoint server answers there. It has a special error for clients that ask for a link and are
+/// no relay.
 async fn is_admin(admin: &AdminUrl) -> bool {
     let asked = http::request(admin, "GET", "/api/v1/link", STEP).await;
     asked.is_ok_and(|answer| !answer.is_success() && answer.code().is_some())

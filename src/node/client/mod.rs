@@ -1,8 +1,8 @@
-//! A small asynchronous client of any TCPStore, rallypoint's or PyTorch's (2.2 and later, libuv or legacy). Used by the
-//! command line and by tests, never by the server.
+//! A small asynchronous client of any TCPStore, rallypoint's or PyTorch's (2.2 and later, libuv or legacy).
+//! The command line and tests use it; the server never does.
 //!
-//! Keys are those of the wire: PyTorch's Python clients put a `/` before each key, and this client does not. Every wait
-//! ends after a time, every reply has a largest size, and no reply makes it panic.
+//! Keys are as on the wire: PyTorch's Python clients put a `/` before each key, and this client does not.
+//! Every wait has a time limit, every reply has a largest size, and no reply can cause a panic.
 
 mod answerer;
 mod connect;
@@ -27,14 +27,14 @@ pub(crate) use crate::node::endpoint::parse_port;
 pub use crate::node::endpoint::{Endpoint, EndpointError};
 pub use error::{ConnectError, Error, Outlook, Step, StepError};
 
-/// How long a client waits, and how much it accepts.
+/// Time limits and the largest reply of a client.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// For each of resolving, connecting, and greeting one address.
+    /// Time limit for resolving, for connecting, and for greeting, each for one address.
     pub step: Duration,
-    /// For each call, without the time that the call itself is meant to wait.
+    /// Time limit for each call, without the time that the call itself is meant to wait.
     pub call: Duration,
-    /// Bytes of one reply.
+    /// Largest reply in bytes.
     pub max_reply: usize,
 }
 
@@ -44,8 +44,8 @@ impl Default for Options {
     }
 }
 
-/// A connection to a store that has answered. One call at a time; a call that is dropped before its end, or fails with
-/// anything but [`Error::NotInTime`], ends the use of the connection.
+/// A connection to a store that has answered. It takes one call at a time. If a call is dropped before its
+/// end, or fails with anything but [`Error::NotInTime`], the connection cannot be used any more.
 #[derive(Debug)]
 pub struct Client {
     wire: Wire,
@@ -69,14 +69,14 @@ impl Client {
         Err(failed(failures))
     }
 
-    /// Connects to one address, says hello and asks once whether it answers.
+    /// Connects to one address, says hello, and checks that the store answers.
     pub async fn connect_addr(addr: SocketAddr, options: &Options) -> Result<Self, StepError> {
         let greeted = connect::greet(addr, options.step).await?;
         let wire = Wire::new(greeted.stream, options.max_reply);
         Ok(Self { wire, peer: addr, pings: greeted.pings, call: options.call })
     }
 
-    /// Whether the server knows PING, as PyTorch from 2.5 on.
+    /// Whether the server knows PING (PyTorch from 2.5 on).
     pub fn pings(&self) -> bool {
         self.pings
     }
@@ -86,8 +86,8 @@ impl Client {
         self.peer
     }
 
-    /// Returns once the server has done everything that was asked of it before. The calls that have no reply (`set`,
-    /// `append`, `multi_set`, `queue_push`) are sure only then.
+    /// Returns once the server has done every earlier call. Calls without a reply (`set`, `append`,
+    /// `multi_set`, `queue_push`) are certain only then.
     pub async fn sync(&mut self) -> Result<(), Error> {
         if !self.pings {
             return self.num_keys().await.map(|_| ());
@@ -101,17 +101,17 @@ impl Client {
         Ok(())
     }
 
-    /// Stores a value. Not sure before [`sync`](Self::sync).
+    /// Stores a value. Not certain before [`sync`](Self::sync).
     pub async fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.tell(&Request::Set { key, value: Payload::borrowed(value) }).await
     }
 
-    /// Appends to a value. Not sure before [`sync`](Self::sync).
+    /// Appends to a value. Not certain before [`sync`](Self::sync).
     pub async fn append(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.tell(&Request::Append { key, value }).await
     }
 
-    /// Stores several values. Not sure before [`sync`](Self::sync).
+    /// Stores several values. Not certain before [`sync`](Self::sync).
     pub async fn multi_set<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &mut self,
         pairs: impl IntoIterator<Item = (K, V)>,
@@ -120,7 +120,7 @@ impl Client {
         self.tell(&Request::MultiSet(pairs.as_pairs())).await
     }
 
-    /// Appends to a queue. Not sure before [`sync`](Self::sync).
+    /// Appends to a queue. Not certain before [`sync`](Self::sync).
     pub async fn queue_push(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.tell(&Request::QueuePush { key, value: Payload::borrowed(value) }).await
     }
@@ -131,7 +131,7 @@ impl Client {
         self.read(key).await
     }
 
-    /// Reads a value if the key is there now.
+    /// Reads a value, if the key is present now.
     pub async fn try_get(&mut self, key: &[u8]) -> Result<Option<Bytes>, Error> {
         if self.check(&[key]).await? { self.read(key).await.map(Some) } else { Ok(None) }
     }
@@ -150,7 +150,7 @@ impl Client {
         Ok(values)
     }
 
-    /// Adds to the decimal number in a key, which counts as 0 if absent. Returns the sum.
+    /// Adds to the decimal number in a key; an absent key counts as 0. Returns the sum.
     pub async fn add(&mut self, key: &[u8], delta: i64) -> Result<i64, Error> {
         self.wire.send(&Request::Add { key, delta }, self.call).await?;
         let sum = self.wire.number().await?;
@@ -158,8 +158,8 @@ impl Client {
         Ok(sum)
     }
 
-    /// Stores `desired` if the key holds `expected`, or is absent and `expected` is empty. Returns what the key holds
-    /// then; of an absent key that stays absent, PyTorch's protocol returns `expected`.
+    /// Stores `desired` if the key holds `expected`, or if the key is absent and `expected` is empty. Returns
+    /// the new value of the key. If the key stays absent, PyTorch's protocol returns `expected`.
     pub async fn compare_set(&mut self, key: &[u8], expected: &[u8], desired: &[u8]) -> Result<Bytes, Error> {
         let desired = Payload::borrowed(desired);
         self.wire.send(&Request::CompareSet { key, expected, desired }, self.call).await?;
@@ -168,7 +168,7 @@ impl Client {
         Ok(value)
     }
 
-    /// Whether all keys are there now.
+    /// Whether all keys are present now.
     pub async fn check<K: AsRef<[u8]>>(&mut self, keys: &[K]) -> Result<bool, Error> {
         let list: KeyList = keys.iter().collect();
         self.wire.send(&Request::Check(list.as_list()), self.call).await?;
@@ -177,14 +177,15 @@ impl Client {
         Ok(!missing)
     }
 
-    /// Waits until all keys are there. A key may also be a queue that is not empty.
+    /// Waits until all keys are present. A non-empty queue counts as a present key.
     pub async fn wait<K: AsRef<[u8]>>(&mut self, keys: &[K], limit: Duration) -> Result<(), Error> {
         let list: KeyList = keys.iter().collect();
         self.wire.send(&Request::Wait(list.as_list()), self.call).await?;
         self.await_release(limit).await
     }
 
-    /// Arrives at a barrier and waits until `world_size` have. A barrier can be used once in the life of its key.
+    /// Arrives at a barrier and waits for `world_size` arrivals. A barrier can be used once in the life of
+    /// its key.
     pub async fn barrier(&mut self, key: &[u8], world_size: i64, limit: Duration) -> Result<(), Error> {
         self.wire.send(&Request::Barrier { key, world_size }, self.call).await?;
         self.await_release(limit).await
@@ -198,7 +199,7 @@ impl Client {
         Ok(count)
     }
 
-    /// Deletes a key. Returns whether it was there.
+    /// Deletes a key. Returns whether it was present.
     pub async fn delete(&mut self, key: &[u8]) -> Result<bool, Error> {
         self.wire.send(&Request::Delete { key }, self.call).await?;
         let deleted = self.wire.count().await?;
@@ -206,7 +207,7 @@ impl Client {
         Ok(deleted > 0)
     }
 
-    /// The names of all plain keys, in no order.
+    /// The names of all plain keys, unordered.
     pub async fn list_keys(&mut self) -> Result<Vec<Bytes>, Error> {
         self.wire.send(&Request::ListKeys, self.call).await?;
         let count = self.wire.count().await?;
@@ -223,7 +224,7 @@ impl Client {
         Ok(len)
     }
 
-    /// Takes the head of a queue if there is one now.
+    /// Takes the head of a queue, if there is one now.
     pub async fn try_queue_pop(&mut self, key: &[u8]) -> Result<Option<Bytes>, Error> {
         self.wire.send(&Request::QueuePop { key }, self.call).await?;
         let item = if self.wire.count().await? > 0 { Some(self.wire.string().await?) } else { None };
@@ -239,7 +240,7 @@ impl Client {
             if let Some(item) = self.try_queue_pop(key).await? {
                 return Ok(item);
             }
-            // Another client took it, or there is a plain key with this name, which would end each wait at once.
+            // Another client took the item, or a plain key has this name: such a key ends each wait at once.
             if started.elapsed() >= limit {
                 return Err(Error::NotInTime { after: limit });
             }
@@ -247,7 +248,7 @@ impl Client {
         }
     }
 
-    /// Sends a request that has no reply.
+    /// Sends a request without a reply.
     async fn tell(&mut self, request: &Request<'_>) -> Result<(), Error> {
         self.wire.send(request, self.call).await?;
         self.wire.done();
@@ -261,7 +262,7 @@ impl Client {
         Ok(value)
     }
 
-    /// Reads the answer to a WAIT or BARRIER, and takes the request back if it does not come in time.
+    /// Reads the answer to a WAIT or BARRIER. Cancels the request if no answer comes in time.
     async fn await_release(&mut self, limit: Duration) -> Result<(), Error> {
         self.wire.allow(limit);
         match self.wire.code().await {
@@ -276,7 +277,7 @@ impl Client {
         self.wire.allow(self.call);
         self.wire.put(&Request::CancelWait).await?;
         let cancelled = self.wire.code().await?;
-        // If the release was on its way, the answer to the cancellation follows it.
+        // If the release was already on its way, the answer to the cancellation follows it.
         if !cancelled && !self.wire.code().await? {
             return Err(self.wire.garbage("two releases of one wait".into()));
         }

@@ -1,7 +1,7 @@
 //! One connection to a store: requests go out, replies come in, and every wait has an end.
 //!
-//! Whether the two sides agree on whose bytes come next is part of its state: a call that fails or is dropped half-way
-//! leaves the connection "out of step", and it refuses everything from then on.
+//! The connection knows whether both sides agree on the next bytes. A call that fails or is dropped half-way
+//! leaves it "out of step", and from then on it refuses every call.
 
 use std::io;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use tokio::time::{Instant, timeout_at};
 use super::Error;
 use crate::core::protocol::{Dialect, Op, Request, encode_request};
 
-/// Room made for bytes to come. What a server announces is never allocated before it arrives.
+/// Buffer for expected bytes. A length that a server announces is never allocated before the bytes arrive.
 const READ_AHEAD: usize = 256 * 1024;
 
-/// The time at which `limit` is over, from now. A limit beyond the clock's range never ends.
+/// The moment when `limit` is over, from now. A limit beyond the clock's range never ends.
 #[expect(clippy::arithmetic_side_effects, reason = "the clock of a computer counts further than a year")]
 pub(super) fn deadline_in(limit: Duration) -> Instant {
     Instant::now() + limit.min(Duration::from_hours(365 * 24))
@@ -29,11 +29,11 @@ pub(super) struct Wire {
     input: BytesMut,
     output: Vec<u8>,
     max_reply: usize,
-    /// The call under way, for messages.
+    /// The current call, for messages.
     op: Op,
     started: Instant,
     deadline: Instant,
-    /// Bytes the reply to it may still have.
+    /// Bytes that the rest of its reply may have.
     budget: usize,
     in_step: bool,
 }
@@ -65,7 +65,7 @@ impl Wire {
         self.put(request).await
     }
 
-    /// Sends a request that belongs to the call under way.
+    /// Sends another request of the current call.
     pub(super) async fn put(&mut self, request: &Request<'_>) -> Result<(), Error> {
         self.output.clear();
         // Dialect C has every operation.
@@ -80,13 +80,13 @@ impl Wire {
         }
     }
 
-    /// Gives the call under way `limit` from now on.
+    /// Gives the current call `limit` from now on.
     pub(super) fn allow(&mut self, limit: Duration) {
         self.started = Instant::now();
         self.deadline = deadline_in(limit);
     }
 
-    /// Ends a call whose reply was read whole.
+    /// Ends a call whose reply was read completely.
     pub(super) fn done(&mut self) {
         self.in_step = true;
     }
@@ -106,7 +106,7 @@ impl Wire {
         Ok(self.input.get_i64_le())
     }
 
-    /// A number that says how many or how long.
+    /// A count or a length.
     pub(super) async fn count(&mut self) -> Result<u64, Error> {
         let number = self.number().await?;
         u64::try_from(number).map_err(|_| self.garbage(format!("{number} is no count")))
@@ -119,7 +119,7 @@ impl Wire {
         let Some(len) = usize::try_from(len).ok().filter(|&len| len <= self.budget) else {
             return Err(too_large);
         };
-        // The length counts too: a reply of very many empty strings is large as well.
+        // The length field counts, too: a reply of very many empty strings is also large.
         self.budget = self.budget.saturating_sub(len).saturating_sub(8);
         self.fill(len).await?;
         Ok(self.input.split_to(len).freeze())
@@ -137,7 +137,7 @@ impl Wire {
         Ok(strings)
     }
 
-    /// An answer of one byte that is 0 or 1.
+    /// An answer of one byte, 0 or 1.
     pub(super) async fn code(&mut self) -> Result<bool, Error> {
         match self.byte().await? {
             0 => Ok(false),
@@ -146,12 +146,12 @@ impl Wire {
         }
     }
 
-    /// The same error for every impossible reply.
+    /// The error for an impossible reply.
     pub(super) fn garbage(&self, what: String) -> Error {
         Error::Garbage { op: self.op, what }
     }
 
-    /// Reads until `len` bytes are there. Cancel-safe: what was read stays.
+    /// Reads until `len` bytes are there. Cancel-safe: bytes that were read are kept.
     async fn fill(&mut self, len: usize) -> Result<(), Error> {
         while self.input.len() < len {
             self.input.reserve(len.saturating_sub(self.input.len()).clamp(64, READ_AHEAD));

@@ -1,11 +1,11 @@
-//! Mistakes in torchrun's command line, for a command to run and for one in a manifest.
+//! Mistakes in torchrun's command line, for a command that is about to run and for a command in a manifest.
 
 use super::Check;
 use crate::core::ids::Nodes;
 use crate::node::launch::{Backend, Environment, NEW_STORE_EACH_ROUND, Torchrun, restarts_workers};
 use crate::node::shell::basename;
 
-/// Every check of a torchrun command. `env` is what it will find, as far as it is known.
+/// Every check of a torchrun command. `env` has the variables of the command, as far as they are known.
 pub fn check_command(torchrun: &Torchrun, env: &Environment) -> Vec<Check> {
     let named = torchrun.flag("rdzv-backend").or_else(|| env.get("PET_RDZV_BACKEND"));
     let backend = named.map_or(Backend::Static, Backend::parse);
@@ -25,7 +25,7 @@ fn conf_keys(torchrun: &Torchrun, env: &Environment, backend: &Backend) -> Optio
     const ID: &str = "rdzv-conf-keys";
     let conf =
         torchrun.conf().or_else(|| env.get("PET_RDZV_CONF").map(crate::node::launch::RdzvConf::parse))?;
-    // A part that is a variable may be any key.
+    // A key that contains a variable may be any key.
     let ignored: Vec<&str> = conf.ignored_by(backend).into_iter().filter(|key| !key.contains('$')).collect();
     if ignored.is_empty() {
         return Some(Check::pass(ID, format!("the backend reads every key of rdzv_conf ({conf})")));
@@ -107,7 +107,8 @@ fn run_id(torchrun: &Torchrun, env: &Environment, backend: &Backend) -> Option<C
     }
 }
 
-/// Since torch 2.5 ranks that are started again meet the addresses of those before in the store of node 0's agent.
+/// Since torch 2.5, restarted ranks find the stale addresses of their predecessors in the store of node 0's
+/// agent.
 fn restarts(torchrun: &Torchrun, env: &Environment, backend: &Backend) -> Option<Check> {
     const ID: &str = "c10d-restarts";
     let (name, value) = NEW_STORE_EACH_ROUND;
@@ -123,8 +124,8 @@ fn restarts(torchrun: &Torchrun, env: &Environment, backend: &Backend) -> Option
     }
     Some(Check::warn(
         ID,
-        "the c10d backend may start ranks again (--max-restarts, --nnodes MIN:MAX), and since torch 2.5 they then wait for ever: \
-         they meet the addresses of the ranks before in the store of node 0's agent",
+        "the c10d backend may start ranks again (--max-restarts, --nnodes MIN:MAX), and since torch 2.5 they \
+         then wait for ever: they meet the addresses of the ranks before in the store of node 0's agent",
         format!("set {name}={value} on every node; `rallypoint run` sets it"),
     ))
 }
@@ -140,13 +141,19 @@ mod tests {
     fn each_mistake_in_a_command_is_found_and_its_cure_passes() {
         #[rustfmt::skip]
         let rows: [(&str, &str, Vars, Verdict, &str); 21] = [
-            ("rdzv-conf-keys", "--rdzv-backend=c10d --rdzv_conf=timeout=1800,read_timeout=120", &[], Verdict::Warn, "join_timeout=1800"),
-            ("rdzv-conf-keys", "--rdzv-backend=c10d", &[("PET_RDZV_CONF", "timeot=3")], Verdict::Warn, "timeot"),
-            ("rdzv-conf-keys", "--rdzv-conf=join_timeout=3", &[], Verdict::Warn, "static backend ignores join_timeout"),
-            ("rdzv-conf-keys", "--rdzv-backend=c10d --rdzv_conf=join_timeout=1800,is_host=0", &[], Verdict::Pass, ""),
+            ("rdzv-conf-keys", "--rdzv-backend=c10d --rdzv_conf=timeout=1800,read_timeout=120",
+                &[], Verdict::Warn, "join_timeout=1800"),
+            ("rdzv-conf-keys", "--rdzv-backend=c10d", &[("PET_RDZV_CONF", "timeot=3")], Verdict::Warn,
+                "timeot"),
+            ("rdzv-conf-keys", "--rdzv-conf=join_timeout=3",
+                &[], Verdict::Warn, "static backend ignores join_timeout"),
+            ("rdzv-conf-keys", "--rdzv-backend=c10d --rdzv_conf=join_timeout=1800,is_host=0",
+                &[], Verdict::Pass, ""),
             ("rdzv-conf-keys", "--rdzv-conf=timeout=1800", &[], Verdict::Pass, ""),
-            ("flags-of-other-backend", "--rdzv-backend=c10d --node_rank=1 --master_addr=a", &[], Verdict::Warn, "--node-rank, --master-addr"),
-            ("flags-of-other-backend", "--node_rank=1", &[("PET_RDZV_BACKEND", "c10d")], Verdict::Warn, "--node-rank"),
+            ("flags-of-other-backend", "--rdzv-backend=c10d --node_rank=1 --master_addr=a",
+                &[], Verdict::Warn, "--node-rank, --master-addr"),
+            ("flags-of-other-backend", "--node_rank=1", &[("PET_RDZV_BACKEND", "c10d")], Verdict::Warn,
+                "--node-rank"),
             ("flags-of-other-backend", "--node_rank=1 --master_addr=a", &[], Verdict::Pass, ""),
             ("command-endpoint", "--nnodes=4", &[], Verdict::Fail, "127.0.0.1"),
             ("command-endpoint", "--nnodes=4 --rdzv-endpoint=", &[], Verdict::Fail, "127.0.0.1"),
@@ -157,10 +164,14 @@ mod tests {
             ("run-id", "--rdzv-backend=c10d", &[("RDZV_ID", "x")], Verdict::Warn, "PET_RDZV_ID"),
             ("run-id", "--rdzv-backend=c10d", &[], Verdict::Warn, "`none`"),
             ("run-id", "--rdzv-backend=c10d --rdzv-id=u1", &[], Verdict::Pass, "u1"),
-            ("c10d-restarts", "--rdzv-backend=c10d --max-restarts=3", &[], Verdict::Warn, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"),
-            ("c10d-restarts", "--rdzv-backend=c10d --nnodes=1:4", &[("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0")], Verdict::Warn, "for ever"),
-            ("c10d-restarts", "", &[("PET_RDZV_BACKEND", "c10d"), ("PET_MAX_RESTARTS", "$N")], Verdict::Warn, "for ever"),
-            ("c10d-restarts", "--rdzv-backend=c10d --max-restarts=3", &[("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")], Verdict::Pass, ""),
+            ("c10d-restarts", "--rdzv-backend=c10d --max-restarts=3",
+                &[], Verdict::Warn, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"),
+            ("c10d-restarts", "--rdzv-backend=c10d --nnodes=1:4",
+                &[("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0")], Verdict::Warn, "for ever"),
+            ("c10d-restarts", "", &[("PET_RDZV_BACKEND", "c10d"),
+                ("PET_MAX_RESTARTS", "$N")], Verdict::Warn, "for ever"),
+            ("c10d-restarts", "--rdzv-backend=c10d --max-restarts=3",
+                &[("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")], Verdict::Pass, ""),
         ];
         for (id, flags, env, verdict, word) in rows {
             let words = shlex::split(&format!("torchrun {flags} train.py")).expect("words");

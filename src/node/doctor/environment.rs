@@ -1,4 +1,4 @@
-//! Whether the environment is complete and agrees with itself and with the command.
+//! Checks whether the environment is complete, and agrees with itself and with the command.
 
 use super::Check;
 use crate::node::launch::{Environment, LaunchEnv, LaunchError, Processes, Torchrun};
@@ -12,7 +12,8 @@ pub fn check_environment(
     let launch = match launch {
         Ok(launch) => launch,
         Err(error) => {
-            let remedy = "correct the variable that is wrong, or decide: --node-rank, --nodes, --nproc-per-node, --endpoint";
+            let remedy = "correct the variable that is wrong, or decide: --node-rank, --nodes, \
+                          --nproc-per-node, --endpoint";
             return vec![Check::fail("environment-consistent", error.to_string(), remedy)];
         }
     };
@@ -58,7 +59,8 @@ fn complete(launch: &LaunchEnv) -> Check {
     if missing.is_empty() {
         return Check::pass(ID, "node rank, number of nodes and endpoint are known");
     }
-    let remedy = "give it to rallypoint, or set RALLYPOINT_NODE_RANK, RALLYPOINT_NODES, RALLYPOINT_ENDPOINT in the pod's env";
+    let remedy = "give it to rallypoint, or set RALLYPOINT_NODE_RANK, RALLYPOINT_NODES, RALLYPOINT_ENDPOINT \
+                  in the pod's env";
     Check::warn(ID, format!("nothing says {}", missing.join(", ")), remedy)
 }
 
@@ -125,16 +127,23 @@ mod tests {
             |more: &[(&'static str, &'static str)]| full.iter().chain(more).copied().collect::<Vec<_>>();
         #[rustfmt::skip]
         let rows: [(&str, Vars, bool, Verdict, &str); 13] = [
-            ("environment-consistent", with(&[("JOB_COMPLETION_INDEX", "2")]), false, Verdict::Fail, "PET_NODE_RANK and JOB_COMPLETION_INDEX differ"),
+            ("environment-consistent", with(&[("JOB_COMPLETION_INDEX", "2")]), false, Verdict::Fail,
+                "PET_NODE_RANK and JOB_COMPLETION_INDEX differ"),
             ("environment-consistent", with(&[]), false, Verdict::Pass, "node rank 1 from PET_NODE_RANK"),
             ("environment-complete", vec![("MASTER_ADDR", "head")], false, Verdict::Warn, "--node-rank"),
             ("environment-complete", with(&[]), false, Verdict::Pass, ""),
-            ("world-size", with(&[("WORLD_SIZE", "4"), ("PET_NPROC_PER_NODE", "8")]), false, Verdict::Fail, "pods x processes"),
-            ("world-size", with(&[("WORLD_SIZE", "4"), ("PET_NPROC_PER_NODE", "auto")]), false, Verdict::Fail, "auto"),
-            ("world-size", with(&[("WORLD_SIZE", "4"), ("PET_NPROC_PER_NODE", "8")]), true, Verdict::Warn, "overwrites"),
-            ("world-size", with(&[("WORLD_SIZE", "32"), ("PET_NPROC_PER_NODE", "8")]), false, Verdict::Pass, ""),
-            ("world-size", with(&[("WORLD_SIZE", "4"), ("PET_NPROC_PER_NODE", "1")]), false, Verdict::Pass, ""),
-            ("ranks-beside-torchrun", with(&[("RANK", "1"), ("WORLD_SIZE", "4")]), true, Verdict::Warn, "RANK, WORLD_SIZE"),
+            ("world-size", with(&[("WORLD_SIZE", "4"), ("PET_NPROC_PER_NODE", "8")]), false, Verdict::Fail,
+                "pods x processes"),
+            ("world-size", with(&[("WORLD_SIZE", "4"), ("PET_NPROC_PER_NODE", "auto")]), false, Verdict::Fail,
+                "auto"),
+            ("world-size", with(&[("WORLD_SIZE", "4"), ("PET_NPROC_PER_NODE", "8")]), true, Verdict::Warn,
+                "overwrites"),
+            ("world-size", with(&[("WORLD_SIZE", "32"), ("PET_NPROC_PER_NODE", "8")]), false, Verdict::Pass,
+                ""),
+            ("world-size", with(&[("WORLD_SIZE", "4"), ("PET_NPROC_PER_NODE", "1")]), false, Verdict::Pass,
+                ""),
+            ("ranks-beside-torchrun", with(&[("RANK", "1"),
+                ("WORLD_SIZE", "4")]), true, Verdict::Warn, "RANK, WORLD_SIZE"),
             ("ranks-beside-torchrun", with(&[]), true, Verdict::Pass, ""),
             ("run-name", vec![("MASTER_ADDR", "head")], false, Verdict::Warn, "controller-uid"),
             ("run-name", with(&[]), false, Verdict::Pass, "JOB_UID"),

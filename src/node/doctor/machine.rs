@@ -1,4 +1,4 @@
-//! This host: its limits, its own name, and how long its resolver needs for an address.
+//! This host: its limits, its own name, and the time that its resolver needs for an address.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,24 +7,24 @@ use super::Check;
 use crate::core::ids::Elapsed;
 use crate::node::launch::{Backend, Environment, Torchrun};
 
-/// What was seen of this host.
+/// Facts about this host.
 #[derive(Debug, Clone, Default)]
 pub struct MachineFacts {
     /// The host's name.
     pub hostname: String,
-    /// The addresses that the resolver gives for it.
+    /// The addresses that the resolver gives for that name.
     pub own_addresses: Vec<IpAddr>,
-    /// `/etc/hosts`, into which Kubernetes writes the name that others can resolve.
+    /// The contents of `/etc/hosts`. Kubernetes writes the name there that other pods can resolve.
     pub hosts_file: String,
-    /// Open files that a process may have now, and at most.
+    /// The soft and the hard limit on open files of a process.
     pub descriptors: (Option<u64>, Option<u64>),
     /// Connections that the kernel queues for a listener.
     pub backlog: Option<i32>,
-    /// How long the name of the store's address took, up to a limit.
+    /// How long the reverse look-up of the store's address took, up to a limit.
     pub reverse_lookup: Option<Duration>,
 }
 
-/// Every rank of a large job connects to each other, and a store to all.
+/// Every rank of a large job connects to each other rank, and a store has a connection of each rank.
 const ENOUGH_DESCRIPTORS: u64 = 4096;
 const ENOUGH_BACKLOG: i32 = 1024;
 /// PyTorch's store looks up the name of each client, one after the other.
@@ -52,10 +52,11 @@ fn own_name(facts: &MachineFacts, env: &Environment, torchrun: Option<&Torchrun>
         torchrun.and_then(Torchrun::backend).or_else(|| env.get("PET_RDZV_BACKEND").map(Backend::parse));
     if env.in_kubernetes() && !has_domain {
         let evidence = format!(
-            "the pod's name is the bare `{host}`, which other pods cannot resolve; with c10d it becomes the workers' MASTER_ADDR"
+            "the pod's name is the bare `{host}`, which other pods cannot resolve; with c10d it becomes the \
+             workers' MASTER_ADDR"
         );
-        let remedy = "set spec.subdomain to a headless Service that selects the pods, or pass --local-addr=$(POD_IP), which \
-                      `rallypoint run` does if POD_IP is set";
+        let remedy = "set spec.subdomain to a headless Service that selects the pods, or pass \
+                      --local-addr=$(POD_IP), which `rallypoint run` does if POD_IP is set";
         return if c10d == Some(Backend::C10d) {
             Check::fail(ID, evidence, remedy)
         } else {
@@ -74,7 +75,7 @@ fn own_name(facts: &MachineFacts, env: &Environment, torchrun: Option<&Torchrun>
     Check::pass(ID, format!("`{}`", fqdn(&facts.hosts_file, host).unwrap_or(host)))
 }
 
-/// The full name in the line of the hosts file that has the bare one.
+/// The full name in the line of the hosts file that has the bare name.
 fn fqdn<'a>(hosts: &'a str, host: &str) -> Option<&'a str> {
     hosts
         .lines()
@@ -96,7 +97,8 @@ fn descriptors(facts: &MachineFacts) -> Option<Check> {
     Some(Check::warn(
         ID,
         format!(
-            "a process may open {now} files (at most: {most}); a rank of a large job needs a socket for each other rank"
+            "a process may open {now} files (at most: {most}); a rank of a large job needs a socket for each \
+             other rank"
         ),
         "raise it with `ulimit -n` in the start script, or in the container runtime",
     ))
@@ -127,8 +129,9 @@ fn reverse_lookup(facts: &MachineFacts) -> Option<Check> {
         Check::warn(
             ID,
             format!("the name of an address takes {}", Elapsed(took)),
-            "PyTorch asks for it at each connection, and its own store stalls for so long with each client; let the name \
-             server answer reverse look-ups, if only with `no such name` (rallypoint itself never asks)",
+            "PyTorch asks for it at each connection, and its own store stalls for so long with each client; \
+             let the name server answer reverse look-ups, if only with `no such name` (rallypoint itself \
+             never asks)",
         )
     })
 }
@@ -161,14 +164,18 @@ mod tests {
             ("own-name", bare(), &[k8s, c10d], Verdict::Fail, "spec.subdomain"),
             ("own-name", bare(), &[k8s], Verdict::Warn, "MASTER_ADDR"),
             ("own-name", bare(), &[k8s, c10d, ("PET_LOCAL_ADDR", "10.0.0.7")], Verdict::Pass, "--local-addr"),
-            ("own-name", MachineFacts { own_addresses: vec![IpAddr::from([127, 0, 1, 1])], ..bare() }, &[], Verdict::Warn, "loopback"),
-            ("own-name", MachineFacts { own_addresses: Vec::new(), ..bare() }, &[], Verdict::Warn, "no address"),
+            ("own-name", MachineFacts { own_addresses: vec![IpAddr::from([127, 0, 1, 1])], ..bare() },
+                &[], Verdict::Warn, "loopback"),
+            ("own-name", MachineFacts { own_addresses: Vec::new(), ..bare() },
+                &[], Verdict::Warn, "no address"),
             ("descriptors", good(), &[], Verdict::Pass, ""),
-            ("descriptors", MachineFacts { descriptors: (Some(1024), Some(4096)), ..good() }, &[], Verdict::Warn, "ulimit -n"),
+            ("descriptors", MachineFacts { descriptors: (Some(1024), Some(4096)), ..good() },
+                &[], Verdict::Warn, "ulimit -n"),
             ("backlog", good(), &[], Verdict::Pass, ""),
             ("backlog", MachineFacts { backlog: Some(128), ..good() }, &[], Verdict::Warn, "somaxconn"),
             ("reverse-dns", good(), &[], Verdict::Pass, "2 ms"),
-            ("reverse-dns", MachineFacts { reverse_lookup: Some(Duration::from_secs(5)), ..good() }, &[], Verdict::Warn, "5 s"),
+            ("reverse-dns", MachineFacts { reverse_lookup: Some(Duration::from_secs(5)), ..good() },
+                &[], Verdict::Warn, "5 s"),
         ];
         for (id, facts, env, verdict, word) in rows {
             let env: Environment = env.iter().copied().collect();

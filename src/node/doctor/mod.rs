@@ -1,7 +1,8 @@
-//! Checks that say why a job would hang, before it does: PASS, WARN or FAIL, with the evidence and the remedy.
+//! Checks that find the cause of a hang before it happens: PASS, WARN or FAIL, with the evidence and the
+//! remedy.
 //!
-//! Each check is a small function over facts that were gathered before, so that it can be tested without a network. What
-//! gathers them (`probe`) has a time limit for each step.
+//! Each check is a small function over facts that were gathered before, so that a test needs no network. The
+//! module that gathers them (`probe`) has a time limit for each step.
 //!
 //! | module | what it is for |
 //! |---|---|
@@ -36,11 +37,11 @@ pub use server::{RunStores, ServerFacts, check_server};
 
 use crate::core::ids::Shown;
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
-    /// As it should be.
+    /// Everything is right.
     Pass,
     /// It may work, or cause harm later.
     Warn,
@@ -49,7 +50,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// As it is printed.
+    /// The word in the output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pass => "PASS",
@@ -59,29 +60,29 @@ impl Verdict {
     }
 }
 
-/// One check and how it ended.
+/// One check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Check {
     /// The check's name, which stays the same between versions.
     pub id: &'static str,
-    /// Where in a manifest, if it is about one.
+    /// The position in a manifest, if the check is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<Location>,
-    /// How it ended.
+    /// The result.
     pub verdict: Verdict,
-    /// What was seen.
+    /// The observed facts.
     pub evidence: String,
-    /// What to do, unless it passed.
+    /// The advice, unless the check passed.
     pub remedy: Option<String>,
 }
 
 impl Check {
-    /// It is as it should be.
+    /// A passed check.
     pub fn pass(id: &'static str, evidence: impl Into<String>) -> Self {
         Self { id, verdict: Verdict::Pass, evidence: evidence.into(), remedy: None, place: None }
     }
 
-    /// It may work, or cause harm later.
+    /// A warning.
     pub fn warn(id: &'static str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             id,
@@ -92,7 +93,7 @@ impl Check {
         }
     }
 
-    /// The job will not work.
+    /// A failure.
     pub fn fail(id: &'static str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             id,
@@ -105,14 +106,14 @@ impl Check {
 }
 
 impl Check {
-    /// Says where in a manifest it is.
+    /// Adds the position in a manifest.
     #[must_use]
     fn at(self, place: Location) -> Self {
         Self { place: Some(place), ..self }
     }
 }
 
-/// One line; with `{:#}` the remedy has a line of its own.
+/// One line; `{:#}` puts the remedy on its own line.
 impl std::fmt::Display for Check {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}: ", self.verdict.name(), self.id)?;

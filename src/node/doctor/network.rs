@@ -1,4 +1,4 @@
-//! The way to the store: what the name resolves to, whether the port is open, and what answers there.
+//! The way to the store: the addresses of its name, the port, and the server that answers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -8,22 +8,22 @@ use crate::core::ids::Elapsed;
 use crate::node::client::Step;
 use crate::node::endpoint::Endpoint;
 
-/// What was seen on the way to the store.
+/// Facts about the way to the store.
 #[derive(Debug, Clone)]
 pub struct NetworkFacts {
     /// The store.
     pub endpoint: Endpoint,
-    /// The name's addresses, or the resolver's words.
+    /// The addresses of the name, or the resolver's error.
     pub resolved: Result<Vec<SocketAddr>, String>,
     /// How long the resolver took.
     pub resolving: Duration,
     /// The addresses of this host.
     pub own: Vec<IpAddr>,
-    /// The result for each address that was tried.
+    /// The result of each attempt, by address.
     pub tried: Vec<(SocketAddr, Result<Answer, Failure>)>,
     /// Whether the server says that its stores have no ports.
     pub relays_only: bool,
-    /// Processes of this host that try to reach another port there, and get no answer.
+    /// Processes of this host that try to reach another port of the store's host, and get no answer.
     pub dialing: Vec<(String, SocketAddr)>,
 }
 
@@ -39,23 +39,24 @@ pub struct Answer {
 /// A step that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Which one.
+    /// The step.
     pub step: Step,
-    /// The failure in words.
+    /// The error in words.
     pub text: String,
 }
 
-/// A name server that needs longer makes each of many look-ups a delay.
+/// A slower name server delays every look-up, and there are many.
 const SLOW_NAME: Duration = Duration::from_secs(1);
-/// A round trip that makes thousands of requests one after the other slow.
+/// A slower round trip makes thousands of successive requests slow.
 const SLOW_ANSWER: Duration = Duration::from_millis(100);
 
-/// Said of a server with `--listen none`.
+/// The message about a server with `--listen none`.
 pub(crate) const RELAYS_ONLY: &str = "the server's stores have no ports (serve --listen none)";
-pub(crate) const RELAYS_ONLY_REMEDY: &str = "start a relay on this node (rallypoint relay --server HOST:29501) and name \
-                                             127.0.0.1:29500, or start the command with rallypoint run, which does both";
+pub(crate) const RELAYS_ONLY_REMEDY: &str = "start a relay on this node (rallypoint relay --server \
+                                             HOST:29501) and name 127.0.0.1:29500, or start the command with \
+                                             rallypoint run, which does both";
 
-/// The checks of the server's name.
+/// The checks of the store's name.
 pub fn check_name(facts: &NetworkFacts) -> Vec<Check> {
     let addresses = facts.resolved.as_ref().ok().map(|addrs| one_address(facts, addrs));
     std::iter::once(name_resolves(facts)).chain(addresses).collect()
@@ -73,7 +74,7 @@ pub fn check_network(facts: &NetworkFacts) -> Vec<Check> {
     checks
 }
 
-/// As the processes do that save checkpoints, where nobody hosts a store for them at `MASTER_ADDR`.
+/// Processes that save checkpoints dial such a port if nobody hosts a store for them at `MASTER_ADDR`.
 fn dialing(facts: &NetworkFacts) -> Option<Check> {
     let (who, addr) = facts.dialing.first()?;
     let more = match facts.dialing.len().saturating_sub(1) {
@@ -83,10 +84,11 @@ fn dialing(facts: &NetworkFacts) -> Option<Check> {
     Some(Check::warn(
         "dials-other-port",
         format!(
-            "{who} tries to connect to {addr}, and nothing answers there{more}: that is the store's host, and no rank's"
+            "{who} tries to connect to {addr}, and nothing answers there{more}: that is the store's host, \
+             and no rank's"
         ),
-        "if it is of dcp.async_save in processes: DCP_USE_PREFIX_STORE=1 on every rank (torch 2.10 or later); `rallypoint run` \
-         sets it. Else look what hosts a store on that port, and name its own host",
+        "if it is of dcp.async_save in processes: DCP_USE_PREFIX_STORE=1 on every rank (torch 2.10 or \
+         later); `rallypoint run` sets it. Else look what hosts a store on that port, and name its own host",
     ))
 }
 
@@ -97,13 +99,15 @@ fn name_resolves(facts: &NetworkFacts) -> Check {
         Err(reason) => Check::fail(
             ID,
             format!("`{host}` has no address: {reason}"),
-            "late names come by themselves (`rallypoint wait`); if it stays so, compare the Service's selector with the \
-             pods' labels, set publishNotReadyAddresses: true on a headless Service, and check name and namespace",
+            "late names come by themselves (`rallypoint wait`); if it stays so, compare the Service's \
+             selector with the pods' labels, set publishNotReadyAddresses: true on a headless Service, and \
+             check name and namespace",
         ),
         Ok(_) if facts.resolving > SLOW_NAME => Check::warn(
             ID,
             format!("the name server took {} for `{host}`", Elapsed(facts.resolving)),
-            "each process asks more than once; look at the cluster's DNS, and at ndots in the pod's dnsConfig",
+            "each process asks more than once; look at the cluster's DNS, and at ndots in the pod's \
+             dnsConfig",
         ),
         Ok(addrs) => Check::pass(ID, format!("`{host}` is {}", list(addrs))),
     }
@@ -118,10 +122,10 @@ fn list(addrs: &[SocketAddr]) -> String {
 
 fn one_address(facts: &NetworkFacts, addrs: &[SocketAddr]) -> Check {
     const ID: &str = "one-address";
-    const REMEDY: &str = "name one pod (`train-0.train`), or a ClusterIP Service of the rallypoint server alone, and use \
-                          is_host=0 with c10d";
+    const REMEDY: &str = "name one pod (`train-0.train`), or a ClusterIP Service of the rallypoint server \
+                          alone, and use is_host=0 with c10d";
     let v4 = addrs.iter().filter(|addr| addr.is_ipv4()).count();
-    // One address of each family is one host.
+    // One address of each family means one host.
     if v4 <= 1 && addrs.len().saturating_sub(v4) <= 1 {
         return Check::pass(ID, "the name means one host");
     }
@@ -130,8 +134,8 @@ fn one_address(facts: &NetworkFacts, addrs: &[SocketAddr]) -> Check {
     let stores = facts.tried.iter().filter(|(_, outcome)| outcome.is_ok()).count();
     if let Some(own) = own {
         let evidence = format!(
-            "`{host}` is {all}, and {} is this host: a headless Service over all pods. Each pod finds itself behind the \
-             name and hosts a store of its own, and the job falls apart",
+            "`{host}` is {all}, and {} is this host: a headless Service over all pods. Each pod finds itself \
+             behind the name and hosts a store of its own, and the job falls apart",
             own.ip()
         );
         return Check::fail(ID, evidence, REMEDY);
@@ -173,8 +177,8 @@ fn store_answers(facts: &NetworkFacts) -> Option<Check> {
     Some(Check::fail(
         ID,
         failure.text.clone(),
-        "the port is open, but no TCPStore is behind it: check the port (29500, not 29501), and exclude it from a service \
-         mesh (traffic.sidecar.istio.io/excludeInboundPorts and excludeOutboundPorts)",
+        "the port is open, but no TCPStore is behind it: check the port (29500, not 29501), and exclude it \
+         from a service mesh (traffic.sidecar.istio.io/excludeInboundPorts and excludeOutboundPorts)",
     ))
 }
 
@@ -237,13 +241,18 @@ mod tests {
             ("name-resolves", late, Verdict::Fail, "no such name"),
             ("name-resolves", slow, Verdict::Warn, "took 5 s"),
             ("name-resolves", facts(vec![(addr(1), answers(1))]), Verdict::Pass, "10.0.0.1"),
-            ("one-address", facts(vec![(addr(1), answers(1)), (addr(9), refused())]), Verdict::Fail, "10.0.0.9 is this host"),
-            ("one-address", facts(vec![(addr(1), answers(1)), (addr(2), answers(1))]), Verdict::Fail, "2 of them"),
-            ("one-address", facts(vec![(addr(1), answers(1)), (addr(2), refused())]), Verdict::Warn, "10.0.0.1, 10.0.0.2"),
+            ("one-address", facts(vec![(addr(1), answers(1)),
+                (addr(9), refused())]), Verdict::Fail, "10.0.0.9 is this host"),
+            ("one-address", facts(vec![(addr(1), answers(1)),
+                (addr(2), answers(1))]), Verdict::Fail, "2 of them"),
+            ("one-address", facts(vec![(addr(1), answers(1)),
+                (addr(2), refused())]), Verdict::Warn, "10.0.0.1, 10.0.0.2"),
             ("one-address", facts(vec![(addr(9), answers(1))]), Verdict::Pass, "one host"),
             ("port-open", facts(vec![(addr(1), refused())]), Verdict::Fail, "refused"),
-            ("port-open", facts(vec![(addr(1), fails(Step::Hello, "HTTP"))]), Verdict::Pass, "takes connections"),
-            ("store-answers", facts(vec![(addr(1), fails(Step::Hello, "an HTTP server"))]), Verdict::Fail, "service mesh"),
+            ("port-open", facts(vec![(addr(1), fails(Step::Hello, "HTTP"))]), Verdict::Pass,
+                "takes connections"),
+            ("store-answers", facts(vec![(addr(1), fails(Step::Hello, "an HTTP server"))]), Verdict::Fail,
+                "service mesh"),
             ("store-answers", facts(vec![(addr(1), fails(Step::Ping, "silent"))]), Verdict::Fail, "silent"),
             ("store-answers", facts(vec![(addr(1), answers(1))]), Verdict::Pass, "2.5 or later"),
             ("latency", facts(vec![(addr(1), answers(250))]), Verdict::Warn, "250.0 ms"),

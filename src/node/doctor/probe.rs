@@ -1,4 +1,4 @@
-//! Gathers the facts: only looks, and changes nothing. Each step has a time limit.
+//! Gathers the facts. It only reads, and changes nothing. Each step has a time limit.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ use crate::node::client::http::{self, AdminUrl};
 use crate::node::client::{self, Client, Endpoint, Options};
 use crate::process::{self, SocketState};
 
-/// Most addresses of one name to try.
+/// How many addresses of one name are tried.
 const MOST_TRIED: usize = 8;
 
 /// Tries the way to the store. Returns a client if a store answered.
@@ -32,7 +32,7 @@ pub(crate) async fn probe_network(
     let (mut tried, mut connected) = (Vec::new(), None);
     let mut own: Vec<IpAddr> = own_ip.into_iter().collect();
     for &addr in resolved.iter().flatten().take(MOST_TRIED) {
-        // Every host has loopback, so it says nothing about a Service.
+        // Every host has loopback, so it proves nothing about a Service.
         own.extend(client::source_towards(addr).filter(|ip| !ip.is_loopback()));
         let outcome = match Client::connect_addr(addr, &options).await {
             Ok(mut client) => {
@@ -60,7 +60,7 @@ fn dialing(stores: &[SocketAddr]) -> Vec<(String, SocketAddr)> {
     let is_beside = |addr: &SocketAddr| {
         stores.iter().any(|store| store.ip().to_canonical() == addr.ip() && store.port() != addr.port())
     };
-    // A host without these tables shows none.
+    // A host without these tables shows no sockets.
     let sockets = process::sockets().unwrap_or_default().into_iter();
     let dialing = sockets.filter(|socket| socket.state == SocketState::Dials && is_beside(&socket.remote));
     dialing.map(|socket| (socket.owner(), socket.remote)).collect()
@@ -121,8 +121,8 @@ pub(crate) async fn probe_server(
     facts
 }
 
-/// Tries one of the ports of runs' stores, better one where a store is. Not through a relay, which needs no such port, and
-/// not on this host.
+/// Tries one of the ports of run stores, preferably one with a store. It tries no port through a relay, which
+/// needs no such port, and none on this host.
 pub(crate) async fn probe_run_stores(admin: &AdminUrl, step: Duration) -> Option<RunStores> {
     let answer = http::request(admin, "GET", "/api/v1/server", step).await.ok()?;
     let ports = serde_json::from_slice::<api::ServerHealth>(&answer.body).ok()?.run_stores?;
@@ -141,7 +141,7 @@ pub(crate) async fn probe_run_stores(admin: &AdminUrl, step: Duration) -> Option
         Err(error) => Err(error),
     };
     let blocked = match way {
-        // Nothing listens there now.
+        // No store is open on that port now.
         Err(client::StepError::Refused { .. }) if open.is_none() => None,
         way => way.err().map(|error| error.to_string()),
     };
@@ -156,7 +156,8 @@ pub(crate) async fn probe_run_stores(admin: &AdminUrl, step: Duration) -> Option
     })
 }
 
-/// Looks only: CHECK, and GET of what is there. An ADD would change a count, a WAIT would show up as a wait.
+/// Reads only: CHECK, and GET of present keys. An ADD would change a count, and a WAIT would show up as a
+/// wait.
 async fn look_into_store(mut client: Client, run_id: Option<&str>, facts: &mut ServerFacts) {
     facts.has_addresses = client.check(&[b"/default_pg/0//cpu//0/0"]).await.unwrap_or(false);
     let Some(run_id) = run_id else { return };
@@ -181,7 +182,7 @@ fn version(metrics: &str) -> Option<String> {
     rest.split('"').next().map(str::to_owned)
 }
 
-/// Looks at this host.
+/// Gathers facts about this host.
 pub(crate) async fn probe_machine(hostname: &str, towards: Option<IpAddr>, step: Duration) -> MachineFacts {
     let limit = getrlimit(Resource::Nofile);
     let own = timeout(step, tokio::net::lookup_host((hostname, 0))).await;
@@ -213,7 +214,7 @@ mod tests {
         let socket = || Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         let full = socket();
         full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("bound");
-        // There is room for one that nobody accepts; the kernel drops what others send.
+        // The queue has room for one connection that nobody accepts; the kernel drops the SYNs of the others.
         full.listen(0).expect("listens");
         let addr = full.local_addr().ok().and_then(|addr| addr.as_socket()).expect("an address");
         let dialers: Vec<Socket> = (0..4).map(|_| socket()).collect();

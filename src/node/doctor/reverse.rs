@@ -1,5 +1,6 @@
-//! How long the name server takes for the name of an address. Asked directly: what the system's resolver offers for it,
-//! the server must not even be linked with (PyTorch's store stalls in it).
+//! Measures how long the name server takes for the name of an address. It sends the question itself: the
+//! server must not be linked with the system's resolver functions for this, because PyTorch's store stalls in
+//! them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -7,8 +8,8 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, timeout};
 
-/// Asks a name server. `None` if there is no network to it, or nobody listens there; an answer that does not come takes
-/// the whole `limit`. That there is no name is an answer too.
+/// Asks a name server. `None` if there is no network to it, or nobody listens there. If no answer comes, the
+/// time is the whole `limit`. An answer without a name also counts.
 pub(super) async fn time_of_lookup(server: SocketAddr, addr: IpAddr, limit: Duration) -> Option<Duration> {
     let any: IpAddr = if server.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() };
     let socket = UdpSocket::bind((any, 0)).await.ok()?;
@@ -17,7 +18,7 @@ pub(super) async fn time_of_lookup(server: SocketAddr, addr: IpAddr, limit: Dura
     socket.send(&question(addr)).await.ok()?;
     let mut answer = [0; 512];
     match timeout(limit, socket.recv(&mut answer)).await {
-        // Refused by the host: no name server runs there, and the resolver would know at once.
+        // The host refused the packet: no name server runs there, and the resolver would notice that at once.
         Ok(Err(_)) => None,
         Ok(Ok(_)) | Err(_) => Some(started.elapsed()),
     }
@@ -78,7 +79,7 @@ mod tests {
         assert_eq!(first_name_server("search x"), None);
     }
 
-    /// A name server that answers one question after a while, and what is taken for its time.
+    /// A name server that answers one question after a while. Returns the measured time.
     async fn time_of_server(late: Duration, limit: Duration) -> Option<Duration> {
         let server = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
         let at = server.local_addr().expect("bound");

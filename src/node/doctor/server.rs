@@ -1,4 +1,5 @@
-//! The server: what the admin port says about itself and about the run, and what an earlier run left in the store.
+//! The server: the answers of the admin port about itself and about the run, and the leftovers of an earlier
+//! run in the store.
 
 use std::collections::BTreeMap;
 
@@ -6,51 +7,51 @@ use super::Check;
 use crate::core::ids::counted;
 use crate::node::endpoint::Endpoint;
 
-/// What the admin port and the store said.
+/// The answers of the admin port and the store.
 #[derive(Debug, Clone, Default)]
 pub struct ServerFacts {
     /// The admin port.
     pub admin: String,
     /// Why the admin port did not answer.
     pub unreachable: Option<String>,
-    /// Whether the server says that it is ready.
+    /// Whether the server reports that it is ready.
     pub ready: bool,
     /// The version in its metrics.
     pub version: Option<String>,
-    /// Seconds by which its clock is ahead of this host's.
+    /// Seconds by which the server's clock is ahead of this host's.
     pub clock_ahead: Option<i64>,
-    /// Pods of the run by their version of PyTorch.
+    /// The pods of the run by their version of PyTorch.
     pub torch_versions: BTreeMap<String, Vec<String>>,
     /// The run, if it has a name.
     pub run_id: Option<String>,
-    /// Whether torchrun closed the run, if the store knows it.
+    /// Whether torchrun closed the run, if the store has the run's state.
     pub run_closed: bool,
-    /// Whether addresses of an env:// or static job are in the store.
+    /// Whether the store has addresses of an env:// or static job.
     pub has_addresses: bool,
-    /// Connections to the store besides this one, if the server says it.
+    /// Connections to the store without this one, if the server reports them.
     pub others: Option<usize>,
-    /// Keys in the store, if the server says it.
+    /// Keys in the store, if the server reports them.
     pub keys: usize,
-    /// The ports of runs' stores, if the server says them and they are on another host.
+    /// The ports of run stores, if the server reports them and they are on another host.
     pub run_stores: Option<RunStores>,
 }
 
-/// The ports on which runs get stores of their own, and one of them that was tried.
+/// The ports of run stores, and one of them that was tried.
 #[derive(Debug, Clone)]
 pub struct RunStores {
-    /// Which was tried.
+    /// The port that was tried.
     pub tried: Endpoint,
-    /// The first and the last.
+    /// The first and the last port.
     pub ports: (u16, u16),
-    /// Whether a store is open there.
+    /// Whether a store is open on the tried port.
     pub is_open: bool,
-    /// Why no packet comes there.
+    /// Why packets do not reach it.
     pub blocked: Option<String>,
-    /// Whether relays can do without these ports.
+    /// Whether relays work without these ports.
     pub takes_relays: bool,
 }
 
-/// `Date` has whole seconds, and the answer took a moment.
+/// `Date` has whole seconds, and the answer needed some time.
 const CLOCK_TOLERANCE: i64 = 3;
 
 /// Every check of the server.
@@ -72,8 +73,9 @@ fn admin(facts: &ServerFacts) -> Check {
         Some(why) => Check::warn(
             ID,
             format!("{}: {why}", facts.admin),
-            "without the admin port pods cannot be gathered and runs get no store of their own; name it with --admin, and \
-             open 29501 beside 29500 in the NetworkPolicy. If the store is PyTorch's own, there is none",
+            "without the admin port pods cannot be gathered and runs get no store of their own; name it with \
+             --admin, and open 29501 beside 29500 in the NetworkPolicy. If the store is PyTorch's own, there \
+             is none",
         ),
         None if !facts.ready => Check::warn(
             ID,
@@ -84,7 +86,7 @@ fn admin(facts: &ServerFacts) -> Check {
     }
 }
 
-/// The check of the ports on which runs get stores of their own.
+/// Checks the ports of run stores.
 pub(crate) fn run_stores(stores: &RunStores) -> Check {
     const ID: &str = "run-store-ports";
     let RunStores { tried, ports: (first, last), .. } = stores;
@@ -117,7 +119,7 @@ pub(crate) fn run_stores(stores: &RunStores) -> Check {
 fn version(facts: &ServerFacts) -> Check {
     const ID: &str = "server-version";
     let own = env!("CARGO_PKG_VERSION");
-    // The first two numbers: releases that share them differ in nothing that matters here.
+    // Releases with equal first two numbers do not differ in anything that matters here.
     let line = |version: &str| version.split('.').take(2).map(str::to_owned).collect::<Vec<_>>();
     match &facts.version {
         None => Check::warn(
@@ -174,17 +176,20 @@ fn stale_keys(facts: &ServerFacts) -> Check {
         return Check::fail(
             ID,
             format!(
-                "run `{run}` is closed in the store: torchrun with this id ends at once with RendezvousClosedError"
+                "run `{run}` is closed in the store: torchrun with this id ends at once with \
+                 RendezvousClosedError"
             ),
-            "use another id for each run (the Job's UID), or wait until the server forgets it (--forget-finished-after, 10 s \
-             after its last connection)",
+            "use another id for each run (the Job's UID), or wait until the server forgets it \
+             (--forget-finished-after, 10 s after its last connection)",
         );
     }
     match (facts.has_addresses, facts.others) {
         (true, Some(0)) => Check::fail(
             ID,
-            "addresses of an earlier job are in the store and nobody is connected: a new job would connect to dead ports",
-            "rallypoint drops them within --reset-when-idle; PyTorch's own server keeps them: restart it, or use rallypoint",
+            "addresses of an earlier job are in the store and nobody is connected: a new job would connect \
+             to dead ports",
+            "rallypoint drops them within --reset-when-idle; PyTorch's own server keeps them: restart it, or \
+             use rallypoint",
         ),
         (true, _) => Check::warn(
             ID,
@@ -198,8 +203,9 @@ fn stale_keys(facts: &ServerFacts) -> Check {
                 counted(facts.keys as u64, "key is", "keys are"),
                 if facts.keys == 1 { "it" } else { "them" }
             ),
-            "if they are an earlier job's, and the store is for one job at a time, run the server with --one-job on: it \
-             empties a store when its last connection has gone; `rallypoint ctl reset` does so now",
+            "if they are an earlier job's, and the store is for one job at a time, run the server with \
+             --one-job on: it empties a store when its last connection has gone; `rallypoint ctl reset` does \
+             so now",
         ),
         (false, _) => Check::pass(ID, "nothing of an earlier job is in the way"),
     }
@@ -240,7 +246,8 @@ mod tests {
         let rows: [(&str, ServerFacts, Verdict, &str); 21] = [
             ("run-store-ports", stores(true, None, true), Verdict::Pass, "is reached on 10.0.0.1:29510"),
             ("run-store-ports", stores(false, None, true), Verdict::Pass, "closed now"),
-            ("run-store-ports", stores(false, Some("no answer"), true), Verdict::Warn, "a relay on this node"),
+            ("run-store-ports", stores(false, Some("no answer"), true), Verdict::Warn,
+                "a relay on this node"),
             ("run-store-ports", stores(true, Some("no answer"), false), Verdict::Fail, "open 29510-29599"),
             ("admin-port", good(), Verdict::Pass, "is ready"),
             ("admin-port", with(&|f| f.unreachable = Some("refused".into())), Verdict::Warn, "NetworkPolicy"),
@@ -256,7 +263,8 @@ mod tests {
             ("stale-keys", good(), Verdict::Pass, ""),
             ("stale-keys", with(&|f| f.run_closed = true), Verdict::Fail, "RendezvousClosedError"),
             ("stale-keys", with(&|f| f.has_addresses = true), Verdict::Fail, "dead ports"),
-            ("stale-keys", with(&|f| { f.has_addresses = true; f.others = Some(3); }), Verdict::Warn, "one job at a time"),
+            ("stale-keys", with(&|f| { f.has_addresses = true; f.others = Some(3); }), Verdict::Warn,
+                "one job at a time"),
             ("stale-keys", with(&|f| f.keys = 3), Verdict::Warn, "--one-job on"),
             ("stale-keys", with(&|f| { f.keys = 3; f.others = Some(1); }), Verdict::Pass, ""),
         ];

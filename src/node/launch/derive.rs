@@ -1,5 +1,6 @@
-//! The derivation. For each value there is an ordered list of sources; all that are there must agree, the first is named
-//! as the origin. What the user gives to rallypoint itself overrides everything, and is the way out of a contradiction.
+//! The derivation. Each value has an ordered list of sources. All present sources must agree, and the first
+//! one is named as the origin. A value that the user gives to rallypoint itself overrides everything, and so
+//! resolves a contradiction.
 
 mod counts;
 mod facts;
@@ -19,7 +20,7 @@ use crate::node::endpoint::Endpoint;
 use facts::Task;
 pub use values::{Derived, LaunchEnv, Meeting, Pod, Processes};
 
-/// What the user says to rallypoint: flags, or `RALLYPOINT_*`.
+/// Values that the user gives to rallypoint, by flags or `RALLYPOINT_*`.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
     /// `--node-rank`.
@@ -39,7 +40,7 @@ pub struct Given {
 const GIVEN: &str = "said to rallypoint, overrides every other source";
 const OF_COMMAND: &str = "a flag of the command, which torchrun prefers to its variables";
 
-/// Derives what the environment, the command and the user say. The command is there for `rallypoint run`.
+/// Derives all values from the environment, the command and the user. Only `rallypoint run` has a command.
 pub fn derive(
     env: &Environment,
     given: &Given,
@@ -74,7 +75,7 @@ pub fn derive(
     Ok(launch)
 }
 
-/// Derives the node rank alone, for the sidecar, whose container does not have the other values.
+/// Derives the node rank alone, for the sidecar: its container does not have the other values.
 pub fn node_rank(env: &Environment, given: &Given) -> Result<Option<Derived<u32>>, LaunchError> {
     let mut job = Derivation::of(env, given, None);
     job.ask_launchers()?;
@@ -82,7 +83,7 @@ pub fn node_rank(env: &Environment, given: &Given) -> Result<Option<Derived<u32>
     job.node_rank(place, None, None)
 }
 
-/// Derives the endpoint alone, for the commands that only need to reach the server.
+/// Derives the endpoint alone, for commands that only need to reach the server.
 pub fn endpoint(env: &Environment, given: &Given) -> Result<Option<Derived<Meeting>>, LaunchError> {
     Derivation::of(env, given, None).endpoint()
 }
@@ -92,14 +93,15 @@ struct Derivation<'a> {
     given: &'a Given,
     command: Option<&'a Torchrun>,
     platform: &'static Platform,
-    /// What Slurm says, if it is there.
+    /// The Slurm job step, if there is one.
     slurm: Option<Step>,
-    /// The place of the process, as its launcher counts.
+    /// The process, as its launcher counts it.
     task: Option<Task>,
 }
 
 impl<'a> Derivation<'a> {
-    /// A value that was said to rallypoint. It came from the variable if that says the same, else from the flag.
+    /// A value that the user gave to rallypoint. Its origin is the variable if that has the same value,
+    /// otherwise the flag.
     fn said<T: Clone + PartialEq>(
         &self,
         value: Option<&T>,
@@ -118,7 +120,8 @@ impl<'a> Derivation<'a> {
         Self { env, given, command, platform, slurm: None, task: None }
     }
 
-    /// Reads what launchers of single processes say. It is not needed if rank and nodes are given.
+    /// Reads the variables of launchers of single processes. Their errors do not matter if rank and nodes are
+    /// given.
     fn ask_launchers(&mut self) -> Result<(), LaunchError> {
         let decided = self.given.node_rank.is_some() && self.given.nodes.is_some();
         self.slurm = Step::read(self.env).or_else(|error| if decided { Ok(None) } else { Err(error) })?;
@@ -181,7 +184,7 @@ impl<'a> Derivation<'a> {
         }
     }
 
-    /// The name that may end in an ordinal.
+    /// The name that may end in an ordinal, and its source.
     fn pod_name(&self) -> (&'static str, &str) {
         match self.env.get("POD_NAME") {
             Some(name) => ("POD_NAME", name),
@@ -189,13 +192,14 @@ impl<'a> Derivation<'a> {
         }
     }
 
-    /// Whether a platform's variables are there: of the platform that made the pod, or of one inside it.
+    /// Whether a platform's variables are set: it may be the platform that made the pod, or one inside the
+    /// pod.
     fn sees(&self, kind: Kind) -> bool {
         Platform::all_in(self.env).any(|platform| platform.kind == kind)
     }
 
-    /// Whether `RANK` belongs to one of several processes of a node: a launcher that starts them sets
-    /// `LOCAL_RANK` too. In front of a launcher it is a left-over.
+    /// Whether `RANK` belongs to one of several processes of a node: a launcher of such processes also sets
+    /// `LOCAL_RANK`. Before a command that is a launcher itself, both are leftovers.
     fn is_a_process(&self) -> bool {
         self.env.get("LOCAL_RANK").is_some() && self.command.is_none()
     }

@@ -1,4 +1,5 @@
-//! The variables of a process. Kubernetes gives a missing label as an empty string, so empty counts as unset.
+//! The variables of a process. Kubernetes sets a variable of an absent label to the empty string, so empty
+//! means unset.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +10,12 @@ use super::LaunchError;
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
-    /// The value without surrounding space, if there is one that is not empty.
+    /// The value without surrounding white space, unless it is empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
     }
 
-    /// These variables, and others in addition or in their place.
+    /// A copy with these variables added or replaced.
     #[must_use]
     pub fn with<'s>(&self, set: impl IntoIterator<Item = &'s (String, String)>) -> Self {
         let mut all = self.0.clone();
@@ -27,7 +28,7 @@ impl Environment {
         names.iter().any(|name| self.get(name).is_some())
     }
 
-    /// Whether the variable is there, but empty: a label that the pod does not have, or a variable never filled in.
+    /// Whether the variable is set, but empty: the label is absent, or the variable was never filled in.
     pub fn is_blank(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|value| value.trim().is_empty())
     }
@@ -45,7 +46,7 @@ impl Environment {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// The variables with a value whose name fits a pattern with at most one `*`, in the order of their names.
+    /// The variables with a value whose name fits a pattern with at most one `*`, ordered by name.
     pub fn matching<'e>(&'e self, pattern: &str) -> impl Iterator<Item = (&'e str, &'e str)> {
         let (start, end) = match pattern.split_once('*') {
             Some((start, end)) => (start.to_owned(), Some(end.to_owned())),
@@ -62,7 +63,8 @@ impl Environment {
         })
     }
 
-    /// Whether the process runs in a Kubernetes pod: every container there gets the address of the API server.
+    /// Whether the process runs in a Kubernetes pod: every container there gets the address of the API
+    /// server.
     pub fn in_kubernetes(&self) -> bool {
         self.has_any(&["KUBERNETES_SERVICE_HOST", "POD_NAME"])
     }

@@ -1,9 +1,9 @@
-//! The variables that follow from a [`LaunchEnv`], and the ways to print them.
+//! The variables that follow from a [`LaunchEnv`], and their output formats.
 
 use super::plan::{NEW_STORE_EACH_ROUND, SAVE_BY_STORE};
 use super::{Backend, Derived, Environment, LaunchEnv, Meeting, restarts_workers};
 
-/// How variables are printed.
+/// The output format of the variables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// `export NAME='value'`, for `eval` or a file that is sourced.
@@ -14,7 +14,7 @@ pub enum Format {
     Docker,
 }
 
-/// The variables that torchrun and `env://` read, as far as they follow, each with the origin of its value.
+/// The variables of torchrun and `env://` that have a value, each with its origin.
 pub fn variables(launch: &LaunchEnv) -> Vec<(&'static str, String, String)> {
     let mut all = Vec::new();
     let mut put = |name, value: String, from: &str, why: &str| {
@@ -26,7 +26,7 @@ pub fn variables(launch: &LaunchEnv) -> Vec<(&'static str, String, String)> {
     if let Some(Derived { value: meeting, from, why }) = &launch.endpoint {
         put("PET_RDZV_ENDPOINT", meeting.to_string(), from, why);
     }
-    // With the plugin each round has a master of its own.
+    // With the plugin, each round has its own master.
     if let Some(Derived { value: Meeting::Store(store), from, why }) = &launch.endpoint {
         let (host, port) = (store.host().to_owned(), store.port().to_string());
         put("PET_MASTER_ADDR", host.clone(), from, why);
@@ -54,12 +54,12 @@ pub fn variables(launch: &LaunchEnv) -> Vec<(&'static str, String, String)> {
     all
 }
 
-/// What torch needs besides where no rank is at `MASTER_ADDR`, as far as the environment does not say it, each with its
-/// reason.
+/// More variables that torch needs if no rank runs at `MASTER_ADDR`, unless the environment has them. Each
+/// has its reason.
 pub fn for_torch(launch: &LaunchEnv, env: &Environment) -> Vec<(&'static str, String, String)> {
     let nodes = launch.nodes.as_ref().map(|nodes| nodes.value);
     let is_c10d = env.get("PET_RDZV_BACKEND").map(Backend::parse) == Some(Backend::C10d);
-    // The command, which may have --max-restarts, is not seen here.
+    // The command is not visible here, and it may have --max-restarts.
     let restarts = restarts_workers(None, env, nodes) || env.get("PET_MAX_RESTARTS").is_none();
     let needed = [
         (SAVE_BY_STORE, launch.endpoint.is_some(), "dcp.async_save in processes meets in the job's store"),
@@ -80,7 +80,7 @@ impl Format {
             Self::Shell => {
                 lines(&|name, value| format!("export {name}='{}'\n", value.replace('\'', "'\\''")))
             }
-            // An env file has no quotes; a line end would begin another variable.
+            // An env file has no quotes, and a line end would begin another variable.
             Self::Docker => lines(&|name, value| format!("{name}={}\n", value.replace(['\n', '\r'], " "))),
             Self::Json => {
                 let object: serde_json::Map<_, _> = variables

@@ -1,4 +1,4 @@
-//! Lists of hosts as platforms write them.
+//! Lists of hosts, as platforms write them.
 
 use serde::Deserialize;
 
@@ -11,8 +11,8 @@ pub(super) fn hosts(text: &str) -> Option<Vec<String>> {
     Some(words.map(str::to_owned).collect()).filter(|hosts: &Vec<String>| !hosts.is_empty())
 }
 
-/// The hosts of `HOST SLOTS HOST SLOTS …`, and whether all have as many slots. A host that does not is often the one
-/// that only runs the job's script.
+/// The hosts of `HOST SLOTS HOST SLOTS …`, and whether all have the same number of slots. A host with another
+/// number is often one that only runs the job's script.
 pub(super) fn slots(text: &str) -> Option<(Vec<String>, bool)> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let pairs: Option<Vec<(&str, u32)>> =
@@ -22,7 +22,7 @@ pub(super) fn slots(text: &str) -> Option<(Vec<String>, bool)> {
     Some((pairs.into_iter().map(|(host, _)| host.to_owned()).collect(), even))
 }
 
-/// `CLUSTER_SPEC` and `TF_CONFIG`: all nodes, and which of them this is.
+/// `CLUSTER_SPEC` and `TF_CONFIG`: all nodes, and this node's place among them.
 #[derive(Debug, Deserialize)]
 pub(super) struct ClusterSpec {
     #[serde(default)]
@@ -37,7 +37,7 @@ struct Task {
     index: Index,
 }
 
-/// A number, which some platforms write as text.
+/// A number; some platforms write it as text.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Index {
@@ -57,7 +57,7 @@ pub(super) struct Member {
 }
 
 impl ClusterSpec {
-    /// The groups that train, in the order of their ranks. Parameter servers and evaluators do not.
+    /// The groups that train, in the order of their ranks. Parameter servers and evaluators do not train.
     const TRAINING: [&'static [&'static str]; 2] =
         [&["chief", "master", "workerpool0"], &["worker", "workerpool1"]];
 
@@ -100,7 +100,9 @@ mod tests {
     #[test]
     fn a_cluster_tells_who_trains() {
         let spec = |task: &str| {
-            let cluster = r#"{"workerpool0":["w0:2222"],"workerpool1":["w1:2222","w2:2222"],"workerpool2":["ps:2222"]}"#;
+            let cluster = r#"{
+                "workerpool0": ["w0:2222"], "workerpool1": ["w1:2222", "w2:2222"], "workerpool2": ["ps:2222"]
+            }"#;
             ClusterSpec::parse(&format!(r#"{{"cluster":{cluster},"task":{task},"environment":"cloud"}}"#))
         };
         let at = |rank| Some(Member { rank, nodes: 3, master: "w0".into() });

@@ -1,24 +1,25 @@
-//! Launchers that are not torchrun: what they read, and what would start each node alone.
+//! Launchers that are not torchrun: their flags and variables, and the cases in which they would start each
+//! node alone.
 
 use super::torchrun::scripts;
 use super::{Environment, LaunchEnv, Mode, PlanError};
 use crate::node::shell::basename;
 
-/// What a command starts, where it is not torchrun.
+/// The kind of a command that is not torchrun.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Launcher {
-    /// `accelerate launch`, which starts torchrun's agent with flags of its own.
+    /// `accelerate launch`, which starts torchrun's agent with its own flags.
     Accelerate(Accelerate),
-    /// `deepspeed`, which reaches other nodes by ssh, and starts this one alone without a list of hosts.
+    /// `deepspeed`, which reaches other nodes by ssh. Without a list of hosts it starts only this node.
     DeepSpeed,
     /// A Python program: one process.
     Python,
-    /// Anything else, such as a script that calls a launcher with the variables that it finds.
+    /// Any other command, such as a script that calls a launcher with the present variables.
     Other,
 }
 
 impl Launcher {
-    /// Looks at a command that is not torchrun.
+    /// Recognizes a command that is not torchrun.
     pub fn of(argv: &[String]) -> Self {
         if let Some(accelerate) = Accelerate::find(argv) {
             return Self::Accelerate(accelerate);
@@ -37,7 +38,7 @@ impl Launcher {
         }
     }
 
-    /// How the command meets. Of several nodes, none is started alone.
+    /// How the command's processes meet. Refuses a command that would start one of several nodes alone.
     pub(super) fn mode(&self, env: &Environment, launch: &LaunchEnv) -> Result<Mode, PlanError> {
         if launch.nodes.as_ref().is_none_or(|nodes| nodes.value.max == 1) {
             return Ok(Mode::Env);
@@ -55,13 +56,13 @@ impl Launcher {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accelerate {
     argv: Vec<String>,
-    /// Where its flags begin.
+    /// The index of its first flag.
     at: usize,
-    /// Whether `argv` is the command itself and not a line of a shell script.
+    /// Whether `argv` is the command itself, and not a line of a shell script.
     is_argv: bool,
 }
 
-/// Without one of these it starts one process.
+/// Without one of these flags it starts one process.
 const KINDS: [&str; 6] =
     ["multi-gpu", "use-fsdp", "use-deepspeed", "use-megatron-lm", "tpu-use-cluster", "config-file"];
 
@@ -91,17 +92,18 @@ impl Accelerate {
         names.any(|found| found == name)
     }
 
-    /// Whether it can be told who this node is.
+    /// Checks whether flags can tell it which node this is.
     fn check(&self, launch: &LaunchEnv) -> Result<(), PlanError> {
         let needs = if self.has("cpu") {
-            "--cpu starts one process on each node that knows nothing of the others; use torchrun, and Accelerator(cpu=True)"
+            "--cpu starts one process on each node that knows nothing of the others; use torchrun, and \
+             Accelerator(cpu=True)"
         } else if self.has("num-machines") {
             return Ok(());
         } else if !KINDS.iter().any(|kind| self.has(kind)) {
             "say what it starts: --multi_gpu, --use_fsdp, --use_deepspeed, or --config_file"
         } else if !self.is_argv {
-            "it stands in a shell script, where it cannot be given its flags; write there --num_machines, --machine_rank, \
-             --num_processes, --main_process_ip and --main_process_port, or use torchrun"
+            "it stands in a shell script, where it cannot be given its flags; write there --num_machines, \
+             --machine_rank, --num_processes, --main_process_ip and --main_process_port, or use torchrun"
         } else if launch.node_rank.is_none()
             || launch.nodes.as_ref().is_none_or(|nodes| nodes.value.fixed().is_none())
         {
@@ -114,7 +116,7 @@ impl Accelerate {
         Err(PlanError::Accelerate(needs))
     }
 
-    /// The command with the flags that it lacks: who this node is, and a store that no node hosts.
+    /// The command with its missing flags: the node's place, and a store that no node hosts.
     pub(super) fn with_flags(
         &self,
         launch: &LaunchEnv,
@@ -132,7 +134,7 @@ impl Accelerate {
             ("main_process_port", Some(port.to_string())),
             ("rdzv_backend", Some("c10d".to_owned())),
             ("rdzv_conf", Some(conf.to_owned())),
-            // Its others reach the nodes by ssh.
+            // DeepSpeed's other launchers reach the nodes by ssh.
             ("deepspeed_multinode_launcher", multinode),
         ];
         let lacks = flags.into_iter().filter(|(name, _)| !self.has(&name.replace('_', "-")));
@@ -142,13 +144,13 @@ impl Accelerate {
         argv
     }
 
-    /// Whether it is told everything by the command itself, or cannot be changed.
+    /// Whether the command sets everything itself, or cannot be changed.
     pub(super) fn stays(&self) -> bool {
         !self.is_argv || self.has("num-machines")
     }
 }
 
-/// The processes of all nodes; one each if nothing says how many.
+/// The number of processes on all nodes. A node has one process if nothing tells the number.
 fn all_processes(launch: &LaunchEnv) -> Option<u32> {
     let each = launch.nproc_per_node.as_ref().map_or(Some(1), |processes| processes.value.count())?;
     each.checked_mul(launch.nodes.as_ref()?.value.fixed()?)

@@ -1,8 +1,8 @@
-//! Who a process is in its job, derived from what the platform put into its environment, and what `rallypoint run` does
-//! to a command so that it meets the others on a rallypoint server.
+//! The place of a process in its job, derived from the platform's environment variables, and the changes of
+//! `rallypoint run` to a command, so that its processes meet on a rallypoint server.
 //!
-//! Pure: an [`Environment`] and a few facts go in, a [`LaunchEnv`] with the origin of each value comes out. Nothing here
-//! reads a variable, a file or a clock.
+//! Pure: an [`Environment`] and a few facts go in, a [`LaunchEnv`] with the origin of each value comes out.
+//! Nothing here reads a variable, a file or a clock.
 //!
 //! | module | what it is for |
 //! |---|---|

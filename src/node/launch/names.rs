@@ -1,9 +1,9 @@
-//! Pod names. A StatefulSet numbers its pods by name; a Job's pod name ends in five random characters, which can all be
-//! digits, so the end of such a name is never an index.
+//! Pod names. A StatefulSet numbers its pods by name. The name of a Job's pod ends in five random characters,
+//! possibly all digits, so the end of such a name is never an index.
 
-/// The characters of random name suffixes in Kubernetes: no vowels, and none that looks like another.
+/// The characters of random name suffixes in Kubernetes: no vowels, and none that resembles another.
 const SUFFIX_CHARACTERS: &str = "bcdfghjklmnpqrstvwxz2456789";
-/// How many of them a Job, ReplicaSet or DaemonSet appends.
+/// The length of the suffix that a Job, ReplicaSet or DaemonSet appends.
 const SUFFIX_LEN: usize = 5;
 
 /// Splits a name of the form `NAME-N`.
@@ -17,14 +17,14 @@ pub fn ordinal(pod: &str) -> Option<(&str, u32)> {
     digits.parse().ok().map(|ordinal| (name, ordinal))
 }
 
-/// Whether a name ends in what looks like a random suffix. Five digits of that alphabet are taken for one, since no
+/// Whether a name seems to end in a random suffix. Five digits of this alphabet count as random, since no
 /// StatefulSet has 22222 pods.
 pub fn random_suffix(pod: &str) -> bool {
     let Some((_, end)) = pod.rsplit_once('-') else { return false };
     end.len() == SUFFIX_LEN && end.chars().all(|c| SUFFIX_CHARACTERS.contains(c))
 }
 
-/// The names of groups in a job that has several: `JOB-master-0` and `JOB-worker-0` are two pods with the
+/// The names of groups in a job with several groups: `JOB-master-0` and `JOB-worker-0` are two pods with the
 /// number 0.
 const ROLES: [&str; 14] = [
     "master",
@@ -43,12 +43,13 @@ const ROLES: [&str; 14] = [
     "coordinator",
 ];
 
-/// The role at the end of a name, which tells that there may be other groups of pods.
+/// The role at the end of a name. It shows that there may be other groups of pods.
 pub(super) fn role_of(set: &str) -> Option<(&str, &str)> {
     set.rsplit_once('-').filter(|(job, role)| !job.is_empty() && ROLES.contains(role))
 }
 
-/// Whether two different pods are of one job by their names: `js-w-0-0` and `js-w-1-0`, `j-master-0` and `j-worker-0`.
+/// Whether two different pods belong to one job, by their names: `js-w-0-0` and `js-w-1-0`, or `j-master-0`
+/// and `j-worker-0`.
 pub(super) fn siblings(a: &str, b: &str) -> bool {
     let family = |name| {
         let (mut set, _) = ordinal(name)?;
@@ -62,7 +63,7 @@ pub(super) fn siblings(a: &str, b: &str) -> bool {
     a != b && (first == second || roles.is_some_and(|((a, _), (b, _))| a == b))
 }
 
-/// Whether two names are of one host: the same, or one is the short form of the other.
+/// Whether two names mean one host: they are equal, or one is the short form of the other.
 pub(super) fn same_host(a: &str, b: &str) -> bool {
     let plain = |name: &str| name.trim_end_matches('.').to_ascii_lowercase();
     let (a, b) = (plain(a), plain(b));
@@ -73,7 +74,7 @@ pub(super) fn same_host(a: &str, b: &str) -> bool {
     a == b || short(&a, &b) || short(&b, &a)
 }
 
-/// The first label of a host name: the pod's own name also where the host name is an FQDN.
+/// The first label of a host name. It is the pod's own name, even if the host name is an FQDN.
 pub(super) fn first_label(host: &str) -> &str {
     host.split('.').next().unwrap_or(host)
 }

@@ -1,5 +1,5 @@
-//! What `rallypoint run` does to a command so that it uses a rallypoint server: variables to set, flags to change, and a
-//! word on each change. The rules per launch mode were tried with torch 2.15 (`docs/launch-modes.md`).
+//! The changes of `rallypoint run` to a command, so that it uses a rallypoint server: variables, flags, and a
+//! note about each change. The rules per launch mode were tried with torch 2.15 (`docs/launch-modes.md`).
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::node::endpoint::Endpoint;
 pub enum Mode {
     /// torchrun with rallypoint's plugin: agents and workers use the server.
     Plugin,
-    /// torchrun's c10d backend: agents use the server, workers a store of rank 0's agent.
+    /// torchrun's c10d backend: agents use the server, and workers use a store of rank 0's agent.
     C10d,
     /// torchrun's static backend: agents and workers use the server.
     Static,
@@ -20,7 +20,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// The name of the flag's value.
+    /// The value of the flag `--mode`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Plugin => "plugin",
@@ -30,7 +30,8 @@ impl Mode {
         }
     }
 
-    /// Chooses how to launch. What the user asked for counts, then what the command says, then what is possible.
+    /// Chooses the mode. The user's choice comes first, then the command's flags, then the best possible
+    /// mode.
     pub fn choose(
         asked: Option<Self>,
         argv: &[String],
@@ -85,7 +86,7 @@ impl Mode {
         fixed.is_some_and(|nodes| nodes == 1 || launch.node_rank.is_some())
     }
 
-    /// Whether the workers of this mode use the store itself, so that the run should have one of its own.
+    /// Whether the workers of this mode use the store itself, so that the run should have its own store.
     pub const fn wants_own_store(self) -> bool {
         matches!(self, Self::Static | Self::Env)
     }
@@ -94,7 +95,7 @@ impl Mode {
 /// Why a command cannot be launched in the requested way.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// A mode of torchrun for something else.
+    /// A mode of torchrun for another command.
     #[error("--mode {0} is for torchrun, and the command is not torchrun; use --mode env or auto")]
     NotTorchrun(&'static str),
     /// `--standalone`.
@@ -102,10 +103,10 @@ pub enum PlanError {
         "torchrun --standalone meets nobody; remove the flag, or start the command without rallypoint run"
     )]
     Standalone,
-    /// The flag in the command wins in torchrun.
+    /// torchrun obeys the flag in the command.
     #[error(
-        "--mode {asked} contradicts the command's --rdzv-backend, which means {flag}; torchrun obeys its flag, so remove \
-         it or say --mode {flag}"
+        "--mode {asked} contradicts the command's --rdzv-backend, which means {flag}; torchrun obeys its \
+         flag, so remove it or say --mode {flag}"
     )]
     FlagContradicts {
         /// The requested mode.
@@ -115,13 +116,14 @@ pub enum PlanError {
     },
     /// The Python package is missing.
     #[error(
-        "the Python package `rallypoint` with its torchrun plugin is not installed for the command's interpreter (it needs \
-         torch 2.6 or later); install it, or use --mode c10d or static"
+        "the Python package `rallypoint` with its torchrun plugin is not installed for the command's \
+         interpreter (it needs torch 2.6 or later); install it, or use --mode c10d or static"
     )]
     NoPlugin,
-    /// Something is missing for static.
+    /// The static mode lacks the number of nodes or the node rank.
     #[error(
-        "the static mode needs a fixed number of nodes and the node rank; set --nodes and --node-rank, or use --mode c10d"
+        "the static mode needs a fixed number of nodes and the node rank; set --nodes and --node-rank, or \
+         use --mode c10d"
     )]
     NotStatic,
     /// A backend that does not speak to a TCPStore.
@@ -134,14 +136,16 @@ pub enum PlanError {
     Accelerate(&'static str),
     /// `deepspeed`, which starts the node alone, or all nodes by ssh.
     #[error(
-        "the deepspeed launcher knows nothing of the other nodes here, so each would train alone; start torchrun in its \
-         place, whose variables deepspeed.init_distributed() reads; --mode env leaves the command as it is"
+        "the deepspeed launcher knows nothing of the other nodes here, so each would train alone; start \
+         torchrun in its place, whose variables deepspeed.init_distributed() reads; --mode env leaves the \
+         command as it is"
     )]
     DeepSpeed,
-    /// A Python program on one of several nodes that would find no rank.
+    /// A Python program without a rank, on one of several nodes.
     #[error(
-        "the command is one Python process, and nothing gives it a rank among several nodes, so each may train alone; start \
-         several processes of a node with torchrun, or say --nproc-per-node=1 and --node-rank; --mode env starts it as it is"
+        "the command is one Python process, and nothing gives it a rank among several nodes, so each may \
+         train alone; start several processes of a node with torchrun, or say --nproc-per-node=1 and \
+         --node-rank; --mode env starts it as it is"
     )]
     NoRank,
     /// There is no address.
@@ -149,53 +153,55 @@ pub enum PlanError {
     NoEndpoint,
 }
 
-/// Where the server is.
+/// The addresses of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// The store that this run uses: its own, or the main one.
+    /// The store of this run: its own store, or the main one.
     pub store: Endpoint,
     /// The admin port.
     pub admin: Endpoint,
 }
 
-/// What to start.
+/// The prepared command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The command.
     pub argv: Vec<String>,
-    /// Variables to set, in addition to those that are there.
+    /// Variables to set, in addition to the present ones.
     pub set: Vec<(String, String)>,
-    /// What was changed, for people.
+    /// The changes, in words.
     pub notes: Vec<String>,
 }
 
-/// Makes every process a client, so that no process tries to host the store: harmless with a server elsewhere, needed beside a
-/// sidecar. torch looks for this very text.
+/// Makes every process a client, so that no process tries to host the store. This is harmless with a server
+/// elsewhere, and needed beside a sidecar. torch expects exactly this text.
 const CLIENTS_ONLY: (&str, &str) = ("TORCHELASTIC_USE_AGENT_STORE", "True");
-/// What torch before 2.6 also reads in such a client; without it `init_process_group` fails with a `KeyError` there.
+/// torch before 2.6 also reads this in such a client. Without it, `init_process_group` fails there with a
+/// `KeyError`.
 const FIRST_ATTEMPT: (&str, &str) = ("TORCHELASTIC_RESTART_COUNT", "0");
-/// Lets those processes meet in the job's store that save checkpoints for the ranks (`dcp.async_save` in processes). Without
-/// it a process beside rank 0 hosts a store on a free port of its own host, and all look for it at `MASTER_ADDR`, which is no
-/// rank's host here. torch before 2.10 does not read it.
+/// Processes that save checkpoints for the ranks (`dcp.async_save` in processes) then meet in the job's
+/// store. Otherwise, a process beside rank 0 hosts a store on a free port of its own host, and all processes
+/// look for it at `MASTER_ADDR`, which is no rank's host here. torch before 2.10 does not read this variable.
 pub(super) const SAVE_BY_STORE: (&str, &str) = ("DCP_USE_PREFIX_STORE", "1");
-/// c10d: rank 0 of each round hosts a new store. Else torch 2.5 and later leave the ranks in the store of node 0's agent, where
-/// those that come after a restart read the addresses of those before. torch before 2.5 does not read it.
+/// With c10d, rank 0 of each round then hosts a new store. Otherwise, torch 2.5 and later keep the ranks in
+/// the store of node 0's agent, where ranks after a restart read the stale addresses of their predecessors.
+/// torch before 2.5 does not read this variable.
 pub const NEW_STORE_EACH_ROUND: (&str, &str) = ("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1");
-/// How long torchrun's c10d backend waits in each call, if the user does not say.
+/// The time-out of each call of torchrun's c10d backend, unless the user sets another one.
 const READ_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// A command that is to be started, and what is known of the job around it.
+/// A command before its start, and the facts about its job.
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
     /// The command.
     pub argv: &'a [String],
-    /// The torchrun in it, if there is one.
+    /// The torchrun in it, if it has one.
     pub torchrun: Option<&'a Torchrun>,
-    /// The variables that it is started with.
+    /// The variables that it would get without a plan.
     pub env: &'a Environment,
-    /// What was derived from them.
+    /// The values derived from these variables.
     pub launch: &'a LaunchEnv,
-    /// Where the server is.
+    /// The addresses of the server.
     pub server: &'a Server,
     /// How long a node waits for the others.
     pub patience: Duration,
@@ -229,12 +235,12 @@ impl Job<'_> {
         plan
     }
 
-    /// What launchers read that are not torchrun.
+    /// Adds flags and variables for launchers that are not torchrun.
     fn for_launcher(&self, mode: Mode, draft: &mut Draft) {
         let several = self.launch.nodes.as_ref().is_some_and(|nodes| nodes.value.max > 1);
         match Launcher::of(self.argv) {
             Launcher::Accelerate(accelerate) if mode == Mode::C10d && !accelerate.stays() => {
-                // It has no variables for these, and its flags win over torchrun's.
+                // accelerate has no variables for these values, and its flags override torchrun's variables.
                 let set = draft.plan.set.iter().rev().find(|(name, _)| name == "PET_RDZV_CONF");
                 let conf = set.map(|(_, conf)| conf.as_str()).or_else(|| self.env.get("PET_RDZV_CONF"));
                 let store = &self.server.store;
@@ -243,14 +249,14 @@ impl Job<'_> {
                 draft.note("accelerate launch gets the flags that say who this node is");
             }
             _ if mode == Mode::Env => {
-                // Lightning, and programs that start the processes of a node themselves.
+                // For Lightning, and for programs that start the processes of a node themselves.
                 if let Some(rank) = &self.launch.node_rank {
                     draft.set("NODE_RANK", rank.value.to_string());
                 }
                 if several && self.launch.rank.is_none() && self.env.get("RANK").is_none() {
                     draft.note(
-                        "the command gets no RANK, as a node has several processes or its rank is not known; what it starts \
-                         must be torchrun, or read NODE_RANK",
+                        "the command gets no RANK, as a node has several processes or its rank is not known; \
+                         what it starts must be torchrun, or read NODE_RANK",
                     );
                 }
             }
@@ -258,13 +264,13 @@ impl Job<'_> {
         }
     }
 
-    /// Sets what was derived, but for where the nodes meet.
+    /// Sets the derived values, except for the endpoint.
     fn hand_on(&self, mode: Mode, draft: &mut Draft) {
         for (name, value, _) in variables(self.launch) {
             let wanted = match name {
                 "PET_RDZV_ENDPOINT" | "PET_MASTER_ADDR" | "PET_MASTER_PORT" | "MASTER_ADDR"
                 | "MASTER_PORT" => false,
-                // c10d orders the nodes itself and warns of a rank.
+                // c10d orders the nodes itself, and warns about a rank.
                 "PET_NODE_RANK" => mode != Mode::C10d,
                 "RANK" | "WORLD_SIZE" | "LOCAL_RANK" => mode == Mode::Env && self.torchrun.is_none(),
                 _ => true,
@@ -275,7 +281,7 @@ impl Job<'_> {
         }
     }
 
-    /// Sets a variable that the user has not set.
+    /// Sets a variable, unless the user has set it.
     fn set_new(&self, draft: &mut Draft, (name, value): (&'static str, &'static str)) {
         if self.env.get(name).is_none() {
             draft.set(name, value);
@@ -287,7 +293,7 @@ impl Job<'_> {
         self.set_new(draft, SAVE_BY_STORE);
         draft.endpoint(&self.server.admin, "the plugin speaks to the admin port");
         draft.conf(self.env, |conf, _| {
-            // The plugin reads `timeout` as join_timeout itself.
+            // The plugin itself reads `timeout` as join_timeout.
             let has = conf.get("join_timeout").is_some() || conf.get("timeout").is_some();
             if !has {
                 conf.set("join_timeout", self.patience.as_secs().to_string());
@@ -300,7 +306,7 @@ impl Job<'_> {
         draft.endpoint(&self.server.store, "the rallypoint server");
         draft.conf(self.env, |conf, notes| c10d_conf(conf, notes, self.patience));
         let nodes = self.launch.nodes.as_ref().map(|nodes| nodes.value);
-        // Whether accelerate restarts may stand in its configuration.
+        // accelerate's number of restarts may be in its configuration file.
         if self.torchrun.is_none() || restarts_workers(self.torchrun, self.env, nodes) {
             self.set_new(draft, NEW_STORE_EACH_ROUND);
         }
@@ -310,8 +316,8 @@ impl Job<'_> {
         {
             draft.set("PET_LOCAL_ADDR", ip);
             draft.note(format!(
-                "PET_LOCAL_ADDR={ip}: torchrun gives the workers this instead of the host's name, which other pods may \
-                 not resolve"
+                "PET_LOCAL_ADDR={ip}: torchrun gives the workers this instead of the host's name, which \
+                 other pods may not resolve"
             ));
         }
     }
@@ -327,7 +333,7 @@ impl Job<'_> {
         }
         draft.set(CLIENTS_ONLY.0, CLIENTS_ONLY.1);
         self.set_new(draft, SAVE_BY_STORE);
-        // torchrun counts the attempts of its workers itself.
+        // torchrun itself counts the attempts of its workers.
         if self.torchrun.is_none() {
             self.set_new(draft, FIRST_ATTEMPT);
         }
@@ -339,7 +345,8 @@ fn c10d_conf(conf: &mut RdzvConf, notes: &mut Vec<String>, patience: Duration) {
     if let Some(timeout) = conf.remove("timeout") {
         if conf.get("join_timeout").is_none() {
             notes.push(format!(
-                "the c10d backend ignores timeout={timeout}; join_timeout={timeout} is what was meant and is set"
+                "the c10d backend ignores timeout={timeout}; join_timeout={timeout} is what was meant and is \
+                 set"
             ));
             conf.set("join_timeout", timeout);
         } else {
@@ -385,7 +392,7 @@ impl Draft {
         self.plan.notes.push(note.into());
     }
 
-    /// Changes a flag of the command, or says that it cannot be done.
+    /// Changes a flag of the command, or notes that this is impossible.
     fn change(&mut self, name: &'static str, value: &str) {
         match &self.torchrun {
             Some(torchrun) if torchrun.can_change() => self.torchrun = Some(torchrun.with_flag(name, value)),
@@ -405,7 +412,7 @@ impl Draft {
         self.set("PET_RDZV_ENDPOINT", endpoint);
     }
 
-    /// Changes `--rdzv-conf` where the command has it, else the variable.
+    /// Changes `--rdzv-conf` in the command, or the variable if the command has no such flag.
     fn conf(&mut self, env: &Environment, change: impl FnOnce(&mut RdzvConf, &mut Vec<String>)) {
         let in_command = self.torchrun.as_ref().and_then(Torchrun::conf);
         let old =

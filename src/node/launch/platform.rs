@@ -1,7 +1,8 @@
-//! Which platform made this pod, and what its variables say. `table` has a row for each platform; `docs/env.md` is the
-//! same for users. A new platform is a row: the variables that it sets, what each of them says, and where that is
-//! written. What a maker of pods in Kubernetes gives them stands in [`crate::node::makers`] and is taken from there.
-//! Only a platform whose variables need more than that has code in `derive`, by its [`Kind`].
+//! The platform that made this pod, and the meaning of its variables. `table` has a row for each platform;
+//! `docs/env.md` has the same contents for users. A new platform is a new row: its variables, their meanings,
+//! and their documentation. The variables of a maker of pods in Kubernetes are in [`crate::node::makers`] and
+//! are taken from there. Only a platform whose variables need more than a row has code in `derive`, by its
+//! [`Kind`].
 
 mod table;
 
@@ -11,26 +12,28 @@ use super::Environment;
 use super::names::{first_label, ordinal, role_of};
 use crate::node::makers::{Holds, Maker, Variable};
 
-/// A platform.
+/// A platform: one row of the table.
 #[derive(PartialEq, Eq)]
 pub struct Platform {
     /// Its name in JSON.
     pub id: &'static str,
     /// Its name in messages and tables.
     pub name: &'static str,
-    /// What it needs beyond its row.
+    /// The rules that it needs beyond its row.
     pub(super) kind: Kind,
-    /// Variables that only this platform sets: any of them, each `A & B` for both, `*` for any text.
+    /// Variables that only this platform sets. Any of them is enough; `A & B` needs both, and `*` stands for
+    /// any text.
     pub(super) mark: &'static [&'static str],
-    /// What variables say that are not in the makers' table: of other platforms, and what users hand in.
+    /// The meaning of its variables that are not in the makers' table: variables of other platforms, and
+    /// variables that users set.
     says: &'static [(&'static str, Says)],
-    /// What to do where it does not say a value.
+    /// Advice for values that it does not give.
     pub(super) hints: &'static [(Value, &'static str)],
-    /// Where its variables are written down, if they are not a maker's.
+    /// The documentation of its variables, unless it is a maker of pods.
     source: &'static str,
 }
 
-/// What kind of platform it is.
+/// The kind of a platform.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A maker of pods in Kubernetes.
@@ -41,32 +44,32 @@ pub(super) enum Kind {
     Kubetorch,
     Variables,
     Unknown,
-    /// Its row says it all.
+    /// Its row is enough.
     Plain,
 }
 
-/// What a variable says.
+/// The meaning of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Says {
     /// The node's index, from 0.
     NodeRank,
-    /// How many nodes there are.
+    /// The number of nodes.
     Nodes,
-    /// Processes of each node.
+    /// The number of processes on each node.
     Processes,
-    /// GPUs of each node, which are not always as many processes.
+    /// The number of GPUs on each node, which may differ from the number of processes.
     Gpus,
-    /// The index of this process among all, as its launcher counts.
+    /// The index of this process among all processes of its launcher.
     TaskRank,
-    /// How many processes the launcher started.
+    /// The number of processes that the launcher started.
     Tasks,
     /// The index of this process on its node.
     LocalTaskRank,
-    /// How many of them are on this node.
+    /// The number of these processes on this node.
     LocalTasks,
-    /// The names of all nodes in their order: a JSON list, or words.
+    /// The names of all nodes in order: a JSON list, or words.
     Hosts,
-    /// The name of this node among them.
+    /// The name of this node in that list.
     OwnHost,
     /// `HOST SLOTS HOST SLOTS …`.
     HostSlots,
@@ -74,25 +77,25 @@ pub(super) enum Says {
     ClusterSpec,
     /// The host of rank 0.
     Master,
-    /// The port there.
+    /// The port on that host.
     MasterPort,
-    /// The name of the run. The first that is set counts.
+    /// The name of the run. The first variable that is set counts.
     RunId,
-    /// What tells apart runs with one name.
+    /// A part that distinguishes runs with one name.
     RunIdPart,
     /// The number of the attempt, from 0 or from 1.
     AttemptFrom(u32),
-    /// How many groups the job has, each with ranks of its own.
+    /// The number of groups in the job, each with its own ranks.
     Groups,
-    /// The index of the group that this node is in.
+    /// The index of this node's group.
     GroupIndex,
 }
 
-/// Variables for which `derive` has rules, whatever sets them.
+/// Variables for which `derive` has rules, whoever sets them.
 const BY_NAME: [&str; 5] = ["JOB_COMPLETION_INDEX", "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"];
 
 impl Says {
-    /// What a variable says that a maker injects.
+    /// The meaning of a variable that a maker injects.
     fn of(variable: &Variable) -> Option<Self> {
         if BY_NAME.contains(&variable.name) || variable.name.starts_with("PET_") {
             return None;
@@ -103,7 +106,8 @@ impl Says {
             Holds::Processes => Some(Self::Processes),
             Holds::Master => Some(Self::Master),
             Holds::Port(_) => Some(Self::MasterPort),
-            // An index or a list of one role says no node's rank before all roles are known. The rest is torch's.
+            // An index in a role, or a list of its hosts, gives no node rank before all roles are known. The
+            // other variables are torch's.
             Holds::IndexInRole
             | Holds::Hosts
             | Holds::World
@@ -114,7 +118,7 @@ impl Says {
     }
 }
 
-/// What is derived.
+/// A derived value for which there may be advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
     NodeRank,
@@ -123,7 +127,7 @@ pub(super) enum Value {
 }
 
 impl Platform {
-    /// Every platform, in the order in which they are looked for.
+    /// Every platform, in the order of the search.
     pub const ALL: &'static [Self] = table::PLATFORMS;
 
     /// The first platform whose mark is in the environment.
@@ -132,12 +136,12 @@ impl Platform {
         found.unwrap_or(&table::UNKNOWN)
     }
 
-    /// The platforms that count here: those with a mark in the environment, and variables set by hand.
+    /// The platforms that count here: each one with a mark in the environment, and variables set by hand.
     pub(super) fn all_in(env: &Environment) -> impl Iterator<Item = &'static Self> {
         Self::ALL.iter().filter(|platform| platform.kind == Kind::Variables || platform.has_variables(env))
     }
 
-    /// The maker of pods that it is.
+    /// The maker of pods, if the platform is one.
     const fn maker(&self) -> Option<Maker> {
         match self.kind {
             Kind::Maker(maker) => Some(maker),
@@ -145,14 +149,14 @@ impl Platform {
         }
     }
 
-    /// What its variables say. They are read wherever they are set.
+    /// The meaning of its variables. They are read wherever they are set.
     pub(super) fn says(&self) -> impl Iterator<Item = (&'static str, Says)> {
         let injected = self.maker().map_or(&[][..], |maker| maker.facts().variables);
         let injected = injected.iter().filter_map(|variable| Some((variable.name, Says::of(variable)?)));
         injected.chain(self.says.iter().copied())
     }
 
-    /// Where its variables are written down.
+    /// The documentation of its variables.
     pub fn source(&self) -> &'static str {
         self.maker().map_or(self.source, |maker| maker.facts().source)
     }
@@ -182,21 +186,21 @@ impl Platform {
         }
     }
 
-    /// Whether its `RANK` and `WORLD_SIZE` count pods and not processes.
+    /// Whether its `RANK` and `WORLD_SIZE` count pods, and not processes.
     pub(super) fn counts_pods(&self) -> bool {
         let ranks_pods = |variable: &Variable| variable.name == "RANK" && variable.holds == Holds::Index;
         matches!(self.kind, Kind::InjectedStatefulSet | Kind::InjectedJob)
             || self.maker().is_some_and(|maker| maker.facts().variables.iter().any(ranks_pods))
     }
 
-    /// Whether its pods are numbered by name.
+    /// Whether its pods' names have numbers.
     pub(super) const fn numbers_names(&self) -> bool {
         matches!(self.kind, Kind::Maker(Maker::StatefulSet) | Kind::InjectedStatefulSet)
     }
 }
 
-/// Whether the pod's name has a number that can be its rank: of one group of pods only, and not that of a machine, which is
-/// the host's name of a pod on the host's network.
+/// Whether the pod's name has a number that can be its rank. The job must have one group of pods only. With
+/// the host's network, the host name is the machine's, and its number is no rank.
 fn is_numbered(env: &Environment, host: &str) -> bool {
     let Some((set, number)) = ordinal(env.get("POD_NAME").unwrap_or(host)) else { return false };
     let said = ["PET_NODE_RANK", "NODE_RANK"].into_iter().find_map(|name| env.get(name)?.parse().ok());

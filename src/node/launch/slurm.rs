@@ -1,22 +1,23 @@
-//! What Slurm says: host lists as far as the first host (`node[01-04,07],gpu3` begins with `node01`), tasks of each node
-//! (`8(x2),4`), and the place of a process in its job step.
+//! Slurm's variables: the first host of a host list (`node[01-04,07],gpu3` begins with `node01`), the tasks
+//! of each node (`8(x2),4`), and the place of a process in its job step.
 
 use super::{Environment, LaunchError};
 
-/// What Slurm says about this process.
+/// The job step of this process.
 #[derive(Debug)]
 pub(super) struct Step {
-    /// Whether `srun` started it. The job's script runs once, on the first node, with the numbers of a first task.
+    /// Whether `srun` started this process. The script of the job runs once, on the first node, with the
+    /// numbers of a first task.
     pub started_by_srun: bool,
-    /// The nodes of the step, else of the job, and the variable that says it.
+    /// The number of nodes of the step, or else of the job, and its variable.
     pub nodes: Option<(u32, &'static str)>,
-    /// The nodes of the job.
+    /// The number of nodes of the job.
     pub nodes_of_job: Option<u32>,
     /// `SLURM_NODEID`.
     pub node: Option<u32>,
     /// `SLURM_PROCID`.
     pub rank: Option<u32>,
-    /// All tasks of the step, and the variable that says it.
+    /// The number of tasks of the step, and its variable.
     pub tasks: Option<(u32, &'static str)>,
     /// `SLURM_LOCALID`.
     pub local_rank: Option<u32>,
@@ -24,7 +25,7 @@ pub(super) struct Step {
     pub per_node: Option<PerNode>,
 }
 
-/// Tasks of the nodes.
+/// The number of tasks on each node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PerNode {
     pub counts: Vec<(u32, u32)>,
@@ -32,7 +33,7 @@ pub(super) struct PerNode {
 }
 
 impl Step {
-    /// Reads the variables, if there is a job.
+    /// Reads the variables. `None` without a job.
     pub(super) fn read(env: &Environment) -> Result<Option<Self>, LaunchError> {
         if !env.has_any(&["SLURM_JOB_ID", "SLURM_JOBID"]) {
             return Ok(None);
@@ -71,7 +72,7 @@ impl Step {
         }))
     }
 
-    /// How many tasks each node has, if all have as many, and the variable that says it.
+    /// The number of tasks on each node, if all nodes have the same number, and its variable.
     pub(super) fn even(&self) -> Option<(u32, &'static str)> {
         if let Some(per_node) = &self.per_node {
             let (first, _) = *per_node.counts.first()?;
@@ -90,7 +91,7 @@ impl Step {
             && (even.is_some_and(|tasks| tasks > 1) || even.is_none() && self.per_node.is_some())
     }
 
-    /// How many tasks this node has.
+    /// The number of tasks on this node.
     pub(super) fn on_this_node(&self) -> Option<u32> {
         let Some(per_node) = &self.per_node else { return self.even().map(|(tasks, _)| tasks) };
         let mut node = self.node?;
@@ -104,7 +105,7 @@ impl Step {
     }
 }
 
-/// `8(x2),4` as counts and how often each comes.
+/// Parses `8(x2),4` into pairs: a number of tasks, and how many successive nodes have it.
 fn tasks_per_node(text: &str) -> Option<Vec<(u32, u32)>> {
     text.split(',')
         .map(|part| {
@@ -118,7 +119,7 @@ fn tasks_per_node(text: &str) -> Option<Vec<(u32, u32)>> {
         .collect()
 }
 
-/// The first host of a list. Nested or unclosed brackets are no list.
+/// The first host of a list. Nested or unclosed brackets are not a list.
 pub(super) fn first_host(list: &str) -> Option<String> {
     let list = list.trim();
     let end = list.find([',', '[']).unwrap_or(list.len());
@@ -131,7 +132,7 @@ pub(super) fn first_host(list: &str) -> Option<String> {
     if first.is_empty() || !first.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    // `rack[1-2]node[1-8]` has a second part behind the first bracket.
+    // `rack[1-2]node[1-8]` has a second part after the first bracket.
     let tail = match rest.find(',') {
         Some(0) => "",
         Some(end) => &rest[..end.max(rest.find(']').map_or(0, |at| at.saturating_add(1)))],

@@ -1,12 +1,13 @@
-//! The command line of torchrun, read as torchrun reads it (options of 2.15 and older), so that flags can be seen and
-//! changed without guessing.
+//! The command line of torchrun, parsed as torchrun parses it (options of 2.15 and older), so that flags can
+//! be read and changed without guessing.
 
 use super::Environment;
 use super::names::first_label;
 use crate::core::ids::Nodes;
 use crate::node::shell::{self, Text, basename};
 
-/// Flags with a value. Torchrun takes `-` and `_` alike, and each long flag by any beginning that is not ambiguous.
+/// Flags with a value. Torchrun treats `-` and `_` as equal, and accepts each long flag by any unambiguous
+/// prefix.
 const WITH_VALUE: [&str; 29] = [
     "nnodes",
     "nproc-per-node",
@@ -41,7 +42,7 @@ const WITH_VALUE: [&str; 29] = [
 const WITHOUT_VALUE: [&str; 9] =
     ["standalone", "module", "no-python", "run-path", "virtual-local-rank", "use-env", "help", "h", "m"];
 
-/// Whether torchrun of any release that was looked at has this flag; given without the dashes before it.
+/// Whether any known release of torchrun has this flag. `name` has no leading dashes.
 pub fn is_flag_of_torchrun(name: &str) -> bool {
     WITH_VALUE.contains(&name) || WITHOUT_VALUE.contains(&name)
 }
@@ -50,12 +51,12 @@ pub fn is_flag_of_torchrun(name: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Torchrun {
     argv: Vec<String>,
-    /// The word before the first flag: `torchrun`, or the module's name.
+    /// The index of the word before the first flag: `torchrun`, or the module's name.
     entry: usize,
     flags: Vec<Flag>,
-    /// Where the training program begins.
+    /// The index of the first word of the training program.
     program: usize,
-    /// Whether `argv` is the command itself and not a line of a shell script.
+    /// Whether `argv` is the command itself, and not a line of a shell script.
     is_argv: bool,
 }
 
@@ -63,21 +64,21 @@ pub struct Torchrun {
 struct Flag {
     name: &'static str,
     value: Option<String>,
-    /// The word with the flag, and how many words it takes.
+    /// The index of the word with the flag; `words` is the number of words that it takes.
     at: usize,
     words: usize,
 }
 
-/// What `--rdzv-backend` names.
+/// The rendezvous backend in `--rdzv-backend`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backend {
     /// torchrun's default.
     Static,
     /// The dynamic rendezvous over a TCPStore.
     C10d,
-    /// The plugin.
+    /// rallypoint's plugin.
     Rallypoint,
-    /// Something else, such as etcd.
+    /// Another backend, such as etcd.
     Other(String),
 }
 
@@ -93,8 +94,8 @@ impl Backend {
     }
 }
 
-/// Finds torchrun in a command: as its program, as `python -m torch.distributed.run`, behind `env` and the like, or in a
-/// shell script that is an argument.
+/// Finds torchrun in a command: as its program, as `python -m torch.distributed.run`, behind `env` and
+/// similar programs, or in a shell script that is an argument.
 pub fn find_torchrun(argv: &[String]) -> Option<Torchrun> {
     Torchrun::parse(argv).or_else(|| {
         let found = scripts(argv).iter().find_map(|command| Torchrun::parse(command))?;
@@ -102,7 +103,7 @@ pub fn find_torchrun(argv: &[String]) -> Option<Torchrun> {
     })
 }
 
-/// The commands of a shell script that is an argument of `sh -c`, as words. Variables stay as they are written.
+/// The commands of a shell script that is an argument of `sh -c`, as words. Variables stay unexpanded.
 pub(super) fn scripts(argv: &[String]) -> Vec<Vec<String>> {
     let Some(arguments) =
         argv.split_first().filter(|(program, _)| shell::is_shell(program)).map(|(_, rest)| rest)
@@ -118,7 +119,7 @@ pub(super) fn scripts(argv: &[String]) -> Vec<Vec<String>> {
     reading.commands.into_iter().map(words).collect()
 }
 
-/// The flag that a word names, as torchrun's parser sees it.
+/// The flag that a word means to torchrun's parser.
 fn flag_name(word: &str) -> Option<&'static str> {
     let known = || WITH_VALUE.into_iter().chain(WITHOUT_VALUE);
     let short = word.strip_prefix('-').filter(|rest| !rest.starts_with('-'));
@@ -137,14 +138,14 @@ fn flag_name(word: &str) -> Option<&'static str> {
 }
 
 impl Torchrun {
-    /// Reads a command; `None` if it is not torchrun.
+    /// Parses a command; `None` if it is not torchrun.
     #[expect(clippy::arithmetic_side_effects, reason = "positions in a list of words")]
     pub fn parse(argv: &[String]) -> Option<Self> {
         let entry = argv.iter().enumerate().position(|(at, word)| {
             let module = matches!(word.as_str(), "torch.distributed.run" | "torch.distributed.launch")
                 && at > 0
                 && argv[at - 1] == "-m";
-            // `--launcher torchrun` of some other program is not this.
+            // In `--launcher torchrun`, torchrun is the value of another program's flag.
             let option = at > 0 && argv[at - 1].starts_with("--") && argv[at - 1].len() > 2;
             let program = basename(word) == "torchrun" && !option;
             module || program
@@ -153,7 +154,7 @@ impl Torchrun {
         let mut at = entry + 1;
         while let Some(word) = argv.get(at).filter(|word| word.starts_with('-') && word.len() > 1) {
             let Some(name) = flag_name(word) else {
-                // Unknown: of a later release, or a mistake that torchrun will report.
+                // An unknown flag: from a later release, or a mistake that torchrun will report.
                 at += 1;
                 continue;
             };
@@ -171,12 +172,12 @@ impl Torchrun {
         Some(Self { argv: argv.to_vec(), entry, flags, program, is_argv: true })
     }
 
-    /// The value of a flag, by its name with dashes. The last one counts, as in torchrun.
+    /// The value of a flag, by its name with dashes. As in torchrun, the last occurrence counts.
     pub fn flag(&self, name: &str) -> Option<&str> {
         self.flags.iter().rev().find(|flag| flag.name == name)?.value.as_deref()
     }
 
-    /// Whether a flag is there, with or without a value.
+    /// Whether a flag is present, with or without a value.
     pub fn has(&self, name: &str) -> bool {
         self.flags.iter().any(|flag| flag.name == name)
     }
@@ -201,12 +202,12 @@ impl Torchrun {
         &self.argv[self.program..]
     }
 
-    /// What stands before torchrun in the command.
+    /// The words before torchrun in the command.
     pub fn caller(&self) -> &[String] {
         &self.argv[..self.entry]
     }
 
-    /// Whether its flags can be changed; those in a shell script cannot.
+    /// Whether its flags can be changed: not in a shell script.
     pub const fn can_change(&self) -> bool {
         self.is_argv
     }
@@ -217,7 +218,7 @@ impl Torchrun {
         first_label(basename(first)).starts_with("python").then_some(first)
     }
 
-    /// Sets a flag's value where it stands, or appends it before the program.
+    /// Sets a flag's value in place, or inserts the flag before the program.
     #[expect(clippy::arithmetic_side_effects, reason = "positions in a list of words")]
     #[must_use]
     pub fn with_flag(&self, name: &'static str, value: &str) -> Self {
@@ -231,8 +232,9 @@ impl Torchrun {
     }
 }
 
-/// Whether agents of the c10d backend may start their workers again: after a failure (`--max-restarts`), or because a node
-/// comes or goes. `nodes` are those of the job, if they are known. A number that cannot be read may be any.
+/// Whether agents of the c10d backend may restart their workers: after a failure (`--max-restarts`), or
+/// because a node comes or goes. `nodes` is the number of nodes of the job, if it is known. An unreadable
+/// number may be any number.
 pub fn restarts_workers(torchrun: Option<&Torchrun>, env: &Environment, nodes: Option<Nodes>) -> bool {
     let told = |flag, variable| torchrun.and_then(|it| it.flag(flag)).or_else(|| env.get(variable));
     let nodes = nodes.or_else(|| Nodes::parse(told("nnodes", "PET_NNODES")?));
@@ -240,11 +242,12 @@ pub fn restarts_workers(torchrun: Option<&Torchrun>, env: &Environment, nodes: O
         || nodes.is_some_and(|nodes| nodes.fixed().is_none())
 }
 
-/// `--rdzv-conf`: keys and values in their order.
+/// `--rdzv-conf`: keys and values, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RdzvConf(Vec<(String, String)>);
 
-/// What the c10d backend and its dynamic handler read (torch 2.15); any other key is ignored in silence.
+/// The keys that the c10d backend and its dynamic handler read (torch 2.15). They silently ignore any other
+/// key.
 const C10D_KEYS: [&str; 10] = [
     "join_timeout",
     "last_call_timeout",
@@ -257,11 +260,11 @@ const C10D_KEYS: [&str; 10] = [
     "read_timeout",
     "store_type",
 ];
-/// What the static backend reads; the launcher sets `rank` itself.
+/// The keys that the static backend reads. The launcher itself sets `rank`.
 const STATIC_KEYS: [&str; 2] = ["timeout", "rank"];
 
 impl RdzvConf {
-    /// Reads `KEY=VALUE,KEY=VALUE`.
+    /// Parses `KEY=VALUE,KEY=VALUE`.
     pub fn parse(text: &str) -> Self {
         let pair = |pair: &str| {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -275,7 +278,7 @@ impl RdzvConf {
         self.0.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     }
 
-    /// Sets a key where it stands, or appends it.
+    /// Sets a key in place, or appends it.
     pub fn set(&mut self, key: &str, value: impl Into<String>) {
         let value = value.into();
         match self.0.iter_mut().rev().find(|(known, _)| known == key) {
@@ -284,7 +287,7 @@ impl RdzvConf {
         }
     }
 
-    /// Takes a key out and returns its value.
+    /// Removes a key and returns its value.
     pub fn remove(&mut self, key: &str) -> Option<String> {
         let value = self.get(key).map(str::to_owned)?;
         self.0.retain(|(known, _)| known != key);
@@ -296,7 +299,7 @@ impl RdzvConf {
         let known: &[&str] = match backend {
             Backend::C10d => &C10D_KEYS,
             Backend::Static => &STATIC_KEYS,
-            // The plugin takes the keys of both and refuses others; etcd's are its own.
+            // The plugin accepts the keys of both and refuses others. Keys of etcd belong to etcd.
             Backend::Rallypoint | Backend::Other(_) => return Vec::new(),
         };
         self.0.iter().map(|(key, _)| key.as_str()).filter(|key| !known.contains(key)).collect()
@@ -323,8 +326,8 @@ mod tests {
     #[test]
     fn torchrun_is_read_as_it_reads_itself() {
         let command = words(
-            "torchrun --nnodes=4 --nproc_per_node 8 --rdzv_back c10d --rdzv-id job -r 3 --no-python --rdzv_conf \
-             timeout=1800,read_timeout=120 train.py --nnodes 9 --config x",
+            "torchrun --nnodes=4 --nproc_per_node 8 --rdzv_back c10d --rdzv-id job -r 3 --no-python \
+             --rdzv_conf timeout=1800,read_timeout=120 train.py --nnodes 9 --config x",
         );
         let torchrun = Torchrun::parse(&command).expect("torchrun");
         assert_eq!(torchrun.flag("nnodes"), Some("4"), "the program's flags are not torchrun's");

@@ -1,15 +1,16 @@
-//! What makes pods in Kubernetes, and what each maker gives to its pods: variables, labels, names, Services, an index.
+//! The makers of pods in Kubernetes, and the values that each maker gives to its pods: variables, labels,
+//! names, Services, an index.
 //!
-//! One table (`table`) for everybody who needs such a fact: `doctor --manifest` judges files by it, and `env` reads the
-//! variables that it names. Each row says where it was read. Pure data.
+//! One table (`table`) serves everybody who needs such a fact: `doctor --manifest` checks files by it, and
+//! `env` reads the variables that it names. Each row names its sources. Pure data.
 //!
-//! In names, `{name}` is the object's name, `{role}` the replica type, task or replicated Job, `{job}` the number of the
-//! replicated Job, `{group}` that of the group, `{index}` that of the pod.
+//! In names, `{name}` is the object's name, `{role}` the replica type, task or replicated Job, `{job}` the
+//! number of the replicated Job, `{group}` the number of the group, and `{index}` the number of the pod.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
 mod table;
 
-/// What makes pods.
+/// A maker of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Maker {
     /// A bare pod.
@@ -30,7 +31,7 @@ pub enum Maker {
     PyTorchJob,
     /// Kubeflow's TrainJob and its runtimes (v2), on top of a JobSet.
     TrainJob,
-    /// Kubeflow's MPIJob, of the MPI operator (v2beta1) and of the training operator (v1).
+    /// Kubeflow's MPIJob, from the MPI operator (v2beta1) and from the training operator (v1).
     MpiJob,
     /// Kubeflow's JAXJob (v1).
     JaxJob,
@@ -42,55 +43,55 @@ pub enum Maker {
     Ray,
     /// SageMaker HyperPod's HyperPodPyTorchJob.
     HyperPod,
-    /// Another kind that has a pod template.
+    /// Another kind with a pod template.
     Unknown,
 }
 
-/// What a maker gives to its pods.
+/// The facts about a maker, and about the pods that it makes.
 #[derive(Debug)]
 pub struct Facts {
     /// The maker.
     pub maker: Maker,
     /// Its name in messages.
     pub name: &'static str,
-    /// Project, release and files where this was read.
+    /// The project, release and files that the facts come from.
     pub source: &'static str,
-    /// What it puts into the containers' environment.
+    /// The variables that it injects into the containers.
     pub variables: &'static [Variable],
-    /// Variables that begin like this are its own as well.
+    /// Prefixes of further variables that it sets.
     pub prefixes: &'static [&'static str],
     /// The labels that it puts on the pods.
     pub labels: &'static [Label],
-    /// The pods' host names; empty if they are random.
+    /// The host names of the pods; empty if they are random.
     pub hosts: &'static [&'static str],
-    /// What follows a host name and a dot; empty if the pod template says it.
+    /// The domain after a host name; empty if the pod template sets it.
     pub subdomain: &'static str,
-    /// The host that it names as master, with placeholders; empty if it names none, or one that is known only later.
+    /// The host that it names as the master, with placeholders. Empty if it names none, or only at run time.
     pub master: &'static str,
-    /// The Services that it makes.
+    /// The Services that it creates.
     pub services: &'static [Service],
-    /// How a container learns its pod's index, in the form for a manifest.
+    /// How a container can get its pod's index, in the form for a manifest.
     pub index: Option<Index>,
-    /// The field with an id that all pods of a run share, and no other run has.
+    /// The field with an id that all pods of a run share, and that differs between runs.
     pub run_id: Option<&'static str>,
-    /// Whether all that it injects is known.
+    /// Whether everything that it injects is known.
     pub is_known: bool,
 }
 
-/// When a maker does something.
+/// The condition of a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum When {
-    /// In any case.
+    /// Always.
     Always,
-    /// PyTorchJob: there is a Master.
+    /// PyTorchJob with a Master.
     Master,
-    /// PyTorchJob: there is no elastic policy.
+    /// PyTorchJob without an elastic policy.
     Fixed,
-    /// PyTorchJob: there is an elastic policy.
+    /// PyTorchJob with an elastic policy.
     Elastic,
-    /// PyTorchJob, TrainJob: the number of processes is given.
+    /// PyTorchJob or TrainJob with a number of processes.
     Processes,
-    /// Volcano: the plugin of this name is on.
+    /// Volcano with the plugin of this name.
     Plugin(&'static str),
 }
 
@@ -99,24 +100,24 @@ pub enum When {
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// What it holds.
+    /// The meaning of its value.
     pub holds: Holds,
-    /// When it is there.
+    /// The condition under which it is set.
     pub when: When,
 }
 
-/// What a variable holds.
+/// The meaning of a variable's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holds {
     /// The pod's index among the nodes, from 0 on.
     Index,
-    /// The pod's index in its role, which begins at 0 in each role.
+    /// The pod's index in its role; each role begins at 0.
     IndexInRole,
     /// The number of pods that train.
     Nodes,
-    /// The number of processes of all pods.
+    /// The number of processes in all pods.
     World,
-    /// The number of processes of one pod.
+    /// The number of processes in one pod.
     Processes,
     /// The host of rank 0.
     Master,
@@ -141,14 +142,14 @@ pub struct Label {
     pub value: LabelValue,
 }
 
-/// What a label says.
+/// The value of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LabelValue {
     /// The object's name.
     Name,
     /// The replica type, task or replicated Job.
     Role,
-    /// A number that only one pod of its role has.
+    /// A number that is unique among the pods of a role.
     Index,
     /// A number that the pods of one group or replicated Job share.
     Group,
@@ -156,34 +157,34 @@ pub enum LabelValue {
     PodName,
     /// This word.
     Word(&'static str),
-    /// Something that is known only when the object is made.
+    /// A value that is known only when the object exists.
     Later,
 }
 
-/// A Service that a maker makes.
+/// A Service that a maker creates.
 #[derive(Debug, Clone, Copy)]
 pub struct Service {
     /// Its name, with placeholders.
     pub name: &'static str,
-    /// Whether it names pods, each by its host name; else it stands for one pod.
+    /// Whether it gives each pod a name, by its host name. Otherwise it stands for one pod.
     pub of_all: bool,
     /// Whether it names pods before they are Ready.
     pub not_ready: bool,
-    /// When it is made.
+    /// The condition under which it is created.
     pub when: When,
 }
 
-/// How a container learns its pod's index.
+/// How a container can get its pod's index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Index {
-    /// A variable that is injected.
+    /// An injected variable.
     Variable(&'static str),
     /// A field for `valueFrom.fieldRef`.
     Field(&'static str),
 }
 
 impl Index {
-    /// What to write into a shell command.
+    /// The text for a shell command.
     pub fn in_shell(self) -> String {
         match self {
             Self::Variable(name) => format!("${name}"),
@@ -191,7 +192,7 @@ impl Index {
         }
     }
 
-    /// What must be in `env` for it.
+    /// The item that `env` needs for it.
     pub fn in_env(self) -> Option<String> {
         match self {
             Self::Variable(_) => None,
@@ -206,13 +207,13 @@ pub fn env_of_field(name: &str, path: &str) -> String {
 }
 
 impl Maker {
-    /// What it gives to its pods.
+    /// The facts about it.
     pub fn facts(self) -> &'static Facts {
         let known = table::TABLE.iter().find(|facts| facts.maker == self);
         known.unwrap_or(&table::UNKNOWN)
     }
 
-    /// The maker of a kind. A Job's spec says if it is indexed.
+    /// The maker of a kind. Every Job counts as unindexed here: its spec says whether it is indexed.
     pub fn of_kind(api_version: &str, kind: &str) -> Self {
         let group = api_version.split('/').next().unwrap_or_default();
         match (group, kind) {

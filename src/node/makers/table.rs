@@ -1,4 +1,4 @@
-//! The rows. Each was read in the sources that it names.
+//! The rows of the table. Each names the sources that were read.
 
 use super::Holds::{
     Backend, Endpoint, Hosts, Index as NodeIndex, IndexInRole, Master, Nodes, Other, Port, Processes, World,
@@ -18,7 +18,7 @@ const fn label(key: &'static str, value: LabelValue) -> Label {
     Label { key, value }
 }
 
-/// The labels of what is below, and those of its own.
+/// Joins the labels of the lower maker and a maker's own labels.
 #[expect(clippy::arithmetic_side_effects, reason = "worked out when this is compiled")]
 const fn and<const N: usize, const M: usize, const ALL: usize>(
     below: [Label; N],
@@ -34,7 +34,7 @@ const fn and<const N: usize, const M: usize, const ALL: usize>(
     all
 }
 
-/// The row of a maker that gives nothing. The others say only what they add to it.
+/// The defaults: a maker that gives nothing. Each row sets only its differences.
 const NOTHING: Facts = Facts {
     maker: Maker::Unknown,
     name: "unknown kind",
@@ -84,12 +84,13 @@ const JOB_SET_LABELS: [Label; 19] = and(
     ],
 );
 
-/// Its pods are those of Indexed Jobs.
+/// Its pods belong to Indexed Jobs.
 const JOB_SET: Facts = Facts {
     maker: Maker::JobSet,
     name: "JobSet",
-    source: "kubernetes-sigs/jobset v0.12.0, pkg/controllers/jobset_controller.go, api/jobset/v1alpha2/jobset_types.go, \
-             pkg/webhooks/jobset_webhook.go (Indexed by default; jobset-uid from v0.9.0 on)",
+    source: "kubernetes-sigs/jobset v0.12.0, pkg/controllers/jobset_controller.go, \
+             api/jobset/v1alpha2/jobset_types.go, pkg/webhooks/jobset_webhook.go (Indexed by default; \
+             jobset-uid from v0.9.0 on)",
     variables: &[variable("JOB_COMPLETION_INDEX", IndexInRole)],
     labels: &JOB_SET_LABELS,
     hosts: &["{name}-{role}-{job}-{index}"],
@@ -103,7 +104,7 @@ const JOB_SET: Facts = Facts {
 const TRAIN_JOB_LABELS: [Label; 20] =
     and(JOB_SET_LABELS, [label("trainer.kubeflow.org/trainjob-ancestor-step", Later)]);
 
-/// A Service per pod, named as the pod. It names the pod only once that is Ready.
+/// A Service per pod, with the name of the pod. It resolves only once the pod is Ready.
 const SERVICE_PER_POD: [Service; 1] =
     [Service { name: "{name}-{role}-{index}", of_all: false, not_ready: false, when: When::Always }];
 const KUBEFLOW_LABELS: [Label; 5] = [
@@ -188,7 +189,8 @@ pub(super) static TABLE: [Facts; 15] = [
         maker: Maker::PyTorchJob,
         name: "PyTorchJob",
         source: "kubeflow/training-operator v1.9.0, pkg/controller.v1/pytorch/{envvar,master,elastic}.go, \
-                 pkg/controller.v1/common/service.go, pkg/apis/kubeflow.org/v1/common_types.go (PET_* from v1.7.0 on)",
+                 pkg/controller.v1/common/service.go, pkg/apis/kubeflow.org/v1/common_types.go (PET_* from \
+                 v1.7.0 on)",
         variables: &[
             variable("PYTHONUNBUFFERED", Other),
             when(When::Master, "MASTER_ADDR", Master),
@@ -216,7 +218,8 @@ pub(super) static TABLE: [Facts; 15] = [
     Facts {
         maker: Maker::TrainJob,
         name: "TrainJob",
-        source: "kubeflow/trainer v2.3.0-rc.3, pkg/runtime/framework/plugins/{torch,jax,mpi,jobset}, pkg/constants/constants.go",
+        source: "kubeflow/trainer v2.3.0-rc.3, pkg/runtime/framework/plugins/{torch,jax,mpi,jobset}, \
+                 pkg/constants/constants.go",
         variables: &[
             variable("PET_NNODES", Nodes),
             variable("PET_NPROC_PER_NODE", Processes),
@@ -234,7 +237,8 @@ pub(super) static TABLE: [Facts; 15] = [
     Facts {
         maker: Maker::MpiJob,
         name: "MPIJob",
-        source: "kubeflow/mpi-operator v0.8.0, pkg/controller/mpi_job_controller.go, pkg/apis/kubeflow/v2beta1/constants.go",
+        source: "kubeflow/mpi-operator v0.8.0, pkg/controller/mpi_job_controller.go, \
+                 pkg/apis/kubeflow/v2beta1/constants.go",
         variables: &[variable("K_MPI_JOB_ROLE", Other)],
         prefixes: &["OMPI_", "I_MPI_", "HYDRA_", "PMI_", "PMIX_", "MPI_"],
         labels: &[
@@ -345,7 +349,8 @@ pub(super) static TABLE: [Facts; 15] = [
     Facts {
         maker: Maker::HyperPod,
         name: "HyperPodPyTorchJob",
-        source: "aws/sagemaker-hyperpod-cli v3.9.0, hyperpod-pytorch-job-template; the operator's source is not public",
+        source: "aws/sagemaker-hyperpod-cli v3.9.0, hyperpod-pytorch-job-template; the operator's source is \
+                 not public",
         is_known: false,
         ..NOTHING
     },

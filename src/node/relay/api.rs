@@ -1,4 +1,5 @@
-//! The server's API on loopback: requests go on as they are, and stores in the answers become ports of the relay.
+//! The server's API on loopback. Requests are forwarded as they are; stores in the answers become ports of
+//! the relay.
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -25,13 +26,13 @@ use crate::api::{Problem, RELAY_HEADER, own_cookie};
 use crate::node::client::http::authorization;
 use crate::tls::Stream;
 
-/// How long a request waits for a server that is away.
+/// How long a request waits for an unreachable server.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(250);
 const STEP: Duration = Duration::from_secs(3);
 /// A request's head must be complete within this time.
 const HEAD: Duration = Duration::from_secs(10);
-/// Answers in which stores are looked for.
+/// Largest answer that is searched for stores.
 const LARGEST: usize = 16 * 1024 * 1024;
 
 type Body = BoxBody<Bytes, hyper::Error>;
@@ -53,7 +54,7 @@ impl Relay {
                             let relay = Rc::clone(&relay);
                             async move { Ok::<_, Infallible>(relay.pass_on(request).await) }
                         });
-                        // How it ends says nothing that the client does not know.
+                        // The client itself sees how the connection ends.
                         let _ended = server::Builder::new()
                             .timer(TokioTimer::new())
                             .header_read_timeout(HEAD)
@@ -72,7 +73,7 @@ impl Relay {
     }
 
     async fn pass_on(self: Rc<Self>, request: Request<Incoming>) -> Response<Body> {
-        // The relay lives while this is answered, and is ready when it has its link.
+        // The relay is alive if it answers this, and ready if its link is up.
         match request.uri().path() {
             "/livez" => return text(StatusCode::OK, "ok\n"),
             "/readyz" if self.end.borrow().is_up() => return text(StatusCode::OK, "ok\n"),
@@ -102,7 +103,7 @@ impl Relay {
         if let Ok(name) = HeaderValue::try_from(&self.config.name) {
             request.headers_mut().insert(RELAY_HEADER, name);
         }
-        // Its own token is for clients that have none.
+        // The relay's own token is for clients without a token.
         let cookies = request.headers().get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
         let has_cookie = cookies.into_iter().any(|cookies| own_cookie(cookies).is_some());
         let has_token = has_cookie || request.headers().contains_key(AUTHORIZATION);
@@ -114,7 +115,7 @@ impl Relay {
         sender.send_request(request).await.map_err(|error| format!("the server went away: {error}"))
     }
 
-    /// A connection to the server, as soon as there is one.
+    /// Connects to the server; retries until [`PATIENCE`] is over.
     async fn connect_api(&self) -> Result<Stream, String> {
         let give_up = Instant::now().checked_add(PATIENCE);
         loop {
@@ -142,7 +143,8 @@ impl Relay {
             .is_some_and(|value| value.as_bytes().starts_with(b"application/json"));
         let body = match serde_json::from_slice::<Value>(&body) {
             Ok(mut value) if is_json && head.status.is_success() => {
-                // A run's own store is the answer itself; else it is named `store`.
+                // In the answer for a run's own store, the store is the top level; in other answers it is the
+                // field `store`.
                 for store in [Some("/store"), Some("")].into_iter().flatten() {
                     if let Some(store) = value.pointer_mut(store) {
                         self.make_local(store)?;
@@ -182,7 +184,7 @@ fn text(status: StatusCode, text: &'static str) -> Response<Body> {
     answer
 }
 
-/// What clients of the API take as "come again".
+/// The error that makes clients of the API try again.
 fn problem(detail: &str) -> Response<Body> {
     let status = StatusCode::BAD_GATEWAY;
     let problem = Problem {

@@ -1,5 +1,5 @@
-//! The relay's clients: loopback connections of ordinary TCPStore clients. One task each moves bytes between the
-//! socket and the link's end.
+//! The relay's clients: loopback connections of ordinary TCPStore clients. One task each moves bytes between
+//! the socket and the link's end.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,9 +15,9 @@ use crate::core::link::{SessionLost, SessionNo};
 
 /// Bytes read at once from a client.
 const READ_AT_ONCE: usize = 64 * 1024;
-/// A client whose session is over takes a reply within this time, or is closed.
+/// After the end of its session, a client must read its last replies within this time; then it is closed.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// Ports that are opened for runs and rounds.
+/// How many ports may be opened for runs and rounds.
 const MOST_PORTS: usize = 1000;
 
 thread_local! {
@@ -54,7 +54,7 @@ impl Relay {
         }
     }
 
-    /// The loopback port of the store that the server has on `port`.
+    /// The loopback port for the server's store on `port`. Opens it if it is not open.
     pub(super) fn local_port(self: &Rc<Self>, port: u16) -> io::Result<u16> {
         if let Some(&local) = self.ports.borrow().get(&port) {
             return Ok(local);
@@ -62,7 +62,7 @@ impl Relay {
         if self.ports.borrow().len() >= MOST_PORTS {
             return Err(io::Error::other("the relay has opened as many ports as it may"));
         }
-        // The same number, unless something on this host has it.
+        // Try the same number first; another program on this host may have it.
         let ip = self.config.listen.ip();
         let listener = bind((ip, port).into()).or_else(|_| bind((ip, 0).into()))?;
         let local = listener.local_addr()?.port();
@@ -71,21 +71,21 @@ impl Relay {
         Ok(local)
     }
 
-    /// Where clients on this node reach a port of the relay.
+    /// The address at which clients on this node reach the relay's ports.
     pub(super) fn local_host(&self) -> String {
         let ip = self.config.listen.ip();
         if ip.is_unspecified() { Ipv4Addr::LOCALHOST.to_string() } else { ip.to_string() }
     }
 
     async fn serve_client(&self, stream: TcpStream, addr: SocketAddr, port: u16) {
-        // A request and its reply are small, and each waits for the other.
+        // A request and its reply are small, and each side waits for the other.
         let _ = stream.set_nodelay(true);
         let Some(no) = self.end.borrow_mut().open(port, addr) else {
             return self
                 .say_crowded(format_args!("{addr}: refused, for there are as many clients as there may be"));
         };
         self.frames.notify_one();
-        // Another may have given its place.
+        // The new client may have taken the place of another one, which must hear of it.
         let _told_by_the_link = self.deliver();
         let client = Rc::new(Client::default());
         self.clients.borrow_mut().insert(no, Rc::clone(&client));
@@ -99,7 +99,8 @@ impl Relay {
         }
     }
 
-    /// Moves bytes until the client goes, or until the session is over: then it says why.
+    /// Moves bytes until the client disconnects, or until its session is over. Returns the reason in the
+    /// second case.
     async fn converse(&self, stream: &TcpStream, no: SessionNo, client: &Client) -> Option<SessionLost> {
         let mut out = BytesMut::new();
         let mut sends = true;
@@ -150,7 +151,7 @@ impl Relay {
                     }
                 }
                 () = client.notify.notified() => {}
-                // It gets its last replies, if it reads them.
+                // The client can still read its last replies.
                 () = tokio::time::sleep(LAST_WORDS), if lost.is_some() => return lost,
             }
         }
@@ -160,7 +161,7 @@ impl Relay {
         SCRATCH.with_borrow_mut(|scratch| {
             let most = self.end.borrow().room(no).min(scratch.len());
             if most == 0 {
-                // Others have taken the room meanwhile. A read of nothing would look like the client's end.
+                // Other clients have used the room meanwhile. An empty read would look like the client's end.
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             let read = stream.try_read(&mut scratch[..most])?;
@@ -168,7 +169,7 @@ impl Relay {
                 let bytes = Bytes::copy_from_slice(&scratch[..read]);
                 self.end.borrow_mut().from_client(no, bytes);
                 self.wake_relieved();
-                // While the server is away, the answer may come from here.
+                // While the server is unreachable, the answer may come from the relay.
                 let _told_by_the_link = self.deliver();
             }
             Ok(read)

@@ -1,6 +1,6 @@
-//! The relay: the store and the API of a server on this node's loopback, for processes that know nothing of it. All of
-//! them share one connection to the server, the link. It may break, and the server may move: they only wait.
-//! The rules are in [`crate::core::link`].
+//! The relay offers the store and the API of a server on this node's loopback, to processes that know nothing
+//! about it. All of them share one connection to the server, the link. The link may break and the server may
+//! move: the processes then only wait. The rules are in [`crate::core::link`].
 
 mod api;
 mod clients;
@@ -24,53 +24,53 @@ use crate::core::link::{FIRST_STORE, Identity, RelayEnd, RelayEvent, RelayLife, 
 use crate::node::client::http::AdminUrl;
 use crate::process::{self, descriptor_limit, memory_limit};
 
-/// What a relay is told.
+/// The settings of a relay.
 #[derive(Debug, Clone)]
 pub struct RelayConfig {
     /// The server's admin port.
     pub server: AdminUrl,
-    /// Where the clients of the server's first store come.
+    /// The address for clients of the server's first store.
     pub listen: SocketAddr,
-    /// Where the clients of the server's API come.
+    /// The address for clients of the server's API.
     pub admin: Option<SocketAddr>,
-    /// The place it takes at the server.
+    /// The name by which the server knows this relay.
     pub name: String,
-    /// A number that no other relay has.
+    /// A unique number of this relay process.
     pub life: RelayLife,
-    /// For how long clients are held while the server is away.
+    /// How long clients are held while the server is unreachable; `None` means for ever.
     pub give_up: Option<Duration>,
     /// The only user on this host whose processes may connect.
     pub client_uid: Option<u32>,
-    /// Bytes of memory for what clients send, and for what they have not read.
+    /// Memory for bytes from clients, and for replies that they have not read.
     pub max_memory: usize,
 }
 
-/// Half of what the control group may have. More than 256 MiB helps nobody.
+/// Half of the control group's limit. More than 256 MiB would not help.
 pub fn default_max_memory() -> usize {
     const MOST: usize = 256 << 20;
     memory_limit().map_or(MOST, |limit| (limit / 2).min(MOST))
 }
 
-/// Why a relay ends.
+/// Why a relay ended.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
-    /// A port of its own cannot be had.
+    /// One of its ports cannot be bound.
     #[error("cannot listen on {addr}: {source}{}", why_in_use(*addr, source))]
     Listen {
-        /// Which.
+        /// The address.
         addr: SocketAddr,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// It makes no sense to come again.
+    /// The server refuses the relay for good.
     #[error("the server does not take this relay: {0}")]
     Refused(String),
-    /// Another port was meant.
+    /// The given port is another kind of port.
     #[error("{0}")]
     Mistaken(String),
 }
 
-/// What has the port, if that is why it cannot be had.
+/// Names the process that has the port, if the port is in use.
 fn why_in_use(addr: SocketAddr, error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::AddrInUse {
         format!(": {}", process::holder_of(addr))
@@ -79,51 +79,51 @@ fn why_in_use(addr: SocketAddr, error: &io::Error) -> String {
     }
 }
 
-/// What has come for a client, until its task takes it.
+/// Replies for a client, until its task takes them.
 #[derive(Debug, Default)]
 struct Mailbox {
     replies: BytesMut,
-    /// Bytes that the client has not taken, with those that its task has.
+    /// Bytes that the client has not read, including the ones in its task's buffer.
     unread: usize,
-    /// When it took some last.
+    /// When the client last read some bytes.
     took: Option<Instant>,
     lost: Option<SessionLost>,
 }
 
-/// A client as the relay's other tasks see it.
+/// A client, as the relay's other tasks see it.
 #[derive(Debug, Default)]
 struct Client {
     mailbox: RefCell<Mailbox>,
     notify: Notify,
 }
 
-/// What the relay's tasks share: they run on one thread.
+/// The state that the relay's tasks share. They run on one thread.
 struct Relay {
     config: RelayConfig,
     started: Instant,
     end: RefCell<RelayEnd>,
     clients: RefCell<HashMap<SessionNo, Rc<Client>>>,
-    /// Bytes that all clients together have not taken.
+    /// Bytes that all clients together have not read.
     unread: Cell<usize>,
-    /// So many connections of clients leave descriptors for the API, and so many there are.
+    /// The most client connections, so that descriptors remain for the API; then the present number.
     most_clients: usize,
     connected: Cell<usize>,
-    /// Those that are not read from until more of what they sent has gone out.
+    /// Clients that are not read from until more of their bytes have been sent.
     full: RefCell<HashSet<SessionNo>>,
-    /// There are frames to send.
+    /// Notified when there are frames to send.
     frames: Notify,
     /// Loopback ports of the server's other stores.
     ports: RefCell<HashMap<u16, u16>>,
     say: Box<dyn Fn(String)>,
-    /// Clients of other users, which were refused.
+    /// Refused clients of other users.
     strangers: RefCell<Repeated>,
-    /// Clients that were refused for want of places or descriptors.
+    /// Clients that were refused for lack of places or descriptors.
     crowded: RefCell<Repeated>,
-    /// Clients that left unheard.
+    /// Clients that disconnected before the server heard of them.
     unheard: RefCell<Repeated>,
 }
 
-/// Something that peers can make happen again and again: it is said now and then, with how often it was so.
+/// An event that peers can repeat. It is logged at most every few seconds, with its count.
 #[derive(Default)]
 struct Repeated {
     count: u64,
@@ -131,7 +131,7 @@ struct Repeated {
 }
 
 impl Repeated {
-    /// It has happened once more. Returns how often it has, if it is to be said.
+    /// Counts the event. Returns the count if it is time to log it.
     fn again(&mut self) -> Option<u64> {
         const SELDOM: Duration = Duration::from_secs(10);
         self.count = self.count.saturating_add(1);
@@ -144,7 +144,8 @@ impl Repeated {
 }
 
 impl Relay {
-    /// Whether a client may connect: it is of the one user, if there is one. If not, that is said, but not too often.
+    /// Whether a client may connect: `client_uid`, if set, must own it. A refusal is logged, but not too
+    /// often.
     fn lets_in(&self, stream: &TcpStream, addr: SocketAddr) -> bool {
         let Some(wanted) = self.config.client_uid else { return true };
         let user = match owner::user_of_client(stream) {
@@ -155,13 +156,14 @@ impl Relay {
         };
         if let Some(count) = self.strangers.borrow_mut().again() {
             self.say(format!(
-                "{addr}: refused, for {user} and only user {wanted} may connect (--client-uid); {count} refused so far"
+                "{addr}: refused, for {user} and only user {wanted} may connect (--client-uid); {count} \
+                 refused so far"
             ));
         }
         false
     }
 
-    /// A client cannot be served, for this reason.
+    /// Logs that a client cannot be served, with the reason.
     fn say_crowded(&self, why: impl std::fmt::Display) {
         if let Some(count) = self.crowded.borrow_mut().again() {
             self.say(format!("{why}; {count} times so far"));
@@ -176,7 +178,7 @@ impl Relay {
         (self.say)(line.into());
     }
 
-    /// Hands on what the link's end has for the clients. Returns what it has to say about the link itself.
+    /// Delivers the events of the link's end to the clients. Returns an event about the link itself.
     fn deliver(&self) -> Option<RelayEvent> {
         loop {
             let event = self.end.borrow_mut().next_event()?;
@@ -212,7 +214,8 @@ impl Relay {
         }
     }
 
-    /// Where unread replies take too much memory, of the clients that take none the one that has most is closed.
+    /// If unread replies use too much memory, closes a client that reads nothing: the one with the most
+    /// unread bytes.
     fn cut_off_who_reads_nothing(&self) {
         const STANDS_STILL: Duration = Duration::from_secs(2);
         if self.unread.get() <= self.config.max_memory / 2 {
@@ -234,7 +237,7 @@ impl Relay {
         }
     }
 
-    /// A client has taken so many bytes, or will take them no more.
+    /// Records that a client has read `bytes` bytes, or will not read them any more.
     fn taken(&self, mailbox: &mut Mailbox, bytes: usize) {
         mailbox.took = Some(Instant::now());
         let bytes = bytes.min(mailbox.unread);
@@ -242,14 +245,14 @@ impl Relay {
         self.unread.set(self.unread.get().saturating_sub(bytes));
     }
 
-    /// There may be memory again for clients that had none.
+    /// Wakes clients that lacked memory, if there is some again.
     fn wake_relieved(&self) {
         if self.end.borrow_mut().take_relief() {
             self.wake_full();
         }
     }
 
-    /// Frames have gone out: clients that were not read from may have room now.
+    /// Wakes clients that were not read from: frames have left, so there may be room.
     fn wake_full(&self) {
         let clients = self.clients.borrow();
         for no in self.full.borrow_mut().drain() {
@@ -259,7 +262,7 @@ impl Relay {
         }
     }
 
-    /// Ends all clients: the server has been away for too long.
+    /// Ends all clients: the server was unreachable for too long.
     fn give_up(&self) {
         for client in self.clients.borrow().values() {
             client.mailbox.borrow_mut().lost = Some(SessionLost::Ended("the relay has given up".into()));
@@ -268,7 +271,7 @@ impl Relay {
     }
 }
 
-/// Connections that the kernel may hold ready: all ranks of a node start at once.
+/// Connections that the kernel may queue: all ranks of a node start at once.
 const BACKLOG: u32 = 4096;
 
 fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
@@ -278,7 +281,7 @@ fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Sockets of a relay that are bound: its clients can connect from here on.
+/// The bound sockets of a relay. From here on its clients can connect.
 #[derive(Debug)]
 pub struct Bound {
     store: TcpListener,
@@ -292,12 +295,12 @@ impl Bound {
         Ok(Self { store: listen(config.listen)?, admin: config.admin.map(listen).transpose()? })
     }
 
-    /// Where the clients of the first store come.
+    /// The address for clients of the first store.
     pub fn store_addr(&self) -> io::Result<SocketAddr> {
         self.store.local_addr()
     }
 
-    /// Where the clients of the API come.
+    /// The address for clients of the API.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin.as_ref().and_then(|admin| admin.local_addr().ok())
     }
@@ -309,7 +312,7 @@ impl Bound {
         say: Box<dyn Fn(String)>,
         stop: impl Future<Output = ()>,
     ) -> Result<(), RelayError> {
-        /// Descriptors that are left to the API and the link, of those that there are.
+        /// Descriptors for the API and the link; at most a quarter of all.
         const FOR_OTHERS: usize = 4096;
         let identity = Identity { name: config.name.clone(), life: config.life };
         let descriptors = descriptor_limit().unwrap_or(usize::MAX);
@@ -334,7 +337,7 @@ impl Bound {
         let local = LocalSet::new();
         local.spawn_local(Rc::clone(&relay).accept(self.store, FIRST_STORE));
         if let Some(admin) = self.admin {
-            // Each has a connection here and one to the server.
+            // Each API client needs one connection here and one to the server.
             let at_once = (for_others / 4).max(1);
             local.spawn_local(Rc::clone(&relay).serve_api(admin, at_once));
         }

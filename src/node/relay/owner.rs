@@ -1,4 +1,4 @@
-//! Whose socket a client on this host is, by the kernel's word.
+//! Finds the user of a client on this host, from the kernel's tables.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,8 +7,8 @@ use tokio::net::TcpStream;
 
 use crate::process::sockets;
 
-/// The user that the client's end of a connection within this host belongs to; `None` if there is no such socket any
-/// more.
+/// The user who owns the client's end of a connection within this host. `None` if that socket no longer
+/// exists.
 pub(super) fn user_of_client(stream: &TcpStream) -> io::Result<Option<u32>> {
     let plain = |addr: SocketAddr| SocketAddr::from((addr.ip().to_canonical(), addr.port()));
     let (client, relay) = (plain(stream.peer_addr()?), plain(stream.local_addr()?));

@@ -1,4 +1,5 @@
-//! The relay's connection to the server: made again and again, with the name looked up anew each time.
+//! The relay's connection to the server. It is made again after each break, and the name is resolved each
+//! time.
 
 use std::convert::Infallible;
 use std::io;
@@ -20,12 +21,12 @@ use crate::node::client::{StepError, open, resolve};
 use crate::process::random_number;
 use crate::tls::{Moved, Stream};
 
-/// One step of a connection: the look-up, the handshake, the answer to the request.
+/// Time limit of one step of a connection: the look-up, the handshake, the answer to the request.
 const STEP: Duration = Duration::from_secs(3);
 /// Pauses between attempts.
 const SHORTEST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(2);
-/// A server that is away is spoken of again after this long, and then ever more seldom.
+/// How long until the first log line about an unreachable server; further lines come at growing intervals.
 const FIRST_WORD: Duration = Duration::from_secs(2);
 
 /// Why there is no link.
@@ -74,7 +75,7 @@ impl Relay {
                 NoLink::Stopped => return Ok(()),
                 NoLink::Refused(Refuse { reason, retry: false }) => return Err(RelayError::Refused(reason)),
                 NoLink::Upgrade(NoUpgrade::Http { .. }) if away.was_never_up() => {
-                    // A store closes on HTTP, and so does a server that has just died.
+                    // A store closes the connection on HTTP, but so does a server that has just died.
                     if let Some(mistaken) = store_at(self.config.server.endpoint()).await {
                         return Err(RelayError::Mistaken(mistaken.to_string()));
                     }
@@ -110,7 +111,7 @@ impl Relay {
         }
     }
 
-    /// A connection that has become a link, and what was read of it already.
+    /// Makes a connection that has become a link. Also returns the bytes that were already read.
     async fn connect(&self) -> Result<(Stream, BytesMut), NoLink> {
         let mut last = None;
         for addr in resolve(self.config.server.endpoint(), STEP).await? {
@@ -120,7 +121,7 @@ impl Relay {
                 Err(_) => last = Some(NoLink::Late(addr)),
             }
         }
-        // There is at least one address, so `last` is there too.
+        // There is at least one address, so `last` is set.
         Err(last.unwrap_or(NoLink::Closed))
     }
 
@@ -128,7 +129,7 @@ impl Relay {
         Ok(upgrade(&self.config.server, addr, open(addr, STEP).await?).await?)
     }
 
-    /// Moves frames until the link breaks or the relay is stopped, and returns why it ended.
+    /// Moves frames until the link breaks or the relay is stopped. Returns the reason.
     async fn talk(
         &self,
         stream: &mut Stream,
@@ -143,7 +144,7 @@ impl Relay {
         };
         self.end.borrow_mut().goodbye();
         self.end.borrow_mut().put_frames(&mut out, FRAMES_AT_ONCE, self.now());
-        // Without it the server waits until the link has been away for too long.
+        // Without a goodbye, the server would wait for the relay until its patience is over.
         let _said = tokio::time::timeout(TICK, say_goodbye(stream, &out)).await;
         stopped
     }
@@ -197,8 +198,8 @@ impl Relay {
     }
 }
 
-/// Writes the last frames, and reads until the server has them: a connection that is closed with something unread in it
-/// is reset, which can overtake them.
+/// Writes the last frames, and then reads until the server has them. Closing a connection with unread bytes
+/// resets it, and the reset could overtake the frames.
 async fn say_goodbye(stream: &mut Stream, last: &[u8]) -> io::Result<()> {
     stream.write_all(last).await?;
     stream.shutdown().await?;
@@ -207,13 +208,13 @@ async fn say_goodbye(stream: &mut Stream, last: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// How long the server has been away.
+/// The state of an unreachable server.
 struct Away {
     was_up: bool,
     is_up: bool,
     since: Instant,
     attempts: u32,
-    /// It is spoken of when it has been away for this long.
+    /// The next log line comes when the server has been unreachable for this long.
     next_word: Duration,
 }
 
@@ -222,19 +223,20 @@ impl Away {
         Self { was_up: false, is_up: false, since: Instant::now(), attempts: 0, next_word: FIRST_WORD }
     }
 
-    /// Whether there has been no link yet.
+    /// Whether there has never been a link.
     const fn was_never_up(&self) -> bool {
         !self.was_up && !self.is_up
     }
 
-    /// A connection has ended. If the link was up, it is away from now on, which is said at once.
+    /// A connection has ended. If the link was up, the server counts as unreachable from now on, which is
+    /// logged at once.
     fn begins(&mut self) {
         if self.is_up {
             *self = Self { was_up: true, next_word: Duration::ZERO, ..Self::new() };
         }
     }
 
-    /// How long to wait before the next attempt: ever longer, and not the same for all relays.
+    /// The pause before the next attempt. It grows, and differs between relays.
     fn pause(&mut self) -> Duration {
         let longest = SHORTEST.saturating_mul(2_u32.saturating_pow(self.attempts)).min(LONGEST);
         self.attempts = self.attempts.saturating_add(1);

@@ -1,9 +1,9 @@
-//! A reader of shell scripts that knows what it does not know: which commands a script runs, with which words and
-//! variables, as far as that can be said without running it.
+//! A reader of shell scripts that knows the limits of its knowledge: which commands a script runs, with which
+//! words and variables, as far as this is clear without running it.
 //!
-//! The grammar is brush-parser's. What a word becomes is a [`Text`]: parts that are known, parts of which it is known what
-//! they are (the pod's index), parts that nobody can know here, and variables that nothing sets. Both ways of an `if` are
-//! read, and what they leave differently is unknown afterwards.
+//! The grammar is brush-parser's. A word becomes a [`Text`]: a list of known parts, parts of a known kind
+//! (the pod's index), unknown parts, and variables that nothing sets. Both branches of an `if` are read.
+//! Every variable that they leave with different values is unknown afterwards.
 //!
 //! | module | what it is for |
 //! |---|---|
@@ -25,7 +25,7 @@ pub use text::{Part, Source, Text};
 /// A shell variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Variable {
-    /// With one value.
+    /// A variable with one value.
     One(Text),
     /// An array.
     Array(Vec<Text>),
@@ -38,9 +38,9 @@ pub type Variables = BTreeMap<String, Variable>;
 pub struct Surroundings<'a> {
     /// The process's variables.
     pub variables: Variables,
-    /// Whether variables may be set that are not among them.
+    /// Whether other variables may be set, too.
     pub open: bool,
-    /// The text of a file, if it is at hand.
+    /// The text of a file, if it is available.
     pub file: &'a dyn Fn(&str) -> Option<String>,
 }
 
@@ -49,30 +49,30 @@ pub struct Surroundings<'a> {
 pub struct Command {
     /// Its words.
     pub words: Vec<Text>,
-    /// The variables that it finds.
+    /// The variables at the time of the command.
     pub variables: Rc<Variables>,
-    /// Whether variables may be set that are not among them.
+    /// Whether other variables may be set, too.
     pub open: bool,
-    /// Whether it is in an `if`, a `case`, a loop, or behind a test: it may run only in some pods.
+    /// Whether it is in an `if`, a `case`, a loop, or after a test: it may run in some pods only.
     pub conditional: bool,
 }
 
-/// What was read of a script.
+/// The result of reading a script.
 #[derive(Debug, Default)]
 pub struct Reading {
     /// The commands, in their order in the script.
     pub commands: Vec<Command>,
-    /// What could not be read, and why.
+    /// The parts that could not be read, and why.
     pub unread: Vec<String>,
 }
 
-/// Shells, by the name of their program.
+/// Whether a program is a shell, by its name.
 pub fn is_shell(program: &str) -> bool {
     const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "zsh", "ksh"];
     SHELLS.contains(&basename(program))
 }
 
-/// Whether a command is a script by its name.
+/// Whether a command is a script, by its name.
 pub fn is_script(program: &str) -> bool {
     program.rsplit_once('.').is_some_and(|(_, ending)| ending == "sh")
 }
@@ -82,18 +82,18 @@ pub fn basename(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
-/// What a shell has to run.
+/// What a shell runs.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Called<'w> {
-    /// `-c SCRIPT`, and what follows it.
+    /// `-c SCRIPT`, and the arguments after it.
     Script(&'w Text, &'w [Text]),
     /// A file, and its arguments.
     File(&'w Text, &'w [Text]),
-    /// Nothing: it reads its input.
+    /// Nothing: the shell reads its standard input.
     Input,
 }
 
-/// Reads the arguments of a shell, without its own name.
+/// Reads the arguments of a shell, without the shell's own name.
 #[expect(clippy::arithmetic_side_effects, reason = "positions in a list of words")]
 pub fn called(arguments: &[Text]) -> Called<'_> {
     let mut is_script = false;
@@ -113,7 +113,7 @@ pub fn called(arguments: &[Text]) -> Called<'_> {
             continue;
         }
         is_script |= text.starts_with('-') && text.contains('c');
-        // `-o pipefail`, `-eo pipefail`, `-O extglob` take a word.
+        // `-o pipefail`, `-eo pipefail` and `-O extglob` take a word.
         at += usize::from(text.ends_with(['o', 'O']));
     }
     match arguments.get(at) {

@@ -1,4 +1,4 @@
-//! Commands in their order, with the variables at that point.
+//! Runs the commands of a script in order, and tracks the variables.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use super::{
     Called, Command, Reading, Surroundings, Text, Variable, Variables, basename, called, is_script, is_shell,
 };
 
-/// How deep scripts may call scripts and functions.
+/// Depth limit for scripts that call scripts and functions.
 const DEPTH: usize = 8;
 
 /// Reads a script.
@@ -73,7 +73,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Reads the script of a command substitution; it changes nothing here.
+    /// Reads the script of a command substitution. It changes no variable here.
     pub(super) fn inside(&mut self, script: &str) -> Option<Reading> {
         if self.depth >= DEPTH {
             return None;
@@ -179,7 +179,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Runs something that may not run.
+    /// Runs a part that may be skipped.
     fn maybe(&mut self, run: impl FnOnce(&mut Self)) {
         let before = Rc::clone(&self.variables);
         self.conditional = self.conditional.saturating_add(1);
@@ -210,7 +210,7 @@ impl Shell<'_> {
         }
     }
 
-    /// Makes variables unknown that another branch leaves with another value.
+    /// Makes every variable unknown that has another value in `other`.
     fn join(&mut self, other: &Rc<Variables>) {
         if Rc::ptr_eq(&self.variables, other) {
             return;
@@ -402,7 +402,7 @@ impl Shell<'_> {
         let Some(path) = arguments.first() else { return };
         match path.literal().and_then(|path| self.text_of(path)) {
             Some(text) => self.script(&text, &path.to_string()),
-            // It may set any variable.
+            // The unknown script may set any variable.
             None => self.open = true,
         }
     }
@@ -435,7 +435,7 @@ impl Shell<'_> {
     }
 }
 
-/// Whether a pipeline only tests something.
+/// Whether a pipeline only tests a condition.
 fn is_test(pipeline: &ast::Pipeline) -> bool {
     match pipeline.seq.as_slice() {
         [ast::Command::ExtendedTest(..) | ast::Command::Compound(CompoundCommand::Arithmetic(_), _)] => true,

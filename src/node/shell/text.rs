@@ -1,19 +1,19 @@
-//! What is known of a text.
+//! A text whose parts may be unknown.
 
-/// The kind of a part of a text whose value is not known before the pod runs.
+/// The kind of a value that is not known before the pod runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The pod's index among all nodes.
     Index,
-    /// The pod's index in its role, task or child Job; others have the same one.
+    /// The pod's index in its role, task or child Job. Pods of other roles have equal indices.
     IndexInRole,
     /// The pod's name.
     PodName,
-    /// The part of the pod's name behind the last dash.
+    /// The part of the pod's name after the last dash.
     EndOfPodName,
     /// The pod's host name.
     HostName,
-    /// The part of the host name behind the last dash.
+    /// The part of the host name after the last dash.
     EndOfHostName,
     /// The pod's address.
     PodIp,
@@ -21,11 +21,11 @@ pub enum Source {
     PodUid,
     /// The UID of the child Job that the pod belongs to.
     ChildJobUid,
-    /// An id that all pods of the run have, and no other run.
+    /// An id that all pods of the run share, and that differs between runs.
     RunUid,
     /// The object's namespace, if the file does not name it.
     Namespace,
-    /// Random or taken from the clock: another value in each pod.
+    /// A random number or a time: it differs between pods.
     Drawn,
 }
 
@@ -35,7 +35,7 @@ impl Source {
         !matches!(self, Self::RunUid | Self::Namespace)
     }
 
-    /// In words, for messages.
+    /// The name for messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Index => "the pod's index",
@@ -63,40 +63,40 @@ pub enum Part {
     Of(Source),
     /// A value that cannot be known here.
     Unknown {
-        /// As it is written.
+        /// The unexpanded text.
         written: String,
-        /// Whether two pods surely have different values.
+        /// Whether two pods certainly have different values.
         varies: bool,
     },
     /// A variable that nothing sets; it is empty.
     Unset(String),
 }
 
-/// What is known of a text.
+/// A text whose parts may be unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Text(Vec<Part>);
 
 impl Text {
-    /// Exactly this.
+    /// A known text.
     pub fn known(text: impl Into<String>) -> Self {
         let mut made = Self::default();
         made.push(Part::Known(text.into()));
         made
     }
 
-    /// One part.
+    /// A text of one part.
     pub fn of(part: Part) -> Self {
         let mut made = Self::default();
         made.push(part);
         made
     }
 
-    /// Unknown, as written there.
+    /// An unknown text, with its unexpanded form.
     pub fn unknown(written: impl Into<String>, varies: bool) -> Self {
         Self(vec![Part::Unknown { written: written.into(), varies }])
     }
 
-    /// Adds a part.
+    /// Appends a part.
     pub fn push(&mut self, part: Part) {
         match (self.0.last_mut(), part) {
             (_, Part::Known(text)) if text.is_empty() => {}
@@ -105,7 +105,7 @@ impl Text {
         }
     }
 
-    /// Adds a text.
+    /// Appends a text.
     pub fn extend(&mut self, text: Self) {
         for part in text.0 {
             self.push(part);
@@ -126,7 +126,7 @@ impl Text {
         }
     }
 
-    /// Its kind, if it is one part of a known kind.
+    /// Its kind, if it is a single part of a known kind.
     pub fn source(&self) -> Option<Source> {
         match self.0.as_slice() {
             [Part::Of(source)] => Some(*source),
@@ -134,7 +134,7 @@ impl Text {
         }
     }
 
-    /// Whether two pods surely have different values.
+    /// Whether two pods certainly have different values.
     pub fn varies(&self) -> bool {
         self.0.iter().any(|part| match part {
             Part::Of(source) => source.varies(),
@@ -148,7 +148,7 @@ impl Text {
         self.0.iter().any(|part| matches!(part, Part::Unknown { .. }))
     }
 
-    /// Whether it must be empty: known to be empty, or made only of unset variables.
+    /// Whether it must be empty: it is known to be empty, or has only unset variables.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|part| matches!(part, Part::Unset(_)))
     }
@@ -188,7 +188,7 @@ impl Text {
 }
 
 impl std::fmt::Display for Text {
-    /// For messages: an unknown part as it is written, a part of a known kind in angle brackets.
+    /// The form for messages: unknown parts are unexpanded, and parts of a known kind are in angle brackets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for part in &self.0 {
             match part {

@@ -1,4 +1,4 @@
-//! Words to texts: quotes, parameters, substitutions.
+//! Turns words into texts: quotes, parameters, substitutions.
 
 use brush_parser::ast::{ArithmeticExpr, ArithmeticTarget, BinaryOperator, UnaryOperator};
 use brush_parser::word::{Parameter, ParameterExpr, SpecialParameter, WordPiece, WordPieceWithSource};
@@ -7,7 +7,7 @@ use brush_parser::{ParserOptions, arithmetic, word};
 use super::run::Shell;
 use super::{Part, Source, Text, Variable};
 
-/// What a word becomes: the fields it splits into, each a text.
+/// The fields into which a word splits, each a text.
 struct Fields {
     done: Vec<Text>,
     open: Option<Text>,
@@ -168,7 +168,7 @@ impl Shell<'_> {
                 let value = self.value(parameter, source);
                 // The first label of a host name is the host name.
                 let of_host = value.source() == Some(Source::HostName) && pattern.as_deref() == Some(".*");
-                // A name without its end is what its pods share.
+                // All pods share the part before the end of the name.
                 let shared = matches!(value.source(), Some(Source::HostName | Source::PodName));
                 match pattern.as_deref().and_then(|pattern| pattern.strip_suffix('*')) {
                     _ if of_host => value,
@@ -236,7 +236,7 @@ impl Shell<'_> {
         }
     }
 
-    /// What `$(…)` becomes, if that can be known.
+    /// The text of `$(…)`, if it can be known.
     fn substitution(&mut self, script: &str, source: &str) -> Text {
         let reading = self.inside(script);
         let Some(reading) = reading else { return Text::unknown(source, false) };
@@ -291,7 +291,7 @@ impl Shell<'_> {
         }
     }
 
-    /// What `$((…))` becomes: a number if all of it is known.
+    /// The text of `$((…))`: a number, if all of it is known.
     fn arithmetic(&mut self, expression: &str, source: &str) -> Text {
         // `$X` and `${X}` in it are names like any other.
         let plain = expression.replace("${", "").replace(['$', '}'], "");
@@ -337,7 +337,7 @@ impl Shell<'_> {
     }
 }
 
-/// Variables that a shell or an image has although no manifest sets them.
+/// Whether a shell or an image sets this variable, although no manifest does.
 fn is_of_every_shell(name: &str) -> bool {
     const NAMES: [&str; 16] = [
         "PATH",

@@ -3,8 +3,9 @@ use tokio::net::TcpListener;
 
 const LIMIT: Duration = Duration::from_millis(400);
 
-/// A server that plays `script` on each of its connections, one after the other: it reads once, then writes; an empty
-/// text is a pause in place of an answer, and the end of the script closes.
+/// A server that plays `script` on each connection, one after the other: for each text it reads once and then
+/// writes the text. An empty text is a pause instead of an answer. At the end of the script the server
+/// closes.
 async fn server(script: &'static [&'static [u8]]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
     let addr = listener.local_addr().expect("bound");
@@ -76,7 +77,7 @@ async fn a_store_that_is_slow_at_first_is_in_step_afterwards() {
     let peer = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("a client");
         let mut pings = [0; 15];
-        // Both pings have come only after the nudge.
+        // The client has sent both pings only after the nudge.
         stream.read_exact(&mut pings).await.expect("hello and two pings");
         stream.write_all(&pings[6..10]).await.expect("written");
         stream.write_all(&pings[11..15]).await.expect("written");

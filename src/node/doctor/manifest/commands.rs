@@ -1,4 +1,4 @@
-//! What is wrong in a container by itself: its command, its variables, its image.
+//! Mistakes within one container: its command, its variables, its image.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,8 @@ pub(super) fn check(pods: &Pods, checks: &mut Vec<Check>) {
 
 type Found = (Check, &'static str);
 
-/// What is wrong with torchrun's flags in any pod. Where the nodes meet is checked together with the other pods.
+/// Mistakes in torchrun's flags that any pod can have. Another check compares the endpoint with the other
+/// pods.
 fn of_torchrun(pods: &Pods, launch: &Launch) -> Vec<Found> {
     let Some(torchrun) = &launch.torchrun else { return Vec::new() };
     if launch.is_told_elsewhere {
@@ -45,7 +46,7 @@ fn of_torchrun(pods: &Pods, launch: &Launch) -> Vec<Found> {
         .into_iter()
         .filter(|check| match check.id {
             "rdzv-conf-keys" | "flags-of-other-backend" => true,
-            // What is not in these files may set it.
+            // A variable outside these files may set it.
             "c10d-restarts" => !launch.open && !launch.by_rallypoint,
             _ => false,
         })
@@ -55,7 +56,7 @@ fn of_torchrun(pods: &Pods, launch: &Launch) -> Vec<Found> {
         .collect()
 }
 
-/// Variables that nothing sets, in the values that say where the nodes meet and which node each is. Others are left to the script.
+/// Unset variables in the values for the endpoint and the node's rank. Other values are left to the script.
 fn unset(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Found> {
     let mut said = BTreeSet::new();
     let mut found = Vec::new();
@@ -66,7 +67,7 @@ fn unset(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Found> {
         for name in told.text.unset() {
             let of_maker = pods.facts().prefixes.iter().any(|prefix| name.starts_with(prefix));
             let of_service = name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT");
-            // Named by its cause: pods without an index.
+            // Another check names the cause: pods without an index.
             let is_index = pods.maker == Maker::Job && name == "JOB_COMPLETION_INDEX";
             let is_early = container.too_early.iter().any(|(_, early)| early == name);
             if of_maker || of_service || is_index || is_early || !said.insert(name.to_owned()) {
@@ -86,7 +87,8 @@ fn unset(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Found> {
     found
 }
 
-/// `$(NAME)` that stays as it is written: in a command without a shell, and in variables that come too early.
+/// `$(NAME)` that the kubelet does not expand: in a command without a shell, and in variables that come too
+/// early.
 fn left_as_written(pods: &Pods, container: &Container) -> Vec<Found> {
     let of_maker = |name: &str| pods.facts().prefixes.iter().any(|prefix| name.starts_with(prefix));
     let mut found = Vec::new();
@@ -134,7 +136,7 @@ fn remedy(pods: &Pods, name: &str) -> String {
     }
 }
 
-/// torch's variables of a process, set beside torchrun, which sets them itself.
+/// Torch's variables for a process, set beside torchrun, which sets them itself.
 fn ranks_beside(container: &Container) -> Option<Found> {
     let launch = container.launches.iter().find(|launch| launch.tool == Tool::Torchrun)?;
     let texts = container.argv.iter().chain(std::iter::empty());
@@ -165,7 +167,7 @@ fn ranks_beside(container: &Container) -> Option<Found> {
     })
 }
 
-/// A pause in front of the launch, in the hope that the others are up by then.
+/// A pause before the launch, in the hope that the other pods are up by then.
 fn sleep_before(container: &Container, launch: &Launch) -> Option<Found> {
     let several = launch.most_nodes().is_none_or(|nodes| nodes > 1);
     let sleep = container.commands[..launch.at.min(container.commands.len())].iter().find(|command| {
@@ -178,7 +180,8 @@ fn sleep_before(container: &Container, launch: &Launch) -> Option<Found> {
         let check = Check::warn(
             "sleep-as-synchronisation",
             format!("`{}` hopes that the others are up by then", words.join(" ")),
-            "wait for what is needed: an init container with `rallypoint wait --nodes N`, or start with `rallypoint run`",
+            "wait for what is needed: an init container with `rallypoint wait --nodes N`, or start with \
+             `rallypoint run`",
         );
         (check, "command")
     })
@@ -220,14 +223,14 @@ fn network_guesses(pods: &Pods, container: &Container) -> Vec<Found> {
     found
 }
 
-/// Processes of one pod talk over `/dev/shm`, which has 64 MiB unless a volume is mounted there.
+/// Processes of one pod communicate through `/dev/shm`, which has 64 MiB unless a volume is mounted there.
 fn shared_memory(pods: &Pods, container: &Container) -> Option<Found> {
     let by_flag = |launch: &Launch| {
         let told = launch.processes.as_ref().filter(|told| told.by.starts_with("--"))?;
         told.text.literal()?.parse::<u64>().ok()
     };
     let said = container.launches.iter().find_map(by_flag);
-    // Processes on CPUs talk over TCP.
+    // Processes on CPUs communicate over TCP.
     let on_cpus = container.argv.iter().any(|text| text.contains("gloo"));
     let processes = said.or_else(|| container.gpus()).unwrap_or(1);
     let mounted = list(&container.value, "/volumeMounts").iter().any(|mount| {
@@ -235,11 +238,14 @@ fn shared_memory(pods: &Pods, container: &Container) -> Option<Found> {
         matches!(at.trim_end_matches('/'), "/dev/shm" | "/dev")
     });
     let by_host = pods.spec.get("hostIPC") == Some(&Value::Bool(true));
-    // A TrainJob's volumes are its runtime's.
+    // A TrainJob has the volumes of its runtime.
     let elsewhere =
         pods.maker == Maker::TrainJob || container.launches.iter().all(|launch| launch.conditional);
     (processes > 1 && !on_cpus && !mounted && !by_host && !elsewhere && !pods.is_open).then(|| {
-        let evidence = format!("{processes} processes share the 64 MiB that /dev/shm has by itself; NCCL and data loaders need more");
+        let evidence = format!(
+            "{processes} processes share the 64 MiB that /dev/shm has by itself; NCCL and \
+             data loaders need more"
+        );
         let remedy = "a volume {name: shm, emptyDir: {medium: Memory}}, mounted at /dev/shm";
         (Check::warn("shared-memory", evidence, remedy), "volumeMounts")
     })
@@ -261,7 +267,7 @@ fn trainers_variables(pods: &Pods, container: &Container) -> Option<Found> {
 }
 
 fn image(container: &Container) -> Option<Found> {
-    // A variable or `<YOUR IMAGE>` is still to be filled in.
+    // A variable or `<YOUR IMAGE>` is a placeholder.
     let is_open = |image: &&str| image.contains(['$', '<']);
     let image = container.value.get("image").and_then(Value::as_str).filter(|image| !is_open(image))?;
     if only_waits(container) {
@@ -275,7 +281,8 @@ fn image(container: &Container) -> Option<Found> {
     })
 }
 
-/// Whether all that it runs are small programs of a shell, such as `sleep` in busybox: there is no PyTorch in that.
+/// Whether the container runs only small programs of a shell, such as `sleep` in busybox: it needs no
+/// PyTorch.
 fn only_waits(container: &Container) -> bool {
     const SMALL: [&str; 12] = [
         "cat", "date", "echo", "exit", "false", "hostname", "nslookup", "printf", "set", "sleep", "test",
@@ -296,7 +303,7 @@ pub(super) fn is_c10d(container: &Container) -> bool {
     container.launches.iter().any(|launch| launch.backend == Backend::C10d)
 }
 
-/// A variable's text at the launch.
+/// A variable's text at the time of the launch.
 pub(super) fn at_launch(container: &Container, launch: &Launch, name: &str) -> Option<Text> {
     let command = container.commands.get(launch.at);
     let variables = command.map_or(&container.variables, |command| &*command.variables);

@@ -1,4 +1,4 @@
-//! A container as it was read: its variables, its commands, its launches.
+//! A parsed container: its variables, its commands, its launches.
 
 use std::collections::BTreeSet;
 
@@ -11,44 +11,44 @@ use crate::node::shell::{Command, Text, Variable, Variables, basename};
 /// A container of a pod template.
 #[derive(Debug)]
 pub(super) struct Container {
-    /// `containers[0]`.
+    /// The field's path, such as `containers[0]`.
     pub(super) field: String,
     pub(super) value: Value,
-    /// Its command and arguments, as they are written.
+    /// Its command and arguments, as written.
     pub(super) argv: Vec<String>,
-    /// Its variables, also those that the maker injects.
+    /// Its variables, including the ones that the maker injects.
     pub(super) variables: Variables,
-    /// The names in its own `env`, in their order.
+    /// The names in its own `env`, in order.
     pub(super) own: Vec<String>,
-    /// Whether variables may be set that cannot be seen here.
+    /// Whether other variables may be set that are not visible here.
     pub(super) open: bool,
     pub(super) commands: Vec<Command>,
-    /// What could not be read.
+    /// The parts that could not be read.
     pub(super) unread: Vec<String>,
     pub(super) launches: Vec<Launch>,
-    /// Variables of `env` that name others which are not defined before them.
+    /// Variables of `env` that refer to names without an earlier definition, each with that name.
     pub(super) too_early: Vec<(String, String)>,
-    /// `$(NAME)` in the command that nothing defines.
+    /// `$(NAME)` in the command, without a definition.
     pub(super) left_as_written: BTreeSet<String>,
 }
 
 impl Container {
-    /// A field of this container, for a place.
+    /// The path of a field of this container.
     pub(super) fn at(&self, field: &str) -> String {
         if self.field.is_empty() { field.to_owned() } else { format!("{}.{field}", self.field) }
     }
 
-    /// Whether it launches a training: torchrun or its kin, or torch's variables.
+    /// Whether it launches a training: by torchrun or a similar launcher, or by torch's variables.
     pub(super) fn trains(&self) -> bool {
         !self.serves() && !self.launches.is_empty()
     }
 
-    /// Whether rallypoint serves there.
+    /// Whether it runs a rallypoint server.
     pub(super) fn serves(&self) -> bool {
         self.rallypoint_command() == Some("serve")
     }
 
-    /// Whether it is a relay, which brings a server to the pod's loopback.
+    /// Whether it runs a relay, which brings a server to the pod's loopback.
     pub(super) fn relays(&self) -> bool {
         self.rallypoint_command() == Some("relay")
     }
@@ -59,7 +59,7 @@ impl Container {
         if basename(first) == "rallypoint" {
             return self.argv.get(1).map(String::as_str);
         }
-        // The image's own entry point.
+        // The image has its own entry point.
         let of_image = image.contains("rallypoint") && self.value.get("command").is_none();
         of_image.then_some(first.as_str())
     }
@@ -72,7 +72,7 @@ impl Container {
         }
     }
 
-    /// The GPUs that it asks for.
+    /// The number of GPUs that it requests.
     pub(super) fn gpus(&self) -> Option<u64> {
         ["limits", "requests"].into_iter().find_map(|kind| {
             let resources = self.value.pointer(&format!("/resources/{kind}")).and_then(Value::as_object)?;

@@ -1,4 +1,4 @@
-//! A container: its variables, and the commands that it runs.
+//! Reads a container: its variables, and the commands that it runs.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -86,7 +86,8 @@ impl Container {
         }
         if !prepends {
             for (name, value) in injected {
-                // The Job controller leaves alone what is there; the operators append, and the last one counts.
+                // The Job controller keeps a variable that is already there. The operators append theirs, and
+                // the last one counts.
                 let keeps = name == "JOB_COMPLETION_INDEX";
                 if !keeps || !self.variables.contains_key(&name) {
                     self.variables.insert(name, value);
@@ -98,7 +99,7 @@ impl Container {
             .or_insert_with(|| Variable::One(Text::of(Part::Of(crate::node::shell::Source::HostName))));
     }
 
-    /// Fills in `$(NAME)`, as the kubelet does. Returns the names that are not defined, which stay as they are written.
+    /// Expands `$(NAME)`, as the kubelet does. Returns the names without a definition, which stay as written.
     fn expanded(&self, written: &str) -> (Text, Vec<String>) {
         let mut text = Text::default();
         let mut missing = Vec::new();
@@ -151,7 +152,7 @@ impl Container {
         let mut commands = Vec::new();
         let mut unread = Vec::new();
         if let Some(at) = shell_at {
-            // The part before it counts as a separate command: `rallypoint run --`, `numactl`, …
+            // The part before the shell counts as a separate command: `rallypoint run --`, `numactl`, …
             let before: Vec<Text> = self.argv[..at].iter().map(&mut expand).collect();
             let words: Vec<Text> =
                 self.argv.iter().skip(at).skip(1).map(|word| Text::known(self.for_shell(word))).collect();
@@ -192,7 +193,8 @@ impl Container {
         self.left_as_written = missing;
     }
 
-    /// A script before the shell sees it: the kubelet fills in `$(NAME)` where the variable is there, and leaves the rest.
+    /// A script as the shell gets it: the kubelet expands `$(NAME)` if the variable exists, and leaves the
+    /// rest.
     fn for_shell(&self, script: &str) -> String {
         let mut made = String::with_capacity(script.len());
         let mut rest = script;
@@ -214,7 +216,7 @@ impl Container {
                     made.extend(["${", name, "}"]);
                     rest = after;
                 }
-                // A name in capital letters is not a command, but a variable that somebody forgot to define.
+                // A name in capital letters is not a command, but a variable without a definition.
                 Some((name, after))
                     if name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_') =>
                 {
@@ -231,7 +233,7 @@ impl Container {
         made
     }
 
-    /// The text of a file in this container that a ConfigMap of these files holds.
+    /// The text of a file in this container, if a ConfigMap of these files holds it.
     fn file(&self, pods: &Pods, objects: &[Object], path: &str) -> Option<String> {
         let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
         for mount in list(&self.value, "/volumeMounts") {
@@ -255,7 +257,7 @@ impl Container {
                 return Some(content);
             }
         }
-        // Without a mount that says it: the one file of this name.
+        // No mount tells the ConfigMap: take the only file with this name.
         let name = shell::basename(path);
         let mut named = objects
             .iter()

@@ -1,4 +1,4 @@
-//! Whether all pods meet at one place: what the master's name means to each of them.
+//! Checks whether all pods meet at one place: what the master's name means for each of them.
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ pub(super) fn check(pods: &Pods, manifests: &Manifests, checks: &mut Vec<Check>)
     checks.extend(waiting(pods, manifests));
 }
 
-/// How many pods have to meet, as far as it is known.
+/// Whether several pods have to meet, as far as it is known.
 fn are_to_meet(pods: &Pods, manifests: &Manifests, launch: &Launch) -> bool {
     let total = manifests.nodes(pods).unwrap_or(1);
     match launch.tool {
@@ -50,7 +50,8 @@ fn of_launch(pods: &Pods, manifests: &Manifests, launch: &Launch) -> Option<Chec
     match resolve(name, pods, manifests) {
         Target::Own if several && !launch.conditional && !is_relayed(name, pods) => {
             let evidence = format!(
-                "the endpoint `{name}` ({}) is each pod itself: every one hosts a store of its own and waits there alone",
+                "the endpoint `{name}` ({}) is each pod itself: every one hosts a store of its own and waits \
+                 there alone",
                 told.by
             );
             Some(Check::fail("endpoint-is-self", evidence, name_first(pods)))
@@ -63,7 +64,7 @@ fn of_launch(pods: &Pods, manifests: &Manifests, launch: &Launch) -> Option<Chec
             let evidence = format!("the endpoint `{name}` ({}) names nothing: {why}", told.by);
             Some(Check::fail("endpoint-names-nothing", evidence, name_first(pods)))
         }
-        // A store that stands for itself is usually in files of its own.
+        // A standalone store is usually in other files.
         Target::Absent
             if matches!(launch.backend, Backend::Other(_)) || name.to_string().contains("rallypoint") =>
         {
@@ -79,17 +80,22 @@ fn of_launch(pods: &Pods, manifests: &Manifests, launch: &Launch) -> Option<Chec
     }
 }
 
-/// Whether a relay listens there.
+/// Whether a relay listens at this address.
 fn is_relayed(name: &Text, pods: &Pods) -> bool {
     let is_loopback = matches!(name.literal(), Some("127.0.0.1" | "localhost"));
     is_loopback && pods.init_containers.iter().chain(&pods.containers).any(Container::relays)
 }
 
-/// The line to change.
+/// The remedy: the line to change.
 fn name_first(pods: &Pods) -> String {
     match pods.first_host() {
-        Some(host) => format!("name the first pod, `{host}`, or a rallypoint server's Service with --rdzv-conf=is_host=0"),
-        None => "name pod 0 (spec.subdomain and a headless Service of that name give pods names), or a rallypoint server's Service".into(),
+        Some(host) => format!(
+            "name the first pod, `{host}`, or a rallypoint server's Service with \
+             --rdzv-conf=is_host=0"
+        ),
+        None => "name pod 0 (spec.subdomain and a headless Service of that name give pods names), or a \
+                 rallypoint server's Service"
+            .into(),
     }
 }
 
@@ -126,7 +132,7 @@ fn no_endpoint(pods: &Pods, launch: &Launch) -> Option<Check> {
             None => "add --rdzv-endpoint=HOST:29500, or start it with `rallypoint run`, which sets it".into(),
         },
     };
-    // PET_NNODES of the operator is there from its release 1.7 on; before that each pod trains alone.
+    // The operator sets PET_NNODES from release 1.7 on. Before that release, each pod trains alone.
     if nodes.by == "PET_NNODES" && pods.maker == Maker::PyTorchJob {
         let evidence = format!("{evidence} (PET_NNODES is set by the training operator from release 1.7 on)");
         return Some(Check::warn(ID, evidence, remedy));
@@ -159,12 +165,12 @@ fn other_pod(
     let serves = other.init_containers.iter().chain(&other.containers).any(Container::serves);
     let fixed_rank =
         launch.needs_rank() && matches!(launch.tool, Tool::Torchrun | Tool::Accelerate | Tool::Program);
-    // Child Jobs may train each for itself.
+    // Each child Job may be a separate training.
     let units = pods.in_unit != pods.count;
     if is_first || !fixed_rank || serves || units || launch.conditional || launch.by_rallypoint {
         return None;
     }
-    // Which pod is rank 0 is known only if the rank is the index.
+    // The pod of rank 0 is known only if the rank is the index.
     let by_index = launch.node_rank.as_ref().is_none_or(|rank| {
         rank.text.source().is_some_and(|source| {
             matches!(
@@ -179,7 +185,8 @@ fn other_pod(
         return None;
     }
     let evidence = format!(
-        "the endpoint `{name}` ({}) is pod {index}, but with the static backend rank 0 hosts the store: all wait for a store that nobody starts",
+        "the endpoint `{name}` ({}) is pod {index}, but with the static backend rank 0 hosts the store: all \
+         wait for a store that nobody starts",
         told.by
     );
     Some(Check::fail("endpoint-not-rank-0", evidence, name_first(pods)))
@@ -196,30 +203,32 @@ fn selects_all(pods: &Pods, manifests: &Manifests, service: &Object, launch: &La
         .iter()
         .map(|(own, taken)| if *taken == Taken::One { Some(1) } else { own.count })
         .sum::<Option<u64>>()?;
-    // It may be said of this launch that it is a client everywhere.
+    // A Service that selects a single pod is a good endpoint.
     if count < 2 {
         return None;
     }
     let (name, object) = (&service.name, &pods.place.object);
     let evidence = if is_headless(service) && launch.backend == Backend::C10d {
         format!(
-            "the endpoint `{name}` is a headless Service over all pods of {object}: each finds its own address behind the \
-             name and hosts a store of its own; with --nnodes=1:N each trains alone, and all exit 0"
+            "the endpoint `{name}` is a headless Service over all pods of {object}: each finds its own \
+             address behind the name and hosts a store of its own; with --nnodes=1:N each trains alone, and \
+             all exit 0"
         )
     } else if is_headless(service) {
         format!(
-            "the endpoint `{name}` is a headless Service over all pods of {object}: each connection goes to any of them, and \
-             only one has the store"
+            "the endpoint `{name}` is a headless Service over all pods of {object}: each connection goes to \
+             any of them, and only one has the store"
         )
     } else {
         format!(
-            "the endpoint `{name}` is a Service over all pods of {object}: each connection goes to another pod"
+            "the endpoint `{name}` is a Service over all pods of {object}: each connection goes to another \
+             pod"
         )
     };
     Some(Check::fail(ID, evidence, name_first(pods)))
 }
 
-/// The port to which all pods connect.
+/// Checks the port to which all pods connect.
 fn port(manifests: &Manifests, pods: &Pods, launch: &Launch) -> Option<Check> {
     const ID: &str = "endpoint-port";
     let told = launch.port.as_ref()?;
@@ -233,7 +242,7 @@ fn port(manifests: &Manifests, pods: &Pods, launch: &Launch) -> Option<Check> {
     service_port(service, port).map(|(evidence, remedy)| Check::fail(ID, evidence, remedy))
 }
 
-/// What is wrong if a Service does not have a port. Behind a headless one every port can be reached.
+/// The mistake if a Service does not have this port. Behind a headless Service every port can be reached.
 fn service_port(service: &Object, port: u16) -> Option<(String, String)> {
     let ports: Vec<u64> = list(&service.value, "/spec/ports")
         .iter()
@@ -251,7 +260,7 @@ fn service_port(service: &Object, port: u16) -> Option<(String, String)> {
     Some((evidence, format!("add {{port: {port}}} to the Service, or use the port that it has")))
 }
 
-/// The endpoint of rallypoint's own commands.
+/// Checks the endpoint of rallypoint's own commands.
 fn of_rallypoint(pods: &Pods, manifests: &Manifests, container: &Container) -> Option<Check> {
     let text = container.variable("RALLYPOINT_ENDPOINT")?;
     let (host, port) = text.split_once(':').unwrap_or_else(|| (text.clone(), Text::default()));
@@ -310,7 +319,7 @@ fn cluster_domain(container: &Container) -> Option<Check> {
     ))
 }
 
-/// An init container that waits for something that only comes when all init containers are done.
+/// Finds an init container that waits for something that exists only after all init containers are done.
 fn waiting(pods: &Pods, manifests: &Manifests) -> Option<Check> {
     const ID: &str = "init-waits";
     const ASK_NAME: [&str; 5] = ["nslookup", "getent", "dig", "host", "ping"];
@@ -351,7 +360,8 @@ fn waiting(pods: &Pods, manifests: &Manifests) -> Option<Check> {
                 let place = pods.at(&container.at("command"));
                 if let Some(service) = hidden.filter(|_| asks_name || !served_before) {
                     let evidence = format!(
-                        "it waits for the name `{host}`, which the Service `{}` publishes only when that pod is Ready, and that pod waits here as well: for ever",
+                        "it waits for the name `{host}`, which the Service `{}` publishes only when that pod \
+                         is Ready, and that pod waits here as well: for ever",
                         service.name
                     );
                     return Some(
@@ -360,9 +370,18 @@ fn waiting(pods: &Pods, manifests: &Manifests) -> Option<Check> {
                 }
                 if asks_port && !served_before {
                     let evidence = format!(
-                        "it waits for a port of `{host}`, but that pod has the same init container and opens no port before it is done: for ever"
+                        "it waits for a port of `{host}`, but that pod has the same init container and opens \
+                         no port before it is done: for ever"
                     );
-                    return Some(Check::fail(ID, evidence, "take it out: torch itself waits for rank 0, or use `rallypoint wait` with a rallypoint server").at(place));
+                    return Some(
+                        Check::fail(
+                            ID,
+                            evidence,
+                            "take it out: torch itself waits for rank 0, or use `rallypoint wait` with a \
+                             rallypoint server",
+                        )
+                        .at(place),
+                    );
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! What a pod's variables and fields hold, as the table of the makers says it.
+//! The values of a pod's variables and fields, from the table of makers.
 
 use super::pods::{LabelIs, Pods};
 use crate::node::makers::{Holds, Maker};
@@ -57,12 +57,12 @@ fn held(pods: &Pods, holds: Holds, name: &str) -> Text {
     }
 }
 
-/// Whether the index in a role is the index of the node depends on whether there are other roles.
+/// An index in a role is the index of the node only if there is no other role.
 fn index_in_role(pods: &Pods) -> Source {
     if pods.is_alone { Source::Index } else { Source::IndexInRole }
 }
 
-/// What `valueFrom.fieldRef` gives.
+/// The value of `valueFrom.fieldRef`.
 pub(super) fn field(pods: &Pods, path: &str) -> Text {
     let of = |source| Text::of(Part::Of(source));
     match path {
@@ -99,7 +99,7 @@ fn labelled(pods: &Pods, key: &str) -> Text {
     }
 }
 
-/// Whether a label is one that other makers give, and this one does not: the variable is empty then.
+/// Whether only other makers set this label: the variable is then empty.
 fn is_of_another_maker(pods: &Pods, key: &str) -> bool {
     const DOMAINS: [&str; 7] = [
         "batch.kubernetes.io/",

@@ -1,4 +1,4 @@
-//! Whether the pods can be told apart, and agree on how many they are.
+//! Checks whether the pods have different ranks, and agree on their number.
 
 use super::super::Check;
 use super::Manifests;
@@ -130,7 +130,7 @@ fn unfit_source(
     launch: &Launch,
     source: Source,
 ) -> Option<(&'static str, String)> {
-    /// Of a rank that is the random end of a name.
+    /// The id for a rank that is the random end of a name.
     const ID: &str = "rank-from-pod-name";
     match source {
         Source::PodName | Source::HostName => Some(("node-rank", format!("{}, not a number", source.name()))),
@@ -150,7 +150,7 @@ fn unfit_source(
             let most_nodes = launch.most_nodes().filter(|_| launch.tool != Tool::Program);
             let spans =
                 most_nodes.is_some_and(|most| pods.in_unit.is_some_and(|unit| u64::from(most) > unit));
-            // A leader's host name ends in the number of its group.
+            // The host name of a leader ends in the number of its group.
             let of_group = pods.maker == Maker::LeaderWorkerSet && source != Source::IndexInRole;
             let collides = others && spans && !of_group;
             collides.then(|| {
@@ -167,7 +167,7 @@ fn unfit_source(
     }
 }
 
-/// Nothing says which rank a pod has.
+/// Finds pods whose rank nothing sets.
 fn missing(pods: &Pods, manifests: &Manifests, launch: &Launch, total: Option<u64>) -> Option<Found> {
     let has_index = pods.facts().index.is_some();
     let all = total.unwrap_or(1);
@@ -188,7 +188,7 @@ fn missing(pods: &Pods, manifests: &Manifests, launch: &Launch, total: Option<u6
             "OMPI_COMM_WORLD_RANK",
         ];
         let other = names.iter().any(|name| at_launch(container, launch, name).is_some());
-        // A variable with another name may hold the value from which the program makes its rank.
+        // A variable with another name may hold the value from which the program derives its rank.
         let index_elsewhere =
             container.own.iter().any(|name| container.variable(name).is_some_and(Text::varies));
         if !several || other || index_elsewhere || manifests.training(pods.object).count() > 1 {
@@ -211,7 +211,7 @@ fn missing(pods: &Pods, manifests: &Manifests, launch: &Launch, total: Option<u6
         };
         return Some((check, "env"));
     }
-    // Without an endpoint there is more to say, and another check says it.
+    // If there is no endpoint, another check reports that.
     launch.host.as_ref()?;
     let evidence = format!(
         "{} pods use the static backend without --node-rank: each takes itself for node 0",
@@ -229,7 +229,7 @@ fn missing(pods: &Pods, manifests: &Manifests, launch: &Launch, total: Option<u6
     Some((check, "command"))
 }
 
-/// The line to change.
+/// The remedy: the line to change.
 fn remedy(pods: &Pods, launch: &Launch) -> String {
     let facts = pods.facts();
     let flag = match launch.tool {
@@ -241,7 +241,8 @@ fn remedy(pods: &Pods, launch: &Launch) -> String {
     let set = match pods.maker {
         Maker::Job => {
             return format!(
-                "completionMode: Indexed with completions equal to parallelism, and {flag}$JOB_COMPLETION_INDEX"
+                "completionMode: Indexed with completions equal to parallelism, and \
+                 {flag}$JOB_COMPLETION_INDEX"
             );
         }
         Maker::Deployment => {
@@ -258,7 +259,7 @@ fn remedy(pods: &Pods, launch: &Launch) -> String {
     }
 }
 
-/// The number of processes that torch waits for.
+/// Checks the number of processes that torch waits for.
 fn world_size(pods: &Pods, container: &Container, launch: &Launch, total: Option<u64>) -> Option<Found> {
     const ID: &str = "world-size";
     let world: u64 = at_launch(container, launch, "WORLD_SIZE")?.literal()?.parse().ok()?;

@@ -1,9 +1,9 @@
-//! One call of a launcher, as it stands in a container: what it was told, and what not.
+//! One call of a launcher in a container: which values it gets, and which it lacks.
 
 use crate::node::launch::{Backend, Environment, Torchrun};
 use crate::node::shell::Text;
 
-/// What launches.
+/// The kind of launcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tool {
     Torchrun,
@@ -24,7 +24,7 @@ impl Tool {
     }
 }
 
-/// A value that a launch was given, and by what.
+/// A value of a launch, and the flag or variable that gives it.
 #[derive(Debug, Clone)]
 pub(super) struct Told {
     pub(super) text: Text,
@@ -35,7 +35,7 @@ pub(super) struct Told {
 #[derive(Debug)]
 pub(super) struct Launch {
     pub(super) tool: Tool,
-    /// In the form that `check_command` takes.
+    /// The command in the form of `check_command`.
     pub(super) torchrun: Option<Torchrun>,
     pub(super) environment: Environment,
     pub(super) backend: Backend,
@@ -45,18 +45,18 @@ pub(super) struct Launch {
     pub(super) host: Option<Told>,
     pub(super) port: Option<Told>,
     pub(super) run_id: Option<Told>,
-    /// Whether another program told it everything: `rallypoint run`, an `accelerate` configuration.
+    /// Whether another program sets all values: `rallypoint run`, or an `accelerate` configuration.
     pub(super) is_told_elsewhere: bool,
     pub(super) by_rallypoint: bool,
     pub(super) local_addr: bool,
     pub(super) conditional: bool,
     pub(super) open: bool,
-    /// Its place among the container's commands.
+    /// Its index among the container's commands.
     pub(super) at: usize,
 }
 
 impl Launch {
-    /// Every value that the nodes must agree on, or that tells them apart.
+    /// Every value on which the nodes must agree, or by which they differ.
     pub(super) fn told(&self) -> impl Iterator<Item = (&'static str, &Told)> {
         [
             ("the number of nodes", &self.nodes),

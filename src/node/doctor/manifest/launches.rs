@@ -1,4 +1,5 @@
-//! How a container launches a training: torchrun and its kin, and programs that read torch's variables themselves.
+//! Finds the launches of a container: torchrun and similar launchers, and programs that read torch's
+//! variables themselves.
 
 use std::rc::Rc;
 
@@ -72,10 +73,10 @@ fn variable(variables: &Variables, names: &[&str]) -> Option<Told> {
     })
 }
 
-/// A character that no command has, in front of the number of a word that is not known.
+/// A character that no command contains. It precedes the number of an unknown word.
 const MARK: char = '\u{e000}';
 
-/// The words as plain strings, with the unknown ones as marks that lead back to their texts.
+/// The words as plain strings. Unknown parts become marks that lead back to their texts.
 fn marked(words: &[Text]) -> Vec<String> {
     let mut marked = Vec::new();
     for (n, word) in words.iter().enumerate() {
@@ -151,7 +152,7 @@ fn torchrun(command: &Command, at: usize) -> Option<Launch> {
         port,
         run_id: told("rdzv-id", &["PET_RDZV_ID"]),
         local_addr: parsed.has("local-addr") || variables.contains_key("PET_LOCAL_ADDR"),
-        // Arguments that cannot be read may be flags.
+        // Unreadable arguments may be flags.
         is_told_elsewhere: parsed.program().is_empty() && words.iter().any(Text::is_unknown)
             || parsed.program().first().is_some_and(|word| word.starts_with(MARK)),
         torchrun: Torchrun::parse(&shown),
@@ -160,7 +161,7 @@ fn torchrun(command: &Command, at: usize) -> Option<Launch> {
     })
 }
 
-/// The value of a flag, with `-` and `_` alike.
+/// The value of a flag; `-` and `_` are equal in its name.
 fn flag(words: &[Text], names: &[&str]) -> Option<Told> {
     for (n, word) in words.iter().enumerate() {
         let Some(Part::Known(begin)) = word.parts().first() else { continue };
@@ -228,7 +229,7 @@ fn deepspeed(command: &Command, at: usize) -> Option<Launch> {
     })
 }
 
-/// A program that reads torch's variables: there is `MASTER_ADDR`, and nothing else launches.
+/// A program that reads torch's variables: `MASTER_ADDR` is set, and no launcher is called.
 fn program(pods: &Pods, container: &Container) -> Option<Launch> {
     let whole = Command {
         words: Vec::new(),
@@ -244,7 +245,7 @@ fn program(pods: &Pods, container: &Container) -> Option<Launch> {
     };
     let python = container.commands.iter().enumerate().rfind(|(_, command)| is_python(command));
     if python.is_none() && !container.commands.is_empty() {
-        // Something else runs there, such as a server or a shell that waits.
+        // It runs something else, such as a server or a waiting shell.
         return None;
     }
     let (at, command) = python.unwrap_or((0, &whole));

@@ -1,6 +1,6 @@
-//! Mistakes in Kubernetes manifests that make training jobs hang, found before they are applied. Offline: it knows what
-//! stands in the files and what the makers do by themselves (`crate::node::makers`), and says where another file could hold
-//! the rest. What it cannot read, it says.
+//! Finds mistakes in Kubernetes manifests that make training jobs hang, before the manifests are applied. It
+//! works offline: it knows the contents of the files and the behaviour of the makers (`crate::node::makers`),
+//! and says when another file could hold a missing part. It reports every part that it cannot read.
 //!
 //! | module | what it is for |
 //! |---|---|
@@ -38,7 +38,7 @@ use container::Container;
 use objects::Object;
 use pods::Pods;
 
-/// Where in the manifests something is.
+/// A position in the manifests.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Location {
     /// The file.
@@ -66,14 +66,14 @@ impl Manifests {
         self.objects.iter().filter(move |object| object.kind == kind)
     }
 
-    /// The pods of the same object that train.
+    /// The pods of this object that train.
     fn training(&self, object: usize) -> impl Iterator<Item = &Pods> {
         self.pods.iter().filter(move |pods| pods.object == object && pods.train())
     }
 
-    /// How many pods have to meet: those of the object that train, or as many as the maker counts.
+    /// How many pods have to meet: the training pods of the object, or the number that the maker counts.
     fn nodes(&self, pods: &Pods) -> Option<u64> {
-        // A RayCluster's pods are workers of Ray, and not a training of their own.
+        // The pods of a RayCluster are workers of Ray. They are no training by themselves.
         if pods.maker == Maker::Ray {
             return pods.count;
         }
@@ -81,7 +81,7 @@ impl Manifests {
     }
 }
 
-/// Checks all files of a job together: their names and texts.
+/// Checks all files of a job together. Each file is a name and a text.
 pub fn check_manifests(files: &[(String, String)]) -> Vec<Check> {
     let mut checks = Vec::new();
     let objects = objects::read(files, &mut checks);
@@ -113,15 +113,15 @@ pub fn check_manifests(files: &[(String, String)]) -> Vec<Check> {
         let templates = manifests.pods.len();
         let training = manifests.pods.iter().filter(|pods| pods.train()).count();
         let evidence = format!(
-            "no known mistake in {templates} pod templates, of which {training} launch a distributed training; what the \
-             programs themselves do was not looked at"
+            "no known mistake in {templates} pod templates, of which {training} launch a distributed \
+             training; what the programs themselves do was not looked at"
         );
         once.push(Check::pass("manifests", evidence));
     }
     once
 }
 
-/// Says what was not looked at, or only in part.
+/// Reports objects that were not checked, or only in part.
 fn not_looked_at(manifests: &Manifests, files: &[(String, String)], checks: &mut Vec<Check>) {
     for (number, object) in manifests.objects.iter().enumerate() {
         let mut own = manifests.pods.iter().filter(|pods| pods.object == number).peekable();
@@ -157,7 +157,8 @@ fn not_looked_at(manifests: &Manifests, files: &[(String, String)], checks: &mut
             let check = Check::warn(
                 "not-read",
                 format!("a part of the command could not be read: {}", container.unread.join("; ")),
-                "give the file that holds it (a ConfigMap) as well, or run `rallypoint doctor -- CMD` in the pod",
+                "give the file that holds it (a ConfigMap) as well, or run `rallypoint doctor -- CMD` in the \
+                 pod",
             );
             checks.push(check.at(pods.at(&container.at("command"))));
         }

@@ -1,4 +1,4 @@
-//! What a host name means to the pods that use it: themselves, a pod, a Service, or nothing.
+//! What a host name means for the pods that use it: themselves, another pod, a Service, or nothing.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,21 @@ use crate::node::shell::{Part, Source, Text};
 /// What a host name means.
 #[derive(Debug)]
 pub(super) enum Target<'m> {
-    /// The pod that uses it.
+    /// The pod that uses the name.
     Own,
     /// One pod of these.
     Pod { pods: &'m Pods, is_first: bool, index: u64 },
-    /// A Service of the files.
+    /// A Service in the files.
     Service(&'m Object),
-    /// It certainly names nothing; with the reason.
+    /// It certainly names nothing; the text is the reason.
     Nothing(String),
-    /// Nothing in the files has this name; something in another file may have it.
+    /// The files have nothing with this name; another file may have it.
     Absent,
-    /// An address, another namespace, or something that cannot be known.
+    /// An address, another namespace, or something unknowable.
     Elsewhere,
 }
 
-/// Which of these pods a Service or a policy selects.
+/// How many of these pods a Service or a policy selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
     None,
@@ -43,7 +43,7 @@ pub(super) fn resolve<'m>(host: &Text, pods: &Pods, manifests: &'m Manifests) ->
         None => {}
     }
     let labels = host.split('.');
-    // The pod's own name with something behind it is still the pod itself.
+    // The pod's own name with a domain still means the pod itself.
     if labels.len() > 1 && matches!(labels[0].source(), Some(Source::HostName | Source::PodName)) {
         return Target::Own;
     }
@@ -59,7 +59,7 @@ pub(super) fn resolve<'m>(host: &Text, pods: &Pods, manifests: &'m Manifests) ->
     let second = match rest.first() {
         None => None,
         Some(Some(second)) => Some(*second),
-        // Without a namespace it is the pod's own.
+        // No namespace means the pod's own.
         Some(None) => {
             let of_namespace =
                 labels[1].parts().iter().all(|part| matches!(part, Part::Of(Source::Namespace)));
@@ -153,7 +153,7 @@ fn one_label<'m>(name: &str, pods: &Pods, manifests: &'m Manifests) -> Target<'m
     {
         return Target::Elsewhere;
     }
-    // A pod's own name alone does not resolve, unless the resolver is told where to search.
+    // A pod's own name does not resolve without its domain, unless the resolver has search domains.
     let searches =
         pods.spec.pointer("/dnsConfig/searches").is_some() || pods.spec.get("hostAliases").is_some();
     let numbered = with_host(
@@ -181,7 +181,7 @@ fn two_labels<'m>(host: &str, second: &str, pods: &Pods, manifests: &'m Manifest
         Some(Err(why)) => return Target::Nothing(why),
         None => {}
     }
-    // A Service, with its namespace.
+    // A Service with its namespace.
     let of_namespace = manifests.of_kind("Service").find(|service| {
         service.name == host && service.namespace.as_deref().is_some_and(|name| name == second)
     });
@@ -247,7 +247,7 @@ pub(super) fn is_headless(service: &Object) -> bool {
     service.value.pointer("/spec/clusterIP").and_then(Value::as_str) == Some("None")
 }
 
-/// Which of these pods a Service selects.
+/// How many of these pods a Service selects.
 pub(super) fn takes(service: &Object, pods: &Pods) -> Taken {
     let selector = selector(service);
     if selector.is_empty() || !service.shares_namespace(pods.namespace.as_deref()) {
@@ -269,7 +269,8 @@ fn taken_by_labels(selector: &BTreeMap<String, String>, pods: &Pods) -> Taken {
     taken
 }
 
-/// Whether a selector with `matchLabels` and `matchExpressions` takes these pods. An empty one takes all.
+/// Whether a selector with `matchLabels` and `matchExpressions` selects these pods. An empty selector selects
+/// all.
 pub(super) fn is_selected(selector: Option<&Value>, pods: &Pods) -> bool {
     let Some(selector) = selector else { return true };
     let labels = texts(selector.pointer("/matchLabels"));

@@ -1,4 +1,4 @@
-//! Files to documents, and documents to objects: also those inside lists and wrappers.
+//! Splits files into documents, and documents into objects, also inside lists and wrappers.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ pub(super) struct Object {
     pub(super) file: String,
     pub(super) api: String,
     pub(super) kind: String,
-    /// Empty if it is only generated.
+    /// Empty if the object has only `generateName`.
     pub(super) name: String,
     pub(super) namespace: Option<String>,
     pub(super) value: Value,
-    /// Where it stands in the document, if something wraps it.
+    /// The path of the object in the document, if something wraps it.
     pub(super) at: String,
     /// Whether the file has placeholders, such as `${IMAGE}`.
     pub(super) has_blanks: bool,
@@ -30,7 +30,7 @@ impl Object {
         Location { file: self.file.clone(), object, field: format!("{}{field}", self.at) }
     }
 
-    /// Whether another object is in the same namespace, as far as the files say.
+    /// Whether another object may be in the same namespace, as far as the files say.
     pub(super) fn shares_namespace(&self, other: Option<&str>) -> bool {
         match (self.namespace.as_deref(), other) {
             (Some(own), Some(other)) => own == other,
@@ -93,7 +93,8 @@ pub(super) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
         if blanks {
             let check = Check::warn(
                 "template",
-                "the file has places to be filled in, such as ${NAME}; what depends on them was not looked at",
+                "the file has places to be filled in, such as ${NAME}; what depends on them was not looked \
+                 at",
                 "fill them in first: `envsubst < FILE | rallypoint doctor --manifest -`",
             );
             checks.push(check.at(place("-")));
@@ -120,7 +121,7 @@ fn documents(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// A document, and the messages about keys that it has twice.
+/// Parses a document. Also returns the message about a duplicate key.
 fn parse(document: &str) -> Result<(Value, Option<String>), String> {
     let first_line = |error: &serde_saphyr::Error| {
         let words = error.to_string();
@@ -147,7 +148,7 @@ fn is_helm(text: &str) -> bool {
     MARKS.iter().any(|mark| text.contains(mark))
 }
 
-/// Whether something that no container fills in has a `$` in it.
+/// Whether a field that no container expands has a `$` in it.
 fn has_blanks(value: &Value) -> bool {
     const NEVER: [&str; 12] = [
         "image",

@@ -1,4 +1,4 @@
-//! The pods that each object makes: their number, their names, and what they are given.
+//! The pods that each object makes: their number, their names, and their values.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::container::Container;
 use super::objects::{Object, list, texts};
 use crate::node::makers::{Facts, LabelValue, Maker, When};
 
-/// Host names that begin alike and end in a number.
+/// Host names with a common start and a number at the end.
 #[derive(Debug, Clone)]
 pub(super) struct Hosts {
     pub(super) begin: String,
@@ -21,7 +21,7 @@ pub(super) struct Hosts {
 /// The pods of one template.
 #[derive(Debug)]
 pub(super) struct Pods {
-    /// The object, by its number among all.
+    /// The object's index among all objects.
     pub(super) object: usize,
     pub(super) place: Location,
     pub(super) maker: Maker,
@@ -29,17 +29,17 @@ pub(super) struct Pods {
     pub(super) namespace: Option<String>,
     /// The replica type, task or replicated Job.
     pub(super) role: String,
-    /// What is below the Job's own `spec`.
+    /// The part below the Job's own `spec`.
     pub(super) owner: Value,
     owner_at: String,
     pub(super) spec: Value,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) count: Option<u64>,
-    /// The pods of one child Job or group, where there can be several.
+    /// The number of pods in one child Job or group, if there can be several.
     pub(super) in_unit: Option<u64>,
-    /// The nodes that the maker itself counts.
+    /// The number of nodes that the maker itself counts.
     pub(super) nodes: Option<u64>,
-    /// The processes of a pod, if the maker knows them.
+    /// The number of processes of a pod, if the maker knows it.
     pub(super) processes: Option<String>,
     pub(super) hosts: Vec<Hosts>,
     pub(super) subdomain: Option<String>,
@@ -58,7 +58,7 @@ impl Pods {
         self.maker.facts()
     }
 
-    /// A field below the pod template's spec.
+    /// A field below the spec of the pod template.
     pub(super) fn at(&self, field: &str) -> Location {
         let joined =
             if field.is_empty() { self.place.field.clone() } else { format!("{}.{field}", self.place.field) };
@@ -89,7 +89,7 @@ impl Pods {
         when == When::Always || self.features.contains(&when)
     }
 
-    /// The name of the first pod with its subdomain, as others would write it.
+    /// The name of the first pod with its subdomain, as other pods would write it.
     pub(super) fn first_host(&self) -> Option<String> {
         let first = self.hosts.iter().find(|hosts| hosts.has_first)?;
         let host = if first.count == Some(0) { first.begin.clone() } else { format!("{}0", first.begin) };
@@ -100,7 +100,7 @@ impl Pods {
         }
     }
 
-    /// What a label of these pods is; `None` if they do not have it.
+    /// The value of a label on these pods; `None` if they do not have it.
     pub(super) fn label(&self, key: &str) -> Option<LabelIs<'_>> {
         if let Some(value) = self.labels.get(key) {
             return Some(LabelIs::Text(value));
@@ -118,7 +118,7 @@ impl Pods {
     }
 }
 
-/// What a label is.
+/// The value of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LabelIs<'p> {
     Text(&'p str),
@@ -292,7 +292,7 @@ fn drafts(object: &Object, number: usize, maker: Maker) -> Vec<Draft<'_>> {
                 value.pointer(&format!("{base}/completionMode")).and_then(Value::as_str) == Some("Indexed");
             let maker = if indexed { Maker::IndexedJob } else { Maker::Job };
             let count = count(&format!("{base}/parallelism"));
-            // The Jobs of a CronJob have names of their own.
+            // The Jobs of a CronJob have their own names.
             let hosts = if indexed && object.kind == "Job" {
                 numbered(format!("{name}-"), count)
             } else {
@@ -482,7 +482,7 @@ fn volcano(object: &Object, number: usize) -> Vec<Draft<'_>> {
     let plugins = object.value.pointer("/spec/plugins").and_then(Value::as_object);
     let on = |name: &str| plugins.is_some_and(|plugins| plugins.contains_key(name));
     let mut features: Vec<When> = NAMES.into_iter().filter(|name| on(name)).map(When::Plugin).collect();
-    // The distributed plugins switch it on.
+    // The distributed plugins switch on the svc plugin.
     if ["pytorch", "tensorflow", "mpi"].into_iter().any(on) && !on("svc") {
         features.push(When::Plugin("svc"));
     }
@@ -554,7 +554,7 @@ fn trainer(object: &Object, number: usize) -> Option<Pods> {
     Some(Pods { place: object.place("spec.trainer"), ..pods })
 }
 
-/// A RayJob's entry point runs once, on the head or beside it.
+/// The entry point of a RayJob runs once, on the head or beside it.
 fn entrypoint(object: &Object, number: usize) -> Option<Pods> {
     let command = object
         .value
@@ -567,7 +567,7 @@ fn entrypoint(object: &Object, number: usize) -> Option<Pods> {
     Some(Pods { place: object.place("spec.entrypoint"), is_open: true, ..pods })
 }
 
-/// Where the pod templates are in an object of any kind.
+/// The paths of the pod templates in an object of any kind.
 fn anywhere(value: &Value, at: &str) -> Vec<String> {
     let mut found = Vec::new();
     let is_template = list(value, "/spec/containers")

@@ -1,4 +1,5 @@
-//! The name of the run: the same for all pods, and different for the next run if that matters.
+//! Checks the name of the run: it must be equal in all pods, and differ between runs if a store outlives
+//! them.
 
 use super::super::Check;
 use super::Manifests;
@@ -55,7 +56,10 @@ fn run_id(pods: &Pods, manifests: &Manifests, launch: &Launch) -> Option<Check> 
     }
     let constant = text.literal()?;
     outlives(pods, manifests, launch).then(|| {
-        let evidence = format!("every run is called `{constant}`; on a store that outlives it the next run meets what this one left");
+        let evidence = format!(
+            "every run is called `{constant}`; on a store that outlives it the next run \
+             meets what this one left"
+        );
         Check::warn("constant-run-id", evidence, remedy(pods))
     })
 }
@@ -76,13 +80,14 @@ fn outlives(pods: &Pods, manifests: &Manifests, launch: &Launch) -> bool {
     }
 }
 
-/// The line to change.
+/// The remedy: the line to change.
 fn remedy(pods: &Pods) -> String {
     let facts = pods.facts();
     match facts.run_id {
         Some(path) => format!("--rdzv-id=$(RUN_UID), with this in env: {}", env_of_field("RUN_UID", path)),
         None => format!(
-            "--rdzv-id with a name that you change for each run (`{}-1`, …): a {} gives its pods no id of the run",
+            "--rdzv-id with a name that you change for each run (`{}-1`, …): a {} gives its pods no id of \
+             the run",
             if pods.name.is_empty() { "train" } else { &pods.name },
             facts.name
         ),

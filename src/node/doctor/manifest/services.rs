@@ -1,4 +1,4 @@
-//! Services and what they name: selectors, subdomains, links, and which ports are open between pods.
+//! Checks Services: selectors, subdomains, links, and the ports that are open between pods.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use super::objects::list;
 use super::pods::Pods;
 use crate::node::makers::Maker;
 
-/// Checks how the pods of one template are named.
+/// Checks the names of the pods of one template.
 pub(super) fn check_names(pods: &Pods, manifests: &Manifests, checks: &mut Vec<Check>) {
     for container in pods.containers.iter().filter(|container| container.trains()) {
         checks.extend(service_link(pods, container, manifests));
@@ -19,7 +19,7 @@ pub(super) fn check_names(pods: &Pods, manifests: &Manifests, checks: &mut Vec<C
     checks.extend(subdomain(pods, manifests));
 }
 
-/// A Service `master` puts `MASTER_PORT=tcp://…` into every pod.
+/// A Service `master` sets `MASTER_PORT=tcp://…` in every pod.
 fn service_link(pods: &Pods, container: &Container, manifests: &Manifests) -> Option<Check> {
     let service = manifests
         .of_kind("Service")
@@ -39,7 +39,7 @@ fn service_link(pods: &Pods, container: &Container, manifests: &Manifests) -> Op
     })
 }
 
-/// With c10d the workers get the host name of a pod, which the others must be able to resolve.
+/// With c10d the workers get the host name of a pod, and the other pods must be able to resolve it.
 fn subdomain(pods: &Pods, manifests: &Manifests) -> Option<Check> {
     const ID: &str = "no-subdomain";
     let by_maker = pods.facts().services.iter().any(|service| service.of_all && pods.has(service.when));
@@ -69,8 +69,8 @@ fn subdomain(pods: &Pods, manifests: &Manifests) -> Option<Check> {
         return (!by_address && !on_host).then(|| {
             let check = Check::fail(
                 ID,
-                "with c10d the workers' MASTER_ADDR is the bare host name of another pod: the rendezvous completes, then \
-                 every rank hangs",
+                "with c10d the workers' MASTER_ADDR is the bare host name of another pod: the rendezvous \
+                 completes, then every rank hangs",
                 "spec.subdomain naming a headless Service over the pods, or --local-addr=$(POD_IP)",
             );
             check.at(pods.at("subdomain"))
@@ -83,7 +83,8 @@ fn subdomain(pods: &Pods, manifests: &Manifests) -> Option<Check> {
         let evidence = format!(
             "the subdomain `{subdomain}` needs a headless Service of that name; it is not in these files"
         );
-        let remedy = "a Service with clusterIP: None, publishNotReadyAddresses: true, and the pods' labels as selector";
+        let remedy = "a Service with clusterIP: None, publishNotReadyAddresses: true, and the pods' labels \
+                      as selector";
         return Some(Check::warn(ID, evidence, remedy).at(pods.at("subdomain")));
     };
     if !is_headless(service) {
@@ -92,14 +93,15 @@ fn subdomain(pods: &Pods, manifests: &Manifests) -> Option<Check> {
     }
     let probed = pods.containers.iter().any(|container| container.value.get("readinessProbe").is_some());
     if probed && service.value.pointer("/spec/publishNotReadyAddresses") != Some(&Value::Bool(true)) {
-        let evidence = "with the readinessProbe a pod has no name before it is Ready, and it may not be Ready before it has met the others";
+        let evidence = "with the readinessProbe a pod has no name before it is Ready, and it may not be \
+                        Ready before it has met the others";
         let check = Check::warn("not-ready-addresses", evidence, "publishNotReadyAddresses: true");
         return Some(check.at(service.place("spec.publishNotReadyAddresses")));
     }
     None
 }
 
-/// Services that the pods use, but that select no pod at all.
+/// Finds Services that the pods use, but that select no pod at all.
 pub(super) fn check_services(manifests: &Manifests, checks: &mut Vec<Check>) {
     let strange = manifests.pods.iter().any(|pods| pods.maker == Maker::Unknown);
     for service in manifests.of_kind("Service") {
@@ -130,7 +132,7 @@ pub(super) fn check_services(manifests: &Manifests, checks: &mut Vec<Check>) {
         else {
             continue;
         };
-        // The pods that it selects may be in another file: a store, a server.
+        // The selected pods may be in another file: a store, a server.
         let of_own = |pods: &Pods| {
             pods.subdomain.as_ref() == Some(name)
                 || pods.labels.iter().any(|(key, value)| selector.get(key) == Some(value))
@@ -164,7 +166,8 @@ pub(super) fn check_network_policies(manifests: &Manifests, checks: &mut Vec<Che
             let implied =
                 types.is_empty() && (kind == "Ingress" || policy.value.pointer("/spec/egress").is_some());
             let rules = list(&policy.value, &format!("/spec/{field}"));
-            // Other policies may open more; only those in these files are seen, and each is checked by itself.
+            // Other policies may open more. Only policies in these files are visible, and each is checked by
+            // itself.
             let opens_all = rules.iter().any(|rule| {
                 let peers = list(rule, peers_at);
                 let own = peers.is_empty()
@@ -189,12 +192,13 @@ pub(super) fn check_network_policies(manifests: &Manifests, checks: &mut Vec<Che
                 let check = Check::fail(
                     "network-policy-ports",
                     format!(
-                        "the pods of {} may not connect to each other on every port: torchrun's second store, gloo and \
-                         NCCL use ports of their own choice",
+                        "the pods of {} may not connect to each other on every port: torchrun's second \
+                         store, gloo and NCCL use ports of their own choice",
                         pods.place.object
                     ),
                     format!(
-                        "a rule without ports for the same pods: {field}: [{{{direction}: [{{podSelector: {{matchLabels: …}}}}]}}]"
+                        "a rule without ports for the same pods: {field}: [{{{direction}: [{{podSelector: \
+                         {{matchLabels: …}}}}]}}]"
                     ),
                 );
                 checks.push(check.at(policy.place(&format!("spec.{field}"))));

@@ -24,7 +24,8 @@ fn files_that_are_no_manifests_are_said_to_be_none() {
 
 #[test]
 fn one_broken_document_hides_no_other() {
-    let text = "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{image: x}]}\n---\na: [1\n---\nkind: Pod\nmetadata: {name: b}\nspec: {containers: [{image: z}]}\n";
+    let text = "kind: Pod\nmetadata: {name: a}\nspec: {containers: [{image: x}]}\n---\na: [1\n---\n\
+                kind: Pod\nmetadata: {name: b}\nspec: {containers: [{image: z}]}\n";
     let found = check(text);
     assert!(
         found.iter().any(|check| check.id == "yaml" && check.to_string().contains("document 2")),
@@ -41,7 +42,8 @@ fn one_broken_document_hides_no_other() {
 fn the_image_of_a_container_that_only_waits_may_be_any() {
     let pod = |image: &str, command: &str| {
         let text = format!(
-            "kind: Pod\nmetadata: {{name: a}}\nspec: {{containers: [{{image: {image}, command: {command}}}]}}\n"
+            "kind: Pod\nmetadata: {{name: a}}\n\
+             spec: {{containers: [{{image: {image}, command: {command}}}]}}\n"
         );
         check(&text).iter().any(|check| check.id == "image-not-pinned")
     };
@@ -79,10 +81,12 @@ fn odd_shapes_do_not_make_it_panic() {
         "kind: JobSet\nspec: {replicatedJobs: [{template: 1}]}",
         "kind: PyTorchJob\nspec: {pytorchReplicaSpecs: {Worker: 1}}",
         "kind: Job\nspec: {template: {spec: {containers: [{command: [sh, -c, 'if then $( ((']}]}}}",
-        "kind: Job\nspec: {template: {spec: {containers: [{command: [sh, -c, 'f() { f; }; f; eval \"f\"']}]}}}",
+        "kind: Job\n\
+         spec: {template: {spec: {containers: [{command: [sh, -c, 'f() { f; }; f; eval \"f\"']}]}}}",
         "kind: RayJob\nspec: {entrypoint: '$('}",
         "kind: AppWrapper\nspec: {components: [{template: 3}]}",
-        "kind: LeaderWorkerSet\nspec: {leaderWorkerTemplate: {size: 0, workerTemplate: {spec: {containers: [1]}}}}",
+        "kind: LeaderWorkerSet\n\
+         spec: {leaderWorkerTemplate: {size: 0, workerTemplate: {spec: {containers: [1]}}}}",
     ] {
         check(text);
     }

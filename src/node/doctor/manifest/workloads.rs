@@ -1,4 +1,4 @@
-//! How Jobs and StatefulSets make pods, and the sidecar in them.
+//! Checks how Jobs and StatefulSets make pods, and the sidecar in them.
 
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ pub(super) fn check(pods: &Pods, checks: &mut Vec<Check>) {
     sidecar(pods, checks);
 }
 
-/// A JobSet's Job is below its template.
+/// A field of the Job. In a JobSet, the Job is below its template.
 fn number(pods: &Pods, field: &str) -> Option<u64> {
     if pods.maker != Maker::JobSet {
         return pods.owner_number(field);
@@ -54,7 +54,8 @@ fn completions(pods: &Pods) -> Option<Check> {
         format!("{completions} completions, but only {parallelism} pods at the same time: they never meet")
     } else {
         format!(
-            "{parallelism} pods are asked for, but {completions} completions: no more than {completions} pods are made"
+            "{parallelism} pods are asked for, but {completions} completions: no more than {completions} \
+             pods are made"
         )
     };
     let check = Check::fail(ID, evidence, "parallelism equal to completions");
@@ -106,7 +107,7 @@ fn ordered(pods: &Pods) -> Option<Check> {
     Some(check.at(pods.of_owner("podManagementPolicy")))
 }
 
-/// The operator rejects other numbers of Masters, and a template without the container that it looks for.
+/// The operator rejects any other number of Masters, and a template without the expected container.
 fn master_is_one(pods: &Pods) -> Option<Check> {
     const ID: &str = "operator-rejects";
     if pods.has(When::Master) && pods.role == "master" && pods.count.is_some_and(|count| count != 1) {
@@ -149,7 +150,8 @@ fn sidecar(pods: &Pods, checks: &mut Vec<Check>) {
             let check = Check::warn(
                 "sidecar-probe",
                 "without a startupProbe the training may start before the store is up",
-                "startupProbe: {httpGet: {path: /readyz, port: 29501}, periodSeconds: 1, failureThreshold: 60}",
+                "startupProbe: {httpGet: {path: /readyz, port: 29501}, periodSeconds: 1, failureThreshold: \
+                 60}",
             );
             checks.push(check.at(place("startupProbe")));
         }

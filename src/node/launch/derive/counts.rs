@@ -1,4 +1,4 @@
-//! How many nodes, and how many processes on each.
+//! The number of nodes, and the number of processes on each.
 
 use super::facts::said;
 use super::sources::Sources;
@@ -18,7 +18,7 @@ impl Derivation<'_> {
             return Ok(Some(said));
         }
         if let Some((text, from)) = self.flag("nproc-per-node") {
-            // The flag wins in torchrun, so its variable does not count.
+            // In torchrun the flag overrides its variable, so the variable does not count.
             sources.add(Self::processes_in(&from, text)?, from, OF_COMMAND);
         } else if let Some(text) = self.env.get("PET_NPROC_PER_NODE") {
             let name = "PET_NPROC_PER_NODE";
@@ -30,11 +30,12 @@ impl Derivation<'_> {
         if let Some((each, from, why)) = self.tasks_of_each_node() {
             sources.add(Some(Processes::Count(each)), from, why);
         }
-        // `auto` and a number do not contradict each other: torchrun counts, and the number is what it should find.
+        // `auto` and a number do not contradict each other: torchrun counts, and should find that number.
         sources.settle(|a, b| a == b || a.count().is_none() || b.count().is_none())
     }
 
-    /// What the launcher says, if it starts each process. One task may be the node's own launcher.
+    /// The number of processes per node, if the launcher starts each process. A single task may be the node's
+    /// own launcher.
     fn tasks_of_each_node(&self) -> Option<(u32, String, &'static str)> {
         let task = self.task.as_ref()?;
         let slurm = self.slurm.as_ref().filter(|_| task.rank.from == "SLURM_PROCID");
@@ -48,7 +49,7 @@ impl Derivation<'_> {
         (each > 1).then_some((each, from, "the launcher starts each process as a task"))
     }
 
-    /// The number of nodes as far as something names it.
+    /// The number of nodes, as far as a source names it.
     pub(super) fn nodes(
         &self,
         processes: Option<&Derived<Processes>>,
@@ -83,7 +84,7 @@ impl Derivation<'_> {
                 sources.add(Some(Nodes::exactly(count)), from.join(" and "), "the pods in the lists");
             }
         }
-        // A number within a range agrees with it.
+        // A number within a range agrees with the range.
         let within = |a: &Nodes, b: &Nodes| a.min <= b.min && b.max <= a.max;
         let said = sources.settle(|a, b| within(a, b) || within(b, a))?;
         if processes.is_some() { self.nodes_of_world(said, processes, None) } else { Ok(said) }
@@ -112,7 +113,7 @@ impl Derivation<'_> {
         self.platform.counts_pods() && !self.is_a_process()
     }
 
-    /// What `WORLD_SIZE` says about the nodes, if nothing else names their number.
+    /// The number of nodes from `WORLD_SIZE`, if no other source names it.
     pub(super) fn nodes_of_world(
         &self,
         said: Option<Derived<Nodes>>,
@@ -144,8 +145,8 @@ impl Derivation<'_> {
         }
     }
 
-    /// Whether `RANK` and `WORLD_SIZE` are all that there is: the environment of a single process. Where pods have an
-    /// index of their own, or processes one on their node, a world of processes looks the same on pod 0.
+    /// Whether `RANK` and `WORLD_SIZE` are the only sources, as for a single process per pod. If pods have an
+    /// index of their own, or processes have one on their node, pod 0 of a larger world looks the same.
     pub(super) fn is_one_process_a_pod(&self) -> bool {
         self.platform.kind == Kind::Variables
             && self.task.is_none()
@@ -153,14 +154,14 @@ impl Derivation<'_> {
             && self.gpus().is_none()
     }
 
-    /// A variable that says that each node has several GPUs, and their number.
+    /// A variable with the number of GPUs of each node, if there are several.
     pub(super) fn gpus(&self) -> Option<(&'static str, u32)> {
         let mut found = said(self.env, Says::Gpus);
         found.find_map(|(_, name, count)| Some((name, count.parse().ok().filter(|&count| count > 1)?)))
     }
 
-    /// The number of processes, where it follows from world and nodes. It does not follow from the ranks of a process and
-    /// its node, which say nothing on node 0: all pods are to be told the same.
+    /// The number of processes per node, if it follows from world and nodes. It is not derived from the ranks
+    /// of a process and its node: node 0 cannot derive it so, and all pods must get the same values.
     pub(super) fn processes_of_world(
         &self,
         processes: Option<Derived<Processes>>,
@@ -179,7 +180,7 @@ impl Derivation<'_> {
         }))
     }
 
-    /// Whether rank, nodes and world fit each other.
+    /// Checks whether rank, nodes and world fit together.
     pub(super) fn check(
         &self,
         node_rank: Option<&Derived<u32>>,

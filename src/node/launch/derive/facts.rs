@@ -1,4 +1,4 @@
-//! What the variables of all platforms say, by the platforms' table.
+//! Reads the variables of all platforms, by the table of platforms.
 
 use super::sources::Sources;
 use super::{Derivation, Derived};
@@ -7,18 +7,19 @@ use crate::node::launch::names::{first_label, same_host};
 use crate::node::launch::platform::{Kind, Says};
 use crate::node::launch::{Environment, LaunchError, Platform};
 
-/// The process as the program that started it counts: `mpirun`, `srun`, `flux run`.
+/// The process, as its launcher counts it: `mpirun`, `srun`, `flux run`.
 #[derive(Debug)]
 pub(super) struct Task {
     pub rank: Derived<u32>,
     pub tasks: Option<Derived<u32>>,
     pub local_rank: Option<Derived<u32>>,
-    /// How many of them are on this node.
+    /// How many processes of the launcher are on this node.
     pub on_this_node: Option<Derived<u32>>,
 }
 
 impl Task {
-    /// Whether each node has one, so that the task is the node. Its number tells it, or the number of nodes.
+    /// Whether each node has exactly one task, so that the task is the node. The number of tasks on this node
+    /// shows it, or the number of nodes.
     pub(super) fn is_the_node(&self, nodes: Option<u32>) -> bool {
         let tasks = self.tasks.as_ref().map(|tasks| tasks.value);
         match (self.on_this_node.as_ref().map(|here| here.value), nodes) {
@@ -28,21 +29,21 @@ impl Task {
         }
     }
 
-    /// Whether all of them are on this node.
+    /// Whether all tasks are on this node.
     pub(super) fn is_alone(&self) -> bool {
         let count = |of: &Option<Derived<u32>>| of.as_ref().map(|of| of.value);
         self.tasks.is_some() && count(&self.tasks) == count(&self.on_this_node)
     }
 }
 
-/// The nodes of a list, and which of them this one is.
+/// The nodes of a list, and this node's place in it.
 #[derive(Debug)]
 pub(super) struct HostList {
     pub hosts: Vec<String>,
     pub from: &'static str,
-    /// The index of this node and the names it is found by.
+    /// The index of this node, and the variable or name that identified it.
     pub own: Option<(u32, String)>,
-    /// Whether the first is surely a node that trains.
+    /// Whether the first host certainly takes part in the training.
     pub is_even: bool,
 }
 
@@ -57,7 +58,7 @@ pub(super) fn said(
 }
 
 impl Derivation<'_> {
-    /// Adds what the variables with one meaning say.
+    /// Adds the values of all variables with this meaning.
     pub(super) fn add_said<T: PartialEq + std::fmt::Display>(
         &self,
         what: Says,
@@ -75,7 +76,8 @@ impl Derivation<'_> {
         Ok(())
     }
 
-    /// The process as its launcher counts. The launcher is nearer to the process than the scheduler.
+    /// The process, as its launcher counts it. A launcher is nearer to the process than the scheduler, so it
+    /// comes first.
     pub(super) fn task(&self) -> Result<Option<Task>, LaunchError> {
         let one = |what, called, why: &str| -> Result<Option<Derived<u32>>, LaunchError> {
             let mut sources = Sources::of(called, "--node-rank (RALLYPOINT_NODE_RANK) and --nodes");
@@ -114,7 +116,7 @@ impl Derivation<'_> {
         }))
     }
 
-    /// Whether Slurm's numbers are those of this process, and not those of the program that started its launcher.
+    /// Whether Slurm's numbers describe this process, and not the program that started its launcher.
     pub(super) fn slurm_counts_this(&self) -> bool {
         let Some(step) = self.slurm.as_ref().filter(|step| step.started_by_srun) else { return false };
         match self.task.as_ref() {
@@ -146,7 +148,7 @@ impl Derivation<'_> {
         Ok(lists)
     }
 
-    /// What JSON about a cluster says about this node.
+    /// This node's place in the JSON that describes a cluster.
     pub(super) fn members(&self) -> Result<Vec<(&'static str, Member)>, LaunchError> {
         said(self.env, Says::ClusterSpec)
             .map(|(_, name, text)| {
@@ -156,7 +158,7 @@ impl Derivation<'_> {
             .collect()
     }
 
-    /// Refuses a job of several groups, each of which counts for itself.
+    /// Refuses a job of several groups, each with its own ranks.
     pub(super) fn refuse_groups(&self) -> Result<(), LaunchError> {
         let several = |value: &str| value == "true" || value.parse().is_ok_and(|groups: u32| groups > 1);
         let later = |value: &str| value.parse().is_ok_and(|index: u32| index > 0);
@@ -171,7 +173,7 @@ impl Derivation<'_> {
     }
 }
 
-/// The one place of a host in a list, whether the name is long or short.
+/// The only place of a host in a list; names may be long or short.
 fn place_of(hosts: &[String], own: &str) -> Option<u32> {
     let mut found = hosts.iter().enumerate().filter(|(_, host)| {
         same_host(host, own) || first_label(host) == first_label(own) && !is_address(host)

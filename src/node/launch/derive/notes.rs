@@ -1,12 +1,12 @@
-//! Notes for the reader of the log: which value nothing gave and how to give it, and variables of platforms
-//! that are seen but not understood.
+//! Notes for the reader of the log: values that no source gave and how to give them, and variables of unknown
+//! platforms that were seen but not used.
 
 use super::facts::said;
 use super::{Derivation, LaunchEnv};
 use crate::node::launch::Platform;
 use crate::node::launch::platform::{Says, Value};
 
-/// Ends of names that say a value on one platform or another, with the variable that says it to rallypoint.
+/// Ends of variable names with a likely meaning, and the `RALLYPOINT_*` variable for that value.
 const FOREIGN: [(Value, &str, &[&str]); 3] = [
     (
         Value::NodeRank,
@@ -84,7 +84,8 @@ const FOREIGN: [(Value, &str, &[&str]); 3] = [
         ],
     ),
 ];
-/// Variables of these are read, or are nobody's word on nodes: the rank of a process on its node, a Service.
+/// Variables with these prefixes are read elsewhere, or say nothing about nodes: the rank of a process on its
+/// node, a Service.
 const NOT_FOREIGN: [&str; 7] =
     ["RALLYPOINT_", "PET_", "TORCHELASTIC_", "OMPI_", "KUBERNETES_", "SLURM_", "PBS_"];
 
@@ -110,7 +111,7 @@ impl Derivation<'_> {
         notes
     }
 
-    /// Variables that look as if they said a value, with the line that would say it.
+    /// Variables whose names suggest a value, each with the line that would set the value.
     fn foreign(&self, value: Value, ours: &str, ends: &[&str]) -> Vec<String> {
         let used = |name: &str| {
             Platform::all_in(self.env).any(|platform| platform.says().any(|(known, _)| known == name))
@@ -141,30 +142,31 @@ impl Derivation<'_> {
         let nodes = step.nodes.map_or(1, |(nodes, _)| nodes);
         if !step.started_by_srun && nodes > 1 && launch.node_rank.is_none() {
             notes.push(format!(
-                "Slurm: srun did not start this (SLURM_STEP_ID is not set), so it runs once and not on each of the {nodes} \
-                 nodes of the job; start it with: srun --ntasks-per-node=1 rallypoint ..."
+                "Slurm: srun did not start this (SLURM_STEP_ID is not set), so it runs once and not on each \
+                 of the {nodes} nodes of the job; start it with: srun --ntasks-per-node=1 rallypoint ..."
             ));
         }
         if let (true, Some(all)) = (step.started_by_srun, step.nodes_of_job.filter(|&all| nodes < all)) {
             notes.push(format!(
-                "Slurm: this step has {nodes} of the {all} nodes of the job (SLURM_JOB_NUM_NODES), so it is a run of \
-                 {nodes}; for one run of all nodes start one step: srun --nodes={all} --ntasks-per-node=1 ..."
+                "Slurm: this step has {nodes} of the {all} nodes of the job (SLURM_JOB_NUM_NODES), so it is \
+                 a run of {nodes}; for one run of all nodes start one step: srun --nodes={all} \
+                 --ntasks-per-node=1 ..."
             ));
         }
     }
 
-    /// `RANK`, `WORLD_SIZE` and GPUs, which may count one thing or another.
+    /// Notes about `RANK`, `WORLD_SIZE` and GPUs, whose meaning is not clear.
     fn note_counts(&self, launch: &LaunchEnv, notes: &mut Vec<String>) {
         if let (None, Some(world)) = (&launch.nodes, self.env.get("WORLD_SIZE")) {
             notes.push(format!(
-                "WORLD_SIZE={world} may count nodes or processes, and nothing says how many processes a node has; set \
-                 RALLYPOINT_NODES, or RALLYPOINT_NPROC_PER_NODE"
+                "WORLD_SIZE={world} may count nodes or processes, and nothing says how many processes a node \
+                 has; set RALLYPOINT_NODES, or RALLYPOINT_NPROC_PER_NODE"
             ));
         }
         if let (None, Some(rank)) = (&launch.node_rank, self.env.get("RANK")) {
             notes.push(format!(
-                "RANK={rank} may be that of a node or of a process, and nothing says how many processes a node has; set \
-                 RALLYPOINT_NODE_RANK, or RALLYPOINT_NPROC_PER_NODE"
+                "RANK={rank} may be that of a node or of a process, and nothing says how many processes a \
+                 node has; set RALLYPOINT_NODE_RANK, or RALLYPOINT_NPROC_PER_NODE"
             ));
         }
         if let (None, Some((name, count))) = (&launch.nproc_per_node, self.gpus())
@@ -181,8 +183,8 @@ impl Derivation<'_> {
         let uneven = said(self.env, Says::HostSlots).next().filter(|_| launch.nodes.is_none());
         if let Some((_, name, list)) = uneven {
             notes.push(format!(
-                "{name}=`{list}` has hosts with other numbers of slots, of which one may only run the job's script; set \
-                 RALLYPOINT_NODES, RALLYPOINT_NODE_RANK and RALLYPOINT_ENDPOINT"
+                "{name}=`{list}` has hosts with other numbers of slots, of which one may only run the job's \
+                 script; set RALLYPOINT_NODES, RALLYPOINT_NODE_RANK and RALLYPOINT_ENDPOINT"
             ));
         }
     }

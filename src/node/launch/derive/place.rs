@@ -1,4 +1,4 @@
-//! Where the nodes meet, and what their run is called.
+//! The endpoint where the nodes meet, and the name of their run.
 
 use super::facts::said;
 use super::sources::Sources;
@@ -10,7 +10,7 @@ use crate::node::launch::slurm::first_host;
 use crate::node::launch::{Backend, LaunchError, Torchrun};
 use crate::node::makers::Maker;
 
-/// An address that may lack its port.
+/// An address; its port may be absent.
 #[derive(Debug, Clone, PartialEq)]
 struct Address {
     host: String,
@@ -27,8 +27,8 @@ impl std::fmt::Display for Address {
 }
 
 impl Derivation<'_> {
-    /// Where the nodes meet. What torchrun is told for its rendezvous is read with the backend that it is told: the plugin's
-    /// is the admin port.
+    /// The endpoint where the nodes meet. The meaning of torchrun's rendezvous endpoint depends on the
+    /// backend: with the plugin it is the admin port.
     pub(super) fn endpoint(&self) -> Result<Option<Derived<Meeting>>, LaunchError> {
         let said = self.given.endpoint.as_ref();
         let read = |text: &str| text.parse().ok();
@@ -48,11 +48,11 @@ impl Derivation<'_> {
         Ok(self.master()?.map(|master| master.map(Meeting::Store)))
     }
 
-    /// The endpoint of torchrun's rendezvous, in its own words.
+    /// The endpoint of torchrun's rendezvous, by torchrun's own rules.
     fn rendezvous(&self, text: &str, from: &str, why: &str) -> Result<Derived<Meeting>, LaunchError> {
-        /// Where torchrun's c10d backend goes if its endpoint names no port.
+        /// The port that torchrun's c10d backend uses if the endpoint has none.
         const TORCHRUN_PORT: u16 = 29400;
-        /// Where the plugin goes then.
+        /// The port that the plugin uses in this case.
         const PLUGIN_PORT: u16 = 29501;
 
         let wrong = |error| LaunchError::Endpoint { name: from.to_owned(), error };
@@ -67,7 +67,7 @@ impl Derivation<'_> {
         Ok(Derived { value, from: from.to_owned(), why })
     }
 
-    /// The rendezvous backend that torchrun is told.
+    /// The rendezvous backend in torchrun's flags or variables.
     fn backend(&self) -> Option<Backend> {
         let of_command = self.command.and_then(Torchrun::backend);
         of_command.or_else(|| self.env.get("PET_RDZV_BACKEND").map(Backend::parse))
@@ -89,7 +89,7 @@ impl Derivation<'_> {
         Ok(Some(Derived { value, from, why: OF_COMMAND.to_owned() }))
     }
 
-    /// The master's address, by the variables of torch or of the platform.
+    /// The master's address, from torch's or the platform's variables.
     fn master(&self) -> Result<Option<Derived<Endpoint>>, LaunchError> {
         let wrong = |name: &str| {
             let name = name.to_owned();
@@ -99,7 +99,7 @@ impl Derivation<'_> {
         for (name, port_name) in [("PET_MASTER_ADDR", "PET_MASTER_PORT"), ("MASTER_ADDR", "MASTER_PORT")] {
             let Some(host) = self.env.get(name) else { continue };
             let port = self.port(port_name)?;
-            // An address with a mistake in it is to be named, not compared.
+            // An invalid address must be reported, not compared.
             let checked = Endpoint::new(host, port.unwrap_or(Endpoint::DEFAULT_PORT)).map_err(wrong(name))?;
             let from = if port.is_some() { format!("{name} and {port_name}") } else { name.to_owned() };
             let address = Address { host: checked.host().to_owned(), port };
@@ -108,7 +108,7 @@ impl Derivation<'_> {
         if sources.found.is_empty() {
             return self.platforms_master();
         }
-        // A port that is not said contradicts nothing, and the short name of a host is the host.
+        // An absent port contradicts nothing, and the short name of a host means that host.
         let with_port = sources.found.iter().find(|address| address.value.port.is_some()).cloned();
         let agree = |a: &Address, b: &Address| {
             same_host(&a.host, &b.host) && a.port.zip(b.port).is_none_or(|(a, b)| a == b)
@@ -137,7 +137,7 @@ impl Derivation<'_> {
         }
     }
 
-    /// The address of rank 0, where the platform says how it is called.
+    /// The address of rank 0, if the platform names it.
     fn platforms_master(&self) -> Result<Option<Derived<Endpoint>>, LaunchError> {
         const USUAL: &str = "with torch's usual port";
         let at = |host: &str, port: Option<u16>, from: &str, why: &str| {
@@ -169,7 +169,7 @@ impl Derivation<'_> {
             }
             _ => {}
         }
-        // TorchX gives rank 0 `localhost`, which is nobody else's name.
+        // TorchX names rank 0 `localhost`, which is wrong on every other node.
         let local = |host: &str| host == "localhost" || host.starts_with("127.");
         if let Some((platform, name, host)) = said(self.env, Says::Master).find(|(_, _, host)| !local(host)) {
             let port_name = platform.says().find(|(_, says)| *says == Says::MasterPort);
@@ -203,7 +203,7 @@ impl Derivation<'_> {
         Ok(None)
     }
 
-    /// `JOB-0.SVC.NAMESPACE`, to which the resolver adds the cluster's domain.
+    /// `JOB-0.SVC.NAMESPACE`; the resolver adds the cluster's domain.
     fn first_injected_pod(&self) -> Result<(String, String), LaunchError> {
         let (_, pod) = self.pod_name();
         let of_the_name = ordinal(pod).map(|(name, _)| name);
@@ -238,7 +238,7 @@ impl Derivation<'_> {
         if let Some((run_id, from)) = self.flag("rdzv-id") {
             return found(run_id, &from, OF_COMMAND);
         }
-        // torchrun's own default is no id.
+        // "none" is torchrun's default, not an id.
         let value = |name| self.env.get(name).filter(|&id| id != "none");
         for (name, why) in [
             ("PET_RDZV_ID", "torchrun's own variable"),
@@ -275,19 +275,19 @@ impl Derivation<'_> {
             return found(&format!("{namespace}{job}"), &format!("{from}{and}"), shared);
         }
         let (from, pod) = match self.env.get("JOB_COMPLETION_INDEX") {
-            // A Job's pod has the index at the end of its host name, not of its own name.
+            // The host name of a Job's pod ends in the index; the pod's own name does not.
             Some(_) => ("the host's name", first_label(&self.given.hostname)),
             None => self.pod_name(),
         };
         let numbered = self.env.in_kubernetes()
             && !matches!(self.platform.kind, Kind::Kubetorch | Kind::Variables | Kind::Unknown);
         let (set, _) = ordinal(pod).filter(|_| numbered)?;
-        // The leader of a LeaderWorkerSet has one number less than its workers.
+        // The name of a LeaderWorkerSet's leader has one number fewer than the names of its workers.
         let (set, from) = match (self.platform.kind, self.env.get("LWS_LEADER_ADDRESS")) {
             (Kind::Maker(Maker::LeaderWorkerSet), Some(leader)) => {
                 (first_label(leader), "LWS_LEADER_ADDRESS")
             }
-            // The pods of other groups have another name before the number, but the same job.
+            // Pods of other groups have another name before the number, but belong to the same job.
             (Kind::Maker(Maker::VolcanoJob), _) => (set, from),
             _ => (role_of(set).map_or(set, |(job, _)| job), from),
         };
@@ -295,7 +295,7 @@ impl Derivation<'_> {
         found(&format!("{namespace}{set}"), from, "the name that all its pods share, the same for each run")
     }
 
-    /// The id that a scheduler gives to a job, with what tells its attempts apart.
+    /// The id that a scheduler gives to a job, with the part that distinguishes its attempts.
     fn run_id_of_the_platform(&self) -> Option<Derived<String>> {
         let (platform, name, id) = said(self.env, Says::RunId).next()?;
         // AWS Batch appends the node's index to the id of the job.
@@ -313,7 +313,7 @@ impl Derivation<'_> {
             }
             from.push(part);
         }
-        // A step of a part of the job's nodes is a run of its own: another step counts its nodes from 0 too.
+        // A step on a part of the job's nodes is a run of its own: another step also counts its nodes from 0.
         if let Some(step) = &self.slurm
             && let (Some((nodes, _)), Some(all)) = (step.nodes, step.nodes_of_job)
             && let (true, Some(id)) =

@@ -1,4 +1,4 @@
-//! Ranks: of the node, from whatever numbers pods, and of the process, where it follows.
+//! Ranks: the node's rank, from any source that numbers pods, and the process's rank, if it follows.
 
 use super::sources::Sources;
 use super::volcano::refused_if;
@@ -13,7 +13,7 @@ use crate::node::makers::Maker;
 const FLAG: &str = "--node-rank (RALLYPOINT_NODE_RANK)";
 
 impl Derivation<'_> {
-    /// The node rank as far as something other than `RANK` says it.
+    /// The node rank, from every source except `RANK`.
     pub(super) fn place(&self, nodes: Option<&Derived<Nodes>>) -> Result<Option<Derived<u32>>, LaunchError> {
         let mut sources = Sources::of("the node rank", FLAG);
         let said = self.given.node_rank.as_ref();
@@ -45,7 +45,8 @@ impl Derivation<'_> {
             sources.add(member.rank, name, "this node's place among those that train");
         }
         self.add_index_of_the_launcher(nodes, &mut sources)?;
-        // The RANK of Volcano's pytorch plugin counts pods of all tasks; that of a process does not say its pod.
+        // `RANK` of Volcano's pytorch plugin counts the pods of all tasks. The `RANK` of a process says
+        // nothing about its pod.
         let has_rank = self.env.get("RANK").is_some();
         if self.sees(Kind::Maker(Maker::VolcanoJob)) && (!has_rank || self.is_a_process()) {
             let nothing_else = sources.found.is_empty() && !has_rank;
@@ -64,7 +65,7 @@ impl Derivation<'_> {
         settled
     }
 
-    /// The node that the task of a launcher is on.
+    /// The node of the launcher's task.
     fn add_index_of_the_launcher(
         &self,
         nodes: Option<&Derived<Nodes>>,
@@ -84,7 +85,7 @@ impl Derivation<'_> {
         Ok(())
     }
 
-    /// The index that the Job controller gives; in a JobSet of several jobs it is the index within one of them.
+    /// The index from the Job controller. In a JobSet of several jobs it is the index within one job.
     fn add_completion_index(
         &self,
         nodes: Option<&Derived<Nodes>>,
@@ -106,7 +107,7 @@ impl Derivation<'_> {
                 let why = "set by the Job controller in each pod of an Indexed Job";
                 sources.add(Some(index), "JOB_COMPLETION_INDEX", why);
             }
-            // Before this job there may be jobs of another kind, with another number of pods.
+            // Jobs of another kind, with another number of pods, may precede this job.
             Some(per_job) if jobs > 1 && job < jobs && index < per_job && global == job => {
                 let why = format!("pod {index} of job {job}, {per_job} pods in each of {jobs} jobs");
                 let rank = job.checked_mul(per_job).and_then(|first| first.checked_add(index));
@@ -120,7 +121,8 @@ impl Derivation<'_> {
         Ok(())
     }
 
-    /// The number of this pod's job in its JobSet, by a label or by the host's name `SET-REPLICATED-JOB-POD`.
+    /// The number of this pod's job in its JobSet, from a label or from the host's name
+    /// `SET-REPLICATED-JOB-POD`.
     fn job_of_the_set(&self, index: u32) -> Result<(u32, &'static str), LaunchError> {
         let (job, global) = (self.number("JOB_INDEX")?, self.number("JOB_GLOBAL_INDEX")?);
         if let Some(global) = global.filter(|global| job.is_none_or(|job| *global > job)) {
@@ -134,7 +136,8 @@ impl Derivation<'_> {
         Ok((job.unwrap_or(0), "the host's name"))
     }
 
-    /// Before 0.6 a LeaderWorkerSet gave no index; its leader is `NAME-GROUP`, its workers `NAME-GROUP-INDEX`.
+    /// Before 0.6, a LeaderWorkerSet set no index. Its leader is named `NAME-GROUP`, and its workers
+    /// `NAME-GROUP-INDEX`.
     fn add_group_index(&self, sources: &mut Sources<u32>) {
         if self.env.get("LWS_WORKER_INDEX").is_some() {
             return;
@@ -153,7 +156,7 @@ impl Derivation<'_> {
         sources.add(index, from, "the pod's place behind the leader's name");
     }
 
-    /// The node rank, with what `RANK` says of it. That depends on what it counts.
+    /// The node rank, including `RANK`, whose meaning depends on the platform.
     pub(super) fn node_rank(
         &self,
         place: Option<Derived<u32>>,
@@ -227,7 +230,7 @@ impl Derivation<'_> {
                 return Err(LaunchError::RankInsideNode { rank, processes: each, from: from.clone() });
             }
             None => match known {
-                // The first rank of this node, or one behind it, whatever the number of processes is.
+                // It may be the first rank of this node or a later one, whatever the number of processes is.
                 Some(known) if could_be_on(rank, known, local) => {}
                 Some(_) => {
                     sources.add(Some(rank), "RANK", "no number of processes makes it a rank of this node");
@@ -247,7 +250,7 @@ impl Derivation<'_> {
         }
         let (from, pod) = self.pod_name();
         match ordinal(pod) {
-            // Two groups of pods have two pods with one number.
+            // Two groups of pods may contain two pods with one number.
             Some((set, _)) if role_of(set).is_some() && !sources.found.is_empty() => {}
             Some((name, ordinal)) => {
                 sources.add(Some(ordinal), from, format!("`{pod}` is pod {ordinal} of `{name}`"));
@@ -260,7 +263,7 @@ impl Derivation<'_> {
         Ok(())
     }
 
-    /// Refuses rank 0 where the master is another pod of the same job, by its name: that pod has rank 0 too.
+    /// Refuses rank 0 if the master is, by its name, another pod of the same job: that pod also has rank 0.
     pub(super) fn refuse_second_first(
         &self,
         node_rank: Option<&Derived<u32>>,
@@ -293,7 +296,7 @@ impl Derivation<'_> {
         Ok(())
     }
 
-    /// Rank, world size and local rank of the process, where they follow.
+    /// Rank, world size and local rank of the process, if they follow.
     #[expect(clippy::type_complexity, reason = "three values of one shape")]
     pub(super) fn ranks(
         &self,
@@ -349,8 +352,8 @@ impl Derivation<'_> {
     }
 }
 
-/// Whether process `rank`, with the number `local` on its node if that is known, can be on node `node`: if each node has
-/// as many processes.
+/// Whether process `rank` can be on node `node`, if each node has the same number of processes. `local` is
+/// the rank on the node, if that is known.
 const fn could_be_on(rank: u32, node: u32, local: Option<u32>) -> bool {
     match local {
         None => {

@@ -1,4 +1,4 @@
-//! All sources of one value, and whether they agree.
+//! All sources of one value, and the check that they agree.
 
 use super::Derived;
 use crate::node::launch::{Difference, LaunchError};
@@ -20,7 +20,7 @@ impl<T: PartialEq + std::fmt::Display> Sources<T> {
         self.found.extend(value.map(|value| Derived { value, from, why }));
     }
 
-    /// The first source, if no other contradicts it.
+    /// The first source, if no other source contradicts it.
     pub(super) fn settle(self, agree: impl Fn(&T, &T) -> bool) -> Result<Option<Derived<T>>, LaunchError> {
         let (what, flag) = (self.what, self.flag);
         let mut found = self.found.into_iter();

@@ -1,4 +1,4 @@
-//! What is derived: the values, each with its origin.
+//! The derived values, each with its origin.
 
 use serde::Serialize;
 
@@ -11,30 +11,30 @@ use crate::node::launch::Platform;
 pub struct Derived<T> {
     /// The value.
     pub value: T,
-    /// The variable or flag it came from.
+    /// The variable or flag that gave it.
     pub from: String,
-    /// Why that says it.
+    /// Why this source gives it.
     pub why: String,
 }
 
 impl<T> Derived<T> {
-    /// Another value of this origin.
+    /// Another value with this origin.
     pub(super) fn map<U>(self, value: impl FnOnce(T) -> U) -> Derived<U> {
         Derived { value: value(self.value), from: self.from, why: self.why }
     }
 }
 
-/// Processes of one node.
+/// The number of processes on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Processes {
     /// This number.
     Count(u32),
-    /// What torchrun counts itself: `auto`, `gpu`, `cpu`, …
+    /// A word with which torchrun counts itself: `auto`, `gpu`, `cpu`, …
     Auto(String),
 }
 
 impl Processes {
-    /// Reads a number from 1 on, or one of torchrun's words.
+    /// Parses a number from 1 on, or one of torchrun's words.
     pub fn parse(text: &str) -> Option<Self> {
         match text.parse() {
             Ok(0) => None,
@@ -68,25 +68,25 @@ impl Serialize for Processes {
     }
 }
 
-/// Where the nodes meet, as the port of a server that it is.
+/// The endpoint where the nodes meet, by the kind of port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Meeting {
-    /// A store.
+    /// The port of a store.
     Store(Endpoint),
-    /// The admin port, with which torchrun's plugin speaks.
+    /// The admin port, which torchrun's plugin uses.
     Admin(Endpoint),
 }
 
 impl Meeting {
-    /// The port that was named.
+    /// The given endpoint.
     pub const fn endpoint(&self) -> &Endpoint {
         match self {
             Self::Store(endpoint) | Self::Admin(endpoint) => endpoint,
         }
     }
 
-    /// The store: the one that was named, else in its usual place on the same host.
+    /// The given store, or the usual store port on the host of the admin port.
     #[must_use]
     pub fn store(&self) -> Endpoint {
         match self {
@@ -107,16 +107,16 @@ impl std::fmt::Display for Meeting {
 pub struct Pod {
     /// `POD_NAME`, else the host's name.
     pub name: String,
-    /// `POD_UID`, if the pod was given it.
+    /// `POD_UID`, if it is set.
     pub uid: Option<String>,
-    /// `POD_IP`, if the pod was given it.
+    /// `POD_IP`, if it is set.
     pub address: Option<String>,
 }
 
 /// The place of this pod, or of this process, in its job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LaunchEnv {
-    /// What made the pod.
+    /// The platform that made the pod.
     pub platform: &'static Platform,
     /// The pod.
     pub pod: Pod,
@@ -124,29 +124,29 @@ pub struct LaunchEnv {
     pub node_rank: Option<Derived<u32>>,
     /// How many nodes there are.
     pub nodes: Option<Derived<Nodes>>,
-    /// Processes of each node.
+    /// The number of processes on each node.
     pub nproc_per_node: Option<Derived<Processes>>,
-    /// Where the nodes meet.
+    /// The endpoint where the nodes meet.
     pub endpoint: Option<Derived<Meeting>>,
     /// The name of the run.
     pub run_id: Option<Derived<String>>,
-    /// The process's rank, where each process has its own environment or a node has one process.
+    /// The process's rank, if each process has its own environment, or if a node has one process.
     pub rank: Option<Derived<u32>>,
-    /// The number of processes, where it follows.
+    /// The number of processes in the job, if it follows.
     pub world_size: Option<Derived<u32>>,
     /// The process's rank on its node.
     pub local_rank: Option<Derived<u32>>,
-    /// Values that nothing gave, and how to give them; variables that were seen but not used.
+    /// Values that no source gave, and how to give them; variables that were seen but not used.
     pub notes: Vec<String>,
 }
 
 impl LaunchEnv {
-    /// The number of nodes to wait for before any of them starts: the fewest that can start.
+    /// The number of nodes to wait for before any of them starts: the minimum that can start.
     pub fn quorum(&self) -> Option<u32> {
         self.nodes.as_ref().map(|nodes| nodes.value.min)
     }
 
-    /// The run's name, or for a run without one the name of its store.
+    /// The name of the run; a run without a name is called by its store.
     pub fn run_id_or_store(&self) -> Option<String> {
         let named = self.run_id.as_ref().map(|run_id| run_id.value.clone());
         named.or_else(|| Some(format!("store:{}", self.endpoint.as_ref()?.value.store().port())))

@@ -1,5 +1,5 @@
-//! Volcano's tasks. Its svc plugin lists the hosts of each task in `VC_<TASK>_HOSTS`, its env plugin gives the index of
-//! a pod in its own task: two tasks have two pods with the index 0.
+//! Volcano's tasks. Its svc plugin lists the hosts of each task in `VC_<TASK>_HOSTS`. Its env plugin gives
+//! the index of a pod within its task, so two tasks have two pods with the index 0.
 
 use super::Derivation;
 use crate::node::launch::LaunchError;
@@ -9,10 +9,10 @@ use crate::node::launch::names::{first_label, ordinal};
 /// A task of the job.
 #[derive(Debug)]
 pub(super) struct VolcanoTask<'a> {
-    /// `VC_<TASK>_HOSTS`.
+    /// The variable `VC_<TASK>_HOSTS`.
     pub variable: &'a str,
     pub hosts: Vec<String>,
-    /// The index of this pod, if it is one of them.
+    /// The index of this pod, if it belongs to the task.
     pub own: Option<u32>,
 }
 
@@ -20,19 +20,19 @@ pub(super) struct VolcanoTask<'a> {
 #[derive(Debug)]
 pub(super) struct VolcanoPlace {
     pub index: Option<u32>,
-    /// How many pods there are.
+    /// The number of pods.
     pub pods: Option<u32>,
-    /// What says so.
+    /// The variables that tell it.
     pub from: String,
 }
 
-/// An error that counts only where nothing else says the value.
+/// An error that matters only if no other source gives the value.
 pub(super) fn refused_if<T>(nothing_else: bool, error: LaunchError) -> Result<Option<T>, LaunchError> {
     if nothing_else { Err(error) } else { Ok(None) }
 }
 
 impl Derivation<'_> {
-    /// The tasks in the order of their ranks: as in Volcano's pytorch plugin a master is before its workers.
+    /// The tasks in the order of their ranks. As in Volcano's pytorch plugin, a master precedes its workers.
     pub(super) fn volcano_tasks(&self) -> Vec<VolcanoTask<'_>> {
         let own = first_label(&self.given.hostname);
         let named = self.env.get("POD_NAME").unwrap_or(own);
@@ -92,7 +92,7 @@ impl Derivation<'_> {
         let job = if let Some((_, domain)) = host.split_once('.') {
             first_label(domain).to_owned()
         } else {
-            // Without a domain the name of the task is behind the job's.
+            // Without a domain, the name of the task follows the job's name.
             let (set, _) = ordinal(host)?;
             let task_name = task.variable.strip_prefix("VC_")?.strip_suffix("_HOSTS")?;
             let task_name = task_name.to_ascii_lowercase().replace('_', "-");

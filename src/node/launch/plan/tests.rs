@@ -176,8 +176,8 @@ fn accelerate_is_told_who_its_node_is() {
     assert_eq!(
         it.plan.argv.join(" "),
         "accelerate launch --num_machines=2 --machine_rank=1 --num_processes=16 --main_process_ip=rally \
-         --main_process_port=29500 --rdzv_backend=c10d --rdzv_conf=join_timeout=1800,read_timeout=300,is_host=0 --multi_gpu \
-         train.py --x"
+         --main_process_port=29500 --rdzv_backend=c10d \
+         --rdzv_conf=join_timeout=1800,read_timeout=300,is_host=0 --multi_gpu train.py --x"
     );
     assert_eq!(it.set("RANK"), None);
     let deepspeed = "python -m accelerate.commands.launch --use_deepspeed --num-processes 4 train.py";
@@ -212,7 +212,7 @@ fn what_would_train_alone_on_each_node_is_refused() {
     assert_eq!(refused("deepspeed t.py", &EIGHT), PlanError::DeepSpeed);
     assert_eq!(refused("python -m deepspeed.launcher.runner t.py", &EIGHT), PlanError::DeepSpeed);
     assert_eq!(refused("python3 t.py", &EIGHT), PlanError::NoRank);
-    // One process of a node has its rank, and a script may call torchrun.
+    // The only process of a node has the node's rank. A script may call torchrun.
     assert_eq!(launched("python t.py", None, false, &[]).expect("ranked").set("RANK"), Some("1"));
     let ranked = [EIGHT[0], ("RANK", "8"), ("WORLD_SIZE", "16")];
     assert_eq!(launched("python t.py", None, false, &ranked).expect("ranked").mode, Mode::Env);
@@ -228,7 +228,7 @@ fn checkpoints_are_saved_by_processes_that_meet_where_no_rank_hosts_a_store() {
         ("torchrun t.py", true, Some("1")),
         ("torchrun t.py", false, Some("1")),
         ("python t.py", false, Some("1")),
-        // There MASTER_ADDR is the host of rank 0.
+        // Here MASTER_ADDR is the host of rank 0.
         ("torchrun --rdzv-backend=c10d t.py", false, None),
     ] {
         assert_eq!(launched(command, None, plugin, &[]).expect("planned").set(NAME), set, "{command}");
@@ -250,7 +250,7 @@ fn c10d_gets_a_new_store_for_each_round_if_it_may_start_ranks_again() {
     assert_eq!(set("torchrun --rdzv-backend=c10d t.py", &[("PET_NNODES", "1:2")]), one, "nodes come and go");
     assert_eq!(set("sh -c 'torchrun --rdzv-backend=c10d --max-restarts=$N t.py'", &[]), one, "N may be any");
     assert_eq!(set("torchrun --rdzv-backend=c10d --max-restarts=3 t.py", &[(NAME, "0")]), None);
-    // Without restarts the store of node 0's agent outlives rank 0.
+    // Without restarts, the store of node 0's agent outlives rank 0.
     assert_eq!(set("torchrun --rdzv-backend=c10d t.py", &[]), None);
     assert_eq!(set("torchrun --rdzv-backend=c10d --max-restarts=0 t.py", &[]), None);
     assert_eq!(set("torchrun --max-restarts=3 t.py", &[]), None, "static");

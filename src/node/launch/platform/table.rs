@@ -1,4 +1,4 @@
-//! The platforms, in the order in which they are looked for, with what each variable says and where that is written.
+//! The platforms in the order of the search, with the meaning of each variable and its documentation.
 
 use super::Says::{
     AttemptFrom, ClusterSpec, Gpus, GroupIndex, Groups, HostSlots, Hosts, LocalTaskRank, LocalTasks, Master,
@@ -7,7 +7,7 @@ use super::Says::{
 use super::{Kind, Platform, Value};
 use crate::node::makers::Maker;
 
-/// What a row has if it does not say otherwise.
+/// The defaults of a row.
 const ROW: Platform =
     Platform { id: "", name: "", kind: Kind::Plain, mark: &[], says: &[], hints: &[], source: "" };
 
@@ -85,7 +85,7 @@ pub(super) const PLATFORMS: &[Platform] = &[
         id: "job-set",
         name: "JobSet",
         kind: Kind::Maker(Maker::JobSet),
-        // Not injected by JobSet, but what its examples name the labels that they hand in.
+        // JobSet does not inject these; its examples give these names to labels that users pass on.
         mark: &["JOBSET_NAME", "REPLICATED_JOB_NAME", "JOB_INDEX", "JOB_GLOBAL_INDEX"],
         ..ROW
     },
@@ -153,7 +153,8 @@ pub(super) const PLATFORMS: &[Platform] = &[
         ],
         hints: &[(
             Value::Endpoint,
-            "AWS Batch names the main node only to the others; there set RALLYPOINT_ENDPOINT=\"$(hostname -i):29500\"",
+            "AWS Batch names the main node only to the others; there set RALLYPOINT_ENDPOINT=\"$(hostname \
+             -i):29500\"",
         )],
         source: "docs.aws.amazon.com: batch/latest/userguide, job_env_vars and mnp-env-vars",
         ..ROW
@@ -257,8 +258,8 @@ pub(super) const PLATFORMS: &[Platform] = &[
         hints: &[
             (
                 Value::NodeRank,
-                "Determined tells it in Python: set RALLYPOINT_NODE_RANK=\"$(python -c 'import determined as d; \
-                 print(d.get_cluster_info().container_rank)')\"",
+                "Determined tells it in Python: set RALLYPOINT_NODE_RANK=\"$(python -c 'import determined as \
+                 d; print(d.get_cluster_info().container_rank)')\"",
             ),
             (
                 Value::Nodes,
@@ -276,7 +277,8 @@ pub(super) const PLATFORMS: &[Platform] = &[
         hints: &[
             (
                 Value::NodeRank,
-                "Modal tells it in Python: set RALLYPOINT_NODE_RANK to modal.experimental.get_cluster_info().rank",
+                "Modal tells it in Python: set RALLYPOINT_NODE_RANK to \
+                 modal.experimental.get_cluster_info().rank",
             ),
             (
                 Value::Nodes,
@@ -316,16 +318,18 @@ pub(super) const PLATFORMS: &[Platform] = &[
         hints: &[
             (
                 Value::NodeRank,
-                "PBS_NODENUM is 0 in the job's script too, and mpiexec hands that on, so it is not taken for a rank; \
-                 in a command that pbsdsh started set RALLYPOINT_NODE_RANK=\"$PBS_NODENUM\"",
+                "PBS_NODENUM is 0 in the job's script too, and mpiexec hands that on, so it is not taken for \
+                 a rank; in a command that pbsdsh started set RALLYPOINT_NODE_RANK=\"$PBS_NODENUM\"",
             ),
             (
                 Value::Nodes,
-                "PBS names the nodes in a file: set RALLYPOINT_NODES=\"$(sort -u \"$PBS_NODEFILE\" | wc -l)\"",
+                "PBS names the nodes in a file: set RALLYPOINT_NODES=\"$(sort -u \"$PBS_NODEFILE\" | wc \
+                 -l)\"",
             ),
             (
                 Value::Endpoint,
-                "PBS names the nodes in a file: set RALLYPOINT_ENDPOINT=\"$(head -n 1 \"$PBS_NODEFILE\"):29500\"",
+                "PBS names the nodes in a file: set RALLYPOINT_ENDPOINT=\"$(head -n \
+                 1 \"$PBS_NODEFILE\"):29500\"",
             ),
         ],
         source: "PBS Professional user's guide, environment variables; Cray PALS, PALS_*",
@@ -335,7 +339,7 @@ pub(super) const PLATFORMS: &[Platform] = &[
         id: "open-mpi",
         name: "Open MPI",
         mark: &["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK"],
-        // OMPI_COMM_WORLD_NODE_RANK is no rank of a node, but of a process on its node.
+        // OMPI_COMM_WORLD_NODE_RANK is not the rank of a node, but of a process on its node.
         says: &[
             ("OMPI_COMM_WORLD_RANK", TaskRank),
             ("PMIX_RANK", TaskRank),

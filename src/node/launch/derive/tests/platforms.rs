@@ -1,4 +1,4 @@
-//! What each platform's variables come to, and what they leave open.
+//! For each platform: the values that its variables give, and the values that they leave open.
 
 use super::*;
 
@@ -13,48 +13,69 @@ fn each_row_of_the_table_says_who_its_nodes_are() {
         "environment":"cloud","task":{"type":"workerpool1","index":1}}"#;
     #[rustfmt::skip]
     let rows: [(&str, Vars, [&str; 6]); 22] = [
-        ("sky-1", &[("SKYPILOT_NODE_RANK", "1"), ("SKYPILOT_NUM_NODES", "2"), ("SKYPILOT_NODE_IPS", "10.0.0.1\n10.0.0.2"),
+        ("sky-1", &[("SKYPILOT_NODE_RANK", "1"), ("SKYPILOT_NUM_NODES", "2"),
+            ("SKYPILOT_NODE_IPS", "10.0.0.1\n10.0.0.2"),
             ("SKYPILOT_NUM_GPUS_PER_NODE", "8"), ("SKYPILOT_TASK_ID", "sky-1_c_1")],
             ["SkyPilot", "1", "2", "-", "10.0.0.1:29500", "sky-1_c_1"]),
         ("d", &[("DSTACK_NODE_RANK", "1"), ("DSTACK_NODES_NUM", "2"), ("DSTACK_MASTER_NODE_IP", "10.0.0.1"),
-            ("DSTACK_NODES_IPS", "10.0.0.1\n10.0.0.2"), ("DSTACK_RUN_NAME", "wet-mangust-1"), ("DSTACK_RUN_ID", "5e7c"), ("DSTACK_GPUS_PER_NODE", "1")],
+            ("DSTACK_NODES_IPS", "10.0.0.1\n10.0.0.2"), ("DSTACK_RUN_NAME", "wet-mangust-1"),
+                ("DSTACK_RUN_ID", "5e7c"), ("DSTACK_GPUS_PER_NODE", "1")],
             ["dstack", "1", "2", "-", "10.0.0.1:29500", "5e7c"]),
-        ("b", &[("AWS_BATCH_JOB_ID", "1234#1"), ("AWS_BATCH_JOB_NODE_INDEX", "1"), ("AWS_BATCH_JOB_NUM_NODES", "4"), ("AWS_BATCH_JOB_MAIN_NODE_INDEX", "0"),
+        ("b", &[("AWS_BATCH_JOB_ID", "1234#1"), ("AWS_BATCH_JOB_NODE_INDEX", "1"),
+            ("AWS_BATCH_JOB_NUM_NODES", "4"), ("AWS_BATCH_JOB_MAIN_NODE_INDEX", "0"),
             ("AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS", "10.0.0.7"), ("AWS_BATCH_JOB_ATTEMPT", "2")],
             ["AWS Batch", "1", "4", "-", "10.0.0.7:29500", "1234-retry1"]),
-        ("algo-2", &[("SM_HOSTS", r#"["algo-1","algo-2"]"#), ("SM_CURRENT_HOST", "algo-2"), ("SM_NUM_GPUS", "8"), ("TRAINING_JOB_NAME", "t-1")],
+        ("algo-2", &[("SM_HOSTS", r#"["algo-1","algo-2"]"#), ("SM_CURRENT_HOST", "algo-2"),
+            ("SM_NUM_GPUS", "8"), ("TRAINING_JOB_NAME", "t-1")],
             ["SageMaker", "1", "2", "-", "algo-1:29500", "t-1"]),
-        ("w2", &[("CLUSTER_SPEC", TWO_POOLS), ("CLOUD_ML_JOB_ID", "77"), ("CLOUD_ML_TRIAL_ID", "3")], ["Vertex AI", "2", "3", "-", "w0:29500", "77-3"]),
-        ("j", &[("TF_CONFIG", r#"{"cluster":{"worker":["j-worker-0.ns.svc:2222","b:1"]},"task":{"type":"worker","index":0}}"#)],
+        ("w2", &[("CLUSTER_SPEC", TWO_POOLS), ("CLOUD_ML_JOB_ID", "77"), ("CLOUD_ML_TRIAL_ID", "3")],
+            ["Vertex AI", "2", "3", "-", "w0:29500", "77-3"]),
+        ("j", &[("TF_CONFIG",
+            r#"{"cluster":{"worker":["j-worker-0.ns.svc:2222","b:1"]},"task":{"type":"worker","index":0}}"#)],
             ["TF_CONFIG (TFJob and others)", "0", "2", "-", "j-worker-0.ns.svc:29500", "-"]),
-        ("x", &[("TORCHX_JOB_ID", "slurm://s/app"), ("TORCHX_REPLICA_IDX", "1"), ("TORCHX_ROLE_IDX", "0"), ("TORCHX_RANK0_HOST", "n1")],
+        ("x", &[("TORCHX_JOB_ID", "slurm://s/app"), ("TORCHX_REPLICA_IDX", "1"), ("TORCHX_ROLE_IDX", "0"),
+            ("TORCHX_RANK0_HOST", "n1")],
             ["TorchX", "1", "-", "-", "n1:29500", "slurm://s/app"]),
-        // TorchX makes each replica a Volcano task of one pod, so that each has the task index 0.
-        ("app-trainer-1-0", &[K8S, ("VC_TASK_INDEX", "0"), ("VC_TRAINER_0_HOSTS", "app-trainer-0-0.app"), ("VC_TRAINER_1_HOSTS", "app-trainer-1-0.app"),
+        // TorchX makes each replica a Volcano task of one pod, so every pod has the task index 0.
+        ("app-trainer-1-0", &[K8S, ("VC_TASK_INDEX", "0"), ("VC_TRAINER_0_HOSTS", "app-trainer-0-0.app"),
+            ("VC_TRAINER_1_HOSTS", "app-trainer-1-0.app"),
             ("TORCHX_REPLICA_IDX", "1"), ("TORCHX_ROLE_IDX", "0"), ("NNODES", "2")],
             ["Volcano", "1", "2", "-", "-", "app"]),
-        ("z", &[("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", "6105"), ("RANK", "8"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "16"), ("NODE_RANK", "1"),
-            ("AZUREML_NODE_COUNT", "2"), ("AZUREML_RUN_ID", "run_1")], ["Azure ML", "1", "2", "8", "10.0.0.4:6105", "run_1"]),
-        ("job-1", &[("LEPTON_JOB_WORKER_INDEX", "1"), ("LEPTON_JOB_TOTAL_WORKERS", "2"), ("LEPTON_JOB_NAME", "job")], ["Lepton", "1", "2", "-", "-", "job"]),
-        ("n", &[("NGC_ARRAY_INDEX", "1"), ("NGC_ARRAY_SIZE", "2"), ("NGC_MASTER_ADDR", "launcher"), ("NGC_JOB_ID", "9")],
+        ("z", &[("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", "6105"), ("RANK", "8"), ("LOCAL_RANK", "0"),
+            ("WORLD_SIZE", "16"), ("NODE_RANK", "1"),
+            ("AZUREML_NODE_COUNT", "2"), ("AZUREML_RUN_ID", "run_1")],
+                ["Azure ML", "1", "2", "8", "10.0.0.4:6105", "run_1"]),
+        ("job-1", &[("LEPTON_JOB_WORKER_INDEX", "1"), ("LEPTON_JOB_TOTAL_WORKERS", "2"),
+            ("LEPTON_JOB_NAME", "job")], ["Lepton", "1", "2", "-", "-", "job"]),
+        ("n", &[("NGC_ARRAY_INDEX", "1"), ("NGC_ARRAY_SIZE", "2"), ("NGC_MASTER_ADDR", "launcher"),
+            ("NGC_JOB_ID", "9")],
             ["NGC Base Command", "1", "2", "-", "launcher:29500", "9"]),
-        ("v", &[("MLP_ROLE_INDEX", "1"), ("MLP_WORKER_NUM", "2"), ("MLP_WORKER_0_HOST", "h0"), ("MLP_WORKER_0_PORT", "2222")],
+        ("v", &[("MLP_ROLE_INDEX", "1"), ("MLP_WORKER_NUM", "2"), ("MLP_WORKER_0_HOST", "h0"),
+            ("MLP_WORKER_0_PORT", "2222")],
             ["Volcengine ML Platform", "1", "2", "-", "h0:2222", "-"]),
-        ("jax", &[K8S, ("PROCESS_ID", "1"), ("NUM_PROCESSES", "2"), ("COORDINATOR_ADDRESS", "job-worker-0"), ("COORDINATOR_PORT", "6666")],
+        ("jax", &[K8S, ("PROCESS_ID", "1"), ("NUM_PROCESSES", "2"), ("COORDINATOR_ADDRESS", "job-worker-0"),
+            ("COORDINATOR_PORT", "6666")],
             ["Kubeflow JAXJob (v1)", "1", "2", "-", "job-worker-0:6666", "-"]),
-        ("det", &[("DET_ALLOCATION_ID", "a.1"), ("DET_CHIEF_IP", "10.0.0.9")], ["Determined", "-", "-", "-", "10.0.0.9:29500", "a.1"]),
+        ("det", &[("DET_ALLOCATION_ID", "a.1"), ("DET_CHIEF_IP", "10.0.0.9")],
+            ["Determined", "-", "-", "-", "10.0.0.9:29500", "a.1"]),
         ("m", &[("MODAL_TASK_ID", "ta-1")], ["Modal", "-", "-", "-", "-", "-"]),
-        // One task a node is the node; several are processes.
-        ("f1", &[("FLUX_JOB_ID", "f1"), ("FLUX_TASK_RANK", "1"), ("FLUX_JOB_SIZE", "2"), ("FLUX_JOB_NNODES", "2"), ("FLUX_TASK_LOCAL_ID", "0")],
+        // A single task on a node is the node; several tasks are processes.
+        ("f1", &[("FLUX_JOB_ID", "f1"), ("FLUX_TASK_RANK", "1"), ("FLUX_JOB_SIZE", "2"),
+            ("FLUX_JOB_NNODES", "2"), ("FLUX_TASK_LOCAL_ID", "0")],
             ["Flux", "1", "2", "-", "-", "f1"]),
-        ("h2.site", &[("LSB_JOBID", "5"), ("LSB_JOBINDEX", "0"), ("LSB_MCPU_HOSTS", "h1 8 h2 8")], ["LSF", "1", "2", "-", "h1:29500", "5"]),
-        ("batch1", &[("LSB_JOBID", "5"), ("LSB_MCPU_HOSTS", "batch1 1 h1 42 h2 42")], ["LSF", "-", "-", "-", "-", "5"]),
-        ("p", &[("PBS_JOBID", "6.srv"), ("PBS_NODENUM", "0"), ("PBS_NUM_NODES", "2")], ["PBS", "-", "2", "-", "-", "6.srv"]),
-        ("o", &[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2"), ("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
+        ("h2.site", &[("LSB_JOBID", "5"), ("LSB_JOBINDEX", "0"), ("LSB_MCPU_HOSTS", "h1 8 h2 8")],
+            ["LSF", "1", "2", "-", "h1:29500", "5"]),
+        ("batch1", &[("LSB_JOBID", "5"), ("LSB_MCPU_HOSTS", "batch1 1 h1 42 h2 42")],
+            ["LSF", "-", "-", "-", "-", "5"]),
+        ("p", &[("PBS_JOBID", "6.srv"), ("PBS_NODENUM", "0"), ("PBS_NUM_NODES", "2")],
+            ["PBS", "-", "2", "-", "-", "6.srv"]),
+        ("o", &[("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2"),
+            ("OMPI_COMM_WORLD_LOCAL_RANK", "0"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "1"),
             ("OMPI_COMM_WORLD_NODE_RANK", "0")], ["Open MPI", "1", "2", "-", "-", "-"]),
         ("o", &[("PMI_RANK", "3"), ("PMI_SIZE", "4"), ("MPI_LOCALRANKID", "3"), ("MPI_LOCALNRANKS", "4")],
             ["MPICH, Intel MPI, MVAPICH (PMI)", "0", "1", "4", "-", "-"]),
-        ("h", &[("HOROVOD_RANK", "9"), ("HOROVOD_SIZE", "16"), ("HOROVOD_LOCAL_RANK", "1"), ("HOROVOD_LOCAL_SIZE", "8"), ("NNODES", "2")],
+        ("h", &[("HOROVOD_RANK", "9"), ("HOROVOD_SIZE", "16"), ("HOROVOD_LOCAL_RANK", "1"),
+            ("HOROVOD_LOCAL_SIZE", "8"), ("NNODES", "2")],
             ["Horovod", "-", "2", "8", "-", "-"]),
     ];
     for (hostname, vars, expected) in rows {
@@ -74,13 +95,13 @@ fn a_launcher_of_processes_says_their_ranks() {
     ];
     let launch = launched("o", &ompi).expect("Open MPI");
     assert_eq!(ranks(&launch), ["9", "16", "1"]);
-    // Ranks can go round the nodes, so the node's does not follow.
+    // Ranks may be assigned round robin, so the node's rank does not follow.
     assert_eq!(summary(&launch)[1..4], ["-", "-", "8"]);
     assert!(
         launch.notes.iter().any(|note| note.contains("RALLYPOINT_NODE_RANK=\"$((OMPI_COMM")),
         "{launch:?}"
     );
-    // mpirun inside of a Slurm job: what Slurm says is of mpirun's daemon, and in the script of the job.
+    // mpirun inside a Slurm job: Slurm's variables describe mpirun's daemon, or the script of the job.
     let slurm = [
         ("SLURM_JOB_ID", "7"),
         ("SLURM_NNODES", "2"),
@@ -91,12 +112,12 @@ fn a_launcher_of_processes_says_their_ranks() {
     let launch = launched("o", &[&ompi[..], &slurm].concat()).expect("in Slurm");
     assert_eq!(ranks(&launch), ["9", "16", "1"]);
     assert_eq!(summary(&launch)[1..], ["-", "-", "8", "-", "7"]);
-    // A script made torch's variables of it; other numbers are a contradiction.
+    // A script made torch's variables from these numbers. Other numbers are a contradiction.
     let torch = [("RANK", "9"), ("WORLD_SIZE", "16"), ("LOCAL_RANK", "1")];
     assert_eq!(ranks(&launched("o", &[&ompi[..], &torch].concat()).expect("the same")), ["9", "16", "1"]);
     let error = launched("o", &[&ompi[..], &[("RANK", "3")]].concat()).expect_err("another").to_string();
     assert!(error.contains("OMPI_COMM_WORLD_RANK and RANK differ"), "{error}");
-    // Eight torchruns on one node would have one node rank.
+    // Eight torchruns on one node would all have one node rank.
     let env: Environment = ompi.into_iter().collect();
     let command = Torchrun::parse(&["torchrun".into(), "t.py".into()]).expect("torchrun");
     let error = derive(&env, &Given::default(), Some(&command)).expect_err("eight launchers").to_string();
@@ -116,7 +137,7 @@ fn slurm_counts_tasks_as_it_started_them() {
         ("SLURM_STEP_NODELIST", "n[1-2]"),
     ];
     let job = |more: Vars<'static>| launched("n2", &[&JOB, more].concat());
-    // Uneven tasks: each knows its own rank, and nobody a number of processes per node.
+    // Uneven tasks: each knows its own rank, but there is no number of processes per node.
     let uneven = job(&[
         ("SLURM_NTASKS", "12"),
         ("SLURM_TASKS_PER_NODE", "8,4"),
@@ -129,12 +150,12 @@ fn slurm_counts_tasks_as_it_started_them() {
         (ranks(&uneven), &summary(&uneven)[1..4]),
         (["9", "12", "1"].map(String::from), &["1", "2", "-"].map(String::from)[..])
     );
-    // 13 tasks of 2 nodes, and nothing says where they are.
+    // 13 tasks on 2 nodes, and no variable tells their places.
     let odd =
         job(&[("SLURM_NTASKS", "13"), ("SLURM_PROCID", "12"), ("SLURM_NODEID", "1"), ("SLURM_LOCALID", "5")])
             .expect("odd");
     assert_eq!((ranks(&odd), &summary(&odd)[3][..]), (["12", "13", "5"].map(String::from), "-"));
-    // One task a node with eight processes: they are not Slurm's tasks.
+    // One task per node, with eight processes: the processes are not Slurm's tasks.
     let one = job(&[
         ("SLURM_NTASKS", "2"),
         ("SLURM_TASKS_PER_NODE", "1(x2)"),
@@ -149,7 +170,8 @@ fn slurm_counts_tasks_as_it_started_them() {
         (["-", "16", "-"].map(String::from), &["1", "2", "8", "n1:29500"].map(String::from)[..])
     );
     assert_eq!(one.endpoint.expect("the first node").from, "SLURM_STEP_NODELIST");
-    // The script of the job, on the first node: its variables are a first task's, but it starts nobody.
+    // The script of the job, on the first node: it has the variables of a first task, but it starts no other
+    // one.
     let script = [
         ("SLURM_JOB_ID", "77"),
         ("SLURM_NNODES", "2"),
@@ -160,7 +182,7 @@ fn slurm_counts_tasks_as_it_started_them() {
     let batch = launched("n1", &script).expect("a script");
     assert_eq!(summary(&batch), ["Slurm", "-", "2", "-", "n1:29500", "77"]);
     assert!(batch.notes.iter().any(|note| note.contains("srun --ntasks-per-node=1")), "{:?}", batch.notes);
-    // Requeued, and one of several steps of a job.
+    // A requeued job, and one of several steps of a job.
     let again = job(&[("SLURM_RESTART_COUNT", "1"), ("SLURM_NODEID", "1")]).expect("requeued");
     assert_eq!(summary(&again)[5], "77-retry1");
     let part = [
@@ -173,7 +195,7 @@ fn slurm_counts_tasks_as_it_started_them() {
     let part = launched("n4", &part).expect("a step of one node");
     assert_eq!(summary(&part)[1..], ["0", "1", "-", "-", "77.3"]);
     assert!(part.notes.iter().any(|note| note.contains("1 of the 4 nodes")), "{:?}", part.notes);
-    // A heterogeneous job counts the nodes of each component.
+    // A heterogeneous job counts the nodes of each component separately.
     let error = job(&[("SLURM_HET_SIZE", "2"), ("SLURM_NODEID", "0")]).expect_err("components").to_string();
     assert!(error.contains("SLURM_HET_SIZE=2") && error.contains("--node-rank"), "{error}");
     let error = job(&[("SLURM_TASKS_PER_NODE", "8(x")]).expect_err("no number").to_string();
@@ -183,7 +205,7 @@ fn slurm_counts_tasks_as_it_started_them() {
 #[test]
 fn world_size_is_not_the_nodes_where_another_rank_disproves_it() {
     let place = |vars| launched("h", vars).map(|launch| summary(&launch)[1..4].to_vec());
-    // Process 8 on node 1 as number 0. On node 0 it looks the same whatever their number is, so no node is told it.
+    // Process 8 is number 0 on node 1. Node 0 cannot derive the number of processes, so no node gets it.
     let process: Vars = &[("RANK", "8"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "16"), ("NODE_RANK", "1")];
     assert_eq!(place(process), Ok(["1", "-", "-"].map(String::from).to_vec()));
     let first: Vars = &[("RANK", "0"), ("LOCAL_RANK", "0"), ("WORLD_SIZE", "16"), ("NODE_RANK", "0")];
@@ -203,7 +225,7 @@ fn world_size_is_not_the_nodes_where_another_rank_disproves_it() {
     let local: Vars = &[("RANK", "8"), ("LOCAL_RANK", "3"), ("WORLD_SIZE", "16"), ("LOCAL_WORLD_SIZE", "8")];
     let error = place(local).expect_err("no rank of a node").to_string();
     assert!(error.contains("RANK=8 and LOCAL_RANK=3") && error.contains("LOCAL_WORLD_SIZE"), "{error}");
-    // GPUs are no processes, but one process a node is only a guess beside eight of them.
+    // GPUs are not processes, but beside eight GPUs one process per node is only a guess.
     let gpus = launched(
         "h",
         &[("SKYPILOT_NODE_RANK", "1"), ("SKYPILOT_NUM_NODES", "2"), ("SKYPILOT_NUM_GPUS_PER_NODE", "8")],
@@ -219,7 +241,8 @@ fn world_size_is_not_the_nodes_where_another_rank_disproves_it() {
 
 #[test]
 fn torchruns_own_variables_are_enough() {
-    // A PyTorchJob with hostNetwork: the host's name says nothing, RANK counts pods and WORLD_SIZE processes.
+    // A PyTorchJob with hostNetwork: the host's name says nothing, RANK counts pods, and WORLD_SIZE counts
+    // processes.
     let vars = [
         K8S,
         ("MASTER_ADDR", "job-master-0"),
@@ -302,7 +325,7 @@ fn volcanos_tasks_are_counted_together_or_refused() {
 #[test]
 fn groups_of_pods_that_count_for_themselves_do_not_get_one_rank_twice() {
     let refused = |host: &str, vars: Vars| launched(host, vars).expect_err(host).to_string();
-    // Two jobs of one kind, by the host's name alone; the second kind of a JobSet; a role of TorchX.
+    // Two jobs of one kind, known by the host's name alone; the second kind of a JobSet; a role of TorchX.
     let error = refused("js-w-1-0", &[K8S, ("JOBSET_NAME", "js"), ("JOB_COMPLETION_INDEX", "0")]);
     assert!(error.contains("the host's name=1") && error.contains("RALLYPOINT_NODE_RANK"), "{error}");
     let error = refused(
@@ -330,7 +353,7 @@ fn groups_of_pods_that_count_for_themselves_do_not_get_one_rank_twice() {
     let error =
         refused("x", &[("TORCHX_JOB_ID", "a"), ("TORCHX_REPLICA_IDX", "0"), ("TORCHX_ROLE_IDX", "1")]);
     assert!(error.contains("TORCHX_ROLE_IDX=1"), "{error}");
-    // Of an operator that nobody here knows: its master is worker 0's twin by number.
+    // An unknown operator: its master has the same number as worker 0.
     let unknown = launched("job-worker-0", &[K8S]).expect("nothing is wrong");
     assert_eq!(summary(&unknown)[1], "-");
 }
@@ -349,7 +372,8 @@ fn what_is_seen_and_not_used_is_named_with_the_line_that_would_say_it() {
         [
             "ACME_NODE_RANK=3 is not used; if it says this, set RALLYPOINT_NODE_RANK=\"$ACME_NODE_RANK\"",
             "ACME_NUM_NODES=4 is not used; if it says this, set RALLYPOINT_NODES=\"$ACME_NUM_NODES\"",
-            "ACME_MASTER_ADDR=10.0.0.1 is not used; if it says this, set RALLYPOINT_ENDPOINT=\"$ACME_MASTER_ADDR\"",
+            "ACME_MASTER_ADDR=10.0.0.1 is not used; if it says this, set \
+             RALLYPOINT_ENDPOINT=\"$ACME_MASTER_ADDR\"",
         ]
     );
     assert_eq!(

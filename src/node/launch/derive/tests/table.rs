@@ -1,4 +1,4 @@
-//! `docs/env.md` and the table of platforms say the same.
+//! Checks that `docs/env.md` and the table of platforms agree.
 
 use std::fmt::Write;
 
@@ -30,7 +30,7 @@ fn the_document_has_every_platform_with_rules_of_its_own_in_order() {
         .collect();
     let own = Platform::ALL.iter().filter(|platform| platform.kind != Kind::Plain);
     assert_eq!(rows, own.map(|platform| platform.name).collect::<Vec<_>>());
-    // Each variable that is named there is one that the code reads.
+    // The code must read each variable that the document names.
     let sources = [
         include_str!("../../derive.rs"),
         include_str!("../counts.rs"),
@@ -51,7 +51,8 @@ fn the_document_has_every_platform_with_rules_of_its_own_in_order() {
 #[test]
 fn the_document_has_the_rows_of_the_table() {
     let mut expected = String::from(
-        "| platform | mark | node rank | nodes | of each process | endpoint | run id |\n|---|---|---|---|---|---|---|\n",
+        "| platform | mark | node rank | nodes | of each process | endpoint | run id |\n\
+         |---|---|---|---|---|---|---|\n",
     );
     for platform in Platform::ALL.iter().filter(|platform| platform.kind == Kind::Plain) {
         let cell = |meanings: &[Says]| {
@@ -88,10 +89,10 @@ fn every_row_says_where_it_is_written() {
     }
 }
 
-/// What a maker injects stands in the makers' table alone, and only what it injects is its mark.
+/// The makers' table alone lists injected variables, and a maker's mark consists only of these.
 #[test]
 fn what_makers_inject_is_said_once() {
-    /// Users hand these in.
+    /// Users set these.
     const NOT_INJECTED: [&str; 6] = [
         "JOBSET_NAME",
         "REPLICATED_JOB_NAME",
