@@ -30,12 +30,14 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_MEMBERS", value_name = "ID,ID", value_delimiter = ',')]
     members: Option<Vec<String>>,
 
-    /// This node's id; each node has its own [default: another one for each process; with --members the host's name]
+    /// This node's id; each node has its own [default: another one for each process; with --members the
+    /// host's name]
     #[arg(long, env = "RALLYPOINT_NODE", value_name = "ID")]
     node: Option<String>,
 
     /// Give up after this time; the arrival is taken back
-    #[arg(long, env = "RALLYPOINT_BARRIER_TIMEOUT", value_name = "TIME", default_value = "60s", value_parser = positive_peer_duration)]
+    #[arg(long, env = "RALLYPOINT_BARRIER_TIMEOUT", value_name = "TIME", default_value = "60s",
+        value_parser = positive_peer_duration)]
     timeout: PeerDuration,
 
     #[command(flatten)]
@@ -51,7 +53,7 @@ impl Args {
         let path = format!("/api/v1/barriers/{}/arrive", http::path_part(&self.name));
         let participant = match &self.node {
             Some(node) => node.clone(),
-            // It must be one of them.
+            // With --members, the id must be one of them.
             None if self.members.is_some() => poll::host_name()?,
             None => poll::node_id(&poll::host_name()?),
         };
@@ -71,7 +73,7 @@ impl Args {
             };
             format!("{}: {} of {} arrived{missing}", waiting.barrier, waiting.arrived, waiting.world_size)
         };
-        // The server knows who is missing when the time is over, so it is given the moment to say so.
+        // The server knows the missing participants when the time is over, so give it a moment to answer.
         let patience = self.timeout.get().saturating_add(Duration::from_secs(2));
         let released = run_client(async {
             let released = poll::until_done(&self.admin, &path, patience, body, reason).await;

@@ -14,8 +14,9 @@ use crate::loadgen::{self, Error, Plan, Relayed, Scenario, Settings, Tick};
 use crate::node::client::http::{AdminUrl, DEFAULT_ADMIN};
 use crate::node::client::{Endpoint, resolve};
 
-const AFTER_HELP: &str = "CPU time per unit (with --pid) is the figure to compare servers by: wall-clock time also \
-                          measures whatever else runs on the machine. Exit code: 0 done, 1 not, 2 usage";
+const AFTER_HELP: &str = "CPU time per unit (with --pid) is the figure to compare servers by: wall-clock \
+                          time also measures whatever else runs on the machine. Exit code: 0 done, 1 not, 2 \
+                          usage";
 
 /// Load test of any TCPStore server, rallypoint's or PyTorch's.
 #[derive(Debug, clap::Args)]
@@ -82,7 +83,8 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_PID", value_name = "PID")]
     pid: Option<u32>,
 
-    /// Addresses to connect from, in turn [default: the system's choice; several 127.0.0.x where ports run out]
+    /// Addresses to connect from, in turn [default: the system's choice; several 127.0.0.x where ports run
+    /// out]
     #[arg(long, env = "RALLYPOINT_SOURCE", value_name = "IP", value_delimiter = ',')]
     source: Vec<IpAddr>,
 
@@ -94,7 +96,8 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_RELAY_PID", value_name = "PID", value_delimiter = ',', requires = "relay")]
     relay_pid: Vec<u32>,
 
-    /// Play the relays too: so many links to the admin port (--admin), with --per-link ranks or connections each
+    /// Play the relays too: so many links to the admin port (--admin), with --per-link ranks or connections
+    /// each
     #[arg(long, env = "RALLYPOINT_LINKS", value_name = "N", requires = "per_link", conflicts_with = "relay")]
     links: Option<usize>,
 
@@ -177,13 +180,13 @@ impl Args {
     }
 }
 
-/// The address that is tested: of a name with several, the first.
+/// The address to test: the first one, if the name has several.
 fn find_target(target: &Endpoint) -> anyhow::Result<SocketAddr> {
     const RESOLVER_LIMIT: Duration = Duration::from_secs(10);
     run_client(async { Ok(resolve(target, RESOLVER_LIMIT).await?[0]) })
 }
 
-/// What happens right now, on stderr if that is a terminal.
+/// The progress, on stderr if that is a terminal.
 struct Display(Option<ProgressBar>);
 
 impl Display {

@@ -27,26 +27,28 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Drop all keys, queues and barriers of a store; clients and their waits stay. A run's own store is closed
+    /// Drop all keys, queues and barriers of a store; clients and their waits stay. A run's own store is
+    /// closed
     Reset(Reset),
     /// Close a run of the native rendezvous: nodes that wait are refused, the others are told to stop
     Close(Close),
     /// Give more time to a round whose nodes still gather
     Extend(Extend),
-    /// Say how many nodes to expect of a run; a round of a native one is complete as soon as so many are there
+    /// Say how many nodes to expect of a run; a round of a native one is complete as soon as so many are
+    /// there
     Expect(Expect),
     /// Forget a run and drop the keys of its rendezvous; a native run is closed
     Forget(Forget),
 }
 
-/// Which run: the first word, or `--run-id`.
+/// The name of the run: the first word, or `--run-id`.
 #[derive(Debug, clap::Args)]
 struct RunName {
     /// The run, as `rallypoint status` names it
     #[arg(value_name = "RUN", required_unless_present = "run_id")]
     first_word: Option<String>,
 
-    /// The same as RUN, and after it
+    /// The run as a flag; RUN, if given, overrides it
     #[arg(long, env = "RALLYPOINT_RUN_ID", value_name = "RUN")]
     run_id: Option<String>,
 }
@@ -57,7 +59,7 @@ impl RunName {
     }
 }
 
-/// How to reach the server as an operator.
+/// The flags of an operator's request.
 #[derive(Debug, clap::Args)]
 struct Operator {
     /// The server's admin port
@@ -65,7 +67,8 @@ struct Operator {
     admin: AdminUrl,
 
     /// Give up after this time
-    #[arg(long, env = "RALLYPOINT_CTL_TIMEOUT", value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_CTL_TIMEOUT", value_name = "TIME", default_value = "10s",
+        value_parser = duration)]
     timeout: Duration,
 
     #[command(flatten)]
@@ -150,7 +153,7 @@ struct Reset {
     operator: Operator,
 }
 
-/// Whether something destructive is meant.
+/// The consent to a destructive command.
 #[derive(Debug, clap::Args)]
 struct Consent {
     /// Do it without asking
@@ -158,7 +161,8 @@ struct Consent {
     yes: bool,
 }
 
-/// A store by its port, or as the `store` command names it, with which this shares an environment variable.
+/// A store by its port, or by `HOST:PORT` as in the `store` command: both commands read one environment
+/// variable.
 #[derive(Debug, Clone)]
 struct StorePort {
     host: Option<String>,
@@ -192,7 +196,7 @@ impl Args {
 }
 
 impl Operator {
-    /// Sends a request; its answer is there if it was done.
+    /// Sends a request. Returns its answer if the request succeeded.
     fn ask(
         &self,
         path: &str,
@@ -277,7 +281,7 @@ impl Forget {
     }
 }
 
-/// Reads a number of nodes.
+/// Parses a number of nodes.
 fn nodes(text: &str) -> Result<Nodes, String> {
     Nodes::parse(text).ok_or_else(|| "write it like 4, or 2:4 for at least 2 and at most 4".into())
 }
@@ -287,8 +291,8 @@ impl Reset {
         let (admin, port) = (&self.operator.admin, self.store.port);
         if let Some(host) = self.store.host.as_deref().filter(|&host| host != admin.host()) {
             let message = format!(
-                "the store is on `{host}`, but --admin is {admin}; name the admin port of the same server, or only \
-                 the port of the store"
+                "the store is on `{host}`, but --admin is {admin}; name the admin port of the same server, \
+                 or only the port of the store"
             );
             return Err(UsageError(message).into());
         }
@@ -307,8 +311,8 @@ impl Reset {
             print_line(json!({"port": port, "reset": true, "closed": closed}))?;
         } else if closed {
             say(format_args!(
-                "the store on port {port} was that of a run's round, and is closed: its ranks are disconnected, and have to start \
-                 again"
+                "the store on port {port} was that of a run's round, and is closed: its ranks are \
+                 disconnected, and have to start again"
             ));
         } else {
             say(format_args!("the store on port {port} is empty"));
@@ -318,7 +322,7 @@ impl Reset {
 }
 
 impl Consent {
-    /// Asks on the terminal, unless --yes is given. Without a terminal nothing destructive is done without it.
+    /// Asks on the terminal, unless --yes is given. Without a terminal, --yes is required.
     fn given(&self, question: &str) -> anyhow::Result<bool> {
         let stdin = std::io::stdin();
         if self.yes {

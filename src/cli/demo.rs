@@ -1,5 +1,5 @@
-//! `rallypoint demo`: a job of four pods on this machine, one of them late, without PyTorch. Everything in it is this
-//! program, started as users start it.
+//! `rallypoint demo`: a job of four pods on this machine, one of them late, without PyTorch. Every process in
+//! it is this program, started as users start it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -16,11 +16,11 @@ const AFTER_HELP: &str =
     "It listens on loopback only, on free ports, and leaves nothing behind. Exit code: 0 all four met, 1 not";
 
 const NODES: u32 = 4;
-/// The pod that comes late.
+/// The late pod.
 const LATE: u32 = 2;
-/// How long anything in it may take on a slow machine.
+/// The longest time of one step on a slow machine.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// What each pod runs instead of a training.
+/// The command of each pod, in place of a training.
 const TRAINING: &str = "echo \"I am rank $RANK of $WORLD_SIZE, and we meet at $MASTER_ADDR:$MASTER_PORT\"";
 
 /// Show in five seconds what a job looks like while one of its pods is missing. Needs no PyTorch.
@@ -32,7 +32,7 @@ pub(super) struct Args {
     late: Duration,
 }
 
-/// A process that does not outlive the demo.
+/// A process that ends with the demo.
 struct Started(Child);
 
 impl Drop for Started {
@@ -42,7 +42,7 @@ impl Drop for Started {
     }
 }
 
-/// A folder that does not, either.
+/// A folder that is removed with the demo.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -51,7 +51,7 @@ impl Drop for Folder {
     }
 }
 
-/// The ports of the server, as it writes them.
+/// The ports of the server, from its ports file.
 #[derive(Debug, Deserialize)]
 struct Ports {
     stores: Vec<u16>,
@@ -69,7 +69,8 @@ impl Args {
             At { program, store: format!("127.0.0.1:{store}"), admin: format!("127.0.0.1:{}", ports.admin) };
         print_line(format_args!("# a server for the demo; in a browser: http://{}/", at.admin))?;
         print_line(
-            "# pods train-0, train-1 and train-3 of 4 start; each runs: rallypoint run --nodes 4 -- COMMAND\n",
+            "# pods train-0, train-1 and train-3 of 4 start; each runs: rallypoint run --nodes 4 -- \
+             COMMAND\n",
         )?;
 
         let mut pods = Vec::new();
@@ -93,7 +94,8 @@ impl Args {
             bail!("the server ended with {ended}");
         }
         print_line(
-            "\n# Next: rallypoint serve, and `rallypoint run --endpoint HOST:29500 --nodes N -- torchrun …` in each pod",
+            "\n# Next: rallypoint serve, and `rallypoint run --endpoint HOST:29500 --nodes N -- torchrun …` \
+             in each pod",
         )?;
         Ok(Outcome::Done)
     }
@@ -115,7 +117,7 @@ fn serve(program: &Path, folder: &Path) -> anyhow::Result<(Started, Ports)> {
     Ok((server, serde_json::from_slice(&std::fs::read(file)?)?))
 }
 
-/// Where the server of the demo is.
+/// The addresses of the demo's server.
 struct At {
     program: PathBuf,
     store: String,
@@ -149,7 +151,7 @@ impl At {
     }
 }
 
-/// What is set for a real job here must not reach the demo.
+/// Variables for a real job on this machine must not reach the demo.
 fn without_variables(command: &mut Command) -> &mut Command {
     const KEPT: [&str; 7] = ["PATH", "HOME", "TERM", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TMPDIR"];
     let kept = KEPT.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?)));

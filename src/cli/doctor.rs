@@ -1,4 +1,4 @@
-//! `rallypoint doctor`: every check with its verdict, evidence and remedy; of this pod, or of manifests.
+//! `rallypoint doctor`: every check of this pod or of manifests, with its verdict, evidence and remedy.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -18,8 +18,9 @@ use crate::node::client::http::AdminUrl;
 use crate::node::doctor::{self, Check, Verdict, probe};
 use crate::node::launch::{self, Meeting};
 
-const AFTER_HELP: &str = "Without --manifest it looks at this pod: run it where the job runs, best with the job's command \
-                          behind --. It changes nothing. Exit code: 0 no FAIL, 1 a FAIL (with --strict also a WARN), 2 usage";
+const AFTER_HELP: &str = "Without --manifest it looks at this pod: run it where the job runs, best with the \
+                          job's command behind --. It changes nothing. Exit code: 0 no FAIL, 1 a FAIL (with \
+                          --strict also a WARN), 2 usage";
 
 /// Check what makes jobs hang: the environment, the command, the network, the server and this host; or
 /// manifests.
@@ -37,12 +38,14 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "URL")]
     admin: Option<AdminUrl>,
 
-    /// Check Kubernetes manifests instead, offline: files, folders, or - for stdin; give all files of a job together
+    /// Check Kubernetes manifests instead, offline: files, folders, or - for stdin; give all files of a job
+    /// together
     #[arg(long, env = "RALLYPOINT_MANIFEST", value_name = "FILE", num_args = 1..)]
     manifest: Vec<PathBuf>,
 
     /// Time for each step on the network
-    #[arg(long, env = "RALLYPOINT_STEP_TIMEOUT", value_name = "TIME", default_value = "5s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_STEP_TIMEOUT", value_name = "TIME", default_value = "5s",
+        value_parser = duration)]
     step_timeout: Duration,
 
     /// Exit with 1 also if there is only a WARN
@@ -134,7 +137,7 @@ impl Args {
     }
 }
 
-/// A check as it is printed, its verdict in colour.
+/// The printed form of a check, with its verdict in colour.
 fn coloured(check: &Check) -> String {
     let name = check.verdict.name();
     let colour = match check.verdict {
@@ -148,16 +151,16 @@ fn coloured(check: &Check) -> String {
     format!("{style}{name}{style:#}{rest}\n")
 }
 
-/// Prints text with colours, without them where none are wanted (no terminal, NO_COLOR, TERM=dumb).
+/// Prints text with colours; without them if there is no terminal, or with NO_COLOR or TERM=dumb.
 fn print_coloured(text: &str) -> std::io::Result<()> {
     match anstream::stdout().lock().write_all(text.as_bytes()) {
-        // `rallypoint doctor | head -1` has seen enough.
+        // The reader in `rallypoint doctor | head -1` has seen enough.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }
 }
 
-/// The file itself, or every YAML and JSON file in a folder and below it.
+/// The file itself, or every YAML and JSON file in a folder, at any depth.
 fn files_below(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let wrong = |error: std::io::Error| UsageError(format!("--manifest {}: {error}", path.display()));
     if !path.is_dir() {

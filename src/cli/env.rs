@@ -10,10 +10,10 @@ use super::terminal::{print, say};
 use crate::core::ids::Shown;
 use crate::node::launch::{self, for_torch, variables};
 
-const AFTER_HELP: &str = "In a shell: eval \"$(rallypoint env)\". To be a client of the server, an env:// program also needs \
-                          TORCHELASTIC_USE_AGENT_STORE=True, and before torch 2.6 TORCHELASTIC_RESTART_COUNT=0; \
-                          `rallypoint run` sets both. Exit code: 0 it follows, 2 the environment contradicts itself or \
-                          cannot be read; stderr says which variable";
+const AFTER_HELP: &str = "In a shell: eval \"$(rallypoint env)\". To be a client of the server, an env:// \
+                          program also needs TORCHELASTIC_USE_AGENT_STORE=True, and before torch 2.6 \
+                          TORCHELASTIC_RESTART_COUNT=0; `rallypoint run` sets both. Exit code: 0 it follows, \
+                          2 the environment contradicts itself or cannot be read; stderr says which variable";
 
 /// Derive the launch environment from what the platform gives: PET_* for torchrun, MASTER_*, and for env://
 /// RANK and WORLD_SIZE, if they follow from it.
@@ -77,10 +77,8 @@ impl Args {
         }
         launch.notes.iter().for_each(say);
         if variables.is_empty() {
-            say(
-                "nothing in the environment says which node this process is; set RALLYPOINT_NODE_RANK, RALLYPOINT_NODES, \
-                 RALLYPOINT_ENDPOINT and RALLYPOINT_RUN_ID",
-            );
+            say("nothing in the environment says which node this process is; set RALLYPOINT_NODE_RANK, \
+                 RALLYPOINT_NODES, RALLYPOINT_ENDPOINT and RALLYPOINT_RUN_ID");
             return Ok(Outcome::NotDone);
         }
         Ok(Outcome::Done)

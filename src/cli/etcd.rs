@@ -1,4 +1,4 @@
-//! `etcd://…` as the place of a journal, and the flags that go with it.
+//! `etcd://…` as the place of a journal, and the flags for it.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,13 +12,13 @@ use crate::tls::ClientTls;
 const PORT: u16 = 2379;
 const SCHEME: &str = "etcd://";
 
-/// Where a journal is.
+/// The place of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum JournalPlace {
-    /// Nowhere.
+    /// No journal.
     Off,
     Folder(PathBuf),
-    /// The members and the prefix.
+    /// An etcd: its members and the prefix of the keys.
     Etcd(Vec<EtcdMember>, String),
 }
 
@@ -55,7 +55,7 @@ fn etcd(text: &str) -> Result<JournalPlace, String> {
     Ok(JournalPlace::Etcd(members, prefix.to_owned()))
 }
 
-/// What a connection to an etcd needs.
+/// The flags for connections to an etcd.
 #[derive(Debug, Clone, clap::Args)]
 #[expect(clippy::struct_field_names, reason = "they are the names of the flags")]
 pub(super) struct EtcdFlags {
@@ -92,7 +92,7 @@ impl EtcdFlags {
         }
     }
 
-    /// Flags for an etcd without an etcd are a mistake.
+    /// Refuses flags for an etcd if the journal is not in one.
     pub(super) fn check(&self, place: &JournalPlace) -> Result<(), UsageError> {
         let given = self.etcd_ca.is_some() || self.etcd_user.is_some();
         if given && !matches!(place, JournalPlace::Etcd(..)) {

@@ -1,4 +1,4 @@
-//! Flags that several commands have.
+//! Flags that several commands share.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use clap::builder::BoolishValueParser;
 use crate::node::client::http::{AdminUrl, DEFAULT_ADMIN, use_tls, use_token};
 use crate::tls::ClientTls;
 
-/// Text for people, or JSON for programs: `-o json`, and `--json`, which says the same.
+/// Text for people, or JSON for programs: `-o json`, or `--json` with the same meaning.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct Output {
     /// How to print
@@ -32,14 +32,14 @@ impl Output {
     }
 }
 
-/// Where the server's admin port is: `--admin`, as with all commands, or as the first word.
+/// The URL of the server's admin port: `--admin`, as in all commands, or the first word.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct AdminPort {
     /// The server's admin port
     #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "URL", default_value = DEFAULT_ADMIN)]
     admin: AdminUrl,
 
-    /// The same as --admin, and before it
+    /// The admin port as the first word; it overrides --admin
     #[arg(value_name = "ADMIN")]
     first_word: Option<AdminUrl>,
 }
@@ -50,12 +50,13 @@ impl AdminPort {
     }
 }
 
-/// Who this client is to an admin port: the same for all commands. To `serve` it is the file of all tokens.
+/// The client's identity towards an admin port, one flag for all commands. For `serve` it is the file of all
+/// tokens.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "A server with tokens")]
 pub(super) struct TokenFlag {
-    /// File with the token that is sent to the admin port; of a file with several the first. For `serve` it is the file of
-    /// all tokens
+    /// File with the token that is sent to the admin port; of a file with several the first. For `serve` it
+    /// is the file of all tokens
     #[arg(
         id = "token_file",
         long = "token-file",
@@ -67,7 +68,7 @@ pub(super) struct TokenFlag {
 }
 
 impl TokenFlag {
-    /// From here on it is sent with all requests of this process.
+    /// From here on the token is sent in all requests of this process.
     pub(super) fn hold(&self) {
         if let Some(file) = self.file.clone() {
             use_token(file);
@@ -79,7 +80,7 @@ impl TokenFlag {
     }
 }
 
-/// What a client of an encrypted admin port needs: the same for all commands.
+/// The flags for an encrypted admin port, one set for all commands.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "A server whose admin port speaks TLS")]
 pub(super) struct Tls {
@@ -88,7 +89,8 @@ pub(super) struct Tls {
     ca: Option<PathBuf>,
 
     /// Certificate of this client, where the server wants one
-    #[arg(id = "tls_client_cert", long = "tls-client-cert", global = true, env = "RALLYPOINT_TLS_CLIENT_CERT", value_name = "FILE", requires_all = ["tls_ca", "tls_client_key"])]
+    #[arg(id = "tls_client_cert", long = "tls-client-cert", global = true, env = "RALLYPOINT_TLS_CLIENT_CERT",
+        value_name = "FILE", requires_all = ["tls_ca", "tls_client_key"])]
     client_cert: Option<PathBuf>,
 
     /// Its key
@@ -104,7 +106,7 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// From here on it holds for all connections of this process.
+    /// From here on these settings hold for all connections of this process.
     pub(super) fn hold(&self) {
         let Some(ca) = self.ca.clone() else { return };
         let identity = self.client_cert.clone().zip(self.client_key.clone());

@@ -18,57 +18,58 @@ use crate::node::client::http::{self, AdminUrl};
 use crate::node::client::{Endpoint, mistaken};
 use crate::node::launch::LaunchEnv;
 
-/// The first announcement waits only so long, so that it is said soon what is waited for, or that the pod is held back.
+/// The first announcement waits only this long, so that the pod soon reports what it waits for, or that it is
+/// parked.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// How long an answer may take beyond what was asked for.
+/// How long an answer may take beyond the requested wait.
 const GRACE: Duration = Duration::from_secs(10);
-/// The shortest time that a request is worth.
+/// The shortest useful time limit of a request.
 const LEAST: Duration = Duration::from_millis(250);
 
-/// What a pod announces.
+/// The announcement of a pod.
 #[derive(Debug)]
 pub(super) struct AnnouncePayload {
     pub(super) run_id: String,
     said: Announce,
 }
 
-/// How long to try.
+/// Time limits for retries.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RetryPolicy {
-    /// In all.
+    /// For everything.
     pub(super) whole: Duration,
-    /// Until the server has answered for the first time.
+    /// Until the first answer of the server.
     pub(super) first_answer: Duration,
-    /// Between two tries that failed.
+    /// The pause between two failed attempts.
     pub(super) pause: Duration,
 }
 
 impl RetryPolicy {
-    /// What is left after `waited`.
+    /// The time that is left after `waited`.
     fn left(&self, waited: Duration, has_answered: bool) -> Duration {
         let whole = if has_answered { self.whole } else { self.whole.min(self.first_answer) };
         whole.saturating_sub(waited)
     }
 }
 
-/// How a gathering ended.
+/// The result of a gathering.
 #[derive(Debug)]
 pub(super) struct Gathered {
     pub(super) waited: Duration,
     pub(super) outcome: Result<Go, Reason>,
 }
 
-/// A pod that is let go.
+/// The permission to start.
 #[derive(Debug)]
 pub(super) struct Go {
     pub(super) detail: String,
-    /// The run's own store, if it was asked for.
+    /// The run's own store, if the pod asked for it.
     pub(super) store: Option<Endpoint>,
 }
 
 impl AnnouncePayload {
-    /// What this pod has to say. `restart_finished`: it is meant to start a run that has finished. The error says what
-    /// is missing.
+    /// The announcement of this pod. With `restart_finished` it may start a finished run again. The error
+    /// names a missing value.
     pub(super) fn of(
         launch: &LaunchEnv,
         torch: Option<String>,
@@ -85,7 +86,8 @@ impl AnnouncePayload {
             nodes: nodes.value.to_string(),
             node_rank: launch.node_rank.as_ref().map(|rank| rank.value),
             pod: pod.ok_or("this host has no name; set POD_NAME")?,
-            // Without a UID this process is told from the next one, and from another one here.
+            // Without a UID, this token distinguishes the process from its successor, and from another one on
+            // this host.
             uid: launch.pod.uid.clone().unwrap_or_else(unique_token),
             ip: launch.pod.address.as_ref().and_then(|address| address.parse().ok()),
             torch,
@@ -96,7 +98,7 @@ impl AnnouncePayload {
         Ok(Self { run_id, said })
     }
 
-    /// Asks for a store of the run's own as well.
+    /// Also asks for the run's own store.
     pub(super) fn with_store(mut self) -> Self {
         self.said.store = true;
         self
@@ -106,8 +108,8 @@ impl AnnouncePayload {
         json!(Announce { wait_seconds: PeerDuration::at_most(wait), ..self.said.clone() })
     }
 
-    /// What the answer lets the pod do. A store that was asked for must be named: with another one than the other pods'
-    /// the job would hang.
+    /// Reads the permission from the answer. If the pod asked for a store, the answer must name it: on
+    /// another store than the other pods', the job would hang.
     fn go(&self, answer: AnnounceAnswer) -> Result<Go, Reason> {
         let store = answer.store.and_then(|store| Endpoint::new(&store.host, store.port).ok());
         if self.said.store && store.is_none() {
@@ -121,7 +123,7 @@ impl AnnouncePayload {
 }
 
 impl Gathered {
-    /// The outcome for scripts.
+    /// The result for scripts.
     pub(super) fn to_json(&self, endpoint: &Endpoint) -> serde_json::Value {
         let (endpoint, waited) = (endpoint.to_string(), self.waited.as_secs_f64());
         match &self.outcome {
@@ -135,7 +137,7 @@ impl Gathered {
         }
     }
 
-    /// Says how it ended.
+    /// Logs the result.
     pub(super) fn finish(self, payload: &AnnouncePayload) -> anyhow::Result<Go> {
         match self.outcome {
             Ok(go) => {
@@ -154,8 +156,8 @@ impl Gathered {
     }
 }
 
-/// Announces the pod until the gate opens, and refuses if the nodes would meet on different stores. The first
-/// pod sees only one store behind the name, so it looks again while it waits.
+/// Announces the pod until the gate opens. Refuses if the nodes would meet on different stores: the first pod
+/// sees only one store behind the name, so it checks again while it waits.
 pub(super) async fn gather(
     store: &Endpoint,
     admin: &AdminUrl,
@@ -174,7 +176,7 @@ pub(super) async fn gather(
     }
 }
 
-/// Looks less and less often, as hundreds of pods may wait.
+/// Checks at growing intervals, as hundreds of pods may wait.
 async fn until_several_stores(store: &Endpoint) -> Reason {
     const SELDOM: Duration = Duration::from_secs(30);
     let mut pause = Duration::from_secs(1);
@@ -187,8 +189,8 @@ async fn until_several_stores(store: &Endpoint) -> Reason {
     }
 }
 
-/// Announces the pod again and again until the gate opens. A server that does not answer is asked again; one
-/// that refuses is not.
+/// Announces the pod again and again until the gate opens. It retries if the server does not answer, but not
+/// if the server refuses.
 async fn announce(
     admin: &AdminUrl,
     payload: &AnnouncePayload,
@@ -203,7 +205,8 @@ async fn announce(
     loop {
         let left = patience.left(started.elapsed(), has_answered);
         let wait = std::mem::replace(&mut most, MAX_ANNOUNCE_WAIT).min(left);
-        // A server that has not answered yet may be out of reach, and then its time is all that there is.
+        // A server that has not answered yet may be unreachable. The request must then end within the
+        // remaining time.
         let grace = if has_answered { GRACE } else { GRACE.min(left.saturating_sub(wait).max(LEAST)) };
         let asked = http::post(admin, &path, &payload.body(wait), wait.saturating_add(grace)).await;
         let ended = |outcome| Gathered { waited: started.elapsed(), outcome };
@@ -253,8 +256,8 @@ async fn announce(
     }
 }
 
-/// The run's own store, without waiting for other pods. It is asked for again until the time is over: a pod
-/// that used another store would leave the others waiting.
+/// The run's own store, without a wait for other pods. It retries until the time is over: on another store,
+/// the pod would leave the others waiting.
 pub(super) async fn own_store(
     admin: &AdminUrl,
     run_id: &str,
@@ -291,8 +294,8 @@ pub(super) async fn own_store(
         let left = patience.left(waited, has_answered);
         if left.is_zero() {
             bail!(
-                "no store of its own for run `{run_id}` after {}: {admin}: {text}; --own-store off, on every node, uses the \
-                 main one",
+                "no store of its own for run `{run_id}` after {}: {admin}: {text}; --own-store off, on every \
+                 node, uses the main one",
                 Elapsed(waited)
             );
         }
@@ -307,7 +310,7 @@ pub(super) async fn own_store(
     }
 }
 
-/// A server that is busy, or about to stop, is asked again.
+/// Whether to ask again: the server is busy, or about to stop.
 fn is_passing(answer: &http::Answer) -> bool {
     answer.status >= 500 || answer.status == 408
 }

@@ -1,4 +1,4 @@
-//! `rallypoint health`: the answer of the admin port's health routes as an exit code.
+//! `rallypoint health`: turns the answer of the admin port's health routes into an exit code.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::units::duration;
 use super::{Outcome, run_client};
 use crate::node::client::http;
 
-/// Tell by the exit code whether a server is healthy: 0 if it is ready, 1 if not. For exec probes in an image without a
-/// shell.
+/// Tell by the exit code whether a server is healthy: 0 if it is ready, 1 if not. For exec probes in an image
+/// without a shell.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -22,7 +22,8 @@ pub(super) struct Args {
     live: bool,
 
     /// Give up after this time
-    #[arg(long, env = "RALLYPOINT_HEALTH_TIMEOUT", value_name = "TIME", default_value = "2s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_HEALTH_TIMEOUT", value_name = "TIME", default_value = "2s",
+        value_parser = duration)]
     timeout: Duration,
 }
 

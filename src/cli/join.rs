@@ -1,4 +1,4 @@
-//! `rallypoint join`: meets the other nodes of a run and prints who they are, for launchers that are not PyTorch.
+//! `rallypoint join`: meets the other nodes of a run and prints them, for launchers that are not PyTorch.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -14,9 +14,9 @@ use super::{Outcome, poll, run_client};
 use crate::api::{self, PeerDuration};
 use crate::node::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 
-const AFTER_HELP: &str = "The node holds its place until the round is complete; afterwards nobody notices when it is gone. \
-                          A second `join` of the same --node is a new process in its place. Exit code: 0 met, 1 not in time \
-                          or refused, 2 usage";
+const AFTER_HELP: &str = "The node holds its place until the round is complete; afterwards nobody notices \
+                          when it is gone. A second `join` of the same --node is a new process in its place. \
+                          Exit code: 0 met, 1 not in time or refused, 2 usage";
 
 /// Meet the other nodes of a run: waits until enough are there and prints who they are, by rank.
 #[derive(Debug, clap::Args)]
@@ -30,7 +30,8 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_NODES", value_name = "MIN[:MAX]")]
     nodes: Nodes,
 
-    /// This node's id; each node has its own [default: another one for each process, with the host's name as node name]
+    /// This node's id; each node has its own [default: another one for each process, with the host's name as
+    /// node name]
     #[arg(long, env = "RALLYPOINT_NODE", value_name = "ID")]
     node: Option<String>,
 
@@ -55,7 +56,8 @@ pub(super) struct Args {
     store: bool,
 
     /// Give up after this time, and leave
-    #[arg(long, env = "RALLYPOINT_JOIN_TIMEOUT", value_name = "TIME", default_value = "60s", value_parser = positive_duration)]
+    #[arg(long, env = "RALLYPOINT_JOIN_TIMEOUT", value_name = "TIME", default_value = "60s",
+        value_parser = positive_duration)]
     timeout: Duration,
 
     /// What to print: the answer as JSON, variables for a shell's eval, or the addresses by rank, one a line
@@ -81,7 +83,7 @@ enum Format {
     Hosts,
 }
 
-/// `4` or `4:8`.
+/// A number of nodes: `4` or `4:8`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Nodes {
     min: u32,
@@ -118,8 +120,8 @@ impl Args {
         let joined = run_client(async {
             let joined = poll::until_done(&self.admin, &path("join"), self.timeout, body, reason).await;
             if matches!(joined, Err(poll::Ended::Late(..))) {
-                // The others must not count on this node. If the server cannot be reached, the missing
-                // keep-alives say the same.
+                // The others must not count on this node. If the server is unreachable, the missing
+                // keep-alives have the same effect.
                 let leave =
                     api::Leave { node: node.clone(), reason: Some("gave up waiting".into()), outcome: None };
                 let _ = http::post(&self.admin, &path("leave"), &leave, Duration::from_secs(5)).await;
@@ -171,7 +173,7 @@ impl Args {
     }
 }
 
-/// Assignments that a shell can evaluate. What peers chose is quoted.
+/// Assignments that a shell can evaluate. Values from peers are quoted.
 fn variables(round: &api::JoinComplete, peers: &[api::Participant]) -> String {
     let mut text = String::new();
     let mut set = |name: &str, value: &str| {
@@ -237,7 +239,8 @@ mod tests {
         };
         let peers = [peer(0, "head", "10.0.0.1"), peer(1, "gpu;x", "'$(reboot)'")];
         let wanted = "ROUND='3'\nNODE_RANK='1'\nNNODES='2'\nMASTER_ADDR='rally'\nMASTER_PORT='29510'\n\
-                      PEERS='10.0.0.1 '\\''$(reboot)'\\'''\nPEERS_GPU_X=''\\''$(reboot)'\\'''\nPEERS_HEAD='10.0.0.1'\n";
+                      PEERS='10.0.0.1 '\\''$(reboot)'\\'''\nPEERS_GPU_X=''\\''$(reboot)'\\'''\n\
+                      PEERS_HEAD='10.0.0.1'\n";
         assert_eq!(variables(&round, &peers), wanted);
     }
 }

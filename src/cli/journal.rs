@@ -1,4 +1,4 @@
-//! `rallypoint journal`: what is in the folder or the etcd of `serve --journal`. Reads only.
+//! `rallypoint journal`: shows the contents of a server's journal, in a folder or an etcd. Reads only.
 
 use std::io::Write;
 
@@ -114,7 +114,7 @@ fn dump(journal: &dyn Segments) -> anyhow::Result<Outcome> {
             }
         }
     })?;
-    // A reader that has seen enough is no failure.
+    // It is no failure if the reader closes the pipe early.
     match written.and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
         _ => {}
@@ -125,7 +125,7 @@ fn dump(journal: &dyn Segments) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// A row for people.
+/// A row in words.
 fn words(row: &Row<'_>) -> String {
     let gone = |id: &[u8]| format!("`{}` is gone", ShownKey(id));
     match row {

@@ -1,11 +1,12 @@
-//! What the launch commands share: their flags, the process's environment, and the derivation's errors as usage errors.
+//! The common parts of the launch commands: their flags, the process's environment, and the derivation's
+//! errors as usage errors.
 
 use super::UsageError;
 use crate::core::ids::Nodes;
 use crate::node::client::Endpoint;
 use crate::node::launch::{Derived, Environment, Given, LaunchEnv, Meeting, Processes, Torchrun, derive};
 
-/// What can be said instead of derived.
+/// Values that the user may give instead of a derivation.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct LaunchArgs {
     /// This node's rank, if the environment does not say it or contradicts itself
@@ -26,12 +27,12 @@ pub(super) struct LaunchArgs {
 }
 
 impl LaunchArgs {
-    /// Whether a number of nodes was asked for, which is what `wait` waits for then.
+    /// Whether the user gives a number of nodes: `wait` then also waits for them.
     pub(super) fn gathers(&self) -> bool {
         self.nodes.as_deref().is_some_and(|nodes| !nodes.trim().is_empty())
     }
 
-    /// What was said; an empty variable says nothing.
+    /// The values that the user gives. An empty variable counts as unset.
     pub(super) fn given(&self, endpoint: Option<&str>) -> Result<Given, UsageError> {
         fn read<T>(
             text: Option<&str>,
@@ -69,7 +70,7 @@ impl LaunchArgs {
         })
     }
 
-    /// Derives which node this process is.
+    /// Derives the place of this process in its job.
     pub(super) fn derive(
         &self,
         endpoint: Option<&str>,
@@ -85,7 +86,7 @@ fn parse_endpoint(text: &str) -> Result<Endpoint, UsageError> {
     text.parse().map_err(|error| UsageError(format!("HOST:PORT (RALLYPOINT_ENDPOINT): {error}")))
 }
 
-/// The process's environment. Variables that are not text mean nothing here.
+/// The process's environment. Variables that are not UTF-8 are ignored.
 pub(super) fn environment() -> Environment {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -93,12 +94,12 @@ pub(super) fn environment() -> Environment {
     std::env::vars_os().filter_map(text).collect()
 }
 
-/// The host's name: the system's own, since a shell may not export `HOSTNAME`.
+/// The host's name from the system, since a shell may not export `HOSTNAME`.
 pub(super) fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Which server is meant, when nothing else of the launch matters and it is the first word of the command.
+/// The endpoint for a command that needs no other value, and takes the endpoint as its first word.
 pub(super) fn endpoint(given: Option<&str>) -> Result<Derived<Meeting>, UsageError> {
     let given = given.filter(|text| !text.trim().is_empty()).map(parse_endpoint).transpose()?;
     let env = environment();
@@ -111,10 +112,11 @@ pub(super) fn endpoint(given: Option<&str>) -> Result<Derived<Meeting>, UsageErr
     Ok(found)
 }
 
-/// What to do where nothing names the store.
+/// The advice if nothing names the store.
 pub(super) fn no_endpoint(env: &Environment) -> String {
     const ASKED: [&str; 4] = ["RALLYPOINT_ENDPOINT", "PET_RDZV_ENDPOINT", "PET_MASTER_ADDR", "MASTER_ADDR"];
-    let message = "no endpoint; give HOST:PORT, or set RALLYPOINT_ENDPOINT, PET_RDZV_ENDPOINT, or MASTER_ADDR and MASTER_PORT";
+    let message = "no endpoint; give HOST:PORT, or set RALLYPOINT_ENDPOINT, PET_RDZV_ENDPOINT, or \
+                   MASTER_ADDR and MASTER_PORT";
     let empty: Vec<&str> = ASKED.into_iter().filter(|name| env.is_blank(name)).collect();
     if empty.is_empty() {
         message.into()

@@ -1,4 +1,4 @@
-//! `rallypoint leave`: tells the others that a node goes.
+//! `rallypoint leave`: tells the other nodes that a node leaves.
 
 use std::time::Duration;
 
@@ -25,12 +25,14 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_REASON", value_name = "TEXT")]
     reason: Option<String>,
 
-    /// How the node's work ended, if it is known: when all nodes of the round have succeeded, the run has finished
+    /// How the node's work ended, if it is known: when all nodes of the round have succeeded, the run has
+    /// finished
     #[arg(long, env = "RALLYPOINT_OUTCOME", value_name = "OUTCOME")]
     outcome: Option<api::Outcome>,
 
     /// Give up after this time
-    #[arg(long, env = "RALLYPOINT_LEAVE_TIMEOUT", value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_LEAVE_TIMEOUT", value_name = "TIME", default_value = "10s",
+        value_parser = duration)]
     timeout: Duration,
 
     /// The server's admin port
@@ -45,7 +47,7 @@ impl Args {
             if self.leave(&node).await? {
                 return Ok(true);
             }
-            // What everything shows is the name.
+            // `node` may be a name: the name is what every output shows.
             match self.ids_of(&node).await.as_slice() {
                 [] => Ok(false),
                 [id] => self.leave(id).await,
@@ -65,7 +67,7 @@ impl Args {
         format!("/api/v1/runs/{}", http::path_part(&self.run_id))
     }
 
-    /// Whether the node with this id was there.
+    /// Leaves with this id. Returns whether the node was in the run.
     async fn leave(&self, node: &str) -> anyhow::Result<bool> {
         let path = format!("{}/leave", self.path());
         let body = api::Leave { node: node.to_owned(), reason: self.reason.clone(), outcome: self.outcome };
@@ -79,7 +81,7 @@ impl Args {
         Ok(done.left)
     }
 
-    /// The ids of the nodes with this name that are there, if the server shows them.
+    /// The ids of present nodes with this name, if the server shows them.
     async fn ids_of(&self, name: &str) -> Vec<String> {
         let path = format!("{}?kind=native", self.path());
         let asked = http::request(&self.admin, "GET", &path, self.timeout).await.ok();

@@ -1,4 +1,4 @@
-//! `rallypoint completions` and `rallypoint man`: what shells and `man` know of the command line.
+//! `rallypoint completions` and `rallypoint man`: the command line for shells and for `man`.
 
 use std::path::{Path, PathBuf};
 
@@ -54,7 +54,7 @@ impl Manual {
     }
 }
 
-/// Writes the page of a command and those of the commands below it. Returns how many.
+/// Writes the pages of a command and of its subcommands. Returns their number.
 fn write_pages(command: &clap::Command, name: &str, folder: &Path) -> anyhow::Result<usize> {
     let file = folder.join(format!("{name}.1"));
     // Clap keeps names for as long as the program runs.

@@ -1,5 +1,5 @@
-//! The command line: types and texts here, one command a file beside it. Commands return whether what was asked for
-//! happened; stdout is data, stderr is log.
+//! The command line: types and texts here, one command per file beside it. A command returns whether the
+//! requested thing happened. stdout has data, stderr has the log.
 
 mod barrier;
 mod bench;
@@ -91,14 +91,14 @@ enum Command {
     Man(manual::Manual),
 }
 
-/// How a command ended, apart from errors of usage.
+/// The result of a command, apart from usage errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Exit code 0.
     Done,
-    /// The asked-for thing did not happen: exit code 1.
+    /// The requested thing did not happen: exit code 1.
     NotDone,
-    /// The exit code of a command that was run.
+    /// The exit code of a command that it ran.
     Code(u8),
 }
 
@@ -108,7 +108,7 @@ pub enum Outcome {
 pub struct UsageError(pub String);
 
 impl Cli {
-    /// The command line of this process. What is wrong with it ends the process with exit code 2.
+    /// Parses the command line of this process. An invalid one ends the process with exit code 2.
     pub fn of_process() -> Self {
         let mut command = Self::command();
         let matches = command.get_matches_mut();
@@ -153,8 +153,8 @@ impl Cli {
     }
 }
 
-/// Says of each variable that would have been read as `RALLYPOINT_<FLAG>` if the command's flag did not have a name of
-/// its own, because the same word means something else to another command. Flags that are given need no such hint.
+/// Hints for variables `RALLYPOINT_<FLAG>` that a flag does not read, because it has a variable of its own:
+/// another command gives that word another meaning. There is no hint for a flag that is given.
 fn old_variables(command: &clap::Command, matches: &ArgMatches) -> Vec<String> {
     let (mut command, mut matches) = (command, matches);
     let mut path = Vec::new();
@@ -176,16 +176,16 @@ fn old_variables(command: &clap::Command, matches: &ArgMatches) -> Vec<String> {
     command.get_arguments().filter_map(hint).collect()
 }
 
-/// A small runtime for one thread.
+/// A small runtime on one thread.
 fn client_runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()
 }
 
-/// Runs the work of a command that is a client.
+/// Runs the work of a client command.
 fn run_client<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = client_runtime()?;
     let done = runtime.block_on(work);
-    // A look-up that was given up may still sit in the resolver; nobody waits for it.
+    // The resolver may still be busy with an abandoned look-up; nobody waits for it.
     runtime.shutdown_background();
     done
 }
@@ -200,7 +200,8 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// Which commands read a variable, of those in `command` and below it; those of `store` and of `ctl` are one each.
+    /// Collects the commands that read each variable. The subcommands of `store` and of `ctl` count as one
+    /// command each.
     fn readers(command: &clap::Command, top: &str, found: &mut BTreeMap<String, BTreeSet<String>>) {
         for variable in command.get_arguments().filter_map(|arg| arg.get_env()?.to_str()) {
             found.entry(variable.to_owned()).or_default().insert(top.to_owned());
@@ -210,10 +211,10 @@ mod tests {
         }
     }
 
-    /// A variable that is set for a pod is read by every command in it.
+    /// A variable in a pod's environment is read by every command in the pod.
     #[test]
     fn a_variable_means_one_thing_to_all_commands() {
-        /// What is said for a pod or a run, and the same to all.
+        /// Variables of a pod or a run, with one meaning in all commands.
         const SHARED: [&str; 16] = [
             "RALLYPOINT_ADMIN",
             "RALLYPOINT_ENDPOINT",

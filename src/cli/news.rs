@@ -1,4 +1,4 @@
-//! Waiting is explained, but not with the same line each second.
+//! Explains a wait, but does not repeat one line each second.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ impl Reason {
     }
 }
 
-/// What was said last, so that only news is said: a new reason at once, the same one after growing pauses.
+/// The last reason. A new reason is reported at once, and an unchanged one after growing pauses.
 #[derive(Debug, Default)]
 pub(super) struct News {
     pub(super) last: Option<Reason>,
-    /// When the same reason is said again, counted from the start.
+    /// When an unchanged reason is reported again, counted from the start.
     again_at: Duration,
     pause: Duration,
 }
@@ -31,7 +31,7 @@ impl News {
     const FIRST_PAUSE: Duration = Duration::from_secs(10);
     const LONGEST_PAUSE: Duration = Duration::from_mins(5);
 
-    /// The line to say now, if there is one.
+    /// The line to report now, if there is one.
     pub(super) fn line(&mut self, reason: &Reason, waited: Duration, left: Duration) -> Option<String> {
         if self.last.as_ref() != Some(reason) {
             self.last = Some(reason.clone());

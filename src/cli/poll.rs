@@ -1,5 +1,5 @@
-//! Long polls: asking again until there is an answer, even if the server is away for a while, and saying on
-//! stderr what the command waits for.
+//! Long polls: they ask again until there is an answer, even if the server is unreachable for a while, and
+//! report on stderr what the command waits for.
 
 use std::time::Duration;
 
@@ -17,21 +17,21 @@ use crate::process::random_number;
 
 /// How long one request waits at the server.
 const WAIT: Duration = Duration::from_secs(15);
-/// A request that waits is answered within its wait and this time.
+/// The answer must come within the request's wait plus this time.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// Pause before a server that does not answer is asked again.
+/// Pause before the next attempt at a server that does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How a poll ended without what was asked for.
+/// How a poll ended without success.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Ended {
-    /// The server said no.
+    /// The server refused.
     #[error("{}", .0.text())]
     Refused(Answer),
-    /// The time is over; the text says what the command waited for.
+    /// The time is over. The text says what the command waited for.
     #[error("gave up after {after}: {what}", after = Elapsed(*.0), what = .1)]
     Late(Duration, String),
-    /// What answers there never will be the server's admin port.
+    /// The server at this address can never be the admin port.
     #[error("{0}")]
     Mistaken(String),
     /// The answer cannot be understood.
@@ -40,7 +40,7 @@ pub(super) enum Ended {
 }
 
 impl Ended {
-    /// As an error of a command: a wrong request is an error of usage.
+    /// The error of a command. An invalid request is a usage error.
     pub(super) fn into_error(self) -> anyhow::Error {
         match self {
             Self::Refused(answer) if matches!(answer.status, 400 | 422) => UsageError(answer.text()).into(),
@@ -49,8 +49,8 @@ impl Ended {
     }
 }
 
-/// Asks until the answer is 200, and returns it. `body` makes a request that waits for the given number of
-/// seconds; `reason` reads from a 202 what the command waits for.
+/// Asks until the answer is 200, and returns it. `body` makes a request that waits for the given time;
+/// `reason` turns the body of a 202 into what the command waits for.
 pub(super) async fn until_done<B: Serialize, W: DeserializeOwned>(
     admin: &AdminUrl,
     path: &str,
@@ -67,7 +67,7 @@ pub(super) async fn until_done<B: Serialize, W: DeserializeOwned>(
         }
         text
     };
-    // The first request does not wait, so that it is said at once what is waited for.
+    // The first request does not wait, so that the command soon reports what it waits for.
     let mut most = Duration::ZERO;
     let mut has_answered = false;
     loop {
@@ -104,14 +104,14 @@ pub(super) async fn until_done<B: Serialize, W: DeserializeOwned>(
     }
 }
 
-/// A server that stops is there again in a moment, one that has too many connections or no memory has more room then, and
-/// where one stands by another one leads.
+/// Whether to ask again: a stopping server is soon back, a busy one or one without memory will have room, and
+/// beside a standby another server leads.
 fn is_passing(answer: &Answer) -> bool {
     answer.code().is_some_and(|code| matches!(code.as_str(), "stopping" | "busy" | "no_memory" | "standby"))
         || matches!(answer.status, 502 | 504)
 }
 
-/// The host's name: in Kubernetes the pod's.
+/// The host's name; in Kubernetes it is the pod's.
 pub(super) fn host_name() -> Result<String, UsageError> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if name.is_empty() {
@@ -120,7 +120,7 @@ pub(super) fn host_name() -> Result<String, UsageError> {
     Ok(name)
 }
 
-/// An id that no other process has, on this host or another.
+/// An id that no other process has, on this host or any other.
 pub(super) fn node_id(host: &str) -> String {
     format!("{host}-{}-{:08x}", std::process::id(), random_number() >> 32)
 }

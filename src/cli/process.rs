@@ -1,5 +1,5 @@
-//! Becoming another program: by exec, or by standing in front of it, as the first process of a container must, and
-//! one that has something else to do meanwhile.
+//! Runs another program: by exec, or as its supervisor. The first process of a container must be a
+//! supervisor, and so must a process with other work to do meanwhile.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,8 +15,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::terminal::say;
 use super::{Outcome, client_runtime};
 
-/// Runs work until it is done, or until a signal asks this process to end; then it gives the exit code for
-/// that. Without this, process 1 of a container would ignore the signal.
+/// Runs work until it is done, or until a signal asks this process to end; then returns the exit code for the
+/// signal. Without this, process 1 of a container would ignore the signal.
 pub(super) async fn unless_stopped<T>(
     work: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<Result<T, Outcome>> {
@@ -30,9 +30,9 @@ pub(super) async fn unless_stopped<T>(
     Ok(Err(Outcome::Code(code_of_signal(number))))
 }
 
-/// What a program prints, if it ends well and in time.
+/// The output of a program, if it succeeds in time.
 pub(super) fn output(program: &Path, args: &[OsString], limit: Duration) -> io::Result<Vec<u8>> {
-    /// More than any sane answer.
+    /// Larger than any sane answer.
     const MOST: u64 = 64 * 1024;
     let runtime = client_runtime()?;
     let answered = runtime.block_on(async {
@@ -58,8 +58,8 @@ pub(super) fn output(program: &Path, args: &[OsString], limit: Duration) -> io::
     answered
 }
 
-/// Starts the command in this process's place. Returns only if it cannot be started, or with the command's
-/// exit code if this process is the first of its container.
+/// Replaces this process by the command. Returns only if the command cannot be started, or with its exit code
+/// if this process is the first of its container.
 pub(super) fn become_command(argv: &[String], set: &[(String, String)]) -> anyhow::Result<Outcome> {
     if std::process::id() == 1 {
         return Ok(client_runtime()?.block_on(run_command(argv, set)));
@@ -69,7 +69,7 @@ pub(super) fn become_command(argv: &[String], set: &[(String, String)]) -> anyho
     Ok(cannot_start(program, &error))
 }
 
-/// Runs the command and stands in front of it. Returns its exit code.
+/// Runs the command and supervises it. Returns its exit code.
 pub(super) async fn run_command(argv: &[String], set: &[(String, String)]) -> Outcome {
     let Some((mut command, program)) = command(argv, set) else { return Outcome::NotDone };
     match stand_in_front_of(&mut command).await {
@@ -85,13 +85,13 @@ fn command<'a>(argv: &'a [String], set: &[(String, String)]) -> Option<(Command,
     Some((command, program))
 }
 
-/// As a shell says it: 127 not found, 126 not executable.
+/// As in a shell: 127 means not found, 126 not executable.
 fn cannot_start(program: &str, error: &io::Error) -> Outcome {
     say(format_args!("cannot start `{program}`: {error}"));
     Outcome::Code(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
 }
 
-/// The duties of process 1: passes signals on, and reaps every orphan until the command itself has ended.
+/// The duties of process 1: forwards signals, and reaps every orphan until the command itself has ended.
 async fn stand_in_front_of(command: &mut Command) -> io::Result<u8> {
     const HANDED_ON: [(SignalKind, Signal); 6] = [
         (SignalKind::terminate(), Signal::TERM),
@@ -117,14 +117,14 @@ async fn stand_in_front_of(command: &mut Command) -> io::Result<u8> {
         tokio::select! {
             _ = orphans.recv() => {}
             Some(number) = to_hand_on.recv() => {
-                // It may have ended just now; then the next turn reaps it.
+                // The command may just have ended; the next turn then reaps it.
                 let _gone = kill_process(child, number);
             }
         }
     }
 }
 
-/// One child that has ended, if there is one.
+/// Reaps an ended child, if there is one.
 fn reap() -> io::Result<Option<(Pid, WaitStatus)>> {
     match wait(WaitOptions::NOHANG) {
         Err(rustix::io::Errno::CHILD) => Ok(None),
@@ -132,10 +132,10 @@ fn reap() -> io::Result<Option<(Pid, WaitStatus)>> {
     }
 }
 
-/// The exit code as a shell gives it.
+/// The exit code, as a shell gives it.
 fn exit_code(status: WaitStatus) -> u8 {
     match (status.exit_status(), status.terminating_signal()) {
-        // The kernel has eight bits of it.
+        // The kernel keeps eight bits of it.
         (Some(code), _) => u8::try_from(code).unwrap_or(u8::MAX),
         (None, Some(signal)) => code_of_signal(signal),
         (None, None) => 1,

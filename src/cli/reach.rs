@@ -1,5 +1,5 @@
-//! Whether a server is there: tries its store or its admin port until it answers, and what a name with several addresses
-//! means.
+//! Reaches a server: tries its store or its admin port until it answers, and checks names with several
+//! addresses.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::node::doctor::{Check, Verdict, check_network, probe};
 use crate::node::launch::Meeting;
 use crate::server::clock::deadline_in;
 
-/// How a wait ended.
+/// The result of a wait.
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) waited: Duration,
@@ -38,10 +38,10 @@ impl Ended {
     }
 }
 
-/// The least time that a try is worth.
+/// The least time that makes an attempt worthwhile.
 const WORTH_TRYING: Duration = Duration::from_millis(250);
 
-/// A port of a server that is waited for.
+/// The port to wait for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Port<'a> {
     Store(&'a Endpoint),
@@ -57,16 +57,16 @@ impl Display for Port<'_> {
     }
 }
 
-/// A try that failed.
+/// A failed attempt.
 struct Failed {
     reason: Reason,
-    /// Whether it only took too long.
+    /// Whether it ran into its time limit.
     is_late: bool,
-    /// Whether another try is worth nothing.
+    /// Whether further attempts are useless.
     is_final: bool,
 }
 
-/// Tries again and again, unless waiting does not help. `say` gets a line for people whenever there is something new.
+/// Tries again and again, unless waiting does not help. `say` gets a line for people whenever there is news.
 pub(super) async fn reach(
     port: Port<'_>,
     timeout: Duration,
@@ -87,7 +87,7 @@ pub(super) async fn reach(
             Err(failed) => failed,
         };
         let mut reason = failed.reason;
-        // A try that was cut short by the end tells less than the one before it.
+        // An attempt that the end cut short says less than the attempt before it.
         let cut_short = left < Options::default().step && failed.is_late;
         if let (true, Some(last)) = (cut_short, &news.last) {
             reason = last.clone();
@@ -126,7 +126,7 @@ async fn try_store(
     Err(Failed { reason, is_late, is_final })
 }
 
-/// One try of an admin port: whether its server is ready.
+/// One attempt at an admin port: is its server ready?
 async fn try_admin(admin: &AdminUrl, step: Duration) -> Result<SocketAddr, Failed> {
     let failed = |text, is_late, is_final| {
         Err(Failed { reason: Reason { step: "admin", text: format!("{admin}: {text}") }, is_late, is_final })
@@ -160,7 +160,7 @@ pub(super) async fn until_relays_only(admin: &AdminUrl) {
     }
 }
 
-/// One try: all addresses, in turn.
+/// One attempt: tries all addresses, in turn.
 async fn attempt(
     endpoint: &Endpoint,
     deadline: Instant,
@@ -194,7 +194,8 @@ async fn attempt(
     Err(failed(failures))
 }
 
-/// The admin port: as it was said, else as the place to meet names it, else beside the store.
+/// The admin port: the given one, or the endpoint if that is an admin port, or the usual port beside the
+/// store.
 pub(super) fn admin_of(meeting: &Meeting, said: Option<&AdminUrl>) -> AdminUrl {
     let named = || match meeting {
         Meeting::Admin(admin) => AdminUrl::at(admin.clone()),
@@ -203,8 +204,8 @@ pub(super) fn admin_of(meeting: &Meeting, said: Option<&AdminUrl>) -> AdminUrl {
     said.cloned().unwrap_or_else(named)
 }
 
-/// The admin port beside a store that answered. If a name has several addresses, it is on the address that
-/// answered: in the other pods a sidecar without a store may listen.
+/// The admin port beside a store that answered. If a name has several addresses, it is at the address that
+/// answered: in other pods, a sidecar without a store may listen.
 pub(super) async fn admin_beside(store: &Endpoint, answered: SocketAddr) -> AdminUrl {
     let addrs = client::resolve(store, Options::default().step).await;
     let one = Endpoint::new(&answered.ip().to_string(), answered.port()).ok();
@@ -212,22 +213,23 @@ pub(super) async fn admin_beside(store: &Endpoint, answered: SocketAddr) -> Admi
     AdminUrl::beside(one.as_ref().unwrap_or(store))
 }
 
-/// Why nodes cannot meet there: several stores answer behind the name, and the nodes would meet on different
-/// ones. If only one of several addresses answers, it is only slow.
+/// Why nodes cannot meet there: several stores answer behind the name, so the nodes would meet on different
+/// ones. If only one of several addresses answers, connecting is only slower.
 pub(super) async fn several_stores(store: &Endpoint) -> Option<Reason> {
     const STEP: Duration = Duration::from_secs(5);
     if client::resolve(store, STEP).await.map_or(0, |addrs| addrs.len()) < 2 {
         return None;
     }
     let (mut facts, _) = probe::probe_network(store, None, STEP).await;
-    // With rallypoint no node hosts a store, so finding oneself behind the name does no harm here.
+    // With rallypoint no node hosts a store, so it does no harm here if the name includes this pod's own
+    // address.
     facts.own.clear();
     let several = |check: &Check| check.id == "one-address" && check.verdict == Verdict::Fail;
     let check = check_network(&facts).into_iter().find(several)?;
     Some(Reason { step: "resolve", text: check.to_string() })
 }
 
-/// What to say of a name with several addresses. One of each family is one host.
+/// The warning about a name with several addresses. One address of each family means one host.
 fn several(endpoint: &Endpoint, addrs: &[SocketAddr]) -> Option<String> {
     const SHOWN: usize = 4;
     let v4 = addrs.iter().filter(|addr| addr.is_ipv4()).count();
@@ -239,8 +241,8 @@ fn several(endpoint: &Endpoint, addrs: &[SocketAddr]) -> Option<String> {
         shown.push("…".into());
     }
     Some(format!(
-        "warning: `{}` has {} addresses ({}); if that is a headless Service over all pods, each pod may host a store \
-         of its own and the job falls apart; name one pod, or a Service of the store alone",
+        "warning: `{}` has {} addresses ({}); if that is a headless Service over all pods, each pod may host \
+         a store of its own and the job falls apart; name one pod, or a Service of the store alone",
         endpoint.host(),
         addrs.len(),
         shown.join(", ")

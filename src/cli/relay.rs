@@ -1,4 +1,4 @@
-//! `rallypoint relay`: the server on this node's loopback.
+//! `rallypoint relay`: a server on this node's loopback.
 
 use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,12 +16,12 @@ use crate::node::client::{resolve, source_towards};
 use crate::node::relay::{Bound, RelayConfig, RelayError, default_max_memory};
 use crate::process::{raise_descriptor_limit, random_number};
 
-const AFTER_HELP: &str = "Point the processes of this node at the relay: MASTER_ADDR=127.0.0.1 MASTER_PORT=29500, \
-                          --rdzv-endpoint 127.0.0.1:29500. Exit code: 0 stopped, 1 the server refuses this relay or a port is \
-                          taken, 2 usage";
+const AFTER_HELP: &str = "Point the processes of this node at the relay: MASTER_ADDR=127.0.0.1 \
+                          MASTER_PORT=29500, --rdzv-endpoint 127.0.0.1:29500. Exit code: 0 stopped, 1 the \
+                          server refuses this relay or a port is taken, 2 usage";
 
-/// Bring a server to this node's loopback: processes here meet as if the server were on this host, and only wait while
-/// the network to it is broken.
+/// Bring a server to this node's loopback: processes here meet as if the server were on this host, and only
+/// wait while the network to it is broken.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
@@ -37,21 +37,22 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_RELAY_ADMIN", value_name = "ADDR:PORT", default_value_t = loopback(29501))]
     admin: SocketAddr,
 
-    /// The relay's place at the server: each relay has its own [default: the pod's name with its UID or address; elsewhere
-    /// the host's, with port and address]
+    /// The relay's place at the server: each relay has its own [default: the pod's name with its UID or
+    /// address; elsewhere the host's, with port and address]
     #[arg(long, env = "RALLYPOINT_RELAY_NAME", value_name = "NAME")]
     name: Option<String>,
 
     /// Close the clients when the server has been away for this long; off holds them for ever
-    #[arg(long, env = "RALLYPOINT_GIVE_UP", value_name = "TIME", default_value_t = MaybeOff(Some(GIVE_UP)), value_parser = duration_or_off)]
+    #[arg(long, env = "RALLYPOINT_GIVE_UP", value_name = "TIME", default_value_t = MaybeOff(Some(GIVE_UP)),
+        value_parser = duration_or_off)]
     give_up: MaybeOff,
 
     /// Only processes of this user may connect, by the kernel's word [default: all that can reach the ports]
     #[arg(long, env = "RALLYPOINT_CLIENT_UID", value_name = "UID")]
     client_uid: Option<u32>,
 
-    /// Memory for what clients send and for what they have not read [default: half of the control group's limit, 256MiB
-    /// at most]
+    /// Memory for what clients send and for what they have not read [default: half of the control group's
+    /// limit, 256MiB at most]
     #[arg(long, env = "RALLYPOINT_RELAY_MAX_MEMORY", value_name = "SIZE", value_parser = size)]
     max_memory: Option<usize>,
 
@@ -60,17 +61,17 @@ pub(super) struct Args {
     ports_file: Option<PathBuf>,
 }
 
-/// By default clients are held for so long while the server is away.
+/// How long clients are held by default while the server is unreachable.
 pub(super) const GIVE_UP: Duration = Duration::from_mins(10);
 
-/// Does `work` while the relay serves, and stops the relay after it. When the server refuses the relay, whoever uses it
-/// learns that from a closed port.
+/// Does `work` while the relay serves, and then stops the relay. If the server refuses the relay, users of
+/// the relay see a closed port.
 pub(super) async fn behind<T>(
     relay: Bound,
     config: RelayConfig,
     work: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<T> {
-    /// For the goodbye.
+    /// Time limit for the goodbye.
     const LAST: Duration = Duration::from_secs(2);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let mut serving = pin!(relay.serve(config, Box::new(say), async { drop(stopped.await) }));
@@ -89,18 +90,18 @@ pub(super) async fn behind<T>(
     done
 }
 
-/// The place of a relay for which no name was given.
+/// A relay without a given name.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
     pub(super) server: &'a AdminUrl,
-    /// Where it listens.
+    /// The port on which it listens.
     pub(super) port: u16,
     /// The node's rank, if it is known.
     pub(super) node_rank: Option<u32>,
 }
 
 impl Place<'_> {
-    /// A name that no other place has, and that the next relay in this place has again.
+    /// A name that is unique, and that the successor of this relay gets again.
     pub(super) async fn name(&self) -> Result<String, UsageError> {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let host = match variable("POD_NAME") {
@@ -114,10 +115,11 @@ impl Place<'_> {
         })
     }
 
-    /// This host's address on the way to the server; while the server's name is unknown, the one on the way out.
+    /// The address of this host towards the server; while the server's name does not resolve, the address
+    /// towards the internet.
     async fn own_address(&self) -> Option<IpAddr> {
         const LIMIT: Duration = Duration::from_secs(3);
-        /// For documentation: nobody has it.
+        /// An address for documentation; no host has it.
         const OUT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 9);
         let server = resolve(self.server.endpoint(), LIMIT).await;
         let towards = server.ok().and_then(|addrs| addrs.first().copied());
@@ -125,23 +127,23 @@ impl Place<'_> {
     }
 }
 
-/// Pods of several namespaces and clusters may have one name, but not one UID.
+/// Pods in several namespaces and clusters may share a name, but not a UID.
 fn name_in_pod(pod: &str, uid: &str) -> String {
     format!("{pod}@{}", uid.chars().take(8).collect::<String>())
 }
 
-/// Hosts may have one name, and behind a translation of addresses one address as well.
+/// Hosts may share a name and, behind an address translation, an address as well.
 fn name_on_host(host: &str, address: Option<IpAddr>, node_rank: Option<u32>) -> String {
     let address = address.map_or_else(String::new, |address| format!("@{address}"));
     let rank = node_rank.map_or_else(String::new, |rank| format!("#{rank}"));
     format!("{host}{address}{rank}")
 }
 
-/// Whether a server takes relays on its admin port; else why not.
+/// Whether a server takes relays on its admin port. The error says why not.
 pub(super) async fn takes_relays(admin: &AdminUrl) -> Result<(), String> {
     const LIMIT: Duration = Duration::from_secs(5);
     match http::request(admin, "GET", "/api/v1/link", LIMIT).await {
-        // It wants the upgrade that a relay asks for.
+        // The server asks for the upgrade that a relay sends.
         Ok(answer) if answer.status == 426 => Ok(()),
         Ok(answer) => Err(format!("{admin} takes no relays: {} {}", answer.status, answer.text())),
         Err(error) => Err(format!("{admin}: {error}")),

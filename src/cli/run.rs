@@ -1,5 +1,5 @@
-//! `rallypoint run`: derive, check, wait for the server, gather, and become the command, or stand in
-//! front of it with a relay.
+//! `rallypoint run`: derives, checks, waits for the server, gathers, and then becomes the command, or
+//! supervises it beside a relay.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -26,9 +26,10 @@ use crate::node::launch::{self, Environment, Job, LaunchEnv, Meeting, Mode, Plan
 use crate::node::relay::{Bound, RelayConfig, default_max_memory};
 use crate::process::random_number;
 
-const AFTER_HELP: &str = "The command gets the variables that `rallypoint env` prints, and those that make it a client of the \
-                          server. stderr says what is changed about the command. Exit code: the command's, 128 + N if \
-                          signal N ended it; 1 if it was not started in time, 2 usage or a contradiction";
+const AFTER_HELP: &str = "The command gets the variables that `rallypoint env` prints, and those that make \
+                          it a client of the server. stderr says what is changed about the command. Exit \
+                          code: the command's, 128 + N if signal N ended it; 1 if it was not started in \
+                          time, 2 usage or a contradiction";
 
 /// Start a command on this node once the server answers and all nodes are there.
 #[derive(Debug, clap::Args)]
@@ -45,18 +46,21 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "URL")]
     admin: Option<AdminUrl>,
 
-    /// How the processes meet: torchrun with rallypoint's plugin, torchrun's c10d or static backend, or env://
+    /// How the processes meet: torchrun with rallypoint's plugin, torchrun's c10d or static backend, or
+    /// env://
     #[arg(long, env = "RALLYPOINT_MODE", value_name = "MODE", default_value = "auto")]
     mode: ModeFlag,
 
     /// Whether to hold the command until all nodes have announced themselves
-    #[arg(long, env = "RALLYPOINT_GATHER", value_name = "ON|OFF", default_value = "on", value_parser = super::units::on_or_off,
+    #[arg(long, env = "RALLYPOINT_GATHER", value_name = "ON|OFF", default_value = "on",
+        value_parser = super::units::on_or_off,
         action = clap::ArgAction::Set)]
     gather: bool,
 
-    /// How long to wait for all nodes and for the run's own store, and torchrun's join_timeout if the command sets none;
-    /// off waits for ever
-    #[arg(long, env = "RALLYPOINT_GATHER_TIMEOUT", value_name = "TIME", default_value = "30m", value_parser = duration_or_off)]
+    /// How long to wait for all nodes and for the run's own store, and torchrun's join_timeout if the command
+    /// sets none; off waits for ever
+    #[arg(long, env = "RALLYPOINT_GATHER_TIMEOUT", value_name = "TIME", default_value = "30m",
+        value_parser = duration_or_off)]
     gather_timeout: MaybeOff,
 
     /// Whether to start a run again that has finished (all its nodes came to the end); off refuses with exit
@@ -66,16 +70,18 @@ pub(super) struct Args {
     restart_finished: bool,
 
     /// How long to wait for the server
-    #[arg(long, env = "RALLYPOINT_RUN_TIMEOUT", value_name = "TIME", default_value = "10m", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_RUN_TIMEOUT", value_name = "TIME", default_value = "10m",
+        value_parser = duration)]
     timeout: Duration,
 
     /// Whether the run gets its own store in the static and env modes; off uses the endpoint itself
-    #[arg(long, env = "RALLYPOINT_OWN_STORE", value_name = "ON|OFF", default_value = "on", value_parser = super::units::on_or_off,
+    #[arg(long, env = "RALLYPOINT_OWN_STORE", value_name = "ON|OFF", default_value = "on",
+        value_parser = super::units::on_or_off,
         action = clap::ArgAction::Set)]
     own_store: bool,
 
-    /// Whether the command reaches the server through a relay in this process, which outlives breaks of the network;
-    /// auto: unless the server is on this host
+    /// Whether the command reaches the server through a relay in this process, which outlives breaks of the
+    /// network; auto: unless the server is on this host
     #[arg(long, env = "RALLYPOINT_RELAY", value_name = "WHEN", default_value = "auto")]
     relay: RelayFlag,
 
@@ -112,21 +118,21 @@ impl ModeFlag {
     }
 }
 
-/// What is asked of the server.
+/// The requests to the server.
 struct Needs<'a> {
-    /// To start together with the others.
+    /// Announce the pod, to start together with the others.
     payload: Option<AnnouncePayload>,
-    /// A store for this run.
+    /// Ask for a store of this run.
     own: Option<&'a str>,
-    /// How long its admin port may take to answer for the first time.
+    /// How long the admin port may take for its first answer.
     first_answer: Duration,
-    /// The store that has answered already.
+    /// The store, if it has already answered.
     tried: Option<Endpoint>,
-    /// Whether all goes through a relay of this process.
+    /// Whether everything goes through a relay in this process.
     is_relayed: bool,
 }
 
-/// The command, and where it runs.
+/// The command and its surroundings.
 struct Party<'a> {
     mode: Mode,
     launch: &'a LaunchEnv,
@@ -143,24 +149,24 @@ impl Party<'_> {
 /// A server that answers.
 struct Reached {
     store: Endpoint,
-    /// Whether it was the store that answered.
+    /// Whether the store itself has answered.
     is_tried: bool,
-    /// Where it answered; not there if its stores have no ports.
+    /// The address that answered; `None` if the server's stores have no ports.
     addr: Option<SocketAddr>,
     admin: AdminUrl,
 }
 
-/// What is left to do.
+/// The next step.
 enum Start {
     Command(Plan),
     Over(Outcome),
 }
 
-/// For a question to the server.
+/// Time limit for a question to the server.
 const ASK_STEP: Duration = Duration::from_secs(5);
-/// Between attempts.
+/// Pause between attempts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// What "for ever" is.
+/// Stands for "for ever".
 const FOR_EVER: Duration = Duration::from_hours(24 * 365);
 
 impl Args {
@@ -180,7 +186,7 @@ impl Args {
             &Party { mode, launch: &launch, env: &env, torchrun: torchrun.as_ref() },
             &meeting,
         )?;
-        // Everything that is wrong in the pod itself is said before anybody is waited for.
+        // Report every mistake in the pod itself before waiting for anybody.
         let payload = self.gather.then(|| AnnouncePayload::of(&launch, python.torch, self.restart_finished));
         let payload = payload.transpose().map_err(UsageError)?;
         let own = self.run_with_store(mode, &launch, torchrun.as_ref());
@@ -208,7 +214,8 @@ impl Args {
             let admin = admin.map_err(UsageError)?;
             let server = &config.server;
             say(format_args!(
-                "the command meets on {local}, a relay to the first store of {server}; --relay off connects to {store} directly"
+                "the command meets on {local}, a relay to the first store of {server}; --relay off connects \
+                 to {store} directly"
             ));
             let work = async {
                 let plan = self.meet(&party, &local, &admin, needs(None, true));
@@ -231,7 +238,7 @@ impl Args {
         }
     }
 
-    /// Waits for the server, on the port that is known of it.
+    /// Waits for the server, on its known port.
     async fn reach(&self, meeting: &Meeting) -> anyhow::Result<Reached> {
         let mut line = |line: String| say(line);
         say(format_args!("waiting up to {} for {meeting}", Elapsed(self.timeout)));
@@ -261,7 +268,7 @@ impl Args {
         Ok(Reached { store, is_tried: true, addr: Some(addr), admin })
     }
 
-    /// Whether the command meets behind a relay.
+    /// Whether to put a relay before the command.
     async fn wants_relay(&self, party: &Party<'_>, reached: &Reached) -> anyhow::Result<bool> {
         let Reached { addr, admin, .. } = reached;
         let Some(addr) = *addr else {
@@ -270,7 +277,8 @@ impl Args {
             }
             return Ok(true);
         };
-        // accelerate refuses a port on which localhost answers, so for that the server is not on this host.
+        // accelerate refuses a port on which localhost answers, so for accelerate the server counts as
+        // remote.
         let is_here = is_here(addr) && !party.is_accelerate();
         if self.relay == RelayFlag::Off || (self.relay == RelayFlag::Auto && is_here) {
             return Ok(false);
@@ -285,7 +293,7 @@ impl Args {
         }
     }
 
-    /// A relay on the usual ports, or on others where these are taken.
+    /// A relay on the usual ports, or on others if these are in use.
     async fn relay(&self, party: &Party<'_>, admin: &AdminUrl) -> anyhow::Result<(Bound, RelayConfig)> {
         let mut config = RelayConfig {
             server: admin.clone(),
@@ -298,7 +306,7 @@ impl Args {
             max_memory: default_max_memory(),
         };
         if party.is_accelerate() {
-            // accelerate looks whether the port answers on 127.0.0.1.
+            // accelerate checks whether the port answers on 127.0.0.1.
             config.listen = SocketAddr::from(([127, 0, 0, 2], 0));
         }
         let bound = if let Ok(bound) = Bound::bind(&config) {
@@ -314,7 +322,7 @@ impl Args {
         Ok((bound, config))
     }
 
-    /// Everything else that takes time: the run's store, the other pods.
+    /// Does everything else that takes time: the run's own store, and the gathering of the pods.
     async fn meet(
         &self,
         party: &Party<'_>,
@@ -331,8 +339,9 @@ impl Args {
                 && reason.step == "announce"
             {
                 bail!(
-                    "{}; announcing needs the server's admin port: name it with --admin, open it in the NetworkPolicy, or \
-                     start without waiting for the others and on the main store: --gather off --own-store off, on every node",
+                    "{}; announcing needs the server's admin port: name it with --admin, open it in the \
+                     NetworkPolicy, or start without waiting for the others and on the main store: --gather \
+                     off --own-store off, on every node",
                     reason.text
                 );
             }
@@ -351,7 +360,7 @@ impl Args {
         let is_own = own.is_some();
         let server = Server { store: own.unwrap_or_else(|| store.clone()), admin: admin.endpoint().clone() };
         if mode == Mode::Plugin {
-            // Each round has a store of its own, which is not open yet.
+            // Each round has its own store, which is not open yet.
             let stores = probe::probe_run_stores(admin, ASK_STEP).await;
             if let Some(check) =
                 stores.as_ref().map(run_stores).filter(|check| check.verdict != Verdict::Pass)
@@ -365,7 +374,7 @@ impl Args {
         Ok(job.plan(mode))
     }
 
-    /// Tries the store that the workers will use: a command that cannot reach it says nothing for minutes.
+    /// Tries the store that the workers will use: a command that cannot reach it is silent for minutes.
     async fn try_store(&self, store: &Endpoint, is_own: bool, is_relayed: bool) -> anyhow::Result<()> {
         const ENOUGH: Duration = Duration::from_secs(20);
         let mut line = |line: String| say(line);
@@ -375,16 +384,17 @@ impl Args {
         let remedy = if is_relayed {
             "the way there is this node's relay: look at what it says of its link"
         } else if is_own {
-            "open the ports of serve --store-ports (29510-29599) from here, in the NetworkPolicy and in firewalls; or start \
-             behind a relay, which needs the admin port alone (--relay on); or use the main store, on every node (--own-store \
-             off)"
+            "open the ports of serve --store-ports (29510-29599) from here, in the NetworkPolicy and in \
+             firewalls; or start behind a relay, which needs the admin port alone (--relay on); or use the \
+             main store, on every node (--own-store off)"
         } else {
             "name the server's store with --endpoint, and open its port from here"
         };
         bail!("not started: {what} {store} does not answer: {}; {remedy}", reason.text)
     }
 
-    /// Refuses a command that would surely fail, as it will be started: with the flags and variables that it gets.
+    /// Refuses a command that would certainly fail. Checks it in its final form, with the planned flags and
+    /// variables.
     fn refuse_command(&self, party: &Party<'_>, meeting: &Meeting) -> Result<(), UsageError> {
         let Party { mode, launch, env, torchrun } = *party;
         let admin = reach::admin_of(meeting, self.admin.as_ref());
@@ -393,11 +403,11 @@ impl Args {
         let plan = Job { argv: &self.command, torchrun, env, launch, server: &server, patience }.plan(mode);
         let Some(torchrun) = launch::find_torchrun(&plan.argv) else { return Ok(()) };
         let checks = check_command(&torchrun, &env.with(&plan.set));
-        // Where to meet is what `run` sets; the rest is the command's own.
+        // `run` itself sets the endpoint; every other setting is the command's own.
         refuse_mistakes(checks.into_iter().filter(|check| check.id != "command-endpoint").collect())
     }
 
-    /// The run that gets its own store, where workers would otherwise share the main one with other jobs.
+    /// The run that gets its own store, if workers would otherwise share the main store with other jobs.
     fn run_with_store<'a>(
         &self,
         mode: Mode,
@@ -413,14 +423,15 @@ impl Args {
         }
         if let Some(flag) = named_by_command {
             say(format_args!(
-                "--{flag} of the command keeps the run on the main store; without the flag it gets one of its own"
+                "--{flag} of the command keeps the run on the main store; without the flag it gets one of \
+                 its own"
             ));
             return None;
         }
         Some(&run_id.value)
     }
 
-    /// What the command's interpreter has: the plugin, and which torch.
+    /// Asks the command's interpreter for the plugin and the version of torch.
     fn ask_python(&self, env: &Environment, torchrun: Option<&Torchrun>) -> Python {
         let wanted = matches!(self.mode, ModeFlag::Auto | ModeFlag::Plugin) || self.gather;
         let interpreter = match torchrun {
@@ -434,7 +445,7 @@ impl Args {
     }
 }
 
-/// Says what may cause harm, and refuses what would surely fail.
+/// Warns about possible harm, and refuses a command that would certainly fail.
 fn refuse_mistakes(checks: Vec<Check>) -> Result<(), UsageError> {
     for check in
         checks.iter().filter(|check| check.verdict == Verdict::Warn && check.id != "environment-complete")
@@ -454,7 +465,8 @@ fn is_python(program: &str) -> bool {
         .is_some_and(|name| name.starts_with("python"))
 }
 
-/// The interpreter of a torchrun command: its own first word, or the one in torchrun's first line.
+/// The interpreter of a torchrun command: its own first word, or the one in the first line of torchrun's
+/// file.
 fn interpreter(torchrun: &Torchrun, env: &Environment) -> Option<PathBuf> {
     if let Some(interpreter) = torchrun.interpreter() {
         return Some(interpreter.into());
@@ -468,12 +480,12 @@ fn interpreter(torchrun: &Torchrun, env: &Environment) -> Option<PathBuf> {
     let text = std::fs::read(file).ok()?;
     let first = text.split(|&b| b == b'\n').next()?.strip_prefix(b"#!")?;
     let first = std::str::from_utf8(first).ok()?.trim();
-    // `#!/usr/bin/env python3`
+    // A line such as `#!/usr/bin/env python3`.
     let mut words = first.split_whitespace().filter(|word| !word.ends_with("/env"));
     words.next().filter(|word| is_python(word)).map(PathBuf::from)
 }
 
-/// What an interpreter said about its packages.
+/// The packages of an interpreter.
 #[derive(Debug, Default, Deserialize)]
 struct Python {
     plugin: bool,
@@ -492,7 +504,7 @@ print(json.dumps({'plugin': new and 'rallypoint' in names, 'torch': torch}))
 ";
 
     fn ask(interpreter: &Path) -> Self {
-        /// Long enough for a cold file system, but a hanging interpreter must not hold the job.
+        /// Long enough for a cold file system, but a hanging interpreter must not delay the job for long.
         const LIMIT: Duration = Duration::from_secs(20);
         let args = [OsString::from("-c"), Self::QUESTION.into()];
         let output = process::output(interpreter, &args, LIMIT);
@@ -512,12 +524,12 @@ fn tell(plan: &Plan, mode: Mode) {
     say(format_args!("starting in mode {}: {}", mode.name(), shown(&plan.argv)));
 }
 
-/// Whether an address is one of this host's own: then what goes there leaves from the same address.
+/// Whether an address belongs to this host: packets to it then leave from the same address.
 fn is_here(addr: SocketAddr) -> bool {
     addr.ip().is_loopback() || source_towards(addr) == Some(addr.ip())
 }
 
-/// A command for people.
+/// A command in printable form.
 fn shown(argv: &[String]) -> String {
     shlex::try_join(argv.iter().map(String::as_str)).unwrap_or_else(|_| argv.join(" "))
 }

@@ -1,7 +1,7 @@
 //! `rallypoint status`: who has joined, who is missing, who waits for what, and why.
 //!
-//! The server has the answers; here they are fetched (this file), put into words ([`render`]), and kept up to date
-//! ([`watch`]).
+//! The server has the answers. This file fetches them, [`render`] puts them into words, and [`watch`] keeps
+//! them up to date.
 
 mod bar;
 mod changes;
@@ -27,12 +27,12 @@ use super::{Outcome, UsageError, run_client, terminal};
 use crate::api::{Run, RunKind, RunList, RunState, RunSummary};
 use crate::node::client::http::{self, AdminUrl};
 
-const AFTER_HELP: &str = "`#` is there, `x` is gone again, `.` is missing. On a terminal --watch redraws in place; \
-                          elsewhere it prints a line when something changes. JSON is the server's document as it is, with \
-                          --watch one on each line, whenever it changes. Exit code: 0 shown, 1 no answer or no \
-                          such run, 2 usage";
+const AFTER_HELP: &str = "`#` is there, `x` is gone again, `.` is missing. On a terminal --watch redraws in \
+                          place; elsewhere it prints a line when something changes. JSON is the server's \
+                          document as it is, with --watch one on each line, whenever it changes. Exit code: \
+                          0 shown, 1 no answer or no such run, 2 usage";
 
-/// Of this many runs everything is fetched for one look. For the others the list is all there is.
+/// How many runs are fetched with all details for one overview. The list is enough for the others.
 const MAX_DETAILS: usize = 16;
 
 /// Tell who has joined, who is missing, and who waits for what.
@@ -51,11 +51,13 @@ pub(super) struct Args {
     watch: bool,
 
     /// Pause between two looks with --watch
-    #[arg(long, env = "RALLYPOINT_STATUS_INTERVAL", value_name = "TIME", default_value = "1s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_STATUS_INTERVAL", value_name = "TIME", default_value = "1s",
+        value_parser = duration)]
     interval: Duration,
 
     /// Give up on a request after this time
-    #[arg(long, env = "RALLYPOINT_STATUS_TIMEOUT", value_name = "TIME", default_value = "5s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_STATUS_TIMEOUT", value_name = "TIME", default_value = "5s",
+        value_parser = duration)]
     timeout: Duration,
 
     #[command(flatten)]
@@ -79,14 +81,14 @@ impl Args {
         });
         match done {
             Ok(()) => Ok(Outcome::Done),
-            // `rallypoint status | head -1` has seen enough.
+            // The reader in `rallypoint status | head -1` has seen enough.
             Err(error) if is_broken_pipe(&error) => Ok(Outcome::Done),
             Err(error) => Err(error),
         }
     }
 }
 
-/// Where the documents come from.
+/// The source of the documents.
 #[derive(Debug)]
 struct Source {
     admin: AdminUrl,
@@ -95,7 +97,7 @@ struct Source {
 }
 
 impl Source {
-    /// The document as the server sent it: the list, or the run that was asked for.
+    /// The document as the server sent it: the list, or the requested run.
     async fn document(&self) -> anyhow::Result<Vec<u8>> {
         match &self.run {
             None => self.get("/api/v1/runs").await,
@@ -103,7 +105,7 @@ impl Source {
         }
     }
 
-    /// All that one text needs.
+    /// All documents for one text.
     async fn look(&self) -> anyhow::Result<Look> {
         if self.run.is_some() {
             return Ok(Look::One(Box::new(read(&self.document().await?)?)));
@@ -113,7 +115,7 @@ impl Source {
         Ok(Look::All(list, details))
     }
 
-    /// All that has changed since `before`, with what has not.
+    /// The changed documents since `before`, and the unchanged ones from it.
     async fn look_again(&self, before: Option<Look>) -> anyhow::Result<Look> {
         if self.run.is_some() {
             return self.look().await;
@@ -133,7 +135,7 @@ impl Source {
         Ok(Look::All(list, known))
     }
 
-    /// Everything about these runs. One that is gone by now, or that this version cannot read, is left out.
+    /// The details of these runs. Omits a run that is gone by now, or that this version cannot read.
     async fn details(&self, runs: impl Iterator<Item = &RunSummary>) -> Details {
         let mut details = HashMap::new();
         for run in runs.take(MAX_DETAILS) {
@@ -167,7 +169,7 @@ fn run_path(run: &str, key: Option<&RunKey>) -> String {
     format!("/api/v1/runs/{}{query}", http::path_part(run))
 }
 
-/// What tells a run from all others: two stores, or two backends, may each have a run with the same id.
+/// The identity of a run: two stores, or two backends, may each have a run with one id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct RunKey {
     run_id: String,
@@ -188,22 +190,22 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> anyhow::Result<T> {
         .context("this version does not understand the answer; does the server have another version?")
 }
 
-/// Whether the list has only a part of what an overview tells of this run.
+/// Whether an overview shows more about this run than the list contains.
 fn has_more_to_tell(run: &RunSummary) -> bool {
     let ranks_missing =
         run.ranks.as_ref().is_some_and(|ranks| ranks.expected.is_some_and(|n| ranks.joined < n));
     let missing = run.nodes.missing.is_some_and(|n| n > 0);
     let too_few_or_many = run.ranks.as_ref().is_some_and(|ranks| ranks.gone > 0) || run.nodes.redundant > 0;
     let is_told = run.explanation.is_some() || run.notes > 0 || run.exit.is_some();
-    // What lingers in a closed run may wait, and what it ended with may be the end of a longer story.
+    // A closed run may still have waiting nodes, and its end may be part of a longer story.
     let goes_on = !run.state.is_over() || run.state == RunState::Closed;
     goes_on && (is_told || missing || ranks_missing || too_few_or_many)
 }
 
-/// Everything about some of the runs.
+/// The details of some runs.
 type Details = HashMap<RunKey, Rc<Run>>;
 
-/// What was seen at one moment.
+/// The documents at one moment.
 #[derive(Debug, Clone)]
 enum Look {
     All(RunList, Details),
@@ -230,15 +232,15 @@ impl Look {
     }
 }
 
-/// A text writer for standard output: as wide as the terminal, if it is one, and with colour if that is
-/// wanted (NO_COLOR, CLICOLOR, TERM).
+/// A text writer for standard output: as wide as the terminal, if there is one, and with colour if wanted
+/// (NO_COLOR, CLICOLOR, TERM).
 fn stdout_writer() -> TextWriter {
     let stdout = std::io::stdout();
     let color = AutoStream::choice(&stdout) != ColorChoice::Never;
     TextWriter::new(terminal_size::terminal_size_of(&stdout).map(|(width, _)| width.0.into()), color)
 }
 
-/// Prints what was put on out.
+/// Prints the text of a writer.
 fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
@@ -248,7 +250,7 @@ fn print(text: &str) -> anyhow::Result<()> {
     Ok(stdout.flush()?)
 }
 
-/// Prints a server's document as a line.
+/// Prints a document of the server as a line.
 fn print_document(document: &[u8]) -> anyhow::Result<()> {
     Ok(terminal::write(&[document.trim_ascii_end(), b"\n"].concat())?)
 }

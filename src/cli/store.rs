@@ -1,4 +1,4 @@
-//! `rallypoint store`: one call on any TCPStore. stdout is what the store answered.
+//! `rallypoint store`: one call on any TCPStore. stdout has the store's answer.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Read};
@@ -17,8 +17,8 @@ use super::{Outcome, run_client};
 use crate::core::ids::{ShownKey, is_plain};
 use crate::node::client::{Client, Endpoint, Error, Options};
 
-/// Look inside any TCPStore, rallypoint's or PyTorch's (2.2 and later). In JSON, bytes are given in base64, and as
-/// text where they are UTF-8.
+/// Look inside any TCPStore, rallypoint's or PyTorch's (2.2 and later). In JSON, bytes are given in base64,
+/// and as text where they are UTF-8.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(subcommand)]
@@ -141,7 +141,7 @@ enum Call {
     },
 }
 
-/// What a call gave: for people and pipes, and for `-o json`.
+/// The result of a call: for people and pipes, and for `-o json`.
 struct Answer {
     text: Vec<u8>,
     json: Value,
@@ -157,7 +157,7 @@ impl Answer {
         Self { text: format!("{text}\n").into_bytes(), json, outcome: Outcome::Done }
     }
 
-    /// A value, byte for byte but on a terminal, where the prompt that follows should have a line of its own too.
+    /// A value, byte for byte. On a terminal a line end follows, so that the prompt begins on its own line.
     fn bytes(value: &[u8]) -> Self {
         let mut text = value.to_vec();
         if std::io::stdout().is_terminal() {
@@ -211,7 +211,7 @@ impl Args {
             }
             Call::QueuePush { key, value } => {
                 client.queue_push(&self.wire(key), &read_value(value)?).await.map_err(explain)?;
-                // Asking for the length shows whether the server knows queues at all.
+                // The question for the length shows whether the server knows queues at all.
                 let length = client.queue_len(&self.wire(key)).await.map_err(explain)?;
                 Answer::done(json!({"done": true, "queue_len": length}))
             }
@@ -283,7 +283,7 @@ impl Args {
         Ok(answer.with(Outcome::NotDone))
     }
 
-    /// The key as it goes over the wire.
+    /// The key on the wire.
     fn wire(&self, key: &OsStr) -> Vec<u8> {
         let slash: &[u8] = if self.raw { b"" } else { b"/" };
         [slash, key.as_bytes()].concat()
@@ -293,7 +293,7 @@ impl Args {
         keys.iter().map(|key| self.wire(key)).collect()
     }
 
-    /// Which of the keys are not there now.
+    /// The absent keys among these.
     async fn absent<'k>(
         &self,
         client: &mut Client,
@@ -324,7 +324,7 @@ impl Args {
     }
 }
 
-/// A key on one line: what is not printable or not UTF-8 as `\xNN`, and a backslash doubled.
+/// A key on one line: unprintable characters and invalid UTF-8 as `\xNN`, and each backslash doubled.
 fn on_one_line(key: &[u8]) -> String {
     let mut text = String::new();
     let hex = |text: &mut String, bytes: &[u8]| {
@@ -371,7 +371,7 @@ fn missing<K: AsRef<OsStr>>(keys: &[K]) -> anyhow::Error {
     anyhow!("missing: {}", names.join(", "))
 }
 
-/// An error of a call, with the flag that helps, if there is one.
+/// An error of a call, with the flag that may help.
 fn explain(error: Error) -> anyhow::Error {
     match error {
         Error::TooLarge { .. } => anyhow!("{error}; see --max-reply"),
@@ -380,7 +380,7 @@ fn explain(error: Error) -> anyhow::Error {
     }
 }
 
-/// An error of the question that follows a write without an answer.
+/// An error of the question after a write that has no answer.
 fn too_large(error: Error) -> anyhow::Error {
     match error {
         Error::Closed { .. } => {

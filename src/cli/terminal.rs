@@ -1,6 +1,5 @@
-//! What is printed: a line for people on stderr, data on stdout. Parts of both come from a server, and
-//! through it from a peer. So characters that could control a terminal are escaped first. Pipes and files get
-//! data byte for byte.
+//! Output: a line for people on stderr, data on stdout. Parts of both come from a server, and through it from
+//! a peer. So control characters are escaped for a terminal. Pipes and files get data byte for byte.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -23,7 +22,7 @@ pub(super) fn write(data: &[u8]) -> std::io::Result<()> {
     stdout.flush()
 }
 
-/// The same, but it is no error if the reader closes the pipe early.
+/// Like [`write`], but without an error if the reader closes the pipe early.
 pub(super) fn print(data: &[u8]) -> std::io::Result<()> {
     match write(data) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -36,7 +35,7 @@ pub(super) fn print_line(line: impl Display) -> std::io::Result<()> {
     print(format!("{line}\n").as_bytes())
 }
 
-/// Data that is safe for a terminal: line ends and tabs stay, everything else that is not plain is escaped.
+/// Data that is safe for a terminal: line ends and tabs stay; other control characters are escaped.
 fn shown_lines(data: &[u8]) -> String {
     let text = String::from_utf8_lossy(data);
     let mut shown = String::with_capacity(text.len());

@@ -6,10 +6,10 @@ use bytesize::ByteSize;
 
 use crate::api::{BadDuration, PeerDuration};
 
-/// Longer than any program runs. A time up to it can be added to any moment. A year has 8766 hours.
+/// Longer than any program runs. A time up to this limit can be added to any moment. A year has 8766 hours.
 const MAX_YEARS: u64 = 100;
 
-/// Reads `30s`, `10m`, `1h 30m`; a bare number is refused, so that nobody has to guess its unit.
+/// Parses `30s`, `10m`, `1h 30m`. Refuses a bare number, so that nobody has to guess its unit.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let time =
         humantime::parse_duration(text).map_err(|error| format!("{error}; write it like 30s or 10m"))?;
@@ -19,17 +19,17 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// Reads a duration that is not zero.
+/// Parses a duration above zero.
 pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|time| if time.is_zero() { Err("must be more than 0".into()) } else { Ok(time) })
 }
 
-/// Reads a duration that is sent to a server.
+/// Parses a duration that is sent to a server.
 pub(super) fn peer_duration(text: &str) -> Result<PeerDuration, String> {
     duration(text)?.try_into().map_err(|error: BadDuration| error.to_string())
 }
 
-/// The same, not zero.
+/// Parses a duration above zero that is sent to a server.
 pub(super) fn positive_peer_duration(text: &str) -> Result<PeerDuration, String> {
     positive_duration(text)?.try_into().map_err(|error: BadDuration| error.to_string())
 }
@@ -47,7 +47,7 @@ impl std::fmt::Display for MaybeOff {
     }
 }
 
-/// Reads a duration or `off`.
+/// Parses a duration or `off`.
 pub(super) fn duration_or_off(text: &str) -> Result<MaybeOff, String> {
     match text {
         "off" => Ok(MaybeOff(None)),
@@ -55,7 +55,7 @@ pub(super) fn duration_or_off(text: &str) -> Result<MaybeOff, String> {
     }
 }
 
-/// Reads `on` or `off`.
+/// Parses `on` or `off`.
 pub(super) fn on_or_off(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
@@ -64,7 +64,7 @@ pub(super) fn on_or_off(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Reads `8192`, `8KiB`, `1.5GiB`, and `1Gi` as Kubernetes writes it, as bytes.
+/// Parses a size into bytes: `8192`, `8KiB`, `1.5GiB`, or `1Gi` as in Kubernetes.
 pub(super) fn size(text: &str) -> Result<usize, String> {
     const MOST: u64 = 1_000_000_000_000_000;
     let size: ByteSize = text.trim().parse().map_err(|_| "write it like 8192, 8KiB, 1Gi or 1.5GiB")?;
@@ -72,7 +72,7 @@ pub(super) fn size(text: &str) -> Result<usize, String> {
     bytes.and_then(|bytes| usize::try_from(bytes).ok()).ok_or_else(|| "must be between 1 B and 1 PB".into())
 }
 
-/// Writes a size so that [`size`] reads the same again.
+/// Formats a size so that [`size`] parses it to the same number.
 pub(super) fn size_text(bytes: usize) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     let whole = units.into_iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift);

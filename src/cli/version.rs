@@ -1,4 +1,4 @@
-//! `rallypoint version`: what this program is and what it speaks.
+//! `rallypoint version`: the version of this program, and the dialects that it speaks.
 
 use serde_json::json;
 
@@ -9,7 +9,7 @@ use super::terminal::print_line;
 /// The releases of PyTorch whose clients are served, by the dialect that they speak (`proto-notes/wire.md`).
 const DIALECTS: [(&str, &str); 3] = [("A", "1.13 and 2.0"), ("B", "2.1"), ("C", "2.2 to 2.15")];
 
-/// What was chosen when it was built.
+/// Choices at build time.
 const FEATURES: [(&str, bool); 2] =
     [("static", cfg!(target_feature = "crt-static")), ("debug", cfg!(debug_assertions))];
 

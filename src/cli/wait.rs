@@ -1,5 +1,5 @@
-//! `rallypoint wait`: waits until a TCPStore answers and, with `--nodes`, until all pods are there. Says why
-//! it waits.
+//! `rallypoint wait`: waits until a TCPStore answers and, with `--nodes`, until all pods have announced
+//! themselves. Reports why it waits.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use crate::node::client::http::AdminUrl;
 use crate::node::doctor::{RELAYS_ONLY, RELAYS_ONLY_REMEDY};
 use crate::node::launch::{LaunchEnv, Meeting};
 
-const AFTER_HELP: &str = "Each try resolves the name, connects, says hello and pings. stderr says which step fails and \
-                          why. Exit code: 0 it answers, 1 it did not in time, 2 usage";
+const AFTER_HELP: &str = "Each try resolves the name, connects, says hello and pings. stderr says which step \
+                          fails and why. Exit code: 0 it answers, 1 it did not in time, 2 usage";
 
 /// Wait until a TCPStore answers: resolve, connect, hello, ping; with --nodes also until that many pods have
 /// announced themselves. stderr says which step fails and why, and which pods are missing.
@@ -39,11 +39,13 @@ pub(super) struct Args {
     admin: Option<AdminUrl>,
 
     /// Give up after this time
-    #[arg(long, env = "RALLYPOINT_WAIT_TIMEOUT", value_name = "TIME", default_value = "10m", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_WAIT_TIMEOUT", value_name = "TIME", default_value = "10m",
+        value_parser = duration)]
     timeout: Duration,
 
     /// Pause between two tries
-    #[arg(long, env = "RALLYPOINT_WAIT_INTERVAL", value_name = "TIME", default_value = "1s", value_parser = duration)]
+    #[arg(long, env = "RALLYPOINT_WAIT_INTERVAL", value_name = "TIME", default_value = "1s",
+        value_parser = duration)]
     interval: Duration,
 
     #[command(flatten)]
@@ -91,7 +93,7 @@ impl Args {
             (None, Meeting::Store(store)) => admin_beside(store, addr).await,
             _ => admin,
         };
-        // Whether a finished run is started again is for `run` to ask.
+        // Only `run` decides whether a finished run may start again.
         let payload = gather::AnnouncePayload::of(launch, None, true).map_err(UsageError)?;
         let whole = self.timeout.saturating_sub(ended.waited);
         let patience = RetryPolicy { whole, first_answer: whole, pause: self.interval };

@@ -2,7 +2,7 @@
 
 use super::text_writer::{BAD, FAINT, GOOD, Span};
 
-/// How much of what there should be is there (`#`), how much of it is gone again (`x`), and how much is missing (`.`).
+/// The present share (`#`), the share that is gone again (`x`), and the missing share (`.`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bar {
     there: usize,
@@ -12,9 +12,10 @@ pub(super) struct Bar {
 }
 
 impl Bar {
-    /// A bar for a line of so many columns. `gone` are some of the `joined`. Without a total nobody knows what is missing.
+    /// A bar for a line of `line` columns. `gone` is a part of `joined`. Without a total, the missing share
+    /// is unknown.
     ///
-    /// Nothing that is there, gone or missing is rounded away, as long as the bar has room.
+    /// Rounding never hides a present, gone or missing rank, as long as the bar has room.
     #[expect(
         clippy::arithmetic_side_effects,
         reason = "products of a u32 and 24 fit, and no part is more than the whole that it is taken from"
@@ -27,11 +28,11 @@ impl Bar {
         let gone = gone.min(joined);
         let alive = joined - gone;
         let part = |n: u32| u64::from(n) * cells as u64 / u64::from(total);
-        // Of 24 cells.
+        // A number of cells.
         let share = |n: u32| if n == 0 { 0 } else { usize::try_from(part(n)).unwrap_or(cells).max(1) };
         let (mut gone, mut missing) = (share(gone), share(total - joined));
         if alive == 0 {
-            // The cells lost by rounding down go to the states that are there.
+            // The cells lost by rounding down go to the states that occur.
             if missing > 0 { missing = cells - gone } else { gone = cells }
         } else if gone + missing >= cells {
             missing = cells - gone - 1;

@@ -1,4 +1,4 @@
-//! What has changed between two looks, a line each: `--watch` where there is no terminal.
+//! The changes between two looks, one line each: `--watch` without a terminal.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use super::{Look, RunKey};
 use crate::api::{Explanation, NodeCounts, RunList, RunState, RunSummary, Severity};
 use crate::core::ids::counted;
 
-/// The lines that tell how `after` differs from `before`. The first look tells everything.
+/// The lines for the differences between `before` and `after`. The first look shows everything.
 pub(super) fn lines(before: Option<&Look>, after: &Look) -> Vec<String> {
     let empty = Vec::new();
     let old = before.map_or(empty, summaries);
@@ -47,7 +47,7 @@ fn summaries(look: &Look) -> Vec<&RunSummary> {
     }
 }
 
-/// Every explanation that is shown, each once.
+/// Every shown explanation, each one once.
 fn explanations(look: &Look) -> Vec<&Explanation> {
     let mut all: Vec<&Explanation> = match look {
         Look::All(list, details) => {
@@ -64,7 +64,7 @@ fn explanations(look: &Look) -> Vec<&Explanation> {
     all
 }
 
-/// Where a run stands, without anything that changes by itself as time passes.
+/// The state of a run, without parts that change as time passes.
 fn standing(run: &RunSummary) -> String {
     let mut parts = vec![word(run.state).to_owned()];
     if run.nodes.joined > 0 || run.nodes.expected.is_some() {

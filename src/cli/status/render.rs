@@ -16,7 +16,7 @@ use crate::api::{
 };
 use crate::core::ids::{count, counted};
 
-/// Names in one list; the rest is a number.
+/// Most names in one list; the rest is a number.
 const NAMES: usize = 5;
 
 /// How much is shown of a run.
@@ -24,7 +24,7 @@ const NAMES: usize = 5;
 pub(super) enum Depth {
     /// One of several runs.
     Overview,
-    /// The run that was asked for.
+    /// The requested run.
     Whole,
 }
 
@@ -38,10 +38,10 @@ impl Depth {
     }
 }
 
-/// All runs. `details` has those of which more is known than the list says.
+/// All runs. `details` has the runs whose details were fetched.
 pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> TextWriter {
     if list.runs.is_empty() {
-        // Some came and ended, or have keys below a prefix of their own, which the explanations tell.
+        // Some runs may have ended, or their keys have a prefix of their own; the explanations say so.
         let unknown = match list.connections {
             0 => "no runs: no client is connected".to_owned(),
             n => format!("no runs: {} connected", counted(count(n), "client is", "clients are")),
@@ -50,8 +50,8 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
             "no runs: nobody has come to a store of this server to form a job, as far as is known".to_owned();
         let clients = counted(count(list.connections), "client is connected", "clients are connected");
         let somebody = format!(
-            "no runs: {clients}, and no keys show a job: the exchange of a process group has not begun, its keys have a prefix of \
-             the program's own (PrefixStore), or the run was forgotten"
+            "no runs: {clients}, and no keys show a job: the exchange of a process group has not begun, its \
+             keys have a prefix of the program's own (PrefixStore), or the run was forgotten"
         );
         let is_explained =
             |said: &Explanation| ["ended_unpublished", "waiting_for_group"].contains(&said.code.as_str());
@@ -91,7 +91,7 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
     out
 }
 
-/// Their number and that of their clients. An explanation names those that are away.
+/// The number of relays and of their clients. An explanation names the relays that are away.
 fn relays(links: &LinkCounts) -> String {
     let all = links.connected.saturating_add(links.away);
     let away = match links.away {
@@ -110,14 +110,14 @@ fn relays(links: &LinkCounts) -> String {
     )
 }
 
-/// One run, with everything there is to say.
+/// One run, with all its details.
 pub(super) fn run(run: &Run, mut out: TextWriter) -> TextWriter {
     let label = name(&run.summary).chars().count().clamp(8, 32);
     Sheet { now: run.now, label, depth: Depth::Whole }.run(&mut out, &run.summary, Some(run));
     out
 }
 
-/// What a run is called: `train-llm round 0`. Only torchrun's c10d and our own rendezvous have rounds.
+/// The name of a run: `train-llm round 0`. Only torchrun's c10d and the native rendezvous have rounds.
 pub(super) fn name(run: &RunSummary) -> String {
     let id = clean(&run.run_id);
     match run.kind {
@@ -126,7 +126,7 @@ pub(super) fn name(run: &RunSummary) -> String {
     }
 }
 
-/// Where it stands, in a few words.
+/// The state of a run in a few words.
 pub(super) fn state(run: &RunSummary, now: f64) -> String {
     let (since, ago) = (elapsed(now - run.state_since), elapsed(now - run.state_since));
     let closes = run.deadline.map(|at| format!(", closes in {}", elapsed(at - now))).unwrap_or_default();
@@ -148,7 +148,8 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
     }
 }
 
-/// Whether no node of its complete round sends heartbeats: `rallypoint join` ends when it is complete.
+/// Whether no node of the complete round sends heartbeats: `rallypoint join` exits when the round is
+/// complete.
 fn is_without_heartbeats(run: &RunSummary, whole: Option<&Run>) -> bool {
     let nodes = || whole.iter().flat_map(|whole| &whole.participants);
     let mut joined = nodes().filter(|node| node.state == NodeState::Joined).peekable();
@@ -156,7 +157,7 @@ fn is_without_heartbeats(run: &RunSummary, whole: Option<&Run>) -> bool {
     is_group && joined.all(|node| node.last_heartbeat.is_none())
 }
 
-/// How many nodes: `3/4 nodes`, `50/48:64 nodes`, `3/? nodes`.
+/// The number of nodes: `3/4 nodes`, `50/48:64 nodes`, `3/? nodes`.
 pub(super) fn nodes(run: &RunSummary) -> String {
     let joined = present(run);
     match run.nodes.expected {
@@ -166,7 +167,7 @@ pub(super) fn nodes(run: &RunSummary) -> String {
     }
 }
 
-/// Nodes in the round, and those that have left it only to wait for the next, as many as have a place in it.
+/// The nodes in the round, and the nodes that left it to wait for the next round, as far as there are places.
 fn present(run: &RunSummary) -> u32 {
     let nodes = &run.nodes;
     let places = nodes.expected.map_or(u32::MAX, |it| it.max.saturating_sub(nodes.joined));
@@ -174,10 +175,10 @@ fn present(run: &RunSummary) -> u32 {
     nodes.joined.saturating_add(again)
 }
 
-/// How the runs of one text are written.
+/// The layout for the runs of one text.
 struct Sheet {
     now: f64,
-    /// Columns of what stands before a bar.
+    /// The width of the label before a bar.
     label: usize,
     depth: Depth,
 }
@@ -259,7 +260,7 @@ impl Sheet {
         let known: Vec<String> = nodes
             .iter()
             .filter_map(|node| match (node.rank, node.name.as_deref().map(clean)) {
-                // Without a better name it is called by its rank.
+                // Without a better name, the rank is the name.
                 (Some(rank), Some(name)) if name != format!("node {rank}") => {
                     Some(format!("node {rank} ({name})"))
                 }
@@ -282,15 +283,16 @@ impl Sheet {
         ))
     }
 
-    /// `41 s`, or `5 s to 41 s` where some are missing for longer; `None` where it is not known of all.
+    /// `41 s`, or `5 s to 41 s` if some have been missing for longer. `None` if the time is not known for
+    /// all.
     fn missing_for(&self, run: &RunSummary, nodes: &[MissingNode], are_more: bool) -> Option<String> {
-        // One that was there is missing since it was seen last; others since the round began.
+        // A node that was there has been missing since it was last seen; any other one since the round began.
         let mut since: Vec<f64> =
             nodes.iter().map(|node| node.last_seen.unwrap_or_default().max(run.started_at)).collect();
         if are_more {
             let from_outside = [ExpectedFrom::Api, ExpectedFrom::Announced, ExpectedFrom::Flag];
             let is_from_outside = run.nodes.expected.is_some_and(|it| from_outside.contains(&it.source));
-            // Those of a complete round had come.
+            // The nodes of a complete round had come, and nobody knows when they left.
             if run.completed_at.is_some() && !is_from_outside {
                 return None;
             }
@@ -337,7 +339,7 @@ impl Sheet {
     }
 
     fn explanations(&self, out: &mut TextWriter, explanations: &[Explanation]) {
-        // In an overview, what has happened and needs nobody is no longer of interest.
+        // An overview omits past events that need nobody's attention.
         let is_told = |explanation: &&Explanation| {
             self.depth == Depth::Whole || explanation.holds || explanation.severity > Severity::Info
         };
@@ -408,7 +410,7 @@ impl Sheet {
     }
 }
 
-/// `missing: 2, 5-7` and `gone: 3`, of ranks.
+/// The lists of ranks: `missing: 2, 5-7` and `gone: 3`.
 fn ranks_by_state(run: &RunSummary, whole: Option<&Run>) -> Vec<Vec<Span>> {
     let grid = whole.and_then(|whole| whole.rank_grid.as_ref()).filter(|_| !run.state.is_over());
     let Some(grid) = grid else { return Vec::new() };
@@ -416,7 +418,7 @@ fn ranks_by_state(run: &RunSummary, whole: Option<&Run>) -> Vec<Vec<Span>> {
         let numbers = (0_u64..).zip(grid.states.chars());
         ranges(numbers.filter(|&(_, c)| c == state).map(|(rank, _)| rank), NAMES)
     };
-    // Which of them are there is not known before one has told its rank.
+    // Before a rank has published its number, nobody knows which ranks are present.
     let has_untold = run.ranks.as_ref().is_some_and(|ranks| ranks.joined == 0 && ranks.connected > 0);
     let missing = if has_untold { "not published" } else { "missing" };
     [('.', WARN, missing), ('o', WARN, "without an address"), ('x', BAD, "gone")]
@@ -427,16 +429,16 @@ fn ranks_by_state(run: &RunSummary, whole: Option<&Run>) -> Vec<Vec<Span>> {
         .collect()
 }
 
-/// The ranks' bar with its numbers.
+/// The bar of the ranks, with its numbers.
 fn rank_bar(run: &RunSummary, width: usize) -> Option<Vec<Span>> {
     let ranks = run.ranks.as_ref()?;
     let published = ranks.joined.saturating_add(ranks.gone);
-    // Of a run that has ended all are gone: what counts is how many there were.
+    // In a run that has ended all ranks are gone; the number of its ranks is what counts.
     let has_ended = matches!(run.state, RunState::Finished | RunState::Ended);
     let (shown, gone) = if has_ended { (published, 0) } else { (ranks.joined, ranks.gone) };
     let mut bar = Bar::new(published, gone, ranks.expected, width).spans();
     let of = ranks.expected.map_or_else(|| "?".into(), |n| n.to_string());
-    // NCCL ranks beyond 0 tell no rank: then connections are all there is to count.
+    // NCCL ranks above 0 do not publish their number, so only their connections can be counted.
     let connected = if ranks.connected > ranks.joined {
         format!(", {} connected", ranks.connected)
     } else {
@@ -479,16 +481,16 @@ fn timeline(out: &mut TextWriter, run: &Run) {
     }
 }
 
-/// `10:12:03`, in UTC.
+/// A time of day in UTC: `10:12:03`.
 pub(super) fn time_of_day(unix: f64) -> String {
-    /// A day in the year 9999; what is later is no time that anybody means.
+    /// A day in the year 9999; a later time is certainly a mistake.
     const LATEST: f64 = 253_370_764_800.0;
     let since = Duration::from_secs_f64(if unix.is_finite() { unix.clamp(0.0, LATEST) } else { 0.0 });
     let at = std::time::UNIX_EPOCH.checked_add(since).unwrap_or(std::time::UNIX_EPOCH);
     humantime::format_rfc3339_seconds(at).to_string()[11..19].to_owned()
 }
 
-/// Waits for the same key and for the same reason are one line that names all waiters.
+/// Groups the waits for one key and one reason into one line that names all waiters.
 fn group(waits: &[Wait]) -> Vec<(&Wait, Vec<String>)> {
     let mut groups: Vec<(&Wait, Vec<String>)> = Vec::new();
     let mut known = HashMap::new();

@@ -1,4 +1,4 @@
-//! Text for a terminal: words that are safe to print, lines that are no wider than it, colour only where it is wanted.
+//! Text for a terminal: safe words, lines within its width, and colour only if wanted.
 
 use std::fmt::Write;
 
@@ -13,17 +13,17 @@ pub(super) const GOOD: Style = AnsiColor::Green.on_default();
 pub(super) const STRONG: Style = Style::new().bold();
 pub(super) const FAINT: Style = Style::new().dimmed();
 
-/// Most characters of a peer's text that are shown.
+/// Longest shown text from a peer, in characters.
 const MAX_SHOWN: usize = 2000;
 
-/// What somebody else chose, made fit for a terminal. Long text is cut.
+/// Makes a peer's text safe for a terminal, and cuts long text.
 pub(super) fn clean(text: &str) -> String {
     let cut = text.char_indices().nth(MAX_SHOWN).map(|(at, _)| at);
     let shown = Shown(&text[..cut.unwrap_or(text.len())]);
     if cut.is_some() { format!("{shown}…") } else { shown.to_string() }
 }
 
-/// Text in one style. Must be [`clean`].
+/// Text in one style. The text must be [`clean`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) style: Style,
@@ -53,7 +53,7 @@ pub(super) struct TextWriter {
 }
 
 impl TextWriter {
-    /// An empty text. Without a width, lines are as long as they need to be.
+    /// An empty text. Without a width, lines may have any length.
     pub(super) fn new(width: Option<usize>, color: bool) -> Self {
         Self { width: width.filter(|&width| width > 0).unwrap_or(usize::MAX), color, lines: Vec::new() }
     }
@@ -71,8 +71,8 @@ impl TextWriter {
         self.lines.push(Vec::new());
     }
 
-    /// Pieces beside each other, two columns apart. A piece that does not fit begins a new line, `indent` columns in;
-    /// one that is too long for a line is wrapped.
+    /// Puts pieces beside each other, two columns apart. A piece that does not fit begins a new line,
+    /// `indent` columns in. A piece that is too long for a line is wrapped.
     pub(super) fn pieces(&mut self, indent: usize, pieces: impl IntoIterator<Item = Vec<Span>>) {
         let indent = indent.min(self.width / 4);
         let mut line: Vec<Span> = Vec::new();
@@ -100,7 +100,7 @@ impl TextWriter {
         self.lines.push(line);
     }
 
-    /// A sentence in one style, wrapped: the first line `first` columns in, the others `rest`.
+    /// A wrapped sentence in one style: the first line is `first` columns in, the others `rest`.
     pub(super) fn sentence(&mut self, first: usize, rest: usize, style: Style, text: &str) {
         if self.width == usize::MAX {
             self.lines.push(vec![Span::plain(" ".repeat(first)), Span::new(style, text)]);
@@ -119,7 +119,7 @@ impl TextWriter {
         }
     }
 
-    /// What is written, each line with its end.
+    /// The whole text; each line has its line end.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for line in &self.lines {
@@ -140,7 +140,7 @@ impl TextWriter {
     }
 }
 
-/// The beginning of `text` that is at most `width` columns wide.
+/// The longest start of `text` that is at most `width` columns wide.
 pub(super) fn cut(text: &str, width: usize) -> &str {
     let mut used = 0_usize;
     for (at, c) in text.char_indices() {

@@ -1,4 +1,4 @@
-//! `--watch`: a look every now and then, until interrupted. A server that is gone is said and waited for.
+//! `--watch`: looks at intervals, until interrupted. It reports an unreachable server and waits for it.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::text_writer::{TextWriter, clean, cut};
 use super::words::elapsed;
 use super::{Look, Source, changes, print, print_document, stdout_writer};
 
-/// Text, redrawn in place on a terminal; elsewhere a line for each change.
+/// Text: redrawn in place on a terminal, otherwise one line for each change.
 pub(super) async fn text(source: &Source, interval: Duration) -> anyhow::Result<()> {
     if std::io::stdout().is_terminal() {
         redrawn(source, interval).await
@@ -21,7 +21,7 @@ pub(super) async fn text(source: &Source, interval: Duration) -> anyhow::Result<
     }
 }
 
-/// Documents, one on a line, whenever something but the time has changed.
+/// Documents, one per line, whenever something other than the time has changed.
 pub(super) async fn documents(source: &Source, interval: Duration) -> anyhow::Result<()> {
     let mut before = None;
     let mut silence = Silence::default();
@@ -56,7 +56,7 @@ async fn line_by_line(source: &Source, interval: Duration) -> anyhow::Result<()>
     }
 }
 
-/// Says on stderr when the server is gone, and when it is back.
+/// Reports on stderr when the server is unreachable, and when it is back.
 #[derive(Default)]
 struct Silence {
     since: Option<Instant>,
@@ -121,7 +121,7 @@ async fn redrawn(source: &Source, interval: Duration) -> anyhow::Result<()> {
     }
 }
 
-/// What stands on the terminal, so that it can be written over.
+/// The text on the terminal, so that it can be overwritten.
 #[derive(Debug, Default)]
 struct Screen {
     lines: usize,
@@ -129,8 +129,8 @@ struct Screen {
 }
 
 impl Screen {
-    /// The bytes that put `out` where the last one was. What is higher than the terminal is cut: lines that have
-    /// scrolled away cannot be written over.
+    /// The bytes that replace the last text by `out`. Text higher than the terminal is cut: lines that have
+    /// scrolled away cannot be overwritten.
     fn draw(&mut self, out: &TextWriter, width: usize, height: usize) -> String {
         const CLEAR_ALL: &str = "\x1b[2J\x1b[H";
         const CLEAR_BELOW: &str = "\x1b[J";
@@ -138,7 +138,7 @@ impl Screen {
         let all: Vec<&str> = text.lines().collect();
         let room = height.saturating_sub(1).max(1);
         let mut drawn = match self.lines {
-            // Another width folds the old lines in another way: nobody knows where they are.
+            // At another width, the terminal wraps the old lines differently: their position is unknown.
             _ if self.width != width && self.width > 0 => CLEAR_ALL.to_owned(),
             0 => String::new(),
             lines => format!("\x1b[{lines}F{CLEAR_BELOW}"),

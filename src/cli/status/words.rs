@@ -1,15 +1,15 @@
-//! Small things in words: how long, which ranks, who.
+//! Small values in words: durations, ranks, names.
 
 use std::fmt::Write;
 
 use crate::core::ids::Elapsed;
 
-/// How long.
+/// A duration.
 pub(super) fn elapsed(seconds: f64) -> Elapsed {
     Elapsed::of_seconds(seconds)
 }
 
-/// How long after the first: `+31.0 s`.
+/// The time since the first one: `+31.0 s`.
 pub(super) fn after_first(seconds: f64) -> String {
     if (0.0..99.95).contains(&seconds) {
         format!("+{seconds:.1} s")
@@ -18,7 +18,7 @@ pub(super) fn after_first(seconds: f64) -> String {
     }
 }
 
-/// Numbers in ascending order as ranges, `2, 5-7, 12`; at most `most` ranges, then how many more there are.
+/// Ascending numbers as ranges: `2, 5-7, 12`. Shows at most `most` ranges, and then the number of the rest.
 pub(super) fn ranges(numbers: impl IntoIterator<Item = u64>, most: usize) -> String {
     let (mut text, mut shown, mut left) = (String::new(), 0, 0_u64);
     let mut range: Option<(u64, u64)> = None;
@@ -53,7 +53,7 @@ pub(super) fn ranges(numbers: impl IntoIterator<Item = u64>, most: usize) -> Str
     text
 }
 
-/// At most `most` names, then how many more there are. `total` may be more than there are names.
+/// At most `most` names, and then the number of the rest. `total` may exceed the number of names.
 pub(super) fn names(names: &[String], most: usize, total: usize) -> String {
     let shown = &names[..names.len().min(most)];
     let left = total.max(names.len()).saturating_sub(shown.len());

@@ -41,7 +41,7 @@ fn complete(state: RunState) -> Run {
     run
 }
 
-/// `joined` of `n` nodes.
+/// A run in which `joined` of `n` nodes have joined.
 fn many(n: u32, joined: u32) -> Run {
     let mut run = four();
     let node = run.participants[0].clone();
@@ -68,10 +68,11 @@ fn nodes_that_wait_for_the_next_round_count_as_there() {
     assert_eq!(
         overview(&[&run], 150).lines().next(),
         Some(
-            "train-llm round 0  [##################xxxxxx] 3/4 nodes  restarting for 2 min 5 s  gone: 1  waiting for the next round: 3"
+            "train-llm round 0  [##################xxxxxx] 3/4 nodes  restarting for 2 min 5 s  gone: 1  \
+             waiting for the next round: 3"
         )
     );
-    // More may wait than there are places.
+    // More nodes may wait than there are places.
     run.summary.nodes = NodeCounts { joined: 2, gone: 0, waiting: 3, ..run.summary.nodes };
     assert!(overview(&[&run], 150).contains("] 4/4 nodes  restarting"), "{}", overview(&[&run], 150));
 }
@@ -117,7 +118,7 @@ fn how_long_a_node_is_missing_is_counted_since_it_was_there() {
     run.missing.push(MissingNode { name: None, rank: Some(3), last_seen: None, ..run.missing[0].clone() });
     run.summary.nodes.missing = Some(2);
     assert!(head(&run).ends_with("missing: node 2 (train-llm-2), node 3, 5 s to 41 s"), "{}", head(&run));
-    // Since when those are missing that had been there is not known.
+    // For nodes that had been there, the start of the absence is not known.
     run.missing.clear();
     run.summary.completed_at = Some(run.now - 30.0);
     run.summary.state = RunState::Running;
@@ -256,7 +257,7 @@ fn a_node_without_a_better_name_is_called_by_its_rank() {
     assert!(text.contains("missing: node 3, 41 s"), "{text}");
 }
 
-/// The notes on them are in the document of the run, and not in the list.
+/// The notes about these are in the document of the run, not in the list.
 #[test]
 fn ranks_that_ended_and_spares_are_looked_up() {
     let looked_up = |change: fn(&mut RunSummary)| {
@@ -378,8 +379,12 @@ fn clients_that_are_in_no_run_are_counted() {
     let shown = |connections| {
         runs(&RunList { connections, ..list.clone() }, &details, TextWriter::new(None, false)).text()
     };
-    insta::assert_snapshot!(shown(1), @"no runs: 1 client is connected, and no keys show a job: the exchange of a process group has not begun, its keys have a prefix of the program's own (PrefixStore), or the run was forgotten");
-    insta::assert_snapshot!(shown(2), @"no runs: 2 clients are connected, and no keys show a job: the exchange of a process group has not begun, its keys have a prefix of the program's own (PrefixStore), or the run was forgotten");
+    insta::assert_snapshot!(shown(1), @"no runs: 1 client is connected, and no keys show a job: the exchange \
+                                        of a process group has not begun, its keys have a prefix of the \
+                                        program's own (PrefixStore), or the run was forgotten");
+    insta::assert_snapshot!(shown(2), @"no runs: 2 clients are connected, and no keys show a job: the \
+                                        exchange of a process group has not begun, its keys have a prefix of \
+                                        the program's own (PrefixStore), or the run was forgotten");
 }
 
 #[test]
@@ -416,7 +421,7 @@ fn colour_marks_what_is_wrong() {
     assert_eq!(String::from_utf8(anstream::adapter::strip_bytes(colored.as_bytes()).into_vec()), Ok(plain));
 }
 
-/// Everything a peer chooses, at its worst.
+/// Hostile values in every field that a peer chooses.
 fn hostile() -> Run {
     let mut run = static_job();
     let evil = "\x1b[2J\x1b]0;owned\x07\n\u{202e}節点 ".repeat(40);
