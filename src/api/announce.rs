@@ -11,7 +11,7 @@ use super::StoreAddress;
 
 use super::PeerDuration;
 
-/// The longest time that an announcement may wait: a waiting pod shows that it lives by repeating it.
+/// The longest time that an announcement may wait. A waiting pod repeats it to show that it is alive.
 pub const MAX_ANNOUNCE_WAIT: Duration = Duration::from_secs(8);
 
 /// `POST /api/v1/runs/{run_id}/announce`
@@ -19,8 +19,8 @@ pub const MAX_ANNOUNCE_WAIT: Duration = Duration::from_secs(8);
 pub struct Announce {
     /// The pod's name: the same in every repetition. With the node rank it says which place the pod takes.
     pub pod: String,
-    /// Tells a pod from another one with the same name and node rank: its successor, or a pod that claims the
-    /// same place.
+    /// Distinguishes the pod from another one with the same name and node rank: its successor, or a pod that
+    /// claims the same place.
     #[serde(default)]
     pub uid: String,
     /// Its place among the nodes, if it has one.
@@ -68,7 +68,7 @@ pub struct AnnounceAnswer {
     pub run_id: String,
     /// How many pods are needed.
     pub expected: u32,
-    /// How many are there; of an open gate, how many there were when it opened.
+    /// How many are there. For an open gate: how many were there when it opened.
     pub arrived: usize,
     /// Some of the missing, in words.
     pub missing: Vec<String>,
@@ -105,7 +105,7 @@ pub struct Announced {
 pub struct AnnouncedPod {
     /// Its name.
     pub pod: String,
-    /// What tells it from others with the same name.
+    /// Distinguishes it from other pods with the same name.
     pub uid: String,
     /// Its place among the nodes.
     #[schema(required)]

@@ -10,11 +10,11 @@ use super::PeerDuration;
 pub struct Arrive {
     /// The id of the participant that arrives: the same in every retry, and no other participant's.
     pub participant: String,
-    /// Which arrival this is: a request with the `arrival_id` of an earlier one is its retry; with another one the
-    /// participant arrives at the barrier's next use.
+    /// Identifies this arrival: a request with the `arrival_id` of an earlier one is its retry; with another
+    /// one the participant arrives at the barrier's next use.
     #[serde(default)]
     pub arrival_id: String,
-    /// How many must arrive. May be left out if `members` is there.
+    /// How many must arrive. May be left out if `members` is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub world_size: Option<u32>,
     /// The ids of all participants, so that the missing ones can be named.

@@ -1,4 +1,4 @@
-//! What operators tell the server about a run.
+//! An operator's expectation for a run.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -30,7 +30,7 @@ pub struct Expects {
     pub min: u32,
     /// The most.
     pub max: u32,
-    /// What comes of it in a native run that is known.
+    /// The effect on a native run, in words, if the run is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comes: Option<String>,
 }

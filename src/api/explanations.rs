@@ -1,4 +1,4 @@
-//! Explanations of runs: the same in log, API, `status` and page.
+//! Explanations of runs: log, API, `status` and page share them.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -30,13 +30,13 @@ impl Severity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
-    /// All that it says was seen.
+    /// Everything in it was observed.
     Seen,
-    /// Which process is meant was found by elimination: others were seen, and this one was not.
+    /// The process was found by elimination: the others were observed, and this one was not.
     Eliminated,
 }
 
-/// What a process was seen to do.
+/// An observed action of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Seen {
@@ -46,7 +46,7 @@ pub enum Seen {
     Wrote,
     /// It read the key.
     Read,
-    /// It gave up to wait for the key.
+    /// It gave up waiting for the key.
     GaveUp,
     /// It joined.
     Joined,
@@ -58,10 +58,10 @@ pub enum Seen {
     Left,
 }
 
-/// One thing that was seen, from which an explanation follows.
+/// One observation from which an explanation follows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Evidence {
-    /// What was seen.
+    /// What was observed.
     pub seen: Seen,
     /// The process, as sentences name it.
     pub who: String,
@@ -78,7 +78,7 @@ pub struct Evidence {
     pub at: f64,
 }
 
-/// One explanation, the same in log, API, status and page: an element of many documents, and the data of the
+/// One explanation, shared by log, API, status and page: an element of many documents, and the data of the
 /// event `explanation`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Explanation {
@@ -90,13 +90,13 @@ pub struct Explanation {
     /// The store it is about.
     #[schema(required)]
     pub store: Option<u16>,
-    /// What kind of thing: the headings of `docs/explanations.md`, such as `nodes_missing`.
+    /// The kind of problem: one of the headings of `docs/explanations.md`, such as `nodes_missing`.
     pub code: String,
     /// How much it matters.
     pub severity: Severity,
-    /// Since when it holds.
+    /// When it began to hold.
     pub since: f64,
-    /// Whether it still holds. Something that has happened is still shown for a while, with `false`.
+    /// Whether it still holds. A past problem is still shown for a while, with `false`.
     pub holds: bool,
     /// How sure it is.
     pub certainty: Certainty,
@@ -107,8 +107,8 @@ pub struct Explanation {
     /// All facts of the sentence as fields.
     #[schema(value_type = Object)]
     pub facts: serde_json::Value,
-    /// The first things that show it: which connection, key and time. Only with `GET /api/v1/runs/{run_id}` and in
-    /// events, and left out where there is nothing but the traffic as a whole.
+    /// The first observations that show it: connection, key and time. Only with `GET /api/v1/runs/{run_id}`
+    /// and in events; left out if only the traffic as a whole shows it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<Evidence>,
 }
@@ -121,7 +121,7 @@ pub struct TimelineEvent {
     /// The run it happened to.
     #[schema(required)]
     pub run_id: Option<String>,
-    /// What kind of thing: `node_joined`, `round_complete`, … or the code of an explanation.
+    /// What kind of event: `node_joined`, `round_complete`, … or the code of an explanation.
     pub code: String,
     /// What happened, in a sentence.
     pub text: String,

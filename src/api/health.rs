@@ -1,4 +1,4 @@
-//! How the server itself is.
+//! The health of the server itself.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -14,29 +14,29 @@ pub struct ServerHealth {
     pub ready: bool,
     /// How many stores it has.
     pub stores: usize,
-    /// Open connections to the stores, also those of relays' clients.
+    /// Open connections to the stores, including the clients of relays.
     pub connections: usize,
     /// Most connections that it takes without relays (`--max-connections`).
     pub max_connections: usize,
-    /// Bytes that all it keeps holds.
+    /// Bytes of memory for everything that it keeps.
     pub memory_bytes: usize,
-    /// Most bytes that it may hold (`--max-memory`).
+    /// The limit on `memory_bytes` (`--max-memory`).
     pub max_memory_bytes: usize,
     /// Requests that wait: WAITs and BARRIERs.
     pub waiters: usize,
-    /// Where runs and rounds get stores of their own; `null` if the stores have no ports (`--listen none`).
+    /// The ports for the own stores of runs and rounds; `null` if the stores have no ports (`--listen none`).
     #[serde(default)]
     #[schema(required)]
     pub run_stores: Option<StorePorts>,
-    /// The journal; `null` if none is kept, and jobs then do not survive the server's death.
+    /// The journal; `null` without one: jobs then do not survive the server's death.
     #[schema(required)]
     pub journal: Option<JournalHealth>,
 }
 
-/// The ports on which runs and rounds get stores of their own (`--store-ports`): clients have to reach them.
+/// The ports for the own stores of runs and rounds (`--store-ports`): clients have to reach them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StorePorts {
-    /// `--advertise-host`, by default the server's address that the request came in on.
+    /// `--advertise-host`; by default the address of the server to which the request came.
     pub host: String,
     /// The first port.
     pub first: u16,
@@ -49,9 +49,9 @@ pub struct StorePorts {
 pub struct JournalHealth {
     /// Where it is (`--journal`).
     pub path: String,
-    /// The error that keeps it from being written; `null` while it can be.
+    /// The error that prevents writing; `null` if there is none.
     #[schema(required)]
     pub error: Option<String>,
-    /// For how long it could not be written, in seconds.
+    /// How long it has not been writable, in seconds.
     pub broken_seconds: f64,
 }

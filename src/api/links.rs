@@ -8,23 +8,24 @@ use utoipa::ToSchema;
 pub struct Link {
     /// The relay's name: its pod's, its host's, or what `--name` says.
     pub name: String,
-    /// Where it came from last.
+    /// The address from which it last came.
     pub addr: String,
     /// Its clients.
     pub clients: u32,
-    /// How long its connection has been away, in seconds; its clients wait meanwhile. `null` while it is there.
+    /// How long its connection has been broken, in seconds; its clients wait meanwhile. `null` while it is
+    /// up.
     #[schema(required)]
     pub away_seconds: Option<f64>,
 }
 
-/// All links, counted; also the data of the event `links`.
+/// Counts of all links; also the data of the event `links`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LinkCounts {
     /// Relays that are connected.
     pub connected: u32,
-    /// Relays whose link is away. An explanation `link_away` names them.
+    /// Relays whose link is broken. An explanation `link_away` names them.
     pub away: u32,
-    /// The clients of all of them.
+    /// The clients of all relays.
     pub clients: u64,
     /// How often a relay came back to its clients.
     pub resumes: u64,

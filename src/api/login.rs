@@ -17,20 +17,21 @@ impl std::fmt::Debug for Login {
     }
 }
 
-/// What the token may do.
+/// The rights of the token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LoggedIn {
     /// `viewer`, `member` or `operator`.
     pub role: String,
-    /// The runs it is for, if not for all.
+    /// The runs that the token is for; `null` for all.
     #[schema(required)]
     pub runs: Option<String>,
 }
 
-/// The cookie that holds the token of a browser, which can send no header with a stream of events.
+/// The cookie that holds a browser's token. A browser cannot send a header with a stream of events.
 pub const COOKIE: &str = "rallypoint_token";
 
-/// The value of that cookie in a `Cookie` header. A browser sends there whatever others of the same host have set, too.
+/// The value of that cookie in a `Cookie` header, which may also contain cookies of other servers on the
+/// host.
 pub fn own_cookie(cookies: &str) -> Option<&str> {
     cookies.split(';').find_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='))
 }

@@ -1,5 +1,5 @@
-//! The bodies of the HTTP API's requests and answers, for the server that takes them and the commands that send them.
-//! The OpenAPI document is made of them (`server/admin/openapi.rs`).
+//! The bodies of the HTTP API's requests and answers, for the server and for the commands that are its
+//! clients. The OpenAPI document is made from them (`server/admin/openapi.rs`).
 
 mod announce;
 mod barrier;
@@ -37,13 +37,13 @@ pub use stores::{OpenStore, RunStore, Store, StoreList, StoreReset};
 pub use time::{BadDuration, PeerDuration};
 pub use waits::{Wait, WaitList};
 
-/// The longest that a request may wait for news.
+/// The longest time that a request may wait for news.
 pub const MAX_WAIT: Duration = Duration::from_mins(1);
 
-/// By this header a relay names itself in what it passes on.
+/// The header with a relay's name in the requests that it forwards.
 pub const RELAY_HEADER: &str = "rallypoint-relay";
 
-/// How long a request waits for news if it does not say.
+/// How long a request waits for news by default.
 fn default_wait() -> PeerDuration {
     PeerDuration::from_secs(15)
 }

@@ -1,4 +1,4 @@
-//! What an error answer says.
+//! The body of an error answer.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

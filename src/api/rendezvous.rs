@@ -10,14 +10,14 @@ use super::PeerDuration;
 pub struct Join {
     /// The id of the node that joins: the same in every retry, and no other node's.
     pub node: String,
-    /// Which join this is: a request with the `join_id` of an earlier one is its retry; another one is a new join,
-    /// after a failure or by a new process.
+    /// Identifies this join: a request with the `join_id` of an earlier one is its retry; another one is a
+    /// new join, after a failure or by a new process.
     #[serde(default)]
     pub join_id: String,
     /// The node as people know it: a pod's or a host's name. By default `node`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Where the node's peers reach it. By default the address that the request came from.
+    /// The address at which the node's peers reach it. By default the address from which the request came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
     /// The rank that the node must get.
@@ -118,7 +118,7 @@ pub struct JoinComplete {
 /// Where a store listens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StoreAddress {
-    /// `--advertise-host`, by default the server's address that the request came in on.
+    /// `--advertise-host`; by default the address of the server to which the request came.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -133,7 +133,7 @@ pub struct Participant {
     pub node: String,
     /// Its name.
     pub name: String,
-    /// Where peers reach it.
+    /// The address at which peers reach it.
     pub address: String,
     /// Its role.
     #[schema(required)]
@@ -154,9 +154,9 @@ pub struct JoinWaiting {
     pub round: u64,
     /// Nodes that have a place in it and are there.
     pub joined: u32,
-    /// The least number of nodes it needs.
+    /// The least number of nodes that it needs.
     pub min_nodes: u32,
-    /// The greatest number of nodes it takes.
+    /// The greatest number of nodes that it takes.
     pub max_nodes: u32,
     /// Requested ranks that nobody holds, if every node there asked for its rank. At most 32.
     pub missing_ranks: Vec<u32>,
@@ -164,7 +164,7 @@ pub struct JoinWaiting {
     pub missing_nodes: Vec<String>,
     /// Since this node's join.
     pub waited_seconds: f64,
-    /// Until the round's deadline; none for a redundant node.
+    /// Until the round's deadline; `null` for a redundant node.
     #[schema(required)]
     pub deadline_seconds: Option<f64>,
     /// What the node waits for, in words.
@@ -179,13 +179,13 @@ pub struct Heartbeat {
     /// The `join_id` of the join that brought the node into the round.
     #[serde(default)]
     pub join_id: String,
-    /// The round it is in.
+    /// The round that the node is in.
     pub round: u64,
     /// Its rank there.
     pub rank: u32,
     /// How many nodes the round has.
     pub world_size: u32,
-    /// As in the join: for a server that was restarted and has to learn the run again.
+    /// As in the join, so that a restarted server can learn the run again.
     pub min_nodes: u32,
     /// As in the join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -196,10 +196,10 @@ pub struct Heartbeat {
     /// As in the join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// The last answer's action: the request waits until it is another one.
+    /// The action of the last answer: the request waits until it changes.
     #[serde(default)]
     pub seen: Action,
-    /// How long to wait for that, 0 to 60.
+    /// How long to wait for a change, 0 to 60.
     #[serde(default = "super::default_wait")]
     pub wait_seconds: PeerDuration,
 }
@@ -235,11 +235,11 @@ pub struct HeartbeatAnswer {
 pub struct Leave {
     /// The id of the node.
     pub node: String,
-    /// Why, for the others.
+    /// The reason, for the other nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// How the node's work in its round ended. Without it nobody knows: the others are told to join again,
-    /// and the run never counts as finished.
+    /// How the node's work in its round ended. Without it the outcome is unknown: the others are told to join
+    /// again, and the run never counts as finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
 }
@@ -268,7 +268,7 @@ pub struct Close {
     /// The node of the run that closes it. Without it, only an operator may close the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Why, for the others.
+    /// The reason, for the other nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -286,7 +286,7 @@ pub struct Closed {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Extend {
-    /// By how much to move the deadline of the round that gathers.
+    /// By how much to move the deadline of the gathering round.
     pub by_seconds: PeerDuration,
 }
 
@@ -297,6 +297,6 @@ pub struct Extended {
     pub run_id: String,
     /// The round that gathers.
     pub round: u64,
-    /// Until its deadline.
+    /// Time until its deadline.
     pub deadline_seconds: f64,
 }

@@ -1,29 +1,30 @@
-//! What the API shows: the JSON of `GET /api/v1/runs`, `/runs/{run_id}`, `/waits` and `/events`.
+//! The documents of the API about runs: the JSON of `GET /api/v1/runs`, `/runs/{run_id}`, `/waits` and
+//! `/events`.
 //!
-//! `rallypoint status` and the page read exactly these types. Examples: `tests/data/insight/`. Moments are Unix time in
-//! seconds, durations are seconds; every document carries `now`, so that a reader needs no clock of its own. A field
-//! may be added; readers ignore what they do not know.
+//! `rallypoint status` and the page read exactly these types. Examples: `tests/data/insight/`. Moments are
+//! Unix time in seconds, durations are seconds. Every document has the moment `now`, so that a reader needs
+//! no clock. Fields may be added; readers ignore unknown ones.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{Explanation, LinkCounts, TimelineEvent, Wait};
 
-/// `GET /api/v1/runs`: every run, the one that needs attention most first.
+/// `GET /api/v1/runs`: every run; the ones that need attention come first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RunList {
     /// The moment of this document.
     pub now: f64,
-    /// Observations that were lost because too many came at once; beyond 0 what is shown may be incomplete.
+    /// Observations that were lost because too many came at once. If above 0, the document may be incomplete.
     pub lost_observations: u64,
-    /// Connections to the stores, also those that are in no run, because they have used none of PyTorch's keys.
+    /// Connections to the stores. Some are in no run, because they have used none of PyTorch's keys.
     #[serde(default)]
     pub connections: usize,
     /// The runs.
     pub runs: Vec<RunSummary>,
-    /// Explanations that concern no run: a foreign client on a store's port, a relay's link that is away.
+    /// Explanations that concern no run: a foreign client on a store's port, a relay's broken link.
     pub explanations: Vec<Explanation>,
-    /// The links of relays; not there without a relay.
+    /// The links of relays; absent without a relay.
     #[serde(default, skip_serializing_if = "LinkCounts::is_none")]
     pub links: LinkCounts,
 }
@@ -40,7 +41,7 @@ pub enum RunKind {
     Env,
     /// rallypoint's own rendezvous.
     Native,
-    /// Not known yet: its pods have announced themselves, and nothing else is known.
+    /// Not known yet: its pods have announced themselves, and there is no other information.
     #[serde(rename = "gathering")]
     Announced,
 }
@@ -71,17 +72,18 @@ pub enum RunState {
     LastCall,
     /// All nodes are there; they tell each other roles and addresses.
     Exchanging,
-    /// The nodes have their ranks; whether the workers train cannot be seen here. For `env`: every rank has published
-    /// its address.
+    /// The nodes have their ranks; whether the workers train is not visible here. For `env`: every rank has
+    /// published its address.
     Running,
-    /// Nodes have left the complete round and wait for the next one. With c10d it begins when none is left in this one:
-    /// torchrun takes out a node that has died 15 s after it was heard of last.
+    /// Nodes have left the complete round and wait for the next one. With c10d the next round begins when no
+    /// node is left in this one: torchrun removes a dead node 15 s after its last sign of life.
     Restarting,
     /// Some nodes have finished and wait for the others at the exit barrier.
     Exiting,
     /// All nodes finished.
     Finished,
-    /// Ranks without agents have met, and the connections of all of them have closed: they may have succeeded or failed.
+    /// Ranks without agents have met, and all their connections have closed: they may have succeeded or
+    /// failed.
     Ended,
     /// The rendezvous is closed although not all nodes finished: the run failed or was given up.
     Closed,
@@ -112,7 +114,7 @@ impl RunState {
     }
 }
 
-/// Where an expected number comes from, the most reliable first.
+/// The source of an expected number, the most reliable first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExpectedFrom {
@@ -128,9 +130,9 @@ pub enum ExpectedFrom {
     RoleExchange,
     /// The rendezvous state says that the round is complete.
     RoundComplete,
-    /// The ranks' gloo addresses have room for this many ranks.
+    /// The ranks' gloo addresses have space for this many ranks.
     GlooAddress,
-    /// An earlier round of the same run had this many: a guess.
+    /// An earlier round of this run had this many: a guess.
     EarlierRound,
 }
 
@@ -145,45 +147,47 @@ pub struct Expected {
     pub source: ExpectedFrom,
 }
 
-/// Nodes by what they do.
+/// Nodes by their state.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct NodeCounts {
-    /// In the round and there, or finished; for `gathering` the pods that have announced themselves. Of a run that is over:
-    /// those of its last round, without those that died or failed.
+    /// In the round and present, or finished; for `gathering` the pods that have announced themselves. For a
+    /// run that is over: the nodes of its last round, except for dead and failed ones.
     pub joined: u32,
-    /// In the wait list: they come into the next round.
+    /// In the wait list: they enter the next round.
     pub waiting: u32,
-    /// Static: they go on with the attempt before, while others begin another.
+    /// Static: they go on with the previous attempt, while others begin another one.
     #[serde(default)]
     pub earlier: u32,
     /// Beyond the maximum.
     pub redundant: u32,
-    /// Native: have finished in a round that others had to give up, and do not join again. They are not missing.
+    /// Native: they finished in a round that others had to give up, and do not join again. They are not
+    /// missing.
     #[serde(default)]
     pub finished: u32,
-    /// In the round by the state, but their connection is gone, and they have not come again.
+    /// In the round by its state, but their connection is gone, and they have not come back.
     pub gone: u32,
-    /// How many there should be; `null` while nobody has said so.
+    /// How many there should be; `null` if that is unknown.
     #[schema(required)]
     pub expected: Option<Expected>,
-    /// How many are to come until there are `expected.min`, not below 0, where that is known: none of those that are there,
-    /// wait, have finished, or are on their way from the last round. Else those that the ranks of others show to be missing;
-    /// `null` if nobody knows. 0 when the run is over: nobody waits for them any more.
+    /// How many must still come to reach `expected.min`, not below 0, if that is known: present, waiting and
+    /// finished nodes do not count, nor nodes on their way from the last round. Otherwise, the nodes that
+    /// other ranks show to be missing; `null` if that is unknown. 0 when the run is over: nobody waits any
+    /// more.
     #[schema(required)]
     pub missing: Option<u32>,
 }
 
-/// Worker ranks by what they do. Only where the workers use this server.
+/// Worker ranks by their state. Only if the workers use this server.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
 pub struct RankCounts {
-    /// Ranks that have published their address and are there.
+    /// Ranks that have published their address and are present.
     pub joined: u32,
-    /// Ranks that had published it, and whose connection is gone.
+    /// Ranks that had published their address, and whose connection is gone.
     pub gone: u32,
     /// The world size, if it is known.
     #[schema(required)]
     pub expected: Option<u32>,
-    /// Worker processes that are connected, whether their rank is known or not (NCCL ranks beyond 0 tell none).
+    /// Connected worker processes, whether their rank is known or not (NCCL ranks above 0 do not publish it).
     pub connected: u32,
 }
 
@@ -197,12 +201,12 @@ pub struct ExitCounts {
     pub expected: Option<u32>,
 }
 
-/// A run in few words: an element of `RunList`, and the data of the event `run`.
+/// A run in brief: an element of `RunList`, and the data of the event `run`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RunSummary {
     /// The rendezvous id; `store:PORT` for a run without one.
     pub run_id: String,
-    /// The port of the store the run uses; `null` for a native run between rounds, and for `gathering`.
+    /// The port of the store that the run uses; `null` for a native run between rounds, and for `gathering`.
     #[schema(required)]
     pub store: Option<u16>,
     /// How its processes find each other.
@@ -217,27 +221,27 @@ pub struct RunSummary {
     pub version: u64,
     /// Its nodes. For `env` all numbers are 0.
     pub nodes: NodeCounts,
-    /// Its worker ranks, where they use this server.
+    /// Its worker ranks, if they use this server.
     #[schema(required)]
     pub ranks: Option<RankCounts>,
     /// Its exit barrier, once a node has arrived there.
     #[schema(required)]
     pub exit: Option<ExitCounts>,
-    /// The first sign of the round, or of what gathers again in it after all had met.
+    /// The first sign of the round, or of a new gathering within it after all nodes had met.
     pub started_at: f64,
-    /// Since when it is in this state.
+    /// When it entered this state.
     pub state_since: f64,
     /// When the round was complete.
     #[schema(required)]
     pub completed_at: Option<f64>,
-    /// When the round closes, if that is set: the end of the last call, or of a native run's join time.
+    /// The deadline of the round, if it has one: the end of the last call, or of a native run's join time.
     #[schema(required)]
     pub deadline: Option<f64>,
-    /// Its most important explanation now; `null` while all is well.
+    /// Its most important explanation now; `null` if there is no problem.
     #[schema(required)]
     pub explanation: Option<Explanation>,
-    /// Notes that hold now: nothing is wrong as far as is known, as while ranks wait for a key of the program. The run's own
-    /// document has them.
+    /// Notes that hold now: no problem is known, as while ranks wait for a key of the program. The document
+    /// of the run has them.
     #[serde(default)]
     pub notes: u32,
 }
@@ -247,12 +251,12 @@ pub struct RunSummary {
 pub struct Run {
     /// The moment of this document.
     pub now: f64,
-    /// The run in few words.
+    /// The run in brief.
     #[serde(flatten)]
     pub summary: RunSummary,
-    /// Its nodes, by rank where ranks are known, else in the order in which they came.
+    /// Its nodes, by rank if ranks are known, otherwise in the order of their arrival.
     pub participants: Vec<Node>,
-    /// Nodes that are missing and have a name or a rank; `nodes.missing` may be more.
+    /// Missing nodes with a name or a rank; `nodes.missing` may be more.
     pub missing: Vec<MissingNode>,
     /// Its worker ranks.
     #[schema(required)]
@@ -261,14 +265,14 @@ pub struct Run {
     pub waits: Vec<Wait>,
     /// All its explanations, the most important first.
     pub explanations: Vec<Explanation>,
-    /// What happened, oldest first, at most 256.
+    /// Past events, oldest first, at most 256.
     pub timeline: Vec<TimelineEvent>,
-    /// Where the workers' own store is, if it is not here.
+    /// The address of the workers' own store, if it is not on this server.
     #[schema(required)]
     pub workers_store: Option<String>,
 }
 
-/// What a node does.
+/// The state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
@@ -278,7 +282,7 @@ pub enum NodeState {
     Joined,
     /// In the wait list for the next round.
     Waiting,
-    /// Static: it goes on with the attempt before, while others begin another.
+    /// Static: it goes on with the previous attempt, while others begin another one.
     Earlier,
     /// Beyond the maximum.
     Redundant,
@@ -295,7 +299,8 @@ pub struct Node {
     pub node_id: String,
     /// For people: the pod's name, the host name, or the address.
     pub name: String,
-    /// Address and port of its connection; for the kinds `native` and `gathering` the address where its peers reach it.
+    /// Address and port of its connection; for the kinds `native` and `gathering` the address at which its
+    /// peers reach it.
     #[schema(required)]
     pub peer: Option<String>,
     /// The agent's process id.
@@ -304,15 +309,15 @@ pub struct Node {
     /// Its group rank, once the round is complete.
     #[schema(required)]
     pub rank: Option<u32>,
-    /// What it does.
+    /// Its state.
     pub state: NodeState,
     /// When it joined this round.
     #[schema(required)]
     pub joined_at: Option<f64>,
-    /// How long after the first node of the round.
+    /// How long after the first node of the round it joined.
     #[schema(required)]
     pub after_seconds: Option<f64>,
-    /// Its last sign of life, by this server's clock; none of a node that sends no heartbeats.
+    /// Its last sign of life, by this server's clock; `null` for a node that sends no heartbeats.
     #[schema(required)]
     pub last_heartbeat: Option<f64>,
     /// When its connection closed.
@@ -326,22 +331,22 @@ pub struct Node {
     pub local_world_size: Option<u32>,
 }
 
-/// A node that should be there.
+/// A node that is expected and absent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MissingNode {
-    /// For people, if it is known: the node announced itself or was there in an earlier round.
+    /// Its name, if it is known: the node announced itself or was present in an earlier round.
     #[schema(required)]
     pub name: Option<String>,
     /// Its node rank, if it is known.
     #[schema(required)]
     pub rank: Option<u32>,
-    /// How it is known: `announced`, `earlier_round`, `role_exchange`, `named` (by PUT …/expect), `died`, `lost` (it was
-    /// not heard from any more), `left`, `removed` (others took it out of the round, and nothing comes of it), `connected`
-    /// (it is connected, and has not joined this round yet), `not_back` (it was connected when the server was restarted,
-    /// and has not come back), `turned_away` (a pod that may not join the others), or `node_rank` (no pod that announced
-    /// itself has that rank).
+    /// How it is known: `announced`, `earlier_round`, `role_exchange`, `named` (by PUT …/expect), `died`,
+    /// `lost` (its signs of life stopped), `left`, `removed` (others took it out of the round, and it sends
+    /// nothing), `connected` (it is connected, and has not joined this round yet), `not_back` (it was
+    /// connected when the server was restarted, and has not come back), `turned_away` (a pod that may not
+    /// join the others), or `node_rank` (no pod has announced that rank).
     pub known_from: String,
-    /// When it was last seen; of a node that is not back, when the server was restarted.
+    /// When it was last seen. For a node that is not back: when the server was restarted.
     #[schema(required)]
     pub last_seen: Option<f64>,
 }
@@ -352,10 +357,11 @@ pub struct RankGrid {
     /// The world size, if it is known.
     #[schema(required)]
     pub world_size: Option<u32>,
-    /// One character for each rank, from rank 0: `.` not seen, `j` address published, `o` it is there without an
-    /// address that others can read (it was dropped, or is of the last meeting), `x` its connection is gone.
+    /// One character for each rank, from rank 0: `.` not seen, `j` address published, `o` present without an
+    /// address that others can read (it was dropped, or belongs to the last meeting), `x` its connection is
+    /// gone.
     pub states: String,
-    /// The first 1024 known ranks with what is known of them.
+    /// The details of the first 1024 known ranks.
     pub ranks: Vec<Rank>,
 }
 
@@ -382,9 +388,9 @@ pub struct Rank {
 
 /// The data of the event `snapshot`, the first of `GET /api/v1/events`.
 ///
-/// After it come, each with an `id`: `run` (`RunSummary`: new or changed), `run_gone` (`RunGone`),
-/// `explanation` (`Explanation`: new, said again, or over), `moment` (`TimelineEvent`), `links` (`LinkCounts`).
-/// A comment line comes every 15 s when nothing happens. A subscriber that is too slow is closed; it connects
+/// These events follow, each with an `id`: `run` (`RunSummary`: new or changed), `run_gone` (`RunGone`),
+/// `explanation` (`Explanation`: new, repeated, or over), `moment` (`TimelineEvent`), `links` (`LinkCounts`).
+/// A comment line comes every 15 s if there is no event. A subscriber that is too slow is closed; it connects
 /// again and gets a new snapshot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Snapshot {

@@ -8,12 +8,12 @@ use utoipa::ToSchema;
 pub struct Store {
     /// Its port.
     pub port: u16,
-    /// The run it was opened for.
+    /// The run for which it was opened.
     #[schema(required)]
     pub run_id: Option<String>,
     /// Keys and queues.
     pub keys: usize,
-    /// What they hold, in bytes.
+    /// The size of their contents in bytes.
     pub bytes: usize,
     /// Clients that are connected.
     pub connections: usize,
@@ -40,7 +40,7 @@ pub struct OpenStore {
 pub struct RunStore {
     /// The run.
     pub run_id: String,
-    /// `--advertise-host`, by default the server's address that the request came in on.
+    /// `--advertise-host`; by default the address of the server to which the request came.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -53,7 +53,8 @@ pub struct StoreReset {
     pub port: u16,
     /// Always true.
     pub reset: bool,
-    /// It was the store of a run's round, and is closed: the ranks of the round are disconnected. Those that have met go on until they need it, the others have to start again.
+    /// Whether it was the store of a run's round, and is closed. The ranks of the round are then
+    /// disconnected: ranks that have met go on until they need the store, the others have to start again.
     #[serde(default)]
     pub closed: bool,
 }

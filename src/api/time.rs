@@ -12,13 +12,13 @@ use utoipa::ToSchema;
 #[schema(value_type = f64, minimum = 0, maximum = 604_800)]
 pub struct PeerDuration(Duration);
 
-/// Why a number is no [`PeerDuration`].
+/// Why a number is not a [`PeerDuration`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a time must be a number of seconds from 0 to {} (7 days)", PeerDuration::MAX.0.as_secs())]
 pub struct BadDuration;
 
 impl PeerDuration {
-    /// Longer than anybody waits.
+    /// The longest allowed time. Nobody waits longer.
     pub const MAX: Self = Self(Duration::from_hours(7 * 24));
 
     /// This many whole seconds; [`Self::MAX`] if that is less.

@@ -1,4 +1,4 @@
-//! Outstanding waits: the JSON of `GET /api/v1/waits`, and those of one run.
+//! Outstanding waits: the JSON of `GET /api/v1/waits`, and the waits of one run.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -17,18 +17,18 @@ pub struct Wait {
     /// Its process id, if it sent one.
     #[schema(required)]
     pub pid: Option<u32>,
-    /// The client that waits, for people: `rank 3`, `node train-llm-2`.
+    /// The waiting client, in words: `rank 3`, `node train-llm-2`.
     #[schema(required)]
     pub who: Option<String>,
     /// `wait` or `barrier`.
     pub op: String,
-    /// For how long.
+    /// How long it has waited.
     pub waited_seconds: f64,
-    /// Number of keys the wait names.
+    /// Number of keys that the wait names.
     pub keys: usize,
     /// Up to ten keys that are still missing; for a barrier its key.
     pub missing: Vec<String>,
-    /// Arrivals the barrier waits for.
+    /// The number of arrivals that the barrier waits for.
     #[schema(required)]
     pub world_size: Option<i64>,
     /// The process that must write the missing key, if the key shows it: `rank 0`,
