@@ -1,5 +1,5 @@
-//! Another client of the same server. It asks for a short answer about a thousand times a second, from a plain blocking
-//! thread of its own, and records how long each answer took.
+//! A bystander is another client of the server under test. From its own blocking thread, it asks for a short
+//! answer about a thousand times a second, and records the time of each answer.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// A bystander at work.
+/// A running bystander.
 #[derive(Debug)]
 pub(super) struct Bystander {
     stop: Arc<AtomicBool>,
@@ -26,7 +26,7 @@ pub(super) struct Bystander {
 }
 
 impl Bystander {
-    /// Starts one; returns when it has had its first answer.
+    /// Starts a bystander. Returns after its first answer.
     pub(super) fn start(target: SocketAddr) -> Result<Self, Error> {
         let mut stream = TcpStream::connect(target).map_err(|source| Error::connect(target, source))?;
         let ready = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
@@ -56,7 +56,7 @@ impl Bystander {
         Ok(Self { stop, thread: thread.map_err(Error::System)? })
     }
 
-    /// Ends it and returns what it saw.
+    /// Ends the bystander and returns its counts.
     pub(super) fn stop(self) -> Result<Counts, Error> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| Error::ThreadDied)?

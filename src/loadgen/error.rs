@@ -1,4 +1,4 @@
-//! What ends a load test early.
+//! Errors that end a load test early.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,10 +9,10 @@ use crate::core::ids::Elapsed;
 use crate::core::protocol::Op;
 use crate::node::client::StepError;
 
-/// Why a load test did not come to its end.
+/// Why a load test did not reach its end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What was asked for cannot be done here.
+    /// The plan is not possible on this machine.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The target does not answer as a store.
@@ -20,38 +20,39 @@ pub enum Error {
     Unfit(#[from] StepError),
     /// The target's store holds keys.
     #[error(
-        "{target} holds {keys} keys, so a job uses it or has left them behind, and a load test would disturb that job; \
-         give it a store of its own, or, if it is meant, say --allow-in-use"
+        "{target} holds {keys} keys, so a job uses it or has left them behind, and a load test would disturb \
+         that job; give it a store of its own, or, if it is meant, say --allow-in-use"
     )]
     HasKeys {
         /// The server.
         target: SocketAddr,
-        /// How many.
+        /// The number of keys.
         keys: u64,
     },
-    /// The target's store is in use by a job.
+    /// A job uses the target's store.
     #[error(
-        "{target} holds the key `{key}`, so a job uses it or has left it behind, and this scenario would disturb that \
-         job; give it a store of its own, or delete the key (`rallypoint store --raw delete {key}`)"
+        "{target} holds the key `{key}`, so a job uses it or has left it behind, and this scenario would \
+         disturb that job; give it a store of its own, or delete the key (`rallypoint store --raw delete \
+         {key}`)"
     )]
     InUse {
         /// The server.
         target: SocketAddr,
-        /// A key that this scenario writes as well.
+        /// A key of the job that this scenario also writes.
         key: String,
     },
-    /// A connection was refused in the middle of it.
+    /// A connection was refused during the test.
     #[error("cannot connect to {target}: {source}")]
     Connect {
         /// The server.
         target: SocketAddr,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
-    /// Every port of this address is taken.
+    /// Every port of this address is in use.
     #[error(
-        "no port is left for another connection to {target}; give more addresses to connect from (--source), or wait a \
-         minute until closed connections have left"
+        "no port is left for another connection to {target}; give more addresses to connect from (--source), \
+         or wait a minute until closed connections have left"
     )]
     NoPorts {
         /// The server.
@@ -60,32 +61,32 @@ pub enum Error {
     /// The server closed a connection.
     #[error("the server closed a connection at {}{}", .op.name(), why_closed(*.op))]
     Closed {
-        /// What was under way.
+        /// The current operation.
         op: Op,
     },
     /// A connection broke.
     #[error("a connection broke at {}: {source}", .op.name())]
     Io {
-        /// What was under way.
+        /// The current operation.
         op: Op,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
-    /// The answer is none to the request.
+    /// The answer does not fit the request.
     #[error("the answer to {} makes no sense", .op.name())]
     Garbage {
-        /// What was under way.
+        /// The current operation.
         op: Op,
     },
-    /// The admin port does not answer, or not in HTTP.
+    /// The admin port does not answer, or does not speak HTTP.
     #[error("no answer from the admin port: {0}; is the target rallypoint's admin port, and not a store?")]
     Http(#[source] io::Error),
-    /// The admin port answers something else.
+    /// The admin port answers with an error.
     #[error("the server answers {status}: {detail}")]
     Answer {
         /// The HTTP status.
         status: u16,
-        /// Its words.
+        /// The detail of the answer.
         detail: String,
     },
     /// A section did not end.
@@ -94,18 +95,18 @@ pub enum Error {
         /// The limit.
         after: Duration,
     },
-    /// The process to watch cannot be looked at.
+    /// The watched process cannot be observed.
     #[error("cannot look at process {pid} (--pid): {source}")]
     Process {
         /// Its id.
         pid: u32,
-        /// The system's words.
+        /// The system's error.
         source: io::Error,
     },
-    /// Something this program needs from the system failed.
+    /// A system call of this program failed.
     #[error("{0}")]
     System(#[source] io::Error),
-    /// A thread of the load generator ended by a fault of its own.
+    /// A thread of the load generator died of its own fault.
     #[error("a thread of the load generator died")]
     ThreadDied,
 }

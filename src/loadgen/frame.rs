@@ -1,8 +1,8 @@
-//! Requests encoded once and sent many times, with what has to come back for them.
+//! Requests that are encoded once and sent many times, with the expected replies.
 
 use crate::core::protocol::{Dialect, Op, Request, encode_request};
 
-/// The shape of a reply. The bytes do not say it, so the sender has to know.
+/// The form of a reply. The bytes do not show it, so the sender has to know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     /// CHECK, WAIT, BARRIER, CANCEL_WAIT.
@@ -13,12 +13,12 @@ pub(super) enum Answer {
     Number,
     /// GET, COMPARE_SET.
     Value,
-    /// MULTI_GET of so many keys.
+    /// MULTI_GET of this many keys.
     Values(usize),
 }
 
 impl Answer {
-    /// What comes back for a request; `None` for one without a reply.
+    /// The reply to a request; `None` for a request without a reply.
     fn to(request: &Request<'_>) -> Option<Self> {
         match request {
             Request::Check(_) | Request::Wait(_) | Request::Barrier { .. } | Request::CancelWait => {
@@ -45,9 +45,9 @@ impl Answer {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Frame {
     pub(super) bytes: Vec<u8>,
-    /// What is in it, in order.
+    /// The operations of its requests, in order.
     pub(super) ops: Vec<Op>,
-    /// What comes back, in order.
+    /// The expected replies, in order.
     pub(super) answers: Vec<(Op, Answer)>,
 }
 
@@ -59,14 +59,14 @@ impl Frame {
         frame
     }
 
-    /// A frame of several requests, of which all are on their way at once.
+    /// A frame of several requests that are in flight together.
     pub(super) fn batch<'a>(requests: impl IntoIterator<Item = Request<'a>>) -> Self {
         let mut frame = Self::default();
         requests.into_iter().for_each(|request| frame.push(&request));
         frame
     }
 
-    /// A request whose reply is not awaited now, and behind it a question whose answer is.
+    /// A request whose reply does not come now, followed by a question with an immediate answer.
     pub(super) fn unanswered(request: &Request<'_>, question: &Self) -> Self {
         let mut frame = Self::of(request);
         frame.bytes.extend_from_slice(&question.bytes);
@@ -75,7 +75,7 @@ impl Frame {
         frame
     }
 
-    /// The same requests so many times.
+    /// The frame repeated `times` times.
     pub(super) fn repeated(&self, times: usize) -> Self {
         Self {
             bytes: self.bytes.repeat(times),

@@ -1,4 +1,4 @@
-//! Requests to rallypoint's own HTTP API on a link that has not said hello.
+//! Requests to rallypoint's own HTTP API, on a link that has sent no hello.
 
 use std::io;
 
@@ -6,14 +6,16 @@ use serde_json::Value;
 
 use super::{Error, Link};
 
-/// Heads are much smaller.
+/// Real heads are much smaller.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// A POST with a JSON body. Returns status and body of the answer; both directions are counted in bytes.
+/// Sends a POST with a JSON body. Returns the status and the body of the answer. Counts the bytes of both
+/// directions.
 pub(super) async fn post(link: &mut Link, path: &str, body: &Value) -> Result<(u16, Value), Error> {
     let body = body.to_string();
     let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: rallypoint\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST {path} HTTP/1.1\r\nHost: rallypoint\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+         \r\n{body}",
         body.len()
     );
     let answer = link.exchange(request.as_bytes(), length).await.map_err(Error::Http)?;
@@ -22,7 +24,7 @@ pub(super) async fn post(link: &mut Link, path: &str, body: &Value) -> Result<(u
     read(&answer).map_err(Error::Http)
 }
 
-/// Bytes of the whole answer, once its head is there.
+/// The length of the whole answer, once its head is complete.
 fn length(answer: &[u8]) -> io::Result<Option<usize>> {
     let Some(head) = answer.windows(4).position(|four| four == b"\r\n\r\n") else {
         return if answer.len() > MAX_HEAD { Err(io::ErrorKind::InvalidData.into()) } else { Ok(None) };

@@ -1,5 +1,5 @@
-//! One connection of the load generator: frames out, replies in. Unlike [`crate::node::client`] it sets no timer for each
-//! call and allocates nothing for each request; a section as a whole has a time limit.
+//! One connection of the load generator: frames out, replies in. Unlike [`crate::node::client`] it sets no
+//! timer for each call and allocates nothing for each request. A section as a whole has a time limit.
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of the load test itself")]
 
 use std::io::{self, IoSlice};
@@ -18,31 +18,31 @@ use super::uplink::{Rank, Uplink};
 use super::{Error, Plan, Relayed, Tally};
 use crate::core::protocol::{Op, Request, encode_hello};
 
-/// Room for replies. Larger ones are read through it piece by piece.
+/// Buffer for replies. Larger replies are read through it in pieces.
 const READ_BUFFER: usize = 1024;
 
-/// Room for the replies of a connection that reads large ones.
+/// Buffer for the replies of a connection that reads large ones.
 const LARGE_BUFFER: usize = 256 * 1024;
 
-/// How links are opened: where to, from where, how many at once, and what is said first.
+/// How links are opened: the target, the source addresses, how many at once, and the first bytes.
 #[derive(Debug)]
 pub(super) struct Dialer {
     target: SocketAddr,
     sources: Vec<IpAddr>,
-    /// More connection attempts at once than the server's accept queue holds would only wait for retransmissions.
+    /// More simultaneous attempts than the server's accept queue holds would only wait for retransmissions.
     turnstile: Semaphore,
-    /// The question behind the hello: PING, or NUM_KEYS where the server has no PING (PyTorch before 2.5).
+    /// The question after the hello: PING, or NUM_KEYS if the server has no PING (PyTorch before 2.5).
     question: Arc<Frame>,
     hello: Vec<u8>,
     relayed: Option<Relayed>,
-    /// Connections in all.
+    /// The number of connections.
     links: usize,
-    /// The links of `Relayed::Links`, each made by the first of its ranks.
+    /// The links of `Relayed::Links`; the first rank of each link opens it.
     uplinks: Vec<OnceCell<Arc<Uplink>>>,
 }
 
 impl Dialer {
-    /// `pings`: whether the server has PING.
+    /// `pings` says whether the server has PING.
     pub(super) fn new(plan: &Plan, at_once: usize, pings: bool) -> Self {
         let question = if pings { Request::Ping { nonce: std::process::id() } } else { Request::NumKeys };
         let question = Frame::of(&question);
@@ -66,12 +66,13 @@ impl Dialer {
         }
     }
 
-    /// For a port that is no store: nothing is said first, and a link is a connection that is shared.
+    /// A dialer for a port that is not a store: it sends no hello, and ranks of a link share one connection.
     pub(super) fn silent(plan: &Plan, at_once: usize) -> Self {
         Self { hello: Vec::new(), relayed: None, ..Self::new(plan, at_once, true) }
     }
 
-    /// Which link a connection is on; one without a link is alone. A link and all on it are one thread's.
+    /// The link of a connection; a direct connection has its own number. One thread serves a link and all its
+    /// ranks.
     pub(super) fn link_of(&self, number: usize) -> usize {
         match self.relayed {
             Some(Relayed::Links { per_link, .. }) => number / per_link,
@@ -84,7 +85,8 @@ impl Dialer {
         &self.question
     }
 
-    /// Connects, says hello and waits for the first answer; recorded as `connect`, from when it is this one's turn.
+    /// Connects, sends the hello and waits for the first answer. Records this as `connect`, without the wait
+    /// for its turn.
     pub(super) async fn open(&self, number: usize, tally: &Arc<Tally>) -> Result<Link, Error> {
         let _turn = self.turnstile.acquire().await;
         let started = Instant::now();
@@ -92,7 +94,7 @@ impl Dialer {
             self.connect(number, tally).await.map_err(|source| Error::connect(self.target, source))?;
         let mut link = Link { number, stream, input: BytesMut::new(), tally: Arc::clone(tally) };
         if !self.hello.is_empty() {
-            // In one segment: PyTorch's libuv server closes if it reads the hello in two parts.
+            // Send one segment: PyTorch's libuv server closes the connection if the hello comes in two parts.
             link.write(&self.hello, Op::Validate).await?;
             tally.sent(&[Op::Validate]);
             tally.sent(&self.question.ops);
@@ -131,7 +133,7 @@ impl Dialer {
                     IpAddr::V4(_) => TcpSocket::new_v4()?,
                     IpAddr::V6(_) => TcpSocket::new_v6()?,
                 };
-                // Ports that closed connections still hold would count as taken.
+                // Otherwise, ports that closed connections still hold would count as in use.
                 socket.set_reuseaddr(true)?;
                 socket.bind(SocketAddr::new(source, 0))?;
                 socket.connect(target).await?
@@ -142,13 +144,13 @@ impl Dialer {
     }
 }
 
-/// What carries the bytes of a connection: a socket of its own, or a part of a link.
+/// The transport of a connection: its own socket, or a session of a link.
 type Stream = Either<TcpStream, Rank>;
 
-/// An open connection. Requests are counted when they are sent.
+/// An open connection. It counts requests when they are sent.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// Which one of the fleet it is, from 0.
+    /// Its number in the fleet, from 0.
     pub(super) number: usize,
     stream: Stream,
     input: BytesMut,
@@ -164,7 +166,7 @@ impl Link {
         Ok(())
     }
 
-    /// Sends one request that lies in several pieces.
+    /// Sends one request that consists of several pieces.
     pub(super) async fn send_pieces(&mut self, op: Op, pieces: &mut [IoSlice<'_>]) -> Result<(), Error> {
         let mut rest = pieces;
         while !rest.is_empty() {
@@ -189,7 +191,7 @@ impl Link {
         Ok(())
     }
 
-    /// Takes one reply and drops it, unless it is none to this request. Returns how many bytes of values it had.
+    /// Takes one reply and drops it. Fails if it does not fit the request. Returns the bytes of its values.
     pub(super) async fn take(&mut self, op: Op, answer: Answer) -> Result<u64, Error> {
         match answer {
             Answer::Code => self.code(op).await.map(|_| 0),
@@ -203,7 +205,7 @@ impl Link {
             Answer::Number => self.number(op).await.map(|_| 0),
             Answer::Value => self.skip_value(op).await,
             Answer::Values(count) => {
-                // Many small ones are read in few calls.
+                // Read many small values with few calls.
                 self.input.reserve(count.saturating_mul(64).min(LARGE_BUFFER));
                 let mut bytes = 0;
                 for _ in 0..count {
@@ -237,7 +239,7 @@ impl Link {
         Ok(self.input.get_i64_le())
     }
 
-    /// A value, put into `value` instead of what was there.
+    /// Takes a value into `value`, and replaces its contents.
     pub(super) async fn value(&mut self, op: Op, value: &mut Vec<u8>) -> Result<(), Error> {
         let mut missing = self.value_len(op).await?;
         value.clear();
@@ -256,7 +258,7 @@ impl Link {
         Ok(())
     }
 
-    /// Tells the server that nothing more comes, and returns when it has closed its side as well.
+    /// Closes the sending side, and returns when the server has closed its side, too.
     pub(super) async fn leave(&mut self) -> Result<(), Error> {
         let op = Op::Wait;
         self.stream.shutdown().await.map_err(|error| Error::broken(op, error))?;
@@ -268,7 +270,8 @@ impl Link {
         }
     }
 
-    /// Sends a request that is none of a store, and takes its answer: so many bytes as `length` says once it knows.
+    /// Sends a request that is not for a store, and takes its answer. `length` returns the answer's length
+    /// once it is known.
     pub(super) async fn exchange(
         &mut self,
         request: &[u8],
@@ -301,7 +304,7 @@ impl Link {
     }
 
     async fn value_len(&mut self, op: Op) -> Result<usize, Error> {
-        /// No server takes a value as large as this.
+        /// No server accepts a value as large as this.
         const LIMIT: usize = 1 << 30;
         self.fill(8, op).await?;
         let len = usize::try_from(self.input.get_u64_le()).ok();
@@ -319,7 +322,7 @@ impl Link {
         Ok(())
     }
 
-    /// Reads once. Room made before is used again.
+    /// Reads once, into the existing buffer if possible.
     async fn fill_some(&mut self, len: usize, op: Op) -> Result<(), Error> {
         self.input.reserve(len.max(READ_BUFFER));
         match self.stream.read_buf(&mut self.input).await {

@@ -1,10 +1,12 @@
-//! Load tests of any TCPStore server over the wire: the engine of `rallypoint bench` and of `benches/compare`.
+//! Load tests of any TCPStore server over the wire: the engine of `rallypoint bench` and of
+//! `benches/compare`.
 //!
-//! A [`Plan`] says what to do; [`run`] does it and gives a [`Report`]. The report has one [`Section`] for each thing
-//! measured, with the requests sent, latencies, and what the server's process and the generator itself used.
+//! A [`Plan`] describes the test; [`run`] carries it out and returns a [`Report`]. The report has one
+//! [`Section`] for each measurement, with the requests, the latencies, and the resources that the server and
+//! the generator used.
 //!
-//! The generator works on several threads with a share of the connections each, sends requests that were encoded
-//! before, and says when it was itself the slowest part.
+//! The generator has several threads, each with a share of the connections. It sends requests that were
+//! encoded before, and warns if it was itself the bottleneck.
 
 mod bystander;
 mod error;

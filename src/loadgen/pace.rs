@@ -1,5 +1,5 @@
-//! The clock of an open loop: says when each request is due, whether or not the ones before were answered, so that a
-//! slow server cannot slow down what is asked of it ("coordinated omission").
+//! The clock of an open loop. It announces when each request is due, whether or not its predecessors were
+//! answered, so that a slow server cannot slow down its own load ("coordinated omission").
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_wrap,
@@ -19,14 +19,15 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Error, Tally};
 
-/// A send that is later than this is the generator's fault and counted.
+/// A request sent later than this is the generator's fault, and is counted.
 const LATE: Duration = Duration::from_millis(1);
 
-/// A shorter pause is spent asking again: the timer costs about as much.
+/// Shorter pauses are spent polling, because the timer costs about as much.
 const SHORT: Duration = Duration::from_micros(10);
 
-/// Tells `lanes` in turn that a request is due, `rate` times a second from `start` until `until`. Every lane keeps what
-/// is due while it is busy. Counts in `tally` what was due, and what this clock itself said late.
+/// Tells the `lanes`, in turn, that a request is due: `rate` times a second from `start` until `until`. A
+/// busy lane keeps its due requests. Counts the due requests in `tally`, and how many of them this clock
+/// itself announced late.
 pub(super) async fn pace(
     start: Instant,
     until: Instant,
@@ -37,7 +38,7 @@ pub(super) async fn pace(
     let timer = Timer::new().map_err(Error::System)?;
     let (mut due_sends, mut late_sends) = (0_u64, 0_u64);
     for lane in lanes.iter().cycle() {
-        // From the beginning each time, so that no rounding adds up.
+        // Computed from the start each time, so that rounding errors do not add up.
         let due = start + Duration::from_secs_f64(due_sends as f64 / rate);
         if due >= until {
             break;
@@ -45,7 +46,7 @@ pub(super) async fn pace(
         timer.sleep_until(due).await.map_err(Error::System)?;
         late_sends += u64::from(due.elapsed() > LATE);
         due_sends += 1;
-        // A lane that is gone has failed, and its own error ends the section.
+        // A lane that has ended has failed, and its own error ends the section.
         let _listening = lane.send(due);
     }
     tally.fact("due_sends", due_sends);
@@ -53,7 +54,7 @@ pub(super) async fn pace(
     Ok(())
 }
 
-/// A timer of the kernel. The runtime's own counts in milliseconds.
+/// A timer of the kernel; the runtime's own timer has steps of a millisecond.
 struct Timer(AsyncFd<OwnedFd>);
 
 impl Timer {

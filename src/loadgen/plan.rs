@@ -1,4 +1,4 @@
-//! What a load test does: the scenario and its numbers, checked before anything is sent.
+//! The plan of a load test: the scenario and its numbers, checked before anything is sent.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
@@ -42,99 +42,100 @@ pub enum Scenario {
     Join,
 }
 
-/// How connections come to the server, where not directly.
+/// How connections reach the server, if not directly.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Relayed {
-    /// Through these relays, as many neighbours on each.
+    /// Through these relays. Each has an equal number of neighbouring connections.
     Relays(Vec<SocketAddr>),
-    /// Over links that the load generator makes itself, as relays do.
+    /// Over links that the load generator itself makes, like relays.
     Links {
         /// The admin port.
         admin: SocketAddr,
-        /// The same as it was given, with its name and whether it is encrypted.
+        /// The admin port as the user gave it, with its name and scheme.
         #[serde(skip)]
         url: AdminUrl,
-        /// How many.
+        /// The number of links.
         links: usize,
-        /// Connections that share one. Of `join`: nodes that ask in turn on one connection.
+        /// Connections on each link. For `join`: nodes that ask in turn on one connection.
         per_link: usize,
     },
 }
 
-/// What the user asks for; the rest is the scenario's default.
+/// The user's settings. Every other number has the scenario's default.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// Ranks, nodes or waiters.
     pub ranks: Option<usize>,
     /// Connections that send requests.
     pub connections: Option<usize>,
-    /// How long requests are sent.
+    /// How long to send requests.
     pub duration: Option<Duration>,
-    /// Requests a second of all connections together: open loop.
+    /// Requests a second over all connections: an open loop.
     pub rate: Option<f64>,
     /// Requests in flight on each connection.
     pub depth: Option<usize>,
-    /// How many keys.
+    /// The number of keys.
     pub keys: Option<usize>,
     /// Bytes of a value.
     pub size: Option<usize>,
-    /// How often the measured thing is done.
+    /// The number of repetitions.
     pub rounds: Option<usize>,
     /// Threads of the load generator.
     pub threads: Option<usize>,
     /// Addresses to connect from, in turn.
     pub sources: Vec<IpAddr>,
-    /// The server's process, to be watched.
+    /// The process of the server, to be watched.
     pub pid: Option<u32>,
-    /// The relays' processes, to be watched.
+    /// The processes of the relays, to be watched.
     pub relay_pids: Vec<u32>,
-    /// How long nodes of `cas` take before they answer to a state, for each participant in it.
+    /// How long nodes of `cas` take to react to a state, for each participant in it.
     pub think: Option<Duration>,
     /// Longest time for one section, on top of `duration`.
     pub patience: Option<Duration>,
-    /// How connections come to the server, where not directly.
+    /// How connections reach the server, if not directly.
     pub relayed: Option<Relayed>,
     /// Whether the target may be another machine.
     pub allow_remote: bool,
-    /// Whether the target may hold keys, of a job that would be disturbed.
+    /// Whether the target may hold keys. A job that uses them is disturbed.
     pub allow_in_use: bool,
 }
 
-/// Why a load test cannot be done as asked.
+/// Why a plan is not possible.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
     /// The target is not on this machine.
     #[error(
-        "{0} is not a loopback address; a load test disturbs every job on that server. If it is meant, say --allow-remote"
+        "{0} is not a loopback address; a load test disturbs every job on that server. If it is meant, say \
+         --allow-remote"
     )]
     Remote(IpAddr),
-    /// The scenario has no such number.
+    /// The scenario does not have this number.
     #[error("the scenario {scenario} has no {option}; it has {known}")]
     Foreign {
         /// The scenario.
         scenario: &'static str,
         /// The option given.
         option: &'static str,
-        /// What it has.
+        /// The options that it has.
         known: String,
     },
-    /// Two numbers for one thing.
+    /// One number is given in two ways.
     #[error("--links times --per-link is the number of {0}: leave out --{0}")]
     CountedTwice(&'static str),
-    /// A number must not be 0.
+    /// A number is too small.
     #[error("{0} must be at least {1}")]
     TooSmall(&'static str, usize),
-    /// A rate that is no rate.
+    /// The rate is invalid.
     #[error("--rate must be more than 0 requests a second, and at most 10 million")]
     Rate,
-    /// A rate says how fast, but not for how long.
+    /// A rate without a duration.
     #[error("--rate needs --duration")]
     RateWithoutDuration,
-    /// More files than the process may open.
+    /// The process may not open that many files.
     #[error(
-        "this needs {needed} connections, but this process may have {limit} files open, {} of them for connections; \
-         raise `ulimit -Hn`, or take fewer ranks", .limit.saturating_sub(PlanError::OTHER_FILES)
+        "this needs {needed} connections, but this process may have {limit} files open, {} of them for \
+         connections; raise `ulimit -Hn`, or take fewer ranks", .limit.saturating_sub(PlanError::OTHER_FILES)
     )]
     Descriptors {
         /// Connections.
@@ -142,9 +143,10 @@ pub enum PlanError {
         /// The limit on open files.
         limit: u64,
     },
-    /// More connections than ports.
+    /// The source addresses do not have that many ports.
     #[error(
-        "{needed} connections need {addresses} addresses to connect from, as each has {} ports; give them with --source",
+        "{needed} connections need {addresses} addresses to connect from, as each has {} ports; give them \
+         with --source",
         usable_ports()
     )]
     Sources {
@@ -153,7 +155,7 @@ pub enum PlanError {
         /// Addresses.
         addresses: usize,
     },
-    /// An address to connect from is of another family than the target.
+    /// A source address belongs to another address family than the target.
     #[error("--source {0} and the target are not of one address family")]
     SourceFamily(IpAddr),
 }
@@ -163,8 +165,8 @@ impl PlanError {
     const OTHER_FILES: u64 = 64;
 }
 
-/// Connections to make from one address to one port: what the system has ports for, without those that others use or
-/// that closed connections still hold.
+/// How many connections one address can make to one port: the system's ports, without a margin for ports that
+/// other programs use or that closed connections still hold.
 fn usable_ports() -> usize {
     (local_ports() / 8 * 7).max(1)
 }
@@ -172,7 +174,7 @@ fn usable_ports() -> usize {
 /// A checked load test.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Plan {
-    /// What is measured.
+    /// The scenario.
     pub scenario: Scenario,
     /// The server.
     pub target: SocketAddr,
@@ -180,18 +182,18 @@ pub struct Plan {
     pub ranks: usize,
     /// Connections that send requests.
     pub connections: usize,
-    /// How long requests are sent; of `cas` and `join`, how long it may take.
+    /// How long to send requests; for `cas` and `join`, the time limit.
     #[serde(rename = "duration_seconds", serialize_with = "seconds")]
     pub duration: Duration,
-    /// Requests a second, if in open loop.
+    /// Requests a second in an open loop; `None` in a closed loop.
     pub rate: Option<f64>,
     /// Requests in flight on each connection.
     pub depth: usize,
-    /// How many keys; 0 for one a connection.
+    /// The number of keys; 0 means one for each connection.
     pub keys: usize,
     /// Bytes of a value.
     pub size: usize,
-    /// How often the measured thing is done.
+    /// The number of repetitions.
     pub rounds: usize,
     /// Threads of the load generator.
     pub threads: usize,
@@ -201,7 +203,7 @@ pub struct Plan {
     pub relay_pids: Vec<u32>,
     /// Addresses to connect from.
     pub sources: Vec<IpAddr>,
-    /// How long nodes of `cas` take before they answer to a state, for each participant in it; 0 if they answer at once.
+    /// How long nodes of `cas` take to react to a state, for each participant in it; 0 means at once.
     #[serde(rename = "think_seconds", serialize_with = "seconds")]
     pub think: Duration,
     /// Longest time for one section, on top of `duration`.
@@ -209,7 +211,7 @@ pub struct Plan {
     pub patience: Duration,
     /// Whether the target may hold keys.
     pub allow_in_use: bool,
-    /// How connections come to the server, where not directly.
+    /// How connections reach the server, if not directly.
     pub relayed: Option<Relayed>,
 }
 
@@ -217,7 +219,7 @@ fn seconds<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S:
     to.serialize_f64(duration.as_secs_f64())
 }
 
-/// The numbers a scenario has, with their defaults; 0 or `None` for those it does not have.
+/// The numbers of a scenario, with their defaults; 0, `false` or `None` for numbers that it does not have.
 #[derive(Default)]
 struct Defaults {
     ranks: usize,
@@ -266,7 +268,7 @@ impl Scenario {
         }
     }
 
-    /// Whether the target is rallypoint's admin port, and not a store.
+    /// Whether the target is rallypoint's admin port, not a store.
     pub const fn is_of_admin_port(self) -> bool {
         matches!(self, Self::Join)
     }
@@ -286,9 +288,9 @@ impl Scenario {
             },
             Self::Fanout | Self::Barrier => Defaults { ranks: 1000, rounds: 1, ..none },
             Self::Init | Self::Leave => Defaults { ranks: 1000, ..none },
-            // The bytes that gloo publishes for one rank.
+            // The size of gloo's published address for one rank.
             Self::Exchange => Defaults { ranks: 128, size: 221, rounds: 1, ..none },
-            // The bytes of an ncclUniqueId.
+            // The size of an ncclUniqueId.
             Self::NcclIds => Defaults { ranks: 1024, size: 128, rounds: 1, ..none },
             Self::Cancel => Defaults { ranks: 1000, connections: 1, seconds: 5, ..none },
             Self::Cas => Defaults { ranks: 100, seconds: 120, think: true, ..none },
@@ -297,10 +299,10 @@ impl Scenario {
         }
     }
 
-    /// The fewest ranks that make sense.
+    /// The fewest useful ranks.
     const fn least_ranks(self) -> usize {
         match self {
-            // Of which others could take nothing away.
+            // Cancelling works without waiting ranks.
             Self::Cancel => 0,
             _ => 1,
         }
@@ -308,7 +310,7 @@ impl Scenario {
 }
 
 impl Plan {
-    /// Checks what is asked for, and fills in the rest. Raises this process's limit on open files.
+    /// Checks the settings, and fills in the defaults. Raises this process's limit on open files.
     pub fn new(scenario: Scenario, target: SocketAddr, settings: &Settings) -> Result<Self, PlanError> {
         if !settings.allow_remote && !target.ip().to_canonical().is_loopback() {
             return Err(PlanError::Remote(target.ip()));
@@ -356,7 +358,7 @@ impl Plan {
             keys: settings.keys.or(defaults.keys).unwrap_or(0),
             size: settings.size.unwrap_or(if many_keys { 8 } else { defaults.size }),
             rounds: settings.rounds.unwrap_or(if many_keys { 3 } else { defaults.rounds.max(1) }),
-            // The other half is the server's.
+            // The other half of the cores is for the server.
             threads: settings.threads.unwrap_or((cores / 2).clamp(1, 8)),
             pid: settings.pid,
             relay_pids: settings.relay_pids.clone(),
@@ -387,12 +389,12 @@ impl Plan {
         }
     }
 
-    /// Connections that the generator makes for them.
+    /// Connections that the generator makes for these.
     pub(super) fn connections_made(&self) -> usize {
         self.per_link().map_or(self.links(), |per_link| self.links().div_ceil(per_link))
     }
 
-    /// Connections that share a link, where the generator plays the relays.
+    /// Connections on each link, if the generator plays the relays.
     pub(super) fn per_link(&self) -> Option<usize> {
         match self.relayed {
             Some(Relayed::Links { per_link, .. }) => Some(per_link.max(1)),
@@ -410,10 +412,11 @@ impl Plan {
         }
     }
 
-    /// One address has ports for so many connections. On loopback there are more addresses for the taking.
+    /// Chooses source addresses: one address has ports for a limited number of connections. Loopback has many
+    /// addresses.
     fn choose_sources(&mut self) -> Result<(), PlanError> {
-        /// Links of one address, as nodes have addresses of their own. Where many ports of an address are taken, also by
-        /// connections that have just ended, the kernel searches long for a free one.
+        /// Links from each address, as real nodes have different addresses. When many ports of an address are
+        /// in use, also by connections that have just ended, the kernel searches long for a free one.
         const LINKS_EACH: usize = 125;
         if let Some(&other) = self.sources.iter().find(|ip| ip.is_ipv4() != self.target.is_ipv4()) {
             return Err(PlanError::SourceFamily(other));
@@ -438,7 +441,8 @@ impl Plan {
     }
 }
 
-/// How many ranks and connections are asked for, if any: links that are counted say how many are on them.
+/// The requested number of ranks and of connections, if given. With links, the product of the two link flags
+/// gives it.
 fn on_links(has: &Defaults, given: &Settings) -> Result<(Option<usize>, Option<usize>), PlanError> {
     let (ranks, connections) = (given.ranks, given.connections);
     let Some(Relayed::Links { links, per_link, .. }) = given.relayed else { return Ok((ranks, connections)) };
@@ -451,7 +455,7 @@ fn on_links(has: &Defaults, given: &Settings) -> Result<(Option<usize>, Option<u
     }
 }
 
-/// Refuses what the scenario would silently ignore.
+/// Refuses options that the scenario would silently ignore.
 fn check_options(scenario: Scenario, has: &Defaults, given: &Settings) -> Result<(), PlanError> {
     let options = [
         ("--ranks", has.ranks > 0, given.ranks.is_some()),

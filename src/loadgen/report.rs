@@ -16,53 +16,53 @@ use super::tally::Latencies;
 pub struct Report {
     /// Version of this program.
     pub version: &'static str,
-    /// What was asked for, with the defaults filled in.
+    /// The plan, with the defaults filled in.
     pub plan: Plan,
-    /// Whether everything that was asked for happened.
+    /// Whether every part of the plan was carried out.
     pub complete: bool,
-    /// One for each thing measured, in the order in which they were.
+    /// One section for each measurement, in order.
     pub sections: Vec<Section>,
-    /// Every request sent, by operation: measured ones, hellos, preparations and clearing up.
+    /// Every request, by operation, including hellos, preparation and cleanup.
     pub requests: BTreeMap<&'static str, u64>,
-    /// Counts that belong to the scenario, such as `waiters` and `released`.
+    /// Counts of the scenario, such as `waiters` and `released`.
     pub facts: BTreeMap<&'static str, u64>,
-    /// The most memory that the server was seen to use (bytes), if it was watched.
+    /// The highest memory use of the server in bytes, if it was watched.
     pub server_peak_resident: Option<u64>,
-    /// What makes a number doubtful.
+    /// Reasons to doubt a number.
     pub warnings: Vec<String>,
 }
 
-/// One thing that was measured.
+/// One measurement.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Section {
-    /// What it was.
+    /// Its name.
     pub name: &'static str,
-    /// What there are `units` of.
+    /// The name of a unit.
     pub unit: &'static str,
-    /// How many.
+    /// The number of units.
     pub units: u64,
-    /// How often it was measured.
+    /// The number of rounds.
     pub rounds: u64,
     /// Wall-clock time of all rounds.
     pub seconds: f64,
-    /// Requests sent meanwhile, by operation.
+    /// Requests in this section, by operation.
     pub requests: BTreeMap<&'static str, u64>,
-    /// What was measured of single requests, in microseconds.
+    /// Latencies of single requests, in microseconds.
     pub latencies_us: BTreeMap<&'static str, Latency>,
-    /// What the server used, if it was watched.
+    /// The resources that the server used, if it was watched.
     pub server: Option<ServerUse>,
-    /// What the relays used together, if they were watched.
+    /// The resources that all relays used, if they were watched.
     pub relays: Option<RelayUse>,
-    /// What the load generator used.
+    /// The resources that the load generator used.
     pub generator: GeneratorUse,
 }
 
-/// What a server's process used during a section.
+/// The resources that the server's process used during a section.
 #[derive(Debug, Clone, Copy, Default, serde::Serialize)]
 pub struct ServerUse {
     /// CPU time of all threads.
     pub cpu_seconds: f64,
-    /// The kernel's part of it, which the system counts in steps of 10 ms.
+    /// The kernel's part of it; the system counts it in steps of 10 ms.
     pub kernel_seconds: f64,
     /// CPU time for each unit of the section, in microseconds.
     pub cpu_us_per_unit: f64,
@@ -72,27 +72,27 @@ pub struct ServerUse {
     pub resident_after: u64,
 }
 
-/// What the relays used together during a section.
+/// The resources that all relays used during a section.
 #[derive(Debug, Clone, Copy, Default, serde::Serialize)]
 pub struct RelayUse {
     /// CPU time of all threads.
     pub cpu_seconds: f64,
-    /// The kernel's part of it, which the system counts in steps of 10 ms for each relay.
+    /// The kernel's part of it; for each relay the system counts it in steps of 10 ms.
     pub kernel_seconds: f64,
     /// CPU time for each unit of the section, in microseconds.
     pub cpu_us_per_unit: f64,
 }
 
-/// What the load generator used during a section.
+/// The resources that the load generator used during a section.
 #[derive(Debug, Clone, Copy, Default, serde::Serialize)]
 pub struct GeneratorUse {
     /// CPU time of all threads.
     pub cpu_seconds: f64,
-    /// The kernel's part of it, which the system counts in steps of 10 ms.
+    /// The kernel's part of it; the system counts it in steps of 10 ms.
     pub kernel_seconds: f64,
-    /// Part of the time its threads were on a core, 0 to 1.
+    /// The share of time in which its threads were on a core, 0 to 1.
     pub busy: f64,
-    /// Part of the time its threads waited for a core, 0 to 1.
+    /// The share of time in which its threads waited for a core, 0 to 1.
     pub queued: f64,
 }
 
@@ -127,12 +127,12 @@ impl Latency {
 }
 
 impl Report {
-    /// The section of this name.
+    /// The section with this name.
     pub fn section(&self, name: &str) -> Option<&Section> {
         self.sections.iter().find(|section| section.name == name)
     }
 
-    /// A count of the scenario; 0 if it has none of this name.
+    /// A count of the scenario; 0 if the scenario does not have it.
     pub fn fact(&self, name: &str) -> u64 {
         self.facts.get(name).copied().unwrap_or_default()
     }
@@ -245,7 +245,7 @@ impl fmt::Display for Section {
     }
 }
 
-/// A time in three figures.
+/// A time with three digits.
 struct Micros(f64);
 
 impl fmt::Display for Micros {
@@ -260,7 +260,7 @@ impl fmt::Display for Micros {
     }
 }
 
-/// A size in three figures.
+/// A size with three digits.
 struct Bytes(u64);
 
 impl fmt::Display for Bytes {

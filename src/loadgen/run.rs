@@ -1,14 +1,14 @@
-//! One load test from its plan to its report.
+//! Runs one load test, from its plan to its report.
 
 use super::session::{Session, Tick};
 use super::{Dialer, Error, Plan, Report, scenarios};
 use crate::node::client::{Client, Options};
 
-/// Connection attempts at once. Accept queues hold at least about as many; what does not fit is sent again by the
-/// kernel a second later, which would measure the kernel.
+/// Simultaneous connection attempts. Accept queues hold at least about as many. The kernel repeats a dropped
+/// attempt a second later, which would be a measurement of the kernel.
 const CONNECTS_AT_ONCE: usize = 256;
 
-/// Does what `plan` says. `watch` is called some times a second meanwhile.
+/// Carries out `plan`. Calls `watch` several times a second.
 pub fn run(plan: &Plan, watch: &mut dyn FnMut(Tick)) -> Result<Report, Error> {
     let dialer = if plan.scenario.is_of_admin_port() {
         Dialer::silent(plan, CONNECTS_AT_ONCE)
@@ -20,7 +20,7 @@ pub fn run(plan: &Plan, watch: &mut dyn FnMut(Tick)) -> Result<Report, Error> {
     Ok(session.report())
 }
 
-/// Makes sure that the target is a store and not a job's. Returns whether it knows PING.
+/// Checks that the target is a store without a job. Returns whether it knows PING.
 fn look_at_target(plan: &Plan) -> Result<bool, Error> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::System)?;

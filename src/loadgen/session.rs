@@ -1,4 +1,4 @@
-//! One load test under way: the workers, the server's process beside it, and what was measured so far.
+//! A running load test: the workers, the watched processes, and the measurements so far.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::cast_possible_truncation,
@@ -20,36 +20,36 @@ use super::{
 };
 use crate::process::{CpuTime, Process};
 
-/// A part of the time from which on a thread counts as fully busy.
+/// A thread counts as fully busy from this share of the time on.
 const BUSY: f64 = 0.9;
 
-/// Where a load test is, for a display.
+/// The progress of a load test, for a display.
 #[derive(Debug, Clone, Copy)]
 pub struct Tick {
-    /// The section under way.
+    /// The current section.
     pub section: &'static str,
-    /// Things measured so far, in all sections.
+    /// Measured units so far, in all sections.
     pub done: u64,
     /// Time since this round of the section began.
     pub elapsed: Duration,
-    /// Time that the section lasts, if that is known.
+    /// How long the section lasts, if that is known.
     pub lasts: Option<Duration>,
 }
 
-/// The names of one load test are never those of another, or of a job. Short, as those of jobs are.
+/// A prefix that no other load test and no job has. It is short, like the names of jobs.
 fn unique_prefix() -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     format!("/bench-{:08x}", std::process::id().rotate_left(16) ^ now.as_nanos() as u32)
 }
 
-/// How many units a round of a section has.
+/// The number of units in a round of a section.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Units {
-    /// So many.
+    /// This many.
     Count(usize),
     /// As many as requests were sent.
     Requests,
-    /// As many as there are latencies of this name.
+    /// As many as latencies with this name were recorded.
     Latencies(&'static str),
 }
 
@@ -69,7 +69,7 @@ struct Measured {
 
 #[derive(Debug, Default)]
 struct Peak {
-    /// High-water mark before the test; it cannot be set back.
+    /// The system's high-water mark before the test; it cannot be reset.
     mark: u64,
     seen: u64,
 }
@@ -88,14 +88,14 @@ impl Peak {
     }
 }
 
-/// A load test under way.
+/// A running load test.
 pub(super) struct Session<'a> {
     pub(super) plan: &'a Plan,
     workers: Workers,
     own: Process,
     server: Option<Process>,
     relays: Vec<Process>,
-    /// What every key begins with that is not a job's.
+    /// The prefix of every key that is not a job's.
     pub(super) prefix: String,
     measured: Vec<Measured>,
     totals: Counts,
@@ -141,7 +141,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Does `work` on every connection of `range` as one round of the section `name`.
+    /// Does `work` on every connection of `range`, as one round of the section `name`.
     pub(super) fn measure_each<W, F>(
         &mut self,
         name: &'static str,
@@ -157,7 +157,7 @@ impl Session<'_> {
         self.measure(name, unit, units, move |_, links| workers::each_of(links, range.clone(), work.clone()))
     }
 
-    /// Does `work` on every thread as one round of the section `name`. Returns how long it took.
+    /// Does `work` on every thread, as one round of the section `name`. Returns the time that it took.
     pub(super) fn measure<W, F>(
         &mut self,
         name: &'static str,
@@ -205,7 +205,8 @@ impl Session<'_> {
         Ok(wall)
     }
 
-    /// Does `work` on every connection of `range`, to prepare or clear up: requests are counted in the total only.
+    /// Does `work` on every connection of `range`, to prepare or clean up: its requests count in the total
+    /// only.
     pub(super) fn prepare_each<W, F>(&mut self, range: Range<usize>, work: W) -> Result<(), Error>
     where
         W: Fn(Link) -> F + Clone + Send + 'static,
@@ -222,12 +223,12 @@ impl Session<'_> {
         Arc::clone(self.workers.dialer().question())
     }
 
-    /// Starts a client that only asks for a short answer, to see how long the others make it wait.
+    /// Starts a bystander, which shows how long other clients make it wait.
     pub(super) fn bystander(&self) -> Result<Bystander, Error> {
         Bystander::start(self.plan.target)
     }
 
-    /// Ends the bystander and puts what it saw into the section `name`.
+    /// Ends the bystander and adds its counts to the section `name`.
     pub(super) fn dismiss(&mut self, bystander: Bystander, name: &'static str) -> Result<(), Error> {
         let counts = bystander.stop()?;
         match self.measured.iter_mut().find(|section| section.name == name) {
@@ -237,13 +238,13 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// What the scenario has counted under this name so far.
+    /// The scenario's count with this name so far.
     pub(super) fn fact(&self, name: &str) -> u64 {
         let counts = self.measured.iter().map(|section| &section.counts).chain([&self.totals]);
         counts.filter_map(|counts| counts.facts().get(name)).sum()
     }
 
-    /// Says that not everything was done that was asked for.
+    /// Records that a part of the plan was not carried out.
     pub(super) fn incomplete(&mut self) {
         self.complete = false;
     }
@@ -291,10 +292,10 @@ impl Session<'_> {
         memory.unwrap_or_default().resident
     }
 
-    /// CPU time of the server, and of the relays, once they have nothing more to do, or after a while.
+    /// CPU time of the server and of the relays. Waits until they are idle, but not for long.
     fn watched_cpu(&self) -> Result<(CpuTime, CpuTime), Error> {
         const PAUSE: Duration = Duration::from_millis(2);
-        /// A bystander's questions take less.
+        /// A bystander's questions need less CPU time than this.
         const IDLE: Duration = Duration::from_micros(100);
         let of = |process: &Process, pid| process.cpu().map_err(|source| Error::Process { pid, source });
         let read = || -> Result<_, Error> {
@@ -377,9 +378,9 @@ impl Measured {
     }
 }
 
-/// Says so if the generator and not the server set the pace.
+/// Warns if the generator, and not the server, set the pace.
 fn bottleneck(section: &Section) -> Option<String> {
-    /// Shorter ones say little: the CPU clock of a running thread moves in steps.
+    /// Shorter sections prove little: the CPU clock of a running thread moves in steps.
     const LEAST_SECONDS: f64 = 0.02;
     let GeneratorUse { busy, queued, .. } = section.generator;
     if section.seconds < LEAST_SECONDS || busy + queued < BUSY {
@@ -396,8 +397,8 @@ fn bottleneck(section: &Section) -> Option<String> {
         (format!("were busy {:.0} % of the time", busy * 100.0), "More --threads or another machine help")
     };
     Some(format!(
-        "the load generator was itself the bottleneck of `{name}`: its threads {why}. The server may be faster than this \
-         wall-clock time; its CPU time per {unit} holds. {what_helps}"
+        "the load generator was itself the bottleneck of `{name}`: its threads {why}. The server may be \
+         faster than this wall-clock time; its CPU time per {unit} holds. {what_helps}"
     ))
 }
 
@@ -406,8 +407,9 @@ fn lateness(facts: &BTreeMap<&'static str, u64>) -> Option<String> {
     let (late, due) = (count("late_sends"), count("due_sends"));
     (late * 100 > due).then(|| {
         format!(
-            "the load generator was itself late with {late} of {due} sends (by more than 1 ms); their latencies, \
-             measured from the intended time, are too long by that. More --threads or a lower --rate help"
+            "the load generator was itself late with {late} of {due} sends (by more than 1 ms); their \
+             latencies, measured from the intended time, are too long by that. More --threads or a lower \
+             --rate help"
         )
     })
 }

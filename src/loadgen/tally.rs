@@ -1,4 +1,4 @@
-//! What one thread of the load generator has counted: requests by operation, latencies by what they measure.
+//! The counts of one thread of the load generator: requests by operation, latencies by name.
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of the load test itself")]
 
 use std::collections::BTreeMap;
@@ -10,21 +10,21 @@ use hdrhistogram::Histogram;
 
 use crate::core::protocol::Op;
 
-/// Latencies in nanoseconds, to three figures.
+/// Latencies in nanoseconds, with three significant digits.
 pub(super) type Latencies = Histogram<u64>;
 
-/// Longest latency that is told apart, in nanoseconds (an hour).
+/// The longest distinguishable latency in nanoseconds (an hour).
 const LONGEST: u64 = 3_600_000_000_000;
 
-/// Counts of one thread. The lock is the thread's own until a section ends.
+/// The counts of one thread. No other thread takes the lock before a section ends.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     counts: Mutex<Counts>,
-    /// Units done, for the display while it runs.
+    /// Finished units, for the display during the test.
     done: AtomicU64,
 }
 
-/// What was counted since it was last taken.
+/// The counts since they were last taken.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     sent: [u64; Op::ALL.len()],
@@ -44,17 +44,17 @@ impl Tally {
         self.with(|counts| counts.record(what, time));
     }
 
-    /// Counts something that belongs into the report under this name.
+    /// Adds to a count of the report.
     pub(super) fn fact(&self, name: &'static str, count: u64) {
         self.with(|counts| *counts.facts.entry(name).or_default() += count);
     }
 
-    /// Things done since the beginning.
+    /// Finished units since the start.
     pub(super) fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Takes what was counted.
+    /// Takes the counts.
     pub(super) fn take(&self) -> Counts {
         self.with(std::mem::take)
     }
@@ -79,13 +79,13 @@ impl Counts {
         &mut self.latencies[at].1
     }
 
-    /// Adds what another thread has counted.
+    /// Adds the counts of another thread.
     pub(super) fn merge(&mut self, other: Self) {
         for (mine, more) in self.sent.iter_mut().zip(other.sent) {
             *mine += more;
         }
         for (what, latencies) in other.latencies {
-            // Both have the same bounds.
+            // Both histograms have the same bounds.
             let _added = self.histogram(what).add(latencies);
         }
         for (name, count) in other.facts {
@@ -93,7 +93,7 @@ impl Counts {
         }
     }
 
-    /// Requests by the name of their operation; only those that were sent.
+    /// Sent requests, by the name of their operation.
     pub(super) fn requests(&self) -> BTreeMap<&'static str, u64> {
         let all = Op::ALL.iter().zip(self.sent);
         all.filter(|(_, count)| *count > 0).map(|(op, count)| (op.name(), count)).collect()
@@ -104,12 +104,12 @@ impl Counts {
         self.sent.iter().sum()
     }
 
-    /// What was measured, by name.
+    /// The latencies, by name.
     pub(super) fn latencies(&self) -> impl Iterator<Item = (&'static str, &Latencies)> {
         self.latencies.iter().map(|(name, latencies)| (*name, latencies))
     }
 
-    /// What else was counted.
+    /// The other counts.
     pub(super) fn facts(&self) -> &BTreeMap<&'static str, u64> {
         &self.facts
     }

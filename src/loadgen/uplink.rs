@@ -1,5 +1,5 @@
-//! The generator as the relays of a whole cluster: many ranks share a link to the server's admin port, without the loopback
-//! connections that real relays would have between. The link's end is the relay's own.
+//! The generator in the role of a cluster's relays: many ranks share a link to the server's admin port. The
+//! loopback connections of real relays are left out. The link's end is the relay's own code.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -24,10 +24,10 @@ use crate::node::client::link::upgrade;
 use crate::process::random_number;
 use crate::tls::{Moved, Stream};
 
-/// What waits for one rank, and who waits for it.
+/// The replies for one rank, and the tasks that wait for it.
 #[derive(Debug, Default)]
 struct Mailbox {
-    /// Ranks with the same answer share its bytes.
+    /// Ranks with equal answers share the bytes.
     replies: VecDeque<Bytes>,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -37,7 +37,7 @@ struct Mailbox {
 struct State {
     end: RelayEnd,
     ranks: HashMap<SessionNo, Mailbox>,
-    /// The link is over, and all that is on it.
+    /// The link has ended, and all its sessions.
     broken: bool,
 }
 
@@ -51,7 +51,8 @@ pub(super) struct Uplink {
 }
 
 impl Uplink {
-    /// Makes of a connection to the admin port a link. Its frames move on this thread, until nobody has it any more.
+    /// Turns a connection to the admin port into a link. This thread moves its frames until the last owner
+    /// drops it.
     pub(super) async fn open(
         admin: &AdminUrl,
         stream: TcpStream,
@@ -73,7 +74,7 @@ impl Uplink {
         Ok(uplink)
     }
 
-    /// A rank of this link's node.
+    /// Opens a session for a rank of this link's node.
     pub(super) fn rank(self: &Arc<Self>) -> io::Result<Rank> {
         let mut state = self.state();
         let no = state.end.open(FIRST_STORE, self.client).ok_or(io::ErrorKind::QuotaExceeded)?;
@@ -91,7 +92,7 @@ impl Uplink {
         Timestamp(self.started.elapsed())
     }
 
-    /// Takes what has come, and puts what is to be sent into `out`.
+    /// Handles received bytes, and puts bytes to send into `out`.
     fn turn(&self, input: &mut BytesMut, out: &mut BytesMut) -> io::Result<()> {
         let mut state = self.state();
         let State { end, ranks, broken } = &mut *state;
@@ -161,7 +162,7 @@ async fn talk(uplink: Weak<Uplink>, mut stream: Stream, mut input: BytesMut, tal
     }
 }
 
-/// What a rank has instead of a connection of its own.
+/// A rank's session of a link, in place of its own connection.
 #[derive(Debug)]
 pub(super) struct Rank {
     uplink: Arc<Uplink>,

@@ -1,5 +1,5 @@
-//! The threads of the load generator. Each has a runtime of its own and a share of the connections, so that the
-//! generator uses as many cores as it is given and no lock lies on the way of a request.
+//! The threads of the load generator. Each has its own runtime and a share of the connections. So the
+//! generator uses as many cores as it is given, and no request has to take a contended lock.
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of the load test itself")]
 
 use std::ops::Range;
@@ -15,28 +15,28 @@ use super::{Dialer, Error, Link, Tally};
 
 type Job = Box<dyn FnOnce(&Runtime, &mut Vec<Link>) + Send>;
 
-/// How often the caller is called back while the threads work.
+/// How often the caller's function runs while the threads work.
 const BEAT: Duration = Duration::from_millis(50);
 
-/// What a thread lends to the work it is given.
+/// The data that a thread passes to its work.
 #[derive(Debug, Clone)]
 pub(super) struct WorkerContext {
-    /// Which thread, from 0.
+    /// The thread's number, from 0.
     pub(super) thread: usize,
-    /// How many there are.
+    /// The number of threads.
     pub(super) threads: usize,
     pub(super) tally: Arc<Tally>,
     pub(super) dialer: Arc<Dialer>,
 }
 
 impl WorkerContext {
-    /// Whether the connection of this number is this thread's.
+    /// Whether this thread serves the connection with this number.
     pub(super) fn has(&self, number: usize) -> bool {
         self.dialer.link_of(number) % self.threads == self.thread
     }
 }
 
-/// The threads with their connections.
+/// The threads and their connections.
 #[derive(Debug)]
 pub(super) struct Workers {
     workers: Vec<Worker>,
@@ -80,25 +80,25 @@ impl Workers {
         self.workers.len()
     }
 
-    /// How its connections are opened.
+    /// The dialer that opens the connections.
     pub(super) fn dialer(&self) -> &Dialer {
         &self.dialer
     }
 
-    /// Things done so far, of all threads.
+    /// Finished units so far, over all threads.
     pub(super) fn done(&self) -> u64 {
         self.workers.iter().map(|worker| worker.tally.done()).sum()
     }
 
-    /// Takes what all threads have counted.
+    /// Takes the counts of all threads.
     pub(super) fn counts(&self) -> Counts {
         let mut all = Counts::default();
         self.workers.iter().for_each(|worker| all.merge(worker.tally.take()));
         all
     }
 
-    /// Gives every thread the same work with its own connections, which the work gives back, and waits for all.
-    /// `beat` is called again and again meanwhile.
+    /// Gives every thread the work with its own connections, which the work returns, and waits for all
+    /// threads. Calls `beat` again and again meanwhile.
     pub(super) fn run<W, F>(
         &mut self,
         limit: Duration,
@@ -160,7 +160,7 @@ impl Drop for Workers {
     }
 }
 
-/// Opens the connections of `range` that are this thread's.
+/// Opens this thread's connections of `range`.
 pub(super) async fn open(
     context: WorkerContext,
     mut links: Vec<Link>,
@@ -176,7 +176,7 @@ pub(super) async fn open(
     Ok(links)
 }
 
-/// Does `work` on the connections of `range` at once, and leaves the others alone.
+/// Does `work` on all connections of `range` at once, and leaves the others alone.
 pub(super) async fn each_of<F>(
     links: Vec<Link>,
     range: Range<usize>,

@@ -1,5 +1,5 @@
-//! `join`: nodes meet in one round of the native rendezvous, each with a connection of its own to the admin port, or
-//! several in turn on one.
+//! `join`: nodes meet in one round of the native rendezvous. Each has its own connection to the admin port,
+//! or several ask in turn on one connection.
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of the load test itself")]
 
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use serde_json::json;
 use super::{Error, Link, Session, Units};
 use crate::loadgen::http::post;
 
-/// One request waits this long at the most; then it is sent again.
+/// How long one request waits at most; then it is repeated.
 const POLL: Duration = Duration::from_mins(1);
 
-/// `ranks` nodes join at once. Those whose round is not complete when the plan's time is over give up.
+/// `ranks` nodes join at once. A node gives up if its round is not complete within the plan's time.
 pub(super) fn join(session: &mut Session<'_>) -> Result<(), Error> {
     let plan = session.plan;
     let (nodes, limit, connections) = (plan.ranks, plan.duration, plan.connections_made());
@@ -28,7 +28,8 @@ pub(super) fn join(session: &mut Session<'_>) -> Result<(), Error> {
             let started = Instant::now();
             let left = || limit.saturating_sub(started.elapsed());
             if each > 1 {
-                // The first to wait would keep the others from saying that they are there.
+                // All nodes ask without a wait first: otherwise the first one to wait would keep the others
+                // from joining.
                 for node in own.clone() {
                     ask(&mut link, &path, node, nodes, Duration::ZERO).await?;
                 }
@@ -60,10 +61,11 @@ pub(super) fn join(session: &mut Session<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// One request of a node. Returns whether its round is complete.
+/// Sends one request of a node. Returns whether its round is complete.
 async fn ask(link: &mut Link, path: &str, node: usize, nodes: usize, wait: Duration) -> Result<bool, Error> {
     let body = json!({
-        "node": format!("node-{node}"), "join_id": "1", "min_nodes": nodes, "node_rank": node, "heartbeat": false,
+        "node": format!("node-{node}"), "join_id": "1", "min_nodes": nodes, "node_rank": node,
+        "heartbeat": false,
         "wait_seconds": wait.as_secs_f64(),
     });
     let (status, answer) = post(link, path, &body).await?;

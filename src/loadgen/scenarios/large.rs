@@ -1,4 +1,5 @@
-//! Requests that take a server long: large values, or very many keys. A bystander says what the others notice.
+//! Requests that keep a server busy for long: large values, or very many keys. A bystander shows the effect
+//! on other clients.
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of the load test itself")]
 
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::Instant;
 use super::{Error, Frame, Session, Units};
 use crate::core::protocol::{KeyList, PairList, Payload, Request};
 
-/// Deletions on their way at once when clearing up.
+/// Simultaneous deletions during the cleanup.
 const DELETE_AT_ONCE: usize = 1000;
 
 /// One value of `size` bytes, or `keys` values in one request, on each connection, `rounds` times.
@@ -58,15 +59,15 @@ pub(super) fn big(session: &mut Session<'_>) -> Result<(), Error> {
     })
 }
 
-/// Every connection asks the same thing `rounds` times, with a bystander beside it. Where a request has no
-/// reply, a question behind it tells when the server is done with it.
+/// Every connection sends one frame `rounds` times, with a bystander beside them. A question after a request
+/// without a reply shows when the server has done it.
 fn ask_often(
     session: &mut Session<'_>,
     name: &'static str,
     frame: impl Fn(usize) -> Frame + Clone + Send + 'static,
 ) -> Result<(), Error> {
     let (connections, rounds) = (session.plan.connections, session.plan.rounds);
-    // Encoding is not what is measured.
+    // The encoding is not part of the measurement.
     let frames: Arc<[Frame]> = (0..connections).map(frame).collect();
     let question = session.question();
     let bystander = session.bystander()?;

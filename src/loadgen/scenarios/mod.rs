@@ -1,4 +1,4 @@
-//! The scenarios, one idea a file. Each prepares, measures its sections and clears up.
+//! The scenarios, one idea per file. Each prepares, measures its sections and cleans up.
 
 mod join;
 mod large;
@@ -12,7 +12,7 @@ use super::pace::pace;
 use super::session::{Session, Units};
 use super::{Error, Link, Plan, Scenario};
 
-/// Does what the session's plan says.
+/// Carries out the session's plan.
 pub(super) fn run(session: &mut Session<'_>) -> Result<(), Error> {
     match session.plan.scenario {
         Scenario::Rtt => steady::rtt(session),
@@ -30,7 +30,8 @@ pub(super) fn run(session: &mut Session<'_>) -> Result<(), Error> {
     }
 }
 
-/// Keys of jobs that this scenario writes as well, under the names that servers know; they must not be there before.
+/// The keys of jobs that this scenario also writes, under names that servers know. They must be absent before
+/// the test.
 pub(super) fn keys_of_jobs(plan: &Plan) -> Vec<String> {
     match plan.scenario {
         Scenario::Init => ranks::INIT_KEYS.map(str::to_owned).into(),

@@ -1,4 +1,4 @@
-//! What a server does with many outstanding waits: `fanout`, `cancel` and `leave`.
+//! Many outstanding waits: `fanout`, `cancel` and `leave`.
 #![expect(clippy::arithmetic_side_effects, reason = "numbers of the load test itself")]
 
 use std::sync::{Arc, OnceLock};
@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::{Error, Frame, Session, Units};
 use crate::core::protocol::{KeyList, Op, Payload, Request};
 
-/// `ranks` wait for one key, and one more connection sets it.
+/// `ranks` connections wait for one key, and one more connection sets it.
 pub(super) fn fanout(session: &mut Session<'_>) -> Result<(), Error> {
     let ranks = session.plan.ranks;
     let setter = ranks;
@@ -24,7 +24,7 @@ pub(super) fn fanout(session: &mut Session<'_>) -> Result<(), Error> {
             let (set, sent) = (Arc::clone(&set), Arc::clone(&sent));
             async move {
                 if link.number == setter {
-                    // Nobody else sets it.
+                    // No other connection sets it.
                     let _first = sent.set(Instant::now());
                     link.send(&set).await?;
                 } else {
@@ -47,7 +47,8 @@ pub(super) fn fanout(session: &mut Session<'_>) -> Result<(), Error> {
     })
 }
 
-/// While `ranks` wait, each for a key of its own, `connections` others begin a WAIT and take it back.
+/// `ranks` connections wait, each for its own key. Meanwhile, `connections` others begin a WAIT and cancel
+/// it.
 pub(super) fn cancel(session: &mut Session<'_>) -> Result<(), Error> {
     let plan = session.plan;
     session.connect(plan.links())?;
@@ -86,8 +87,8 @@ pub(super) fn cancel(session: &mut Session<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// `ranks` wait, each for a key of its own, and all disconnect at once. A connection has left when the server has closed
-/// its side too, which it does when it has taken the wait off its lists.
+/// `ranks` connections wait, each for its own key, and then all disconnect at once. The server closes its
+/// side after it has removed the wait, so that is when a connection counts as gone.
 pub(super) fn leave(session: &mut Session<'_>) -> Result<(), Error> {
     let ranks = session.plan.ranks;
     session.connect(ranks)?;
@@ -108,8 +109,8 @@ fn park_on_own_keys(session: &mut Session<'_>) -> Result<(), Error> {
     park(session, move |number| format!("{prefix}/never/{number}"))
 }
 
-/// Connections `0..ranks` begin to wait. Returns when every wait is known to the server: the question behind the WAIT is
-/// answered while it is outstanding, and after it, as requests of one connection are handled in order.
+/// Connections `0..ranks` begin to wait. Returns when the server knows every wait: each WAIT is followed by a
+/// question, and the requests of one connection are handled in order.
 fn park(
     session: &mut Session<'_>,
     key: impl Fn(usize) -> String + Clone + Send + 'static,

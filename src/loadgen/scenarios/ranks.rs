@@ -1,4 +1,4 @@
-//! Ranks that do the same thing together, as jobs do when they start: `init`, `exchange`, `ncclids` and `barrier`.
+//! Ranks that act together, as in a starting job: `init`, `exchange`, `ncclids` and `barrier`.
 #![expect(clippy::cast_possible_wrap, reason = "numbers of the load test itself")]
 
 use std::sync::Arc;
@@ -10,26 +10,27 @@ use super::{Answer, Error, Frame, Link, Session, Units};
 use crate::core::protocol::{KeyList, Op, Payload, Request};
 use crate::loadgen::workers::each;
 
-/// What `init` writes: the count of clients, and PyTorch's store-based barrier of the first group. These are the names
-/// that real jobs use, so that the server does for them what it does for real jobs.
+/// The keys of `init`: the count of clients, and PyTorch's store-based barrier of the first group. Real jobs
+/// use these names, so the server treats them as it treats a real job.
 pub(super) const INIT_KEYS: [&str; 3] =
     ["init/", "/default_pg/store_based_barrier_key:0", "/default_pg/store_based_barrier_key:0:last_worker"];
 
-/// Where gloo publishes the address of a rank; `context` counts its exchanges.
+/// The key under which gloo publishes the address of a rank. `context` is the number of its exchange.
 pub(super) fn address_key(context: usize, rank: usize) -> String {
     format!("/default_pg/0//cpu//{context}/{rank}")
 }
 
-/// Where a root of a communicator of many ranks publishes its NCCL id; `communicator` counts them. One root for 128
-/// ranks is what PyTorch 2.15 takes (`TORCH_NCCL_RANKS_PER_ROOT`).
+/// The key under which a root publishes its NCCL id, in a communicator of many ranks. `communicator` is the
+/// communicator's number. PyTorch 2.15 has one root for 128 ranks (`TORCH_NCCL_RANKS_PER_ROOT`).
 pub(super) fn nccl_id_key(communicator: usize, root: usize) -> String {
     format!("/default_pg/0//cuda//0/nccl_storekey_{communicator}_{root}")
 }
 
 const RANKS_PER_ROOT: usize = 128;
 
-/// Ranks that wait and read at the same time. 100,000 that do would keep a core of the generator busy for so long that
-/// it could not keep their links alive meanwhile; and their requests, which name every key, need memory.
+/// How many ranks wait and read at the same time. With 100,000 of them, a core of the generator would be busy
+/// for so long that it could not keep their links alive. Also, each request names every key, which needs
+/// memory.
 const READERS_AT_ONCE: usize = 4096;
 
 /// `ranks` connect at once, count themselves and meet in a barrier.
@@ -60,7 +61,7 @@ pub(super) fn init(session: &mut Session<'_>) -> Result<(), Error> {
     })
 }
 
-/// What PyTorch does in `init_process_group` after it has connected, with `TORCH_DIST_INIT_BARRIER=1`.
+/// The requests of `init_process_group` after the connection, with `TORCH_DIST_INIT_BARRIER=1`.
 async fn start_rank(link: &mut Link, ranks: usize) -> Result<(), Error> {
     let [count, barrier, last] = INIT_KEYS;
     add(link, count, 1).await?;
@@ -78,20 +79,20 @@ async fn add(link: &mut Link, key: &str, delta: i64) -> Result<i64, Error> {
     link.number(Op::Add).await
 }
 
-/// Every rank publishes its address and reads those of all.
+/// Every rank publishes its address and reads all addresses.
 pub(super) fn exchange(session: &mut Session<'_>) -> Result<(), Error> {
     let ranks = session.plan.ranks;
     publish_and_read(session, "exchange", ranks, address_key)
 }
 
-/// Every root publishes its id, and every rank reads all of them.
+/// Every root publishes its id, and every rank reads all ids.
 pub(super) fn nccl_ids(session: &mut Session<'_>) -> Result<(), Error> {
     let roots = session.plan.ranks.div_ceil(RANKS_PER_ROOT);
     publish_and_read(session, "ncclids", roots, nccl_id_key)
 }
 
-/// The first ranks publish a value each; then every rank waits for all of these and reads them in one request. Where
-/// there are very many, they do so in turns.
+/// The first `writers` ranks publish one value each. Then every rank waits for all values and reads them in
+/// one request; very many ranks do this in turns.
 fn publish_and_read(
     session: &mut Session<'_>,
     name: &'static str,

@@ -1,7 +1,8 @@
-//! `cas`: torchrun nodes join one rendezvous state, as its c10d backend does it: read the state, write it back with
-//! oneself in it, and again with what the store holds if another node was faster.
+//! `cas`: torchrun nodes join one rendezvous state, as its c10d backend does: read the state, write it back
+//! with the own node added, and retry with the store's value if another node was faster.
 //!
-//! Left out is what nodes write while they wait for more than five seconds: each its keep-alive, which others then lose to.
+//! The scenario omits the keep-alives that each node writes after five seconds of waiting, and that make
+//! other nodes lose.
 
 mod state;
 
@@ -15,13 +16,13 @@ use crate::core::protocol::rendezvous_state::NO_STATE;
 use crate::core::protocol::{KeyList, Op, Payload, Request};
 use state::Node;
 
-/// A node that has joined looks at the state this often (`_DistributedRendezvousOpExecutor.run`: `_delay(seconds=1)`).
+/// How often a joined node reads the state (`_DistributedRendezvousOpExecutor.run`: `_delay(seconds=1)`).
 const POLL: Duration = Duration::from_secs(1);
 
 /// Nodes begin within this time (`DynamicRendezvousHandler.next_rendezvous`: `_delay(seconds=(0, 0.3))`).
 const SKEW: Duration = Duration::from_millis(300);
 
-/// `ranks` nodes join at once. Those that have not joined when the plan's time is over give up.
+/// `ranks` nodes join at once. A node gives up if it has not joined within the plan's time.
 pub(super) fn cas(session: &mut Session<'_>) -> Result<(), Error> {
     let (nodes, limit, think) = (session.plan.ranks, session.plan.duration, session.plan.think);
     session.connect(nodes)?;
@@ -65,7 +66,7 @@ pub(super) fn cas(session: &mut Session<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Tries until the node is in the state, or `until`. Returns how many are in it then.
+/// Tries until the node is in the state, or until `until`. Returns the number of nodes in it.
 async fn join(link: &mut Link, key: &[u8], think: Duration, until: Instant) -> Result<Option<usize>, Error> {
     let node = Node::new(link.number);
     let mut held = Vec::new();
@@ -80,7 +81,7 @@ async fn join(link: &mut Link, key: &[u8], think: Duration, until: Instant) -> R
     while Instant::now() < until {
         let participants = state::participants(&held).unwrap_or_default();
         if !think.is_zero() {
-            // As `_record` alone takes a node about a millisecond, the timer's steps are just right.
+            // `_record` alone takes a node about a millisecond, so the timer's steps are fine enough.
             tokio::time::sleep(think.saturating_mul(count(participants))).await;
         }
         let started = Instant::now();
@@ -113,7 +114,7 @@ async fn join(link: &mut Link, key: &[u8], think: Duration, until: Instant) -> R
     Ok(None)
 }
 
-/// Looks at the state every second until all nodes are in it, or `until`.
+/// Reads the state every second until all nodes are in it, or until `until`.
 async fn await_others(link: &mut Link, key: &[u8], nodes: usize, until: Instant) -> Result<(), Error> {
     let mut value = Vec::new();
     while Instant::now() < until {
@@ -145,16 +146,16 @@ fn count_bytes(link: &Link, request: usize, value: usize) {
     link.tally.fact("received_bytes", (value as u64).saturating_add(8));
 }
 
-/// What a COMPARE_SET begins with: all but its two values.
+/// The start of a COMPARE_SET: everything before its two values.
 fn compare_set_head(key: &[u8]) -> Vec<u8> {
     let nothing = Request::CompareSet { key, expected: b"", desired: Payload::borrowed(b"") };
     let mut head = Frame::of(&nothing).bytes;
-    // The lengths of two empty values.
+    // Removes the lengths of two empty values.
     head.truncate(head.len().saturating_sub(16));
     head
 }
 
-/// Sends a COMPARE_SET whose values lie in several pieces, without a copy of either.
+/// Sends a COMPARE_SET whose values consist of several pieces, without copying them.
 async fn compare_set(
     link: &mut Link,
     head: &[u8],

@@ -1,5 +1,5 @@
-//! Requests at a steady pace for a while: `rtt` and `mix`. Closed loop (the next one when the last is answered) or open
-//! loop (at a given rate).
+//! Requests at a steady pace for a while: `rtt` and `mix`. A closed loop sends a request when its predecessor
+//! is answered; an open loop has a given rate.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::cast_precision_loss,
@@ -26,7 +26,7 @@ pub(super) fn rtt(session: &mut Session<'_>) -> Result<(), Error> {
     })
 }
 
-/// What jobs send, in equal parts.
+/// The requests of jobs, in equal parts.
 pub(super) fn mix(session: &mut Session<'_>) -> Result<(), Error> {
     let plan = session.plan;
     session.connect(plan.connections)?;
@@ -38,7 +38,7 @@ pub(super) fn mix(session: &mut Session<'_>) -> Result<(), Error> {
     let depth = plan.depth;
 
     let (prepared, first) = (Arc::clone(&names), value.clone());
-    // Another connection's GET must never find its key missing.
+    // A GET of another connection must never find its key absent.
     session.prepare_each(0..plan.connections, move |mut link| {
         let set = Frame::of(&Request::Set {
             key: prepared.value(link.number).as_bytes(),
@@ -81,7 +81,8 @@ impl Names {
     }
 }
 
-/// With one request in flight: a write for each request, as PyTorch's client does it. With more: `depth` of them a write.
+/// With one request in flight, each request is one write, as in PyTorch's client. With more, a write has
+/// `depth` requests.
 fn mix_script(names: &Names, number: usize, value: &[u8], depth: usize) -> Vec<Frame> {
     let (key, counter) = (names.value(number), names.counter(number));
     let key = key.as_bytes();
@@ -95,14 +96,15 @@ fn mix_script(names: &Names, number: usize, value: &[u8], depth: usize) -> Vec<F
     ];
     match depth {
         1 => cycle.iter().map(Frame::of).collect(),
-        // A batch that is all SETs would have no reply to wait for; from 2 on every run of the cycle has one.
+        // A batch of SETs alone would have no reply to wait for. From 2 on, every part of the cycle has a
+        // reply.
         _ => (0..cycle.len())
             .map(|batch| Frame::batch(cycle.iter().copied().cycle().skip(batch * depth).take(depth)))
             .collect(),
     }
 }
 
-/// Every connection sends the frames of its script again and again for the plan's duration.
+/// Every connection repeats the frames of its script for the plan's duration.
 fn steady(
     session: &mut Session<'_>,
     script: impl Fn(usize, &WorkerContext) -> Vec<Frame> + Clone + Send + 'static,
@@ -155,7 +157,7 @@ async fn open_loop(
     for frame in script.iter().cycle() {
         let Some(due) = dues.recv().await else { break };
         if Instant::now() >= until {
-            // The server did not keep up. What is still due would only make the test longer.
+            // The server did not keep up. The remaining due requests would only make the test longer.
             link.tally.fact("never_sent", 1 + dues.len() as u64);
             break;
         }
@@ -164,7 +166,7 @@ async fn open_loop(
     Ok(link)
 }
 
-/// Sends a frame and records for each reply how long after `since` it came.
+/// Sends a frame and records the time of each reply after `since`.
 async fn exchange(link: &mut Link, frame: &Frame, since: Instant) -> Result<(), Error> {
     link.send(frame).await?;
     for &(op, answer) in &frame.answers {

@@ -1,41 +1,41 @@
 //! A rendezvous state as torchrun stores it: base64 of a pickle of `_RendezvousState`, which Python can read.
 //!
-//! It is laid out so that a node can be added without decoding: a node's two entries, in `participants` and in
-//! `last_heartbeats`, have the same length for every node, a multiple of 3 bytes, and so have the parts before, between
-//! and behind them. Base64 then keeps the borders, and joining is inserting text at two places. A node takes 128 bytes
-//! of base64, about as much as a real one.
+//! The layout allows adding a node without decoding. Each node has an entry in `participants` and one in
+//! `last_heartbeats`. The length of each entry is the same for every node and a multiple of 3 bytes, and so
+//! are the lengths of the parts before, between and after the entries. So the borders survive base64, and a
+//! join inserts text at two places. A node takes 128 bytes of base64, about as much as a real one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::core::ids::count;
 
-/// Base64 of a node's entry in `participants`.
+/// Base64 length of a node's entry in `participants`.
 const PARTICIPANT: usize = 96;
-/// Base64 of a node's entry in `last_heartbeats`.
+/// Base64 length of a node's entry in `last_heartbeats`.
 const HEARTBEAT: usize = 32;
-/// Base64 of what is before the second node.
+/// Base64 length of the part before the second node.
 const HEAD: usize = HEAD_BYTES / 3 * 4;
-/// Base64 of what is between the entries.
+/// Base64 length of the part between the entries.
 const MIDDLE: usize = MIDDLE_BYTES / 3 * 4;
-/// Base64 of what is behind the heartbeats.
+/// Base64 length of the part after the heartbeats.
 const TAIL: usize = TAIL_BYTES / 3 * 4;
 
 const HEAD_BYTES: usize = 363;
 const MIDDLE_BYTES: usize = 69;
 const TAIL_BYTES: usize = 3;
 
-/// Number of the pickle's memo entries before those of the second node, and so the number of its entry.
+/// The number of memo entries before the second node's ones, and so the number of its entry.
 const MEMO_OF_SECOND: u32 = 32;
 /// The memo entry of the first node.
 const MEMO_OF_FIRST: u8 = 26;
-/// Length of a node's name, so that entries come out even.
+/// Length of a node's name; it makes the length of an entry a multiple of 3.
 const NAME: usize = 45;
 
 /// A moment as `datetime` pickles it: 2026-01-02 03:04:05.
 const MOMENT: [u8; 10] = [0x07, 0xea, 1, 2, 3, 4, 5, 0, 0, 0];
 
-/// A node that joins.
+/// A joining node.
 #[derive(Debug)]
 pub(super) struct Node {
     number: usize,
@@ -43,16 +43,16 @@ pub(super) struct Node {
     pub(super) participant: [u8; PARTICIPANT],
 }
 
-/// Where things are in a state.
+/// The positions in a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// How many nodes are in it.
+    /// The number of nodes in it.
     pub(super) participants: usize,
     pub(super) participants_end: usize,
     pub(super) heartbeats_end: usize,
 }
 
-/// Looks at a state by its length alone; `None` if it was not made here.
+/// The positions, from the length of a state alone; `None` if the state was not made here.
 pub(super) fn parts(state: &[u8]) -> Option<Parts> {
     let entries = state.len().checked_sub(HEAD + MIDDLE + TAIL)?;
     if !entries.is_multiple_of(PARTICIPANT + HEARTBEAT) {
@@ -66,12 +66,12 @@ pub(super) fn parts(state: &[u8]) -> Option<Parts> {
     })
 }
 
-/// How many nodes are in a state; `None` if it was not made here.
+/// The number of nodes in a state; `None` if the state was not made here.
 pub(super) fn participants(state: &[u8]) -> Option<usize> {
     parts(state).map(|parts| parts.participants)
 }
 
-/// The state with only this node in it.
+/// A state with this node alone.
 pub(super) fn first(node: &Node) -> Vec<u8> {
     let mut pickle = Vec::with_capacity(HEAD_BYTES + MIDDLE_BYTES + TAIL_BYTES);
     head(&mut pickle, node.number);
@@ -84,7 +84,8 @@ pub(super) fn first(node: &Node) -> Vec<u8> {
 impl Node {
     pub(super) fn new(number: usize) -> Self {
         let mut entry = Vec::with_capacity(PARTICIPANT / 4 * 3);
-        // The class from the memo; NEWOBJ with no arguments; MEMOIZE; its fields by names from the memo; BUILD.
+        // The class from the memo; NEWOBJ without arguments; MEMOIZE; its fields, with names from the memo;
+        // BUILD.
         entry.extend_from_slice(b"h\x19)\x81\x94}(h\x1c");
         text(&mut entry, &name(number, NAME));
         entry.extend_from_slice(b"h\x1eJ");
@@ -98,7 +99,7 @@ impl Node {
     }
 }
 
-/// The entry in `last_heartbeats`, in base64, of a node that joins a state of so many others.
+/// The entry in `last_heartbeats`, in base64, of a node that joins a state with `others` other nodes.
 pub(super) fn heartbeat(others: usize) -> [u8; HEARTBEAT] {
     let mut entry = Vec::with_capacity(HEARTBEAT / 4 * 3);
     // The node from the memo; the time; SETITEM.
@@ -135,7 +136,7 @@ fn head(pickle: &mut Vec<u8>, number: usize) {
     pickle.extend_from_slice(b"K\x00");
     memoized(pickle, "complete"); // [6]
     pickle.push(0x89);
-    // A deadline, as after the least number of nodes has joined: datetime [8, 9] of 10 bytes [10] in UTC [18].
+    // A deadline, as after the minimum has joined: datetime [8, 9] of 10 bytes [10] in UTC [18].
     memoized(pickle, "deadline"); // [7]
     memoized(pickle, "datetime");
     pickle.extend_from_slice(b"h\x08\x93\x94C\x0a");
@@ -148,12 +149,13 @@ fn head(pickle: &mut Vec<u8>, number: usize) {
     memoized(pickle, "closed"); // [21]
     pickle.push(0x89);
     memoized(pickle, "participants"); // [22]
-    // A dict [23] with the first node: its class [24, 25], itself [26], its fields [27] by their names [28 to 31].
+    // A dict [23] with the first node: its class [24, 25], itself [26], its fields [27] by their names [28 to
+    // 31].
     pickle.extend_from_slice(b"}\x94h\x00");
     memoized(pickle, "_NodeDesc");
     pickle.extend_from_slice(b"\x93\x94)\x81\x94}\x94(");
     memoized(pickle, "addr");
-    // The name takes what is left of the head's length; behind it come 38 bytes.
+    // The name fills the rest of the head; 38 bytes follow it.
     let len = HEAD_BYTES.saturating_sub(pickle.len()).saturating_sub(2 + BEHIND_NAME);
     memoized(pickle, &name(number, len));
     memoized(pickle, "pid");
@@ -163,7 +165,7 @@ fn head(pickle: &mut Vec<u8>, number: usize) {
     pickle.extend_from_slice(b"K\x00ubK\x00s");
 }
 
-/// What the head has behind the name: MEMOIZE, `pid`, `local_id`, and the ends of node and item.
+/// The part of the head after the name: MEMOIZE, `pid`, `local_id`, and the ends of node and item.
 const BEHIND_NAME: usize = 1 + (2 + 3 + 1) + 5 + (2 + 8 + 1) + 7;
 
 /// The empty lists, and the first node's heartbeat.
@@ -178,7 +180,7 @@ fn middle(pickle: &mut Vec<u8>) {
     pickle.push(b's');
 }
 
-/// A time in UTC, by the class and the zone from the memo.
+/// A time in UTC, with the class and the zone from the memo.
 fn moment(pickle: &mut Vec<u8>) {
     pickle.extend_from_slice(b"h\x09C\x0a");
     pickle.extend_from_slice(&MOMENT);
