@@ -1,9 +1,10 @@
-//! The floor under the figures of docs/performance.md: a server that makes the system calls of each request and connection,
-//! and hardly anything else. One thread, epoll, no limits, no errors: whatever is wrong ends it. It answers what
-//! `rallypoint bench` sends in `rtt`, `mix`, `init`, `fanout`, `leave` and `big` (one key).
+//! The lower bound for the figures of docs/performance.md: a server that makes the system calls of each
+//! request and connection, and hardly anything else. It has one thread, epoll, no limits and no error
+//! handling: any problem ends it. It answers the requests that `rallypoint bench` sends in `rtt`, `mix`,
+//! `init`, `fanout`, `leave` and `big` (one key).
 //!
-//! `cargo build --profile dist --example floor`; then `benches/scale --only floor` starts it beside rallypoint. Its only argument
-//! is where it writes its port.
+//! `cargo build --profile dist --example floor`; then `benches/scale --only floor` starts it beside
+//! rallypoint. Its only argument is the file for its port.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,14 +22,14 @@ const READ_AT_ONCE: usize = 64 * 1024;
 
 #[derive(Default)]
 struct Store {
-    /// Each with the bytes that it came in, and where in these it starts.
+    /// Each value with the buffer in which it came, and where it starts there.
     values: HashMap<Vec<u8>, (Vec<u8>, usize)>,
     numbers: HashMap<Vec<u8>, i64>,
-    /// Who waits, by the key that is missing.
+    /// The waiting clients, by missing key.
     waiters: HashMap<Vec<u8>, Vec<usize>>,
 }
 
-/// A request's bytes, field by field; `None` if it is not whole.
+/// The fields of a request; `None` if the request is not complete.
 struct Fields<'a> {
     input: &'a [u8],
     at: usize,
@@ -60,7 +61,8 @@ impl Store {
         self.values.contains_key(key) || self.numbers.contains_key(key)
     }
 
-    /// Keeps a SET of a large value as it is, if that is all there is. A small one is copied like any other.
+    /// Keeps the buffer of a SET with a large value, if nothing else is in it. A small value is copied like
+    /// any other.
     fn keep(&mut self, input: &mut Vec<u8>) {
         let mut fields = Fields { input, at: 0 };
         if input.len() > READ_AT_ONCE
@@ -73,7 +75,8 @@ impl Store {
         }
     }
 
-    /// Does the first request and returns its length, if it is whole. Those who need not wait any more come into `released`.
+    /// Serves the first request and returns its length, if it is complete. Clients whose wait ends go into
+    /// `released`.
     fn serve(
         &mut self,
         who: usize,
@@ -119,14 +122,14 @@ impl Store {
     }
 }
 
-/// What a client is known by, and the start of a request that was not whole.
+/// A client's socket, and the start of an unfinished request.
 struct Client(OwnedFd, Vec<u8>);
 
 fn main() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     listener.set_nonblocking(true)?;
     set_tcp_nodelay(&listener, true)?;
-    // The standard library's queue is too short for a storm.
+    // The standard library's accept queue is too short for a connection storm.
     rustix::net::listen(&listener, 65_535)?;
     let path = std::env::args().nth(1).expect("where to write the port");
     std::fs::write(path, listener.local_addr()?.port().to_string())?;
@@ -166,7 +169,7 @@ fn main() -> io::Result<()> {
             } else {
                 drop(rest.drain(..done));
             }
-            // Room for the value of a SET, which is the only request that is large.
+            // Reserve space for the value of a SET; no other request is large.
             if let Some(len) = missing(rest) {
                 rest.reserve_exact(len);
             }
@@ -179,7 +182,7 @@ fn main() -> io::Result<()> {
     }
 }
 
-/// How much of a SET is still to come, or of another request a little.
+/// The missing bytes of a SET; for any other request one read.
 fn missing(rest: &[u8]) -> Option<usize> {
     let mut fields = Fields { input: rest, at: 0 };
     if fields.take(1)? != [1] {
@@ -195,7 +198,7 @@ fn answer(clients: &[Option<Client>], at: usize, mut bytes: &[u8]) -> io::Result
     while !bytes.is_empty() {
         match send(socket, bytes, SendFlags::NOSIGNAL) {
             Ok(sent) => bytes = &bytes[sent..],
-            // Only an answer of megabytes, of which none is measured against this.
+            // Only an answer of several megabytes gets here, and no measured scenario has one.
             Err(Errno::AGAIN) => std::thread::yield_now(),
             Err(error) => return Err(error.into()),
         }

@@ -1,5 +1,5 @@
-//! What the store's operations cost with 1, 1,000 and 100,000 keys and waiters: the columns should not differ by more
-//! than the processor's caches explain. `cargo bench --bench store -- --quick`.
+//! The cost of the store's operations with 1, 1,000 and 100,000 keys and waiters. The columns should not
+//! differ by more than the processor's caches explain. `cargo bench --bench store -- --quick`.
 
 use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,7 +12,7 @@ use rallypoint::core::store::{Capacity, Cleanup, Effects, StaleKeyConfig, Store}
 const SIZES: [u32; 3] = [1, 1_000, 100_000];
 const NOW: Timestamp = Timestamp(std::time::Duration::from_secs(1));
 
-/// Replies are encoded, as the server does it; wake-ups are counted.
+/// Encodes replies, as the server does, and counts wake-ups.
 #[derive(Default)]
 struct Sink {
     out: ReplyBuffer,
@@ -67,7 +67,7 @@ impl World {
         (world, conn, keys)
     }
 
-    /// Connections that all wait for `/go` and for one key of their own.
+    /// Connections that all wait for `/go` and for one own key each.
     fn with_waiters(count: u32) -> (Self, Vec<ConnId>) {
         let mut world = Self::new();
         let waiters: Vec<ConnId> = (0..count).map(|_| world.connect()).collect();
@@ -89,7 +89,7 @@ fn keys(c: &mut Criterion) {
         let (mut world, conn, keys) = World::with_keys(size);
         let lists: Vec<KeyList> = keys.iter().map(|key| [key].into_iter().collect()).collect();
         let mut at = 0;
-        // Steps that share no factor with the sizes, so that every key has its turn.
+        // Steps without a common factor with the sizes, so that every key has its turn.
         let mut next = move || {
             at = (at + 7919) % size as usize;
             at
@@ -124,7 +124,7 @@ fn keys(c: &mut Criterion) {
     }
 }
 
-/// One connection's wait among those of many.
+/// One connection's wait among many others.
 fn waiters(c: &mut Criterion) {
     let mut group = c.benchmark_group("waiters");
     for size in SIZES {
@@ -146,7 +146,7 @@ fn waiters(c: &mut Criterion) {
     }
 }
 
-/// All at once: what one waiter costs.
+/// Many waiters at once: the cost of one waiter.
 fn crowds(c: &mut Criterion) {
     let mut group = c.benchmark_group("crowds");
     group.sample_size(10);

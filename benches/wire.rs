@@ -1,4 +1,4 @@
-//! What bytes to requests and replies to bytes cost. `cargo bench --bench wire -- --quick`.
+//! The cost of decoding requests and encoding replies. `cargo bench --bench wire -- --quick`.
 
 use std::hint::black_box;
 
@@ -17,7 +17,7 @@ fn wire(request: &Request<'_>) -> Vec<u8> {
     wire
 }
 
-/// A decoder that has taken its peer's hello.
+/// A decoder after its peer's hello.
 fn greeted() -> Decoder {
     let mut decoder = Decoder::new(Limits::default(), LegacyRelease::default());
     let mut hello = Vec::new();
@@ -47,7 +47,7 @@ fn decode(c: &mut Criterion) {
         let mut decoder = greeted();
         group.bench_function(name, |b| b.iter(|| black_box(decoder.decode(black_box(&wire), None))));
     }
-    // A request that comes in pieces is walked once in all, not once a piece.
+    // A request in pieces is parsed once in all, not once for each piece.
     let wire = wire(&Request::Check(thousand.as_list()));
     for piece in [64, 1024, wire.len()] {
         let mut decoder = greeted();
@@ -69,7 +69,7 @@ fn encode(c: &mut Criterion) {
         ("stop_waiting", Reply::StopWaiting),
         ("number", Reply::Number(8)),
         ("small_value", Reply::Value(&small)),
-        // Shared with the store, not copied.
+        // The bytes are shared with the store, not copied.
         ("value_of_1_mib", Reply::Value(&large)),
     ];
     let mut group = c.benchmark_group("encode");

@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::servers::{Kind, Servers};
 
-/// What there are many of.
+/// The quantity that grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Many {
-    /// Ranks that start (`init`): connection and all.
+    /// Starting ranks (`init`), with their connections.
     Rank,
-    /// Waiters: memory of a parked wait, CPU of parking and of its release (`fanout`).
+    /// Waiters: the memory of a parked wait, and the CPU time of parking and release (`fanout`).
     Waiter,
-    /// Keys with values of 8 bytes: memory, and CPU of setting them (`big`).
+    /// Keys with values of 8 bytes: their memory, and the CPU time of setting them (`big`).
     Key,
 }
 
@@ -46,18 +46,18 @@ pub(crate) struct Point {
     pub(crate) count: usize,
     pub(crate) cpu_us_each: f64,
     pub(crate) bytes_each: f64,
-    /// Wall-clock time of all together.
+    /// Wall-clock time of all of them.
     pub(crate) seconds: f64,
 }
 
-/// Measures all points, with both servers in turn.
+/// Measures all points, with the two servers in turn.
 pub(crate) fn measure(servers: &mut Servers, quick: bool) -> Vec<Point> {
     let mut points = Vec::new();
     for many in Many::ALL {
         for count in many.counts().into_iter().map(|count| if quick { count / 10 } else { count }) {
             for server in [Kind::Libuv, Kind::Rallypoint] {
                 let report = servers.measure(server, scenario(many), &settings(many, count));
-                // Who fails lacks a point; the others are measured all the same.
+                // A failed run leaves out its point; the others are still measured.
                 let report = report.inspect_err(|error| eprintln!("compare: {error:#}")).ok();
                 points.extend(report.and_then(|report| point(server, many, count, &report)));
                 eprintln!("compare: growth, {count} x {} {}", many.name(), server.name());

@@ -1,7 +1,7 @@
-//! rallypoint and PyTorch's own servers side by side: the same scenarios in turn, several times, in one session.
+//! Compares rallypoint with PyTorch's own servers: each scenario in turn, several times, in one session.
 //!
-//! `benches/compare` is the way to run it. Every run has a server of its own, started for it. CPU time of the server per
-//! unit is compared first, as wall-clock time on a shared machine measures its other users as well.
+//! Run it with `benches/compare`. Every run starts its own server. The first comparison is the server's CPU
+//! time per unit: on a shared machine, wall-clock time also depends on the other users.
 
 mod growth;
 mod page;
@@ -96,7 +96,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     publish(&results)
 }
 
-/// All servers in turn, again and again: what else happens on the machine then happens to all.
+/// Measures all servers in turn, several times: other load on the machine then affects all of them.
 fn measure(run: &Run, repeat: usize, quick: bool, servers: &mut Servers, results: &mut Results) {
     let repeat = if run.once { 1 } else { repeat };
     for turn in 0..repeat {
@@ -106,7 +106,7 @@ fn measure(run: &Run, repeat: usize, quick: bool, servers: &mut Servers, results
             }
             let started = Instant::now();
             let report = servers.measure(kind, run.scenario, &(run.settings)(quick));
-            // Who fails has no value in the table; the others are measured all the same.
+            // A failed run has no value in the table; the others are still measured.
             let report = report.inspect_err(|error| eprintln!("compare: {error:#}")).ok();
             for row in run.rows {
                 results.add(row, kind, report.as_ref());
@@ -121,7 +121,7 @@ fn is_chosen(run: &Run, only: Option<&str>) -> bool {
     only.is_none_or(|only| run.id == only || run.scenario.name() == only)
 }
 
-/// Picture and page.
+/// Writes the picture and the page.
 fn publish(results: &Results) -> anyhow::Result<()> {
     picture::draw(&results.growth, &root().join(page::PICTURE))?;
     page::rewrite(results, &root().join("docs/performance.md"))

@@ -10,16 +10,16 @@ use crate::results::{Results, median};
 use crate::runs::{Mark, RUNS, Row};
 use crate::servers::Kind;
 
-/// The picture, from the root of the repository.
+/// The path of the picture in the repository.
 pub(crate) const PICTURE: &str = "docs/img/growth.svg";
 
 const BEGIN: &str = "<!-- begin: written by benches/compare -->";
 const END: &str = "<!-- end: written by benches/compare -->";
 
-/// How many ranks the page speaks of beyond what can be measured.
+/// The number of ranks for which the page extrapolates the measurements.
 const MANY_RANKS: f64 = 100_000.0;
 
-/// Puts the results between the marks of a page.
+/// Writes the results between the marks of a page.
 pub(crate) fn rewrite(results: &Results, path: &Path) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
     let (before, rest) =
@@ -27,7 +27,8 @@ pub(crate) fn rewrite(results: &Results, path: &Path) -> anyhow::Result<()> {
     let (_, after) = rest.split_once(END).with_context(|| format!("{} lacks {END}", path.display()))?;
     let meta = &results.meta;
     let circumstances = format!(
-        "Commit {}, PyTorch {}, {} shared virtual cores, Linux; medians of {} (long runs once), {:.0} minutes in all.{}",
+        "Commit {}, PyTorch {}, {} shared virtual cores, Linux; medians of {} (long runs once), {:.0} \
+         minutes in all.{}",
         meta.commit,
         meta.torch,
         meta.cores,
@@ -40,11 +41,11 @@ pub(crate) fn rewrite(results: &Results, path: &Path) -> anyhow::Result<()> {
     Ok(std::fs::write(path, page)?)
 }
 
-/// The comparison.
+/// The table of the comparison.
 pub(crate) fn table(results: &Results) -> String {
     let mut text = String::from(
-        "| | unit | PyTorch libuv | rallypoint | libuv / rallypoint | must, aim | reached | PyTorch legacy |\n\
-         |---|---|---|---|---|---|---|---|\n",
+        "| | unit | PyTorch libuv | rallypoint | libuv / rallypoint | must, aim | reached | PyTorch legacy \
+         |\n|---|---|---|---|---|---|---|---|\n",
     );
     for row in RUNS.iter().flat_map(|run| run.rows) {
         let Some(measured) = results.rows.get(row.id) else { continue };
@@ -72,11 +73,11 @@ pub(crate) fn table(results: &Results) -> String {
     text
 }
 
-/// The growth, and what follows from it for very many ranks.
+/// The table of growth, and the extrapolation to very many ranks.
 pub(crate) fn growth(results: &Results) -> String {
     let mut text = String::from(
-        "\n| rallypoint, each | fewest | most measured | CPU, fewest → most | memory, fewest → most | of 100,000 |\n\
-         |---|---|---|---|---|---|\n",
+        "\n| rallypoint, each | fewest | most measured | CPU, fewest → most | memory, fewest → most | of \
+         100,000 |\n|---|---|---|---|---|---|\n",
     );
     for many in Many::ALL {
         let of = |kind: Kind| -> Vec<&Point> {
@@ -132,14 +133,14 @@ fn fulfils(results: &Results, row: &Row, mark: Mark) -> Option<bool> {
     let ours = results.median(row.id, Kind::Rallypoint);
     match mark {
         Mark::None => None,
-        // What was not done in the given time has no value, and missed its mark.
+        // A run that did not finish in the given time has no value, and missed its mark.
         Mark::AtMost(most) => Some(ours.is_some_and(|ours| ours <= most)),
         Mark::Times(times) => Some(ratio(results, row)? >= times),
         Mark::Flat(other, factor) => Some(ours? <= results.median(other, Kind::Rallypoint)? * factor),
     }
 }
 
-/// Three figures.
+/// A number with three digits.
 fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),

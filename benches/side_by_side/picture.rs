@@ -10,7 +10,7 @@ use crate::servers::Kind;
 const PANEL: (u32, u32) = (360, 260);
 const FONT: (&str, i32) = ("sans-serif", 15);
 
-/// Draws one panel for CPU and one for memory of each thing there are many of.
+/// Draws one panel for CPU and one for memory, for each quantity.
 pub(crate) fn draw(points: &[Point], path: &Path) -> anyhow::Result<()> {
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir)?;

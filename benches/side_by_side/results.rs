@@ -1,4 +1,4 @@
-//! The numbers of a session, as they are stored.
+//! The numbers of a session, in the form of the results file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,12 +16,12 @@ use crate::servers::{Kind, Servers};
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) meta: Meta,
-    /// By the id of the row.
+    /// Values by the id of the row.
     pub(crate) rows: BTreeMap<String, BTreeMap<Kind, Measured>>,
     pub(crate) growth: Vec<Point>,
 }
 
-/// Under which circumstances.
+/// The circumstances of a session.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Meta {
     pub(crate) commit: String,
@@ -32,7 +32,7 @@ pub(crate) struct Meta {
     pub(crate) minutes: f64,
 }
 
-/// What one server reached in one row, once for each time.
+/// The values of one server in one row, one for each repetition.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) values: Vec<f64>,
@@ -69,7 +69,7 @@ impl Meta {
     }
 }
 
-/// The commit that is measured, marked if the tree differs from it.
+/// The measured commit, marked if the tree has changes.
 fn commit() -> String {
     let git = |args: &[&str]| {
         let out = Command::new("git").args(args).current_dir(env!("CARGO_MANIFEST_DIR")).output().ok()?;

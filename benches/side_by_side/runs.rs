@@ -1,4 +1,5 @@
-//! What is compared: one entry a run of a scenario, one row a number of its report that has a mark to reach.
+//! The comparison: one entry for each run of a scenario, and one row for each number of its report with a
+//! mark to reach.
 
 use std::time::Duration;
 
@@ -9,9 +10,9 @@ pub(crate) struct Run {
     pub(crate) id: &'static str,
     pub(crate) scenario: Scenario,
     pub(crate) settings: fn(quick: bool) -> Settings,
-    /// Whether the legacy server does it in reasonable time: it looks at every connection for each event.
+    /// Whether the legacy server finishes in reasonable time: it checks every connection for each event.
     pub(crate) legacy: bool,
-    /// Long enough not to be repeated.
+    /// Whether it runs only once, because it takes long.
     pub(crate) once: bool,
     pub(crate) rows: &'static [Row],
 }
@@ -28,15 +29,15 @@ pub(crate) struct Row {
     pub(crate) aim: Mark,
 }
 
-/// What a value has to be. All values are better if smaller.
+/// The mark that a value has to reach. For all values, smaller is better.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Mark {
     None,
-    /// At most so much.
+    /// At most this much.
     AtMost(f64),
-    /// So many times better than libuv.
+    /// This many times better than libuv.
     Times(f64),
-    /// At most so many times the value of another row.
+    /// At most this many times the value of another row.
     Flat(&'static str, f64),
 }
 
@@ -125,7 +126,7 @@ const fn cancel_row(id: &'static str, title: &'static str, must: Mark, aim: Mark
     }
 }
 
-/// Everything that is compared.
+/// All runs of the comparison.
 pub(crate) const RUNS: &[Run] = &[
     Run {
         id: "mix-64",
@@ -305,7 +306,7 @@ pub(crate) const RUNS: &[Run] = &[
                 id: "cas-time",
                 title: "the same, until all have joined",
                 unit: "s",
-                // Who was not done in the given time has no time.
+                // A run that did not finish in the given time has no time.
                 value: |report| seconds(report, "join").filter(|_| report.complete),
                 also: ("attempts", |report| report.section("join").map(|section| section.units as f64)),
                 must: Mark::AtMost(60.0),
@@ -366,7 +367,7 @@ pub(crate) const RUNS: &[Run] = &[
         settings: |quick| Settings {
             keys: Some(if quick { 8192 } else { 131_072 }),
             rounds: Some(1),
-            // libuv parses what has come from the start again with each part that comes.
+            // libuv parses all received bytes again with each new part.
             patience: Some(Duration::from_mins(2)),
             ..Settings::default()
         },

@@ -1,4 +1,4 @@
-//! The servers that are compared, each run with one of its own.
+//! The compared servers. Each run starts its own.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -32,7 +32,7 @@ impl Kind {
     }
 }
 
-/// Starts servers. PyTorch's are forks of one process that has imported torch.
+/// Starts servers. PyTorch's servers are forks of one process that has imported torch.
 pub(crate) struct Servers {
     torch: Child,
     commands: ChildStdin,
@@ -77,7 +77,7 @@ impl Servers {
         Ok(answer.trim().to_owned())
     }
 
-    /// Does a scenario with a server that is started for it.
+    /// Runs a scenario with a fresh server.
     pub(crate) fn measure(
         &mut self,
         kind: Kind,

@@ -1,8 +1,8 @@
-//! Any bytes, cut anywhere: the decoder never panics, asks for more than it has, and decodes the pieces to what it
-//! decodes the whole to.
+//! Arbitrary bytes, cut anywhere. The decoder never panics, always asks for more than it has, and decodes the
+//! pieces to the result of the whole.
 //!
-//! The first byte of the input chooses the setting for operation 8 and, with the second, the cuts; the rest is what
-//! a peer sends.
+//! The first byte of the input chooses the setting for operation 8 and, with the second one, the cuts; the
+//! rest is the peer's stream.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -11,11 +11,12 @@ use rallypoint::core::protocol::{Decoded, Decoder, LegacyRelease, Limits, Protoc
 /// Small, so that the fuzzer reaches both sides of each limit.
 const LIMITS: Limits = Limits { key: 64, value: 256, keys_per_request: 16 };
 
-/// What came of a stream: its requests (shown as text, since they borrow from the input), the bytes they took, and
-/// how it ended.
+/// The result of a stream: its requests (as text, since they borrow from the input), their length in bytes,
+/// and its error.
 type Outcome = (Vec<String>, usize, Option<ProtocolError>);
 
-/// Decodes `input` as it arrives: `arrivals` are the lengths after which the decoder is asked, rising to all of it.
+/// Decodes `input` as it arrives. `arrivals` has the rising lengths at which the decoder is called; the last
+/// one is the whole length.
 fn decode(input: &[u8], legacy: LegacyRelease, arrivals: impl Iterator<Item = usize>) -> Outcome {
     let mut decoder = Decoder::new(LIMITS, legacy);
     let mut requests = Vec::new();
@@ -46,7 +47,7 @@ fn decode(input: &[u8], legacy: LegacyRelease, arrivals: impl Iterator<Item = us
     (requests, start, None)
 }
 
-/// A request is within the limits, and its lists hold what they announce.
+/// Checks that a request is within the limits, and that its lists have the announced lengths.
 fn check(request: &Request<'_>) {
     match request {
         Request::Check(keys) | Request::Wait(keys) | Request::MultiGet(keys) => {
@@ -71,7 +72,8 @@ fn check(request: &Request<'_>) {
     }
 }
 
-/// Another protocol is recognized by its first four bytes. Cut within them, the first alone is an unknown operation.
+/// The decoder recognizes another protocol by its first four bytes. If a cut splits them, the first byte
+/// alone is an unknown operation.
 fn kind(error: ProtocolError) -> ProtocolError {
     match error {
         ProtocolError::Foreign(_) | ProtocolError::UnknownOp(_) => ProtocolError::UnknownOp(0),

@@ -1,9 +1,9 @@
-//! Any body, sent to any route of the API that takes one: the answer is in the 200s or 400s, or says that a limit is
-//! reached, and the server goes on.
+//! Arbitrary bodies for each route of the API that takes one. The answer's status is 2xx or 4xx, or the
+//! answer reports a limit, and the server goes on.
 //!
-//! The first byte of the input chooses the route, the second the run, so that requests meet; the rest is the body. One
-//! server takes all inputs, so its state is that of a long life. Time stands still but for the waiting of a request,
-//! which is over at once.
+//! The first byte of the input chooses the route, and the second one the run, so that requests meet; the rest
+//! is the body. One server takes all inputs, so its state is as after a long life. Time stands still, except
+//! that each wait of a request ends at once.
 #![no_main]
 
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use rallypoint::server::Server;
 use rallypoint::server::admin;
 use tower::ServiceExt;
 
-/// The routes with a body; `RUN` becomes the run or the barrier.
+/// The routes with a body. `RUN` stands for the run or the barrier.
 const ROUTES: [(&str, &str); 9] = [
     ("POST", "/api/v1/runs/RUN/join"),
     ("POST", "/api/v1/runs/RUN/heartbeat"),
@@ -31,9 +31,9 @@ const ROUTES: [(&str, &str); 9] = [
     ("POST", "/api/v1/barriers/RUN/arrive"),
     ("POST", "/api/v1/stores"),
 ];
-/// Runs and barriers in play.
+/// The number of runs and barriers.
 const RUNS: u8 = 4;
-/// No port for stores: a round that wants one is told so, and the fuzzer opens no sockets.
+/// No ports for stores: a round that wants a store is refused, so the fuzzer opens no sockets.
 const NO_PORTS: RangeInclusive<u16> = RangeInclusive::new(1, 0);
 
 static ROUTER: LazyLock<Router> = LazyLock::new(|| {

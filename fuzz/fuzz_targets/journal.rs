@@ -1,5 +1,5 @@
-//! Any bytes as the rows of a commit, and as segments: nothing panics, what is read as a row is written as it was read,
-//! and what is cut from the end was never part of what counts.
+//! Arbitrary bytes as the rows of a commit, and as segments. Nothing panics, a row that was read is written
+//! back unchanged, and only bytes that count for nothing are cut from the end.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +15,8 @@ fuzz_target!(|data: &[u8]| {
     }
     let _ = Recovery::default().read(1, &mut { data }, None);
 
-    // The fuzzer makes no checksum: the bytes as they are in a segment, and behind a seal.
+    // The fuzzer makes no valid checksum. So try the bytes as a segment's contents, and also inside a sealed
+    // commit.
     let header = Header { number: 1, anew: false, follows: Some(End::default()) }.encode();
     let mut commit = vec![0; COMMIT];
     commit.extend_from_slice(data);

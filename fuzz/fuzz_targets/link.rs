@@ -1,4 +1,4 @@
-//! Whatever bytes come over a link, both ends return an error or go on.
+//! Arbitrary bytes over a link: both ends return an error or go on.
 #![no_main]
 
 use bytes::BytesMut;
@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     server.put_frames(&mut BytesMut::new(), 1 << 20, now);
-    // The same bytes as a greeting of a relay that comes again.
+    // The bytes as the greeting of a relay that comes again.
     if let Ok(Some(Frame::Hello(hello))) = Frame::take(&mut BytesMut::from(bytes)) {
         let _ = server.connected(&hello, true, now);
         server.put_frames(&mut BytesMut::new(), 1 << 20, now);

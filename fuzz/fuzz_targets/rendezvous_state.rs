@@ -1,7 +1,8 @@
-//! Any bytes as the state of torchrun's c10d backend: the reader neither panics nor allocates without bound, and
-//! gives the same answer twice.
+//! Arbitrary bytes as the state of torchrun's c10d backend: the reader neither panics nor allocates without
+//! bound, and gives one result for one input.
 //!
-//! The input is taken as the value itself and as the pickle inside it, so that the fuzzer need not learn base64.
+//! The input serves as the value itself and as the pickle inside it, so that the fuzzer need not learn
+//! base64.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Any requests from several clients that come and go: the store never panics, answers each request as often as the
-//! protocol says, ends each wait once, and forgets everything about clients that are gone.
+//! Arbitrary requests from several clients that come and go. The store never panics, sends the number of
+//! replies that the protocol demands, ends each wait once, and forgets everything about disconnected clients.
 #![no_main]
 
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ use rallypoint::core::store::{Capacity, Cleanup, Effects, Progress, StaleKeyConf
 
 const CLIENTS: usize = 5;
 
-/// Few, so that the clients meet; the rules for stale keys act on most of them.
+/// Few keys, so that the clients meet. The rules for stale keys act on most of them.
 const KEYS: [&[u8]; 16] = [
     b"/a",
     b"/b",
@@ -75,7 +75,7 @@ fn key(index: u8) -> &'static [u8] {
     KEYS[usize::from(index) % KEYS.len()]
 }
 
-/// A command as a client sends it: only the decoder makes a [`Request`] with a list of keys.
+/// A command on the wire: only the decoder can make a [`Request`] with a list of keys.
 struct Wire(Vec<u8>);
 
 impl Wire {
@@ -130,13 +130,13 @@ impl Command {
     }
 }
 
-/// What followed from one request.
+/// The effects of one request.
 #[derive(Default)]
 struct Seen {
     replies: usize,
-    /// The first number replied.
+    /// The first number in the replies.
     number: Option<i64>,
-    /// Whether the request's own wait ended by a reply.
+    /// Whether a reply ended the request's own wait.
     went_on: bool,
     woken: Vec<ConnId>,
 }
@@ -164,7 +164,7 @@ impl Effects for Seen {
     }
 }
 
-/// Replies to `request`, where its kind fixes them.
+/// The number of replies to `request`, if its kind determines it.
 fn expected_replies(request: &Request<'_>, seen: &Seen) -> usize {
     match request {
         Request::Set { .. } | Request::Append { .. } | Request::MultiSet(_) | Request::QueuePush { .. } => 0,
@@ -179,12 +179,13 @@ fn expected_replies(request: &Request<'_>, seen: &Seen) -> usize {
 struct World {
     store: Store,
     clients: [Option<ConnId>; CLIENTS],
-    /// Whether the client has a wait outstanding, as the replies tell.
+    /// Whether the client has an outstanding wait, according to the replies.
     waits: [bool; CLIENTS],
     serial: u32,
     now: Timestamp,
     decoder: Decoder,
-    /// Names that were ever a queue: an item is offered to one waiter only, the others wait on.
+    /// Names that have ever been a queue: an item is offered to one waiter only, and the others go on
+    /// waiting.
     queues: HashSet<Vec<u8>>,
 }
 
@@ -223,7 +224,7 @@ impl World {
         conn.slot()
     }
 
-    /// Every wake ends a wait that there was, of a client that is there.
+    /// Checks that every wake ends an existing wait of a connected client.
     fn take_wakes(&mut self, woken: &[ConnId]) {
         for &conn in woken {
             assert_eq!(self.clients[Self::client(conn)], Some(conn), "woke a client that is gone");
@@ -256,7 +257,7 @@ impl World {
                 assert!(self.store.stats().keys <= before.keys);
             }
         }
-        // The wakes come before what this request made of its own connection.
+        // The wakes precede the effects of this request on its own connection.
         let woken: Vec<_> = seen.woken.clone();
         if matches!(request, Request::CancelWait | Request::Wait(_) | Request::Barrier { .. })
             && applied.is_ok()
@@ -321,7 +322,7 @@ fuzz_target!(|input: Input| {
     for client in 0..CLIENTS {
         world.leave(client);
     }
-    // Everything a job leaves goes; only keys that are nobody's stay, and names that nobody waits for take no room.
+    // A reset drops every key of a job; no name without a waiter takes room.
     world.store.reset(&mut Seen::default());
     world.check();
     let left = world.store.stats();
