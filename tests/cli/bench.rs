@@ -1,5 +1,5 @@
-//! `rallypoint bench` against our own server: every scenario does what it says, and reports what it did. The server's
-//! metrics are the second witness.
+//! `rallypoint bench` against our own server: every scenario does what it promises, and its report is right.
+//! The server's metrics confirm it.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Output, Stdio};
@@ -17,7 +17,7 @@ fn bench(args: &[&str]) -> Output {
     command.output().expect("the binary starts")
 }
 
-/// Runs a scenario with `args` on `server`, which is watched, and returns its report.
+/// Runs a scenario with `args` against `server`, watches the server's process, and returns the report.
 #[track_caller]
 fn report(server: &TestServer, scenario: &str, args: &[&str]) -> Value {
     let target = if scenario == "join" { server.admin } else { server.store };
@@ -30,7 +30,7 @@ fn report(server: &TestServer, scenario: &str, args: &[&str]) -> Value {
     assert_eq!(report["complete"], true, "{report}");
     assert_eq!(report["plan"]["scenario"], scenario);
     for section in report["sections"].as_array().expect("sections") {
-        // What a section reports has to be consistent in itself.
+        // The numbers of a section must be consistent.
         assert!(section["seconds"].as_f64().expect("a time") > 0.0, "{section}");
         let server = &section["server"];
         let (cpu, each) = (server["cpu_seconds"].as_f64(), server["cpu_us_per_unit"].as_f64());
@@ -51,7 +51,7 @@ fn fact(report: &Value, name: &str) -> u64 {
     report["facts"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {report}"))
 }
 
-/// What the server counted, by operation; operations without a request are left out.
+/// The server's counts by operation, without zeros.
 fn counted(server: &TestServer) -> BTreeMap<String, u64> {
     let metrics = http(server.admin, "GET /metrics", "", "").body;
     let counts = metrics.lines().filter_map(|line| {
@@ -61,8 +61,9 @@ fn counted(server: &TestServer) -> BTreeMap<String, u64> {
     counts.filter(|(_, count)| *count > 0).collect()
 }
 
-/// The server has applied exactly the requests that the report says were sent. The hello counts as no request; the look
-/// at the target before the test is one PING, one NUM_KEYS and, in some scenarios, some CHECKs, which are not the test's.
+/// Checks that the server has applied exactly the reported requests. The hello does not count as a request.
+/// Before the test, the check of the target sends one PING, one NUM_KEYS and, in some scenarios, `looks`
+/// CHECKs, which the report leaves out.
 #[track_caller]
 fn the_server_counted_the_same(server: &TestServer, report: &Value, looks: u64) {
     let mut sent: BTreeMap<String, u64> =
@@ -114,7 +115,7 @@ fn mix_sends_equal_parts_and_clears_up() {
 fn an_open_loop_sends_what_is_due_and_no_more() {
     let server = TestServer::start(&[]);
     let report = report(&server, "rtt", &["-c", "3", "-z", "500ms", "-q", "400"]);
-    // 200 at 400 a second; each of the threads starts its own share with one at once.
+    // Half a second at 400 a second is 200; each thread also starts its share with one request at once.
     let due = fact(&report, "due_sends");
     let threads = report["plan"]["threads"].as_u64().expect("a count");
     assert!((200..=200 + threads).contains(&due), "{report}");
@@ -143,7 +144,7 @@ fn init_counts_every_rank_and_refuses_a_store_in_use() {
     assert_eq!((fact(&first, "init_count"), fact(&first, "released")), (30, 30));
     assert_eq!(section(&first, "init")["latencies_us"]["rank"]["count"], 30);
     the_server_counted_the_same(&server, &first, 3);
-    // It has cleared up, so it can be done again.
+    // The scenario has cleaned up, so it can run again.
     assert_eq!(fact(&report(&server, "init", &["-n", "3"]), "init_count"), 3);
 
     let mut worker = Peer::greet(server.store);
@@ -218,7 +219,7 @@ fn cas_ends_with_every_node_in_the_state() {
     assert_eq!((fact(&report, "joined"), fact(&report, "participants")), (20, 20));
     let join = section(&report, "join");
     assert_eq!(join["latencies_us"]["node"]["count"], 20);
-    // Each node also tries to create the state.
+    // Each node also makes one attempt to create the state.
     assert_eq!(join["requests"]["compare_set"].as_u64(), join["units"].as_u64().map(|tries| tries + 20));
     the_server_counted_the_same(&server, &report, 0);
 }
@@ -260,7 +261,8 @@ fn join_moves_a_small_part_of_what_torchruns_nodes_send() {
     let metrics = http(server.admin, "GET /metrics", "", "").body;
     let line = metrics.lines().find_map(|line| line.strip_prefix("rallypoint_received_bytes_total "));
     let torchrun: u64 = line.expect("counted").parse().expect("a number");
-    // However few attempts fail: one answers n times the same size, the other takes a state of n nodes n times.
+    // This holds however few attempts fail: one server answers n times with a constant size, the other one
+    // takes a state of n nodes n times.
     assert!(native * 20 < torchrun, "{native} bytes and {torchrun} bytes");
 }
 

@@ -1,4 +1,4 @@
-//! The commands that are clients: what they print, their exit codes, and what they say when something is wrong.
+//! The client commands: their output, their exit codes, and their messages about mistakes.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::common::{PATIENCE, TestServer, http};
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug, PartialEq, Eq)]
 struct Ran {
     code: Option<i32>,
@@ -26,13 +26,13 @@ impl Ran {
         serde_json::from_slice(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The command did what was asked, and this is what it printed.
+    /// Checks that the command succeeded with this output.
     #[track_caller]
     fn gave(&self, out: &str) {
         assert_eq!((self.code, self.out()), (Some(0), out), "stderr: {}", self.err);
     }
 
-    /// The command failed with `code`, printed nothing to stdout, and said `words` on stderr.
+    /// Checks that the command failed with `code`, printed nothing to stdout, and said `words` on stderr.
     #[track_caller]
     fn failed(&self, code: i32, words: &str) {
         assert_eq!((self.code, self.out()), (Some(code), ""), "stderr: {}", self.err);
@@ -40,7 +40,7 @@ impl Ran {
     }
 }
 
-/// Commands in an environment of their own, which holds nothing but what is named here.
+/// Runs commands in an environment that contains only the variables given here.
 struct Rallypoint {
     environment: Vec<(&'static str, String)>,
 }
@@ -77,7 +77,8 @@ fn run(args: &[&str]) -> Ran {
     Rallypoint::new().run(args)
 }
 
-/// An address where nobody listens. It was used a moment ago, so that nobody else is soon given the port.
+/// An address where nobody listens. The port was in use a moment ago, so the system does not soon give it to
+/// anybody else.
 fn closed_port() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let addr = listener.local_addr().expect("bound");
@@ -86,7 +87,7 @@ fn closed_port() -> SocketAddr {
     addr
 }
 
-/// A server that is no store: on each connection it reads until it has seen `until`, and answers with `answer`.
+/// A server that is not a store: on each connection it reads until `until`, and then sends `answer`.
 fn other_server(until: Option<u8>, answer: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let addr = listener.local_addr().expect("bound");
@@ -103,7 +104,7 @@ fn other_server(until: Option<u8>, answer: &'static [u8]) -> SocketAddr {
                 let read = BufReader::new(&stream).read_until(until, &mut heard);
                 if read.is_ok() && heard.last() == Some(&until) {
                     let _ = stream.write_all(answer);
-                    // Closing with bytes unread would be a reset, which may overtake the answer.
+                    // Closing with unread bytes would cause a reset, which may overtake the answer.
                     let _ = stream.shutdown(Shutdown::Write);
                     let _ = std::io::copy(&mut stream, &mut std::io::sink());
                 }
@@ -113,7 +114,7 @@ fn other_server(until: Option<u8>, answer: &'static [u8]) -> SocketAddr {
     addr
 }
 
-// ----- help ----------------------------------------------------------------------------------------------------
+// ----- help -----
 
 #[test]
 fn each_flag_has_its_environment_variable() {
@@ -143,7 +144,7 @@ fn each_flag_has_its_environment_variable() {
     for command in commands {
         let ran = run(&[command, &["--help"]].concat());
         assert_eq!(ran.code, Some(0), "{}", ran.err);
-        // One entry a flag, its lines joined.
+        // One entry for each flag, with its lines joined.
         let text = ran.out().replace("\n      --", "\0--").replace("\n  -", "\0-");
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let entries: Vec<&str> = text.split('\0').filter(|entry| entry.starts_with("--")).collect();
@@ -240,7 +241,7 @@ fn the_demo_shows_who_is_missing_and_then_all_meet() {
     ];
     let at: Vec<_> = order.iter().map(|text| ran.out().find(text)).collect();
     assert!(at.iter().all(Option::is_some) && at.is_sorted(), "{at:?}: {}", ran.out());
-    // What is set for a job in this pod does not reach it.
+    // Variables for a job in this pod do not reach the demo.
     let pod =
         Rallypoint::new().with("RALLYPOINT_NODES", 7).with("JOB_COMPLETION_INDEX", 1).with("WORLD_SIZE", 9);
     assert_eq!(pod.run(&["demo", "--late", "0s"]).code, Some(0));
@@ -256,7 +257,7 @@ fn a_variable_that_says_nothing_to_a_command_is_named_if_it_is_set() {
     assert!(ran.code == Some(0) && !ran.err.contains("RALLYPOINT_FORMAT"), "{}", ran.err);
 }
 
-// ----- wait ----------------------------------------------------------------------------------------------------
+// ----- wait -----
 
 #[test]
 fn wait_ends_when_the_store_answers() {
@@ -289,7 +290,7 @@ fn wait_sees_a_server_that_comes_late() {
     let _server = TestServer::start(&["--listen", &addr]);
     let said: Vec<String> = lines.collect();
     assert!(waiting.wait().expect("it ends").success());
-    // The reason did not change, so nothing was said in between.
+    // The reason did not change, so there was no line in between.
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].starts_with(&format!("rallypoint: {addr} answers after ")), "{said:?}");
 }
@@ -363,7 +364,7 @@ fn wait_refuses_an_endpoint_that_cannot_be_meant() {
     link.run(&["wait"]).failed(2, "MASTER_PORT=tcp://10.96.0.7:29500 is the link to a Service `master`");
 }
 
-// ----- store ---------------------------------------------------------------------------------------------------
+// ----- store -----
 
 #[test]
 fn store_calls_give_what_was_stored() {
@@ -480,7 +481,7 @@ fn store_errors_name_the_cause() {
     run(&["store", "get"]).failed(2, "<KEY>");
 }
 
-// ----- health --------------------------------------------------------------------------------------------------
+// ----- health -----
 
 #[test]
 fn health_is_an_exit_code() {
@@ -489,7 +490,7 @@ fn health_is_an_exit_code() {
     run(&["health", &admin]).gave("ok\n");
     run(&["health", &format!("http://{admin}/"), "--live"]).gave("ok\n");
     run(&["health", "--admin", &admin]).gave("ok\n");
-    // In the server's own container the variable holds what the server listens on.
+    // In the server's own container, the variable holds the address on which the server listens.
     let listens = Rallypoint::new().with("RALLYPOINT_ADMIN", format!("[::]:{}", server.admin.port()));
     listens.run(&["health"]).gave("ok\n");
 
@@ -505,7 +506,7 @@ fn health_is_an_exit_code() {
     run(&["health", "https://host"]).failed(1, "--tls-ca FILE");
 }
 
-// ----- ctl -----------------------------------------------------------------------------------------------------
+// ----- ctl -----
 
 #[test]
 fn ctl_reset_empties_one_store_if_it_is_meant() {
@@ -598,7 +599,7 @@ fn ctl_reset_sends_the_token() {
 
 #[test]
 fn a_client_that_is_told_to_stop_does_not_hang() {
-    // The name server may take long; a look-up that goes on must not keep the command from ending.
+    // The name server may take long; a look-up in progress must not keep the command from ending.
     let started = std::time::Instant::now();
     run(&["store", "num-keys", "--store", "no-such-name.invalid:1", "--timeout", "50ms"])
         .failed(1, "cannot resolve");

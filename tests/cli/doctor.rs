@@ -1,4 +1,5 @@
-//! `doctor` from outside: manifests of `tests/data/manifests`, a real server, and servers that are none.
+//! `doctor` from outside: the manifests of `tests/data/manifests`, a real server, and servers that are no
+//! store.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -19,7 +20,7 @@ fn doctor(args: &[&str], env: &[(&str, &str)]) -> Output {
         .expect("the binary starts")
 }
 
-/// The checks of a run with `--json`, and its exit code.
+/// The checks of a call with `--json`, and its exit code.
 fn checks(args: &[&str], env: &[(&str, &str)]) -> (Vec<Value>, Option<i32>) {
     read(&doctor(&[&["--json"], args].concat(), env))
 }
@@ -52,7 +53,7 @@ fn manifests() -> Vec<PathBuf> {
     files
 }
 
-/// Each file's first line says what is to be found, and nothing else may be.
+/// The first line of each file names its mistakes; `doctor` must find exactly these.
 #[test]
 fn each_manifest_shows_exactly_the_mistakes_that_it_names() {
     let mut wrong = Vec::new();
@@ -104,7 +105,7 @@ fn each_manifest_shows_exactly_the_mistakes_that_it_names() {
     assert!(files.len() >= 150 && seen.len() >= 40, "every mistake has its manifest: {seen:?}");
 }
 
-/// What a script, a pipe or a person gives to `--manifest`.
+/// The ways in which a script, a pipe or a person gives manifests.
 #[test]
 fn manifests_come_from_stdin_from_folders_and_from_files_of_any_name() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -135,7 +136,7 @@ fn manifests_come_from_stdin_from_folders_and_from_files_of_any_name() {
     assert_eq!(verdict(&read(&output).0, "node-rank"), "FAIL");
 }
 
-/// `docs/doctor.md` has each check, and no other.
+/// `docs/doctor.md` lists every check, and nothing else.
 #[test]
 fn the_document_lists_every_check() {
     fn literals(folder: &Path, found: &mut BTreeSet<String>) {
@@ -189,7 +190,10 @@ fn a_finding_names_file_object_and_field() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = text.lines().find(|line| line.starts_with("FAIL")).expect("a finding");
     assert!(
-        line.contains("endpoint-selects-all.yaml: Job/train spec.template.spec.containers[0].command: the endpoint `train`"),
+        line.contains(
+            "endpoint-selects-all.yaml: Job/train spec.template.spec.containers[0].command: the \
+             endpoint `train`"
+        ),
         "{text}"
     );
     assert!(text.contains("-> name the first pod, `train-0.train`, or a rallypoint server"), "{text}");
@@ -273,7 +277,7 @@ fn the_commands_flags_and_the_environment_are_checked_together() {
     assert_eq!(verdict(&checks, "store-answers"), "PASS", "the rest is looked at all the same");
 }
 
-/// A server that answers each connection in the same way.
+/// A server that gives every connection one answer.
 fn impostor(answer: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let addr = listener.local_addr().expect("bound");
@@ -284,7 +288,7 @@ fn impostor(answer: &'static [u8]) -> SocketAddr {
                 let mut heard = [0; 64];
                 let _heard = stream.read(&mut heard);
                 let _sent = stream.write_all(answer);
-                // Held open, as long as the peer wants.
+                // The connection stays open as long as the peer wants.
                 while stream.read(&mut heard).is_ok_and(|n| n > 0) {}
             });
         }
@@ -301,7 +305,7 @@ fn what_is_no_store_is_named() {
         (b"", "did not answer"),
     ] {
         let addr = impostor(answer).to_string();
-        // Only silence is waited for.
+        // Only a silent server makes the test wait for the time-out.
         let step = if answer.is_empty() { "--step-timeout=2s" } else { "--step-timeout=20s" };
         let (checks, code) = checks(&[step, &addr], &[]);
         assert_eq!((verdict(&checks, "store-answers"), code), ("FAIL", Some(1)), "{word}");
@@ -347,7 +351,7 @@ fn what_a_job_left_or_another_job_uses_is_found_in_the_store() {
     assert!(evidence(&found, "stale-keys").contains("dead ports"));
 }
 
-/// What `doctor` finds where the name `train` means two pods and a store is in the first, or in both.
+/// The findings if the name `train` means two pods, and a store is in the first one, or in both.
 #[test]
 fn a_name_of_every_pod_is_a_risk_and_with_several_stores_a_failure() {
     let (first, hosts) = (TestServer::start(&[]), crate::common::hosts::train_is_two_pods());
@@ -362,7 +366,7 @@ fn a_name_of_every_pod_is_a_risk_and_with_several_stores_a_failure() {
     };
     let (verdict, said, _) = look("10.0.0.1");
     assert!(verdict == "WARN" && said.contains("if these are all pods of the job"), "{said}");
-    // PyTorch hosts a store where it finds itself, whoever else has one.
+    // PyTorch hosts a store in every pod whose own address the name includes, even if another pod has one.
     let (verdict, said, code) = look("127.0.0.2");
     assert!(
         verdict == "FAIL" && said.contains("127.0.0.2 is this host: a headless Service over all pods"),

@@ -25,7 +25,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A pod of a run: name, node rank, and the flags that reach the server.
+/// A pod of a run: its name, its node rank, and the flags for the server.
 struct Pod<'a> {
     server: &'a TestServer,
     name: &'a str,
@@ -60,7 +60,7 @@ impl Pod<'_> {
     }
 }
 
-/// Waits for the end and gives exit code, stdout and stderr.
+/// Waits for the end of a process. Returns its exit code, stdout and stderr.
 fn ended(mut process: Child) -> (Option<i32>, String, String) {
     let code = wait_for_end(&mut process);
     let (mut out, mut err) = (String::new(), String::new());
@@ -144,7 +144,7 @@ fn env_names_what_it_sees_and_does_not_use() {
     assert!(!text(&said.stdout).contains("PET_NODE_RANK"), "{}", text(&said.stdout));
     let line = "ACME_NODE_RANK=3 is not used; if it says this, set RALLYPOINT_NODE_RANK=\"$ACME_NODE_RANK\"";
     assert!(text(&said.stderr).contains(line), "{}", text(&said.stderr));
-    // The line is right.
+    // The suggested line works.
     let decided = output(&["env"], &[&acme[..], &[("RALLYPOINT_NODE_RANK", "3")]].concat());
     assert!(text(&decided.stdout).contains("PET_NODE_RANK='3'") && decided.stderr.is_empty());
     let (checks, code) = {
@@ -180,7 +180,7 @@ fn four_processes_are_held_until_the_last_is_there() {
         ports.push(port.to_owned());
         assert!(err.contains("all 4 pods are there"), "{err}");
     }
-    // All were given the same store, which is not the main one.
+    // All pods were given one store, which is not the main one.
     assert!(
         ports.iter().all(|port| *port == ports[0] && *port != server.store.port().to_string()),
         "{ports:?}"
@@ -202,7 +202,7 @@ fn progress_names_who_is_missing_and_a_late_pod_passes_at_once() {
     assert_eq!((&json["ready"], &json["step"]), (&false.into(), &"gather".into()));
     assert_eq!(ended(pod("t-1", "1", "b").start(&["wait", "--nodes=2"])).0, Some(0));
     assert_eq!(ended(waiting).0, Some(0));
-    // Replaced under its name, by a new UID: no second gathering.
+    // A successor under the same name, with a new UID: it needs no second gathering.
     let (code, _, err) = ended(pod("t-1", "1", "b2").start(&["run", "--nodes=2", "--", "true"]));
     assert_eq!(code, Some(0), "{err}");
 }
@@ -217,7 +217,7 @@ fn a_second_pod_with_a_rank_that_lives_is_parked_until_the_first_is_gone() {
     let (code, _, err) = ended(pod("job-1-ccccc", "1", "c").start(&["wait", "--nodes=2", "--timeout=1s"]));
     assert_eq!(code, Some(1), "{err}");
     assert!(err.contains("node rank 1 is held by pod `job-1-bbbbb` at 127.0.0.1"), "{err}");
-    // The first two are not heard of any more, so this is the first pod of a new gathering.
+    // The first two pods are gone, so this is the first pod of a new gathering.
     let successor = pod("job-1-ccccc", "1", "c").start(&["wait", "--nodes=2"]);
     eventually("the rank is free", || {
         let said = announced(server.admin);
@@ -231,7 +231,8 @@ fn a_second_pod_with_a_rank_that_lives_is_parked_until_the_first_is_gone() {
 fn the_gate_does_not_count_a_pod_whose_relay_is_away() {
     let server = TestServer::start(&["--link-grace=60s"]);
     let announce = |admin, rank: u32| {
-        let said = serde_json::json!({"pod": format!("t-{rank}"), "uid": "a", "node_rank": rank, "nodes": "2", "wait_seconds": 0});
+        let said = serde_json::json!({"pod": format!("t-{rank}"), "uid": "a", "node_rank": rank, "nodes": "2",
+            "wait_seconds": 0});
         let route = "POST /api/v1/runs/run/announce";
         http(admin, route, "Content-Type: application/json\r\n", &said.to_string())
     };
@@ -246,7 +247,7 @@ fn the_gate_does_not_count_a_pod_whose_relay_is_away() {
     eventually("the gate has seen the link", || {
         first()["silent_seconds"].as_f64().is_some_and(|it| it < 1.5)
     });
-    // Its host is lost; what its relay holds stays for --link-grace.
+    // The host is lost; the sessions of its relay stay for --link-grace.
     relay.process.kill().expect("its child");
     relay.process.wait().expect("its child");
     eventually("the pod is not there", || first()["live"] == false);
@@ -260,7 +261,7 @@ fn the_gate_does_not_count_a_pod_whose_relay_is_away() {
     assert!(goes.status == 200 && goes.body.contains("all 2 pods are there"), "{}", goes.body);
 }
 
-/// As a rank that fails at an import, beside others that hang in it.
+/// One rank fails at an import, beside others that hang in it.
 #[test]
 fn pods_that_use_no_store_count_as_long_as_their_relays_are_linked() {
     let server = TestServer::start(&["--pod-timeout=2s"]);
@@ -282,7 +283,7 @@ fn pods_that_use_no_store_count_as_long_as_their_relays_are_linked() {
         nodes["joined"] == there && nodes["gone"] == gone && nodes["missing"] == gone
     };
     eventually("its relay is gone", || shown(2));
-    // None of the others is silent for that.
+    // The end of one pod makes no other one silent.
     std::thread::sleep(Duration::from_secs(4));
     assert!(shown(2), "{}", run());
     assert_eq!(run()["missing"][0]["name"], "t-2");
@@ -308,7 +309,8 @@ fn a_killed_pod_comes_again_with_another_rank_and_the_one_that_was_held_back_goe
     let seen = Instant::now();
     let held_back = pod("w-b", "1", "b");
     eventually("both claim it", || server.log().contains("have claimed node rank 1"));
-    // Its first request is held for a second, and the next one for half a minute. Between the two no connection would break.
+    // The first request is held for a second, and the next one for half a minute. Between the two, no
+    // connection would break.
     std::thread::sleep(Duration::from_secs(3).saturating_sub(seen.elapsed()));
     first.kill().expect("it is there");
     first.wait().expect("it ends");
@@ -354,7 +356,7 @@ fn two_live_commands_that_claim_one_place_are_told_so() {
     assert_eq!((ended(other).0, ended(second).0), (Some(0), Some(0)));
 }
 
-/// A way to the admin port on which each process loses its first answers, as many as `lost`.
+/// A path to the admin port on which each process loses its first `lost` answers.
 fn lossy(admin: SocketAddr, lost: usize) -> SocketAddr {
     use std::io::Write;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -368,7 +370,7 @@ fn lossy(admin: SocketAddr, lost: usize) -> SocketAddr {
                     (server.try_clone().expect("a socket"), client.try_clone().expect("a socket"));
                 std::thread::spawn(move || std::io::copy(&mut from_client, &mut up));
                 if n < lost {
-                    // The request arrives, and its answer does not.
+                    // The request arrives, but its answer does not.
                     let _ = server.read(&mut [0; 4096]);
                     let _ = client.shutdown(std::net::Shutdown::Both);
                 } else {
@@ -498,7 +500,7 @@ fn a_run_that_gathers_is_shown_explained_and_counted() {
     let status = text(&status.stdout);
     assert!(status.contains("t-2") && status.contains("2/3"), "{status}");
     eventually("the log says it too", || server.log().contains(sentence));
-    // A pod too many is told although nobody waits for it.
+    // A surplus pod is reported even though nobody waits for it.
     let mut twin = start("u-1", "1");
     eventually("the log names both", || {
         let log = server.log();
@@ -533,7 +535,7 @@ fn pods_with_several_versions_of_torch_are_told_once() {
     assert_eq!(server.log().matches("versions of PyTorch").count(), 1, "{}", server.log());
 }
 
-/// What the agents of a c10d run of one node leave behind when it has finished.
+/// The keys that the agents of a c10d run of one node leave behind after it has finished.
 fn finish(server: &TestServer) {
     let state = include_str!("../data/samples/rdzv_states.json");
     let samples: Vec<serde_json::Value> = serde_json::from_str(state).expect("JSON");
@@ -568,7 +570,7 @@ fn a_finished_run_is_not_started_again_by_a_straggler() {
     assert!(!err.contains("--gather off"), "the admin port is not the trouble: {err}");
     let (code, out, err) = ended(run_alone(&server, &["--restart-finished=on", "--", "echo", "started"]));
     assert_eq!((code, out.trim()), (Some(0), "started"), "{err}");
-    // An operator may forget that it finished.
+    // An operator may make the server forget that it finished.
     assert_eq!(http(server.admin, "DELETE /api/v1/runs/run", "", "").status, 200);
     assert_eq!(ended(run_alone(&server, &["--", "true"])).0, Some(0));
 }
@@ -656,11 +658,11 @@ fn run_can_be_stopped_while_it_waits() {
     assert!(code == Some(143) && err.contains("stopped by signal 15 while waiting"), "{code:?} {err}");
 }
 
-/// As process 1 of a pid namespace. Needs the right to make one.
+/// Runs as process 1 of a pid namespace. Needs the right to make one.
 #[test]
 fn as_the_first_process_of_a_container_run_reaps_and_hands_on_signals() {
     let server = TestServer::start(&[]);
-    // The orphan is adopted by process 1. As long as it is a zombie it can be sent signals.
+    // Process 1 adopts the orphan. While the orphan is a zombie, it can be sent signals.
     let script = "orphan=$(sh -c 'sleep 0.2 >/dev/null & echo $!'); trap 'exit 5' TERM; i=0
         while kill -0 $orphan; do sleep 0.05; i=$((i+1)); [ $i -lt 300 ] || exit 3; done 2>/dev/null
         echo reaped; while :; do sleep 0.05; done";
@@ -704,7 +706,7 @@ fn run_meets_behind_a_relay_of_its_own() {
     let server = TestServer::with_store_ports(4, &[]);
     let started = ["0", "1"].map(|rank| {
         let name = format!("t-{rank}");
-        // It uses the store, which has an answer once the relay is linked.
+        // It uses the store, which answers once the relay is linked.
         let bin = env!("CARGO_BIN_EXE_rallypoint");
         let script = format!(
             "{bin} store num-keys --store $MASTER_ADDR:$MASTER_PORT >&2 && echo $RANK at $MASTER_ADDR; exit 3"
@@ -766,7 +768,7 @@ fn a_node_that_does_not_come_is_linked_to_its_pod_whose_relay_has_left() {
 #[test]
 fn run_says_why_there_is_no_relay() {
     let server = TestServer::start(&[]);
-    // A store's port is no admin port.
+    // The port of a store is no admin port.
     let (store, admin) = (server.store.to_string(), server.store.to_string());
     let args = [
         "run",
@@ -816,8 +818,8 @@ fn without_an_admin_port_run_says_what_to_do() {
     assert_eq!((code, out.trim()), (Some(0), &server.store.port().to_string()[..]), "{err}");
 }
 
-/// Behind a headless Service over all pods each pod's store answers. Whoever sees two is refused, and so is the one that
-/// came first and saw only its own.
+/// Behind a headless Service over all pods, each pod's store answers. A pod that sees two stores is refused,
+/// and so is the first pod, which saw only its own.
 #[test]
 fn several_stores_behind_a_name_are_refused_as_soon_as_the_second_answers() {
     let (server, hosts) = (TestServer::start(&[]), crate::common::hosts::train_is_two_pods());
@@ -849,7 +851,7 @@ fn several_stores_behind_a_name_are_refused_as_soon_as_the_second_answers() {
     assert_eq!(code, Some(0), "a store answers, which is all that was asked: {err}");
 }
 
-/// A folder with a program `torchrun` that only says that it was started.
+/// A folder with a program `torchrun` that only prints that it was started.
 fn fake_torchrun() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -921,7 +923,7 @@ fn the_plugins_endpoint_is_the_admin_port() {
     assert!(text(&output(&["env"], &c10d).stdout).contains("MASTER_ADDR='rally'"));
 }
 
-/// None of these waits: the default time-outs are minutes.
+/// None of these commands waits: the default time-outs are minutes.
 #[test]
 fn a_port_in_the_place_of_another_is_named_at_once() {
     let server = TestServer::start(&[]);
@@ -967,7 +969,7 @@ fn the_store_of_the_workers_is_tried_before_the_command_starts() {
     assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
     assert!(err.contains("not started: the run's own store 127.0.0.2:"), "{err}");
     assert!(err.contains("refused") && err.contains("--store-ports (29510-29599)"), "{err}");
-    // It is reached through a relay, and so is the main store without one.
+    // A relay reaches it, and without a relay the main store is reachable.
     for more in ["--relay=on", "--own-store=off"] {
         let (code, out, err) = ended(run_alone(&server, &[more, "--", "echo", "started"]));
         assert_eq!((code, out.as_str()), (Some(0), "started\n"), "{more}: {err}");

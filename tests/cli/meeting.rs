@@ -1,4 +1,5 @@
-//! The commands that meet: `join`, `barrier`, `leave`, `ctl close` and `ctl extend`, and the examples that use them.
+//! The commands that meet: `join`, `barrier`, `leave`, `ctl close` and `ctl extend`, and the examples with
+//! them.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::common::{TestServer, eventually, http};
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug)]
 struct Ran {
     code: Option<i32>,
@@ -57,8 +58,8 @@ fn nodes_meet_and_print_their_peers() {
     let json = run(&server, &format!("{join} --node a --addr 10.0.0.1 --role head --node-rank 0"));
     let (hosts, env) = (Ran::of(hosts), Ran::of(env));
     assert_eq!((hosts.code, hosts.out.as_str()), (Some(0), "10.0.0.1\n10.0.0.2\n10.0.0.3\n"), "{hosts:?}");
-    let wanted = "ROUND='1'\nNODE_RANK='1'\nNNODES='3'\nPEERS='10.0.0.1 10.0.0.2 10.0.0.3'\nPEERS_HEAD='10.0.0.1'\n\
-                  PEERS_WORKER='10.0.0.2 10.0.0.3'\n";
+    let wanted = "ROUND='1'\nNODE_RANK='1'\nNNODES='3'\nPEERS='10.0.0.1 10.0.0.2 10.0.0.3'\n\
+                  PEERS_HEAD='10.0.0.1'\nPEERS_WORKER='10.0.0.2 10.0.0.3'\n";
     assert_eq!(env.out, wanted, "{env:?}");
     let answer: serde_json::Value = serde_json::from_str(&json.out).expect("JSON");
     assert_eq!((&answer["group_rank"], &answer["participants"][2]["role"]), (&0.into(), &"worker".into()));
@@ -111,7 +112,8 @@ fn a_node_leaves_by_its_name_if_no_other_has_it() {
     let server = server();
     let join = |node: &str, name: &str| {
         let body = serde_json::json!({
-            "node": node, "join_id": node, "name": name, "address": "10.0.0.1", "min_nodes": 4, "wait_seconds": 0,
+            "node": node, "join_id": node, "name": name, "address": "10.0.0.1", "min_nodes": 4,
+                "wait_seconds": 0,
         });
         let json = "Content-Type: application/json\r\n";
         assert_eq!(http(server.admin, "POST /api/v1/runs/r/join", json, &body.to_string()).status, 202);
@@ -193,7 +195,7 @@ fn a_join_waits_for_a_server_that_is_away_and_survives_its_restart() {
     assert!(first.code == Some(0) && first.err.contains("trying again"), "{first:?}");
 }
 
-/// Runs an example with the server's own programs in reach and nothing else.
+/// Runs an example with only the server's own programs and the system's in its PATH.
 fn example(server: &TestServer, name: &str, environment: &[(&str, &str)]) -> Child {
     let bin = Path::new(env!("CARGO_BIN_EXE_rallypoint")).parent().expect("a folder");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name);
@@ -221,7 +223,8 @@ fn the_ray_example_brings_workers_to_their_head() {
     };
     let workers = [pod("worker", "w-0", "10.0.0.2"), pod("worker", "w-1", "10.0.0.3")];
     let head = Ran::of(pod("head", "head", "10.0.0.1"));
-    let wanted = "ray start --head --port=6379 --dashboard-host=0.0.0.0\nhead: all 3 pods are in; the head is 10.0.0.1\n";
+    let wanted = "ray start --head --port=6379 --dashboard-host=0.0.0.0\n\
+                  head: all 3 pods are in; the head is 10.0.0.1\n";
     assert_eq!(head.out, wanted, "{head:?}");
     for (worker, name) in workers.map(Ran::of).iter().zip(["w-0", "w-1"]) {
         let wanted =

@@ -1,4 +1,4 @@
-//! `rallypoint status` against servers that answer, answer something else, or do not answer.
+//! `rallypoint status` against servers that answer, that answer something else, or that do not answer.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -10,7 +10,7 @@ use crate::common::{PATIENCE, TestServer, eventually};
 const LIST: &str = include_str!("../data/insight/runs.json");
 const STATIC_JOB: &str = include_str!("../data/insight/run_static_rank_missing.json");
 
-/// An admin port that knows these paths; all others are 404. Returns also the paths that were asked for.
+/// An admin port with these paths; every other path is 404. Also returns the requested paths.
 fn admin(known: &'static [(&'static str, &'static str)]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let addr = listener.local_addr().expect("bound");
@@ -71,7 +71,7 @@ fn the_overview_has_what_is_known_of_each_run() {
     let (addr, asked) = admin(KNOWN);
     let output = status(addr, &[]);
     let text = shown(&output);
-    // This run's document is not there: the list's words have to do.
+    // The document of this run is absent, so the words of the list have to do.
     assert!(
         text.contains("train-llm round 0  [##################......] 3/4 nodes  missing: 1 node, 41 s\n"),
         "{text}"
@@ -146,7 +146,7 @@ fn a_real_server_without_runs_says_so() {
     let list: serde_json::Value =
         serde_json::from_slice(&status(server.admin, &["--json"]).stdout).expect("JSON");
     assert_eq!(list["runs"], serde_json::json!([]));
-    // As a process that has made its store, and no process group yet.
+    // A process that has made its store, but no process group yet.
     let _client = std::net::TcpStream::connect(server.store).expect("the store listens");
     eventually("the client is counted", || {
         shown(&status(server.admin, &[]))

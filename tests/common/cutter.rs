@@ -1,4 +1,4 @@
-//! A network that breaks, is slow or loses everything: what goes through it is passed on until it is cut or held.
+//! A network that breaks, delays or loses bytes: it forwards everything until it is cut or held.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,37 +6,37 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// Passes connections on to another address. Dropping it leaves its thread behind, which waits for nobody.
+/// Forwards connections to another address. Dropping it leaves its thread behind, which does no harm.
 pub(crate) struct Cutter {
-    /// Where to connect.
+    /// The address to connect to.
     pub(crate) addr: SocketAddr,
     shared: Arc<Shared>,
 }
 
 #[derive(Default)]
 struct Shared {
-    /// Where connections go from now on, if that is not where they first went.
+    /// The new target of connections, if it has changed.
     moved: Mutex<Option<SocketAddr>>,
     open: Mutex<Vec<TcpStream>>,
     is_closed: AtomicBool,
-    /// Each connection is cut when so many bytes have come through in one direction.
+    /// Each connection is cut after this many bytes in one direction.
     cut_after: AtomicUsize,
-    /// What is read waits for so many milliseconds.
+    /// Received bytes are delayed by this many milliseconds.
     delay: AtomicU64,
     held: Mutex<Held>,
 }
 
-/// Of which connections nothing comes through. They stay open, and what was sent comes later.
+/// The connections that are held: they stay open, and their bytes arrive later.
 #[derive(Clone, Default)]
 pub(crate) enum Held {
     #[default]
     None,
-    /// Those whose client said this in its first bytes.
+    /// Connections whose client sent this text in its first bytes.
     Saying(String),
     All,
 }
 
-/// What the client of a connection said first.
+/// The first bytes from the client of a connection.
 type Opening = Arc<OnceLock<Vec<u8>>>;
 
 impl Cutter {
@@ -73,27 +73,27 @@ impl Cutter {
         }
     }
 
-    /// From now on connections go elsewhere.
+    /// From now on connections go to another target.
     pub(crate) fn pass_to(&self, target: SocketAddr) {
         *self.shared.moved.lock().expect("no panic") = Some(target);
     }
 
-    /// From now on no connection is passed on, or again each.
+    /// Sets whether new connections are refused.
     pub(crate) fn close(&self, is_closed: bool) {
         self.shared.is_closed.store(is_closed, Relaxed);
     }
 
-    /// Each connection is cut when so many bytes have come through in one direction.
+    /// Cuts each connection after this many bytes in one direction.
     pub(crate) fn cut_after(&self, bytes: usize) {
         self.shared.cut_after.store(bytes, Relaxed);
     }
 
-    /// From now on all takes longer by this, in each direction.
+    /// From now on every byte is delayed by this time, in each direction.
     pub(crate) fn delay(&self, by: Duration) {
         self.shared.delay.store(by.as_millis() as u64, Relaxed);
     }
 
-    /// From now on nothing of these connections comes through.
+    /// From now on these connections are held.
     pub(crate) fn hold(&self, which: Held) {
         *self.shared.held.lock().expect("no panic") = which;
     }

@@ -7,15 +7,16 @@ use std::process::{Child, Command, Stdio};
 
 const CHUNK: usize = 64 * 1024;
 
-/// A file system of its own over a folder, which only the programs see that it starts. Needs `unshare` and `nsenter`.
+/// A separate file system over a folder. Only the programs that it starts see it. Needs `unshare` and
+/// `nsenter`.
 pub(crate) struct SmallDisk {
-    /// The file system is there as long as this process.
+    /// The file system exists as long as this process.
     holder: Child,
     folder: PathBuf,
 }
 
 impl SmallDisk {
-    /// Mounts a disk of this `size`, written as `mount` takes it.
+    /// Mounts a disk of this `size`, in the form that `mount` takes.
     pub(crate) fn over(folder: &Path, size: &str) -> Self {
         let script = "mount -t tmpfs -o size=\"$1\" none \"$0\" && echo mounted && exec cat";
         let mut holder = Command::new("unshare")
@@ -32,7 +33,7 @@ impl SmallDisk {
         Self { holder, folder: folder.to_owned() }
     }
 
-    /// The program, where it sees the disk.
+    /// The program `rallypoint`, with the disk mounted.
     pub(crate) fn rallypoint(&self) -> Command {
         let mut command = Command::new("nsenter");
         command.args(["--user", "--mount", "--preserve-credentials", "--target"]);
@@ -40,13 +41,13 @@ impl SmallDisk {
         command
     }
 
-    /// The folder as it is on the disk.
+    /// The path of the folder on the disk.
     pub(crate) fn folder(&self) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.holder.id()));
         root.join(self.folder.strip_prefix("/").expect("a whole path"))
     }
 
-    /// Takes all the room that is left.
+    /// Takes all free space.
     pub(crate) fn fill(&self) {
         let mut junk = File::create(self.junk()).expect("it can be written");
         loop {
@@ -58,7 +59,7 @@ impl SmallDisk {
         }
     }
 
-    /// Gives so many bytes of that back.
+    /// Gives this many bytes back.
     pub(crate) fn free(&self, bytes: u64) {
         let junk = File::options().write(true).open(self.junk()).expect("it was filled");
         let len = junk.metadata().expect("a file").len();

@@ -10,13 +10,13 @@ use tempfile::TempDir;
 use super::cutter::{Cutter, Held};
 use super::{eventually, free_ports, http, signal};
 
-/// An etcd of three members, and the ports of two servers beside it. Dropping it ends them.
+/// An etcd of three members, and the ports of its servers. Dropping it ends the members.
 pub(crate) struct Cluster {
     pub(crate) members: Vec<Child>,
     ports: Vec<u16>,
-    /// The same for all servers, on addresses of their own.
+    /// The ports of every server; each server has its own address.
     server_ports: [u16; 2],
-    /// By which the members reach each of them.
+    /// The networks through which the members reach each other.
     roads: Vec<Cutter>,
     dir: TempDir,
 }
@@ -40,7 +40,7 @@ impl Cluster {
                 .arg(dir.path().join(format!("data{n}")))
                 .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
                 .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &known_as(n)])
-                // Nobody cuts the power here, and it is quicker.
+                // No test cuts the power, and this is faster.
                 .args(["--initial-cluster", &all, "--unsafe-no-fsync"])
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
@@ -59,12 +59,12 @@ impl Cluster {
         is_up(SocketAddr::from(([127, 0, 0, 1], self.ports[member])))
     }
 
-    /// As `--journal` wants it.
+    /// The value of `--journal`.
     pub(crate) fn journal(&self) -> String {
         journal(&self.ports[..3])
     }
 
-    /// A network between a server and the members, and what the server's `--journal` is then.
+    /// A network between a server and the members, and the server's `--journal` for it.
     pub(crate) fn network(&self) -> (Vec<Cutter>, String) {
         let roads = self.ports[..3].iter().map(|&port| Cutter::start(([127, 0, 0, 1], port).into()));
         let roads: Vec<_> = roads.collect();
@@ -72,44 +72,44 @@ impl Cluster {
         (roads, journal(&ports))
     }
 
-    /// Nothing comes from this member to the others, and nothing from them to it.
+    /// Isolates a member from the others, in both directions.
     pub(crate) fn cut_off(&self, member: usize) {
-        // A member says who it is as it connects to another one.
+        // A member sends its own URL when it connects to another one.
         let own = format!("127.0.0.1:{}", self.roads[member].addr.port());
         for (n, road) in self.roads.iter().enumerate() {
             road.hold(if n == member { Held::All } else { Held::Saying(own.clone()) });
         }
     }
 
-    /// How large the journal is at present, more or less.
+    /// The present size of the journal, roughly.
     pub(crate) fn journal_size(&self) -> usize {
-        // From `test/jobs/segments/` to `test/jobs/segments0`.
+        // The range from `test/jobs/segments/` to `test/jobs/segments0`.
         let all = r#"{"key":"dGVzdC9qb2JzL3NlZ21lbnRzLw==","range_end":"dGVzdC9qb2JzL3NlZ21lbnRzMA=="}"#;
         let member = SocketAddr::from(([127, 0, 0, 1], self.ports[0]));
         http(member, "POST /v3/kv/range", "Content-Type: application/json\r\n", all).body.len()
     }
 
-    /// All of them reach each other again.
+    /// Connects all members again.
     pub(crate) fn heal(&self) {
         self.roads.iter().for_each(|road| road.hold(Held::None));
     }
 
-    /// Makes members stand still.
+    /// Stops members, so that they do nothing.
     pub(crate) fn pause(&self, members: std::ops::Range<usize>) {
         self.members[members].iter().for_each(pause);
     }
 
-    /// All go on.
+    /// Continues all members.
     pub(crate) fn go_on(&self) {
         self.members.iter().for_each(|member| signal(member, Signal::CONT));
     }
 
-    /// Starts a server at this etcd: the first, second... of them.
+    /// Starts server `n`, counted from 1, at this etcd.
     pub(crate) fn serve(&self, n: u8) -> Replica {
         self.serve_by(n, &self.journal())
     }
 
-    /// The same with another `--journal`.
+    /// Like [`Self::serve`], with another `--journal`.
     pub(crate) fn serve_by(&self, n: u8, journal: &str) -> Replica {
         let [store, admin] = self.server_ports.map(|port| SocketAddr::from(([127, 0, 0, n], port)));
         let path = self.dir.path().join(format!("server{n}"));
@@ -127,7 +127,7 @@ impl Cluster {
         replica
     }
 
-    /// A server that leads.
+    /// Starts a server and waits until it leads.
     pub(crate) fn leader(&self, n: u8) -> Replica {
         let server = self.serve(n);
         server.eventually_leads();
@@ -140,11 +140,11 @@ fn journal(ports: &[u16]) -> String {
     format!("etcd://{}/test/jobs", members.join(","))
 }
 
-/// An etcd of one member that speaks TLS and knows one user: `root`, whose password is `secret`.
+/// An etcd of one member with TLS and one user: `root` with the password `secret`.
 pub(crate) struct Guarded {
     process: Child,
     port: u16,
-    /// A free one.
+    /// A free address.
     pub(crate) admin: SocketAddr,
     pub(crate) dir: TempDir,
 }
@@ -191,7 +191,7 @@ impl Guarded {
         Self { process, port: ports[0], admin, dir }
     }
 
-    /// A command line at this etcd, with this password.
+    /// A command line for this etcd, with this password.
     pub(crate) fn command(&self, args: &[&str], password: &str) -> Command {
         let file = self.dir.path().join("password");
         std::fs::write(&file, password).expect("written");
@@ -217,7 +217,7 @@ fn is_up(member: SocketAddr) -> bool {
             == 200
 }
 
-/// Makes a process stand still, and waits until all its threads do.
+/// Stops a process, and waits until all its threads have stopped.
 pub(crate) fn pause(process: &Child) {
     signal(process, Signal::STOP);
     let tasks = format!("/proc/{}/task", process.id());
@@ -256,7 +256,7 @@ impl Replica {
         eventually("it leads", || self.says_of_readiness().starts_with("HTTP/1.1 200"));
     }
 
-    /// Its whole answer to a probe; what there is of it while the server changes its part.
+    /// The whole answer to a probe, or a part of it while the server changes its role.
     pub(crate) fn says_of_readiness(&self) -> String {
         use std::io::{Read, Write};
         let mut answer = Vec::new();
@@ -273,7 +273,7 @@ impl Replica {
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no {name}"))
     }
 
-    /// A metric that counts.
+    /// A counter's value.
     pub(crate) fn count(&self, name: &str) -> u64 {
         self.metric(name) as u64
     }

@@ -1,4 +1,4 @@
-//! What the test programs share: a server of their own, and a client that sends bytes as they are.
+//! Helpers for the test programs: their own server, and a client that sends raw bytes.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub(crate) mod cutter;
@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// Longer than anything a test waits for; running into it is a failure.
+/// Longer than any expected wait of a test; reaching it is a failure.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A `rallypoint serve` on ports of its own. Dropping it ends the process.
+/// A `rallypoint serve` on its own ports. Dropping it ends the process.
 pub(crate) struct TestServer {
     process: Child,
     /// The first store.
@@ -33,22 +33,22 @@ pub(crate) struct TestServer {
 }
 
 impl TestServer {
-    /// Starts a server with one store, and with `args` besides. Returns once every port is bound.
+    /// Starts a server with one store, and with `args`. Returns once every port is bound.
     pub(crate) fn start(args: &[&str]) -> Self {
         Self::start_with_admin("127.0.0.1:0", args)
     }
 
-    /// The same with its admin port at a given address.
+    /// Like [`Self::start`], with a given address of the admin port.
     pub(crate) fn start_with_admin(admin: &str, args: &[&str]) -> Self {
         Self::start_on("127.0.0.1:0", admin, args)
     }
 
-    /// The same with both ports at given addresses.
+    /// Like [`Self::start`], with given addresses of both ports.
     pub(crate) fn start_on(store: &str, admin: &str, args: &[&str]) -> Self {
         Self::start_as(&mut Command::new(env!("CARGO_BIN_EXE_rallypoint")), store, admin, args)
     }
 
-    /// A server that may open so many files.
+    /// A server with this limit on open files.
     pub(crate) fn with_open_files(most: u32, args: &[&str]) -> Self {
         let script = format!("ulimit -n {most} && exec \"$@\"");
         let mut shell = Command::new("sh");
@@ -65,7 +65,7 @@ impl TestServer {
         Self::start_as(&mut shell, store, "127.0.0.1:0", args)
     }
 
-    /// Starts a server by a `program` that becomes it.
+    /// Starts a server through a `program` that execs it.
     pub(crate) fn start_as(program: &mut Command, store: &str, admin: &str, args: &[&str]) -> Self {
         let args = [&["serve", "--listen", store, "--admin", admin], args].concat();
         let Listening { process, stores, admin, dir } = Listening::start(program, &args);
@@ -80,14 +80,14 @@ impl TestServer {
         Self { process, store: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), admin, stores, dir }
     }
 
-    /// The same, with `ports` ports for stores of runs that were free a moment ago.
+    /// Like [`Self::start`], with `ports` free ports for run stores.
     pub(crate) fn with_store_ports(ports: u16, args: &[&str]) -> Self {
         let ports = free_ports(ports);
         let ports = format!("{}-{}", ports.start(), ports.end());
         Self::start(&[&["--store-ports", &ports], args].concat())
     }
 
-    /// What the server has logged so far.
+    /// The log of the server so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
@@ -97,12 +97,12 @@ impl TestServer {
         self.process.id()
     }
 
-    /// Bytes of memory that it has.
+    /// Resident memory in bytes.
     pub(crate) fn resident(&self) -> usize {
         self.memory("VmRSS")
     }
 
-    /// Bytes of memory by the kernel's book, under this name.
+    /// Memory in bytes, from the kernel's entry with this name.
     pub(crate) fn memory(&self, name: &str) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -110,12 +110,12 @@ impl TestServer {
         kib * 1024
     }
 
-    /// Sends the signal that a container runtime sends first.
+    /// Sends the first signal of a container runtime that stops a container.
     pub(crate) fn terminate(&self) {
         terminate(&self.process);
     }
 
-    /// Sends the signal of a terminal that is gone.
+    /// Sends the signal of a closed terminal.
     pub(crate) fn hang_up(&self) {
         signal(&self.process, rustix::process::Signal::HUP);
     }
@@ -131,17 +131,17 @@ impl TestServer {
     }
 }
 
-/// A process that listens and has told where.
+/// A process that listens and has reported its ports.
 struct Listening {
     process: Child,
     stores: Vec<SocketAddr>,
     admin: SocketAddr,
-    /// Holds its log.
+    /// The folder of its log.
     dir: TempDir,
 }
 
 impl Listening {
-    /// Starts a program with `args`, which are of a command that takes `--ports-file`.
+    /// Starts a program with `args` for a command that takes `--ports-file`.
     fn start(program: &mut Command, args: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let ports_file = dir.path().join("ports.json");
@@ -150,7 +150,7 @@ impl Listening {
             .args(args)
             .arg("--ports-file")
             .arg(&ports_file)
-            // The shell of whoever runs the tests must not configure the server.
+            // The environment of the tests must not configure the server.
             .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -166,8 +166,8 @@ impl Listening {
     }
 }
 
-/// Ports in a row that nobody has: below those that the system gives to outgoing connections and to port 0, and
-/// first elsewhere in each test process.
+/// A row of unused ports. They are below the ports that the system gives to outgoing connections and to port
+/// 0, and each test process begins its search elsewhere.
 pub(crate) fn free_ports(count: u16) -> std::ops::RangeInclusive<u16> {
     const FROM: u32 = 20_000;
     const BLOCK: u32 = 20;
@@ -182,14 +182,15 @@ pub(crate) fn free_ports(count: u16) -> std::ops::RangeInclusive<u16> {
         .expect("free ports")
 }
 
-/// Neither ends a line nor steers a terminal, and neither turns nor hides text.
+/// Whether a character is harmless: it does not end a line, control a terminal, change the text's direction,
+/// or hide text.
 pub(crate) fn is_harmless(c: char) -> bool {
     let turns =
         matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     !c.is_control() && !turns && c != '\u{feff}'
 }
 
-/// Every line begins with the moment that the server wrote it at, and shows what it says.
+/// Checks that every line begins with the server's time stamp, and that no character is harmful.
 pub(crate) fn assert_log_is_sound(log: &str) {
     assert!(!log.is_empty(), "the server says where it listens");
     for line in log.lines() {
@@ -211,7 +212,7 @@ pub(crate) fn signal(process: &Child, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).expect("the process is there");
 }
 
-/// The exit code of a process that ends in time.
+/// The exit code of a process, which must end in time.
 pub(crate) fn wait_for_end(process: &mut Child) -> Option<i32> {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
@@ -231,7 +232,7 @@ pub(crate) fn connect_from(source: Ipv4Addr, server: SocketAddr) -> std::net::Tc
     socket.into()
 }
 
-/// Tells threads to stop, also when the test fails.
+/// Tells threads to stop, even if the test fails.
 pub(crate) struct StopOnDrop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -240,7 +241,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Waits until `there` comes true.
+/// Waits until `there` returns true.
 pub(crate) fn eventually(what: &str, mut there: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !there() {
@@ -253,7 +254,7 @@ pub(crate) fn eventually(what: &str, mut there: impl FnMut() -> bool) {
 #[derive(Debug)]
 pub(crate) struct HttpAnswer {
     pub(crate) status: u16,
-    /// The header lines as they came.
+    /// The header lines, as received.
     pub(crate) head: String,
     pub(crate) body: String,
 }
@@ -265,13 +266,13 @@ impl HttpAnswer {
     }
 }
 
-/// One request to the admin port. `headers` are whole lines, each with its line end.
+/// Sends one request to the admin port. `headers` has whole lines, each with its line end.
 pub(crate) fn http(admin: SocketAddr, request_line: &str, headers: &str, body: &str) -> HttpAnswer {
     let stream = std::net::TcpStream::connect(admin).expect("the admin port listens");
     http_on(stream, request_line, headers, body)
 }
 
-/// The same on a connection that was made already.
+/// Like [`http`], on an existing connection.
 pub(crate) fn http_on(
     mut stream: std::net::TcpStream,
     request_line: &str,
@@ -282,7 +283,8 @@ pub(crate) fn http_on(
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     let length = body.len();
     let request = format!(
-        "{request_line} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+        "{request_line} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {length}\r\n\
+         {headers}\r\n{body}"
     );
     stream.write_all(request.as_bytes()).expect("the admin port reads");
     let mut text = String::new();

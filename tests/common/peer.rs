@@ -1,7 +1,7 @@
-//! A client that sends bytes as they are, and knows when the server must have answered.
+//! A client that sends raw bytes, and knows when the server must have answered.
 //!
-//! That nothing was answered is told by a probe: a request whose reply is known, sent behind what is tested. Replies
-//! come in order, so whatever precedes the probe's reply is the answer, however slow the machine.
+//! A probe shows that there was no answer: it is a request with a known reply, sent after the tested bytes.
+//! Replies come in order, so everything before the probe's reply is the answer, however slow the machine is.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write as _};
@@ -12,18 +12,18 @@ use rallypoint::core::protocol::{Decoded, Decoder, Dialect, LegacyRelease, Limit
 
 use super::PATIENCE;
 
-/// How long silence must last where no probe can be sent: behind half a request, and behind a WAIT of a release
-/// that cannot do anything else meanwhile.
+/// How long silence must last if no probe can be sent: after half a request, and after a WAIT of a release
+/// that accepts no other request meanwhile.
 const SILENCE: Duration = Duration::from_millis(40);
 
 /// The hello of PyTorch 2.2 and later.
 pub(crate) const HELLO: [u8; 5] = [0, 0xce, 0xf7, 0x85, 0x3c];
 
-/// What the server said to one step.
+/// The server's answer to one step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) bytes: Vec<u8>,
-    /// Whether the connection is still there.
+    /// Whether the connection is still open.
     pub(crate) open: bool,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Answer {
 pub(crate) struct Peer {
     stream: TcpStream,
     dialect: Dialect,
-    /// Follows what is sent, to know whether it ends in the middle of a request.
+    /// Decodes the sent bytes, to know whether they end in the middle of a request.
     decoder: Decoder,
     unfinished: Vec<u8>,
     is_foreign: bool,
@@ -41,14 +41,14 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Connects, and says nothing. `dialect` is what it will speak.
+    /// Connects, and sends nothing. `dialect` is the dialect to speak.
     pub(crate) fn connect(server: SocketAddr, dialect: Dialect) -> Self {
         let stream = TcpStream::connect(server).expect("the server listens");
         stream.set_nodelay(true).expect("a socket option");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
         stream.set_write_timeout(Some(PATIENCE)).expect("a socket option");
         let legacy = if dialect == Dialect::A { LegacyRelease::V2_0 } else { LegacyRelease::V2_1 };
-        // Beyond what the server takes: it is for the server to refuse.
+        // Above the server's limits: the server must refuse, not the decoder here.
         let limits = Limits { key: 1 << 30, value: 1 << 30, keys_per_request: 1 << 30 };
         Self {
             stream,
@@ -62,14 +62,14 @@ impl Peer {
         }
     }
 
-    /// Connects as PyTorch 2.2 and later do.
+    /// Connects like PyTorch 2.2 and later.
     pub(crate) fn greet(server: SocketAddr) -> Self {
         let mut peer = Self::connect(server, Dialect::C);
         peer.send(&HELLO);
         peer
     }
 
-    /// Sends bytes. A connection that the server has closed is noticed by [`Self::answer`].
+    /// Sends bytes. If the server has closed the connection, [`Self::answer`] notices it.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
         self.unfinished.extend_from_slice(bytes);
@@ -106,16 +106,16 @@ impl Peer {
         self.waits
     }
 
-    /// The byte for `op` in the dialect of this connection.
+    /// The byte of `op` in the dialect of this connection.
     pub(crate) fn code(&self, op: Op) -> u8 {
         let said = self.decoder.dialect();
         let dialect = if said == Dialect::Unknown { self.dialect } else { said };
         op.code(dialect).expect("the dialect has it")
     }
 
-    /// What the server says to all that was sent, when `expected` bytes and an open or closed connection are
-    /// expected. More than expected is found, too. Not for what another peer caused: a connection that was woken for
-    /// an item of a queue must not be heard of before it comes for it.
+    /// The server's answer to all sent bytes, if `expected` bytes and an open or closed connection are
+    /// expected. Also finds surplus bytes. Do not use it for effects of another peer: a connection that was
+    /// woken for an item of a queue must not send anything before it asks for the item.
     pub(crate) fn answer(&mut self, expected: usize, expected_open: bool) -> Answer {
         if !expected_open {
             return self.until_closed();
@@ -139,13 +139,13 @@ impl Peer {
         answer
     }
 
-    /// Waits until the server has done all that was sent, which must have no answer so far.
+    /// Waits until the server has handled all sent bytes, which must have no answer yet.
     pub(crate) fn settle(&mut self) {
         let answer = self.answer(0, true);
         assert_eq!(answer, Answer { bytes: Vec::new(), open: true }, "no answer is due yet");
     }
 
-    /// Reads exactly `len` bytes, fewer only if no more come.
+    /// Reads exactly `len` bytes, or fewer if no more come.
     pub(crate) fn read(&mut self, len: usize) -> Answer {
         let mut bytes = Vec::new();
         let mut part = vec![0; 64 * 1024];
@@ -173,12 +173,12 @@ impl Peer {
         self.read(usize::MAX)
     }
 
-    /// Sends FIN, as a client does that has nothing more to say.
+    /// Sends FIN, like a client that has finished.
     pub(crate) fn finish(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Closes the connection, waits until the server has done so too, and returns what it still said.
+    /// Closes the connection, waits until the server has closed it, too, and returns the last received bytes.
     pub(crate) fn leave(mut self) -> Vec<u8> {
         self.finish();
         let answer = self.until_closed();
@@ -192,7 +192,7 @@ impl Peer {
         linger.expect("a socket option");
     }
 
-    /// A request that can be sent now without a trace, and its reply.
+    /// A request that leaves no trace, and its reply; `None` if none can be sent now.
     fn probe(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
         if self.is_foreign || !self.unfinished.is_empty() {
             return None;
@@ -204,7 +204,7 @@ impl Peer {
                 let nonce = (0xa5f0_0000 | self.probes).to_le_bytes();
                 Some(([&[Op::Ping as u8][..], &nonce].concat(), nonce.to_vec()))
             }
-            // CHECK of no keys. Not during a WAIT, which 1.13 and 2.0 give up by any further request.
+            // CHECK of no keys. Not during a WAIT, which 1.13 and 2.0 give up at any further request.
             Dialect::Legacy | Dialect::A | Dialect::B => {
                 (!self.waits).then(|| ([&[self.code(Op::Check)][..], &[0; 8]].concat(), vec![0]))
             }

@@ -1,4 +1,4 @@
-//! A `rallypoint relay` of a test's own.
+//! A `rallypoint relay` for a test.
 
 use std::net::SocketAddr;
 use std::process::{Child, Command};
@@ -7,29 +7,29 @@ use tempfile::TempDir;
 
 use super::Listening;
 
-/// A relay on ports of its own. Dropping it ends the process.
+/// A relay on its own ports. Dropping it ends the process.
 pub(crate) struct TestRelay {
     pub(crate) process: Child,
-    /// Where clients of the server's first store come.
+    /// The address for clients of the server's first store.
     pub(crate) store: SocketAddr,
-    /// Where clients of the API come.
+    /// The address for clients of the API.
     pub(crate) admin: SocketAddr,
     dir: TempDir,
 }
 
 impl TestRelay {
-    /// Starts a relay for the server whose admin port is `server`. Returns once its ports are bound; the link may come
-    /// later.
+    /// Starts a relay for the server with the admin port `server`. Returns once its ports are bound; the link
+    /// may come later.
     pub(crate) fn start(server: SocketAddr, name: &str, args: &[&str]) -> Self {
         Self::start_for(&server.to_string(), name, args)
     }
 
-    /// The same with the server as it is written.
+    /// Like [`Self::start`], with the server in any written form.
     pub(crate) fn start_for(server: &str, name: &str, args: &[&str]) -> Self {
         Self::start_as(&mut Command::new(env!("CARGO_BIN_EXE_rallypoint")), server, name, args)
     }
 
-    /// A relay that may open so many files.
+    /// A relay with this limit on open files.
     pub(crate) fn with_open_files(most: u32, server: SocketAddr, name: &str) -> Self {
         let script = format!("ulimit -n {most} && exec \"$@\"");
         let mut shell = Command::new("sh");
@@ -53,7 +53,7 @@ impl TestRelay {
         Self { process, store: stores[0], admin, dir }
     }
 
-    /// What it has said so far.
+    /// The log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }

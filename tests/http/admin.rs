@@ -1,4 +1,4 @@
-//! The admin port: routes, errors, who may do what, stores of runs, and the metrics' text.
+//! The admin port: routes, errors, rights, stores of runs, and the text of the metrics.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ fn open_store(server: &TestServer, run_id: &str) -> HttpAnswer {
     http(server.admin, "POST /api/v1/stores", JSON, &body)
 }
 
-/// What a client of PyTorch 2.2 or later sends, and the reply of `len` bytes.
+/// Sends what a client of PyTorch 2.2 or later sends. Returns the reply of `len` bytes.
 fn ask(store: SocketAddr, hex: &str, len: usize) -> Vec<u8> {
     let mut stream = TcpStream::connect(store).expect("the store listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
@@ -26,7 +26,7 @@ fn ask(store: SocketAddr, hex: &str, len: usize) -> Vec<u8> {
     reply
 }
 
-/// ADD 1 to `/a`.
+/// ADD of 1 to `/a`.
 const ADD: &str = "0402000000000000002f610100000000000000";
 const NUM_KEYS: &str = "07";
 
@@ -71,8 +71,8 @@ fn the_stores_are_listed_with_their_sizes() {
 fn waits_are_shown_with_who_waits_for_what() {
     let server = TestServer::start(&[]);
     let mut stream = TcpStream::connect(server.store).expect("the store listens");
-    // PING with process id 77 answers; then a WAIT for `/k`, then a CHECK of nothing, whose answer says that the
-    // WAIT was taken.
+    // The PING with process id 77 has an answer. Then comes a WAIT for `/k`, and then a CHECK of no keys,
+    // whose answer shows that the WAIT was taken.
     let bytes = "00cef7853c0d4d000000\
                  06010000000000000002000000000000002f6b\
                  050000000000000000";
@@ -226,7 +226,7 @@ fn the_metrics_have_their_names_types_and_help() {
     assert!(text.contains("\nprocess_resident_memory_bytes "));
 }
 
-/// The head and the body of `/metrics` for a scrape with these headers. Parts of the body come in chunks.
+/// The head and the body of `/metrics` for a scrape with these headers. The body may contain chunk headers.
 fn scrape(server: &TestServer, headers: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(server.admin).expect("the admin port listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");

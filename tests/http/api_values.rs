@@ -1,6 +1,7 @@
-//! Whatever value stands where the API wants a number or a text: the server works or says what is wrong, and goes on.
+//! Extreme values for every number and text of the API: the server accepts the value or reports the mistake,
+//! and goes on.
 //!
-//! The fields come from the OpenAPI document, so that a new one is tried without a new test.
+//! The fields come from the OpenAPI document, so that a new field needs no new test.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Write};
@@ -12,7 +13,7 @@ use crate::common::{HttpAnswer, PATIENCE, TestServer, http};
 
 const JSON: &str = "Content-Type: application/json\r\n";
 
-/// Numbers at the edges of the types that programs have, as they stand in JSON. The last ones are no JSON.
+/// Numbers at the limits of common types, in JSON form. The last ones are no JSON.
 const NUMBERS: [&str; 28] = [
     "0",
     "-0.0",
@@ -43,7 +44,7 @@ const NUMBERS: [&str; 28] = [
     "NaN",
     "Infinity",
 ];
-/// Random numbers that each field gets besides.
+/// How many random numbers each field gets in addition.
 const RANDOM: usize = 12;
 
 fn random_number() -> String {
@@ -63,16 +64,16 @@ fn numbers() -> impl Iterator<Item = String> {
     NUMBERS.iter().map(ToString::to_string).chain(std::iter::repeat_with(random_number).take(RANDOM))
 }
 
-// ----- the document --------------------------------------------------------------------------------------------
+// ----- the document -----
 
 /// One operation of the API.
 struct Operation {
     method: String,
     path: String,
     parameters: Vec<Value>,
-    /// The example of its body, so that it is answered at once.
+    /// The example of its body, changed so that the answer comes at once.
     body: Option<Value>,
-    /// Its body's fields that have values: pointer and type.
+    /// The fields of its body that have values: pointer and type.
     fields: Vec<(String, String)>,
 }
 
@@ -83,7 +84,7 @@ fn resolved<'d>(document: &'d Value, schema: &'d Value) -> &'d Value {
     }
 }
 
-/// Adds the fields below `schema` that have the type `number`, `integer` or `string`.
+/// Adds the fields below `schema` with the type `number`, `integer` or `string`.
 fn collect(document: &Value, schema: &Value, at: &str, fields: &mut Vec<(String, String)>) {
     let schema = resolved(document, schema);
     let kinds: Vec<&str> = match &schema["type"] {
@@ -120,12 +121,12 @@ fn operations() -> Vec<Operation> {
                 body["wait_seconds"] = json!(0);
             }
             if operation["operationId"] == "join" {
-                // No store for each, and nobody who is watched.
+                // Without a store for each round, and without heartbeats.
                 body.as_mut().expect("an example")["store"] = json!(false);
                 body.as_mut().expect("an example")["heartbeat"] = json!(false);
             }
             if operation["operationId"] == "heartbeat" {
-                // Not what it would be told: it would wait for a change.
+                // The action must differ from the answer's; otherwise the request would wait for a change.
                 body.as_mut().expect("an example")["seen"] = json!("closed");
             }
             operations.push(Operation {
@@ -141,7 +142,7 @@ fn operations() -> Vec<Operation> {
     operations
 }
 
-/// `body` with `value`, which is JSON or not, at `pointer`.
+/// `body` with `value`, which may be no JSON, at `pointer`.
 fn with_value(body: &Value, pointer: &str, value: &str) -> String {
     const PLACE: &str = "the value goes here";
     let mut body = body.clone();
@@ -152,7 +153,7 @@ fn with_value(body: &Value, pointer: &str, value: &str) -> String {
                 *at = json!([PLACE]);
                 &mut at[0]
             }
-            // A place has both.
+            // A place needs both fields.
             Err(_) if name == "previous" => {
                 at[name] = json!({"round": 1, "rank": 0});
                 &mut at[name]
@@ -169,7 +170,7 @@ fn percent(text: &str) -> String {
 }
 
 impl Operation {
-    /// Its path with values for all parameters: `value` for the one of `name`, `id` for those that name something.
+    /// Its path with values for all parameters: `value` for the parameter `name`, and `id` for other names.
     fn target(&self, name: &str, value: &str, id: &str) -> String {
         let mut target = self.path.clone();
         for parameter in &self.parameters {
@@ -193,9 +194,9 @@ impl Operation {
     }
 }
 
-// ----- the server ----------------------------------------------------------------------------------------------
+// ----- the server -----
 
-/// It works, or says in words why not.
+/// Checks that the request succeeded, or that the answer explains the failure in words.
 fn assert_sound(answer: &HttpAnswer, what: &str) {
     if (200..300).contains(&answer.status) {
         return;
@@ -207,7 +208,7 @@ fn assert_sound(answer: &HttpAnswer, what: &str) {
     assert!(detail.split(' ').count() > 3, "{what}: `{detail}` is no sentence");
 }
 
-/// Each of the server's locks can be had, and what is behind it works.
+/// Checks that every lock of the server is free, and that its routes work.
 fn assert_goes_on(server: &TestServer, what: &str) {
     let works = |request: &str, body: &str| {
         let answer = http(server.admin, request, JSON, body);
@@ -228,7 +229,7 @@ fn every_number_of_every_body_is_taken_or_refused_in_words() {
     for operation in operations() {
         let Some(body) = &operation.body else { continue };
         for (field, kind) in &operation.fields {
-            // The number of nodes is a text, for `MIN:MAX`.
+            // The number of nodes is a text, because it may be `MIN:MAX`.
             let quoted = kind == "string";
             if quoted && field != "/nodes" {
                 continue;
@@ -247,7 +248,7 @@ fn every_number_of_every_body_is_taken_or_refused_in_words() {
     assert!(tried > 500, "{tried}");
 }
 
-/// Ends a log line, writes another one, steers a terminal, turns and hides text.
+/// Ends a log line, forges another one, controls a terminal, and changes and hides text.
 const EVIL: &str = "a\n2026-01-01T00:00:00.000000Z  INFO forged: all is well \u{1b}[2J\u{9b}\u{202e}\u{200b}";
 
 #[test]
@@ -322,12 +323,13 @@ fn no_number_in_a_header_harms_the_server() {
             let others = others.map(|(name, value)| format!("{name}: {value}\r\n"));
             let others = others.collect::<Vec<_>>().concat();
             let request = format!(
-                "POST /api/v1/barriers/h/arrive HTTP/1.1\r\n{header}: {number}\r\n{others}Connection: close\r\n\r\n{body}"
+                "POST /api/v1/barriers/h/arrive HTTP/1.1\r\n{header}: {number}\r\n\
+                 {others}Connection: close\r\n\r\n{body}"
             );
             stream.write_all(request.as_bytes()).expect("the admin port reads");
-            // A body that would have to be longer never comes.
+            // A longer body never comes.
             stream.shutdown(Shutdown::Write).expect("a socket");
-            // What HTTP itself forbids has no answer of the API, and perhaps none.
+            // If HTTP itself forbids the header, there may be no answer.
             let mut answer = Vec::new();
             let _ = stream.read_to_end(&mut answer);
             let answer = String::from_utf8_lossy(&answer);

@@ -1,5 +1,6 @@
-//! A browser may sit where the server trusts the address. No web page but the server's own gets anything through it:
-//! neither one whose name resolves to the server (DNS rebinding), nor one from elsewhere. Who is no browser is let in.
+//! A browser may run where the server trusts the address. Only the server's own page gets anything through
+//! it: neither a page whose name resolves to the server (DNS rebinding), nor a page from elsewhere. Other
+//! programs are admitted.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +13,7 @@ use tower::ServiceExt;
 
 use crate::common::{PATIENCE, TestServer};
 
-/// The status of the answer to a request with exactly these headers, and the answer.
+/// Sends exactly these headers. Returns the status and the answer.
 fn ask(server: &TestServer, request_line: &str, headers: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(server.admin).expect("the admin port listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
@@ -46,13 +47,13 @@ fn foreign_pages_are_refused_and_change_nothing() {
     }
 }
 
-/// A relay asks from another host, over the network, and so does a browser there.
+/// A relay asks from another host, over the network, and so may a browser there.
 #[tokio::test]
 async fn a_page_gets_nothing_through_a_relay_or_the_network() {
     let router = admin::router(Server::start(ServerConfig::default(), Vec::new()).expect("a server"));
     let peer = SocketAddr::from(([10, 0, 0, 5], 40_000));
     let relay = ("rallypoint-relay", "train-0");
-    // A browser names no page in a plain GET of one's own page.
+    // In a plain GET of a page, a browser names no origin.
     let browser = ("accept-language", "en");
     let (evil, pod) = ("evil.example:29501", "train-0.training:29501");
     for (host, more, status) in [
@@ -77,8 +78,9 @@ fn whoever_asks_by_a_name_of_the_server_is_let_in() {
     let server = TestServer::start(&["--allow-host", "rally.example.com,.hpc.example.edu"]);
     let reset = format!("DELETE /api/v1/stores/{} HTTP/1.1", server.store.port());
     for headers in [
-        // A port-forward to another port, with the page of the server, and one without a browser.
-        "Host: localhost:9000\r\nOrigin: http://localhost:9000\r\nSec-Fetch-Site: same-origin\r\nSec-Fetch-Mode: cors\r\n",
+        // A port-forward to another port: with the server's page, and without a browser.
+        "Host: localhost:9000\r\nOrigin: http://localhost:9000\r\nSec-Fetch-Site: same-origin\r\n\
+         Sec-Fetch-Mode: cors\r\n",
         "Host: 127.0.0.1:9000\r\n",
         "Host: 10.1.2.3:29501\r\n",
         "Host: [fd00::7]:29501\r\n",
@@ -94,7 +96,7 @@ fn whoever_asks_by_a_name_of_the_server_is_let_in() {
             assert_eq!(status, 200, "{request} {headers}: {answer}");
         }
     }
-    // Probes come by any name, and by none.
+    // Probes may use any name, or none.
     assert_eq!(ask(&server, "GET /livez HTTP/1.1", "Host: lb.example.com\r\n").0, 200);
     assert_eq!(ask(&server, "GET /readyz HTTP/1.0", "").0, 200);
 }

@@ -1,5 +1,5 @@
-//! Text that somebody else chose forges no log line and steers no terminal, wherever it comes from: a job's keys and
-//! values, and the answers of a server that is none of ours.
+//! Text from others forges no log line and controls no terminal, wherever it comes from: a job's keys and
+//! values, or the answers of a foreign server.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::common::peer::{Peer, wire};
 use crate::common::{TestServer, assert_log_is_sound, eventually, http, is_harmless};
 
-/// Ends a log line, writes another one, steers a terminal, turns and hides text.
+/// Ends a log line, forges another one, controls a terminal, and changes and hides text.
 const EVIL: &str = "a\n2026-01-01T00:00:00.000000Z  INFO forged: all is well \u{1b}[2J\u{9b}\u{202e}\u{200b}";
 
 fn request(op: Op, parts: &[&[u8]]) -> Vec<u8> {
@@ -25,7 +25,7 @@ fn set(key: &str, value: &[u8]) -> Vec<u8> {
     request(Op::Set, &[&wire(key.as_bytes()), &wire(value)])
 }
 
-/// The state of a job's rendezvous as PyTorch writes it, whose node calls itself `name` instead of `node0`.
+/// The state of a job's rendezvous, as PyTorch writes it, with the name of its node changed from `node0`.
 fn state(name: [u8; 5]) -> Vec<u8> {
     let text = include_str!("../data/samples/rdzv_states.json");
     let states: Value = serde_json::from_str(text).expect("JSON");
@@ -65,7 +65,8 @@ fn what_a_job_writes_is_escaped_in_the_log_and_in_every_document() {
     job.send(&set("/default_pg/0//cpu//0/0", &gloo));
     job.send(&set(&format!("/default_pg/{EVIL}//cpu//0/1"), &gloo));
     job.send(&set(&format!("/{EVIL}"), b"x"));
-    // One waits for a key of each kind, and one adds to what is no number and is closed for it.
+    // One client waits for a key of each kind. Another one adds to a value that is no number, so its
+    // connection is closed.
     let waited = [format!("/missing{EVIL}"), format!("/torch.rendezvous.{EVIL}.0/torchelastic/role_info/1")];
     let keys: Vec<u8> = waited.iter().flat_map(|key| wire(key.as_bytes())).collect();
     let mut waiter = Peer::greet(server.store);
@@ -102,9 +103,9 @@ fn what_a_job_writes_is_escaped_in_the_log_and_in_every_document() {
     assert_log_is_sound(&server.log());
 }
 
-// ----- commands ------------------------------------------------------------------------------------------------
+// ----- commands -----
 
-/// A server that gives each connection the same answer.
+/// A server that gives every connection one answer.
 fn answering(answer: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let addr = listener.local_addr().expect("bound");
@@ -140,7 +141,8 @@ fn assert_harmless(ran: &Output, what: &str) {
 fn what_a_server_answers_is_escaped_before_it_is_printed() {
     let waiting = json!({
         "state": "waiting", "run_id": EVIL, "round": 1, "joined": 1, "min_nodes": 2, "max_nodes": 2,
-        "missing_ranks": [], "missing_nodes": [EVIL], "waited_seconds": 1, "deadline_seconds": 1, "reason": EVIL,
+        "missing_ranks": [], "missing_nodes": [EVIL], "waited_seconds": 1, "deadline_seconds": 1,
+            "reason": EVIL,
         "barrier": EVIL, "generation": 1, "arrived": 1, "world_size": 2, "missing": [EVIL],
         "expected": 2, "detail": EVIL, "warning": EVIL,
     });
@@ -194,7 +196,7 @@ fn what_a_server_answers_is_escaped_before_it_is_printed() {
     assert!(told > 10, "{told}");
 }
 
-/// Runs a command on a terminal of its own; what it shows there.
+/// Runs a command on its own terminal. Returns the text that it shows.
 fn on_a_terminal(mut command: Command) -> String {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
@@ -204,10 +206,10 @@ fn on_a_terminal(mut command: Command) -> String {
     let path = Path::new(name.to_str().expect("UTF-8"));
     let side = std::fs::OpenOptions::new().read(true).write(true).open(path).expect("its other side");
     let mut child = command.stdout(side).spawn().expect("the binary starts");
-    // What holds the other side open must be gone for the end to be seen.
+    // The end is visible only when no process holds the other side open.
     drop(command);
     let mut shown = Vec::new();
-    // The end of a terminal is an error.
+    // The end of a terminal is reported as an error.
     let _ = std::fs::File::from(terminal).read_to_end(&mut shown);
     assert!(child.wait().expect("its own child").success());
     String::from_utf8_lossy(&shown).into_owned()

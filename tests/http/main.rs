@@ -1,4 +1,4 @@
-//! The admin port from outside: routes, who may use them, native runs, and what is shown of jobs.
+//! The admin port from outside: routes, rights, native runs, and the view of jobs.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! Native runs in the views that all runs have: the API, metrics, events and log, with the workers of their stores.
+//! Native runs in the common views: the API, metrics, events and log, with the workers of their stores.
 
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
@@ -17,7 +17,8 @@ fn post(admin: SocketAddr, path: &str, body: &Value) -> HttpAnswer {
 /// Joins as `node` with a rank and waits for the round.
 fn joining(server: &TestServer, run: &str, node: &str, rank: u32, more: &Value) -> JoinHandle<Value> {
     let mut body = json!({
-        "node": format!("{node}-id"), "name": node, "address": format!("{node}.example"), "join_id": "1", "node_rank": rank,
+        "node": format!("{node}-id"), "name": node, "address": format!("{node}.example"), "join_id": "1",
+            "node_rank": rank,
         "min_nodes": 2, "wait_seconds": 15,
     });
     for (name, value) in more.as_object().into_iter().flatten() {
@@ -27,7 +28,7 @@ fn joining(server: &TestServer, run: &str, node: &str, rank: u32, more: &Value) 
     std::thread::spawn(move || post(admin, &path, &body).json())
 }
 
-/// Two nodes meet; the answer to the first.
+/// Two nodes meet. Returns the answer to the first one.
 fn meet(server: &TestServer, run: &str, more: &Value) -> Value {
     let first = joining(server, run, "a", 0, more);
     let second = joining(server, run, "b", 1, more);
@@ -78,7 +79,7 @@ fn set(peer: &mut Peer, key: &str) {
     say(peer, &Request::Set { key: key.as_bytes(), value: Payload::borrowed(b"an address") });
 }
 
-/// The list of `codes` in a run's timeline.
+/// The codes in a run's timeline.
 fn codes(run: &Value) -> Vec<&str> {
     run["timeline"].as_array().expect("moments").iter().filter_map(|moment| moment["code"].as_str()).collect()
 }
@@ -193,11 +194,12 @@ fn a_complete_round_has_one_line_and_its_workers_are_its_ranks() {
 
 #[test]
 fn a_lost_node_is_missing_by_name_and_counted() {
-    // Three of these must be enough for one request.
+    // One request must fit into three of these intervals.
     let server = TestServer::with_store_ports(20, &["--keep-alive", "700ms"]);
     meet(&server, "train", &Value::Null);
-    // Only one of them is heard from, and told.
-    let beat = json!({"node": "a-id", "join_id": "1", "round": 1, "rank": 0, "world_size": 2, "min_nodes": 2, "wait_seconds": 15});
+    // Only one node sends heartbeats, and is told.
+    let beat = json!({"node": "a-id", "join_id": "1", "round": 1, "rank": 0, "world_size": 2, "min_nodes": 2,
+        "wait_seconds": 15});
     eventually("it is told to join again", || {
         post(server.admin, "/api/v1/runs/train/heartbeat", &beat).json()["action"] == "rejoin"
     });
@@ -344,13 +346,15 @@ fn what_happens_in_a_store_of_a_native_run_s_own_belongs_to_the_run() {
 #[test]
 fn who_waits_at_a_native_barrier_is_counted() {
     let server = TestServer::start(&[]);
-    let arrive = json!({"participant": "a", "arrival_id": "1", "world_size": 2, "timeout_seconds": 60, "wait_seconds": 0});
+    let arrive = json!({"participant": "a", "arrival_id": "1", "world_size": 2, "timeout_seconds": 60,
+        "wait_seconds": 0});
     assert_eq!(post(server.admin, "/api/v1/barriers/epoch/arrive", &arrive).status, 202);
     assert_metrics(
         &server,
         &["barrier_arrived{barrier=\"epoch\"} 1", "barrier_expected{barrier=\"epoch\"} 2"],
     );
-    let arrive = json!({"participant": "b", "arrival_id": "1", "world_size": 2, "timeout_seconds": 60, "wait_seconds": 0});
+    let arrive = json!({"participant": "b", "arrival_id": "1", "world_size": 2, "timeout_seconds": 60,
+        "wait_seconds": 0});
     assert_eq!(post(server.admin, "/api/v1/barriers/epoch/arrive", &arrive).status, 200);
     assert!(!metrics(&server).contains("barrier=\"epoch\""), "nobody waits there");
 }

@@ -1,5 +1,5 @@
-//! The native rendezvous and barriers over HTTP: joins, rounds and their stores, heartbeats, closing, and who must not
-//! disturb whom.
+//! The native rendezvous and barriers over HTTP: joins, rounds and their stores, heartbeats, closing, and the
+//! protection of runs from each other.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -20,7 +20,7 @@ fn post(admin: SocketAddr, path: &str, body: &Value) -> HttpAnswer {
     http(admin, &format!("POST {path}"), JSON, &body.to_string())
 }
 
-/// A request that takes its time.
+/// A request in the background.
 fn posting(admin: SocketAddr, path: &str, body: Value) -> JoinHandle<HttpAnswer> {
     let path = path.to_owned();
     std::thread::spawn(move || post(admin, &path, &body))
@@ -28,7 +28,7 @@ fn posting(admin: SocketAddr, path: &str, body: Value) -> JoinHandle<HttpAnswer>
 
 const JOIN: &str = "/api/v1/runs/train/join";
 
-/// The body of a join of two nodes at the most, which waits as long as a test does.
+/// The body of a join of at most two nodes, with a long wait.
 fn join(node: &str) -> Value {
     json!({"node": node, "join_id": "1", "min_nodes": 2, "participants": true, "wait_seconds": 15})
 }
@@ -40,7 +40,7 @@ fn with(mut body: Value, more: &Value) -> Value {
     body
 }
 
-/// Both join; their answers.
+/// Both nodes join. Returns their answers.
 fn meet(server: &TestServer, a: Value, b: &Value) -> (Value, Value) {
     let first = posting(server.admin, JOIN, a);
     let second = post(server.admin, JOIN, b);
@@ -50,7 +50,8 @@ fn meet(server: &TestServer, a: Value, b: &Value) -> (Value, Value) {
 }
 
 fn heartbeat(node: &str, round: u64, rank: u64) -> Value {
-    json!({"node": node, "join_id": "1", "round": round, "rank": rank, "world_size": 2, "min_nodes": 2, "wait_seconds": 15})
+    json!({"node": node, "join_id": "1", "round": round, "rank": rank, "world_size": 2, "min_nodes": 2,
+        "wait_seconds": 15})
 }
 
 const HEARTBEAT: &str = "/api/v1/runs/train/heartbeat";
@@ -60,7 +61,7 @@ fn store_of(joined: &Value) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).expect("a port")))
 }
 
-/// A worker that is connected to a store, and has been answered.
+/// A worker with a connection to a store that has answered.
 fn worker(store: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(store).expect("the store listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
@@ -70,7 +71,7 @@ fn worker(store: SocketAddr) -> TcpStream {
     stream
 }
 
-/// The log is written a moment later than the answer.
+/// The log line may come a moment after the answer.
 fn logged(server: &TestServer, words: &str) {
     eventually(words, || server.log().contains(words));
 }
@@ -93,7 +94,8 @@ fn nodes_that_join_get_ranks_a_list_of_peers_and_a_store_that_answers() {
         (&json!(1), &json!(2), &json!("complete"))
     );
     assert_eq!(a["participants"], b["participants"]);
-    let head = json!({"group_rank": 1, "node": "a", "name": "a", "address": "127.0.0.1", "role": "head", "local_world_size": null});
+    let head = json!({"group_rank": 1, "node": "a", "name": "a", "address": "127.0.0.1", "role": "head",
+        "local_world_size": null});
     assert_eq!(a["participants"][1], head);
     assert_eq!(a["store"], b["store"]);
     worker(store_of(&a));
@@ -118,7 +120,7 @@ fn a_round_has_as_many_nodes_as_an_operator_expects() {
     assert_problem(&expect(5), 409, "parameter_mismatch", "ask for 2:4, so its rounds cannot have 5");
     let more = expect(3).json();
     assert_eq!(more["comes"], "round 1 gathers, and is complete with 3 nodes; 2 joined");
-    // As the command says it.
+    // Now with the command.
     let ctl = std::process::Command::new(env!("CARGO_BIN_EXE_rallypoint"))
         .args(["ctl", "expect", "train", "2", "--admin", &format!("http://{}", server.admin)])
         .output()
@@ -207,7 +209,8 @@ fn a_round_that_is_not_complete_in_time_says_who_is_missing() {
 fn what_a_newer_node_sends_is_taken_and_a_slip_of_an_operator_is_not() {
     let server = server(&[]);
     let newer = json!({"of_a_newer_release": {"x": 1}});
-    let one = json!({"node": "a", "join_id": "1", "min_nodes": 1, "previous": {"round": 1, "rank": 0, "of_a_newer_release": 1}});
+    let one = json!({"node": "a", "join_id": "1", "min_nodes": 1, "previous": {"round": 1, "rank": 0,
+        "of_a_newer_release": 1}});
     let pod = json!({"pod": "a", "nodes": "1"});
     let arrival = json!({"participant": "a", "world_size": 1});
     let beat =
@@ -250,7 +253,7 @@ fn a_rounds_store_stays_after_closing_until_its_last_client_has_left() {
     let client = worker(store_of(&a));
     let closed = post(server.admin, "/api/v1/runs/train/close", &json!({"node": "a"}));
     assert_eq!(closed.json(), json!({"run_id": "train", "closed": true}));
-    // The housekeeping has had its turn when it has closed another store.
+    // The housekeeping has had its turn if it has closed another store.
     std::thread::sleep(Duration::from_millis(600));
     worker(store_of(&a));
     drop(client);
@@ -291,10 +294,10 @@ fn a_heartbeat_waits_and_hears_of_a_change_at_once() {
 
 #[test]
 fn a_node_whose_heartbeats_stop_is_lost_and_the_others_hear_of_it() {
-    // Three of these must be enough for one request.
+    // One request must fit into three of these intervals.
     let server = server(&["--keep-alive", "700ms"]);
     meet(&server, join("a"), &join("b"));
-    // b's request breaks off.
+    // The request of b breaks off.
     let mut broken = TcpStream::connect(server.admin).expect("the admin port listens");
     let body = with(heartbeat("b", 1, 1), &json!({"wait_seconds": 60})).to_string();
     write!(
@@ -304,14 +307,14 @@ fn a_node_whose_heartbeats_stop_is_lost_and_the_others_hear_of_it() {
     )
     .expect("it reads");
     drop(broken);
-    // An answer comes before the next sign of life is due.
+    // The answer comes before the next sign of life is due.
     let beat = with(heartbeat("a", 1, 0), &json!({"wait_seconds": 60}));
     let mut told = Value::Null;
     eventually("a is told to join again", || {
         told = post(server.admin, HEARTBEAT, &beat).json();
         told["action"] == "rejoin"
     });
-    // It may break off before it is read.
+    // The request may break off before the server reads it.
     let is_it = |reason: &str| {
         reason.contains("b (127.0.0.1), rank")
             && (reason.contains("the connection closed") || reason.contains("not heard from"))
@@ -419,7 +422,7 @@ fn garbage_huge_and_slow_bodies_harm_nobody() {
         .expect("it reads");
     meet(&server, join("a"), &join("b"));
     let mut text = String::new();
-    // It is told so, or cut.
+    // The server answers with a time-out, or closes the connection.
     let _ = slow.read_to_string(&mut text);
     assert!(text.is_empty() || text.contains(" 408 "), "{text}");
 }

@@ -1,4 +1,5 @@
-//! What the server tells of jobs: the routes that show runs, who may tell it about them, live events, metrics, log.
+//! The server's view of jobs: the routes that show runs, the rights to change them, live events, metrics,
+//! log.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -27,7 +28,7 @@ fn state(stage: &str) -> String {
     sample.and_then(|sample| sample["value_base64"].as_str()).expect("a stage").to_owned()
 }
 
-/// A client that says what a real one would.
+/// A client that sends the requests of a real one.
 struct Client(Peer);
 
 impl Client {
@@ -234,7 +235,7 @@ fn events_are_a_snapshot_and_then_every_change() {
         assert!(data["run_id"] == "job", "{data}");
         seen.push(name);
     }
-    // A subscriber does not hold up the end.
+    // A subscriber does not delay the end of the server.
     drop(agent);
     server.terminate();
     assert_eq!(server.exit_code(), Some(0));

@@ -22,7 +22,7 @@ use tokio_rustls::rustls::{self, ClientConfig, HandshakeKind, RootCertStore};
 use crate::common::relay::TestRelay;
 use crate::common::{TestServer, eventually, http};
 
-/// A folder of certificates, and who signs them.
+/// A folder of certificates, and the authority that signs them.
 struct Files {
     folder: TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
@@ -49,7 +49,7 @@ impl Files {
         std::fs::write(self.path(name), text).expect("written");
     }
 
-    /// Writes NAME.pem and NAME.key, for these hosts; without one, for a client.
+    /// Writes NAME.pem and NAME.key for these hosts; without hosts, for a client.
     fn certify(&self, name: &str, hosts: &[&str], change: impl FnOnce(&mut CertificateParams)) {
         let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
         let usage = if hosts.is_empty() {
@@ -69,7 +69,7 @@ impl Files {
         self.write(&format!("{name}.key"), &key.serialize_pem());
     }
 
-    /// A file's path, for a command line.
+    /// The path of a file, for a command line.
     fn arg(&self, name: &str) -> String {
         self.path(name).to_str().expect("text").to_owned()
     }
@@ -88,7 +88,7 @@ impl Files {
     }
 }
 
-/// Connects, and returns what the server says to a client: whether it has shown a certificate.
+/// Connects. Returns the server's answer: whether the client has shown a certificate.
 async fn talk(server: &Arc<ServerTls>, client: &ClientTls, host: &str) -> Result<bool, String> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("bound");
     let stream = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
@@ -162,7 +162,8 @@ async fn new_files_hold_for_new_connections_and_bad_ones_do_not() {
 async fn a_session_goes_on_only_where_no_certificate_is_asked_for() {
     let files = Files::new();
     files.certify("server", &["rallypoint"], |_| ());
-    // How the second handshake of one client was made. It is over when something was read behind it.
+    // The kind of a client's second handshake. The handshake is over when the client has read a byte after
+    // it.
     let again = async |server: &Arc<ServerTls>, config: &Arc<ClientConfig>| {
         let mut last = None;
         for _ in 0..2 {
@@ -203,7 +204,7 @@ async fn a_session_goes_on_only_where_no_certificate_is_asked_for() {
     assert_eq!(again(&open, &client).await, Some(HandshakeKind::Resumed), "nothing was asked for");
     let asks = Arc::new(files.server("server", Some("ca.pem")).expect("files"));
     assert_eq!(again(&asks, &client).await, Some(HandshakeKind::Full), "its certificate is looked at again");
-    // So one whose time is over, or whose authority is another by now, is out.
+    // So a client whose certificate has expired, or whose authority has been replaced, is refused.
     let other = Files::new();
     files.write("ca.pem.next", &std::fs::read_to_string(other.path("ca.pem")).expect("read"));
     std::fs::copy(files.path("ca.pem.next"), files.path("client-ca.pem")).expect("copied");
@@ -226,7 +227,7 @@ async fn who_speaks_no_tls_is_told_what_to_write() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("text");
     assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("write https://"), "{answer}");
-    // And the other way round.
+    // And the reverse.
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("a client");
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.expect("written");
@@ -265,7 +266,7 @@ async fn what_a_full_socket_does_not_take_goes_out_later() {
     sent.await.expect("no panic");
 }
 
-/// A server that wants certificates, and what its clients need.
+/// A server that requires certificates, and the files for its clients.
 struct Secured {
     files: Files,
     server: TestServer,
@@ -281,7 +282,7 @@ impl Secured {
         Self { files, server }
     }
 
-    /// What a client shows; without `identity` only whom it trusts.
+    /// The flags of a client; without `identity` only the authority.
     fn shows(&self, identity: bool) -> Vec<String> {
         let flag = |name: &str, file: &str| [name.to_owned(), self.files.arg(file)];
         let mut args = flag("--tls-ca", "ca.pem").to_vec();
@@ -335,7 +336,7 @@ async fn stock_clients_come_through_a_relay_that_shows_a_certificate() {
     let store = Endpoint::new("127.0.0.1", relay.store.port()).expect("an address");
     let mut client = Client::connect(&store, &Options::default()).await.expect("a store");
     assert_eq!(client.add(b"n", 1).await.expect("an answer"), 1);
-    // More than a socket takes at once, there and back.
+    // More bytes than a socket takes at once, in both directions.
     let value = vec![7; 4 << 20];
     client.set(b"big", &value).await.expect("sent");
     assert_eq!(client.try_get(b"big").await.expect("an answer").expect("there"), value);
@@ -349,7 +350,8 @@ async fn stock_clients_come_through_a_relay_that_shows_a_certificate() {
 #[test]
 fn the_python_package_speaks_tls_as_the_program_does() {
     let secured = Secured::start();
-    let program = "import rallypoint, sys; print(rallypoint.peers('r', 1, endpoint=sys.argv[1], name='a', timeout=15)[0].name)";
+    let program = "import rallypoint, sys; print(rallypoint.peers('r', 1, endpoint=sys.argv[1], name='a', \
+                   timeout=15)[0].name)";
     let python = |identity: bool| {
         let mut command = Command::new("python3");
         command.args(["-c", program, &secured.url()]);

@@ -1,4 +1,4 @@
-//! Who may do what by the token that is shown: over the API, over links, and by every client of both.
+//! The rights of each token: over the API, over links, and for every client of both.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use crate::common::{HttpAnswer, TestServer, eventually, http};
 
 const TOKENS: &str = "boss operator\nmate member\na-mate member a-*\na-look viewer a-*\nlook viewer\n";
 
-/// A server that wants tokens, and a file for each of them.
+/// A server with tokens, and a file for each token.
 struct Guarded {
     folder: TempDir,
     server: TestServer,
@@ -39,7 +39,7 @@ impl Guarded {
         http(self.server.admin, request, &headers, body)
     }
 
-    /// A run that a node has joined.
+    /// Joins a run as a node.
     fn join(&self, token: &str, run: &str) -> HttpAnswer {
         let body = r#"{"node":"n","join_id":"1","min_nodes":1,"wait_seconds":15}"#;
         self.ask(token, &format!("POST /api/v1/runs/{run}/join"), body)
@@ -63,7 +63,7 @@ fn store_of(relay: &TestRelay) -> Endpoint {
     Endpoint::new("127.0.0.1", relay.store.port()).expect("an address")
 }
 
-/// What a refusal says, for people and for programs.
+/// The status, the code and the words of a refusal.
 fn refusal(answer: &HttpAnswer) -> (u16, String, String) {
     let problem = answer.json();
     let text = |name: &str| problem[name].as_str().unwrap_or_default().to_owned();
@@ -144,7 +144,8 @@ fn a_stream_of_events_tells_of_own_runs_only_and_ends_with_its_token() {
     let guarded = Guarded::start(&[]);
     let mut stream = std::net::TcpStream::connect(guarded.server.admin).expect("it listens");
     stream.set_read_timeout(Some(crate::common::PATIENCE)).expect("a socket option");
-    let request = "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nCookie: x=1; rallypoint_token=YS1sb29r\r\n\r\n";
+    let request = "GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+                   Cookie: x=1; rallypoint_token=YS1sb29r\r\n\r\n";
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut lines = BufReader::new(stream).lines().map(|line| line.expect("text"));
     assert!(lines.any(|line| line.contains("snapshot")), "a cookie holds the token");
@@ -168,12 +169,12 @@ async fn a_relay_brings_its_token_for_its_clients() {
     let mut client = Client::connect(&store_of(&all), &Options::default()).await.expect("a store");
     client.set(b"secret", b"1").await.expect("sent");
     assert_eq!(client.add(b"n", 1).await.expect("an answer"), 1);
-    // The API behind it takes the relay's token, unless the client has one of its own.
+    // Requests through the relay get the relay's token, unless the client sends its own.
     assert_eq!(http(all.admin, "GET /api/v1/runs", "", "").status, 200);
     assert_eq!(http(all.admin, "DELETE /api/v1/runs/r", "", "").status, 403);
     let own = http(all.admin, "DELETE /api/v1/runs/r", "Authorization: Bearer boss\r\n", "");
     assert_eq!(own.status, 404, "{}", own.body);
-    // Those that are there for some runs only have a first store of their own.
+    // Relays for some runs only share a first store of their own.
     let first = guarded.relay("a-mate", "first");
     let mut mine = Client::connect(&store_of(&first), &Options::default()).await.expect("a store");
     assert_eq!(mine.try_get(b"secret").await.expect("an answer"), None);
@@ -191,14 +192,15 @@ async fn a_token_is_changed_and_revoked_without_a_restart() {
     let relay = guarded.relay("mate", "train-0");
     let mut client = Client::connect(&store_of(&relay), &Options::default()).await.expect("a store");
     assert_eq!(client.add(b"n", 1).await.expect("an answer"), 1);
-    // Rotated: first the server takes both, then the client has the new one, then the old one goes.
+    // A rotation: first the server accepts both tokens, then the client has the new one, then the old one
+    // goes.
     std::fs::write(guarded.file("tokens"), "boss operator\nmate member\nnew member\n").expect("written");
     eventually("the new one holds", || guarded.ask("new", "GET /api/v1/links", "").status == 200);
     std::fs::write(guarded.file("mate"), "new\n").expect("written");
     std::fs::write(guarded.file("tokens"), "boss operator\nnew member\n").expect("written");
     eventually("the relay is back with the new one", || relay.log().contains("is back"));
     assert_eq!(client.add(b"n", 1).await.expect("an answer"), 2, "its clients go on");
-    // Revoked.
+    // The token is revoked.
     std::fs::write(guarded.file("tokens"), "boss operator\n").expect("written");
     eventually("the link ends", || relay.log().contains("does not have this token"));
     eventually("its clients are gone", || {
@@ -245,7 +247,8 @@ fn every_command_sends_the_token() {
 #[test]
 fn the_python_package_sends_the_token() {
     let guarded = Guarded::start(&[]);
-    let program = "import rallypoint, sys; print(rallypoint.peers('r', 1, endpoint=sys.argv[1], name='a', timeout=15)[0].name)";
+    let program = "import rallypoint, sys; print(rallypoint.peers('r', 1, endpoint=sys.argv[1], name='a', \
+                   timeout=15)[0].name)";
     let python = |token: &str| {
         let mut command = Command::new("python3");
         command.args(["-c", program, &guarded.server.admin.to_string()]);
@@ -282,7 +285,7 @@ fn a_browser_has_its_token_in_a_cookie() {
 fn a_relay_adds_its_token_unless_the_client_shows_one() {
     let guarded = Guarded::start(&[]);
     let relay = guarded.relay("look", "train-0");
-    // A browser sends what other servers of the same host have set.
+    // A browser also sends the cookies of other servers on the host.
     for (headers, status) in [
         ("", 200),
         ("Cookie: _xsrf=2; session=abc\r\n", 200),
@@ -321,14 +324,14 @@ async fn stores_without_ports_are_reached_by_relays_only() {
     let relay = TestRelay::start(server.admin, "train-0", &[]);
     let mut client = Client::connect(&store_of(&relay), &Options::default()).await.expect("a store");
     assert_eq!(client.add(b"n", 1).await.expect("an answer"), 1);
-    // A run's own store has no port either, and comes to the relay as one of its own.
+    // The own store of a run has no port on the server either; the relay gives it a local one.
     let json = "Content-Type: application/json\r\n";
     let opened = http(relay.admin, "POST /api/v1/stores", json, r#"{"run_id":"r"}"#);
     let port = opened.json()["port"].as_u64().and_then(|port| u16::try_from(port).ok()).expect("a port");
     let own = Endpoint::new("127.0.0.1", port).expect("an address");
     let mut own = Client::connect(&own, &Options::default()).await.expect("a store");
     assert_eq!(own.add(b"n", 5).await.expect("an answer"), 5);
-    // Who asks without a relay is told so, and gets no address that leads nowhere.
+    // A client without a relay is told so, and gets no unreachable address.
     let join = r#"{"node":"n","join_id":"1","min_nodes":1}"#;
     for (path, body) in [("/api/v1/stores", r#"{"run_id":"r"}"#), ("/api/v1/runs/r/join", join)] {
         let (status, code, said) = refusal(&http(server.admin, &format!("POST {path}"), json, body));
@@ -350,8 +353,9 @@ async fn stores_without_ports_are_reached_by_relays_only() {
     assert!(said.contains("port-open") && said.contains("serve --listen none"), "{said}");
     let status = program(&["status"]);
     assert!(status.status.success(), "{status:?}");
-    // `run` brings a relay of its own.
-    let script = "import os, socket; socket.create_connection((os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT'])))";
+    // `run` brings its own relay.
+    let script = "import os, socket; socket.create_connection((os.environ['MASTER_ADDR'], \
+                  int(os.environ['MASTER_PORT'])))";
     let run = program(&[
         "run",
         "--endpoint",

@@ -1,9 +1,10 @@
-//! Which module may know which: what clippy's disallowed lists cannot say. A line that crosses a border is named.
+//! Which module may use which: a rule that clippy's disallowed lists cannot express. The test names each line
+//! that breaks it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// A room, the other rooms of this crate it may use, and the crates it must not.
+/// A room, the other rooms of this crate that it may use, and the crates that it must not use.
 const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ("core/ids", &[], &["tokio", "tracing", "bytes"]),
     ("core/map", &[], &["tokio", "tracing", "bytes"]),
@@ -130,12 +131,12 @@ const BORDERS: &[(&str, &[&str], &[&str])] = &[
     ),
 ];
 
-/// Whether the table has it as a room of its own.
+/// Whether the table has this path as a room.
 fn is_room(path: &str) -> bool {
     BORDERS.iter().any(|(room, ..)| *room == path)
 }
 
-/// The files of a room, without those of the rooms inside it.
+/// The files of a room, without the files of rooms inside it.
 fn sources(room: &str) -> Vec<PathBuf> {
     fn collect(room: &str, dir: &Path, src: &Path, found: &mut Vec<PathBuf>) {
         for path in std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry").path()) {
@@ -166,7 +167,7 @@ fn is_name(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// What follows each `prefix` in a line of code.
+/// The text after each `prefix` in a line of code.
 fn after<'l>(line: &'l str, prefix: &str) -> Vec<&'l str> {
     line.match_indices(prefix)
         .filter(|&(at, _)| !line[..at].ends_with(is_name))
@@ -174,7 +175,7 @@ fn after<'l>(line: &'l str, prefix: &str) -> Vec<&'l str> {
         .collect()
 }
 
-/// The rooms of this crate that a line of code names: `core/store` of `crate::core::store::Store`.
+/// The rooms of this crate in a line of code: `core/store` for `crate::core::store::Store`.
 fn rooms(line: &str) -> Vec<String> {
     let room = |path: &str| {
         let mut names = path.split("::").map(|name| name.split(|c| !is_name(c)).next().unwrap_or_default());
@@ -237,7 +238,7 @@ fn modules() -> BTreeMap<String, String> {
     found
 }
 
-/// The paths of a use or an expression behind `crate::` or `super::`: `a::{b::C, d}` is two.
+/// The paths of a use or an expression after `crate::` or `super::`: `a::{b::C, d}` gives two.
 fn paths(rest: &str) -> Vec<String> {
     let end = rest.find(|c: char| !is_name(c) && c != ':').unwrap_or(rest.len());
     let (path, rest) = rest.split_at(end);
@@ -247,7 +248,8 @@ fn paths(rest: &str) -> Vec<String> {
     }
 }
 
-/// The modules that the code of `module` names. A module may know those it is made of, and those it is in.
+/// The modules that the code of `module` uses. A module may use its own submodules and the modules that
+/// contain it.
 fn known(module: &str, code: &str, all: &BTreeMap<String, String>) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (start, prefix) in [(0, "crate::"), (1, "super::")] {
@@ -273,7 +275,7 @@ fn known(module: &str, code: &str, all: &BTreeMap<String, String>) -> BTreeSet<S
     found
 }
 
-/// All that a module knows, and what that knows, and so on.
+/// All modules that a module uses, directly or through others.
 fn reach(module: &str, edges: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
     let (mut found, mut to_see) = (BTreeSet::new(), vec![module.to_owned()]);
     while let Some(next) = to_see.pop() {
@@ -286,8 +288,8 @@ fn reach(module: &str, edges: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<S
     found
 }
 
-/// Two files that use each other can only be understood together. There is no list of exceptions: what both need goes
-/// into a third.
+/// Two files that use each other can only be understood together. There is no list of exceptions: move the
+/// common part to a third file.
 #[test]
 fn no_files_go_round_in_a_circle() {
     let all = modules();

@@ -1,7 +1,8 @@
-//! The documents for users: what their commands say is what the program takes, and what they name is there.
+//! The documents for users: the program accepts their commands, and the named things exist.
 //!
-//! A block marked "sh" holds commands. Each command line of rallypoint in one is parsed by the program; a block marked "sh tested" is run as a whole, in the
-//! repository, with a server where it says `rallypoint:29500` and `rallypoint:29501`.
+//! A block marked "sh" has commands. The program parses each command line of rallypoint in it. A block marked
+//! "sh tested" is run as a whole, in the repository, with a real server in place of `rallypoint:29500` and
+//! `rallypoint:29501`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,10 +12,11 @@ use crate::common::{PATIENCE, TestServer};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const BINARY: &str = env!("CARGO_BIN_EXE_rallypoint");
-/// A flag that no command has. The parser reads from left to right and complains of this one only if it took all before.
+/// A flag that no command has. The parser reads from left to right, so it reports this flag only if it
+/// accepted everything before.
 const UNKNOWN: &str = "--end-of-check";
 
-/// README.md, deploy/README.md and docs/*.md.
+/// The documents: README.md, deploy/README.md and docs/*.md.
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(ROOT);
     let folder = root.join("docs").read_dir().expect("docs").map(|entry| entry.expect("an entry").path());
@@ -25,7 +27,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// The blocks of a document that are marked so, continued lines joined.
+/// The blocks of a document with this mark, with continued lines joined.
 fn blocks(text: &str, mark: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut inside = None;
@@ -54,7 +56,7 @@ fn calls(script: &str) -> Vec<Vec<String>> {
             let words = shlex::split(&bare).unwrap_or_else(|| panic!("quotes in {command:?}"));
             let words: Vec<String> = words.into_iter().take_while(|word| !word.starts_with('#')).collect();
             let at = words.iter().position(|word| Path::new(word).ends_with("rallypoint"))?;
-            // Before it stands nothing, or a program that starts it.
+            // Nothing precedes it, or a program that starts it.
             let starts =
                 at == 0 || words[at - 1] == "--" || words[..at].iter().all(|word| word.contains('='));
             starts.then(|| words[at + 1..].iter().map(|word| filled(word)).collect())
@@ -62,7 +64,7 @@ fn calls(script: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// An argument with values where a document has placeholders.
+/// An argument with values in place of a document's placeholders.
 fn filled(word: &str) -> String {
     let mut word = word.replace("$NNODES", "4").replace("$PORT", "29500").replace(":PORT", ":29500");
     for name in ["HOST", "RUN", "PID"] {
@@ -135,7 +137,7 @@ fn blocks_that_are_marked_run() {
     assert!(count >= 2, "only {count} blocks are marked");
 }
 
-/// A check that a document names is one that `doctor` has.
+/// Every check that a document names must exist in `doctor`.
 #[test]
 fn checks_are_called_as_in_doctor() {
     let mut source = String::new();
@@ -164,7 +166,7 @@ fn checks_are_called_as_in_doctor() {
     assert!(count > 10, "only {count} checks found");
 }
 
-/// Links between the documents lead somewhere.
+/// Links between the documents must lead to files.
 #[test]
 fn links_lead_to_files() {
     for document in documents() {

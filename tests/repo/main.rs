@@ -1,4 +1,4 @@
-//! The repository itself: borders of the code, documents that tell the truth, recordings that are understood.
+//! The repository itself: borders of the code, true documents, understood recordings, plain comments.
 
 #[path = "../common/mod.rs"]
 mod common;

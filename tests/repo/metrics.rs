@@ -1,4 +1,4 @@
-//! `docs/metrics.md` lists what the program exports: every family, with its type, its labels and its help.
+//! Checks that `docs/metrics.md` lists every exported family, with its type, its labels and its help.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -38,14 +38,16 @@ fn families(text: &str) -> BTreeMap<&str, Family<'_>> {
     found
 }
 
-/// A server with one of everything that has figures of its own: a run with ranks and a refused node, a barrier, a journal.
+/// A server with everything that has metrics of its own: a run with ranks and a refused node, a barrier, a
+/// journal.
 fn busy_server() -> (TestServer, tempfile::TempDir) {
     let journal = tempfile::tempdir().expect("a folder");
     let path = journal.path().join("journal");
     let server = TestServer::with_store_ports(20, &["--journal", path.to_str().expect("a path")]);
     let join = |node: &str, nodes: u32| {
         let body = json!({
-            "node": node, "join_id": node, "min_nodes": nodes, "max_nodes": nodes, "local_world_size": 1, "store": true,
+            "node": node, "join_id": node, "min_nodes": nodes, "max_nodes": nodes, "local_world_size": 1,
+                "store": true,
             "wait_seconds": 15,
         });
         http(
@@ -73,7 +75,7 @@ fn busy_server() -> (TestServer, tempfile::TempDir) {
     (server, journal)
 }
 
-/// What a server says that stands by because its etcd does not answer.
+/// The metrics of a server that stands by because its etcd does not answer.
 fn metrics_of_a_standby() -> String {
     let admin = std::net::SocketAddr::from(([127, 0, 0, 1], *free_ports(1).start()));
     let mut server = Command::new(env!("CARGO_BIN_EXE_rallypoint"))
@@ -114,7 +116,7 @@ fn the_page_of_metrics_is_what_the_program_exports() {
     }
     assert!(
         copy == table,
-        "docs/metrics.md is not what the program exports; RALLYPOINT_UPDATE_DOCS=1 cargo nextest run --test repo \
-         metrics writes it anew:\n{table}"
+        "docs/metrics.md is not what the program exports; RALLYPOINT_UPDATE_DOCS=1 cargo nextest run --test \
+         repo metrics writes it anew:\n{table}"
     );
 }

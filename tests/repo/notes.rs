@@ -1,5 +1,5 @@
-//! The protocol notes, and the pages for those who change the program, name files, tests and recordings. They must
-//! exist.
+//! The protocol notes, and the pages for people who change the program, name files, tests and recordings. All
+//! of these must exist.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ fn files_below(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// What a page has in backticks.
+/// The texts in backticks on a page.
 fn quoted(page: &str) -> impl Iterator<Item = &str> {
     // Markdown allows no backtick inside a quote, so every second piece is one.
     page.lines().flat_map(|line| line.split('`').skip(1).step_by(2))

@@ -1,5 +1,5 @@
-//! The OpenAPI document is made of the routes themselves. Here: its examples work, answers are as described, and the
-//! copy for readers is the same.
+//! Checks the OpenAPI document, which is made from the routes themselves: its examples work, the answers fit
+//! the descriptions, and the copy for readers is up to date.
 
 use rallypoint::server::admin::OPENAPI;
 use serde_json::{Value, json};
@@ -31,16 +31,16 @@ fn the_copy_for_readers_is_the_document() {
     if std::env::var_os("RALLYPOINT_UPDATE_DOCS").is_some() {
         std::fs::write(path, &document).expect("a file that can be written");
     }
-    // Read anew: the copy in the program is that of its build.
+    // Read the file: the copy in the program is as old as its build.
     let copy = std::fs::read_to_string(path).expect("a file that can be read");
     assert!(
         copy == document,
-        "docs/openapi.json is not what the routes and bodies say; RALLYPOINT_UPDATE_DOCS=1 cargo nextest run --test repo openapi \
-         writes it anew"
+        "docs/openapi.json is not what the routes and bodies say; RALLYPOINT_UPDATE_DOCS=1 cargo nextest run \
+         --test repo openapi writes it anew"
     );
 }
 
-/// A schema made of several, as one.
+/// Merges a schema of several parts into one.
 fn merged(document: &Value, parts: &[Value]) -> Value {
     let (mut properties, mut required) = (serde_json::Map::new(), Vec::new());
     for part in parts {
@@ -54,7 +54,7 @@ fn merged(document: &Value, parts: &[Value]) -> Value {
     json!({ "type": "object", "properties": properties, "required": required })
 }
 
-/// `value` is what `schema` says, as far as we use it.
+/// Checks that `value` fits `schema`, as far as our document uses schemas.
 fn check(document: &Value, schema: &Value, value: &Value, at: &str) {
     if let Some(name) = schema["$ref"].as_str() {
         let schema = document.pointer(name.trim_start_matches('#')).unwrap_or_else(|| panic!("no {name}"));
@@ -131,7 +131,7 @@ fn send_example(server: &TestServer, path: &str, method: &str, operation: &Value
     http(server.admin, &format!("{} {path}", method.to_uppercase()), headers, &body)
 }
 
-/// An answer that does not end: a snapshot of the runs comes first.
+/// Checks an answer that does not end: a snapshot of the runs comes first.
 fn the_stream_begins(server: &TestServer, path: &str) {
     use std::io::{BufRead, BufReader, Write};
     let mut stream = std::net::TcpStream::connect(server.admin).expect("the admin port listens");
@@ -151,7 +151,7 @@ fn every_example_works_and_its_answer_is_as_described() {
     std::fs::write(&tokens, "s3cret\n").expect("written");
     let guarded = TestServer::start(&["--token-file", tokens.to_str().expect("text")]);
     let mut operations = operations(&document);
-    // The examples are one story, in this order; what is not in it stands alone.
+    // The examples form one story, in this order; other operations are independent of it.
     let story = [
         "announce",
         "announced",
@@ -172,7 +172,7 @@ fn every_example_works_and_its_answer_is_as_described() {
             check(&document, &example["schema"], &example["example"], &at);
         }
         if operation["operationId"] == "extend" {
-            // It needs a round that gathers.
+            // The operation needs a gathering round.
             let body = r#"{"node": "waits", "min_nodes": 2, "wait_seconds": 0}"#;
             let waits = http(
                 server.admin,
@@ -189,7 +189,8 @@ fn every_example_works_and_its_answer_is_as_described() {
         }
         let server = if operation["operationId"] == "login" { &guarded } else { &server };
         let answer = send_example(server, path, method, operation);
-        // What becomes another protocol says so to a client that does not ask for it.
+        // A route that upgrades to another protocol answers 426 to a client that does not ask for the
+        // upgrade.
         let upgrades = operation["responses"]["101"].is_object() && answer.status == 426;
         assert!(upgrades || (200..300).contains(&answer.status), "{at}: {answer:?}");
         let described = &operation["responses"][answer.status.to_string()];

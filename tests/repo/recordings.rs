@@ -1,6 +1,6 @@
-//! Every key, operation, flag and method in recordings of real jobs is in one of our tables: those in `tests/data/samples`, and
-//! those in the folder that `RALLYPOINT_RECORDINGS` names, which `scripts/new-release` fills with a release that nobody has
-//! looked at.
+//! Every key, operation, flag and method in recordings of real jobs must be in one of our tables. The
+//! recordings are in `tests/data/samples`, and in the folder `RALLYPOINT_RECORDINGS`, which
+//! `scripts/new-release` fills from a release that nobody has checked yet.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use rallypoint::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
 use rallypoint::node::launch::is_flag_of_torchrun;
 use serde_json::Value as Json;
 
-/// What Python programs can call on a `TCPStore` of 2.15 and older.
+/// The methods of `TCPStore` in PyTorch 2.15 and older.
 const METHODS: [&str; 23] = [
     "add",
     "append",
@@ -37,14 +37,14 @@ const METHODS: [&str; 23] = [
     "wait",
 ];
 
-/// Keys of the recorded programs themselves: `legal_jobs.py` and the jobs behind the samples.
+/// Whether a key belongs to a recorded program: to `legal_jobs.py`, or to a job of the samples.
 fn is_of_the_program(key: &str) -> bool {
     ["/shard-", "/epochs", "/work", "/done_"].iter().any(|prefix| key.starts_with(prefix))
 }
 
 fn is_known_key(key: &str) -> bool {
     match classify(key.as_bytes()) {
-        // The rows "anything else" stand for keys that nobody has looked at.
+        // The rows "anything else" stand for keys that nobody has examined.
         None | Some(KeyPattern::Unknown) => is_of_the_program(key),
         Some(KeyPattern::Rendezvous { part: RendezvousPart::Other, .. }) => false,
         Some(_) => true,
@@ -55,7 +55,7 @@ fn is_known_operation(name: &str) -> bool {
     Op::ALL.iter().any(|op| op.name().eq_ignore_ascii_case(name))
 }
 
-/// What a row has that no table knows, with digits as `#`, so that a thousand ranks are one line.
+/// The parts of a row that no table knows. Digits become `#`, so that a thousand ranks give one line.
 fn unknown(row: &Json) -> Vec<String> {
     let text = |field: &str| row[field].as_str().unwrap_or_default();
     let hidden =

@@ -1,5 +1,5 @@
-//! More than there is room for: long polls, idle and silent connections, unfinished requests, peers that pause. Health is
-//! answered all the same, whoever has no place is told so, and nobody pays for another.
+//! More clients than there is room for: long polls, idle and silent connections, unfinished requests, peers
+//! that pause. Health is still answered, a client without a place is told so, and no client pays for another.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -34,18 +34,19 @@ fn assert_turned_away(answer: &HttpAnswer) {
     assert!(answer.head.contains("retry-after: 1") && answer.json()["code"] == "busy", "{answer:?}");
 }
 
-/// The sum of a metric's series whose labels contain `label`.
+/// The sum of a metric's series with `label` in their labels.
 fn metric(server: &TestServer, name: &str, label: &str) -> f64 {
     let page = ask(1, server, "GET /metrics").body;
     let lines = page.lines().filter(|line| line.starts_with(name) && line.contains(label));
     lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-/// Joins a native run that needs more nodes than there are.
+/// Joins a native run that needs more nodes than will come.
 fn join(stream: &mut TcpStream, run: &str, node: usize, terms: &str) {
     let body = format!(r#"{{"node": "{node}", "join_id": "1", "min_nodes": 10000, {terms}}}"#);
     let head = format!(
-        "POST /api/v1/runs/{run}/join HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        "POST /api/v1/runs/{run}/join HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n",
         body.len()
     );
     stream.write_all(format!("{head}{body}").as_bytes()).expect("the admin port reads");
@@ -58,7 +59,7 @@ fn long_poll(from: u8, node: usize, server: &TestServer) -> TcpStream {
     stream
 }
 
-/// How many have been answered, and how many were closed without an answer.
+/// How many polls were answered, and how many were closed without an answer.
 fn answered(polls: &[TcpStream]) -> (usize, usize) {
     let mut sum = (0, 0);
     for poll in polls {
@@ -75,7 +76,7 @@ fn answered(polls: &[TcpStream]) -> (usize, usize) {
 #[test]
 fn more_long_polls_than_there_is_room_for_leave_health_and_other_addresses_alone() {
     rallypoint::process::raise_descriptor_limit();
-    // Room for 2048 connections: 256 in the reserve, and no more than half of the others for one address.
+    // The memory allows 2048 connections: 256 in the reserve, and at most half of the others for one address.
     let server = TestServer::start(&["--max-memory", "64MiB"]);
     let mut polls: Vec<_> = (0..1200).map(|node| long_poll(1, node, &server)).collect();
     eventually("those beyond the address' share are answered", || answered(&polls) == (1200 - 896, 0));
@@ -125,7 +126,7 @@ fn a_full_store_and_waiting_requests_together_stay_within_the_memory() {
     });
 }
 
-/// The limit on open files decides how many of them find a place, an eighth of it; the others are turned away.
+/// The limit on open files decides how many polls get a place: an eighth of it. The others are turned away.
 #[test]
 fn six_thousand_long_polls_stay_within_the_memory() {
     const LIMIT: usize = 200 * MIB;
@@ -159,7 +160,7 @@ fn six_thousand_long_polls_stay_within_the_memory() {
 #[test]
 fn six_thousand_that_came_at_once_and_are_silent_stay_connected() {
     const PEERS: usize = 6000;
-    /// Longer than after which a dead host is noticed.
+    /// Longer than the time after which a dead host is noticed.
     const SILENCE: Duration = Duration::from_secs(24);
     rallypoint::process::raise_descriptor_limit();
     let server = TestServer::start(&[]);
@@ -180,7 +181,7 @@ fn idle_connections_to_the_admin_port_leave_health_alone() {
     assert_health_is_answered(2, &server);
 }
 
-/// A request of the API waits for its turn behind all others; health waits for no turn.
+/// An API request waits for its turn behind all others; health does not wait.
 #[test]
 fn a_flood_of_expensive_requests_leaves_health_alone() {
     const NODES: usize = 500;
@@ -250,7 +251,7 @@ fn silent_connections_beyond_the_limit_on_open_files_leave_health_and_clients_al
     set_and_get(&mut greeted(1, server.store), 100);
 }
 
-// ----- clients of a store ----------------------------------------------------------------------------------------
+// ----- clients of a store -----
 
 fn greeted(from: u8, store: SocketAddr) -> TcpStream {
     let mut stream = connect_from(address(from), store);
@@ -300,7 +301,7 @@ fn unfinished_requests_are_given_up_and_no_other_client_pays_for_them() {
         for _ in 0..PEERS {
             scope.spawn(move || {
                 let mut stream = greeted(2, store);
-                // It may be given up before all is sent.
+                // The server may give up the request before all of it is sent.
                 let _ = stream.write_all(unfinished);
                 read_until_closed(&mut stream);
             });
@@ -317,13 +318,14 @@ fn unfinished_requests_are_given_up_and_no_other_client_pays_for_them() {
         metric(&server, "rallypoint_memory_used_bytes", "") < 12.0 * MIB as f64
     });
     assert_eq!(metric(&server, "rallypoint_connections_total", "outcome=\"limit\"") as usize, PEERS);
-    // Lines of one kind are throttled, so which of the two comes is chance.
+    // Lines of one kind are throttled, so either of the two may come.
     let flags = ["--request-timeout", "--max-memory"];
     eventually("the log names a flag", || flags.iter().any(|flag| server.log().contains(flag)));
     set_and_get(&mut greeted(2, store), 8 * MIB - 100);
 }
 
-/// Nobody will give memory back by finishing a request: what is too much is refused at once, all else is served.
+/// Nobody will free memory by finishing a request: a request that is too large is refused at once, and every
+/// other one is served.
 #[test]
 fn a_full_store_serves_whole_requests_and_keeps_nobody_waiting_for_memory() {
     const KEYS: usize = 1000;
@@ -361,7 +363,7 @@ fn a_large_value_over_a_slow_link_comes_through() {
     let mut slow = greeted(1, server.store);
     let value = vec![b'v'; 8 * MIB];
     let request = set(b"/slow", &value);
-    // More than the whole time-out in all, and less between two pieces.
+    // The whole request takes longer than the time-out, but the pause between two pieces is shorter.
     for piece in request.chunks(request.len().div_ceil(PIECES)) {
         slow.write_all(piece).expect("the server reads");
         std::thread::sleep(Duration::from_millis(70));
@@ -385,12 +387,13 @@ fn a_request_that_comes_too_slowly_is_given_up() {
     eventually("the log names the flag", || server.log().contains("--request-timeout"));
 }
 
-/// The kernel gives up a peer that takes nothing for 20 s, unless it is told otherwise.
+/// By default, the kernel gives up a peer that takes nothing for 20 s.
 #[test]
 fn a_reader_may_pause_for_as_long_as_it_was_said() {
     const VALUE: usize = 256 * 1024;
     let server = TestServer::start(&["--write-timeout", "1h"]);
-    // What the server cannot send, and what it has handed to the kernel.
+    // One reader has replies that the server cannot send yet, and one only replies that the kernel already
+    // has.
     let mut readers = [60, 1].map(|values| (greeted(1, server.store), values));
     for (stream, values) in &mut readers {
         stream.write_all(&set(b"/value", &vec![b'v'; VALUE])).expect("the server reads");

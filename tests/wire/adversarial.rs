@@ -1,8 +1,8 @@
-//! What a broken or hostile peer can do to others: nothing. Raw sockets against the binary.
+//! A broken or hostile peer must not harm others. Raw sockets against the binary.
 //!
-//! Each attack runs beside clients who do nothing wrong, one on the attacked server and one on a server left alone.
-//! The round trips of the two are compared, so that a slow machine slows both; no test knows an absolute time.
-//! Memory is the peak of the server's process, and `/metrics` tells what became of the attackers.
+//! During each attack two good clients work, one on the attacked server and one on an idle control server.
+//! The test compares their round trips, so that a slow machine slows both; no test uses absolute times.
+//! Memory is the peak of the server's process, and `/metrics` shows the outcomes of the attackers.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -20,7 +20,7 @@ use crate::common::{PATIENCE, StopOnDrop, TestServer, eventually, http};
 
 const MIB: usize = 1 << 20;
 
-// ----- bytes ---------------------------------------------------------------------------------------------------
+// ----- bytes -----
 
 fn request(op: Op, parts: &[&[u8]]) -> Vec<u8> {
     [&[op as u8][..], &parts.concat()].concat()
@@ -40,7 +40,7 @@ fn key_list(op: Op, keys: impl ExactSizeIterator<Item = String>) -> Vec<u8> {
     bytes
 }
 
-/// Bytes that follow no rule, the same in every run.
+/// Pseudo-random bytes, equal in every run.
 fn garbage(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = || {
@@ -52,7 +52,7 @@ fn garbage(seed: u64, len: usize) -> Vec<u8> {
     std::iter::repeat_with(next).take(len).collect()
 }
 
-/// torchrun's rendezvous state of a round with so many nodes: base64 of a pickle.
+/// torchrun's rendezvous state of a round with this many nodes: base64 of a pickle.
 fn rendezvous_state(nodes: u32) -> Vec<u8> {
     let text = |text: &str| [&[0x8c, text.len() as u8], text.as_bytes()].concat();
     let class = |name: &str| {
@@ -79,7 +79,7 @@ fn rendezvous_state(nodes: u32) -> Vec<u8> {
     STANDARD.encode(pickle).into_bytes()
 }
 
-// ----- connections ---------------------------------------------------------------------------------------------
+// ----- connections -----
 
 fn connect(server: SocketAddr) -> TcpStream {
     prepared(TcpStream::connect(server).expect("the server listens"))
@@ -97,14 +97,14 @@ fn prepared(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// A connection of PyTorch 2.2 or later that has sent `bytes` behind its hello.
+/// A connection of PyTorch 2.2 or later that has sent its hello and then `bytes`.
 fn greet(server: SocketAddr, bytes: &[u8]) -> TcpStream {
     let mut stream = connect(server);
     stream.write_all(&[&HELLO, bytes].concat()).expect("the server reads");
     stream
 }
 
-/// Makes the connection end with RST when it is dropped; it leaves no port behind in TIME_WAIT either.
+/// Makes the connection end with RST on its drop, so that no port stays in TIME_WAIT.
 fn resetting(stream: TcpStream) -> TcpStream {
     SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("a socket option");
     stream
@@ -120,7 +120,7 @@ fn read_until_closed(stream: &mut TcpStream) -> Vec<u8> {
     }
 }
 
-/// A client who does nothing wrong.
+/// A client that breaks no rule.
 struct Client(TcpStream);
 
 impl Client {
@@ -135,7 +135,7 @@ impl Client {
         answer
     }
 
-    /// Stores a value and reads it back: what the time of a round trip is taken of.
+    /// Stores a value and reads it back. Returns the time of the round trip.
     fn round_trip(&mut self) -> Duration {
         let started = Instant::now();
         let both = [set(b"/bystander", b"value"), request(Op::Get, &[&wire(b"/bystander")])].concat();
@@ -149,9 +149,9 @@ impl Client {
     }
 }
 
-// ----- what is measured ----------------------------------------------------------------------------------------
+// ----- measurements -----
 
-/// The sum of the series of `name` whose labels contain `label`.
+/// The sum of the series of `name` with `label` in their labels.
 fn metric(server: &TestServer, name: &str, label: &str) -> u64 {
     let answer = http(server.admin, "GET /metrics", "", "");
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -171,14 +171,14 @@ fn connections(server: &TestServer) -> u64 {
     metric(server, "rallypoint_connections", "")
 }
 
-/// The most memory the server's process ever had, in bytes.
+/// The peak memory of the server's process, in bytes.
 pub(super) fn peak_memory(server: &TestServer) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux tells it");
     line.trim().trim_end_matches(" kB").trim().parse::<usize>().expect("a number") * 1024
 }
 
-/// A server that is attacked, one that is not, and a client of each.
+/// An attacked server, a control server, and a client of each.
 struct Scene {
     server: TestServer,
     bystander: Client,
@@ -198,7 +198,8 @@ impl Scene {
         Self { server, bystander, _control: control, control: control_client, memory_at_start }
     }
 
-    /// The attacked server's median round trip is of the order of the other's. Both are taken in turns.
+    /// Checks that the median round trip of the attacked server is about as long as the other's. Measures the
+    /// two in turns.
     fn assert_others_are_served(&mut self) {
         const AT_LEAST: usize = 400;
         const FOR: Duration = Duration::from_millis(500);
@@ -219,7 +220,8 @@ impl Scene {
         );
     }
 
-    /// As [`Self::assert_others_are_served`], while `attack` runs. It must return soon after the flag is set.
+    /// Like [`Self::assert_others_are_served`], while `attack` runs. The attack must return soon after the
+    /// flag is set.
     fn assert_others_are_served_during(&mut self, attack: impl Fn(&AtomicBool) + Sync) {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -229,8 +231,8 @@ impl Scene {
         });
     }
 
-    /// The server's memory never grew by more than a fifth above `limit`. What the process had before the attack is not
-    /// counted: its program and its buffers have nothing to do with the limit.
+    /// Checks that the server's memory never grew more than a fifth above `limit`. The memory before the
+    /// attack does not count: the program and its buffers are independent of the limit.
     fn assert_memory_within(&self, limit: usize) {
         let grown = peak_memory(&self.server) - self.memory_at_start;
         println!("memory grew by {} KiB, the limit is {} KiB", grown / 1024, limit / 1024);
@@ -238,7 +240,7 @@ impl Scene {
     }
 }
 
-// ----- attacks -------------------------------------------------------------------------------------------------
+// ----- attacks -----
 
 #[test]
 fn an_endless_key_is_refused_when_its_length_is_read() {
@@ -249,7 +251,7 @@ fn an_endless_key_is_refused_when_its_length_is_read() {
         let part = vec![b'k'; 64 * 1024];
         let mut sent = start.len();
         stream.write_all(start).expect("the server reads");
-        // Far more than socket buffers hold: the server must have closed the connection.
+        // Far more than the socket buffers hold, so the server must have closed the connection.
         while sent < 256 * MIB && stream.write_all(&part).is_ok() {
             sent += part.len();
         }
@@ -259,7 +261,7 @@ fn an_endless_key_is_refused_when_its_length_is_read() {
     scene.assert_others_are_served_during(|_| {
         for _ in 0..20 {
             endless(store, &[&HELLO[..], &announced].concat());
-            // The same without a hello, as 2.0 and 2.1 begin: ADD of a key without an end.
+            // Without a hello, as 2.0 and 2.1 begin: ADD of an endless key.
             endless(store, &[&[3][..], &number(1 << 40)].concat());
         }
     });
@@ -274,7 +276,7 @@ fn half_a_request_then_silence_delays_nobody() {
     let mut scene = Scene::new(&["--handshake-timeout", "1s"]);
     let store = scene.server.store;
     let half = &set(b"/half", &vec![b'v'; 40_000])[..20_000];
-    // With a hello they are clients that take their time; without one they are nobody.
+    // With a hello they count as slow clients; without one they are not known to be clients.
     let clients: Vec<_> = (0..PEERS).map(|_| greet(store, half)).collect();
     let mut strangers: Vec<_> = (0..PEERS).map(|_| connect(store)).collect();
     for stranger in &mut strangers {
@@ -294,7 +296,7 @@ fn half_a_request_then_silence_delays_nobody() {
 #[test]
 fn a_first_request_that_never_becomes_whole_is_given_up() {
     let mut scene = Scene::new(&["--handshake-timeout", "300ms"]);
-    // Two bytes of the hello; the start of an ADD of 2.0; and nobody who says nothing at all.
+    // Two bytes of the hello; the start of an ADD of 2.0; and a peer that sends nothing at all.
     let mut hello = connect(scene.server.store);
     hello.write_all(&HELLO[..2]).expect("the server reads");
     let mut add = connect(scene.server.store);
@@ -303,7 +305,7 @@ fn a_first_request_that_never_becomes_whole_is_given_up() {
     assert_eq!(read_until_closed(&mut hello), b"");
     assert_eq!(read_until_closed(&mut add), b"");
     assert_eq!(outcome(&scene.server, "handshake_timeout"), 2);
-    // 2.0 opens a second connection that never says anything.
+    // 2.0 opens a second connection that never sends anything.
     eventually("only the silent one stays", || connections(&scene.server) == 2);
     drop(silent);
     scene.assert_others_are_served();
@@ -317,7 +319,7 @@ fn garbage_is_closed_and_counted() {
     let before = outcome(&scene.server, "ok");
     scene.assert_others_are_served_during(|_| {
         for seed in 0..EACH {
-            // Behind nothing, and behind a good hello. FIN tells the server that no more will come.
+            // At the start, and after a good hello. FIN tells the server that no more bytes will come.
             for start in [&[][..], &HELLO] {
                 let mut stream = connect(store);
                 let _ = stream.write_all(&[start, &garbage(seed, 3000)].concat());
@@ -362,7 +364,7 @@ fn a_flood_of_connections_delays_nobody() {
     let before = outcome(&scene.server, "ok");
     let flooded = std::sync::atomic::AtomicU64::new(0);
     scene.assert_others_are_served_during(|stop| {
-        // Bounded, and RST instead of FIN, so that the machine keeps ports for the other tests.
+        // The number is bounded, and RST replaces FIN, so that the machine keeps ports for the other tests.
         while !stop.load(Relaxed) && flooded.load(Relaxed) < 10_000 {
             drop(resetting(connect(store)));
             flooded.fetch_add(1, Relaxed);
@@ -370,7 +372,7 @@ fn a_flood_of_connections_delays_nobody() {
     });
     eventually("all are gone", || connections(&scene.server) == 1);
     let (flooded, counted) = (flooded.into_inner(), outcome(&scene.server, "ok") - before);
-    // A connection that is reset before it is accepted never was one.
+    // A connection that is reset before it is accepted is not counted.
     assert!(counted <= flooded && 0 < counted, "{flooded} connections, {counted} counted");
     assert_eq!(outcome(&scene.server, "bad_handshake"), 0, "a bare connect is normal");
 }
@@ -402,7 +404,7 @@ fn a_client_that_never_reads_is_slowed_and_then_closed() {
     let big = vec![7; 4 * MIB];
     scene.bystander.0.write_all(&set(b"/big", &big)).expect("the server reads");
     scene.bystander.round_trip();
-    // 16 GiB of replies asked for in 17 KB.
+    // 17 KB of requests ask for 16 GiB of replies.
     let many = request(Op::Get, &[&wire(b"/big")]).repeat(512);
     let readers: Vec<_> = (0..READERS).map(|_| greet(scene.server.store, &many)).collect();
     scene.assert_others_are_served();
@@ -455,7 +457,7 @@ fn a_list_of_keys_that_does_not_fit_is_refused_before_it_is_made() {
 fn what_the_rules_for_stale_keys_remember_counts_against_the_memory() {
     const IDS: usize = 10_000;
     let mut scene = Scene::new(&["--max-memory", "64MiB"]);
-    // Each id is a group of its own, and each is read by another.
+    // Each id is a separate group, and another client reads each one.
     let mut writers = Vec::new();
     for peer in 0..40 {
         let keys = (0..IDS).map(|n| format!("/default_pg/0//cuda//{peer}_{n}"));
@@ -500,7 +502,7 @@ fn waits_count_against_the_memory() {
     const KEYS: usize = 50_000;
     const PEERS: usize = 12;
     let mut scene = Scene::new(&["--max-memory", "32MiB"]);
-    // Each names 50 000 keys of its own that nobody will ever set.
+    // Each names 50 000 own keys that nobody will ever set.
     let mut waiters: Vec<_> = (0..PEERS)
         .map(|peer| greet(scene.server.store, &key_list(Op::Wait, (0..KEYS).map(|n| format!("/{peer}/{n}")))))
         .collect();
@@ -521,7 +523,7 @@ fn unfinished_requests_count_against_the_memory() {
     const PEERS: usize = 3000;
     let mut scene = Scene::new(&["--max-memory", "32MiB"]);
     rallypoint::process::raise_descriptor_limit();
-    // 180 MB in all, of requests that are never finished.
+    // 180 MB of unfinished requests in all.
     let half = &set(b"/half", &vec![b'v'; 64_000])[..60_000];
     let mut peers = Vec::new();
     for _ in 0..PEERS {
@@ -586,7 +588,7 @@ fn an_end_at_any_byte_of_a_request_leaves_nothing_behind() {
     assert_eq!(scene.bystander.ask(&request(Op::QueueLen, &[&wire(b"/q")]), 8), number(0));
     assert_eq!(outcome(&scene.server, "bad_handshake") + outcome(&scene.server, "protocol_error"), 0);
 
-    // Behind a whole request FIN takes nothing back, and its replies still come.
+    // A FIN after a whole request does not cancel it, and its replies still come.
     for request in &requests {
         let mut stream = greet(store, request);
         stream.shutdown(Shutdown::Write).expect("it is open");
@@ -619,7 +621,7 @@ fn a_waiter_that_ends_in_any_way_is_forgotten() {
 #[test]
 fn a_wake_up_never_cuts_into_replies_that_are_not_taken_yet() {
     const VALUE: usize = 200_000;
-    // More than socket buffers hold: for one of them the peer has no room any more.
+    // More than the socket buffers hold: at one of these values the peer's buffer is full.
     const VALUES: usize = 60;
     let scene = Scene::new(&["--threads", "2"]);
     let store = scene.server.store;
@@ -627,7 +629,8 @@ fn a_wake_up_never_cuts_into_replies_that_are_not_taken_yet() {
     let wait = key_list(Op::Wait, ["/blink".to_owned()].into_iter());
     let value_then_wait = [request(Op::Get, &[&wire(b"/value")]), wait].concat();
     let mut reader = greet(store, &request(Op::Set, &[&wire(b"/value"), &value]));
-    // A thread takes 64 connections in a row: with these between them, the writers are on the other one.
+    // A thread takes 64 connections in a row. With these connections between them, the writers are on the
+    // other thread.
     let _between: Vec<Client> = (0..64).map(|_| Client::new(store)).collect();
     let stop = AtomicBool::new(false);
     let read_values = |reader: &mut TcpStream| {
@@ -635,7 +638,7 @@ fn a_wake_up_never_cuts_into_replies_that_are_not_taken_yet() {
         let mut rest = vec![0; value.len() - 1];
         for _ in 0..VALUES {
             let mut first = [0];
-            // Each wake-up is a zero; the length of a value begins with another byte.
+            // Each wake-up is a zero byte; the length of a value begins with another byte.
             while first == [0] {
                 replies.read_exact(&mut first)?;
             }
@@ -647,7 +650,7 @@ fn a_wake_up_never_cuts_into_replies_that_are_not_taken_yet() {
         Ok::<(), std::io::Error>(())
     };
     std::thread::scope(|scope| {
-        // A key that comes and goes: a wait for it ends at any moment.
+        // A key that comes and goes: a wait for it may end at any moment.
         for _ in 0..2 {
             scope.spawn(|| {
                 let mut client = Client::new(store);
@@ -688,7 +691,7 @@ fn a_large_request_in_small_pieces_delays_nobody() {
     });
 }
 
-/// What the server remembers of the jobs is bounded too, also of those that go on: beyond it only numbers are kept.
+/// The memory for jobs is limited, too, even for running ones: beyond the limit, only numbers are kept.
 #[test]
 fn jobs_that_say_they_are_huge_take_no_more_memory_than_they_may() {
     const RUNS: usize = 240;
@@ -719,7 +722,8 @@ fn jobs_that_say_they_are_huge_take_no_more_memory_than_they_may() {
     drop(jobs);
 }
 
-/// Others are served between the slices of a large request (the tests of the engine), its own connection after it.
+/// Between the slices of a large request, others are served (see the tests of the engine); its own connection
+/// is served after it.
 #[test]
 fn requests_of_very_many_keys_keep_their_place_among_those_of_their_connection() {
     const KEYS: usize = 20_000;
@@ -749,10 +753,10 @@ fn requests_of_very_many_keys_keep_their_place_among_those_of_their_connection()
     });
 }
 
-/// PyTorch's server looks up the name of everyone who connects, and serves nobody meanwhile.
+/// PyTorch's server looks up the name of every new client, and serves nobody meanwhile.
 #[test]
 fn the_server_has_no_means_to_look_up_a_peers_name() {
-    // The names of imported functions stand in the program's file as text.
+    // The program's file contains the names of imported functions as text.
     let imports = |name: &str| {
         let grep = std::process::Command::new("grep")
             .args(["-qaw", name, env!("CARGO_BIN_EXE_rallypoint")])

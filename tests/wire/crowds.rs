@@ -1,5 +1,5 @@
-//! What one run does to the others when there are many, when it starts again and again, when it is abandoned, and when
-//! strangers speak of it.
+//! The effects of one run on others: when there are many runs, when a run starts again and again, when it is
+//! abandoned, and when foreign nodes report on it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -38,7 +38,7 @@ fn a_run_that_starts_again_and_again_leaves_the_others_their_store_ports() {
     let rounds = (0..60).map(|n| join(&server, "crashes", &json!({"join_id": n.to_string()})));
     let used: BTreeSet<u64> = rounds.map(|answer| port_of(&answer)).collect();
     assert!(used.len() < 10, "{used:?}");
-    // The others' ports have rested, as long as there are some; then they get those of the run.
+    // Other runs get rested ports while there are some; then they get ports of this run.
     let others: Vec<u64> = (0..11)
         .map(|n| port_of(&post(server.admin, "/api/v1/stores", &json!({"run_id": n.to_string()}))))
         .collect();
@@ -60,13 +60,13 @@ fn a_run_s_store_waits_for_its_first_client_as_long_as_a_join_may() {
         let stores = http(server.admin, "GET /api/v1/stores", "", "").json();
         stores["stores"].as_array().is_some_and(|stores| stores.iter().any(|store| store["connections"] == 1))
     });
-    // Longer than the housekeeping takes to see it.
+    // Longer than the housekeeping needs to notice it.
     std::thread::sleep(Duration::from_secs(1));
     drop(client);
     eventually("the used one is closed", || std::net::TcpStream::connect(store).is_err());
     let again = open("slow");
     assert_eq!((again.status, port_of(&again)), (200, slow), "the one that nobody has used yet is there");
-    // It makes room when its port is needed.
+    // It makes room when another run needs its port.
     assert_eq!((open("b").status, open("c").status, open("d").status), (201, 201, 503));
 }
 
@@ -96,7 +96,8 @@ fn a_stranger_s_reports_do_not_poison_a_run() {
     let server = TestServer::start(&[]);
     let most = (1_u64 << 48) - 1;
     let stranger = |run: &str, round: u64| {
-        let body = json!({"node": "stranger", "round": round, "rank": 0, "world_size": 1, "min_nodes": 1, "wait_seconds": 0});
+        let body = json!({"node": "stranger", "round": round, "rank": 0, "world_size": 1, "min_nodes": 1,
+            "wait_seconds": 0});
         post(server.admin, &format!("/api/v1/runs/{run}/heartbeat"), &body).json()["action"].clone()
     };
     let store = json!({"store": false});
@@ -110,7 +111,7 @@ fn a_stranger_s_reports_do_not_poison_a_run() {
         let next = json!({"store": false, "join_id": "2", "previous": {"round": 1, "rank": 0}});
         assert_eq!(join(&server, run, &next).json()["round"], 2, "{run}");
     }
-    // One that is believed, because nobody is there who knows better, does no lasting harm either.
+    // A foreign report that is believed, because no node contradicts it, does no lasting harm either.
     assert_eq!(stranger("early", most), "continue");
     post(server.admin, "/api/v1/runs/early/leave", &json!({"node": "stranger"}));
     for n in 1..4_u64 {
@@ -118,15 +119,16 @@ fn a_stranger_s_reports_do_not_poison_a_run() {
         let answer =
             join(&server, "early", &json!({"store": false, "join_id": n.to_string(), "previous": place}));
         assert_eq!(answer.json()["round"], most + n, "{answer:?}");
-        let beat = json!({"node": "a", "join_id": n.to_string(), "round": most + n, "rank": 0, "world_size": 1, "min_nodes": 1, "wait_seconds": 0});
+        let beat = json!({"node": "a", "join_id": n.to_string(), "round": most + n, "rank": 0,
+            "world_size": 1, "min_nodes": 1, "wait_seconds": 0});
         assert_eq!(post(server.admin, "/api/v1/runs/early/heartbeat", &beat).json()["action"], "continue");
     }
 }
 
-// ----- memory ----------------------------------------------------------------------------------------------------
+// ----- memory -----
 
 const MIB: usize = 1 << 20;
-/// As `--max-memory`; the stores are empty.
+/// The value of `--max-memory`; the stores are empty.
 const LIMIT: usize = 16 * MIB;
 
 /// The longest text that a peer may send.
@@ -134,7 +136,7 @@ fn long(what: &str, n: usize) -> String {
     format!("{what}-{n}-{}", "x".repeat(230))
 }
 
-/// Sends all of these, some in one piece, and returns the statuses.
+/// Sends all bodies, many of them in one write. Returns the statuses.
 fn post_all(server: &TestServer, path: &str, bodies: impl Iterator<Item = Value>) -> Vec<u16> {
     const TOGETHER: usize = 50;
     let bodies: Vec<String> = bodies.map(|body| body.to_string()).collect();
@@ -146,7 +148,8 @@ fn post_all(server: &TestServer, path: &str, bodies: impl Iterator<Item = Value>
             let length = body.len();
             let _ = write!(
                 requests,
-                "POST {path} HTTP/1.1\r\nHost: test\r\nConnection: {connection}\r\nContent-Length: {length}\r\n{JSON}\r\n{body}"
+                "POST {path} HTTP/1.1\r\nHost: test\r\nConnection: {connection}\r\n\
+                 Content-Length: {length}\r\n{JSON}\r\n{body}"
             );
         }
         let mut stream = std::net::TcpStream::connect(server.admin).expect("the admin port listens");
@@ -174,8 +177,10 @@ fn runs_that_are_over_stay_within_the_memory_and_keep_a_summary() {
     let before = server.resident();
     for meeting in 0..MEETINGS {
         let join = |n: usize| {
-            json!({"node": long("node", n), "join_id": "1", "name": long("name", n), "address": long("address", n),
-                "role": long("role", n), "torch_version": long("torch", n), "min_nodes": NODES, "heartbeat": false,
+            json!({"node": long("node", n), "join_id": "1", "name": long("name", n),
+                "address": long("address", n),
+                "role": long("role", n), "torch_version": long("torch", n), "min_nodes": NODES,
+                    "heartbeat": false,
                 "store": false, "wait_seconds": 0})
         };
         let path = format!("/api/v1/runs/meeting-{meeting}");
@@ -213,15 +218,18 @@ fn barriers_and_announced_pods_stay_within_the_memory() {
     for answer in refused {
         assert_eq!((answer.status, answer.json()["code"].as_str()), (503, Some("no_memory")), "{answer:?}");
     }
-    let announce = |n: usize| json!({"pod": long("pod", n), "uid": long("uid", n), "torch": long("torch", n), "nodes": "5000", "wait_seconds": 0});
+    let announce = |n: usize| {
+        json!({"pod": long("pod", n), "uid": long("uid", n), "torch": long("torch", n),
+        "nodes": "5000", "wait_seconds": 0})
+    };
     let statuses = post_all(&server, "/api/v1/runs/announced/announce", (0..4000).map(announce));
     assert_eq!(statuses.iter().copied().collect::<BTreeSet<u16>>(), BTreeSet::from([202, 503]));
     assert_within_limit(&server, before);
     assert_eq!(join(&server, "another", &json!({"store": false})).status, 200, "runs have their own share");
 }
 
-/// What an agent of a static torchrun does, for all nodes of its run, and a deletion of all its keys: what is left of
-/// the run is what was seen of it.
+/// Acts as the agents of a static torchrun, for all nodes of its run, and then deletes all its keys. Only the
+/// observations of the run remain.
 fn unmodified_run(server: &TestServer, run: &str, nodes: usize) -> Peer {
     let role = br#"{"role": "default", "rank": 0, "local_world_size": 8}"#;
     let keys: Vec<_> =
@@ -236,7 +244,7 @@ fn unmodified_run(server: &TestServer, run: &str, nodes: usize) -> Peer {
     agent
 }
 
-/// The sum of a metric's series whose labels contain `label`.
+/// The sum of a metric's series with `label` in their labels.
 fn metric(server: &TestServer, name: &str, label: &str) -> usize {
     let page = http(server.admin, "GET /metrics", "", "").body;
     let lines = page.lines().filter(|line| line.starts_with(name) && line.contains(label));
@@ -278,7 +286,7 @@ fn unmodified_runs_that_are_over_stay_within_the_memory() {
     for run in 0..120 {
         drop(unmodified_run(&server, &format!("run-{run}"), 400));
         if run % 10 == 9 {
-            // Room is made once a second.
+            // The server makes room once a second.
             std::thread::sleep(Duration::from_secs(1));
         }
     }

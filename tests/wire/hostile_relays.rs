@@ -1,5 +1,5 @@
-//! What a relay, and clients behind one, can do to others: nothing. Beside each attack works a client that does nothing
-//! wrong, and each has a twin: as many honest clients that ask for as much, and read it.
+//! A relay, and clients behind one, must not harm others. During each attack a good client works. Each attack
+//! has a twin: the same number of honest clients ask for as much, and read it.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -25,11 +25,11 @@ fn get(key: &[u8]) -> Vec<u8> {
     [&[Op::Get as u8][..], &string(key)].concat()
 }
 
-/// A link on which a test says what it likes.
+/// A link on which a test sends arbitrary frames.
 struct RawRelay(Arc<Mutex<TcpStream>>);
 
 impl RawRelay {
-    /// Says that so many clients have come.
+    /// Announces this many clients.
     fn with_sessions(server: &TestServer, name: &str, sessions: u32) -> Self {
         let hello = frame(b'H', &format!(r#"{{"name":"{name}","life":1,"sessions":[]}}"#));
         let open = |no| frame(b'O', &format!(r#"{{"no":{no},"port":0,"client":"127.0.0.1:1"}}"#));
@@ -37,7 +37,7 @@ impl RawRelay {
         let link = raw_link(server, &frames);
         eventually("they are there", || metric(server, "rallypoint_link_sessions") == u64::from(sessions));
         let relay = Self(Arc::new(Mutex::new(link)));
-        // A relay that gives no sign of life is given up.
+        // The server gives up a relay without signs of life.
         let signs = Arc::clone(&relay.0);
         std::thread::spawn(move || {
             while signs.lock().expect("no panic").write_all(b"P\0\0\0\0").is_ok() {
@@ -47,7 +47,7 @@ impl RawRelay {
         relay
     }
 
-    /// All of these clients have sent these bytes.
+    /// Sends these bytes for each of these clients.
     fn data(&self, sessions: Range<u32>, bytes: &[u8]) {
         let count = u16::try_from(sessions.len()).expect("as many as fit").to_le_bytes();
         let nos: Vec<u8> = sessions.flat_map(u32::to_le_bytes).collect();
@@ -57,7 +57,7 @@ impl RawRelay {
     }
 }
 
-/// A client with a connection of its own writes, reads and counts during an attack. Returns how often it did.
+/// A client with a direct connection writes, reads and counts during an attack. Returns its number of rounds.
 fn beside_a_good_client(server: &TestServer, attack: impl FnOnce()) -> i64 {
     let value = vec![b'g'; 256 * 1024];
     let stop = AtomicBool::new(false);
@@ -88,7 +88,7 @@ fn assert_within_limit(server: &TestServer, before: usize) {
     assert!(grown <= LIMIT + LIMIT / 5, "memory grew by {} MiB", grown / MIB);
 }
 
-/// A server with so many bytes of names.
+/// A server with names of this many bytes in total.
 fn with_names(args: &[&str], bytes: usize) -> TestServer {
     let server = TestServer::start(args);
     let mut client = Client::connect(server.store);
@@ -105,7 +105,7 @@ fn a_frame_for_all_sessions_takes_no_more_memory_than_there_is() {
     let before = peak_memory(&server);
     let relay = RawRelay::with_sessions(&server, "hostile", 4096);
     beside_a_good_client(&server, || {
-        // 240 KiB of a value that never comes to its end, for each: 1 GiB.
+        // 240 KiB of an unfinished value for each: 1 GiB.
         let start = [&HELLO[..], &[Op::Set as u8], &string(b"k"), &(MIB as u64).to_le_bytes()].concat();
         relay.data(0..4096, &start);
         for _ in 0..3 {
@@ -116,7 +116,7 @@ fn a_frame_for_all_sessions_takes_no_more_memory_than_there_is() {
         eventually("others stay", || (1..4096).contains(&metric(&server, "rallypoint_link_sessions")));
     });
     assert_within_limit(&server, before);
-    // A frame that no relay makes ends the link.
+    // A frame that no relay sends ends the link.
     let mut hostile = raw_link(&server, &frame(b'H', r#"{"name":"other","life":1,"sessions":[]}"#));
     hostile.write_all(&[&b"D"[..], &(271 * 1024_u32).to_le_bytes()].concat()).expect("it reads");
     let _ended = hostile.read_to_end(&mut Vec::new());
@@ -175,7 +175,7 @@ fn clients_of_a_relay_that_read_nothing_cost_no_direct_client() {
         let many = [&HELLO[..], &[Op::ListKeys as u8; 16]].concat();
         let clients: Vec<_> = (0..CLIENTS)
             .map(|_| {
-                // The kernel would take many of the replies.
+                // With a default buffer, the kernel would take many of the replies.
                 let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
                 socket.set_recv_buffer_size(4096).expect("a socket option");
                 socket.connect(&relay.store.into()).expect("the relay listens");
@@ -221,8 +221,8 @@ fn as_many_clients_of_a_relay_that_read_are_all_answered() {
     assert!(!server.log().contains("closed a connection"), "{}", server.log());
 }
 
-/// How long a client waits for a small answer, at the middle, and how long a LIST_KEYS takes alone; `clients` ask for
-/// one again and again.
+/// The median time that a client waits for a small answer, and the time of one LIST_KEYS without other load.
+/// Meanwhile `clients` connections send LIST_KEYS again and again.
 fn beside_a_storm(server: &TestServer, stores: &[SocketAddr], clients: usize) -> (Duration, Duration) {
     let mut bystander = Client::connect(server.store);
     let ask_for_list = |store| {
@@ -281,7 +281,7 @@ fn a_storm_of_long_requests_leaves_others_their_turn() {
     const CLIENTS: usize = 100;
     let server = with_names(&[], 2 * MIB);
     let (waited, once) = beside_a_storm(&server, &[server.store], CLIENTS);
-    // In the order in which they come it would be as many.
+    // In order of arrival, the wait would be as long as all of them.
     assert!(waited < once * (CLIENTS as u32) / 3, "{waited:?}, and one of them takes {once:?}");
 }
 
@@ -312,7 +312,7 @@ fn a_value_that_clients_of_many_relays_read_counts_once() {
         relays.iter().map(|relay| reads(relay.store)).chain([reads(server.store)]).collect();
     let used = metric(&server, "rallypoint_memory_used_bytes");
     assert!((VALUE as u64..3 * VALUE as u64).contains(&used), "{used}");
-    // The key is gone, and they still get the value.
+    // The key is gone, and the readers still get the value.
     let delete = [&[Op::Delete as u8][..], &string(b"large")].concat();
     assert_eq!(good.ask(&delete, 8).expect("an answer"), 1_u64.to_le_bytes());
     for mut reader in readers {
@@ -345,7 +345,7 @@ fn large_values_fit_through_a_relay_with_little_memory() {
                 assert!(client.add(b"written").expect("an answer") > 0);
             });
         }
-        // Small requests are not held up.
+        // Small requests are not delayed.
         let mut client = Client::connect(relay.store);
         for n in 1..50 {
             assert_eq!(client.add(b"small").expect("an answer"), n);
@@ -390,12 +390,12 @@ fn clients_that_came_and_went_while_the_server_was_away_keep_nobody_out() {
     let mut waiting = Client::connect(relay.store);
     let given_up = [&wait(b"never")[..], &[Op::CancelWait as u8]].concat();
     for _ in 0..50 {
-        // A probe: it says what it is, gets no answer and goes.
+        // A probe: it sends a hello, gets no answer, and leaves.
         for _ in 0..100 {
             let mut probe = TcpStream::connect(relay.store).expect("the relay listens");
             probe.write_all(&HELLO).expect("it reads");
         }
-        // The relay has looked at them when it answers this.
+        // When the relay answers this, it has seen the probes.
         (0..2).for_each(|_| assert_eq!(waiting.ask(&given_up, 1).expect("an answer"), [1]));
     }
     let mut fresh = Client::connect(relay.store);

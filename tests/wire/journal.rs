@@ -1,4 +1,4 @@
-//! A server with a journal that is killed and started again: all that was acknowledged is there.
+//! A server with a journal is killed and started again: everything acknowledged is still there.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,7 +11,7 @@ use rallypoint::core::protocol::{Dialect, Op};
 use super::common::peer::{HELLO, Peer, wire};
 use super::common::{TestServer, eventually, free_ports, http};
 
-/// A server whose second store is always on the same port.
+/// A server whose second store always has one port.
 fn server(port: u16, journal: &Path, args: &[&str]) -> (TestServer, SocketAddr) {
     let listen = format!("127.0.0.1:{port}");
     let journal = journal.to_str().expect("a path");
@@ -29,7 +29,7 @@ impl Client {
         Self(peer)
     }
 
-    /// ADD; `None` when the server is gone.
+    /// ADD; `None` if the server is gone.
     fn add(&mut self, key: &str, delta: i64) -> Option<i64> {
         let code = self.0.code(Op::Add);
         self.0.send(&[&[code][..], &wire(key.as_bytes()), &delta.to_le_bytes()].concat());
@@ -51,7 +51,7 @@ impl Client {
     }
 }
 
-/// Kills the server at moments without a pattern, while clients count.
+/// Kills the server at arbitrary moments, while clients count.
 fn nothing_acknowledged_is_lost(args: &[&str]) {
     const CLIENTS: usize = 4;
     let folder = tempfile::tempdir().expect("a folder");
@@ -63,7 +63,7 @@ fn nothing_acknowledged_is_lost(args: &[&str]) {
         for (n, counted) in counted.iter().enumerate() {
             let there = looker.add(&format!("client-{n}"), 0).expect("an answer") as u64;
             let acknowledged = counted.load(SeqCst);
-            // What was not acknowledged may be there too: one request of each client.
+            // One unacknowledged request of each client may be there, too.
             assert!(
                 (acknowledged..=acknowledged + 1).contains(&there),
                 "{there}, {acknowledged} acknowledged"
@@ -79,7 +79,7 @@ fn nothing_acknowledged_is_lost(args: &[&str]) {
                 scope.spawn(move || {
                     let mut client = Client::connect(store);
                     for next in counted.load(SeqCst) + 1.. {
-                        // Without a reply, but before what has one.
+                        // A request without a reply, before one with a reply.
                         client.set(&format!("value-{n}-{next}"), next.to_string().as_bytes());
                         match client.add(&format!("client-{n}"), 1) {
                             Some(count) => counted.store(count as u64, SeqCst),
@@ -148,7 +148,7 @@ fn a_folder_is_for_one_server_and_can_be_looked_at() {
     assert!(metrics.contains("rallypoint_journal_commits_total"), "{metrics}");
     drop(running);
 
-    // A flipped bit in what was acknowledged.
+    // A flipped bit in an acknowledged commit.
     let segment =
         std::fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("an entry").path());
     let segment =
@@ -205,19 +205,19 @@ fn a_part_that_is_missing_is_named_and_nothing_is_served_without_it() {
     for number in [1, 2] {
         without("missing", &|path| std::fs::remove_file(path.join(segment(number))).expect("removed"));
     }
-    // The last commit of the first, as a whole.
+    // The whole last commit of the first segment.
     let bytes = std::fs::read(folder.path().join(segment(1))).expect("bytes");
     let last = bytes.windows(4).rposition(|four| four == b"RJc1").expect("a commit");
     without("another end", &|path| std::fs::write(path.join(segment(1)), &bytes[..last]).expect("written"));
 }
 
-/// Written by a release that knew this format only.
+/// A journal from a release that knew only this format.
 #[test]
 fn a_journal_of_the_first_format_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/journal/format-1");
     copy(&fixture, folder.path());
-    // Its first segment is of another journal.
+    // Its first segment belongs to another journal.
     std::fs::remove_file(folder.path().join("000000000001.rows")).expect("removed");
     let (is_whole, said) = check(folder.path());
     assert!(is_whole && said.contains("store 1 on port 39500 : 6 keys"), "{said}");

@@ -1,4 +1,4 @@
-//! Starting, draining and stopping a server, as a pod's life asks for it.
+//! Starting, draining and stopping a server, as in a pod's life.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
@@ -22,7 +22,7 @@ fn waiters(server: &TestServer) -> u64 {
     http(server.admin, "GET /api/v1/waits", "", "").json()["total"].as_u64().expect("a number")
 }
 
-/// `rallypoint serve` with an environment of its own; its stderr is kept.
+/// `rallypoint serve` with its own environment. Its stderr is kept.
 fn serve(args: &[&str], env: &[(&str, &str)]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_rallypoint"))
         .arg("serve")
@@ -103,7 +103,7 @@ fn a_stopping_server_opens_no_store_and_lets_nobody_go() {
         runs.contains("\"pods\"") && runs.contains("\"nodes\"")
     });
     server.terminate();
-    // They are told at once, and whoever would complete them comes too late.
+    // The waiting requests are answered at once, and a request that would complete them comes too late.
     let (pod, node) = (pod.join().expect("an answer"), node.join().expect("an answer"));
     assert!(is_stopping(&pod) && is_stopping(&node), "{pod:?} {node:?}");
     for (path, body) in
@@ -235,7 +235,7 @@ fn every_pod_but_the_chosen_one_stays_idle_and_healthy() {
     assert_eq!(ports["stores"], serde_json::json!([]));
     let admin = SocketAddr::from(([127, 0, 0, 1], ports["admin"].as_u64().expect("a port") as u16));
     assert_eq!(http(admin, "GET /readyz", "", "").status, 200);
-    // Behind a name of all pods a pod may find this one, where nobody gathers.
+    // Behind a name of all pods, a pod may reach this one, where nobody gathers.
     let json = "Content-Type: application/json\r\n";
     let answer = http(admin, "POST /api/v1/runs/r/announce", json, r#"{"pod": "p", "nodes": "1"}"#);
     assert!(answer.status == 503 && answer.body.contains("--only-on-index"), "{}", answer.body);
@@ -260,7 +260,7 @@ fn peers_outside_the_allowed_networks_are_turned_away() {
     eventually("the client is parked", || waiters(&server) == 1);
 
     let closed = TestServer::start(&["--allow", "10.0.0.0/8"]);
-    // It says nothing: the door may be shut before it could.
+    // It sends nothing: the server may close the connection before that.
     let mut stranger = TcpStream::connect(closed.store).expect("the store listens");
     stranger.set_read_timeout(Some(PATIENCE)).expect("a socket");
     assert_eq!(stranger.read(&mut [0]).unwrap_or(0), 0);

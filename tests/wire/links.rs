@@ -1,5 +1,5 @@
-//! Clients behind a relay: what they notice when its connection to the server breaks, and what becomes of them when it
-//! stays away.
+//! Clients behind a relay: the effects of a broken connection to the server, and of a connection that stays
+//! broken.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use crate::common::peer::{HELLO, Peer};
 use crate::common::relay::TestRelay;
 use crate::common::{PATIENCE, StopOnDrop, TestServer, eventually, http};
 
-/// A client of PyTorch's kind: one request, then its reply.
+/// A client like PyTorch's: one request, then its reply.
 pub(super) struct Client(pub(super) TcpStream);
 
 impl Client {
@@ -31,7 +31,7 @@ impl Client {
         Ok(bytes)
     }
 
-    /// ADD 1.
+    /// ADD of 1.
     pub(super) fn add(&mut self, key: &[u8]) -> std::io::Result<i64> {
         let request = [&[4][..], &string(key), &1_i64.to_le_bytes()].concat();
         let sum = self.ask(&request, 8)?;
@@ -42,7 +42,7 @@ impl Client {
         self.0.write_all(&[&[1][..], &string(key), &string(value)].concat()).expect("it reads");
     }
 
-    /// WAIT.
+    /// WAIT for a key.
     pub(super) fn wait(&mut self, key: &[u8]) -> std::io::Result<u8> {
         Ok(self.ask(&wait(key), 1)?[0])
     }
@@ -56,7 +56,7 @@ pub(super) fn wait(key: &[u8]) -> Vec<u8> {
     [&[6][..], &1_u64.to_le_bytes(), &string(key)].concat()
 }
 
-/// A server, a network that breaks, and a relay behind it that has its link.
+/// A server, a network that breaks, and a relay behind it whose link is up.
 fn linked(args: &[&str]) -> (TestServer, Cutter, TestRelay) {
     let server = TestServer::start(args);
     let network = Cutter::start(server.admin);
@@ -65,7 +65,7 @@ fn linked(args: &[&str]) -> (TestServer, Cutter, TestRelay) {
     (server, network, relay)
 }
 
-/// A metric that counts.
+/// A counter's value.
 pub(super) fn metric(server: &TestServer, name: &str) -> u64 {
     let metrics = http(server.admin, "GET /metrics", "", "").body;
     let line =
@@ -73,7 +73,7 @@ pub(super) fn metric(server: &TestServer, name: &str) -> u64 {
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("no {name}"))
 }
 
-/// What clients do while the network breaks again and again: each counts, and waits for the others.
+/// The work of clients while the network breaks again and again: each counts, and waits for the others.
 pub(super) fn count_together(stores: &[SocketAddr], clients: usize, rounds: i64) -> std::io::Result<()> {
     std::thread::scope(|scope| {
         let count = |n: usize| -> std::io::Result<()> {
@@ -102,7 +102,7 @@ fn breaks_of_the_network_are_not_noticed_behind_a_relay() {
     std::thread::scope(|scope| {
         let _stop = StopOnDrop(&stop);
         scope.spawn(|| {
-            // At odd places: in the middle of frames, of the hello, of the answer to the upgrade.
+            // At odd positions: within frames, within the hello, within the answer to the upgrade.
             for bytes in (1..).map(|n: usize| n * 977 % 5000 + 1) {
                 if stop.load(Relaxed) {
                     break;
@@ -141,7 +141,7 @@ fn large_values_and_small_ones_share_a_link_that_breaks() {
         for n in 1..50 {
             assert_eq!(small.add(b"small").expect("an answer"), n);
         }
-        // 5 MiB do not come through between two breaks; what has come stays.
+        // 5 MiB do not pass between two breaks; bytes that have arrived are kept.
         writer.join().expect("no panic");
         let mut reader = Client::connect(relay.store);
         let request = [&[3][..], &string(b"large")].concat();
@@ -155,14 +155,14 @@ fn a_wait_is_given_up_while_the_server_is_away() {
     let (_server, network, relay) = linked(&[]);
     let mut client = Client::connect(relay.store);
     client.0.write_all(&wait(b"never")).expect("it reads");
-    // The wait is known to the server when the next client is answered.
+    // When the next client is answered, the server knows the wait.
     Client::connect(relay.store).add(b"n").expect("an answer");
     network.close(true);
     network.cut();
     eventually("the relay notices", || relay.log().contains("has been away"));
     assert_eq!(client.ask(&[12], 1).expect("an answer at once"), [1]);
     network.close(false);
-    // What the server says to the wait and to its end is not for the client.
+    // The server's answers to the wait and to its end are not for the client.
     assert_eq!(client.add(b"n").expect("an answer"), 2);
     assert_eq!(client.add(b"n").expect("an answer"), 3);
 }
@@ -185,7 +185,7 @@ fn clients_end_when_their_link_is_away_for_too_long() {
     let (server, network, relay) = linked(&["--link-grace", "1s"]);
     let mut client = Client::connect(relay.store);
     client.add(b"n").expect("an answer");
-    // Counted at a barrier, until it is gone.
+    // It counts at a barrier until it is gone.
     let barrier = [&[18][..], &string(b"b"), &2_i64.to_le_bytes()].concat();
     client.0.write_all(&barrier).expect("it reads");
     eventually("it waits", || metric(&server, "rallypoint_waiters") == 1);
@@ -212,7 +212,7 @@ fn a_server_that_was_restarted_without_a_journal_says_so_at_once() {
     let mut client = Client::connect(relay.store);
     client.add(b"n").expect("an answer");
     client.0.write_all(&wait(b"never")).expect("it reads");
-    // One that has said nothing yet loses nothing.
+    // A client that has sent nothing yet loses nothing.
     let fresh = TcpStream::connect(relay.store).expect("the relay listens");
     fresh.set_read_timeout(Some(PATIENCE)).expect("a socket option");
     eventually("both are known", || metric(&server, "rallypoint_link_sessions") == 2);
@@ -243,13 +243,13 @@ fn two_relays_of_one_name_are_told_apart() {
     let (server, _network, relay) = linked(&[]);
     let other = TestRelay::start(server.admin, "train-1", &[]);
     eventually("it is told", || other.log().contains("a relay named train-1 is connected already"));
-    // The first one is heard from beside it.
+    // The first relay still sends signs of life.
     eventually("the server tells it", || {
         server.log().contains("a relay named train-1 at 127.0.0.1 was turned away")
     });
     assert_eq!(Client::connect(relay.store).add(b"n").expect("an answer"), 1);
     drop(relay);
-    // Its place is free: it was killed, and its clients with it.
+    // Its place is free: it was killed, and its clients are gone.
     assert_eq!(Client::connect(other.store).add(b"n").expect("an answer"), 2);
 }
 
@@ -322,7 +322,7 @@ fn hostile_bytes_end_the_link_and_nothing_else() {
     ] {
         let mut stream = raw_link(&server, &garbage);
         let mut answer = Vec::new();
-        // A reset is an end too.
+        // A reset counts as an end, too.
         let _ = stream.read_to_end(&mut answer);
         assert!(answer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&answer));
         good.add(b"n").expect("an answer");
@@ -332,7 +332,7 @@ fn hostile_bytes_end_the_link_and_nothing_else() {
     assert!(answer.body.contains("this is where relays come"));
 }
 
-/// A connection that has become a link, on which `frames` were sent.
+/// A connection that has become a link, with `frames` already sent.
 pub(super) fn raw_link(server: &TestServer, frames: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(server.admin).expect("the admin port listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket option");
@@ -343,7 +343,7 @@ pub(super) fn raw_link(server: &TestServer, frames: &[u8]) -> TcpStream {
     stream
 }
 
-/// A frame whose body is JSON.
+/// A frame with a JSON body.
 pub(super) fn frame(kind: u8, body: &str) -> Vec<u8> {
     [&[kind][..], &(body.len() as u32).to_le_bytes(), body.as_bytes()].concat()
 }
@@ -381,14 +381,14 @@ fn a_hello_that_names_a_session_twice_is_refused_and_changes_nothing() {
     let _ended = twice.read_to_end(&mut answer);
     assert!(String::from_utf8_lossy(&answer).contains("names a session twice"));
     assert_eq!(metric(&server, "rallypoint_link_sessions"), 1, "the link goes on");
-    // It is away when its connection ends, and not connected for ever.
+    // The end of its connection counts as a broken link, so it does not stay connected for ever.
     drop(first);
     eventually("it is given up", || metric(&server, "rallypoint_link_sessions") == 0);
     drop(raw_link(&server, &hello("")));
     eventually("it may come again", || server.log().matches("relay x has connected").count() == 2);
 }
 
-/// A probe behind an unfinished wait, as the replay's peers send it, works through a relay too.
+/// A probe after an unfinished wait, as the peers of the replay send it, also works through a relay.
 #[test]
 fn an_old_client_gives_up_a_wait_through_a_relay() {
     let (server, _network, relay) = linked(&["--legacy-dialect", "2.0"]);

@@ -1,4 +1,4 @@
-//! The store port from outside: bytes, connections, what peers may do to each other, and a server's life.
+//! The store port from outside: bytes, connections, effects of peers on each other, and a server's life.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! A server that starts again has the memory that it had before, and no more.
+//! A restarted server needs as much memory as before, and no more.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::common::{TestServer, free_ports};
 use crate::links::{Client, metric, string};
 
-/// A control group with this limit, where this machine lets the tests make one.
+/// A control group with this limit, if the tests may make one on this machine.
 struct Group(PathBuf);
 
 impl Group {
@@ -36,7 +36,7 @@ fn start(group: Option<&Group>, store: &str, journal: &Path, max_memory: usize) 
     TestServer::start_in(procs.as_deref(), store, &args)
 }
 
-/// Writes until the store holds nine tenths of what it may.
+/// Writes until the store holds nine tenths of its limit.
 fn fill(server: &TestServer, max_memory: usize, keys: u64, value: usize) -> u64 {
     let mut client = Client::connect(server.store);
     let mut count = 0;
@@ -50,7 +50,7 @@ fn fill(server: &TestServer, max_memory: usize, keys: u64, value: usize) -> u64 
         }
         count += keys;
         client.0.write_all(&request).expect("it reads");
-        // It is done when the next request is answered.
+        // The request is done when the next one is answered.
         client.add(b"n").expect("an answer");
         let held = metric(server, "rallypoint_memory_used_bytes") as usize;
         if held + held / count as usize * keys as usize > max_memory / 10 * 9 {
@@ -59,8 +59,8 @@ fn fill(server: &TestServer, max_memory: usize, keys: u64, value: usize) -> u64 
     }
 }
 
-/// The peak of a start is at most 1.15 times what is served, by the kernel's book. In a control group the server would be
-/// killed for more than its limit, as in a container.
+/// Checks that the peak of a start, by the kernel's count, is at most 1.15 times the served memory. In a
+/// control group, as in a container, the kernel would kill the server above its limit.
 fn starts_in_the_memory_that_it_had(container: usize, keys: u64, value: usize) {
     let group = Group::make(container);
     let max_memory = container / 4 * 3;

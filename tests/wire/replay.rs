@@ -1,8 +1,9 @@
-//! Replays what real PyTorch clients and servers of 14 releases said to each other (`tests/data/transcripts`).
+//! Replays the conversations of real PyTorch clients and servers of 14 releases (`tests/data/transcripts`).
 //!
-//! Recorded programs send their bytes again, and our server must answer the same bytes. Hand-made cases are taken
-//! step by step: what is sent, what is answered, whether the connection stays open. Where we differ on purpose,
-//! `replay/differences.rs` has our answer and the reason; nothing is left out.
+//! Recorded programs send their bytes again, and our server must answer with equal bytes. Hand-made cases are
+//! compared step by step: the sent bytes, the answer, and whether the connection stays open.
+//! `replay/differences.rs` lists every intended difference with our answer and the reason; nothing is left
+//! out.
 
 mod differences;
 mod hand_made;
@@ -46,20 +47,20 @@ fn text(json: &Json) -> &str {
     json.as_str().expect("a string")
 }
 
-/// How a client reaches the server.
+/// The client's path to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Direct,
     Relay,
 }
 
-/// The server as it has to be started for clients of the recorded release.
+/// A server with the settings for clients of the recorded release.
 struct Replayed {
-    /// Where clients connect: to the server, or to the relay before it.
+    /// The address for clients: the server's, or the relay's.
     store: SocketAddr,
     _server: TestServer,
     _relay: Option<TestRelay>,
-    /// What the recorded clients speak.
+    /// The dialect of the recorded clients.
     dialect: Dialect,
 }
 
@@ -82,7 +83,7 @@ impl Replayed {
     }
 }
 
-/// Whether two replies are the same. The order of LIST_KEYS is the server's own business.
+/// Whether two replies are equal. A server may order LIST_KEYS as it likes.
 fn same_reply(expected: &[u8], found: &[u8], with_names: bool) -> bool {
     expected == found
         || with_names
@@ -93,7 +94,7 @@ fn same_reply(expected: &[u8], found: &[u8], with_names: bool) -> bool {
             })
 }
 
-/// The names in a reply to LIST_KEYS, sorted; `None` if it is no such reply.
+/// The sorted names in a reply to LIST_KEYS; `None` if it is another reply.
 fn names(mut reply: &[u8]) -> Option<Vec<&[u8]>> {
     let number = |reply: &mut &[u8]| {
         let (number, rest) = reply.split_first_chunk()?;
@@ -112,7 +113,7 @@ fn names(mut reply: &[u8]) -> Option<Vec<&[u8]>> {
     reply.is_empty().then_some(names)
 }
 
-/// Fails with every mismatch at once.
+/// Fails with a list of all mismatches.
 fn assert_none(mismatches: &[String]) {
     assert!(mismatches.is_empty(), "{} mismatches:\n{}", mismatches.len(), mismatches.join("\n"));
 }

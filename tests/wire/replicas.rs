@@ -1,4 +1,4 @@
-//! Several servers at one etcd of three members: what is left when the leader, or etcd, dies or stands still.
+//! Several servers at one etcd of three members: the state after the leader, or etcd, has died or stopped.
 
 use std::io::{Read, Write};
 use std::process::Command;
@@ -31,7 +31,7 @@ impl Asking {
         Self { request, stream }
     }
 
-    /// Until it has said this.
+    /// Reads until these words have come.
     fn reads_until(&mut self, words: &str) {
         let mut all = Vec::new();
         while !String::from_utf8_lossy(&all).contains(words) {
@@ -42,14 +42,14 @@ impl Asking {
         }
     }
 
-    /// What has come already.
+    /// Reads the bytes that have already come.
     fn reads_rest(&mut self) {
         self.stream.set_nonblocking(true).expect("a socket option");
         let _would_block = self.stream.read_to_end(&mut Vec::new());
         self.stream.set_nonblocking(false).expect("a socket option");
     }
 
-    /// Until the server ends.
+    /// Reads until the server ends.
     fn reads_all(&mut self) -> String {
         let mut all = Vec::new();
         let _ended = self.stream.read_to_end(&mut all);
@@ -81,7 +81,7 @@ fn a_standby_takes_over_when_the_leader_is_killed_and_no_client_notices() {
     std::thread::scope(|scope| {
         let counting = scope.spawn(|| count_together(&[relay.store], 4, 80).expect("no client notices"));
         std::thread::sleep(Duration::from_millis(300));
-        // One member of etcd is nothing that anybody notices.
+        // The loss of one etcd member has no effect.
         cluster.members[0].kill().expect("it runs");
         std::thread::sleep(Duration::from_millis(300));
         assert!(!counting.is_finished(), "it was killed in the middle");
@@ -106,15 +106,18 @@ fn a_leader_that_stood_still_answers_nothing_any_more() {
     assert_eq!(client.add(b"n").expect("an answer"), 1);
     let mut looks = Client::connect(old.store);
     assert_eq!(looks.add(b"n").expect("an answer"), 2);
-    // Over HTTP: a node of a healthy round, one that waits for another, somebody at a barrier, and one that only looks.
-    let solo = r#"{"node":"solo","join_id":"1","min_nodes":1,"store":false,"keep_alive_seconds":1,"wait_seconds":5}"#;
+    // Over HTTP: a node of a healthy round, a node that waits for another, a participant at a barrier, and a
+    // reader.
+    let solo = r#"{"node":"solo","join_id":"1","min_nodes":1,"store":false,
+        "keep_alive_seconds":1,"wait_seconds":5}"#;
     let solo = http(old.admin, "POST /api/v1/runs/solo/join", "Content-Type: application/json\r\n", solo);
     assert_eq!(solo.json()["round"], 1, "{solo:?}");
     let mut events = Asking::begin(&old, "GET /api/v1/events", "");
     events.reads_until("event: snapshot");
     let beat =
         r#"{"node":"solo","join_id":"1","round":1,"rank":0,"world_size":1,"min_nodes":1,"wait_seconds":30}"#;
-    let join = r#"{"node":"a","join_id":"1","min_nodes":2,"store":false,"join_timeout_seconds":4,"wait_seconds":30}"#;
+    let join = r#"{"node":"a","join_id":"1","min_nodes":2,"store":false,
+        "join_timeout_seconds":4,"wait_seconds":30}"#;
     let arrive =
         r#"{"participant":"a","arrival_id":"1","world_size":2,"timeout_seconds":4,"wait_seconds":30}"#;
     let mut asking = vec![
@@ -134,7 +137,7 @@ fn a_leader_that_stood_still_answers_nothing_any_more() {
     asking.push(Asking::begin(&old, "PUT /api/v1/runs/solo/expect", r#"{"nodes":1}"#));
     asking.push(Asking::begin(&old, "DELETE /api/v1/runs/solo", ""));
     asking.push(events);
-    // One asks for a change, one only looks: what it would see is of the past.
+    // One asks for a change, and one only reads: a read would show the past.
     client
         .0
         .write_all(&[&[4][..], &string(b"n"), &1_i64.to_le_bytes()].concat())
@@ -172,7 +175,7 @@ fn while_etcd_is_away_answers_are_held_and_then_go_on() {
     for (n, client) in (1..).zip(&mut clients) {
         assert_eq!(client.add(b"n").expect("an answer"), n);
     }
-    // One member that stands still is asked no more.
+    // A stopped member is not asked any more.
     cluster.pause(0..1);
     for n in 3..6 {
         assert_eq!(clients[1].add(b"n").expect("an answer"), n);
@@ -183,7 +186,7 @@ fn while_etcd_is_away_answers_are_held_and_then_go_on() {
         client.0.write_all(&add).expect("it reads");
     }
     eventually("it is said", || leader.log().contains("answers are held until it does"));
-    // Longer than a term: who leads could not be known by now.
+    // Longer than a term: by now another server could lead.
     eventually("nothing may leave", || leader.metric("rallypoint_etcd_renewed_seconds") > 6.0);
     assert!(leader.says_of_readiness().contains("answers are held"), "no Service sends clients here");
     for client in &mut clients {
@@ -220,7 +223,8 @@ fn on_the_side_of_a_partition_without_a_majority_nobody_answers() {
         let counting = scope.spawn(|| count_together(&[relay.store], 4, 80).expect("no client notices"));
         std::thread::sleep(Duration::from_millis(300));
         assert!(!counting.is_finished(), "the network breaks in the middle");
-        // The leader and one member on one side; the others, the standby and the relay's way to it on the other.
+        // On one side are the leader and one member; on the other are the other members, the standby, and the
+        // relay's path to it.
         cluster.cut_off(0);
         roads[1..].iter().chain(&other_roads[..1]).for_each(|road| road.hold(Held::All));
         asks.0.write_all(&[&[4][..], &string(b"n"), &1_i64.to_le_bytes()].concat()).expect("it reads");
@@ -267,7 +271,7 @@ fn a_slow_member_only_slows_and_a_commit_that_is_there_in_part_is_cut() {
     count_together(&[relay.store], 4, 1).expect("no client notices");
     assert_eq!(leader.count("rallypoint_leader_changes_total"), 1);
     assert!(!leader.log().contains("answers are held"), "{}", leader.log());
-    // Killed in the middle of a large commit: it is in several transactions.
+    // Killed during a large commit, which takes several transactions.
     let mut lost = Client::connect(leader.store);
     for road in &roads {
         road.delay(Duration::from_millis(20));

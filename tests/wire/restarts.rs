@@ -1,4 +1,4 @@
-//! A server with a journal that dies and starts again: its clients behind relays notice a pause, and nothing else.
+//! A server with a journal dies and starts again: its clients behind relays notice only a pause.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -12,13 +12,13 @@ use crate::common::relay::TestRelay;
 use crate::common::{TestServer, eventually, free_ports, http};
 use crate::links::{Client, count_together, metric, string, wait};
 
-/// A server that is started again on its ports, with its journal.
+/// A server that can be started again on its ports, with its journal.
 pub(super) struct Mortal {
     ports: [String; 2],
     args: Vec<String>,
     running: Mutex<Option<TestServer>>,
     journal: tempfile::TempDir,
-    /// Where the journal is, if it has a disk of its own.
+    /// The journal's own disk, if it has one.
     disk: Option<SmallDisk>,
 }
 
@@ -44,7 +44,7 @@ impl Mortal {
         mortal
     }
 
-    /// Starts it.
+    /// Starts the server.
     pub(super) fn live(&self) {
         let args: Vec<_> = self.args.iter().map(String::as_str).collect();
         let mut program = self
@@ -55,12 +55,12 @@ impl Mortal {
         *self.running.lock().expect("no panic") = Some(server);
     }
 
-    /// Kills it.
+    /// Kills the server.
     pub(super) fn die(&self) {
         *self.running.lock().expect("no panic") = None;
     }
 
-    /// A relay that has its link.
+    /// A relay whose link is up.
     pub(super) fn relay(&self, name: &str) -> TestRelay {
         let relay = TestRelay::start(self.admin(), name, &[]);
         eventually("the relay has its link", || http(relay.admin, "GET /readyz", "", "").status == 200);
@@ -134,7 +134,7 @@ fn a_relay_with_a_token_for_some_runs_comes_back_at_once_with_a_server_that_died
     let relay = |token: &str| TestRelay::start(server.admin(), "train-0", &["--token-file", token]);
     let first = relay(&a);
     eventually("it has its link", || first.log().contains("linked to"));
-    // What the journal says of it is in there for certain when a client is answered.
+    // When a client is answered, the journal certainly has the link's row.
     assert_eq!(Client::connect(first.store).add(b"n").expect("an answer"), 1);
     server.die();
     drop(first);
@@ -166,7 +166,7 @@ fn waits_and_barriers_go_on_after_a_restart() {
         eventually("they are counted", || counts() == 2);
         eventually("they wait again", || server.metric("rallypoint_waiters") == 2);
     }
-    // One who had arrived before is counted once.
+    // A client that had already arrived counts once.
     assert_eq!(clients[2].ask(&barrier, 1).expect("an answer"), [0]);
     clients[2].set(b"k", b"v");
     for client in &mut clients[..2] {
@@ -207,7 +207,7 @@ fn an_idle_client_outlives_a_tidied_journal_and_then_the_server() {
         paths.filter(|path| path.extension().is_some_and(|it| it == "rows")).min().expect("a segment")
     };
     let first = oldest();
-    // What it holds is written anew when the journal has grown by 64 MiB.
+    // The journal is tidied when it has grown by 64 MiB.
     let mut busy = Client::connect(relay.store);
     let large = vec![b'x'; 4 << 20];
     eventually("the journal is tidied", || {
@@ -272,7 +272,7 @@ fn a_client_whose_relay_does_not_come_back_is_gone_after_the_grace() {
     let barrier = [&[18][..], &string(b"b"), &2_i64.to_le_bytes()].concat();
     client.0.write_all(&barrier).expect("it reads");
     eventually("it waits", || server.metric("rallypoint_waiters") == 1);
-    // With an answer behind it, its arrival is kept.
+    // The answer to a later request shows that the journal has its arrival.
     Client::connect(relay.store).add(b"n").expect("an answer");
     server.die();
     drop(relay);
@@ -306,7 +306,7 @@ fn who_has_not_heard_that_a_named_barrier_was_released_hears_it_after_a_restart(
     assert_eq!(released[0]["state"], "released", "{released:?}");
     server.die();
     server.live();
-    // Its answer was lost: it asks again, and nobody else comes.
+    // The answer was lost: the participant asks again, and no other one comes.
     assert_eq!(arrive("a"), released[0]);
 }
 
@@ -336,7 +336,8 @@ fn what_an_operator_was_told_is_so_after_a_kill_at_that_moment() {
     };
     let join = |node: &str, wait: u32| {
         let body = format!(
-            r#"{{"node":"{node}","join_id":"1","min_nodes":2,"max_nodes":4,"store":false,"join_timeout_seconds":60,"wait_seconds":{wait}}}"#
+            r#"{{"node":"{node}","join_id":"1","min_nodes":2,"max_nodes":4,"store":false,
+                "join_timeout_seconds":60,"wait_seconds":{wait}}}"#
         );
         ask("POST /api/v1/runs/train/join", &body).json()
     };
@@ -352,7 +353,7 @@ fn what_an_operator_was_told_is_so_after_a_kill_at_that_moment() {
         assert_eq!(forgotten.json()["dropped_keys"], 1, "{forgotten:?}");
         assert_eq!(ask(&format!("DELETE /api/v1/runs/{run}"), "").status, 404);
     }
-    // The time that a native round has, and how many nodes it waits for.
+    // The deadline of a native round, and how many nodes it waits for.
     assert_eq!(join("a", 0)["state"], "waiting");
     let extended = ask("POST /api/v1/runs/train/extend", r#"{"by_seconds":3600}"#);
     dies();
@@ -372,7 +373,7 @@ fn what_an_operator_was_told_is_so_after_a_kill_at_that_moment() {
             .collect::<Vec<_>>()
     });
     assert_eq!(joined, ["complete"; 3], "without the last call of 30 s");
-    // And that a run is to be forgotten with its last node.
+    // And the fact that a run is to be forgotten with its last node.
     let forgotten = ask("DELETE /api/v1/runs/train", "");
     dies();
     assert_eq!(forgotten.status, 200, "{forgotten:?}");
@@ -399,7 +400,8 @@ fn a_native_round_and_its_store_go_on_after_a_restart() {
     };
     let beat = |node: &str, rank: u32| {
         let body = format!(
-            r#"{{"node":"{node}","join_id":"1","round":1,"rank":{rank},"world_size":2,"min_nodes":2,"wait_seconds":0}}"#
+            r#"{{"node":"{node}","join_id":"1","round":1,"rank":{rank},"world_size":2,
+                "min_nodes":2,"wait_seconds":0}}"#
         );
         post("heartbeat", &body)["action"].clone()
     };
@@ -416,14 +418,14 @@ fn a_native_round_and_its_store_go_on_after_a_restart() {
         server.die();
         server.live();
         assert_eq!(worker.add(b"n").expect("an answer"), n);
-        // A node that did not get its answer asks again, and gets the same.
+        // A node that missed its answer asks again, and gets an equal one.
         assert_eq!(join("a"), joined[0]);
         for (rank, node) in [(0, "a"), (1, "b")] {
             let rank = if joined[0]["group_rank"] == 0 { rank } else { 1 - rank };
             assert_eq!(beat(node, rank), "continue");
         }
     }
-    // Who has done its work is not missed after the next restart.
+    // A node that has finished is not missed after the next restart.
     post("leave", r#"{"node":"a","outcome":"succeeded"}"#);
     server.die();
     server.live();
@@ -435,7 +437,7 @@ fn a_native_round_and_its_store_go_on_after_a_restart() {
     assert!(!log().contains("WARN") && !log().contains("ERROR"), "{}", log());
 }
 
-/// What the API shows of all runs, apart from times, and of what was said.
+/// The API's view of all runs without times, and the explanations.
 fn shown(admin: SocketAddr) -> serde_json::Value {
     const PASSING: [&str; 12] = [
         "now",
@@ -474,7 +476,7 @@ fn shown(admin: SocketAddr) -> serde_json::Value {
     runs
 }
 
-/// Since when the runs of stores are as they are, and what has happened in them.
+/// When the runs of stores entered their states, and their timelines.
 fn pasts(admin: SocketAddr) -> Vec<serde_json::Value> {
     let get = |path: &str| http(admin, &format!("GET {path}"), "", "").json();
     let list = get("/api/v1/runs");
@@ -506,7 +508,7 @@ fn the_same_jobs_are_shown_after_a_restart_and_nobody_has_died() {
     let stage = "three of four joined, still incomplete";
     let sample = samples.iter().find(|sample| sample["torch"] == "2.15.0" && sample["stage"] == stage);
     let state = sample.and_then(|sample| sample["value_base64"].as_str()).expect("a stage");
-    // The process ids that the state names.
+    // The process ids in the state.
     let mut c10d = [8960, 9069, 9131].map(|pid| client_as(0, pid));
     for agent in &mut c10d {
         agent.set(b"/torch.rendezvous.dynamic", state.as_bytes());
@@ -566,8 +568,8 @@ fn the_same_jobs_are_shown_after_a_restart_and_nobody_has_died() {
     assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
 }
 
-/// A client has read what a request that is under way has written, has written it anew, and was told so. A kill does not
-/// undo that, and the request goes on behind what it had done.
+/// During a large request, another client reads a key that the request has written, and writes it anew with
+/// an acknowledgement. A kill does not undo this write, and the request goes on behind its finished part.
 #[test]
 fn a_kill_in_the_middle_of_a_large_request_undoes_nothing_of_others() {
     const KEYS: usize = 131_072;
@@ -592,7 +594,7 @@ fn a_kill_in_the_middle_of_a_large_request_undoes_nothing_of_others() {
         let check = [&[5][..], &1_u64.to_le_bytes(), &string(key)].concat();
         client.ask(&check, 1).expect("an answer") == [0]
     };
-    // Behind a relay of its own, as what is asked behind one relay is done in turn.
+    // Behind another relay, because requests behind one relay are done in turn.
     let beside = server.relay("train-1");
     let (mut writer, mut other) = (Client::connect(relay.store), Client::connect(beside.store));
     let multi_set = strings(11, &string(b"theirs"));
@@ -622,7 +624,7 @@ fn a_kill_in_the_middle_of_a_large_request_undoes_nothing_of_others() {
     }
     assert!(in_the_middle > 0, "the request was always over");
 
-    // An answer of which a part has left goes on as well.
+    // A partly sent answer also goes on.
     let reader = Client::connect(relay.store);
     let multi_get = strings(10, b"");
     let read = || -> std::io::Result<Vec<u8>> {

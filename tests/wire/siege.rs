@@ -1,9 +1,9 @@
 //! Everything at once: a hostile relay, hostile clients, kills and a full disk, beside clients that count.
 //!
-//! A kill ends the clients that are connected directly, and they come again; clients behind the honest relay notice
-//! nothing. Whatever a client was told stays true, and the memory of the server stays within its limit.
+//! A kill ends the directly connected clients, and they connect again; clients behind the honest relay notice
+//! nothing. Every acknowledgement stays true, and the memory of the server stays within its limit.
 //!
-//! It takes a minute, or as many seconds as `RALLYPOINT_SIEGE_SECONDS` says (`cargo test --test wire siege`, as
+//! The test takes half a minute, or `RALLYPOINT_SIEGE_SECONDS` seconds (`cargo test --test wire siege`, as
 //! nextest ends a test after some minutes).
 
 use std::collections::BTreeMap;
@@ -24,11 +24,11 @@ use crate::restarts::Mortal;
 
 const MIB: usize = 1 << 20;
 const LIMIT: usize = 64 * MIB;
-/// Clients of each kind that count.
+/// Counting clients of each kind.
 const HONEST: usize = 4;
-/// Keys that are there, so that a list of all of them is long.
+/// The number of keys, so that a list of all keys is long.
 const KEYS: usize = 10_000;
-/// Values that each of them keeps.
+/// The number of values that each counting client keeps.
 const VALUES: usize = 32;
 
 fn length() -> Duration {
@@ -36,20 +36,20 @@ fn length() -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The most memory that the server ever had.
+/// The peak memory of the server.
 fn peak(server: &TestServer) -> usize {
     server.memory("VmHWM")
 }
 
-/// The server, and what has happened to it.
+/// The server, and its deaths and attacks.
 struct Siege {
     server: Mortal,
-    /// Counts before a death and after it: odd while the server is dead.
+    /// Counts before each death and after it: odd while the server is dead.
     deaths: AtomicUsize,
     stop: AtomicBool,
-    /// How often each attack was begun.
+    /// How often each attack began.
     attacks: Mutex<BTreeMap<&'static str, usize>>,
-    /// The most memory that a server had.
+    /// The highest memory use of any server process.
     peak: AtomicUsize,
 }
 
@@ -74,15 +74,15 @@ impl Siege {
         self.server.with(TestServer::log)
     }
 
-    /// The journal's disk is full for a while, and then has room again, at first too little.
+    /// Fills the journal's disk for a while, and then frees it, at first too little.
     fn fill_the_disk(&self) {
         let disk = self.server.disk();
         disk.fill();
         eventually("the journal cannot be written", || self.log().contains("cannot write to the journal"));
-        // All of this is kept in memory, and written later.
+        // These changes are kept in memory, and written later.
         std::thread::sleep(Duration::from_secs(1));
         disk.free(256 * 1024);
-        // Longer than until it is tried again.
+        // Longer than the pause before the next attempt.
         std::thread::sleep(Duration::from_secs(6));
         disk.free(u64::MAX);
         eventually("the journal is whole again", || {
@@ -96,14 +96,14 @@ impl Siege {
     }
 }
 
-// ----- honest clients ------------------------------------------------------------------------------------------
+// ----- honest clients -----
 
-/// One that counts, and reads back what it has written.
+/// A client that counts, and reads back the values that it has written.
 struct Honest<'a> {
     siege: &'a Siege,
     name: String,
     client: Client,
-    /// What the server has acknowledged.
+    /// The acknowledged count.
     count: i64,
     values: BTreeMap<usize, Vec<u8>>,
     /// The value whose acknowledgement was lost with the server.
@@ -122,7 +122,7 @@ impl<'a> Honest<'a> {
         }
     }
 
-    /// Writes a value and counts it. Mostly small ones, and some for which a frame is too short.
+    /// Writes a value and counts it. Most values are small, and some are larger than a frame.
     fn write(&mut self) -> std::io::Result<()> {
         let next = usize::try_from(self.count).expect("it counts up") + 1;
         let slot = next % VALUES;
@@ -165,14 +165,14 @@ impl<'a> Honest<'a> {
         Ok(())
     }
 
-    /// Behind a relay: nothing ever breaks.
+    /// Behind a relay: its connection never breaks.
     fn never_cut_off(mut self) -> i64 {
         let _stop = StopOnDrop(&self.siege.stop);
         self.go_on().unwrap_or_else(|error| panic!("{} is cut off: {error}", self.name));
         self.count
     }
 
-    /// Connected directly: only the death of the server ends the connection.
+    /// Connected directly: only the death of the server ends its connection.
     fn comes_again(mut self) -> i64 {
         let _stop = StopOnDrop(&self.siege.stop);
         let siege = self.siege;
@@ -196,7 +196,7 @@ impl<'a> Honest<'a> {
         self.count
     }
 
-    /// All that was acknowledged is there; what was not may be.
+    /// Connects again. Every acknowledged change must be there; an unacknowledged one may be.
     fn come_again(&mut self) -> std::io::Result<()> {
         let stream = TcpStream::connect(self.siege.server.store())?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -224,13 +224,13 @@ impl<'a> Honest<'a> {
     }
 }
 
-// ----- hostile ones --------------------------------------------------------------------------------------------
+// ----- hostile clients -----
 
 fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     [&[kind][..], &u32::try_from(body.len()).expect("short").to_le_bytes(), body].concat()
 }
 
-/// One frame with the same bytes for so many sessions.
+/// One frame with these bytes for this many sessions.
 fn shared(sessions: usize, bytes: &[u8]) -> Vec<u8> {
     let mut body = u16::try_from(sessions).expect("few").to_le_bytes().to_vec();
     (0..u32::try_from(sessions).expect("few")).for_each(|no| body.extend(no.to_le_bytes()));
@@ -238,7 +238,7 @@ fn shared(sessions: usize, bytes: &[u8]) -> Vec<u8> {
     frame(b'D', &body)
 }
 
-/// A hello of the relay "evil", which has lived so often.
+/// A hello of the relay "evil" in its `life`-th life.
 fn hello(life: usize, connection: usize, sessions: &str) -> Vec<u8> {
     let hello =
         format!(r#"{{"name":"evil","life":{life},"connection":{connection},"sessions":[{sessions}]}}"#);
@@ -251,7 +251,7 @@ fn opened(sessions: usize) -> Vec<u8> {
     opens.chain(shared(sessions, &HELLO)).collect()
 }
 
-/// What comes on a connection, until nothing has come for a moment or enough time has passed.
+/// Reads from a connection until nothing has come for a moment, or enough time has passed.
 fn drain(stream: &mut TcpStream, most: Duration) {
     let (begun, mut room) = (Instant::now(), vec![0; 256 * 1024]);
     let _ = stream.set_read_timeout(Some(Duration::from_millis(300)));
@@ -266,12 +266,13 @@ struct Evil<'a> {
 }
 
 impl Evil<'_> {
-    /// A connection that has become a link with so many sessions.
+    /// A connection that has become a link with this many sessions.
     fn link(&mut self, sessions: &str, opens: usize) -> std::io::Result<TcpStream> {
         self.connection += 1;
         let mut stream = TcpStream::connect(self.siege.server.admin())?;
         stream.set_write_timeout(Some(Duration::from_secs(5)))?;
-        let upgrade = "GET /api/v1/link HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: rallypoint-link/1\r\n\r\n";
+        let upgrade = "GET /api/v1/link HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\n\
+                       Upgrade: rallypoint-link/1\r\n\r\n";
         stream.write_all(upgrade.as_bytes())?;
         stream.write_all(&hello(self.life, self.connection, sessions))?;
         if opens > 0 {
@@ -280,7 +281,7 @@ impl Evil<'_> {
         Ok(stream)
     }
 
-    /// One frame of a request that is never whole, for as many sessions as a link may have.
+    /// One frame of an unfinished request, for as many sessions as a link may have.
     fn one_frame_for_thousands(&mut self) -> std::io::Result<()> {
         let mut stream = self.link("", MAX_SESSIONS)?;
         let begun = [&[Op::Set as u8][..], &wire(b"evil"), &(MIB as u64).to_le_bytes()].concat();
@@ -290,7 +291,7 @@ impl Evil<'_> {
         Ok(())
     }
 
-    /// Many large answers, of which the relay takes none: it reads no byte, or is never done with any.
+    /// Many large answers, and the relay takes none: it reads no byte, or it acknowledges none.
     fn no_replies_are_taken(&mut self, reads: bool) -> std::io::Result<()> {
         const SESSIONS: usize = 512;
         let mut stream = self.link("", SESSIONS)?;
@@ -315,7 +316,7 @@ impl Evil<'_> {
         Ok(())
     }
 
-    /// A hello that has one session twice, of a link that was there.
+    /// A hello that lists one session twice, for a link that exists.
     fn names_one_twice(&mut self) -> std::io::Result<()> {
         let mut first = self.link("", 8)?;
         drain(&mut first, Duration::from_millis(300));
@@ -336,7 +337,7 @@ impl Evil<'_> {
         Ok(())
     }
 
-    /// One attack after the other. What becomes of it is no matter.
+    /// Runs one attack after the other. Their results do not matter.
     fn attack(siege: &Siege) {
         let mut lives = 0;
         while !siege.is_over() {
@@ -355,7 +356,7 @@ impl Evil<'_> {
     }
 }
 
-/// Clients without a relay that ask for all keys and read nothing, and some that end in the middle of a request.
+/// Clients without a relay that ask for all keys and read nothing. Some end in the middle of a request.
 fn attack_directly(siege: &Siege) {
     const CLIENTS: usize = 16;
     while !siege.is_over() {
@@ -375,7 +376,7 @@ fn attack_directly(siege: &Siege) {
     }
 }
 
-// ----- the test ------------------------------------------------------------------------------------------------
+// ----- the test -----
 
 fn journal_is_whole(folder: &Path) {
     let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_rallypoint"));
@@ -446,7 +447,7 @@ fn nothing_is_lost_and_nobody_honest_is_cut_off_under_a_mixed_attack() {
         deaths >= 3 && fulls >= 1 && attacks.len() == 7,
         "{deaths} deaths, {fulls} full disks, {attacks:?}"
     );
-    // What the process takes by itself has nothing to do with the limit.
+    // The memory of the idle process is independent of the limit.
     let grown = siege.peak.load(SeqCst) - bare;
     let seen = format!(
         "{} counted, {deaths} deaths, {fulls} full disks, {attacks:?}, memory grew by {} MiB of {}",
@@ -455,6 +456,6 @@ fn nothing_is_lost_and_nobody_honest_is_cut_off_under_a_mixed_attack() {
         LIMIT / MIB
     );
     println!("{seen}");
-    // Mostly a tenth above the limit. The allocator keeps some of what was freed: once it was two fifths.
+    // Usually a tenth above the limit. The allocator keeps some freed memory: once it was two fifths.
     assert!(grown <= LIMIT + LIMIT / 2, "{seen}");
 }

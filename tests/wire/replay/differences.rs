@@ -1,13 +1,13 @@
-//! Where our server answers otherwise than the recorded one, on purpose.
+//! The intended differences between our server's answers and the recorded ones.
 
 use crate::common::peer::unhex;
 
 /// Our answer to one step of a hand-made case.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ours {
-    /// These bytes (hexadecimal), and the connection stays open.
+    /// These bytes (hexadecimal); the connection stays open.
     Says(&'static str),
-    /// The number of plain keys, as another connection is told.
+    /// The number of plain keys, which another connection asks for.
     CountsKeys,
     /// No reply, and the connection is closed.
     Closes,
@@ -15,21 +15,21 @@ pub(crate) enum Ours {
 
 use Ours::{Closes, CountsKeys, Says};
 
-/// What makes the keys those of the recorded server again, so that later counts are the recorded ones.
+/// Makes the keys equal to the recorded server's, so that later counts are as recorded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Then {
     Nothing,
-    /// It stored something that we do not.
+    /// It stored a key that our server does not store.
     Set(&'static str),
-    /// We stored something that it does not.
+    /// Our server stored a key that it does not store.
     Delete(&'static str),
 }
 
-/// Our answers in one hand-made case. Steps count from 0; those not named are as recorded.
+/// Our answers in one hand-made case. Steps count from 0; every other step is as recorded.
 #[derive(Debug)]
 pub(crate) struct Difference {
     pub(crate) case: &'static str,
-    /// The recordings that this is about, by parts of their names.
+    /// The recordings with this difference, by parts of their names.
     pub(crate) files: &'static [&'static str],
     pub(crate) steps: &'static [(usize, Ours)],
     pub(crate) then: Then,
@@ -89,7 +89,7 @@ pub(crate) const CASES: &[Difference] = &[
         files: WITH_HELLO,
         steps: &[(0, Says("")), (1, Says(""))],
         then: Then::Nothing,
-        // 7 is DELETE of 2.1, which goes on.
+        // In 2.1, 7 is DELETE, and the connection goes on.
         why: HELLO,
     },
     Difference {
@@ -377,8 +377,8 @@ pub(crate) const CASES: &[Difference] = &[
         files: &["1.13.1", "2.0.1", "2.1.2"],
         steps: &[(2, Says(""))],
         then: Then::Nothing,
-        why: "2.0 cannot cancel, so that a further request means that it gave up its WAIT; 2.1 can, but nothing it \
-              sent here tells it from 2.0",
+        why: "2.0 cannot cancel, so that a further request means that it gave up its WAIT; 2.1 can, but \
+              nothing it sent here tells it from 2.0",
     },
     Difference {
         case: "partial request held open: do others still get service?",
@@ -423,7 +423,8 @@ pub(crate) const CASES: &[Difference] = &[
         why: STALLED,
     },
     Difference {
-        case: "STALE WAITER: A woken by PUSH, pops, waits for an unrelated plain key; next PUSH to the old queue",
+        case: "STALE WAITER: A woken by PUSH, pops, waits for an unrelated plain key; next PUSH to the old \
+               queue",
         files: ALL,
         steps: &[(6, Says(""))],
         then: Then::Nothing,
@@ -499,9 +500,9 @@ pub(crate) const CASES: &[Difference] = &[
 pub(crate) struct CallDifference {
     pub(crate) call: &'static str,
     files: &'static str,
-    /// Answered once the others have played their part, before anything recorded (hexadecimal).
+    /// An additional answer after the others have done their part, before every recorded byte (hexadecimal).
     pub(crate) also: &'static str,
-    /// Answered in place of other bytes: recorded, ours (hexadecimal).
+    /// An answer in place of other bytes: recorded, ours (hexadecimal).
     instead: Option<(&'static str, &'static str)>,
     pub(crate) why: &'static str,
 }

@@ -1,4 +1,4 @@
-//! Hand-made cases: bytes that no program sends, or seldom, and what PyTorch's servers did with them.
+//! Hand-made cases: bytes that programs never or rarely send, and the reaction of PyTorch's servers.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::differences::{CASES, Difference, Ours, Then};
 use super::{Replayed, Way, array, assert_none, files, same_reply, text, transcripts};
 use crate::common::peer::{Answer, HELLO, Peer, hex, unhex, wire};
 
-/// One step: connection, what is sent, and what the recorded server answered.
+/// One step: the connection, the sent bytes, and the recorded answer.
 struct Step<'a> {
     connection: &'a str,
     sent: &'a str,
@@ -28,7 +28,7 @@ impl<'a> Step<'a> {
         Self { connection, sent, reply, open }
     }
 
-    /// Whether our answer is another than the recorded one.
+    /// Whether our answer differs from the recorded one.
     fn is_not(&self, ours: Ours) -> bool {
         match ours {
             Ours::Says(reply) => !self.open || self.reply != reply,
@@ -38,7 +38,7 @@ impl<'a> Step<'a> {
     }
 }
 
-/// What one step must be answered with.
+/// The expected answer to one step.
 #[derive(Debug)]
 enum Expected {
     Bytes(Vec<u8>),
@@ -83,7 +83,7 @@ impl Expected {
 struct Replay {
     file: String,
     replayed: Replayed,
-    /// A connection beside the case.
+    /// A connection that is not part of the case.
     other: Peer,
     peers: BTreeMap<String, Peer>,
     mismatches: Vec<String>,
@@ -99,7 +99,7 @@ impl Replay {
         Self { file: file.to_owned(), replayed, other, peers, mismatches, steps: 0, differing: 0 }
     }
 
-    /// The connection of a step, with the hello that the recording leaves out.
+    /// Opens the connection of a step, with the hello that the recording leaves out.
     fn open(&mut self, case: &str, name: &str) {
         const BEFORE_THE_HELLO: [&str; 5] =
             ["wrong magic", "no VALIDATE", "VALIDATE split", "only connects", "VALIDATE + NUM"];
@@ -134,7 +134,7 @@ impl Replay {
                     self.differing += usize::from(step.is_not(ours));
                     match ours {
                         Ours::Says(reply) => (Expected::read(reply), true),
-                        // Known after the step, as the step may store something.
+                        // The number is known only after the step, which may store a key.
                         Ours::CountsKeys => (Expected::Bytes(vec![0; 8]), true),
                         Ours::Closes => (Expected::Bytes(Vec::new()), false),
                     }
@@ -143,7 +143,7 @@ impl Replay {
             let peer = self.peers.get_mut(step.connection).expect("just opened");
             send(peer, case, step.sent);
             let answer = match step.sent {
-                // What others caused. More than that is found by a later step, or in the end.
+                // Bytes that another connection caused. A later step, or the end, finds surplus bytes.
                 "(nothing)" if open && expected.len() > 0 => peer.read(expected.len()),
                 _ => peer.answer(expected.len(), open),
             };
@@ -181,7 +181,7 @@ impl Replay {
         }
     }
 
-    /// What happens between the recorded steps: the recordings do not say it in bytes.
+    /// Actions between the recorded steps; the recordings do not have them as bytes.
     fn before(&mut self, case: &str, at: usize, step: &Step<'_>) {
         match (case, at) {
             ("waiter half-closes (FIN), then key SET", 1) => {
@@ -200,7 +200,7 @@ impl Replay {
         }
     }
 
-    /// The number of plain keys, as it is on the wire.
+    /// The number of plain keys, in its form on the wire.
     fn keys(&mut self) -> Vec<u8> {
         self.other.send(&[Op::NumKeys as u8]);
         self.other.answer(8, true).bytes
@@ -227,13 +227,13 @@ impl Replay {
                 assert_eq!(self.other.answer(8, true).bytes, 1_u64.to_le_bytes(), "{key} was there");
             }
         }
-        // As the recorder did after each case, to see whether the server is alive.
+        // The recorder also did this after each case, to see whether the server was alive.
         self.other.send(&[&[Op::Set as u8][..], &wire(b"/alive"), &wire(b"1")].concat());
         self.other.settle();
     }
 }
 
-/// Sends what a step says: hexadecimal digits, or words for what is too long to write down.
+/// Sends a step: hexadecimal digits, or words for something long.
 fn send(peer: &mut Peer, case: &str, sent: &str) {
     let bytes = match (case, sent) {
         ("client half-closes right after a pipelined request", "(nothing)") => {
@@ -285,7 +285,7 @@ fn seven_requests(peer: &Peer) -> Vec<u8> {
     .concat()
 }
 
-/// Steps that the recordings describe instead of spelling out; `None` if the step is in hexadecimal digits.
+/// The bytes of a step in words; `None` if the step is in hexadecimal digits.
 fn in_words(peer: &Peer, case: &str, words: &str) -> Option<Vec<u8>> {
     const MIB: usize = 1024 * 1024;
     let set =
@@ -332,7 +332,7 @@ fn replay(file: &str, way: Way) {
     let mut was_alive = true;
     for case in cases {
         let name = text(&case["case"]);
-        // The recorder took a fresh server when the old one did not answer any more, and for one case always.
+        // The recorder started a fresh server when the old one no longer answered, and always for one case.
         if !was_alive || name == "LIST_KEYS order after setting a..f" {
             let Replay { mismatches, steps, differing, .. } = replay;
             replay = Replay { mismatches, steps, differing, ..Replay::new(file, way) };
@@ -389,7 +389,7 @@ fn every_hand_made_recording_is_replayed() {
     assert_eq!(found, listed);
 }
 
-/// A difference that is none any more, or never was, hides a mistake.
+/// A listed difference that does not exist would hide a mistake.
 #[test]
 fn every_difference_in_a_case_is_one() {
     let (recordings, mut mismatches) = (recordings(), Vec::new());

@@ -1,4 +1,4 @@
-//! Recorded programs: every call of PyTorch's store API, on 14 releases and both of its server backends.
+//! Recorded programs: every call of PyTorch's store API, on 14 releases and both server backends.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::differences::{CALLS, CallDifference};
 use super::{Replayed, Way, array, assert_none, files, same_reply, text, transcripts};
 use crate::common::peer::{HELLO, Peer, hex, unhex, wire};
 
-/// What somebody else did during a call. The recordings have only the connections of the client under test.
+/// The actions of others during a call. The recordings have only the connections of the client under test.
 const OTHERS: [(&str, &[Act]); 8] = [
     ("wait(['w1'],", &[Act::Set("/w1", "1")]),
     ("wait(['k', 'w2', 'w3'],", &[Act::Set("/w2", "1"), Act::Set("/w3", "1")]),
@@ -24,14 +24,14 @@ const OTHERS: [(&str, &[Act]); 8] = [
 enum Act {
     Set(&'static str, &'static str),
     Add(&'static str),
-    /// COMPARE_SET of a missing key.
+    /// COMPARE_SET of an absent key.
     Create(&'static str, &'static str),
     Arrive(&'static str, u64),
     Push(&'static str, &'static str),
 }
 
 impl Act {
-    /// The request, and its reply.
+    /// The request and its reply.
     fn bytes(&self) -> (Vec<u8>, Vec<u8>) {
         let request = |op: Op, rest: &[&[u8]]| [&[op as u8][..], &rest.concat()].concat();
         let one = &1_u64.to_le_bytes()[..];
@@ -96,7 +96,8 @@ impl Replay {
         }
     }
 
-    /// `[direction, connection, hex]` in time order: `c` sent, `s` answered, `open`, `c_eof`, `s_eof`.
+    /// Replays `[direction, connection, hex]` in time order: `c` sent, `s` answered, `open`, `c_eof`,
+    /// `s_eof`.
     fn call(&mut self, call: &str, chunks: &[Json]) {
         let mut acts = OTHERS.iter().find(|(during, _)| call.starts_with(during)).map(|(_, acts)| *acts);
         let difference = CallDifference::find(&self.recording, call);
@@ -107,7 +108,7 @@ impl Replay {
         for (at, chunk) in chunks.iter().enumerate() {
             let number = chunk[1].as_u64().expect("a connection");
             let bytes = unhex(text(&chunk[2]));
-            // What the same connection says or hears next.
+            // The next packet on this connection.
             let goes_on = chunks[at + 1..].iter().find(|next| next[1] == chunk[1]);
             let is_answered = goes_on.is_some_and(|next| next[0] == "s");
             let is_cut = chunks.get(at + 1).is_some_and(|next| next[0] == "c" && next[1] == chunk[1]);
@@ -130,7 +131,7 @@ impl Replay {
                     }
                 }
                 "s" if acts.is_some() => {
-                    // The wake-up has been recorded after the call it surprised.
+                    // The recorder noted the wake-up after the call that it interrupted.
                     self.act(call, acts.take().unwrap_or_default());
                     self.expect(call, number, &bytes);
                 }
@@ -176,10 +177,10 @@ fn every_recorded_program_gets_the_same_bytes_through_a_relay() {
     replay_programs("", 29, Way::Relay);
 }
 
-/// Jobs in `transcripts/gpu`.
+/// The number of jobs in `transcripts/gpu`.
 const GPU_JOBS: usize = 7;
 
-/// Whole jobs on a GPU (`scripts/try-gpu`): agents, ranks, and the threads of NCCL's that look after them.
+/// Whole jobs on a GPU (`scripts/try-gpu`): agents, ranks, and NCCL's threads that watch them.
 #[test]
 fn every_recorded_gpu_job_gets_the_same_bytes() {
     replay_programs("gpu", GPU_JOBS, Way::Direct);
@@ -208,8 +209,8 @@ fn replay_programs(folder: &str, count: usize, way: Way) {
     assert_none(&mismatches);
 }
 
-/// A client that is told to wait for the others asks every 10 ms; most of that is left out of the recordings, as a
-/// packet `["..", 0, "110 more, the same GET poll"]`.
+/// A client that waits for others polls every 10 ms. The recordings leave most polls out, as a packet `["..",
+/// 0, "110 more, the same GET poll"]`.
 #[test]
 fn every_recorded_master_that_waits_for_its_workers_gets_the_same_bytes() {
     replay_masters(Way::Direct);
@@ -234,12 +235,13 @@ fn replay_masters(way: Way) {
         for call in calls {
             let mut packets = complete(array(&call["packets"]), opening);
             if call["outcome"]["ok"] == false {
-                // Once the port to be recorded was in use, as the client's end of a connection to another store.
+                // In one call the port under recording was in use, as the client's end of a connection to
+                // another store.
                 for packet in &mut packets {
                     packet[0] = if packet[0] == "c" { "s" } else { "c" }.into();
                 }
             }
-            // Each of these calls hosted a store of its own.
+            // Each of these calls hosted its own store.
             let mut replay = Replay::new(name, way);
             replay.call(text(&call["api_call"]), &packets);
             bytes += replay.bytes_compared;
@@ -250,8 +252,9 @@ fn replay_masters(way: Way) {
     assert_none(&mismatches);
 }
 
-/// Puts back the packets that a recording lacks: polls of the master that were left out, and a few that the
-/// recorder missed at the start of a connection. `opening` is how a master of the same release opens its own.
+/// Restores the packets that a recording lacks: polls of the master that were left out, and a few packets
+/// that the recorder missed at the start of a connection. `opening` is the opening of another master of this
+/// release.
 fn complete(packets: &[Json], opening: &[Json]) -> Vec<Json> {
     let mut all = Vec::new();
     if packets.first().is_some_and(|first| !opening.is_empty() && first[2] != opening[0][2]) {
@@ -264,7 +267,7 @@ fn complete(packets: &[Json], opening: &[Json]) -> Vec<Json> {
     all.extend_from_slice(&packets[..gap]);
     let of_master =
         |packets: &[Json]| -> Vec<Json> { packets.iter().filter(|packet| packet[1] == 1).cloned().collect() };
-    // A poll ends with the reply to GET, the counter's text.
+    // A poll ends with the reply to GET, the text of the counter.
     let (before, after) = (of_master(&all), of_master(&packets[gap + 1..]));
     let polls = counted(&before);
     let end = before[polls..].iter().position(|packet| packet[2] == "010000000000000031");
@@ -280,7 +283,7 @@ fn complete(packets: &[Json], opening: &[Json]) -> Vec<Json> {
     }
     let worker = packets[gap + 1..].iter().find(|packet| packet[1] == 2).expect("a worker joins");
     match text(&worker[2]) {
-        // PING comes behind a hello, the arguments of ADD behind its number.
+        // PING follows a hello, and the arguments of ADD follow its number.
         first if first.starts_with("0d") => all.push(json!(["c", 2, hex(&HELLO)])),
         first if first.starts_with("05") => all.push(json!(["c", 2, "03"])),
         _ => {}
