@@ -9,3 +9,4 @@ mod metrics;
 mod notes;
 mod openapi;
 mod recordings;
+mod words;
