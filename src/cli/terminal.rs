@@ -22,7 +22,7 @@ pub(super) fn write(data: &[u8]) -> std::io::Result<()> {
     stdout.flush()
 }
 
-/// Like [`write`], but without an error if the reader closes the pipe early.
+/// Like [`write()`], but without an error if the reader closes the pipe early.
 pub(super) fn print(data: &[u8]) -> std::io::Result<()> {
     match write(data) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

@@ -4,11 +4,11 @@
 //! | module | what it is for |
 //! |---|---|
 //! | [`client`] | a client of any TCPStore, and of the HTTP API |
-//! | [`doctor`] | checks that say why a job would hang, before it does |
-//! | [`endpoint`] | where a server is, as people and platforms write it |
-//! | [`launch`] | which rank a process has in its job, from its environment |
-//! | [`makers`] | what makes pods in Kubernetes, and what each maker gives them |
-//! | [`relay`] | the server on this node's loopback: its clients outlive breaks of the network |
+//! | [`doctor`] | checks that find the cause of a hang before it happens |
+//! | [`endpoint`] | the address of a server, as people and platforms write it |
+//! | [`launch`] | the place of a process in its job, from its environment |
+//! | [`makers`] | the makers of pods in Kubernetes, and the values that each gives to its pods |
+//! | [`relay`] | a server on this node's loopback: its clients survive breaks of the network |
 //! | [`shell`] | which commands a shell script runs, as far as the text shows it |
 
 pub mod client;

@@ -6,9 +6,9 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | `environment` | what the platform and the user set |
+//! | `environment` | the platform's and the user's variables |
 //! | `command` | torchrun's command line |
-//! | `network` | the way to the store: name, port, what answers |
+//! | `network` | the way to the store: name, port, answer |
 //! | `server` | the server behind the admin port: version, clock, runs, announced pods |
 //! | `machine` | this host: limits, its own name |
 //! | `probe` | gathers the facts of the last three |

@@ -7,15 +7,15 @@
 //! | module | what it is for |
 //! |---|---|
 //! | `environment` | the variables, and reading numbers out of them |
-//! | `platform` | the table of platforms: what their variables say |
+//! | `platform` | the table of platforms: the meaning of their variables |
 //! | `hosts` | lists of hosts as platforms write them |
 //! | `names` | ordinals in pod names, and suffixes that only look like one |
 //! | `slurm` | the place of a process in a Slurm job step |
 //! | `derive` | the derivation: all sources of a value must agree |
 //! | `export` | the variables that follow, as shell, JSON or docker |
 //! | `torchrun` | the command line of torchrun: flags, `--rdzv-conf` |
-//! | `launcher` | other launchers, and what they read |
-//! | `plan` | what to change about a command, by launch mode |
+//! | `launcher` | other launchers, and their flags and variables |
+//! | `plan` | the changes to a command, by launch mode |
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
 mod derive;

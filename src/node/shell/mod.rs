@@ -7,9 +7,9 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | `text` | what is known of a text |
-//! | `words` | words to texts: quotes, parameters, substitutions |
-//! | `run` | commands in their order, with the variables at that point |
+//! | `text` | a text whose parts may be unknown |
+//! | `words` | turns words into texts: quotes, parameters, substitutions |
+//! | `run` | runs the commands in order, and tracks the variables |
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
 mod run;

@@ -6,16 +6,16 @@
 //! |---|---|
 //! | `objects` | files to documents and objects |
 //! | `pods` | the pods that each object makes |
-//! | `given` | what their variables and fields hold |
+//! | `given` | the values of their variables and fields |
 //! | `containers` | a container's variables and commands |
 //! | `launches` | how a container launches a training |
-//! | `names` | what a host name means; selectors |
+//! | `names` | the meaning of a host name; selectors |
 //! | `identity` | whether the pods can be told apart, and agree on how many they are |
 //! | `runs` | the name of the run |
-//! | `endpoint` | whether all meet at one place |
+//! | `endpoint` | whether all pods meet at one place |
 //! | `services` | Services, subdomains, NetworkPolicies |
 //! | `workloads` | how Jobs and StatefulSets make pods, sidecars |
-//! | `commands` | what is wrong in a container by itself |
+//! | `commands` | mistakes within one container |
 
 mod commands;
 mod container;
