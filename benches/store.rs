@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rallypoint::core::ids::{ConnId, Timestamp};
 use rallypoint::core::protocol::{KeyList, Payload, Reply, ReplyBuffer, Request};
-use rallypoint::core::store::{Capacity, Cleanup, Effects, StaleKeyConfig, Store};
+use rallypoint::core::store::{Capacity, Cleanup, Effects, Progress, StaleKeyConfig, Store};
 
 const SIZES: [u32; 3] = [1, 1_000, 100_000];
 const NOW: Timestamp = Timestamp(std::time::Duration::from_secs(1));
@@ -52,7 +52,9 @@ impl World {
     }
 
     fn apply(&mut self, conn: ConnId, request: &Request<'_>) {
-        self.store.apply(conn, request, NOW, &mut self.sink).expect("it fits");
+        while self.store.apply(conn, request, NOW, &mut self.sink).expect("it fits") == Progress::Begun {
+            self.store.begin(&mut self.sink);
+        }
         let sent = self.sink.out.len();
         self.sink.out.advance(sent);
     }
@@ -77,6 +79,28 @@ impl World {
         }
         (world, waiters)
     }
+}
+
+/// Which addresses rank `n` of `size` reads.
+type Reads = fn(u32, u32) -> Vec<u32>;
+
+/// As all who read all but their own: two ranges of ranks.
+fn mesh(n: u32, size: u32) -> Vec<u32> {
+    if n == 1 { vec![0] } else { vec![0, size - 1] }
+}
+
+/// As a ring of lazy gloo.
+fn ring(n: u32, size: u32) -> Vec<u32> {
+    vec![(n + 1) % size, (n + size - 1) % size]
+}
+
+/// As a barrier of lazy gloo.
+fn barrier(n: u32, size: u32) -> Vec<u32> {
+    let distances = std::iter::successors(Some(1), |distance| Some(distance * 2));
+    distances
+        .take_while(|&distance| distance < size)
+        .flat_map(|by| [(n + by) % size, (n + size - by) % size])
+        .collect()
 }
 
 fn set<'a>(key: &'a str, value: &'a [u8]) -> Request<'a> {
@@ -186,5 +210,43 @@ fn crowds(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, keys, waiters, crowds);
+/// A new process takes a place in a group, and all other addresses are spent: requests for them are put off
+/// for this long.
+fn places(c: &mut Criterion) {
+    let mut group = c.benchmark_group("places");
+    group.sample_size(10);
+    let reads: [(&str, Reads); 3] = [("mesh", mesh), ("ring", ring), ("barrier", barrier)];
+    for (name, reads) in reads {
+        for size in [1_000, 10_000, 100_000] {
+            let key = |rank: u32| format!("/default_pg/0//cpu//0/{rank}");
+            let met = || {
+                let mut world = World::new();
+                let ranks: Vec<(u32, ConnId)> = (0..size).map(|n| (n, world.connect())).collect();
+                for &(n, conn) in &ranks {
+                    world.apply(conn, &set(&key(n), b"127.0.0.1:29500"));
+                }
+                for &(n, conn) in &ranks {
+                    for rank in reads(n, size) {
+                        world.apply(conn, &Request::Get { key: key(rank).as_bytes() });
+                    }
+                }
+                let new = world.connect();
+                (world, new)
+            };
+            group.bench_function(BenchmarkId::new(name, size), |b| {
+                b.iter_batched(
+                    met,
+                    |(mut world, new)| {
+                        world.apply(new, &set(&key(0), b"127.0.0.1:29501"));
+                        assert_eq!(world.store.dropped(), u64::from(size) - 1);
+                        world
+                    },
+                    BatchSize::PerIteration,
+                );
+            });
+        }
+    }
+}
+
+criterion_group!(benches, keys, waiters, crowds, places);
 criterion_main!(benches);

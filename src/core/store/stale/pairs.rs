@@ -7,6 +7,11 @@
 //!
 //! Nobody sees it half done: until the new address is written, requests that name an address of the group are put off.
 //! So what a search looks at is changed only by those who leave, and what they leave is kept for it.
+//!
+//! A plain search, all in one critical section, stops every client of the store (release build, a machine with
+//! other load): with 10,000 ranks 4 ms for a full mesh, 8 ms for a ring, 50 to 70 ms for a barrier of lazy gloo;
+//! with 100,000 ranks 75 ms, 210 ms, 1.5 s. In steps, no critical section took longer than 21 ms there, and the
+//! group itself waited 230 ms, 460 ms, 2.3 s (`places` in `benches/store.rs` measures this wait).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
