@@ -1,5 +1,5 @@
 //! Tells the program which compiler made it, for what, and of which commit, for `rallypoint version` and
-//! `rallypoint_build_info`.
+//! `rallypoint_build_info`; and its C library to have one heap.
 
 use std::env;
 use std::path::Path;
@@ -16,6 +16,11 @@ fn main() {
     let target = env::var("TARGET").unwrap_or_else(|_| "unknown".into());
     println!("cargo::rustc-env=RALLYPOINT_TARGET={target}");
     println!("cargo::rustc-env=RALLYPOINT_COMMIT={}", commit().unwrap_or_else(|| "unknown".into()));
+    println!("cargo::rerun-if-changed=src/malloc.c");
+    for object in cc::Build::new().file("src/malloc.c").compile_intermediates() {
+        // Linked as it is: nothing calls it, so an archive would leave it out.
+        println!("cargo::rustc-link-arg-bins={}", object.display());
+    }
 }
 
 /// The commit, as who builds says it, as `cargo package` noted it, or as git says it. Git is asked only for a release:

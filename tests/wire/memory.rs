@@ -1,4 +1,4 @@
-//! A restarted server needs as much memory as before, and no more.
+//! A restarted server needs as much memory as before, and no more. All threads share one heap.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -92,4 +92,33 @@ fn large_values_are_never_there_twice_at_a_start() {
 #[test]
 fn many_keys_are_never_there_twice_at_a_start() {
     starts_in_the_memory_that_it_had(128 << 20, 4096, 10);
+}
+
+/// Heaps that threads have of their own: glibc takes for each a block of 64 MiB at a multiple of that, and uses a part.
+fn heaps_of_threads(server: &TestServer) -> usize {
+    const HEAP: usize = 64 << 20;
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", server.pid())).expect("it runs");
+    let maps = maps.lines().map(|line| {
+        let mut words = line.split(' ');
+        let (begin, end) = words.next().and_then(|range| range.split_once('-')).expect("a range");
+        let [begin, end] = [begin, end].map(|at| usize::from_str_radix(at, 16).expect("an address"));
+        (begin, end, words.next().expect("what it is for"))
+    });
+    let maps: Vec<_> = maps.collect();
+    let is_heap = |pair: &&[(usize, usize, &str)]| {
+        let ((begin, used, _), (rest, end, what_for)) = (pair[0], pair[1]);
+        begin.is_multiple_of(HEAP) && used == rest && end == begin + HEAP && what_for == "---p"
+    };
+    maps.windows(2).filter(is_heap).count()
+}
+
+#[test]
+fn what_one_thread_frees_another_can_use() {
+    let server = TestServer::start(&["--threads", "4"]);
+    let mut clients: Vec<_> = (0..256).map(|_| Client::connect(server.store)).collect();
+    for client in &mut clients {
+        client.set(b"k", &vec![b'v'; 100_000]);
+        client.add(b"n").expect("an answer");
+    }
+    assert_eq!(heaps_of_threads(&server), 0, "a thread has a heap of its own");
 }
