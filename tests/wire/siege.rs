@@ -36,9 +36,9 @@ fn length() -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The peak memory of the server.
+/// The peak memory of the server without the pages of its program file.
 fn peak(server: &TestServer) -> usize {
-    server.memory("VmHWM")
+    server.memory("VmHWM") - server.memory("RssFile")
 }
 
 /// The server, and its deaths and attacks.
