@@ -106,8 +106,8 @@ def test_what_pods_need_arrives_in_both_modes(settings: tuple[str, ...], tmp_pat
 
 
 @pytest.mark.parametrize("settings", [(), SIDECAR], ids=["standalone", "sidecar"])
-def test_the_token_arrives_as_the_page_on_access_says(settings: tuple[str, ...], tmp_path: Path) -> None:
-    (values,) = re.findall(r"```yaml\n(.*?)```", (DEPLOY.parent / "docs" / "access.md").read_text(), re.DOTALL)
+def test_the_token_arrives_as_the_page_on_security_says(settings: tuple[str, ...], tmp_path: Path) -> None:
+    (values,) = re.findall(r"```yaml\n(.*?)```", (DEPLOY.parent / "docs" / "security.md").read_text(), re.DOTALL)
     (tmp_path / "values.yaml").write_text(values)
     text = call("helm", "template", "x", CHART, "--values", tmp_path / "values.yaml", *settings)
     (owner,) = [d for d in yaml.safe_load_all(text) if d["kind"] in ("Deployment", "Job")]

@@ -166,16 +166,30 @@ fn checks_are_called_as_in_doctor() {
     assert!(count > 10, "only {count} checks found");
 }
 
-/// Links between the documents must lead to files.
+/// What a link to a heading ends with, as GitHub makes it.
+fn anchor(heading: &str) -> String {
+    let text = heading.trim_start_matches('#').trim().to_lowercase();
+    let kept = text.chars().filter(|char| char.is_alphanumeric() || " -_".contains(*char));
+    kept.map(|char| if char == ' ' { '-' } else { char }).collect()
+}
+
+/// Links between the documents lead somewhere: to a file, and to a heading in it.
 #[test]
-fn links_lead_to_files() {
+fn links_lead_to_files_and_headings() {
     for document in documents() {
         let text = std::fs::read_to_string(&document).expect("text");
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = target.split('#').next().unwrap_or_default();
-            if !target.contains("://") && !file.is_empty() {
-                let path = document.parent().expect("a folder").join(file);
-                assert!(path.exists(), "{}: {target}", document.display());
+            if target.contains("://") {
+                continue;
+            }
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            let folder = document.parent().expect("a folder");
+            let path = if file.is_empty() { document.clone() } else { folder.join(file) };
+            assert!(path.exists(), "{}: {target}", document.display());
+            if !heading.is_empty() {
+                let page = std::fs::read_to_string(path).expect("text");
+                let found = page.lines().any(|line| line.starts_with('#') && anchor(line) == heading);
+                assert!(found, "{}: {target}", document.display());
             }
         }
     }
