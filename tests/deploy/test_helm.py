@@ -105,6 +105,17 @@ def test_what_pods_need_arrives_in_both_modes(settings: tuple[str, ...], tmp_pat
     assert container["volumeMounts"] == wanted["extraVolumeMounts"]
 
 
+def test_pods_of_chosen_namespaces_may_use_the_store() -> None:
+    def peers(*settings: str) -> object:
+        kinds = {d["kind"]: d for d in yaml.safe_load_all(call("helm", "template", "x", CHART, *settings))}
+        return kinds["NetworkPolicy"]["spec"]["ingress"][0]["from"]
+
+    pods = {"podSelector": {"matchLabels": {"rallypoint-client": "true"}}}
+    assert peers() == [pods]
+    namespaces = {"namespaceSelector": {"matchLabels": {"team": "ml"}}}
+    assert peers("--set", "networkPolicy.clientNamespaceLabels.team=ml") == [pods, namespaces | pods]
+
+
 @pytest.mark.parametrize("settings", [(), SIDECAR], ids=["standalone", "sidecar"])
 def test_the_token_arrives_as_the_page_on_security_says(settings: tuple[str, ...], tmp_path: Path) -> None:
     (values,) = re.findall(r"```yaml\n(.*?)```", (DEPLOY.parent / "docs" / "security.md").read_text(), re.DOTALL)
