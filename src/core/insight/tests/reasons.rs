@@ -47,7 +47,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Reason::RunEnded { processes: 32, ran: secs(7200.0), first: None },
-            "Ranks without agents: after all had published their addresses (or an NCCL id was), the connections of all of them have closed. Success and failure look the same here. A rank that ended 0.2 s or more before all others is named (`first`): after a crash it is the one to look at.",
+            "Ranks without agents: the connections of all have closed, after all had published their addresses (or an NCCL id was). Success and failure look the same here. A rank that ended 0.2 s or more before all others is named (`first`).",
         ),
         (
             Reason::PodsMissing {
@@ -70,9 +70,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 silent: None,
                 waited: secs(41.0),
             },
-            "All pods have passed the start gate, and nothing has come from the processes of any of them: they import, load or \
-             hang before they need the store, or have ended. A note, and a warning if a relay has left or its link is away. \
-             Without relays nothing is heard of such pods, which is said (`unheard`); they are forgotten after 10 minutes.",
+            "All pods have passed the start gate, and no process of them has connected: they import, load or hang, or have ended. A note, and a warning if a relay has left or its link is away. Pods without relays are not heard of (`unheard`), and forgotten after 10 minutes.",
         ),
         (
             Reason::TorchVersionsDiffer { versions: "2.14.0 (train-llm-1), 2.15.0 (train-llm-0)".into() },
@@ -93,7 +91,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 first: secs(41.0),
                 waited: secs(41.0),
             },
-            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank. Else the sentence names the nodes that are there. Nodes that had joined and died, or were taken out and are not heard from, are told apart: `gone`; and those that are connected, and wait or end their workers in the round before: `connected`. Where several live processes claim one node rank, a missing node may be one of them. Other runs that are not complete either, on the same store and with the same backend, or with the same id on another store, are named if all of them together have as many nodes as each expects (of static runs each node rank once): it may be one job, with a slip in an id. A static run without node rank 0 is told as `rank_zero_slow`, with the same.",
+            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank; else the nodes that are there are named. Nodes that died or are not heard from are told apart (`gone`), and so are those that are still busy with the round before (`connected`). Another run that is not complete either is named if both together have as many nodes as each expects: it may be one job, with a slip in an id. A static run without node rank 0 is told as `rank_zero_slow`.",
         ),
         (
             Reason::RoundNotComplete {
@@ -116,7 +114,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 joined: 4,
                 expected: Some(4),
             },
-            "A node that was reported missing has joined. Of one that had been in the round before (`arrival`: `again`) the time is since it was gone. One that others had taken out of a complete round, as it was frozen or its link was away, and that is heard from again, goes on with its ranks (`arrival`: `back`).",
+            "A node that was reported missing has joined. If it had been in the round before (`arrival`: `again`), the time is since it was gone. If others had taken it out of a complete round and it is heard from again, it goes on with its ranks (`back`).",
         ),
         (
             Reason::NodeDiedJoining {
@@ -127,7 +125,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 backend: RunKind::C10d,
                 gave_up: false,
             },
-            "An agent's connection closed before its round was complete. A warning if it had given up on others (`gave_up`). torchrun notices when the heartbeats expire. `vacancy` says what becomes of its place: the round needs it (`open`), nobody has said whether it does (`unknown`), another process has it (`filled`), there are enough nodes without it (`spare`), it waited for the next round (`waited`), or the others have completed the round with it (`counted`).",
+            "An agent's connection closed before its round was complete. A warning if it had given up on others (`gave_up`). `vacancy` says what becomes of its place: the round needs it (`open`), nobody has said whether it does (`unknown`), another process has it (`filled`), it is not needed (`spare`), it waited for the next round (`waited`), or the round was completed with it (`counted`).",
         ),
         (
             Reason::NodeDied {
@@ -148,7 +146,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 left: 2,
                 joining: false,
             },
-            "A torchrun agent is connected, but its heartbeats have stopped for 15 s (`keep_alive_interval` and its maximum), and another agent took it out of the round. Nobody is told to restart. If the link of a relay at its address is away, that is named as the cause. So it is where a node was connected directly to a server that was restarted, and has not come back.",
+            "A torchrun agent is connected, but has sent no heartbeat for 15 s (`keep_alive_interval` and its maximum), and another agent took it out of the round. Nobody is told to restart. If the link of its relay is away, or the server was restarted, that is named as the cause.",
         ),
         (
             Reason::NoHeartbeat {
@@ -156,7 +154,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 silent: secs(11.0),
                 standing: Standing::InRound { others: Others::Send },
             },
-            "A torchrun agent is connected and waits for nothing here, but has missed two heartbeats. While it is not heard from this holds, also when others have taken it out of the round. The time between two is learned from the run: 5 s, unless `keep_alive_interval` says otherwise.",
+            "A torchrun agent is connected and waits for nothing here, but has missed two heartbeats. The time between two is learned from the run: 5 s, unless `keep_alive_interval` says otherwise.",
         ),
         (
             Reason::NodeCutOff {
@@ -165,7 +163,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 left: 3,
                 unit: Unit::Node,
             },
-            "Contact with a node was lost: the link of its relay was away for longer than `serve --link-grace`, or without a relay its host answered nothing for 20 s (`links` is empty). So its agent's session is over. The node itself may be alive. Of jobs without agents, ranks are told so whose hosts did not answer.",
+            "Contact with a node was lost: the link of its relay was away for longer than `serve --link-grace`, or without a relay its host answered nothing for 20 s (`links` is empty). The node itself may be alive. In jobs without agents it is said of ranks.",
         ),
         (
             Reason::LinkAway {
@@ -176,7 +174,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 away: secs(4.0),
                 grace: secs(10.0),
             },
-            "The connection between a relay and the server is broken, for longer than 2 s. The relay holds its clients, and they notice a pause. More than eight links are told in one sentence.",
+            "The connection between a relay and the server is broken for longer than 2 s. The relay holds its clients, and they notice a pause.",
         ),
         (
             Reason::LinkLost { links: names(&["train-llm-2"]), clients: 8, grace: secs(10.0) },
@@ -188,7 +186,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 from: [10, 0, 0, 7].into(),
                 other: [10, 0, 0, 5].into(),
             },
-            "Two relays have one name: an old pod that has not ended, or pods without names of their own. The one that came later is turned away, and tries again. Said at most once a minute.",
+            "Two relays have one name: an old pod that has not ended, or pods without names of their own. The later one is turned away, and tries again. Said at most once a minute.",
         ),
         (
             Reason::RankLost {
@@ -201,7 +199,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 times: 1,
                 go_on: false,
             },
-            "A worker's connection closed before all ranks had published their addresses. torchrun's agents end the other ranks of their node then: those are told apart (`then`), unless one of the node's ranks had not come (`unseen`), which may have failed first.",
+            "A worker's connection closed before all ranks had published their addresses. torchrun's agents then end the other ranks of the node (`then`). A rank of it that had not come (`unseen`) may have failed first.",
         ),
         (
             Reason::WorkersRestarted {
@@ -209,7 +207,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 times: 1,
                 first_ended: Some((rank.clone(), secs(0.2))),
             },
-            "An agent of the static rendezvous tells its role again while the round is complete: one of its workers failed, it has ended the others, and starts all of them again (`--max-restarts`). It waits for nobody; the round is the same. The ranks that had met with them have to come again, too.",
+            "An agent of the static rendezvous tells its role again while the round is complete: one of its workers failed, and it starts all of them again (`--max-restarts`). The ranks that had met with them have to come again, too.",
         ),
         (
             Reason::AddressesDropped { ranks: names(&["rank 0 on train-llm-0", "rank 1 on train-llm-0"]) },
@@ -227,7 +225,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             Reason::RanksEnded { ranks: names(&[&rank]), left: 3, since: secs(31.0), soon: None },
-            "Some processes have ended, or have left their process group, and others have gone on for longer than --explain-after. With torchrun's agents it is said while these have done nothing about it. NCCL ranks tell no rank, so the process is named, with its node and the ranks that the node was given, as far as they are known; rank 0 is who published the NCCL id. A warning, if a rank ended within 10 s after all had published their addresses: it may not have reached the others at those.",
+            "Some processes have ended, or left their process group, and others have gone on for longer than --explain-after; with torchrun's agents, while these have done nothing about it. NCCL ranks tell no rank, so processes are named, with their nodes; rank 0 is who published the NCCL id. A warning if a rank ended within 10 s after all had published their addresses.",
         ),
         (
             Reason::RanksMissing {
@@ -237,11 +235,11 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 beside: names(&["process 815 at 10.0.0.6"]),
                 waited: secs(31.0),
             },
-            "With agents, whose workers meet here with NCCL: rank 0 has published the id, and some ranks have not asked for it. Which ones is known where each node has an address of its own.",
+            "With agents and NCCL: rank 0 has published the id, and some ranks have not asked for it. Which ones is known where each node has an address of its own.",
         ),
         (
             Reason::AllLeft { members: 4, unit: Unit::Node, finished: 0, first: Some(rank.clone()) },
-            "All connections of a run closed within seconds, and it had not finished. `first` is what ended first: a rank, where all had met here; or the agent of a static node.",
+            "All connections of a run closed within seconds, and it had not finished. `first` is what ended first, a rank or the agent of a static node.",
         ),
         (
             Reason::NotBack {
@@ -249,7 +247,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 may_go_on: false,
                 restarted: secs(30.0),
             },
-            "With a journal: the nodes of a run, or the ranks of a job without agents, were connected when the last server ended, and 30 s after this one was started nobody has come back. Without a relay no process connects again, so each fails at its next request. Information only if all had met and use the store no more until they end (`env://` and static agents).",
+            "With a journal: those who were connected to the last server have not come back 30 s after this one was started. Without a relay no process connects again, so each fails at its next request. Information only if all had met and use the store no more until they end (`env://` and static agents).",
         ),
         (
             Reason::RankZeroSlow {
@@ -281,7 +279,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 waiters: 2,
                 waited: secs(30.0),
             },
-            "Rank 0, or the agent of node rank 0, hosts a store of its own, as it was not told to be a client. It goes on when as many processes as it expects have connected here, and publishes nothing before. How many it expects is only known if others tell.",
+            "Rank 0, or the agent of node rank 0, hosts a store of its own, as it was not told to be a client. It publishes nothing before as many processes as it expects have connected here. How many that are is only known if others tell.",
         ),
         (
             Reason::WaitingForNode {
@@ -309,7 +307,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 ended: names(&[]),
                 waited: secs(30.0),
             },
-            "Waits at a store-based barrier, or for a member of a sub-group. Who is not there is found by elimination: all processes of the run that do not wait there. A sub-group may be of some of them only. Also waits in a group on a store with a prefix of the program's own, of whose ranks nothing else is known.",
+            "Waits at a store-based barrier, for a member of a sub-group, or in a group with a prefix of the program's own. Named are all processes of the run that do not wait there; a sub-group may be of some of them only.",
         ),
         (
             Reason::WaitingForKey {
@@ -322,7 +320,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 absence: Absence::NotWritten,
                 waited: secs(30.0),
             },
-            "Ranks or agents wait for a key that is none of PyTorch's: a program's own. Some programs wait like this for long, so it is a note. A key that exists is named if it differs by one slip, and it is told if a client has deleted the key, or an operator reset the store. So are the processes of the run that do not wait there or have ended, for one of them may be to write it.",
+            "Ranks or agents wait for a key of the program's own. Some programs do so for long, so it is a note. Named are a key that differs by one slip, who deleted the key, and the processes of the run that do not wait there or have ended.",
         ),
         (
             Reason::WaitingAtBarrier {
@@ -334,7 +332,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 ended: names(&["rank 3 on train-llm-1 (12 s ago)"]),
                 waited: secs(30.0),
             },
-            "Ranks or agents wait at a barrier of the program: a BARRIER, or one of `torch.distributed.elastic.utils.store`. Who is not there is found by elimination: all processes of the run that do not wait there. A barrier may be for some of them only.",
+            "Ranks or agents wait at a barrier of the program: a BARRIER, or one of `torch.distributed.elastic.utils.store`. Named are all processes of the run that do not wait there; it may be for some of them only.",
         ),
         (
             Reason::DuplicateRank {
@@ -344,7 +342,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 more: Names::default(),
                 others: Names::default(),
             },
-            "Two live processes or more wrote the same rank's key. If there are several such ranks, `others` has the rest, each with its processes.",
+            "Two live processes or more wrote the same rank's key. `others` has more such ranks.",
         ),
         (
             Reason::TwoJobs {
@@ -376,7 +374,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 group: 2,
                 other: "train-llm-1 (node rank 1)".into(),
             },
-            "A node has come to a complete c10d round and waits for the next one. But the round has as many nodes as the agent asks for that came last, so the newcomer has another `--nnodes`. torch restarts all workers for it, and the next round may never be complete.",
+            "A node waits for the next round beside a complete c10d round of as many nodes as the last agent asks for: the newcomer has another `--nnodes`. torch restarts all workers for it, and the next round may never be complete.",
         ),
         (
             Reason::LeftOver {
@@ -388,7 +386,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 fewer: false,
                 waited: secs(30.0),
             },
-            "Nodes stay in the wait list, or beyond the maximum, beside a complete round, or ask for fewer nodes than it has. Spares beyond the maximum are only good to know, and so is who waits until torch has noticed that members are dead. If members of the round are among them, those that are still in it are named.",
+            "Nodes wait beside a complete round, or ask for fewer nodes than it has. Only a note for spares beyond the maximum, and until torch has noticed that members are dead. If members of the round are among them, those that are still in it are named.",
         ),
         (
             Reason::WorldSizesDiffer {
@@ -482,7 +480,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 reset: None,
                 again: false,
             },
-            "A client cancelled its wait, which it does when its time-out has passed. All clients that gave up on one key are reported together. What was said of the wait is said again: who was not there, which ranks had ended, and a key that exists and differs by one slip. If an operator's reset of the store had dropped the key, that is told.",
+            "A client cancelled its wait, which it does when its time-out has passed. All that gave up on one key are reported together, with what was said of the wait.",
         ),
         (
             Reason::ForeignClient {
@@ -519,7 +517,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 silent: Names::default(),
                 waited: secs(121.0),
             },
-            "Some agents have finished and wait for the others. A note while it has lasted for less than two minutes and nobody is dead, silent or taken out of the round, as the others may well be evaluating.",
+            "Some agents have finished and wait for the others. A note for the first two minutes, if nobody is dead, silent or taken out of the round.",
         ),
         (
             Reason::StateDropped { run_id: "train-llm".into(), waiters: 4, waited: secs(31.0) },
@@ -566,7 +564,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 gave_up: names(&[]),
                 waited: secs(30.0),
             },
-            "Participants wait at a barrier of the native rendezvous (`rallypoint barrier`). Who is missing is known if the members were given. Who has arrived, and whose connection closed more than 3 s ago, is told apart, and so is who gave up (`gave_up`).",
+            "Participants wait at a barrier of the native rendezvous (`rallypoint barrier`). Who is missing is known if the members were given. Who has arrived and is gone is told apart, and so is who gave up (`gave_up`).",
         ),
     ]
 }
@@ -593,7 +591,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
         ),
         (
             broken(Break::Rejoined { who: who(), rank: 2 }),
-            "Native runs: a node of the round joined again because its workers failed, or those of another node did, or it was started again. If another node is silent, that one is named too.",
+            "Native runs: a node of the round joined again, because workers failed or it was started again. A node that is silent is named too.",
         ),
         (
             broken(Break::Newcomers { newcomers: vec!["train-llm-4 (10.0.0.5)".into()] }),
@@ -614,7 +612,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
                 since: seconds(3),
                 patience: seconds(15),
             },
-            "Native runs: the connection of a node closed while its request waited here, and the node has not come again. A node that is alive does so at once.",
+            "Native runs: the connection of a node closed while its request waited here, and the node has not come again, as one that is alive does at once.",
         ),
         (
             Fact::Silent {
@@ -623,7 +621,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
                 since: seconds(7),
                 patience: seconds(15),
             },
-            "Native runs: the last request of a node was answered, and one and a half keep-alive times later no other has come. While a node trains a request waits here for half a keep-alive time, so a node that is stopped is named 7.5 to 10 s later with the defaults; while it joins, for 15 s.",
+            "Native runs: nothing has come from a node for one and a half keep-alive times. With the defaults a node that stops while it trains is named 7.5 to 10 s later, while it joins 15 s later.",
         ),
         (
             Fact::Expiring { round: 3, left: seconds(300), missing: "1 more node is needed".into() },
@@ -661,7 +659,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
                     by: "train-llm-0 (10.0.0.1): its workers have succeeded".into(),
                 },
             },
-            "Native runs: a node may not join: the run is closed, its rank is taken or cannot be, its parameters differ, or there are far too many nodes.",
+            "Native runs: a node may not join: the run is closed, its rank is taken or cannot be, its parameters differ, or there are too many nodes.",
         ),
         (
             Fact::Failed {
@@ -673,7 +671,7 @@ fn native_examples() -> Vec<(Reason, &'static str)> {
                 then: vec!["train-llm-3 (10.0.0.4), rank 3".into()],
                 others: vec!["train-llm-0 (10.0.0.1)".into(), "train-llm-1 (10.0.0.2)".into()],
             },
-            "Native runs: a worker failed, and its agent closed the run and left. The first failure of a round is told, with those that followed within 2 s, the nodes that are still in it, and an operator's reset of its store. Nodes that die after that are told as in an open run.",
+            "Native runs: a worker failed, and its agent closed the run and left. The first failure of a round is told, with those that followed within 2 s, the nodes that are still in it, and an operator's reset of its store.",
         ),
         (
             Fact::Closed { by: "train-llm-0 (10.0.0.1): its workers have succeeded".into() },
@@ -706,22 +704,6 @@ fn all_examples() -> Vec<(Reason, &'static str)> {
 
 fn page() -> String {
     let part = |(reason, when): &(Reason, &str)| {
-        let is_native = matches!(reason, Reason::Rendezvous(_) | Reason::WaitsForRank { .. });
-        let names_round = reason.severity() != Severity::Info && !is_native;
-        let run = format!("train-llm{}", if names_round { " round 0" } else { "" });
-        let subject = if matches!(
-            reason,
-            Reason::ForeignClient { .. }
-                | Reason::StoreClientAtAdmin { .. }
-                | Reason::LinkAway { .. }
-                | Reason::LinkLost { .. }
-                | Reason::RelayRefused { .. }
-                | Reason::BarrierWaits { .. }
-        ) {
-            None
-        } else {
-            Some(run.as_str())
-        };
         let severity = match reason.severity() {
             Severity::Info => "info",
             Severity::Warning => "warning",
@@ -735,21 +717,11 @@ fn page() -> String {
         } else {
             format!(", after `--explain-after`, or {} s if that is less", lasts.as_secs())
         };
-        let remedy = match reason.remedy() {
-            "" => String::new(),
-            remedy => format!("\nRemedy: {remedy}{}\n", if remedy.ends_with('?') { "" } else { "." }),
-        };
-        let sentence = reason.sentence(subject);
-        let eliminated = match reason.certainty() {
-            Certainty::Eliminated => {
-                "\nWhich process is meant was found by elimination (`certainty`: `eliminated`).\n"
-            }
+        let how = match reason.certainty() {
+            Certainty::Eliminated => ", by elimination",
             Certainty::Seen => "",
         };
-        format!(
-            "### `{}` ({severity}{when_said})\n\n{when}\n\n> {sentence}\n{eliminated}{remedy}",
-            reason.code()
-        )
+        format!("### `{}` ({severity}{how}{when_said})\n\n{when}\n\n> {reason}\n", reason.code())
     };
     all_examples().iter().map(part).collect::<Vec<_>>().join("\n")
 }
@@ -777,6 +749,10 @@ fn every_code_has_an_example_and_is_the_tag_of_its_facts() {
     assert_eq!(codes, Reason::CODES);
     for (reason, _) in examples {
         assert!(!reason.to_string().is_empty(), "{} has no sentence", reason.code());
+        // Some sentences end with what to do.
+        let says_it_itself = ["join_refused", "round_adopted", "no_store"].contains(&reason.code());
+        let needs_none = reason.severity() == Severity::Info || says_it_itself;
+        assert!(needs_none || !reason.remedy().is_empty(), "{} has no remedy", reason.code());
         let facts = serde_json::to_value(&reason).expect("JSON");
         assert_eq!(facts["code"], reason.code());
     }
