@@ -46,9 +46,7 @@ fn every_test_and_recording_that_the_notes_name_exists() {
         .collect();
     let recordings = files_below("tests/data");
     let mut pages = files_below("proto-notes");
-    pages.extend(
-        ["docs/architecture.md", "docs/security.md", "CONTRIBUTING.md"].map(|page| root().join(page)),
-    );
+    pages.extend(["docs/architecture.md", "SECURITY.md", "CONTRIBUTING.md"].map(|page| root().join(page)));
     assert!(!pages.is_empty());
 
     let (mut missing, mut tests) = (Vec::new(), 0);
