@@ -166,6 +166,23 @@ fn checks_are_called_as_in_doctor() {
     assert!(count > 10, "only {count} checks found");
 }
 
+/// What nobody reads helps nobody. A page that grows makes another shorter: git keeps what is left out.
+#[test]
+fn the_documents_have_at_most_30_000_words() {
+    const MOST: usize = 30_000;
+    let root = Path::new(ROOT);
+    let mut pages: Vec<PathBuf> =
+        documents().into_iter().filter(|path| !path.starts_with(root.join("deploy"))).collect();
+    pages.push(root.join("CHANGELOG.md"));
+    let mut counts: Vec<(usize, PathBuf)> = pages
+        .into_iter()
+        .map(|path| (std::fs::read_to_string(&path).expect("text").split_whitespace().count(), path))
+        .collect();
+    counts.sort();
+    let words: usize = counts.iter().map(|(count, _)| count).sum();
+    assert!(words > MOST / 2 && words <= MOST, "{words} words, {MOST} at most: {counts:#?}");
+}
+
 /// What a link to a heading ends with, as GitHub makes it.
 fn anchor(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
