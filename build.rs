@@ -8,11 +8,6 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=RALLYPOINT_COMMIT");
-    let rustc = env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
-    // `rustc 1.95.0 (hash date)`
-    let version = said_by(Command::new(rustc).arg("--version"));
-    let number = version.as_deref().and_then(|text| text.split(' ').nth(1)).unwrap_or("unknown");
-    println!("cargo::rustc-env=RALLYPOINT_RUSTC={number}");
     let target = env::var("TARGET").unwrap_or_else(|_| "unknown".into());
     println!("cargo::rustc-env=RALLYPOINT_TARGET={target}");
     println!("cargo::rustc-env=RALLYPOINT_COMMIT={}", commit().unwrap_or_else(|| "unknown".into()));

@@ -5,9 +5,9 @@ use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use rallypoint::core::ids::{ConnId, Timestamp};
-use rallypoint::core::protocol::{KeyList, Payload, Reply, ReplyBuffer, Request};
-use rallypoint::core::store::{Capacity, Cleanup, Effects, Progress, StaleKeyConfig, Store};
+use rallypoint_protocol::ids::{ConnId, Timestamp};
+use rallypoint_protocol::{KeyList, Payload, Reply, ReplyBuffer, Request};
+use rallypoint_store::{Capacity, Cleanup, Effects, Progress, StaleKeyConfig, Store};
 
 const SIZES: [u32; 3] = [1, 1_000, 100_000];
 const NOW: Timestamp = Timestamp(std::time::Duration::from_secs(1));

@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use rallypoint::core::protocol::{
+use rallypoint_protocol::{
     Decoded, Decoder, Dialect, KeyList, LegacyRelease, Limits, PairList, Payload, Reply, ReplyBuffer,
     Request, encode_hello, encode_request,
 };

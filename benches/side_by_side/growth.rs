@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rallypoint::loadgen::{Report, Scenario, Section, Settings};
+use rallypoint_bench::{Report, Scenario, Section, Settings};
 use serde::{Deserialize, Serialize};
 
 use crate::servers::{Kind, Servers};

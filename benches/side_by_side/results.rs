@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::Context;
-use rallypoint::loadgen::Report;
+use rallypoint_bench::Report;
 use serde::{Deserialize, Serialize};
 
 use crate::growth::Point;

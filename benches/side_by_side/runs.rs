@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rallypoint::loadgen::{Report, Scenario, Section, Settings};
+use rallypoint_bench::{Report, Scenario, Section, Settings};
 
 /// One scenario with its numbers.
 pub(crate) struct Run {
@@ -59,7 +59,7 @@ fn latency(
     report: &Report,
     section: &str,
     of: &str,
-    value: fn(&rallypoint::loadgen::Latency) -> f64,
+    value: fn(&rallypoint_bench::Latency) -> f64,
 ) -> Option<f64> {
     report.section(section)?.latencies_us.get(of).map(value)
 }

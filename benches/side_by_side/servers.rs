@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use rallypoint::loadgen::{self, Plan, Report, Scenario, Settings};
+use rallypoint_bench::{self as loadgen, Plan, Report, Scenario, Settings};
 
 /// A kind of server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]

@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rallypoint::core::protocol::{Decoded, Decoder, LegacyRelease, Limits, ProtocolError, Request};
+use rallypoint_protocol::{Decoded, Decoder, LegacyRelease, Limits, ProtocolError, Request};
 
 /// Small, so that the fuzzer reaches both sides of each limit.
 const LIMITS: Limits = Limits { key: 64, value: 256, keys_per_request: 16 };

@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rallypoint::core::journal::segment::{COMMIT, End, Header, Position, seal};
-use rallypoint::core::journal::{Recovery, rows};
+use rallypoint_journal::segment::{COMMIT, End, Header, Position, seal};
+use rallypoint_journal::{Recovery, rows};
 
 fuzz_target!(|data: &[u8]| {
     let mut again = Vec::new();

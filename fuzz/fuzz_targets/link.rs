@@ -3,8 +3,8 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use rallypoint::core::ids::Timestamp;
-use rallypoint::core::link::{
+use rallypoint_protocol::ids::Timestamp;
+use rallypoint_link::{
     Frame, Hello, Identity, RelayEnd, RelayLife, ServerEnd, ServerEvent, ServerLife, Welcome,
 };
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use rallypoint::core::ids::{ConnId, Timestamp};
-use rallypoint::core::protocol::{Decoded, Decoder, LegacyRelease, Limits, Op, Reply, Request, encode_hello};
-use rallypoint::core::store::{Capacity, Cleanup, Effects, Progress, StaleKeyConfig, Store};
+use rallypoint_protocol::ids::{ConnId, Timestamp};
+use rallypoint_protocol::{Decoded, Decoder, LegacyRelease, Limits, Op, Reply, Request, encode_hello};
+use rallypoint_store::{Capacity, Cleanup, Effects, Progress, StaleKeyConfig, Store};
 
 const CLIENTS: usize = 5;
 

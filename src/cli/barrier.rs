@@ -6,8 +6,8 @@ use super::flags::Output;
 use super::terminal::print_line;
 use super::units::positive_peer_duration;
 use super::{Outcome, poll, run_client};
-use crate::api::{self, PeerDuration};
-use crate::node::client::http::{self, AdminUrl, DEFAULT_ADMIN};
+use rallypoint_api::{self as api, PeerDuration};
+use rallypoint_node::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 
 /// Wait until all have arrived at a barrier. It can be used again once it is released.
 #[derive(Debug, clap::Args)]

@@ -10,9 +10,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::flags::Output;
 use super::units::{duration, size};
 use super::{Outcome, UsageError, run_client};
-use crate::loadgen::{self, Error, Plan, Relayed, Scenario, Settings, Tick};
-use crate::node::client::http::{AdminUrl, DEFAULT_ADMIN};
-use crate::node::client::{Endpoint, resolve};
+use rallypoint_bench::{self as loadgen, Error, Plan, Relayed, Scenario, Settings, Tick};
+use rallypoint_node::client::http::{AdminUrl, DEFAULT_ADMIN};
+use rallypoint_node::client::{Endpoint, resolve};
 
 const AFTER_HELP: &str = "CPU time per unit (with --pid) is the figure to compare servers by: wall-clock \
                           time also measures whatever else runs on the machine. Exit code: 0 done, 1 not, 2 \

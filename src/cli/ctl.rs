@@ -13,10 +13,10 @@ use super::flags::Output;
 use super::terminal::{print_line, say};
 use super::units::{duration, positive_peer_duration};
 use super::{Outcome, UsageError, run_client};
-use crate::api::{self, PeerDuration};
-use crate::core::ids::{Elapsed, Nodes, Shown};
-use crate::node::client::http::{self, AdminUrl, Answer, DEFAULT_ADMIN, HttpError};
-use crate::node::client::{Endpoint, parse_port};
+use rallypoint_api::{self as api, PeerDuration};
+use rallypoint_node::client::http::{self, AdminUrl, Answer, DEFAULT_ADMIN, HttpError};
+use rallypoint_node::client::{Endpoint, parse_port};
+use rallypoint_protocol::ids::{Elapsed, Nodes, Shown};
 
 /// Change a running server.
 #[derive(Debug, clap::Args)]

@@ -14,9 +14,9 @@ use super::launch::{LaunchArgs, environment, hostname};
 use super::reach::admin_of;
 use super::units::duration;
 use super::{Outcome, UsageError, run_client};
-use crate::node::client::http::AdminUrl;
-use crate::node::doctor::{self, Check, Verdict, probe};
-use crate::node::launch::{self, Meeting};
+use rallypoint_doctor::{self as doctor, Check, Verdict, probe};
+use rallypoint_node::client::http::AdminUrl;
+use rallypoint_node::launch::{self, Meeting};
 
 const AFTER_HELP: &str = "Without --manifest it looks at this pod: run it where the job runs, best with the \
                           job's command behind --. It changes nothing. Exit code: 0 no FAIL, 1 a FAIL (with \

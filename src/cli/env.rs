@@ -7,8 +7,8 @@ use serde_json::json;
 use super::Outcome;
 use super::launch::{LaunchArgs, environment};
 use super::terminal::{print, say};
-use crate::core::ids::Shown;
-use crate::node::launch::{self, for_torch, variables};
+use rallypoint_node::launch::{self, for_torch, variables};
+use rallypoint_protocol::ids::Shown;
 
 const AFTER_HELP: &str = "In a shell: eval \"$(rallypoint env)\". To be a client of the server, an env:// \
                           program also needs TORCHELASTIC_USE_AGENT_STORE=True, and before torch 2.6 \

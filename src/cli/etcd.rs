@@ -5,9 +5,9 @@ use std::str::FromStr;
 
 use super::UsageError;
 use super::launch::hostname;
-use crate::config::{EtcdConfig, EtcdMember};
-use crate::node::endpoint::Endpoint;
-use crate::tls::ClientTls;
+use rallypoint_access::tls::ClientTls;
+use rallypoint_node::endpoint::Endpoint;
+use rallypoint_server::config::{EtcdConfig, EtcdMember};
 
 const PORT: u16 = 2379;
 const SCHEME: &str = "etcd://";

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use clap::builder::BoolishValueParser;
 
-use crate::node::client::http::{AdminUrl, DEFAULT_ADMIN, use_tls, use_token};
-use crate::tls::ClientTls;
+use rallypoint_access::tls::ClientTls;
+use rallypoint_node::client::http::{AdminUrl, DEFAULT_ADMIN, use_tls, use_token};
 
 /// Text for people, or JSON for programs: `-o json`, or `--json` with the same meaning.
 #[derive(Debug, Clone, Copy, clap::Args)]

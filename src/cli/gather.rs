@@ -10,13 +10,13 @@ use super::news::{News, Reason};
 use super::poll::unique_token;
 use super::reach::several_stores;
 use super::terminal::say as say_line;
-use crate::api::{
+use rallypoint_api::{
     Announce, AnnounceAnswer, AnnounceState, MAX_ANNOUNCE_WAIT, OpenStore, PeerDuration, StoreAddress,
 };
-use crate::core::ids::Elapsed;
-use crate::node::client::http::{self, AdminUrl};
-use crate::node::client::{Endpoint, mistaken};
-use crate::node::launch::LaunchEnv;
+use rallypoint_node::client::http::{self, AdminUrl};
+use rallypoint_node::client::{Endpoint, mistaken};
+use rallypoint_node::launch::LaunchEnv;
+use rallypoint_protocol::ids::Elapsed;
 
 /// The first announcement waits only this long, so that the pod soon reports what it waits for, or that it is
 /// parked.

@@ -8,7 +8,7 @@ use clap::builder::BoolishValueParser;
 use super::flags::AdminPort;
 use super::units::duration;
 use super::{Outcome, run_client};
-use crate::node::client::http;
+use rallypoint_node::client::http;
 
 /// Tell by the exit code whether a server is healthy: 0 if it is ready, 1 if not. For exec probes in an image
 /// without a shell.

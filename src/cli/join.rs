@@ -11,8 +11,8 @@ use clap::builder::BoolishValueParser;
 use super::terminal::{print, print_line, say};
 use super::units::{peer_duration, positive_duration};
 use super::{Outcome, poll, run_client};
-use crate::api::{self, PeerDuration};
-use crate::node::client::http::{self, AdminUrl, DEFAULT_ADMIN};
+use rallypoint_api::{self as api, PeerDuration};
+use rallypoint_node::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 
 const AFTER_HELP: &str = "The node holds its place until the round is complete; afterwards nobody notices \
                           when it is gone. A second `join` of the same --node is a new process in its place. \

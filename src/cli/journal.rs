@@ -7,11 +7,11 @@ use anyhow::Context;
 use super::etcd::{EtcdFlags, JournalPlace};
 use super::terminal::say;
 use super::{Outcome, UsageError};
-use crate::core::ids::{ShownKey, counted};
-use crate::core::journal::segment::{Pieces, commits};
-use crate::core::journal::{Damage, Reached, Row, SessionId, SessionRow, rows};
-use crate::server::journal::etcd::{Etcd, Log};
-use crate::server::journal::{Look, Segments, read};
+use rallypoint_journal::segment::{Pieces, commits};
+use rallypoint_journal::{Damage, Reached, Row, SessionId, SessionRow, rows};
+use rallypoint_protocol::ids::{ShownKey, counted};
+use rallypoint_server::journal::etcd::{Etcd, Log};
+use rallypoint_server::journal::{Look, Segments, read};
 
 /// Look into the journal of a server, without changing it.
 #[derive(Debug, clap::Args)]

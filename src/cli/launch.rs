@@ -2,9 +2,9 @@
 //! errors as usage errors.
 
 use super::UsageError;
-use crate::core::ids::Nodes;
-use crate::node::client::Endpoint;
-use crate::node::launch::{Derived, Environment, Given, LaunchEnv, Meeting, Processes, Torchrun, derive};
+use rallypoint_node::client::Endpoint;
+use rallypoint_node::launch::{Derived, Environment, Given, LaunchEnv, Meeting, Processes, Torchrun, derive};
+use rallypoint_protocol::ids::Nodes;
 
 /// Values that the user may give instead of a derivation.
 #[derive(Debug, Clone, clap::Args)]
@@ -104,7 +104,8 @@ pub(super) fn endpoint(given: Option<&str>) -> Result<Derived<Meeting>, UsageErr
     let given = given.filter(|text| !text.trim().is_empty()).map(parse_endpoint).transpose()?;
     let env = environment();
     let said = Given { endpoint: given, hostname: hostname(), ..Given::default() };
-    let found = crate::node::launch::endpoint(&env, &said).map_err(|error| UsageError(error.to_string()))?;
+    let found =
+        rallypoint_node::launch::endpoint(&env, &said).map_err(|error| UsageError(error.to_string()))?;
     let mut found = found.ok_or_else(|| UsageError(no_endpoint(&env)))?;
     if found.from == "--endpoint" {
         found.from = "HOST:PORT".into();

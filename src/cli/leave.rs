@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use super::terminal::say;
 use super::units::duration;
 use super::{Outcome, poll, run_client};
-use crate::api;
-use crate::node::client::http::{self, AdminUrl, DEFAULT_ADMIN};
+use rallypoint_api as api;
+use rallypoint_node::client::http::{self, AdminUrl, DEFAULT_ADMIN};
 
 /// Leave a run: the node's place is free at once, and the others know at once.
 #[derive(Debug, clap::Args)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::core::ids::Elapsed;
-use crate::node::client::ConnectError;
+use rallypoint_node::client::ConnectError;
+use rallypoint_protocol::ids::Elapsed;
 
 /// Why it is not done yet.
 #[derive(Debug, Clone, PartialEq, Eq)]

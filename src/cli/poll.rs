@@ -9,11 +9,11 @@ use tokio::time::Instant;
 
 use super::UsageError;
 use super::terminal::say as say_line;
-use crate::api::PeerDuration;
-use crate::core::ids::Elapsed;
-use crate::node::client::http::{self, AdminUrl, Answer};
-use crate::node::client::mistaken;
-use crate::process::random_number;
+use rallypoint_api::PeerDuration;
+use rallypoint_node::client::http::{self, AdminUrl, Answer};
+use rallypoint_node::client::mistaken;
+use rallypoint_process::random_number;
+use rallypoint_protocol::ids::Elapsed;
 
 /// How long one request waits at the server.
 const WAIT: Duration = Duration::from_secs(15);

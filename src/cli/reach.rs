@@ -9,11 +9,11 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::news::{News, Reason};
-use crate::node::client::http::{self, AdminUrl};
-use crate::node::client::{self, Client, ConnectError, Endpoint, Options, mistaken};
-use crate::node::doctor::{Check, Verdict, check_network, probe};
-use crate::node::launch::Meeting;
-use crate::server::clock::deadline_in;
+use rallypoint_doctor::{Check, Verdict, check_network, probe};
+use rallypoint_node::client::http::{self, AdminUrl};
+use rallypoint_node::client::{self, Client, ConnectError, Endpoint, Options, mistaken};
+use rallypoint_node::launch::Meeting;
+use rallypoint_server::clock::deadline_in;
 
 /// The result of a wait.
 #[derive(Debug)]

@@ -10,11 +10,11 @@ use super::serve::write_ports_file;
 use super::terminal::say;
 use super::units::{MaybeOff, duration_or_off, size};
 use super::{Outcome, UsageError, poll, process, run_client};
-use crate::core::link::RelayLife;
-use crate::node::client::http::{self, AdminUrl};
-use crate::node::client::{resolve, source_towards};
-use crate::node::relay::{Bound, RelayConfig, RelayError, default_max_memory};
-use crate::process::{raise_descriptor_limit, random_number};
+use rallypoint_link::RelayLife;
+use rallypoint_node::client::http::{self, AdminUrl};
+use rallypoint_node::client::{resolve, source_towards};
+use rallypoint_node::relay::{Bound, RelayConfig, RelayError, default_max_memory};
+use rallypoint_process::{raise_descriptor_limit, random_number};
 
 const AFTER_HELP: &str = "Point the processes of this node at the relay: MASTER_ADDR=127.0.0.1 \
                           MASTER_PORT=29500, --rdzv-endpoint 127.0.0.1:29500. Exit code: 0 stopped, 1 the \

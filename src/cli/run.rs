@@ -17,14 +17,14 @@ use super::reach::Port;
 use super::terminal::say;
 use super::units::{MaybeOff, duration, duration_or_off};
 use super::{Outcome, UsageError, process, reach, relay, run_client};
-use crate::core::ids::Elapsed;
-use crate::core::link::RelayLife;
-use crate::node::client::http::AdminUrl;
-use crate::node::client::{Endpoint, source_towards};
-use crate::node::doctor::{Check, RELAYS_ONLY, Verdict, check_command, check_environment, probe, run_stores};
-use crate::node::launch::{self, Environment, Job, LaunchEnv, Meeting, Mode, Plan, Server, Torchrun};
-use crate::node::relay::{Bound, RelayConfig, default_max_memory};
-use crate::process::random_number;
+use rallypoint_doctor::{Check, RELAYS_ONLY, Verdict, check_command, check_environment, probe, run_stores};
+use rallypoint_link::RelayLife;
+use rallypoint_node::client::http::AdminUrl;
+use rallypoint_node::client::{Endpoint, source_towards};
+use rallypoint_node::launch::{self, Environment, Job, LaunchEnv, Meeting, Mode, Plan, Server, Torchrun};
+use rallypoint_node::relay::{Bound, RelayConfig, default_max_memory};
+use rallypoint_process::random_number;
+use rallypoint_protocol::ids::Elapsed;
 
 const AFTER_HELP: &str = "The command gets the variables that `rallypoint env` prints, and those that make \
                           it a client of the server. stderr says what is changed about the command. Exit \

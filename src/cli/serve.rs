@@ -17,19 +17,19 @@ use super::etcd::{EtcdFlags, JournalPlace};
 use super::launch::{environment, hostname};
 use super::units::{MaybeOff, duration, duration_or_off, on_or_off, positive_duration, size, size_text};
 use super::{Outcome, UsageError};
-use crate::config::{
-    AccessConfig, Durability, InsightConfig, JournalConfig, OnJournalError, ServerConfig, TlsConfig,
+use rallypoint_access::tls::{ServerTls, TlsConfig};
+use rallypoint_access::tokens::TokenFile;
+use rallypoint_node::launch::{self, Given};
+use rallypoint_process as process;
+use rallypoint_protocol::{LegacyRelease, Limits};
+use rallypoint_rendezvous::Terms;
+use rallypoint_server::admin::{self, standby};
+use rallypoint_server::config::{
+    AccessConfig, Durability, InsightConfig, JournalConfig, OnJournalError, ServerConfig,
 };
-use crate::core::protocol::{LegacyRelease, Limits};
-use crate::core::rendezvous::Terms;
-use crate::core::store::StaleKeyConfig;
-use crate::node::launch::{self, Given};
-use crate::process;
-use crate::server::admin::{self, standby};
-use crate::server::journal::etcd::Etcd;
-use crate::server::{self, DescriptorShares, Server};
-use crate::tls::ServerTls;
-use crate::tokens::TokenFile;
+use rallypoint_server::journal::etcd::Etcd;
+use rallypoint_server::{self as server, DescriptorShares, Server};
+use rallypoint_store::StaleKeyConfig;
 
 /// The groups of flags in the help.
 mod heading {
@@ -305,7 +305,7 @@ pub(super) struct Args {
     #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_RECOVERY", value_name = "TIME", default_value = time(|config| config.recovery), value_parser = duration)]
     recovery: Duration,
 
-    /// What to log: error, warn, info, debug, or a filter such as rallypoint::server=debug
+    /// What to log: error, warn, info, debug, or a filter such as rallypoint_server=debug
     #[arg(long, help_heading = heading::OTHER, env = "RALLYPOINT_LOG", value_name = "FILTER", default_value = "info")]
     log: String,
 

@@ -24,8 +24,8 @@ use self::text_writer::{TextWriter, clean};
 use super::flags::{AdminPort, Output};
 use super::units::duration;
 use super::{Outcome, UsageError, run_client, terminal};
-use crate::api::{Run, RunKind, RunList, RunState, RunSummary};
-use crate::node::client::http::{self, AdminUrl};
+use rallypoint_api::{Run, RunKind, RunList, RunState, RunSummary};
+use rallypoint_node::client::http::{self, AdminUrl};
 
 const AFTER_HELP: &str = "`#` is there, `x` is gone again, `.` is missing. On a terminal --watch redraws in \
                           place; elsewhere it prints a line when something changes. JSON is the server's \

@@ -14,8 +14,8 @@ use super::flags::Output;
 use super::terminal::{print, say};
 use super::units::{duration, size};
 use super::{Outcome, run_client};
-use crate::core::ids::{ShownKey, is_plain};
-use crate::node::client::{Client, Endpoint, Error, Options};
+use rallypoint_node::client::{Client, Endpoint, Error, Options};
+use rallypoint_protocol::ids::{ShownKey, is_plain};
 
 /// Look inside any TCPStore, rallypoint's or PyTorch's (2.2 and later). In JSON, bytes are given in base64,
 /// and as text where they are UTF-8.

@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
 
-use crate::core::ids::Shown;
+use rallypoint_protocol::ids::Shown;
 
 /// Says one line on stderr.
 pub(super) fn say(text: impl Display) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use crate::api::{BadDuration, PeerDuration};
+use rallypoint_api::{BadDuration, PeerDuration};
 
 /// Longer than any program runs. A time up to this limit can be added to any moment. A year has 8766 hours.
 const MAX_YEARS: u64 = 100;

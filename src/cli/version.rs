@@ -23,7 +23,7 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let (version, commit) = (env!("CARGO_PKG_VERSION"), env!("RALLYPOINT_COMMIT"));
-        let (rustc, target) = (env!("RALLYPOINT_RUSTC"), env!("RALLYPOINT_TARGET"));
+        let (rustc, target) = (rallypoint_server::COMPILER, env!("RALLYPOINT_TARGET"));
         let features: Vec<&str> = FEATURES.iter().filter(|(_, has)| *has).map(|(name, _)| *name).collect();
         if self.output.is_json() {
             let dialects: serde_json::Map<_, _> =

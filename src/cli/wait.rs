@@ -14,10 +14,10 @@ use super::reach::{Ended, Port, admin_beside, admin_of, reach, until_relays_only
 use super::terminal::{print_line, say};
 use super::units::duration;
 use super::{Outcome, UsageError, process, run_client};
-use crate::core::ids::Elapsed;
-use crate::node::client::http::AdminUrl;
-use crate::node::doctor::{RELAYS_ONLY, RELAYS_ONLY_REMEDY};
-use crate::node::launch::{LaunchEnv, Meeting};
+use rallypoint_doctor::{RELAYS_ONLY, RELAYS_ONLY_REMEDY};
+use rallypoint_node::client::http::AdminUrl;
+use rallypoint_node::launch::{LaunchEnv, Meeting};
+use rallypoint_protocol::ids::Elapsed;
 
 const AFTER_HELP: &str = "Each try resolves the name, connects, says hello and pings. stderr says which step \
                           fails and why. Exit code: 0 it answers, 1 it did not in time, 2 usage";

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::common::peer::{Peer, wire};
 use crate::common::relay::TestRelay;
 use crate::common::{TestServer, eventually, http};
-use rallypoint::core::protocol::Op;
+use rallypoint_protocol::Op;
 
 fn bench(args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rallypoint"));

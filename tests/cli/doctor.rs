@@ -163,7 +163,7 @@ fn the_document_lists_every_check() {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut in_code = BTreeSet::new();
-    literals(&root.join("src/node/doctor"), &mut in_code);
+    literals(&root.join("crates/node/src/doctor"), &mut in_code);
     let document = std::fs::read_to_string(root.join("docs/doctor.md")).expect("the document");
     let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` |"));
     let in_document: BTreeSet<String> = rows.map(|(id, _)| id.to_owned()).collect();
@@ -329,7 +329,7 @@ fn a_closed_port_and_an_unknown_name_fail_at_their_step() {
 
 #[test]
 fn what_a_job_left_or_another_job_uses_is_found_in_the_store() {
-    use rallypoint::node::client::{Client, Endpoint, Options};
+    use rallypoint_node::client::{Client, Endpoint, Options};
     let server = TestServer::start(&["--drop-spent=off", "--reset-when-idle=off", "--forget-run-after=off"]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let endpoint: Endpoint = server.store.to_string().parse().expect("an endpoint");

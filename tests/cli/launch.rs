@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::common::peer::Peer;
 use crate::common::relay::TestRelay;
 use crate::common::{TestServer, eventually, http, terminate, wait_for_end};
-use rallypoint::core::protocol::{Dialect, KeyList, Payload, Request, encode_request};
+use rallypoint_protocol::{Dialect, KeyList, Payload, Request, encode_request};
 
 fn rallypoint(args: &[&str], env: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rallypoint"));

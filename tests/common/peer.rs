@@ -8,7 +8,7 @@ use std::io::{ErrorKind, Read, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use rallypoint::core::protocol::{Decoded, Decoder, Dialect, LegacyRelease, Limits, Op, Request};
+use rallypoint_protocol::{Decoded, Decoder, Dialect, LegacyRelease, Limits, Op, Request};
 
 use super::PATIENCE;
 

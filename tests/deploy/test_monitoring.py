@@ -44,7 +44,8 @@ def metrics_in(expression: object) -> Iterator[str]:
 
 def metrics_of_the_program(prefix: str = "") -> set[str]:
     """The names in the program's metrics module; it writes those of runs without their prefix, so any word may be one."""
-    files = [ROOT / "src" / "server" / "metrics.rs", *(ROOT / "src" / "server" / "metrics").rglob("*.rs")]
+    server = ROOT / "crates" / "server" / "src"
+    files = [server / "metrics.rs", *(server / "metrics").rglob("*.rs")]
     source = "".join(path.read_text() for path in files if path.exists())
     words = {word for word in re.findall(r'"([a-z_]+)"', source) if word.startswith(prefix)}
     names = {word if word.startswith("rallypoint_") else f"rallypoint_{word}" for word in words}

@@ -55,7 +55,7 @@ def test_doctor_finds_nothing_that_fails(name: str, tmp_path: Path) -> None:
 
 
 def test_every_variable_is_one_that_the_program_reads() -> None:
-    source = "".join(path.read_text() for path in (ROOT / "src").rglob("*.rs"))
+    source = "".join(path.read_text() for folder in ("src", "crates") for path in (ROOT / folder).rglob("*.rs"))
     known = set(re.findall(r'"(RALLYPOINT_[A-Z_]+)"', source))
     used = {
         entry["name"]

@@ -108,7 +108,7 @@ fn collect(document: &Value, schema: &Value, at: &str, fields: &mut Vec<(String,
 }
 
 fn operations() -> Vec<Operation> {
-    let document: Value = serde_json::from_str(rallypoint::server::admin::OPENAPI).expect("JSON");
+    let document: Value = serde_json::from_str(rallypoint_server::admin::OPENAPI).expect("JSON");
     let mut operations = Vec::new();
     for (path, item) in document["paths"].as_object().expect("paths") {
         for (method, operation) in item.as_object().expect("operations") {

@@ -7,8 +7,8 @@ use std::net::{SocketAddr, TcpStream};
 
 use axum::body::Body;
 use axum::http::Request;
-use rallypoint::config::ServerConfig;
-use rallypoint::server::{Server, admin};
+use rallypoint_server::config::ServerConfig;
+use rallypoint_server::{Server, admin};
 use tower::ServiceExt;
 
 use crate::common::{PATIENCE, TestServer};

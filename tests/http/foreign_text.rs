@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rallypoint::core::protocol::Op;
+use rallypoint_protocol::Op;
 use serde_json::{Value, json};
 
 use crate::common::peer::{Peer, wire};

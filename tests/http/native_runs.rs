@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use crate::common::peer::Peer;
 use crate::common::{HttpAnswer, TestServer, eventually, http};
-use rallypoint::core::protocol::{Dialect, KeyList, Payload, Request, encode_request};
+use rallypoint_protocol::{Dialect, KeyList, Payload, Request, encode_request};
 use serde_json::{Value, json};
 
 const JSON: &str = "Content-Type: application/json\r\n";

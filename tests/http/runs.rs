@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use crate::common::peer::Peer;
 use crate::common::{HttpAnswer, PATIENCE, TestServer, eventually, http};
-use rallypoint::core::protocol::{Dialect, KeyList, Payload, Request, encode_request};
+use rallypoint_protocol::{Dialect, KeyList, Payload, Request, encode_request};
 use serde_json::{Value as Json, json};
 
 const JSON: &str = "Content-Type: application/json\r\n";

@@ -4,9 +4,8 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use rallypoint::config::TlsConfig;
-use rallypoint::node::client::{Client, Endpoint, Options};
-use rallypoint::tls::{ClientTls, Handshake, Moved, ServerTls, TlsError};
+use rallypoint_access::tls::{ClientTls, Handshake, Moved, ServerTls, TlsConfig, TlsError};
+use rallypoint_node::client::{Client, Endpoint, Options};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::net::TcpStream;
 use std::process::{Command, Output};
 
-use rallypoint::node::client::{Client, Endpoint, Options};
+use rallypoint_node::client::{Client, Endpoint, Options};
 use tempfile::TempDir;
 
 use crate::common::relay::TestRelay;

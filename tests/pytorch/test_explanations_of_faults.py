@@ -1,6 +1,6 @@
 """A table of faults of real ranks and agents: what is said of each, how soon, in log, API, metrics and `status`, and what must not be said.
 
-The pure table is `src/core/insight/tests/faults`; here the traffic is PyTorch's own. The healthy runs of each kind are in
+The pure table is `crates/insight/src/tests/faults`; here the traffic is PyTorch's own. The healthy runs of each kind are in
 `test_explanations_of_ranks.py` and `test_explanations_of_rendezvous.py`.
 """
 

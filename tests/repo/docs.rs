@@ -141,7 +141,7 @@ fn blocks_that_are_marked_run() {
 #[test]
 fn checks_are_called_as_in_doctor() {
     let mut source = String::new();
-    let mut folders = vec![Path::new(ROOT).join("src/node/doctor")];
+    let mut folders = vec![Path::new(ROOT).join("crates/doctor/src")];
     while let Some(folder) = folders.pop() {
         for entry in folder.read_dir().expect("a folder") {
             let path = entry.expect("an entry").path();
@@ -176,7 +176,16 @@ fn the_documents_have_at_most_30_000_words() {
     pages.push(root.join("CHANGELOG.md"));
     let mut counts: Vec<(usize, PathBuf)> = pages
         .into_iter()
-        .map(|path| (std::fs::read_to_string(&path).expect("text").split_whitespace().count(), path))
+        .map(|path| {
+            let text = std::fs::read_to_string(&path).expect("text");
+            // A graph is a picture.
+            let parts = text.split("```mermaid").enumerate();
+            let read = |(n, part): (usize, &str)| match part.split_once("```") {
+                Some((_, rest)) if n > 0 => rest.split_whitespace().count(),
+                _ => part.split_whitespace().count(),
+            };
+            (parts.map(read).sum(), path)
+        })
         .collect();
     counts.sort();
     let words: usize = counts.iter().map(|(count, _)| count).sum();

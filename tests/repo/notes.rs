@@ -35,7 +35,7 @@ fn defines(text: &str, name: &str) -> bool {
 
 #[test]
 fn every_test_and_recording_that_the_notes_name_exists() {
-    let sources: Vec<(String, String)> = ["src", "tests"]
+    let sources: Vec<(String, String)> = ["src", "crates", "tests"]
         .into_iter()
         .flat_map(files_below)
         .filter(|path| path.extension().is_some_and(|end| end == "rs" || end == "py"))

@@ -1,7 +1,7 @@
 //! Checks the OpenAPI document, which is made from the routes themselves: its examples work, the answers fit
 //! the descriptions, and the copy for readers is up to date.
 
-use rallypoint::server::admin::OPENAPI;
+use rallypoint_server::admin::OPENAPI;
 use serde_json::{Value, json};
 
 use crate::common::{HttpAnswer, TestServer, http};
@@ -27,7 +27,7 @@ fn operations(document: &Value) -> Vec<(&str, &str, &Value)> {
 #[test]
 fn the_copy_for_readers_is_the_document() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/openapi.json");
-    let document = rallypoint::server::admin::openapi();
+    let document = rallypoint_server::admin::openapi();
     if std::env::var_os("RALLYPOINT_UPDATE_DOCS").is_some() {
         std::fs::write(path, &document).expect("a file that can be written");
     }

@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use rallypoint::core::protocol::Op;
-use rallypoint::core::protocol::keys::{KeyPattern, RendezvousPart, classify};
-use rallypoint::node::launch::is_flag_of_torchrun;
+use rallypoint_node::launch::is_flag_of_torchrun;
+use rallypoint_protocol::Op;
+use rallypoint_protocol::keys::{KeyPattern, RendezvousPart, classify};
 use serde_json::Value as Json;
 
 /// The methods of `TCPStore` in PyTorch 2.15 and older.

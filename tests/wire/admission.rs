@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::peer::{HELLO, Peer, wire};
 use crate::common::{HttpAnswer, PATIENCE, StopOnDrop, TestServer, connect_from, eventually, http_on};
-use rallypoint::core::protocol::Op;
+use rallypoint_protocol::Op;
 
 const MIB: usize = 1 << 20;
 
@@ -75,7 +75,7 @@ fn answered(polls: &[TcpStream]) -> (usize, usize) {
 
 #[test]
 fn more_long_polls_than_there_is_room_for_leave_health_and_other_addresses_alone() {
-    rallypoint::process::raise_descriptor_limit();
+    rallypoint_process::raise_descriptor_limit();
     // The memory allows 2048 connections: 256 in the reserve, and at most half of the others for one address.
     let server = TestServer::start(&["--max-memory", "64MiB"]);
     let mut polls: Vec<_> = (0..1200).map(|node| long_poll(1, node, &server)).collect();
@@ -101,7 +101,7 @@ fn more_long_polls_than_there_is_room_for_leave_health_and_other_addresses_alone
 fn a_full_store_and_waiting_requests_together_stay_within_the_memory() {
     const LIMIT: usize = 64 * MIB;
     const POLLS: usize = 1700;
-    rallypoint::process::raise_descriptor_limit();
+    rallypoint_process::raise_descriptor_limit();
     let server = TestServer::start(&["--max-memory", "64MiB"]);
     let before = server.resident();
     let mut client = greeted(4, server.store);
@@ -132,7 +132,7 @@ fn six_thousand_long_polls_stay_within_the_memory() {
     const LIMIT: usize = 200 * MIB;
     const POLLS: usize = 6000;
     const EACH_RUN: usize = 50;
-    rallypoint::process::raise_descriptor_limit();
+    rallypoint_process::raise_descriptor_limit();
     let server = TestServer::start(&["--max-memory", "200MiB"]);
     let before = server.resident();
     let mut polls = Vec::new();
@@ -162,7 +162,7 @@ fn six_thousand_that_came_at_once_and_are_silent_stay_connected() {
     const PEERS: usize = 6000;
     /// Longer than the time after which a dead host is noticed.
     const SILENCE: Duration = Duration::from_secs(24);
-    rallypoint::process::raise_descriptor_limit();
+    rallypoint_process::raise_descriptor_limit();
     let server = TestServer::start(&[]);
     let mut peers: Vec<Peer> = (0..PEERS).map(|_| Peer::greet(server.store)).collect();
     std::thread::sleep(SILENCE);
@@ -174,7 +174,7 @@ fn six_thousand_that_came_at_once_and_are_silent_stay_connected() {
 
 #[test]
 fn idle_connections_to_the_admin_port_leave_health_alone() {
-    rallypoint::process::raise_descriptor_limit();
+    rallypoint_process::raise_descriptor_limit();
     let server = TestServer::start(&["--max-memory", "64MiB"]);
     let _idle: Vec<_> = (0..2300).map(|_| connect_from(address(1), server.admin)).collect();
     assert_health_is_answered(1, &server);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rallypoint::core::protocol::Op;
+use rallypoint_protocol::Op;
 use socket2::SockRef;
 
 use crate::common::peer::{HELLO, wire};
@@ -522,7 +522,7 @@ fn waits_count_against_the_memory() {
 fn unfinished_requests_count_against_the_memory() {
     const PEERS: usize = 3000;
     let mut scene = Scene::new(&["--max-memory", "32MiB"]);
-    rallypoint::process::raise_descriptor_limit();
+    rallypoint_process::raise_descriptor_limit();
     // 180 MB of unfinished requests in all.
     let half = &set(b"/half", &vec![b'v'; 64_000])[..60_000];
     let mut peers = Vec::new();
@@ -541,7 +541,7 @@ fn unfinished_requests_count_against_the_memory() {
 #[test]
 fn ten_thousand_parked_waiters_leave_at_once() {
     const WAITERS: usize = 10_000;
-    rallypoint::process::raise_descriptor_limit();
+    rallypoint_process::raise_descriptor_limit();
     let mut scene = Scene::new(&[]);
     let wait = key_list(Op::Wait, ["/never".to_owned()].into_iter());
     let store = scene.server.store;

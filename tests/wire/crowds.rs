@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rallypoint::core::protocol::Op;
+use rallypoint_protocol::Op;
 use serde_json::{Value, json};
 
 use crate::common::peer::{Peer, wire};

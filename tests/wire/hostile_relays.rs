@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rallypoint::core::protocol::Op;
+use rallypoint_protocol::Op;
 use socket2::{Domain, Socket, Type};
 
 use crate::adversarial::peak_memory;

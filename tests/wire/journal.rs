@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use rallypoint::core::protocol::{Dialect, Op};
+use rallypoint_protocol::{Dialect, Op};
 
 use super::common::peer::{HELLO, Peer, wire};
 use super::common::{TestServer, eventually, free_ports, http};

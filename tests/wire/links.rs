@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use rallypoint::core::protocol::Dialect;
+use rallypoint_protocol::Dialect;
 
 use crate::common::cutter::Cutter;
 use crate::common::peer::{HELLO, Peer};

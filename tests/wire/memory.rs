@@ -94,7 +94,8 @@ fn many_keys_are_never_there_twice_at_a_start() {
     starts_in_the_memory_that_it_had(128 << 20, 4096, 10);
 }
 
-/// Heaps that threads have of their own: glibc takes for each a block of 64 MiB at a multiple of that, and uses a part.
+/// Heaps that threads have of their own. For each, glibc takes a block of 64 MiB at a multiple of that
+/// size, and uses a part of it.
 fn heaps_of_threads(server: &TestServer) -> usize {
     const HEAP: usize = 64 << 20;
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", server.pid())).expect("it runs");

@@ -12,7 +12,7 @@ mod recorded;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use rallypoint::core::protocol::Dialect;
+use rallypoint_protocol::Dialect;
 use serde_json::Value as Json;
 
 use crate::common::TestServer;

@@ -14,8 +14,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use rallypoint::core::link::{MAX_SESSIONS, WINDOW};
-use rallypoint::core::protocol::Op;
+use rallypoint_link::{MAX_SESSIONS, WINDOW};
+use rallypoint_protocol::Op;
 
 use crate::common::peer::{HELLO, wire};
 use crate::common::{PATIENCE, StopOnDrop, TestServer, eventually};
@@ -386,7 +386,7 @@ fn journal_is_whole(folder: &Path) {
 
 #[test]
 fn nothing_is_lost_and_nobody_honest_is_cut_off_under_a_mixed_attack() {
-    rallypoint::process::raise_descriptor_limit();
+    rallypoint_process::raise_descriptor_limit();
     let server = Mortal::start_on_disk("192m", &["--max-memory", "64MiB"]);
     let bare = server.with(peak);
     let relay = server.relay("honest");

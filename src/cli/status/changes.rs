@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use super::render::{self, time_of_day};
 use super::text_writer::clean;
 use super::{Look, RunKey};
-use crate::api::{Explanation, NodeCounts, RunList, RunState, RunSummary, Severity};
-use crate::core::ids::counted;
+use rallypoint_api::{Explanation, NodeCounts, RunList, RunState, RunSummary, Severity};
+use rallypoint_protocol::ids::counted;
 
 /// The lines for the differences between `before` and `after`. The first look shows everything.
 pub(super) fn lines(before: Option<&Look>, after: &Look) -> Vec<String> {

@@ -10,11 +10,11 @@ use super::bar::Bar;
 use super::text_writer::{BAD, FAINT, STRONG, Span, TextWriter, WARN, clean};
 use super::words::{after_first, elapsed, names, ranges};
 use super::{Details, RunKey};
-use crate::api::{
+use rallypoint_api::{
     Certainty, ExpectedFrom, Explanation, LinkCounts, MissingNode, Node, NodeState, Run, RunKind, RunList,
     RunState, RunSummary, Severity, Wait,
 };
-use crate::core::ids::{count, counted};
+use rallypoint_protocol::ids::{count, counted};
 
 /// Most names in one list; the rest is a number.
 const NAMES: usize = 5;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use anstyle::{AnsiColor, Style};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::core::ids::Shown;
+use rallypoint_protocol::ids::Shown;
 
 pub(super) const BAD: Style = AnsiColor::Red.on_default();
 pub(super) const WARN: Style = AnsiColor::Yellow.on_default();

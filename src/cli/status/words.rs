@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::core::ids::Elapsed;
+use rallypoint_protocol::ids::Elapsed;
 
 /// A duration.
 pub(super) fn elapsed(seconds: f64) -> Elapsed {

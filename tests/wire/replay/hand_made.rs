@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rallypoint::core::protocol::{Dialect, Op};
+use rallypoint_protocol::{Dialect, Op};
 use serde_json::Value as Json;
 
 use super::differences::{CASES, Difference, Ours, Then};

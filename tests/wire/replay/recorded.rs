@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rallypoint::core::protocol::Op;
+use rallypoint_protocol::Op;
 use serde_json::{Value as Json, json};
 
 use super::differences::{CALLS, CallDifference};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::api::{Run, RunList};
+use rallypoint_api::{Run, RunList};
 
 fn runs() -> RunList {
     serde_json::from_str(include_str!("../../../../tests/data/insight/runs.json")).expect("a list")

@@ -1,5 +1,5 @@
 use super::*;
-use crate::api::{ExitCounts, Expected, ExpectedFrom, MissingNode, NodeCounts, RankCounts, RankGrid};
+use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, MissingNode, NodeCounts, RankCounts, RankGrid};
 
 fn four() -> Run {
     serde_json::from_str(include_str!("../../../../tests/data/insight/run_4_nodes_one_missing.json"))

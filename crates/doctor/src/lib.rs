@@ -1,0 +1,145 @@
+//! Checks that find the cause of a hang before it happens: PASS, WARN or FAIL, with the evidence and the
+//! remedy.
+//!
+//! Each check is a small function over facts that were gathered before, so that a test needs no network. The
+//! module that gathers them (`probe`) has a time limit for each step.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | `environment` | the platform's and the user's variables |
+//! | `command` | torchrun's command line |
+//! | `network` | the way to the store: name, port, answer |
+//! | `server` | the server behind the admin port: version, clock, runs, announced pods |
+//! | `machine` | this host: limits, its own name |
+//! | `probe` | gathers the facts of the last three |
+//! | `reverse` | how long the name of an address takes |
+//! | `manifest` | Kubernetes manifests, offline |
+// Numbers come from peers, files and the environment. A file that has only its own says so.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
+
+mod command;
+mod environment;
+mod machine;
+mod manifest;
+mod network;
+pub mod probe;
+mod reverse;
+mod server;
+
+use serde::Serialize;
+
+pub use command::check_command;
+pub use environment::check_environment;
+pub use machine::{MachineFacts, check_machine};
+pub use manifest::{Location, check_manifests};
+pub use network::{NetworkFacts, check_name, check_network};
+pub use network::{RELAYS_ONLY, RELAYS_ONLY_REMEDY};
+pub use server::run_stores;
+pub use server::{RunStores, ServerFacts, check_server};
+
+use rallypoint_protocol::ids::Shown;
+
+/// The result of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Verdict {
+    /// Everything is right.
+    Pass,
+    /// It may work, or cause harm later.
+    Warn,
+    /// The job will not work.
+    Fail,
+}
+
+impl Verdict {
+    /// The word in the output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "PASS",
+            Self::Warn => "WARN",
+            Self::Fail => "FAIL",
+        }
+    }
+}
+
+/// One check and its result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// The check's name, which stays the same between versions.
+    pub id: &'static str,
+    /// The position in a manifest, if the check is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<Location>,
+    /// The result.
+    pub verdict: Verdict,
+    /// The observed facts.
+    pub evidence: String,
+    /// The advice, unless the check passed.
+    pub remedy: Option<String>,
+}
+
+impl Check {
+    /// A passed check.
+    pub fn pass(id: &'static str, evidence: impl Into<String>) -> Self {
+        Self { id, verdict: Verdict::Pass, evidence: evidence.into(), remedy: None, place: None }
+    }
+
+    /// A warning.
+    pub fn warn(id: &'static str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            id,
+            verdict: Verdict::Warn,
+            evidence: evidence.into(),
+            remedy: Some(remedy.into()),
+            place: None,
+        }
+    }
+
+    /// A failure.
+    pub fn fail(id: &'static str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            id,
+            verdict: Verdict::Fail,
+            evidence: evidence.into(),
+            remedy: Some(remedy.into()),
+            place: None,
+        }
+    }
+}
+
+impl Check {
+    /// Adds the position in a manifest.
+    #[must_use]
+    fn at(self, place: Location) -> Self {
+        Self { place: Some(place), ..self }
+    }
+}
+
+/// One line; `{:#}` puts the remedy on its own line.
+impl std::fmt::Display for Check {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}: ", self.verdict.name(), self.id)?;
+        if let Some(place) = &self.place {
+            write!(f, "{place}: ")?;
+        }
+        write!(f, "{}", Shown(&self.evidence))?;
+        match &self.remedy {
+            Some(remedy) => write!(f, "{}-> {}", if f.alternate() { "\n     " } else { " " }, Shown(remedy)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The worst verdict.
+pub fn worst(checks: &[Check]) -> Verdict {
+    checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Pass)
+}

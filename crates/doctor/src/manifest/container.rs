@@ -1,0 +1,83 @@
+//! A parsed container: its variables, its commands, its launches.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::launch::Launch;
+use super::objects::scalar;
+use rallypoint_shell::{Command, Text, Variable, Variables, basename};
+
+/// A container of a pod template.
+#[derive(Debug)]
+pub(crate) struct Container {
+    /// The field's path, such as `containers[0]`.
+    pub(super) field: String,
+    pub(super) value: Value,
+    /// Its command and arguments, as written.
+    pub(super) argv: Vec<String>,
+    /// Its variables, including the ones that the maker injects.
+    pub(super) variables: Variables,
+    /// The names in its own `env`, in order.
+    pub(super) own: Vec<String>,
+    /// Whether other variables may be set that are not visible here.
+    pub(super) open: bool,
+    pub(super) commands: Vec<Command>,
+    /// The parts that could not be read.
+    pub(super) unread: Vec<String>,
+    pub(super) launches: Vec<Launch>,
+    /// Variables of `env` that refer to names without an earlier definition, each with that name.
+    pub(super) too_early: Vec<(String, String)>,
+    /// `$(NAME)` in the command, without a definition.
+    pub(super) left_as_written: BTreeSet<String>,
+}
+
+impl Container {
+    /// The path of a field of this container.
+    pub(crate) fn at(&self, field: &str) -> String {
+        if self.field.is_empty() { field.to_owned() } else { format!("{}.{field}", self.field) }
+    }
+
+    /// Whether it launches a training: by torchrun or a similar launcher, or by torch's variables.
+    pub(crate) fn trains(&self) -> bool {
+        !self.serves() && !self.launches.is_empty()
+    }
+
+    /// Whether it runs a rallypoint server.
+    pub(crate) fn serves(&self) -> bool {
+        self.rallypoint_command() == Some("serve")
+    }
+
+    /// Whether it runs a relay, which brings a server to the pod's loopback.
+    pub(crate) fn relays(&self) -> bool {
+        self.rallypoint_command() == Some("relay")
+    }
+
+    fn rallypoint_command(&self) -> Option<&str> {
+        let image = self.value.get("image").and_then(Value::as_str).unwrap_or_default();
+        let first = self.argv.first()?;
+        if basename(first) == "rallypoint" {
+            return self.argv.get(1).map(String::as_str);
+        }
+        // The image has its own entry point.
+        let of_image = image.contains("rallypoint") && self.value.get("command").is_none();
+        of_image.then_some(first.as_str())
+    }
+
+    /// A variable of the container.
+    pub(crate) fn variable(&self, name: &str) -> Option<&Text> {
+        match self.variables.get(name)? {
+            Variable::One(text) => Some(text),
+            Variable::Array(_) => None,
+        }
+    }
+
+    /// The number of GPUs that it requests.
+    pub(crate) fn gpus(&self) -> Option<u64> {
+        ["limits", "requests"].into_iter().find_map(|kind| {
+            let resources = self.value.pointer(&format!("/resources/{kind}")).and_then(Value::as_object)?;
+            let (_, count) = resources.iter().find(|(name, _)| name.ends_with("/gpu"))?;
+            scalar(count)?.parse().ok()
+        })
+    }
+}

@@ -1,0 +1,286 @@
+//! Reads a container: its variables, and the commands that it runs.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use super::container::Container;
+use super::given::{field, given};
+use super::launches;
+use super::objects::{Object, list, scalar};
+use super::pods::Pods;
+use rallypoint_shell::{self as shell, Command, Part, Surroundings, Text, Variable, Variables, is_shell};
+
+impl Container {
+    pub(crate) fn all(pods: &Pods, objects: &[Object], role: &str) -> Vec<Self> {
+        let read =
+            |(n, value): (usize, &Value)| Self::read(pods, objects, format!("{role}[{n}]"), value.clone());
+        list(&pods.spec, &format!("/{role}")).iter().enumerate().map(read).collect()
+    }
+
+    fn read(pods: &Pods, objects: &[Object], field: String, value: Value) -> Self {
+        let argv: Vec<String> =
+            ["/command", "/args"].into_iter().flat_map(|at| list(&value, at)).filter_map(scalar).collect();
+        let field = if pods.place.field == "spec.trainer" || pods.place.field == "spec.entrypoint" {
+            String::new()
+        } else {
+            field
+        };
+        let mut container = Self {
+            field,
+            argv,
+            variables: Variables::new(),
+            own: Vec::new(),
+            open: pods.is_open,
+            commands: Vec::new(),
+            unread: Vec::new(),
+            launches: Vec::new(),
+            too_early: Vec::new(),
+            left_as_written: BTreeSet::new(),
+            value,
+        };
+        container.read_env(pods, objects);
+        container.read_command(pods, objects);
+        container.launches = launches::of(pods, &container);
+        container
+    }
+
+    fn read_env(&mut self, pods: &Pods, objects: &[Object]) {
+        let prepends = pods.maker == rallypoint_node::makers::Maker::LeaderWorkerSet;
+        let injected = given(pods);
+        if prepends {
+            self.variables.extend(injected.clone());
+        }
+        for source in list(&self.value, "/envFrom").to_vec() {
+            let map = source.pointer("/configMapRef/name").and_then(Value::as_str);
+            match map.and_then(|name| config_map(objects, pods, name)) {
+                Some(data) => self
+                    .variables
+                    .extend(data.into_iter().map(|(name, value)| (name, Variable::One(Text::known(value))))),
+                None => self.open = true,
+            }
+        }
+        for item in list(&self.value, "/env").to_vec() {
+            let Some(name) = item.get("name").and_then(Value::as_str) else { continue };
+            let text = if let Some(value) = item.get("value").and_then(scalar) {
+                let (text, missing) = self.expanded(&value);
+                self.too_early.extend(missing.into_iter().map(|missing| (name.to_owned(), missing)));
+                text
+            } else if let Some(path) = item.pointer("/valueFrom/fieldRef/fieldPath").and_then(Value::as_str) {
+                field(pods, path)
+            } else if let Some(from) = item.pointer("/valueFrom/configMapKeyRef") {
+                let key = from.get("key").and_then(Value::as_str).unwrap_or_default();
+                let map = from.get("name").and_then(Value::as_str).unwrap_or_default();
+                let found = config_map(objects, pods, map)
+                    .and_then(|data| data.into_iter().find(|(name, _)| name == key));
+                found
+                    .map_or_else(|| Text::unknown(format!("${name}"), false), |(_, value)| Text::known(value))
+            } else if item.get("valueFrom").is_some() {
+                Text::unknown(format!("${name}"), false)
+            } else {
+                Text::default()
+            };
+            self.own.push(name.to_owned());
+            self.variables.insert(name.to_owned(), Variable::One(text));
+        }
+        if !prepends {
+            for (name, value) in injected {
+                // The Job controller keeps a variable that is already there. The operators append theirs, and
+                // the last one counts.
+                let keeps = name == "JOB_COMPLETION_INDEX";
+                if !keeps || !self.variables.contains_key(&name) {
+                    self.variables.insert(name, value);
+                }
+            }
+        }
+        self.variables
+            .entry("HOSTNAME".into())
+            .or_insert_with(|| Variable::One(Text::of(Part::Of(rallypoint_shell::Source::HostName))));
+    }
+
+    /// Expands `$(NAME)`, as the kubelet does. Returns the names without a definition, which stay as written.
+    fn expanded(&self, written: &str) -> (Text, Vec<String>) {
+        let mut text = Text::default();
+        let mut missing = Vec::new();
+        let mut rest = written;
+        while let Some((before, behind)) = rest.split_once('$') {
+            text.push(Part::Known(before.into()));
+            rest = behind;
+            if let Some(after) = rest.strip_prefix('$') {
+                text.push(Part::Known("$".into()));
+                rest = after;
+                continue;
+            }
+            let name = rest
+                .strip_prefix('(')
+                .and_then(|inner| inner.split_once(')'))
+                .filter(|(name, _)| is_name(name));
+            let Some((name, after)) = name else {
+                text.push(Part::Known("$".into()));
+                continue;
+            };
+            rest = after;
+            match self.variables.get(name) {
+                Some(Variable::One(value)) => text.extend(value.clone()),
+                Some(Variable::Array(_)) => {}
+                None if self.open => {
+                    text.push(Part::Unknown { written: format!("$({name})"), varies: false });
+                }
+                None => {
+                    missing.push(name.to_owned());
+                    text.push(Part::Unset(name.to_owned()));
+                }
+            }
+        }
+        text.push(Part::Known(rest.into()));
+        (text, missing)
+    }
+
+    fn read_command(&mut self, pods: &Pods, objects: &[Object]) {
+        let file = |path: &str| self.file(pods, objects, path);
+        let shell_at = self.argv.iter().take(12).position(|word| is_shell(word) && !word.is_empty());
+        let is_script = self.argv.first().is_some_and(|first| !is_shell(first) && file(first).is_some());
+        let surroundings =
+            || Surroundings { variables: self.variables.clone(), open: self.open, file: &file };
+        let mut missing = BTreeSet::new();
+        let mut expand = |word: &String| {
+            let (text, left) = self.expanded(word);
+            missing.extend(left);
+            text
+        };
+        let mut commands = Vec::new();
+        let mut unread = Vec::new();
+        if let Some(at) = shell_at {
+            // The part before the shell counts as a separate command: `rallypoint run --`, `numactl`, …
+            let before: Vec<Text> = self.argv[..at].iter().map(&mut expand).collect();
+            let words: Vec<Text> =
+                self.argv.iter().skip(at).skip(1).map(|word| Text::known(self.for_shell(word))).collect();
+            match shell::called(&words) {
+                shell::Called::Script(script, arguments) => {
+                    let positional = arguments.get(1..).unwrap_or_default();
+                    let reading = shell::read(&script.to_string(), positional, surroundings());
+                    (commands, unread) = (reading.commands, reading.unread);
+                }
+                shell::Called::File(path, arguments) => match file(&path.to_string()) {
+                    Some(text) => {
+                        let reading = shell::read(&text, arguments, surroundings());
+                        (commands, unread) = (reading.commands, reading.unread);
+                    }
+                    None => unread.push(format!("`{path}` is not in these files")),
+                },
+                shell::Called::Input => {}
+            }
+            if !before.is_empty() {
+                let variables = Rc::new(self.variables.clone());
+                commands.insert(0, Command { words: before, variables, open: self.open, conditional: false });
+            }
+        } else if is_script {
+            let text = file(&self.argv[0]).unwrap_or_default();
+            let arguments: Vec<Text> = self.argv[1..].iter().map(&mut expand).collect();
+            let reading = shell::read(&text, &arguments, surroundings());
+            (commands, unread) = (reading.commands, reading.unread);
+        } else if !self.argv.is_empty() {
+            if shell::is_script(&self.argv[0]) {
+                unread.push(format!("`{}` is not in these files", self.argv[0]));
+            }
+            let words = self.argv.iter().map(&mut expand).collect();
+            let variables = Rc::new(self.variables.clone());
+            commands.push(Command { words, variables, open: self.open, conditional: false });
+        }
+        self.commands = commands;
+        self.unread = unread;
+        self.left_as_written = missing;
+    }
+
+    /// A script as the shell gets it: the kubelet expands `$(NAME)` if the variable exists, and leaves the
+    /// rest.
+    fn for_shell(&self, script: &str) -> String {
+        let mut made = String::with_capacity(script.len());
+        let mut rest = script;
+        while let Some(at) = rest.find("$(").or_else(|| rest.find("$$")) {
+            let at = rest.find("$$").map_or(at, |dollars| dollars.min(at));
+            made.push_str(&rest[..at]);
+            rest = &rest[at..];
+            if let Some(after) = rest.strip_prefix("$$(") {
+                made.push_str("$(");
+                rest = after;
+                continue;
+            }
+            let name = rest
+                .strip_prefix("$(")
+                .and_then(|inner| inner.split_once(')'))
+                .filter(|(name, _)| is_name(name));
+            match name {
+                Some((name, after)) if self.variables.contains_key(name) => {
+                    made.extend(["${", name, "}"]);
+                    rest = after;
+                }
+                // A name in capital letters is not a command, but a variable without a definition.
+                Some((name, after))
+                    if name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_') =>
+                {
+                    made.extend(["${", name, "}"]);
+                    rest = after;
+                }
+                _ => {
+                    made.push('$');
+                    rest = &rest[1..];
+                }
+            }
+        }
+        made.push_str(rest);
+        made
+    }
+
+    /// The text of a file in this container, if a ConfigMap of these files holds it.
+    fn file(&self, pods: &Pods, objects: &[Object], path: &str) -> Option<String> {
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+        for mount in list(&self.value, "/volumeMounts") {
+            let (volume, at, below) =
+                (text(mount.get("name")), text(mount.get("mountPath")), text(mount.get("subPath")));
+            let Some(inside) = path.strip_prefix(at.trim_end_matches('/')).filter(|_| !at.is_empty()) else {
+                continue;
+            };
+            let inside = inside.trim_start_matches('/');
+            let volumes = list(&pods.spec, "/volumes");
+            let Some(volume) = volumes.iter().find(|item| text(item.get("name")) == volume) else { continue };
+            let Some(map) = volume.pointer("/configMap/name").and_then(Value::as_str) else { continue };
+            let Some(data) = config_map(objects, pods, map) else { continue };
+            let wanted = if below.is_empty() { inside.to_owned() } else { below };
+            let items = list(volume, "/configMap/items");
+            let key = items
+                .iter()
+                .find(|item| text(item.get("path")) == wanted)
+                .map_or_else(|| wanted.clone(), |item| text(item.get("key")));
+            if let Some((_, content)) = data.into_iter().find(|(name, _)| *name == key) {
+                return Some(content);
+            }
+        }
+        // No mount tells the ConfigMap: take the only file with this name.
+        let name = shell::basename(path);
+        let mut named = objects
+            .iter()
+            .filter(|object| object.kind == "ConfigMap" && path.starts_with('/'))
+            .filter_map(|object| object.value.pointer("/data")?.get(name)?.as_str());
+        match (named.next(), named.next()) {
+            (Some(content), None) => Some(content.to_owned()),
+            _ => None,
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-' || b == b'.')
+        && !name.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn config_map(objects: &[Object], pods: &Pods, name: &str) -> Option<Vec<(String, String)>> {
+    let map = objects.iter().find(|object| {
+        object.kind == "ConfigMap"
+            && object.name == name
+            && object.shares_namespace(pods.namespace.as_deref())
+    })?;
+    Some(super::objects::texts(map.value.pointer("/data")).into_iter().collect())
+}

@@ -1,0 +1,87 @@
+//! One call of a launcher in a container: which values it gets, and which it lacks.
+
+use rallypoint_node::launch::{Backend, Environment, Torchrun};
+use rallypoint_shell::Text;
+
+/// The kind of launcher.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tool {
+    Torchrun,
+    Accelerate,
+    DeepSpeed,
+    /// A program that reads `MASTER_ADDR`, `RANK` and `WORLD_SIZE` itself.
+    Program,
+}
+
+impl Tool {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Torchrun => "torchrun",
+            Self::Accelerate => "accelerate launch",
+            Self::DeepSpeed => "deepspeed",
+            Self::Program => "the program",
+        }
+    }
+}
+
+/// A value of a launch, and the flag or variable that gives it.
+#[derive(Debug, Clone)]
+pub(crate) struct Told {
+    pub(super) text: Text,
+    pub(super) by: String,
+}
+
+/// One call of a launcher.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(super) tool: Tool,
+    /// The command in the form of `check_command`.
+    pub(super) torchrun: Option<Torchrun>,
+    pub(super) environment: Environment,
+    pub(super) backend: Backend,
+    pub(super) nodes: Option<Told>,
+    pub(super) processes: Option<Told>,
+    pub(super) node_rank: Option<Told>,
+    pub(super) host: Option<Told>,
+    pub(super) port: Option<Told>,
+    pub(super) run_id: Option<Told>,
+    /// Whether another program sets all values: `rallypoint run`, or an `accelerate` configuration.
+    pub(super) is_told_elsewhere: bool,
+    pub(super) by_rallypoint: bool,
+    pub(super) local_addr: bool,
+    pub(super) conditional: bool,
+    pub(super) open: bool,
+    /// Its index among the container's commands.
+    pub(super) at: usize,
+}
+
+impl Launch {
+    /// Every value on which the nodes must agree, or by which they differ.
+    pub(crate) fn told(&self) -> impl Iterator<Item = (&'static str, &Told)> {
+        [
+            ("the number of nodes", &self.nodes),
+            ("the number of processes", &self.processes),
+            ("the node rank", &self.node_rank),
+            ("the master's address", &self.host),
+            ("the port", &self.port),
+            ("the run's id", &self.run_id),
+        ]
+        .into_iter()
+        .filter_map(|(what, told)| Some((what, told.as_ref()?)))
+    }
+
+    /// The most nodes that it expects, if that is known.
+    pub(crate) fn most_nodes(&self) -> Option<u32> {
+        let text = self.nodes.as_ref()?.text.literal()?;
+        Some(rallypoint_protocol::ids::Nodes::parse(text)?.max)
+    }
+
+    /// Whether each node must know its number.
+    pub(crate) fn needs_rank(&self) -> bool {
+        match self.tool {
+            Tool::Torchrun | Tool::Accelerate => self.backend == Backend::Static,
+            Tool::Program => true,
+            Tool::DeepSpeed => self.node_rank.is_some(),
+        }
+    }
+}

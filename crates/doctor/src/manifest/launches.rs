@@ -1,0 +1,265 @@
+//! Finds the launches of a container: torchrun and similar launchers, and programs that read torch's
+//! variables themselves.
+
+use std::rc::Rc;
+
+use super::container::Container;
+use super::launch::{Launch, Told, Tool};
+use super::pods::Pods;
+use rallypoint_node::launch::{Backend, Environment, Torchrun};
+use rallypoint_shell::{Command, Part, Text, Variable, Variables, basename};
+
+/// The launches of a container.
+pub(crate) fn of(pods: &Pods, container: &Container) -> Vec<Launch> {
+    let mut by_rallypoint = false;
+    let mut found = Vec::new();
+    for (at, command) in container.commands.iter().enumerate() {
+        let run = command.words.windows(2).any(|pair| {
+            pair[0].literal().is_some_and(|word| basename(word) == "rallypoint")
+                && pair[1].literal() == Some("run")
+        });
+        by_rallypoint |= run;
+        let launch =
+            torchrun(command, at).or_else(|| accelerate(command, at)).or_else(|| deepspeed(command, at));
+        if let Some(launch) = launch {
+            found.push(Launch { by_rallypoint, ..launch });
+        } else if run {
+            found.push(Launch {
+                by_rallypoint: true,
+                is_told_elsewhere: true,
+                ..empty(Tool::Program, command, at)
+            });
+        }
+    }
+    if found.is_empty() {
+        found.extend(program(pods, container));
+    }
+    found
+}
+
+fn empty(tool: Tool, command: &Command, at: usize) -> Launch {
+    Launch {
+        tool,
+        torchrun: None,
+        environment: environment(&command.variables),
+        backend: Backend::Static,
+        nodes: None,
+        processes: None,
+        node_rank: None,
+        host: None,
+        port: None,
+        run_id: None,
+        is_told_elsewhere: false,
+        by_rallypoint: false,
+        local_addr: false,
+        conditional: command.conditional,
+        open: command.open,
+        at,
+    }
+}
+
+fn environment(variables: &Variables) -> Environment {
+    let one = |(name, value): (&String, &Variable)| match value {
+        Variable::One(text) if !text.is_empty() => Some((name.clone(), text.to_string())),
+        _ => None,
+    };
+    variables.iter().filter_map(one).collect()
+}
+
+fn variable(variables: &Variables, names: &[&str]) -> Option<Told> {
+    names.iter().find_map(|name| match variables.get(*name)? {
+        Variable::One(text) => Some(Told { text: text.clone(), by: (*name).to_owned() }),
+        Variable::Array(_) => None,
+    })
+}
+
+/// A character that no command contains. It precedes the number of an unknown word.
+const MARK: char = '\u{e000}';
+
+/// The words as plain strings. Unknown parts become marks that lead back to their texts.
+fn marked(words: &[Text]) -> Vec<String> {
+    let mut marked = Vec::new();
+    for (n, word) in words.iter().enumerate() {
+        let mut text = String::new();
+        for (at, part) in word.parts().iter().enumerate() {
+            match part {
+                Part::Known(known) => text.push_str(known),
+                _ => text.extend([MARK.to_string(), format!("{n}.{at}"), MARK.to_string()]),
+            }
+        }
+        marked.push(text);
+    }
+    marked
+}
+
+/// The text behind a marked string.
+fn unmarked(words: &[Text], marked: &str) -> Text {
+    let mut text = Text::default();
+    for (n, piece) in marked.split(MARK).enumerate() {
+        if n % 2 == 0 {
+            text.push(Part::Known(piece.into()));
+            continue;
+        }
+        let part = piece.split_once('.').and_then(|(word, at)| {
+            words.get(word.parse::<usize>().ok()?)?.parts().get(at.parse::<usize>().ok()?).cloned()
+        });
+        text.push(part.unwrap_or_else(|| Part::Unknown { written: "$…".into(), varies: false }));
+    }
+    text
+}
+
+fn torchrun(command: &Command, at: usize) -> Option<Launch> {
+    let words = &command.words;
+    let marked = marked(words);
+    let parsed = Torchrun::parse(&marked)?;
+    let variables: &Rc<Variables> = &command.variables;
+    let told = |flag: &'static str, names: &[&str]| match parsed.flag(flag) {
+        Some(value) => Some(Told { text: unmarked(words, value), by: format!("--{flag}") }),
+        None => variable(variables, names),
+    };
+    let backend = told("rdzv-backend", &["PET_RDZV_BACKEND"]);
+    let backend = match backend {
+        None => Backend::Static,
+        Some(told) => told.text.literal().map_or_else(|| Backend::Other("$".into()), Backend::parse),
+    };
+    let endpoint =
+        told("rdzv-endpoint", &["PET_RDZV_ENDPOINT"]).filter(|told| told.text.literal() != Some(""));
+    let (host, port) = match endpoint {
+        Some(told) => {
+            let (host, port) = match told.text.split_once(':') {
+                Some((host, port)) => (host, Some(Told { text: port, by: told.by.clone() })),
+                None => (told.text.clone(), None),
+            };
+            (Some(Told { text: host, by: told.by }), port)
+        }
+        None if backend == Backend::Static => {
+            (told("master-addr", &["PET_MASTER_ADDR"]), told("master-port", &["PET_MASTER_PORT"]))
+        }
+        None => (None, None),
+    };
+    let shown: Vec<String> = words.iter().map(ToString::to_string).collect();
+    let standalone = parsed.has("standalone") || variables.contains_key("PET_STANDALONE");
+    let nodes = if standalone {
+        Some(Told { text: Text::known("1"), by: "--standalone".into() })
+    } else {
+        told("nnodes", &["PET_NNODES"])
+    };
+    Some(Launch {
+        nodes,
+        processes: told("nproc-per-node", &["PET_NPROC_PER_NODE"]),
+        node_rank: told("node-rank", &["PET_NODE_RANK"]),
+        host,
+        port,
+        run_id: told("rdzv-id", &["PET_RDZV_ID"]),
+        local_addr: parsed.has("local-addr") || variables.contains_key("PET_LOCAL_ADDR"),
+        // Unreadable arguments may be flags.
+        is_told_elsewhere: parsed.program().is_empty() && words.iter().any(Text::is_unknown)
+            || parsed.program().first().is_some_and(|word| word.starts_with(MARK)),
+        torchrun: Torchrun::parse(&shown),
+        backend,
+        ..empty(Tool::Torchrun, command, at)
+    })
+}
+
+/// The value of a flag; `-` and `_` are equal in its name.
+fn flag(words: &[Text], names: &[&str]) -> Option<Told> {
+    for (n, word) in words.iter().enumerate() {
+        let Some(Part::Known(begin)) = word.parts().first() else { continue };
+        let Some(plain) = begin.strip_prefix("--") else { continue };
+        let (name, inline) = match plain.split_once('=') {
+            Some((name, _)) => (name, true),
+            None => (plain, false),
+        };
+        let name = name.replace('_', "-");
+        if !names.contains(&name.as_str()) {
+            continue;
+        }
+        let text = if inline { word.split_once('=')?.1 } else { words.get(n..)?.get(1)?.clone() };
+        return Some(Told { text, by: format!("--{}", plain.split('=').next().unwrap_or(plain)) });
+    }
+    None
+}
+
+fn accelerate(command: &Command, at: usize) -> Option<Launch> {
+    let plain: Vec<String> = command.words.iter().map(ToString::to_string).collect();
+    let entry = plain
+        .iter()
+        .position(|word| basename(word) == "accelerate" || word == "accelerate.commands.launch")?;
+    let is_module = plain[entry].starts_with("accelerate.");
+    if !is_module && plain[entry..].get(1).map(String::as_str) != Some("launch") {
+        return None;
+    }
+    let words = command.words[entry..].get(1..).unwrap_or_default();
+    let backend = flag(words, &["rdzv-backend"]);
+    let backend = backend.map_or(Backend::Static, |told| {
+        told.text.literal().map_or_else(|| Backend::Other("$".into()), Backend::parse)
+    });
+    let configured = flag(words, &["config-file"]).is_some()
+        || words.iter().any(|word| word.literal().is_none() && word.parts().len() == 1 && word.is_unknown());
+    let nodes = flag(words, &["num-machines"]);
+    Some(Launch {
+        is_told_elsewhere: configured || nodes.is_none(),
+        nodes,
+        node_rank: flag(words, &["machine-rank"]),
+        host: flag(words, &["main-process-ip"]),
+        port: flag(words, &["main-process-port"]),
+        backend,
+        ..empty(Tool::Accelerate, command, at)
+    })
+}
+
+fn deepspeed(command: &Command, at: usize) -> Option<Launch> {
+    let plain: Vec<String> = command.words.iter().map(ToString::to_string).collect();
+    let entry = plain.iter().position(|word| {
+        matches!(basename(word), "deepspeed" | "deepspeed.launcher.runner" | "deepspeed.launcher.launch")
+    })?;
+    if plain[..entry].last().is_some_and(|word| word.starts_with("--"))
+        || plain.iter().any(|word| basename(word) == "pip")
+    {
+        return None;
+    }
+    let words = command.words[entry..].get(1..).unwrap_or_default();
+    Some(Launch {
+        host: flag(words, &["master-addr"]),
+        port: flag(words, &["master-port"]),
+        node_rank: flag(words, &["node-rank"]),
+        nodes: flag(words, &["num-nodes", "nnodes"]),
+        is_told_elsewhere: true,
+        ..empty(Tool::DeepSpeed, command, at)
+    })
+}
+
+/// A program that reads torch's variables: `MASTER_ADDR` is set, and no launcher is called.
+fn program(pods: &Pods, container: &Container) -> Option<Launch> {
+    let whole = Command {
+        words: Vec::new(),
+        variables: Rc::new(container.variables.clone()),
+        open: container.open,
+        conditional: false,
+    };
+    let is_python = |command: &&Command| {
+        command
+            .words
+            .iter()
+            .any(|word| word.literal().is_some_and(|word| basename(word).starts_with("python")))
+    };
+    let python = container.commands.iter().enumerate().rfind(|(_, command)| is_python(command));
+    if python.is_none() && !container.commands.is_empty() {
+        // It runs something else, such as a server or a waiting shell.
+        return None;
+    }
+    let (at, command) = python.unwrap_or((0, &whole));
+    let variables = &command.variables;
+    let host = variable(variables, &["MASTER_ADDR"])?;
+    let is_own = container.own.iter().any(|name| name == "MASTER_ADDR")
+        || container.variables.get("MASTER_ADDR") != variables.get("MASTER_ADDR");
+    if !is_own && !pods.facts().variables.iter().any(|known| known.name == "MASTER_ADDR") {
+        return None;
+    }
+    Some(Launch {
+        host: Some(host),
+        port: variable(variables, &["MASTER_PORT"]),
+        node_rank: variable(variables, &["RANK"]),
+        ..empty(Tool::Program, command, at)
+    })
+}

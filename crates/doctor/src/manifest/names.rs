@@ -1,0 +1,296 @@
+//! What a host name means for the pods that use it: themselves, another pod, a Service, or nothing.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::Manifests;
+use super::objects::{Object, list, texts};
+use super::pods::{LabelIs, Pods};
+use rallypoint_shell::{Part, Source, Text};
+
+/// What a host name means.
+#[derive(Debug)]
+pub(crate) enum Target<'m> {
+    /// The pod that uses the name.
+    Own,
+    /// One pod of these.
+    Pod { pods: &'m Pods, is_first: bool, index: u64 },
+    /// A Service in the files.
+    Service(&'m Object),
+    /// It certainly names nothing; the text is the reason.
+    Nothing(String),
+    /// The files have nothing with this name; another file may have it.
+    Absent,
+    /// An address, another namespace, or something unknowable.
+    Elsewhere,
+}
+
+/// How many of these pods a Service or a policy selects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    None,
+    /// One of them.
+    One,
+    All,
+}
+
+/// Finds out what a host name means.
+pub(crate) fn resolve<'m>(host: &Text, pods: &Pods, manifests: &'m Manifests) -> Target<'m> {
+    match host.source() {
+        Some(Source::HostName | Source::PodIp | Source::PodName) => return Target::Own,
+        Some(_) => return Target::Elsewhere,
+        None => {}
+    }
+    let labels = host.split('.');
+    // The pod's own name with a domain still means the pod itself.
+    if labels.len() > 1 && matches!(labels[0].source(), Some(Source::HostName | Source::PodName)) {
+        return Target::Own;
+    }
+    let known: Vec<Option<&str>> = labels.iter().map(Text::literal).collect();
+    let (Some(first), rest) = (known[0], &known[1..]) else { return Target::Elsewhere };
+    let whole = host.literal().unwrap_or_default();
+    if first.eq_ignore_ascii_case("localhost") || whole == "0.0.0.0" || is_loopback(whole) {
+        return Target::Own;
+    }
+    if whole.parse::<std::net::IpAddr>().is_ok() || whole.starts_with('[') || first.is_empty() {
+        return Target::Elsewhere;
+    }
+    let second = match rest.first() {
+        None => None,
+        Some(Some(second)) => Some(*second),
+        // No namespace means the pod's own.
+        Some(None) => {
+            let of_namespace =
+                labels[1].parts().iter().all(|part| matches!(part, Part::Of(Source::Namespace)));
+            if of_namespace { None } else { return Target::Elsewhere }
+        }
+    };
+    let Some(second) = second else { return one_label(first, pods, manifests) };
+    if second.contains('$') {
+        return Target::Elsewhere;
+    }
+    if let Some(Some(namespace)) = rest.get(1)
+        && *namespace != "svc"
+        && pods.namespace.as_deref().is_some_and(|own| own != *namespace)
+    {
+        return Target::Elsewhere;
+    }
+    two_labels(first, second, pods, manifests)
+}
+
+fn is_loopback(text: &str) -> bool {
+    text.parse::<std::net::IpAddr>().is_ok_and(|addr| addr.is_loopback())
+}
+
+fn near<'m>(pods: &Pods, manifests: &'m Manifests) -> impl Iterator<Item = &'m Pods> {
+    let namespace = pods.namespace.clone();
+    manifests.pods.iter().filter(move |other| match (&namespace, &other.namespace) {
+        (Some(own), Some(other)) => own == other,
+        _ => true,
+    })
+}
+
+fn service<'m>(name: &str, pods: &Pods, manifests: &'m Manifests) -> Option<&'m Object> {
+    let namespace = pods.namespace.as_deref();
+    manifests.of_kind("Service").find(|service| service.name == name && service.shares_namespace(namespace))
+}
+
+/// The pod with a host name, its number, and whether it is the first of all.
+fn with_host<'m>(
+    host: &str,
+    mut all: impl Iterator<Item = &'m Pods>,
+) -> Option<Result<(&'m Pods, u64, bool), String>> {
+    let mut too_high = None;
+    let found = all.find_map(|pods| {
+        pods.hosts.iter().find_map(|hosts| {
+            if hosts.count == Some(0) {
+                return (host == hosts.begin).then_some((pods, 0, hosts.has_first));
+            }
+            let index: u64 = host.strip_prefix(hosts.begin.as_str())?.parse().ok()?;
+            if hosts.count.is_some_and(|count| index >= count) {
+                too_high = Some(format!(
+                    "{} has {} pods, numbered from 0",
+                    pods.place.object,
+                    hosts.count.unwrap_or_default()
+                ));
+                return None;
+            }
+            Some((pods, index, index == 0 && hosts.has_first))
+        })
+    });
+    match (found, too_high) {
+        (Some(found), _) => Some(Ok(found)),
+        (None, Some(why)) => Some(Err(why)),
+        (None, None) => None,
+    }
+}
+
+fn one_label<'m>(name: &str, pods: &Pods, manifests: &'m Manifests) -> Target<'m> {
+    if let Some(service) = service(name, pods, manifests) {
+        return Target::Service(service);
+    }
+    let per_pod = |other: &&Pods| {
+        other.facts().services.iter().any(|service| !service.of_all && service.name.contains("{index}"))
+    };
+    match with_host(name, near(pods, manifests).filter(per_pod)) {
+        Some(Ok((pods, index, is_first))) => return Target::Pod { pods, is_first, index },
+        Some(Err(why)) => return Target::Nothing(why),
+        None => {}
+    }
+    let made_over_all = near(pods, manifests).any(|other| {
+        other.subdomain.as_deref() == Some(name)
+            && other.maker.facts().services.iter().any(|service| service.of_all && other.has(service.when))
+    });
+    if made_over_all
+        || near(pods, manifests).any(|other| {
+            other
+                .facts()
+                .services
+                .iter()
+                .any(|service| !other.name.is_empty() && service.name.replace("{name}", &other.name) == name)
+        })
+    {
+        return Target::Elsewhere;
+    }
+    // A pod's own name does not resolve without its domain, unless the resolver has search domains.
+    let searches =
+        pods.spec.pointer("/dnsConfig/searches").is_some() || pods.spec.get("hostAliases").is_some();
+    let numbered = with_host(
+        name,
+        near(pods, manifests)
+            .filter(|other| other.object == pods.object && other.place.object == pods.place.object),
+    );
+    match numbered {
+        Some(Ok((other, ..))) if !searches => {
+            let whole = match &other.subdomain {
+                Some(subdomain) => format!("its name is `{name}.{subdomain}`"),
+                None => "it has no name: spec.subdomain is missing".into(),
+            };
+            Target::Nothing(format!("a pod's host name alone does not resolve; {whole}"))
+        }
+        _ if name.contains('$') || searches => Target::Elsewhere,
+        _ => Target::Absent,
+    }
+}
+
+fn two_labels<'m>(host: &str, second: &str, pods: &Pods, manifests: &'m Manifests) -> Target<'m> {
+    let behind = || near(pods, manifests).filter(|other| other.subdomain.as_deref() == Some(second));
+    match with_host(host, behind()) {
+        Some(Ok((pods, index, is_first))) => return Target::Pod { pods, is_first, index },
+        Some(Err(why)) => return Target::Nothing(why),
+        None => {}
+    }
+    // A Service with its namespace.
+    let of_namespace = manifests.of_kind("Service").find(|service| {
+        service.name == host && service.namespace.as_deref().is_some_and(|name| name == second)
+    });
+    if let Some(service) = of_namespace {
+        return Target::Service(service);
+    }
+    if second == "svc" {
+        return one_label(host, pods, manifests);
+    }
+    if behind().any(|other| !other.hosts.is_empty() && !other.is_open)
+        && behind().all(|other| !other.name.is_empty())
+    {
+        let names: Vec<String> = behind()
+            .flat_map(|other| other.hosts.iter().take(1))
+            .map(
+                |hosts| {
+                    if hosts.count == Some(0) { hosts.begin.clone() } else { format!("{}0", hosts.begin) }
+                },
+            )
+            .collect();
+        return Target::Nothing(format!("the pods behind `{second}` are called `{}`, …", names.join("`, `")));
+    }
+    if behind().any(|other| other.name.is_empty() || other.is_open) {
+        return Target::Elsewhere;
+    }
+    if let Some(service) = service(second, pods, manifests) {
+        // Pods without numbers have random names there.
+        let random = near(pods, manifests)
+            .filter(|other| takes(service, other) != Taken::None)
+            .all(|other| other.hosts.is_empty());
+        let some = near(pods, manifests).any(|other| takes(service, other) != Taken::None);
+        if some && random {
+            let kind = pods.facts().name;
+            return Target::Nothing(format!(
+                "the pods of a {kind} have random names, and none is called `{host}`"
+            ));
+        }
+        return Target::Nothing(format!(
+            "no pod has `{second}` as its subdomain, so none is called `{host}` there"
+        ));
+    }
+    let own = with_host(host, near(pods, manifests).filter(|other| other.object == pods.object));
+    if let Some(Ok((other, ..))) = own
+        && other.spec.get("hostname").is_none()
+        && pods.namespace.as_deref() != Some(second)
+    {
+        return match &other.subdomain {
+            Some(subdomain) => Target::Nothing(format!("the pod's name is `{host}.{subdomain}`")),
+            None => Target::Nothing(format!(
+                "the pods have no names behind `{second}`: spec.subdomain is missing"
+            )),
+        };
+    }
+    Target::Elsewhere
+}
+
+/// The selector of a Service.
+pub(crate) fn selector(service: &Object) -> BTreeMap<String, String> {
+    texts(service.value.pointer("/spec/selector"))
+}
+
+pub(crate) fn is_headless(service: &Object) -> bool {
+    service.value.pointer("/spec/clusterIP").and_then(Value::as_str) == Some("None")
+}
+
+/// How many of these pods a Service selects.
+pub(crate) fn takes(service: &Object, pods: &Pods) -> Taken {
+    let selector = selector(service);
+    if selector.is_empty() || !service.shares_namespace(pods.namespace.as_deref()) {
+        return Taken::None;
+    }
+    taken_by_labels(&selector, pods)
+}
+
+fn taken_by_labels(selector: &BTreeMap<String, String>, pods: &Pods) -> Taken {
+    let mut taken = Taken::All;
+    for (key, value) in selector {
+        match pods.label(key) {
+            Some(LabelIs::Text(text)) if text.eq_ignore_ascii_case(value) => {}
+            None | Some(LabelIs::Text(_)) => return Taken::None,
+            Some(LabelIs::Index | LabelIs::PodName) => taken = Taken::One,
+            Some(LabelIs::Later) => {}
+        }
+    }
+    taken
+}
+
+/// Whether a selector with `matchLabels` and `matchExpressions` selects these pods. An empty selector selects
+/// all.
+pub(crate) fn is_selected(selector: Option<&Value>, pods: &Pods) -> bool {
+    let Some(selector) = selector else { return true };
+    let labels = texts(selector.pointer("/matchLabels"));
+    let expressions = list(selector, "/matchExpressions");
+    let holds = |expression: &Value| {
+        let text = |field: &str| expression.get(field).and_then(Value::as_str).unwrap_or_default();
+        let values = list(expression, "/values");
+        let label = pods.label(text("key"));
+        let among = match label {
+            Some(LabelIs::Text(text)) => values.iter().any(|value| value.as_str() == Some(text)),
+            Some(_) => true,
+            None => false,
+        };
+        match text("operator") {
+            "In" => among,
+            "NotIn" => !among,
+            "Exists" => label.is_some(),
+            "DoesNotExist" => label.is_none(),
+            _ => false,
+        }
+    };
+    taken_by_labels(&labels, pods) != Taken::None && expressions.iter().all(holds)
+}

@@ -1,0 +1,250 @@
+//! Splits files into documents, and documents into objects, also inside lists and wrappers.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use serde_saphyr::{DuplicateKeyPolicy, options};
+
+use super::super::Check;
+use super::Location;
+
+/// An object of a file.
+#[derive(Debug, Clone)]
+pub(crate) struct Object {
+    pub(super) file: String,
+    pub(super) api: String,
+    pub(super) kind: String,
+    /// Empty if the object has only `generateName`.
+    pub(super) name: String,
+    pub(super) namespace: Option<String>,
+    pub(super) value: Value,
+    /// The path of the object in the document, if something wraps it.
+    pub(super) at: String,
+    /// Whether the file has placeholders, such as `${IMAGE}`.
+    pub(super) has_blanks: bool,
+}
+
+impl Object {
+    pub(crate) fn place(&self, field: &str) -> Location {
+        let object = format!("{}/{}", self.kind, if self.name.is_empty() { "-" } else { &self.name });
+        Location { file: self.file.clone(), object, field: format!("{}{field}", self.at) }
+    }
+
+    /// Whether another object may be in the same namespace, as far as the files say.
+    pub(crate) fn shares_namespace(&self, other: Option<&str>) -> bool {
+        match (self.namespace.as_deref(), other) {
+            (Some(own), Some(other)) => own == other,
+            _ => true,
+        }
+    }
+}
+
+/// Reads every file.
+pub(crate) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<Object> {
+    let mut objects = Vec::new();
+    for (file, text) in files {
+        let place = |object: &str| Location { file: file.clone(), object: object.into(), field: "-".into() };
+        if is_helm(text) {
+            let check = Check::warn(
+                "template",
+                "a Helm or Jinja template; it was not looked at",
+                "render it first: `helm template . | rallypoint doctor --manifest -`",
+            );
+            checks.push(check.at(place("-")));
+            continue;
+        }
+        let before = objects.len();
+        for (n, document) in (1..).zip(documents(text)) {
+            let name = format!("document {n}");
+            match parse(document) {
+                Ok((value, duplicate)) => {
+                    if let Some(words) = duplicate {
+                        let check = Check::warn(
+                            "duplicate-key",
+                            format!("{words}; the last one counts, the others have no effect"),
+                            "leave one of them",
+                        );
+                        checks.push(check.at(place(&name)));
+                    }
+                    take(file, value, "", &mut objects, checks);
+                }
+                Err(_) if document.contains("${") || document.contains(": $") => {
+                    let check = Check::warn(
+                        "template",
+                        "it is no YAML before its places such as ${NAME} are filled in; it was not looked at",
+                        "fill them in first: `envsubst < FILE | rallypoint doctor --manifest -`",
+                    );
+                    checks.push(check.at(place(&name)));
+                }
+                Err(words) => {
+                    let check = Check::fail(
+                        "yaml",
+                        format!("the document cannot be read: {words}"),
+                        "correct it, and try again; the other documents were looked at",
+                    );
+                    checks.push(check.at(place(&name)));
+                }
+            }
+        }
+        let blanks = objects[before..].iter().any(|object| has_blanks(&object.value));
+        for object in &mut objects[before..] {
+            object.has_blanks = blanks;
+        }
+        if blanks {
+            let check = Check::warn(
+                "template",
+                "the file has places to be filled in, such as ${NAME}; what depends on them was not looked \
+                 at",
+                "fill them in first: `envsubst < FILE | rallypoint doctor --manifest -`",
+            );
+            checks.push(check.at(place("-")));
+        }
+    }
+    objects
+}
+
+/// The documents of a stream. A line that begins with three dashes always begins a document.
+fn documents(text: &str) -> Vec<&str> {
+    let mut starts = vec![0];
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        if line.starts_with("---") && line[3..].chars().next().is_none_or(char::is_whitespace) {
+            starts.push(at);
+        }
+        at = usize::saturating_add(at, line.len());
+    }
+    starts.push(text.len());
+    starts
+        .windows(2)
+        .map(|pair| &text[pair[0]..pair[1]])
+        .filter(|document| !document.trim().is_empty())
+        .collect()
+}
+
+/// Parses a document. Also returns the message about a duplicate key.
+fn parse(document: &str) -> Result<(Value, Option<String>), String> {
+    let first_line = |error: &serde_saphyr::Error| {
+        let words = error.to_string();
+        let first = words.lines().next().unwrap_or_default();
+        // Without the parser's advice, which is for programmers.
+        first.split(", set ").next().unwrap_or_default().to_owned()
+    };
+    let strict = serde_saphyr::from_multiple::<Value>(document);
+    let (found, duplicate) = match strict {
+        Ok(found) => (found, None),
+        Err(error) => {
+            let lenient = options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+            match serde_saphyr::from_multiple_with_options::<Value>(document, lenient) {
+                Ok(found) => (found, Some(first_line(&error))),
+                Err(_) => return Err(first_line(&error)),
+            }
+        }
+    };
+    Ok((found.into_iter().next().unwrap_or(Value::Null), duplicate))
+}
+
+fn is_helm(text: &str) -> bool {
+    const MARKS: [&str; 7] = ["{{ .", "{{.", "{{-", "{{ include", "{{ if", "{{ $", "{%"];
+    MARKS.iter().any(|mark| text.contains(mark))
+}
+
+/// Whether a field that no container expands has a `$` in it.
+fn has_blanks(value: &Value) -> bool {
+    const NEVER: [&str; 12] = [
+        "image",
+        "name",
+        "namespace",
+        "replicas",
+        "parallelism",
+        "completions",
+        "numNodes",
+        "size",
+        "nvidia.com/gpu",
+        "vpc.amazonaws.com/efa",
+        "minReplicas",
+        "nprocPerNode",
+    ];
+    let blank = |text: &str| text.contains("${") || text.starts_with('$');
+    match value {
+        Value::Object(map) => map.iter().any(|(key, value)| {
+            let own = NEVER.contains(&key.as_str()) && value.as_str().is_some_and(blank);
+            own || blank(key) || key != "data" && has_blanks(value)
+        }),
+        Value::Array(items) => items.iter().any(has_blanks),
+        _ => false,
+    }
+}
+
+fn take(file: &str, document: Value, at: &str, objects: &mut Vec<Object>, checks: &mut Vec<Check>) {
+    if document.is_null() {
+        return;
+    }
+    let text =
+        |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let namespace = Some(text("/metadata/namespace")).filter(|name| !name.is_empty() && !name.contains('$'));
+    let object = Object {
+        file: file.to_owned(),
+        api: text("/apiVersion"),
+        kind: text("/kind"),
+        name: text("/metadata/name"),
+        namespace,
+        value: document,
+        at: at.to_owned(),
+        has_blanks: false,
+    };
+    let is_object = ["apiVersion", "metadata", "spec"].iter().any(|key| object.value.get(key).is_some());
+    if object.kind.is_empty() && object.value.is_object() && !is_object {
+        let check = Check::warn("yaml", "no Kubernetes object; it was not looked at", "leave the file out");
+        checks.push(check.at(object.place("kind")));
+        return;
+    }
+    if object.kind.is_empty() {
+        let check = Check::fail(
+            "yaml",
+            "a document without a kind",
+            "every manifest has apiVersion, kind and metadata.name",
+        );
+        checks.push(check.at(object.place("kind")));
+        return;
+    }
+    let inside =
+        |pointer: &str| object.value.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
+    let (items, field) = match object.kind.as_str() {
+        kind if kind.ends_with("List") && object.value.get("items").is_some() => (inside("/items"), "items"),
+        "Template" => (inside("/objects"), "objects"),
+        _ => (Vec::new(), ""),
+    };
+    for (n, item) in items.into_iter().enumerate() {
+        take(file, item, &format!("{at}{field}[{n}]."), objects, checks);
+    }
+    if object.kind == "AppWrapper" {
+        for (n, component) in inside("/spec/components").into_iter().enumerate() {
+            if let Some(template) = component.get("template") {
+                take(file, template.clone(), &format!("{at}spec.components[{n}].template."), objects, checks);
+            }
+        }
+        return;
+    }
+    if field.is_empty() {
+        objects.push(object);
+    }
+}
+
+/// Text values of a map such as labels or a selector.
+pub(crate) fn texts(value: Option<&Value>) -> BTreeMap<String, String> {
+    let text = |(name, value): (&String, &Value)| Some((name.clone(), scalar(value)?));
+    value.and_then(Value::as_object).into_iter().flatten().filter_map(text).collect()
+}
+
+/// A scalar as text.
+pub(crate) fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        _ => None,
+    }
+}
+
+pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+    value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}

@@ -1,0 +1,390 @@
+//! What holds in one run as time goes by, apart from what its waits show.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::expect::Plan;
+use super::links::Links;
+use super::missing::{ANNOUNCED, CONNECTED, is_gone, missing, turned_away};
+use super::reason::{Evidence, Finding, Names, Reason};
+use super::run::{FormerNode, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, with_pid};
+use rallypoint_api::{Expected, MissingNode, RunKind, RunState, Seen};
+use rallypoint_protocol::ids::{Elapsed, Timestamp, count};
+use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState, Missing};
+
+/// What holds in one run, apart from what its waits show.
+pub(super) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
+    if run.native().is_some() {
+        let expected = run.expected(plan);
+        let announced = missing(run, plan, expected).into_iter().filter(|node| node.known_from == ANNOUNCED);
+        let announced: Vec<String> = announced.filter_map(|node| node.name).collect();
+        let waits = run.native_waits(&announced, now).into_iter().chain(run.native_expires(now));
+        let held = waits.chain(run.native_spares(now)).chain(at_exit(run, links, now));
+        let held = held.chain(store_closed(run, now));
+        return held.chain(ranks_ended(run, now)).chain(ranks_missing(run, now)).collect();
+    }
+    let mut held = joining(run, plan, links, now);
+    if let (Some(completed), Some(group), false) =
+        (run.round().completed, run.round().group, run.state().is_over())
+    {
+        held.extend(fewer_than_expected(run, plan, group, completed));
+        let places = [Membership::WaitList, Membership::Redundant];
+        held.extend(places.into_iter().filter_map(|place| left_over(run, group, completed, place, now)));
+    }
+    held.extend(at_exit(run, links, now));
+    held.extend(ranks_ended(run, now));
+    held.extend(ranks_missing(run, now));
+    held
+}
+
+/// The store of a native round is gone, and the round goes on.
+fn store_closed(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
+    let round = run.round();
+    let since = round.reset.filter(|_| run.goes_on() && round.completed.is_some())?;
+    let (met, ago) = (round.had_met_at_reset, Elapsed(now.since(since)));
+    Some(of_round(run, Reason::StoreClosed { round: round.number, met, since: ago }, since))
+}
+
+/// Nodes that wait beside a complete round, or for the next one while some members have not left this one. A static node
+/// beyond the number is an error of its own.
+fn left_over(
+    run: &TrackedRun,
+    group: u32,
+    completed: Timestamp,
+    place: Membership,
+    now: Timestamp,
+) -> Option<Finding> {
+    let nodes: Vec<&TrackedNode> = run.left_over(place).filter(|_| run.kind() == RunKind::C10d).collect();
+    let since = nodes.iter().map(|node| node.membership_since).min()?.max(completed);
+    let redundant = place == Membership::Redundant;
+    let is_restarting = run.state() == RunState::Restarting && !redundant;
+    let staying = Names::of(run.still_running().filter(|_| is_restarting).map(TrackedNode::label));
+    // Once a member has died or left there is a place, which torch gives them as soon as it has noticed.
+    let has_place = if is_restarting { staying.is_empty() } else { run.listed() < group };
+    let dead =
+        Names::of(run.participants().filter(|node| has_place && node.is_dead()).map(TrackedNode::fate));
+    if has_place && dead.is_empty() {
+        return None;
+    }
+    let joined = nodes.iter().map(|node| node.evidence(Seen::Joined, None, node.membership_since));
+    let left_over = Names::of(nodes.iter().map(|node| node.name.clone()));
+    let waited = Elapsed(now.since(since));
+    let fewer = redundant && nodes.iter().all(|node| node.asks_not_for == Some(group));
+    let reason = Reason::LeftOver { group, left_over, staying, dead, redundant, fewer, waited };
+    Some(Finding::new(reason, redundant.to_string(), since).seen(joined))
+}
+
+/// What tells one round from the next.
+fn of_round(run: &TrackedRun, reason: Reason, since: Timestamp) -> Finding {
+    Finding::new(reason, format!("round {}", run.round().number), since)
+}
+
+/// When the nodes at this place came to it.
+fn joins(run: &TrackedRun, membership: Membership) -> impl Iterator<Item = Evidence> {
+    let is_there = move |node: &&TrackedNode| node.membership == membership && node.is_there();
+    run.nodes().iter().filter(is_there).map(|node| node.evidence(Seen::Joined, None, node.membership_since))
+}
+
+/// The nodes at this place that are there.
+fn names(run: &TrackedRun, membership: Membership) -> Names {
+    let is_there = |node: &&TrackedNode| node.membership == membership && node.is_there();
+    Names::of(run.nodes().iter().filter(is_there).map(|node| node.name.clone()))
+}
+
+/// While the round is not complete.
+fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
+    let mut held = Vec::new();
+    let is_joining = run.state() == RunState::Joining && run.has_agents();
+    // What a reset of the store has dropped is waited for, and said with that.
+    let is_reset = run.kind() == RunKind::C10d && run.round().reset.is_some();
+    let (true, Some(since)) = (is_joining && !is_reset, run.incomplete_since()) else { return held };
+    let expected = run.expected(plan);
+    let present = names(run, Membership::Participant);
+    let joined = count(present.count());
+    let waited = Elapsed(now.since(since));
+    let is_short = expected.is_none_or(|expected| joined < expected.min);
+    // Without a number, and while nodes go on with the attempt before, the waits of a static run show what is missing.
+    let is_plain = expected.is_some() && run.not_again().next().is_none();
+    if is_short && joined > 0 && (run.kind() == RunKind::C10d || is_plain) {
+        let name = |node: MissingNode| {
+            node.name.unwrap_or_else(|| format!("node {}", node.rank.unwrap_or_default()))
+        };
+        let (gone, missing): (Vec<_>, Vec<_>) = missing(run, plan, expected).into_iter().partition(is_gone);
+        let is_connected = |node: &MissingNode| node.known_from == CONNECTED;
+        let (connected, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_connected);
+        let announced = missing.iter().filter(|node| node.known_from == ANNOUNCED).filter_map(|node| {
+            let pod = node.name.as_deref()?;
+            let seen = node.last_seen.map(|at| Timestamp(Duration::from_secs_f64(at)));
+            Some(format!("{pod} {}", links.since_announced(plan, pod, seen, now)))
+        });
+        let announced = Names::of(announced);
+        let there = run.participants().filter(|node| node.is_there());
+        let first = there.map(|node| node.joined).min().map_or(since, |first| first.max(since));
+        let reason = Reason::NodesMissing {
+            joined,
+            expected: expected.map(|expected| expected.min),
+            from: expected.map(|expected| expected.source),
+            missing: Names::of(missing.into_iter().map(name)),
+            announced,
+            claimed: run.claimed_nodes(),
+            gone: Names::of(gone.into_iter().map(name)),
+            connected: Names::of(connected.into_iter().map(name)),
+            present,
+            apart: Names::default(),
+            first: Elapsed(now.since(first)),
+            waited,
+        };
+        held.push(of_round(run, reason, since).seen(joins(run, Membership::Participant)));
+    }
+    if let (false, RunKind::C10d, Some(expected)) = (is_short, run.kind(), expected) {
+        let Expected { min: expected, source: from, .. } = expected;
+        let asks_for_more = run.life().asks_for_more.as_ref();
+        let is_of_round = |former: &&FormerNode| former.round == run.round().number;
+        let former = run.life().earlier.iter().filter(is_of_round).map(|former| &former.node);
+        let others = run.participants().chain(former).filter(|node| node.asks_not_for == Some(expected));
+        let asks_for_other = others.max_by_key(|node| node.is_there());
+        let there = run.names_there();
+        let is_gone = match asks_for_more {
+            Some(nodes) => !nodes.shown.iter().any(|name| there.contains(name.as_str())),
+            None => asks_for_other.is_some_and(|node| !node.is_there()),
+        };
+        let asks_for_more = asks_for_more.map(Names::to_string);
+        let asks_for_other = asks_for_other.map(TrackedNode::told);
+        let reason = Reason::RoundNotComplete {
+            joined,
+            expected,
+            from,
+            asks_for_more,
+            asks_for_other,
+            is_gone,
+            waited,
+        };
+        held.push(of_round(run, reason, since).seen(joins(run, Membership::Participant)));
+    }
+    held
+}
+
+/// The round is complete with fewer nodes than an outside source expects.
+fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timestamp) -> Option<Finding> {
+    let Expected { min: expected, source: from, .. } =
+        plan.expected().filter(|expected| formed < expected.min && run.kind() == RunKind::C10d)?;
+    let left_over = names(run, Membership::WaitList);
+    Some(of_round(run, Reason::FewerThanExpected { formed, expected, from, left_over }, since))
+}
+
+/// Some nodes have finished, and others have not.
+fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option<Finding> {
+    let round = run.round();
+    let since = round.exit_since.filter(|_| round.exit_done.is_none())?;
+    // Agents of a native run tell the rendezvous when they have passed it.
+    if run.native().is_some() && round.group.is_some_and(|group| round.exit.len() >= group as usize) {
+        return None;
+    }
+    // Torch has taken these out of the round, and waits for them all the same.
+    let is_of_round = |former: &&FormerNode| {
+        former.node.rank.is_some() && round.completed.is_some_and(|completed| former.last_seen() >= completed)
+    };
+    let earlier = run.life().earlier.iter().filter(is_of_round).map(|former| &former.node);
+    let all = || run.participants().chain(earlier.clone());
+    let dead = || all().filter(|node| node.is_dead() && !node.is_cut_off);
+    let cut_off = all().filter(|node| node.is_dead() && node.is_cut_off);
+    let not_back = all().filter(|node| node.is_not_back()).map(TrackedNode::label);
+    let taken_out = || run.life().left.values().filter(|left| left.is_silent()).map(|left| &left.node);
+    // Where several nodes have one address, it is not known whose link is away.
+    let mut at_address: HashMap<IpAddr, usize> = HashMap::new();
+    for peer in run.participants().filter_map(|node| node.peer) {
+        let nodes = at_address.entry(peer.ip()).or_default();
+        *nodes = nodes.saturating_add(1);
+    }
+    let is_alone = |addr: IpAddr| at_address.get(&addr).is_none_or(|nodes| *nodes == 1);
+    let addr = |node: &TrackedNode| Some(node.peer?.ip()).filter(|addr| is_alone(*addr));
+    let is_away = |node: &TrackedNode| addr(node).is_some_and(|addr| links.away_at(addr).is_some());
+    let is_silent = |node: &&TrackedNode| node.is_unheard || is_away(node);
+    let (silent, running): (Vec<_>, Vec<_>) = run.still_running().partition(is_silent);
+    let reason = Reason::ExitBarrier {
+        arrived: count(round.exit.len()),
+        nodes: run.exit_size(),
+        running: Names::of(running.into_iter().map(TrackedNode::label)),
+        silent: Names::of(silent.into_iter().chain(cut_off).map(TrackedNode::label)),
+        taken_out: Names::of(taken_out().map(TrackedNode::label)),
+        dead: Names::of(dead().map(TrackedNode::label)),
+        not_back: Names::of(not_back),
+        waited: Elapsed(now.since(since)),
+    };
+    let closed = |node: &TrackedNode| Some(node.evidence(Seen::Closed, None, node.gone?));
+    let closed = dead().filter_map(closed);
+    let heard = taken_out().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
+    let joined = run.still_running().map(|node| node.evidence(Seen::Joined, None, node.joined));
+    Some(of_round(run, reason, since).seen(closed.chain(heard).chain(joined)))
+}
+
+/// Ranks that end this soon after all have published their addresses may have been unable to connect to each other.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Worker processes have ended while others of their meeting go on. Where there are agents, these have done nothing about
+/// it: they end the round, or themselves, when a process has failed. That an agent has died, or is not heard from, is said of that.
+fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Vec<Finding> {
+    if run.native().is_some_and(|native| native.is_unheard) {
+        return Vec::new();
+    }
+    let began = match (run.has_agents(), run.state(), run.round().completed) {
+        (false, ..) => Timestamp::default(),
+        (true, RunState::Running, Some(completed)) if run.lost().next().is_none() => completed,
+        (true, ..) => return Vec::new(),
+    };
+    let met = run.world().meetings().iter().filter_map(|meeting| Some((meeting, meeting.met?)));
+    let met = met.filter(|(_, met)| *met >= began);
+    let found = met.filter_map(|(meeting, met)| {
+        let mut ended: Vec<_> = meeting.ended_ranks().collect();
+        ended.sort_by_key(|&(rank, _, at)| (at, rank));
+        let since = ended.first()?.2;
+        let left = meeting.present();
+        if left == 0 {
+            return None;
+        }
+        let is_one_of_two = run.world().meetings().len() > 1;
+        let label = |&(rank, info, _): &(u32, &RankInfo, Timestamp)| {
+            let label = info.label(rank);
+            if is_one_of_two { with_pid(label, info.pid) } else { label }
+        };
+        let ranks = Names::of(ended.iter().map(label));
+        let soon = Some(Elapsed(since.since(met)));
+        let soon = soon.filter(|soon| soon.0 <= SOON && !meeting.went_on);
+        let reason = Reason::RanksEnded { ranks, left, since: Elapsed(now.since(since)), soon };
+        let closed = ended.into_iter().map(|(rank, info, at)| info.closed(rank, at));
+        Some(Finding::new(reason, of_meeting(meeting), since).seen(closed))
+    });
+    found.chain(unnamed_ended(run, now)).collect()
+}
+
+/// The same of processes that meet without telling their ranks.
+fn unnamed_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
+    let ended = run.ended_unnamed();
+    let since = ended.first()?.at;
+    let left = run.world().processes();
+    let ranks = Names::of(ended.iter().map(|closed| run.process_label(closed)));
+    let reason = Reason::RanksEnded { ranks, left, since: Elapsed(now.since(since)), soon: None };
+    let found = Finding::new(reason, "unnamed", since).seen(ended.into_iter().cloned());
+    (left > 0).then_some(found)
+}
+
+/// The id is there by which all ranks of a round meet with NCCL, and some have not asked for it. The others wait for them
+/// inside NCCL.
+fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
+    let (came, world_size, missing, since) =
+        run.came_for_nccl_id().filter(|_| run.state() == RunState::Running)?;
+    let beside = run.world().beside_group();
+    let reason =
+        Reason::RanksMissing { came, world_size, missing, beside, waited: Elapsed(now.since(since)) };
+    let wrote = run.nccl_root().map(|root| root.wrote.clone());
+    (came < world_size).then(|| of_round(run, reason, since).seen(wrote))
+}
+
+/// What tells one meeting from another.
+pub(super) fn of_meeting(meeting: &Meeting) -> String {
+    if meeting.number == 0 { String::new() } else { format!("meeting {}", meeting.number) }
+}
+
+/// What the gate shows, whether the run has traffic or not.
+pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
+    let Some(gate) = plan.gate() else { return Vec::new() };
+    let mut held = Vec::new();
+    let since = run.first_seen().max(gate.since);
+    let mut hold = |about: String, reason, since| held.push(Finding::new(reason, about, since));
+    let all = || gate.pods.iter().chain(&gate.turned_away);
+    let first = gate.pods.first();
+    if let Some((pod, other)) =
+        first.and_then(|pod| Some((pod, all().find(|other| other.nodes != pod.nodes)?)))
+    {
+        let reason = Reason::AnnouncementsDiffer {
+            pod: pod.pod.clone(),
+            says: pod.nodes.to_string(),
+            other_pod: other.pod.clone(),
+            other_says: other.nodes.to_string(),
+        };
+        hold(String::new(), reason, since);
+    }
+    for (pod, rank) in gate.turned_away.iter().filter_map(|pod| Some((pod, pod.node_rank?))) {
+        if let Some(holder) = plan.pod_of_rank(rank) {
+            let label = |pod: &Announcement| format!("pod {} at {}", pod.pod, pod.shown_at());
+            let reason = Reason::DuplicateRank {
+                what: format!("node rank {rank}"),
+                first: label(holder),
+                second: format!("{}, which is held back", label(pod)),
+                more: Names::default(),
+                others: Names::default(),
+            };
+            hold(format!("node {rank}"), reason, since);
+        }
+    }
+    if let Some(versions) = &gate.versions {
+        hold(String::new(), Reason::TorchVersionsDiffer { versions: versions.clone() }, since);
+    }
+    if run.kind() != RunKind::Announced {
+        return held;
+    }
+    if let GateState::Open { since: opened } = gate.state {
+        hold(String::new(), pods_idle(gate, plan, links, opened, now), opened);
+    }
+    if gate.state == GateState::Gathers {
+        // One that was turned away with the rank of another may be the one that is missing.
+        let missing = gate.missing.iter().filter(|missing| turned_away(gate, missing.node_rank).is_none());
+        let (gone, missing): (Vec<_>, Vec<_>) = missing.partition(|missing| missing.seen.is_some());
+        let gone = gone.into_iter().map(|gone| {
+            let since = gone.seen.map(|seen| Elapsed(now.since(seen)));
+            let since = since.map(|since| {
+                if gone.is_away {
+                    format!(" (its link has been away for {since})")
+                } else {
+                    format!(" ({since} ago)")
+                }
+            });
+            format!("{}{}", label(gone), since.unwrap_or_default())
+        });
+        let refused = gate.turned_away.iter().map(|pod| match pod.node_rank {
+            Some(rank) => format!("pod {} with rank {rank}", pod.pod),
+            None => format!("pod {}", pod.pod),
+        });
+        let reason = Reason::PodsMissing {
+            announced: count(gate.pods.len()),
+            expected: gate.nodes.min,
+            missing: Names::of(missing.into_iter().map(label)),
+            gone: Names::of(gone),
+            refused: Names::of(refused),
+            apart: Names::default(),
+            waited: Elapsed(now.since(gate.since)),
+        };
+        hold(String::new(), reason, gate.since);
+    }
+    held
+}
+
+/// Nothing has come from the processes of the pods that have passed their gate.
+fn pods_idle(gate: &GateSnapshot, plan: &Plan, links: &Links, opened: Timestamp, now: Timestamp) -> Reason {
+    let since_then = |pod: &str| links.since_announced(plan, pod, None, now).since_then();
+    let gone: BTreeMap<_, _> =
+        gate.known().filter_map(|pod| Some((pod.name, since_then(pod.name)?))).collect();
+    let pods = gate.announced();
+    let is_heard = |pod: &&Announcement| plan.passed().is_none() && !gone.contains_key(&*pod.pod);
+    let heard = gate.pods.iter().filter(is_heard).count();
+    let unheard = count(pods.saturating_sub(heard).saturating_sub(gone.len()));
+    let last =
+        || gate.silent().filter(|missing| !missing.pod.as_deref().is_some_and(|pod| gone.contains_key(pod)));
+    let silent = plan.passed().or_else(|| last().filter_map(|missing| missing.seen).max());
+    Reason::PodsIdle {
+        pods: count(pods),
+        gone: Names::of(gone.iter().map(|(pod, since)| format!("{pod} ({since})"))),
+        unheard,
+        silent: silent.filter(|_| unheard > 0).map(|heard| Elapsed(now.since(heard))),
+        waited: Elapsed(now.since(opened)),
+    }
+}
+
+fn label(missing: &Missing) -> String {
+    let rank = missing.node_rank;
+    match &missing.pod {
+        Some(pod) => format!("pod {pod} with rank {rank}"),
+        None => format!("pod with rank {rank}"),
+    }
+}

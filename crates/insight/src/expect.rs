@@ -1,0 +1,277 @@
+//! How many nodes a run should have, and where that number comes from.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use rallypoint_api::{Expected, ExpectedFrom};
+use rallypoint_protocol::ids::{Nodes, Timestamp};
+use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState};
+
+/// What an operator expects of a run: the body of `PUT /api/v1/runs/{run_id}/expect`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Expectation {
+    /// The least number of nodes.
+    pub min: u32,
+    /// The greatest number of nodes.
+    pub max: u32,
+    /// The nodes' names, if they are known.
+    pub names: Vec<String>,
+}
+
+/// What was said about a run from outside its traffic.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Plan {
+    pub(super) expectation: Option<Expectation>,
+    gate: Option<Gate>,
+    /// Nothing has been heard of the pods behind the open gate since then, so it was forgotten.
+    passed: Option<Timestamp>,
+    /// `serve --nodes`.
+    flag: Option<(u32, u32)>,
+    /// Goes up with every change.
+    pub(super) version: u64,
+}
+
+/// The pods that announced themselves.
+#[derive(Debug, Clone)]
+struct Gate {
+    snapshot: GateSnapshot,
+    /// Pods by the names that their agents may use; `None` if several pods fit a name.
+    by_host: HashMap<String, Option<usize>>,
+    /// How many pods have a name, whether they still count or not.
+    of_name: HashMap<String, usize>,
+    /// Pods whose relays are gone, and since when…
+    gone: BTreeMap<String, Timestamp>,
+    /// …as the links of this version showed.
+    links: Option<u64>,
+}
+
+impl Gate {
+    fn new(snapshot: GateSnapshot) -> Self {
+        let mut by_host: HashMap<String, Option<usize>> = HashMap::new();
+        for (at, pod) in snapshot.pods.iter().enumerate() {
+            let hosts = [Some(pod.pod.clone()), host_of_job(&pod.pod), Some(pod.address.to_string())];
+            for host in hosts.into_iter().flatten() {
+                by_host.entry(host).and_modify(|pod| *pod = None).or_insert(Some(at));
+            }
+        }
+        let mut of_name: HashMap<String, usize> = HashMap::new();
+        for pod in snapshot.known() {
+            let pods = of_name.entry(pod.name.to_owned()).or_default();
+            *pods = pods.saturating_add(1);
+        }
+        Self { snapshot, by_host, of_name, gone: BTreeMap::new(), links: None }
+    }
+}
+
+/// The host name of a Job's pod: `train-3-x7k2p` is `train-3` there.
+fn host_of_job(pod: &str) -> Option<String> {
+    const RANDOM: usize = 5;
+    let (host, end) = pod.rsplit_once('-')?;
+    (end.len() == RANDOM).then(|| host.to_owned())
+}
+
+impl Plan {
+    /// The pods that announced themselves, if any did.
+    pub(super) fn gate(&self) -> Option<&GateSnapshot> {
+        self.gate.as_ref().map(|gate| &gate.snapshot)
+    }
+
+    /// Pods that announced themselves and whose relays are gone, and since when.
+    pub(super) fn gone(&self) -> &BTreeMap<String, Timestamp> {
+        static NONE: BTreeMap<String, Timestamp> = BTreeMap::new();
+        self.gate.as_ref().map_or(&NONE, |gate| &gate.gone)
+    }
+
+    /// Since when nothing has been heard of the pods that had passed their gate, if it was forgotten. They may do what
+    /// needs no store.
+    pub(super) const fn passed(&self) -> Option<Timestamp> {
+        self.passed
+    }
+
+    /// Whether nothing is said about it any more.
+    fn is_empty(&self) -> bool {
+        self.expectation.is_none() && self.gate.is_none()
+    }
+
+    /// Whether its pods have passed their gate since this server was started.
+    fn is_open(&self) -> bool {
+        self.gate().is_some_and(|gate| matches!(gate.state, GateState::Open { .. }))
+    }
+
+    /// The expectation from outside.
+    pub(super) fn expected(&self) -> Option<Expected> {
+        if let Some(expectation) = &self.expectation {
+            return Some(Expected { min: expectation.min, max: expectation.max, source: ExpectedFrom::Api });
+        }
+        if let Some(gate) = self.gate() {
+            let (min, max) = (gate.nodes.min, gate.nodes.max);
+            return Some(Expected { min, max, source: ExpectedFrom::Announced });
+        }
+        self.flag.map(|(min, max)| Expected { min, max, source: ExpectedFrom::Flag })
+    }
+
+    /// The pod behind an agent that calls itself `addr`.
+    pub(super) fn pod_at(&self, addr: &str) -> Option<&Announcement> {
+        let gate = self.gate.as_ref()?;
+        let at = (*gate.by_host.get(short(addr))?)?;
+        gate.snapshot.pods.get(at)
+    }
+
+    /// Whether so many ranks are one for each pod that announced itself: then each has the rank of its pod.
+    pub(super) fn is_one_rank_each(&self, ranks: u32) -> bool {
+        self.gate().is_some_and(|gate| gate.nodes == Nodes::exactly(ranks))
+    }
+
+    /// The pod that announced itself with a node rank, whether it still counts or not, and when it was heard of last if it
+    /// does not.
+    pub(super) fn announced(&self, rank: u32) -> Option<(&str, Option<Timestamp>)> {
+        let silent = || self.gate()?.silent().find(|missing| missing.node_rank == rank);
+        match self.pod_of_rank(rank) {
+            Some(pod) => Some((&pod.pod, None)),
+            None => silent().and_then(|missing| Some((missing.pod.as_deref()?, missing.seen))),
+        }
+    }
+
+    /// Whether no two of the pods that announced themselves have this name.
+    pub(super) fn is_only(&self, pod: &str) -> bool {
+        self.gate.as_ref().is_some_and(|gate| gate.of_name.get(pod) == Some(&1))
+    }
+
+    /// The pod with a node rank.
+    pub(super) fn pod_of_rank(&self, rank: u32) -> Option<&Announcement> {
+        self.gate()?.pods.iter().find(|pod| pod.node_rank == Some(rank))
+    }
+}
+
+/// What was said about all runs.
+#[derive(Debug)]
+pub(super) struct Plans {
+    of_run: BTreeMap<String, Arc<Plan>>,
+    /// Runs with a gate that was forgotten after it had opened.
+    passed: BTreeSet<String>,
+    /// For a run about which nothing was said.
+    none: Arc<Plan>,
+}
+
+impl Plans {
+    /// Runs with plans.
+    const MOST: usize = 4096;
+
+    /// `flag`: `serve --nodes`.
+    pub(super) fn new(flag: Option<(u32, u32)>) -> Self {
+        Self {
+            of_run: BTreeMap::new(),
+            passed: BTreeSet::new(),
+            none: Arc::new(Plan { flag, ..Plan::default() }),
+        }
+    }
+
+    /// What was said about a run.
+    pub(super) fn of(&self, run_id: &str) -> Arc<Plan> {
+        Arc::clone(self.of_run.get(run_id).unwrap_or(&self.none))
+    }
+
+    /// The gates of all runs that have one.
+    pub(super) fn gates(&self) -> impl Iterator<Item = (&str, &GateSnapshot)> {
+        self.of_run.iter().filter_map(|(run_id, plan)| Some((run_id.as_str(), plan.gate()?)))
+    }
+
+    /// An operator says what to expect of a run. `false` if there are too many such runs.
+    pub(super) fn expect(&mut self, run_id: &str, expectation: Expectation) -> bool {
+        self.change(run_id, |plan| plan.expectation = Some(expectation))
+    }
+
+    /// Whether something can be said about a run: of some only.
+    pub(super) fn has_room_for(&self, run_id: &str) -> bool {
+        self.of_run.len() < Self::MOST || self.of_run.contains_key(run_id)
+    }
+
+    /// The next run of which an operator expects something, behind this one.
+    pub(super) fn next_expectation(&self, after: Option<&str>) -> Option<(&str, &Expectation)> {
+        let mut behind = self.of_run.range::<str, _>((after.map_or(Unbounded, Excluded), Unbounded));
+        behind.find_map(|(run_id, plan)| Some((run_id.as_str(), plan.expectation.as_ref()?)))
+    }
+
+    /// A run's gate has changed; `None`: nothing has been heard of its pods since `heard`. Who has passed an open gate need not
+    /// say anything for a while. `false` if that is nothing new, or there are too many runs.
+    pub(super) fn set_gate(&mut self, run_id: &str, gate: Option<GateSnapshot>, heard: Timestamp) -> bool {
+        let plan = self.of_run.get(run_id);
+        if gate.is_none() && plan.is_none_or(|plan| plan.passed.is_some()) {
+            return false;
+        }
+        let was_open = plan.is_some_and(|plan| plan.is_open());
+        if gate.is_none() && was_open {
+            self.passed.insert(run_id.to_owned());
+            return self.change(run_id, |plan| plan.passed = Some(heard));
+        }
+        self.passed.remove(run_id);
+        self.change_gate(run_id, gate)
+    }
+
+    /// Forgets gates whose pods have passed them long ago. Returns their runs.
+    pub(super) fn forget_passed(&mut self, now: Timestamp) -> Vec<String> {
+        const KEPT: Duration = Duration::from_mins(10);
+        let passed = |run_id: &String| self.of_run.get(run_id).and_then(|plan| plan.passed);
+        let is_old = |run_id: &String| passed(run_id).is_none_or(|at| now.since(at) >= KEPT);
+        let old: Vec<String> = self.passed.iter().filter(|run_id| is_old(run_id)).cloned().collect();
+        for run_id in &old {
+            self.passed.remove(run_id);
+            self.change_gate(run_id, None);
+        }
+        old
+    }
+
+    /// Whether other relays have come or gone since it was told which pods of a run are gone.
+    pub(super) fn is_behind(&self, run_id: &str, links: u64) -> bool {
+        let gate = self.of_run.get(run_id).and_then(|plan| plan.gate.as_ref());
+        gate.is_some_and(|gate| gate.links != Some(links))
+    }
+
+    /// The relays of these pods of a run are gone, as its relays of this version show.
+    pub(super) fn set_gone(&mut self, run_id: &str, gone: BTreeMap<String, Timestamp>, links: u64) {
+        let Some(plan) = self.of_run.get_mut(run_id) else { return };
+        let plan = Arc::make_mut(plan);
+        let Some(gate) = &mut plan.gate else { return };
+        gate.links = Some(links);
+        if gate.gone != gone {
+            gate.gone = gone;
+            plan.version = plan.version.saturating_add(1);
+        }
+    }
+
+    fn change_gate(&mut self, run_id: &str, gate: Option<GateSnapshot>) -> bool {
+        let changed = self.change(run_id, |plan| (plan.gate, plan.passed) = (gate.map(Gate::new), None));
+        if self.of_run.get(run_id).is_some_and(|plan| plan.is_empty()) {
+            self.of_run.remove(run_id);
+        }
+        changed
+    }
+
+    /// Forgets what was said about a run. `false` if nothing was.
+    pub(super) fn forget(&mut self, run_id: &str) -> bool {
+        self.of_run.remove(run_id).is_some()
+    }
+
+    fn change(&mut self, run_id: &str, change: impl FnOnce(&mut Plan)) -> bool {
+        if !self.has_room_for(run_id) {
+            return false;
+        }
+        let new = || Arc::new(Plan { version: 1, ..Plan::clone(&self.none) });
+        let plan = Arc::make_mut(self.of_run.entry(run_id.to_owned()).or_insert_with(new));
+        change(plan);
+        plan.version = plan.version.saturating_add(1);
+        true
+    }
+}
+
+/// The first label of a host name; an address as it is.
+pub(super) fn short(addr: &str) -> &str {
+    if addr.parse::<std::net::IpAddr>().is_ok() {
+        return addr;
+    }
+    addr.split('.').next().unwrap_or(addr)
+}

@@ -1,0 +1,756 @@
+//! Looks at what is known as time goes by: what has changed, what holds, and what to say about it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::conditions;
+use super::epoch::Epoch;
+use super::explanation_log::{Subject, Topic, Utterance};
+use super::fold::Fold;
+use super::graph::wanted;
+use super::jobs::Jobs;
+use super::reason::{Evidence, Finding, Names, Reason, Silence, Whereabouts};
+use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun};
+use super::summary::summary;
+use super::told::{Change, Told};
+use super::watch::{AtAdmin, Beside, Claim, Clash, Client, GivenUp, Passed};
+use rallypoint_api::{RunKind, RunState, Seen, TimelineEvent};
+use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
+use rallypoint_protocol::keys::Role;
+use rallypoint_rendezvous::barrier::OpenBarrier;
+
+/// Two agents' runs in one store are two jobs when both have been there this long.
+const SETTLED: Duration = Duration::from_secs(2);
+/// A connection that only counted itself counts as a worker after this long.
+const UNDECIDED: Duration = Duration::from_secs(5);
+/// That a client which gave up waits for the same key again is seen within this time: waits are told each second, when they
+/// have lasted for one.
+const RETRIED: Duration = Duration::from_secs(3);
+/// A run that is over is shown this long.
+const OVER_SHOWN: Duration = Duration::from_hours(1);
+
+/// Something that was found about a run, or only about a store.
+struct Held {
+    store: Option<u16>,
+    run: Option<RunKey>,
+    finding: Finding,
+}
+
+impl Held {
+    /// The id of its run: several runs may have it.
+    fn id(&self) -> Option<&RunId> {
+        self.run.as_ref().and_then(RunKey::id)
+    }
+}
+
+/// What is known, what has been said, and the time.
+pub(super) struct Look<'i> {
+    pub(super) jobs: &'i mut Jobs,
+    pub(super) told: &'i mut Told,
+    pub(super) explain_after: Duration,
+    pub(super) epoch: Epoch,
+    pub(super) now: Timestamp,
+}
+
+impl Look<'_> {
+    /// Clients of `env://` that only counted themselves are workers that have not got further. Not those that count others: they
+    /// may be agents.
+    pub(super) fn decide_roles(&mut self) {
+        let at = self.now;
+        let is_undecided = |client: &Client| {
+            client.role == Role::Unknown && client.has_counted_itself && at.since(client.since) >= UNDECIDED
+        };
+        let mut undecided: Vec<(u16, ConnId)> = Vec::new();
+        for store in self.jobs.stores.values() {
+            let counts = |conn| store.waits.get(conn).is_some_and(|wait| wait.view.counted.is_some());
+            let clients =
+                store.clients.iter().filter(|&(conn, client)| is_undecided(client) && !counts(conn));
+            undecided.extend(clients.map(|(&conn, _)| (store.port, conn)));
+        }
+        // Agents that gather have no workers yet: it may be one of them.
+        let gathers = |run: &TrackedRun| run.kind() == RunKind::Static && run.round().completed.is_none();
+        undecided.retain(|(port, _)| {
+            let mut runs = self.jobs.runs.values().filter(|run| run.store() == Some(*port));
+            !runs.any(|run| gathers(run) && !run.agents().is_empty())
+        });
+        for (port, conn) in undecided {
+            Fold { jobs: self.jobs, told: self.told, port, at }.settle_worker(conn);
+        }
+    }
+
+    /// Agents whose own writes have not shown their node are found by process id.
+    pub(super) fn match_agents(&mut self) {
+        for run in self.jobs.runs.values_mut().filter(|run| run.kind() == RunKind::C10d) {
+            if run.nodes().iter().all(|node| node.conn.is_some()) {
+                continue;
+            }
+            let Some(store) = run.store().and_then(|port| self.jobs.stores.get(&port)) else { continue };
+            let taken: HashSet<ConnId> = run.nodes().iter().filter_map(|node| node.conn).collect();
+            let free: Vec<ConnId> =
+                run.agents().iter().filter(|conn| !taken.contains(conn)).copied().collect();
+            let mut same_pid: HashMap<Option<u32>, usize> = HashMap::new();
+            for client in free.iter().filter_map(|conn| store.clients.get(conn)) {
+                let clients = same_pid.entry(client.pid).or_default();
+                *clients = clients.saturating_add(1);
+            }
+            for conn in free {
+                let Some(client) = store.clients.get(&conn) else { continue };
+                if same_pid.get(&client.pid) == Some(&1) {
+                    run.match_by_pid(conn, client.pid, Some(client.peer));
+                }
+            }
+            let is_unclear = same_pid.contains_key(&None);
+            run.have_agents(|pid| is_unclear || same_pid.contains_key(&pid));
+        }
+    }
+
+    /// Lets time pass for each run, and reports what was found.
+    pub(super) fn pass_time(&mut self) {
+        for key in self.jobs.runs.keys().cloned().collect::<Vec<_>>() {
+            let plan = self.jobs.plan(&key);
+            let is_missed = self.told.log.says(&key, "nodes_missing");
+            let Some(run) = self.jobs.runs.get_mut(&key) else { continue };
+            run.pass_time(&plan, self.explain_after, is_missed, self.now);
+            let (moments, findings) = run.take_findings();
+            let name = self.jobs.name(&key);
+            for moment in moments {
+                self.told.tell(Change::TimelineEvent(TimelineEvent {
+                    at: self.epoch.unix(moment.at),
+                    run_id: Some(name.clone()),
+                    code: moment.code,
+                    text: moment.text,
+                }));
+            }
+            let findings = findings.into_iter().flat_map(|finding| self.waiting_apart(&key, finding));
+            for mut finding in findings.collect::<Vec<_>>() {
+                self.jobs.links.account_for(&mut finding);
+                // A node that is refused may come again and again.
+                let code = finding.reason.code();
+                if code == "join_refused" && self.told.log.shows(&key, code, &finding.about) {
+                    continue;
+                }
+                self.jobs.totals.count(&finding.reason);
+                self.fact(Held { store: key.port(), run: Some(key.clone()), finding });
+            }
+        }
+    }
+
+    /// A run does not know of waits: of nodes that were taken out of it those are told apart which wait here.
+    fn waiting_apart(&self, key: &RunKey, finding: Finding) -> Vec<Finding> {
+        let store = key.port().and_then(|port| self.jobs.stores.get(&port));
+        let Reason::NodeRemoved { by, why: Silence::Connected, left, joining, .. } = &finding.reason else {
+            return vec![finding];
+        };
+        let waits = |node: &Evidence| {
+            let process = node.peer.map(|peer| (peer.ip(), node.pid));
+            process.is_some_and(|process| store.is_some_and(|store| store.waits_now(process, self.now)))
+        };
+        let (heard, wrote): (Vec<_>, Vec<_>) =
+            finding.evidence.iter().cloned().partition(|evidence| evidence.seen == Seen::Heard);
+        let (waiting, others): (Vec<_>, Vec<_>) = heard.into_iter().partition(waits);
+        if waiting.is_empty() {
+            return vec![finding];
+        }
+        let told = |(removed, why): (Vec<Evidence>, Silence)| {
+            let heard = removed.iter().map(|node| node.at).max()?;
+            let nodes = Names::of(removed.iter().map(|node| node.who.clone()));
+            let (about, by, silent) = (nodes.to_string(), by.clone(), Elapsed(finding.since.since(heard)));
+            let reason = Reason::NodeRemoved { nodes, by, silent, why, left: *left, joining: *joining };
+            let told = Finding::new(reason, about, finding.since).in_round(finding.round);
+            Some(told.seen(removed.into_iter().chain(wrote.clone())))
+        };
+        [(waiting, Silence::Waits), (others, Silence::Connected)].into_iter().filter_map(told).collect()
+    }
+
+    fn subject_of(&self, held: &Held) -> Subject {
+        let Some(key) = &held.run else { return Subject::default() };
+        let name = self.jobs.name(key);
+        // torchrun's name of a run that was given none: "none complete" would say that nobody is.
+        let named = if name == "none" { format!("run {name}") } else { name.clone() };
+        let text = match self.jobs.runs.get(key) {
+            // The native rendezvous names the round itself, and most static jobs have only one.
+            Some(run)
+                if run.kind() == RunKind::C10d || run.kind() == RunKind::Static && run.round().number > 0 =>
+            {
+                format!("{named} round {}", held.finding.round.unwrap_or(run.round().number))
+            }
+            _ => named,
+        };
+        Subject { run_id: Some(name), text: Some(text) }
+    }
+
+    /// Reports something that has happened.
+    fn fact(&mut self, held: Held) {
+        let subject = self.subject_of(&held);
+        let topic = Topic::of(held.store, held.run, &held.finding);
+        let utterance = self.told.log.fact(topic, subject, held.finding, self.now);
+        self.say(utterance);
+    }
+
+    fn say(&mut self, utterances: impl IntoIterator<Item = Utterance>) {
+        for utterance in utterances {
+            if let Some(run) = utterance.topic.run.as_ref().and_then(|key| self.jobs.runs.get_mut(key)) {
+                run.touch();
+                if utterance.aloud {
+                    let said = &utterance.explanation;
+                    run.remember(self.now, &said.code, said.text.clone());
+                }
+            }
+            self.told.say(utterance);
+        }
+    }
+
+    /// Reports which clients gave up on which key, together for one key.
+    pub(super) fn tell_given_up(&mut self) {
+        let mut due = Vec::new();
+        for store in self.jobs.stores.values_mut() {
+            if store.given_up.is_empty() {
+                continue;
+            }
+            // Who tries again may do so on another connection.
+            let mut last_came: HashMap<(IpAddr, u32), Timestamp> = HashMap::new();
+            for client in store.clients.values() {
+                if let Some(process) = client.process() {
+                    let since = last_came.entry(process).or_default();
+                    *since = client.since.max(*since);
+                }
+            }
+            let came = |gave_up: &Evidence| last_came.get(&(gave_up.peer?.ip(), gave_up.pid?)).copied();
+            let clients = &store.clients;
+            let settled = store.given_up.extract_if(.., |_, given_up| {
+                let is_there = |(conn, gave_up): &(ConnId, Evidence)| {
+                    clients.contains_key(conn) || came(gave_up).is_some()
+                };
+                let may_retry = given_up.who.iter().any(is_there);
+                self.now.since(given_up.at) >= if may_retry { RETRIED } else { SETTLE }
+            });
+            for (key, mut given_up) in settled.collect::<Vec<_>>() {
+                let tries_again = |(conn, gave_up): &(ConnId, Evidence)| {
+                    store.waits.get(conn).is_some_and(|wait| wait.view.missing.contains(&key.1))
+                        || came(gave_up).is_some_and(|since| since >= gave_up.at)
+                };
+                given_up.again |= given_up.who.iter().any(tries_again);
+                if store.may_say(&key, self.now) {
+                    due.push((store.port, key, given_up));
+                }
+            }
+        }
+        for (port, (run, key), given_up) in due {
+            let met = run.as_ref().and_then(|run| self.jobs.runs.get(run)?.world().last_met);
+            if given_up.again && met.is_some_and(|met| met >= given_up.at) {
+                // What they gave up on has come since, and all have met.
+                continue;
+            }
+            let GivenUp { waited, who, more, again, writer, missing, beside, reset, .. } = given_up;
+            let Beside { similar, others, ended } = beside;
+            let reset = reset.map(|reset| Elapsed(self.now.since(reset)));
+            let shown = who.iter().map(|(_, gave_up)| gave_up.who.clone()).collect();
+            let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
+            let who = Names { shown, more, range: None };
+            let (about, writer) = (ShownKey(&key).to_string(), writer.unwrap_or_default());
+            let reason = Reason::GaveUp {
+                who,
+                key: about.clone(),
+                waited: Elapsed(waited),
+                writer,
+                missing,
+                similar,
+                others,
+                ended,
+                reset,
+                again,
+            };
+            let finding =
+                Finding::new(reason, about, given_up.at).seen(evidence).in_round(wanted(&key).round);
+            self.fact(Held { store: Some(port), run, finding });
+        }
+    }
+
+    /// Reports whether clashes come from two nodes or from two jobs, when all of them should be known.
+    pub(super) fn tell_clashes(&mut self) {
+        self.tell_second_jobs();
+        let mut due: Vec<(u16, Vec<Clash>)> = Vec::new();
+        for store in self.jobs.stores.values_mut() {
+            if store.clashes.first().is_some_and(|clash| self.now.since(clash.at) >= SETTLE) {
+                due.push((store.port, std::mem::take(&mut store.clashes)));
+            }
+        }
+        for (port, mut clashes) in due {
+            let is_here = |clash: &Clash| clash.conns.iter().all(|conn| !self.is_away(port, *conn));
+            clashes.retain(|clash| is_here(clash) && !self.meet_nobody(clash));
+            let is_of_node = |clash: &Clash| matches!(clash.claim, Claim::NodeRank(_));
+            let mut of_one: BTreeMap<(RunKey, bool), BTreeMap<Claim, Vec<Clash>>> = BTreeMap::new();
+            for clash in clashes {
+                let claims = of_one.entry((clash.run.clone(), is_of_node(&clash))).or_default();
+                claims.entry(clash.claim).or_default().push(clash);
+            }
+            let clients = self.jobs.stores.get(&port).map(|store| &store.clients);
+            let is_there = |conn: &ConnId| clients.is_some_and(|clients| clients.contains_key(conn));
+            let of_claims = of_one.values_mut().flat_map(BTreeMap::values_mut);
+            of_claims.for_each(|clashes| keep_live(clashes, is_there));
+            for ((run, of_nodes), claims) in of_one {
+                let known = self.claims(port, &run, of_nodes);
+                let Some(finding) = duplicates(claims, known) else { continue };
+                self.fact(Held { store: Some(port), run: Some(run), finding });
+            }
+        }
+    }
+
+    /// Whether both processes are jobs of one rank each: neither reads what the other writes over.
+    fn meet_nobody(&self, clash: &Clash) -> bool {
+        let (Claim::Rank(rank), Some(run)) = (clash.claim, self.jobs.runs.get(&clash.run)) else {
+            return false;
+        };
+        clash.conns.iter().all(|conn| run.world().of(Some(rank), *conn).size == Some(1))
+    }
+
+    /// All that two live processes of a run claim, with their names. Of some no clash was seen: what the first wrote had been
+    /// dropped before the second came.
+    fn claims(&self, port: u16, run: &RunKey, of_nodes: bool) -> BTreeMap<Claim, Names> {
+        let Some(run) = self.jobs.runs.get(run) else { return BTreeMap::new() };
+        let named = |claim, conns: [ConnId; 2]| {
+            (claim, Names::of(conns.map(|conn| self.jobs.claimant(port, conn, claim))))
+        };
+        if !of_nodes {
+            let twice = run.world().claimed_twice.iter();
+            return twice
+                .map(|(&rank, &(first, second))| named(Claim::Rank(rank), [first, second]))
+                .collect();
+        }
+        let rivals = run.life().rivals.iter().filter_map(|rival| {
+            let rank = rival.rank?;
+            Some(named(Claim::NodeRank(rank), [rival.conn?, run.node_of_rank(rank)?.conn?]))
+        });
+        rivals.collect()
+    }
+
+    /// Reports runs each of whose ranks a live process has already. Of agents there is one run: these may be of its last
+    /// round.
+    fn tell_second_jobs(&mut self) {
+        let without_agents = self.jobs.runs.iter_mut().filter(|(_, run)| !run.has_agents());
+        let found: Vec<_> =
+            without_agents.filter_map(|(key, run)| Some((key.clone(), run.take_second_job()?))).collect();
+        for (key, SecondJob { ranks, first, second }) in found {
+            let port = key.port();
+            let Some(store) = port.and_then(|port| self.jobs.stores.get_mut(&port)) else { continue };
+            store.clashes.retain(|clash| clash.run != key);
+            let who = |conn| {
+                let label = store.clients.get(&conn).map_or_else(|| "a process".to_owned(), Client::label);
+                format!("that of {label}")
+            };
+            let evidence = format!("each of {ranks} ranks is claimed by two live processes");
+            let reason = Reason::TwoJobs { first: who(first), second: who(second), evidence };
+            let finding = Finding::new(reason, "", self.now);
+            self.fact(Held { store: port, run: Some(key), finding });
+        }
+    }
+
+    /// Reports processes that only counted themselves and ended, where nobody is there who waits for them.
+    pub(super) fn tell_passed(&mut self) {
+        for port in self.jobs.stores.keys().copied().collect::<Vec<_>>() {
+            let is_live = |run: &TrackedRun| run.met_at() == Some(port) && !run.state().is_over();
+            let is_waited_for = self.jobs.runs.values().any(is_live);
+            let Some(store) = self.jobs.stores.get_mut(&port) else { continue };
+            let mut due: Vec<&mut Passed> =
+                store.passed.iter_mut().filter(|passed| !passed.is_told).collect();
+            let (Some(first), Some(last)) = (due.first(), due.last()) else { continue };
+            let (since, quiet) = (first.closed.at, self.now.since(last.closed.at));
+            // All that end together are told together.
+            if quiet < SETTLE && self.now.since(since) < SETTLE.saturating_mul(2) {
+                continue;
+            }
+            for passed in &mut due {
+                passed.is_told = true;
+            }
+            let processes = Names::of(due.iter().map(|passed| passed.told()));
+            let closed: Vec<Evidence> = due.iter().map(|passed| passed.closed.clone()).collect();
+            // Programs may do so again and again.
+            if !is_waited_for && store.may_say(&(None, Box::default()), self.now) {
+                let reason = Reason::EndedUnpublished { processes, port };
+                let finding = Finding::new(reason, port.to_string(), since).seen(closed);
+                self.fact(Held { store: Some(port), run: None, finding });
+            }
+        }
+    }
+
+    /// Reports links that were away for too long.
+    pub(super) fn tell_links(&mut self) {
+        let refused = std::mem::take(&mut self.jobs.links.refused);
+        for finding in refused.into_iter().chain(self.jobs.links.take_lost()) {
+            self.fact(Held { store: None, run: None, finding });
+        }
+    }
+
+    /// Looks at everything that holds at the moment.
+    pub(super) fn look(&mut self) {
+        let mut held = self.of_runs();
+        let apart = self.two_backends();
+        // They wait for each other in vain: the rest of what they wait for is said with that.
+        held.retain(|held| {
+            let is_missing = held.finding.reason.code() == "nodes_missing";
+            !is_missing || apart.iter().all(|apart| apart.id() != held.id())
+        });
+        held.extend(apart);
+        let away = self.jobs.links.away(self.now).into_iter();
+        let barriers = self.jobs.barriers.iter().map(|open| barrier_waits(open, self.now));
+        held.extend(away.chain(barriers).chain(self.at_admin()).map(|finding| Held {
+            store: None,
+            run: None,
+            finding,
+        }));
+        for &port in self.jobs.stores.keys() {
+            self.of_store(port, &mut held);
+        }
+        self.join_halves(&mut held);
+        self.join_gatherings(&mut held);
+        for held in held {
+            let subject = self.subject_of(&held);
+            let topic = Topic::of(held.store, held.run, &held.finding);
+            self.told.log.hold(topic, subject, held.finding, self.now);
+        }
+        let foreign = self.jobs.stores.values_mut().map(|store| &mut store.foreign);
+        foreign.chain([&mut self.jobs.at_admin.clients]).for_each(|clients| clients.pass_time(self.now));
+        let utterances = self.told.log.settle(self.now);
+        self.say(utterances);
+    }
+
+    /// What holds in the runs that are not over.
+    fn of_runs(&self) -> Vec<Held> {
+        let mut held = Vec::new();
+        for (key, run) in self.jobs.runs.iter().filter(|(_, run)| run.goes_on()) {
+            let plan = self.jobs.plan(key);
+            let of_run = conditions::of_run(run, &plan, &self.jobs.links, self.now).into_iter();
+            let found = of_run.chain(conditions::of_gate(run, &plan, &self.jobs.links, self.now));
+            held.extend(found.map(|finding| Held { store: key.port(), run: Some(key.clone()), finding }));
+        }
+        held
+    }
+
+    /// Pods that a gathering lacks may gather for another run: a slip in one of the ids.
+    fn join_gatherings(&self, held: &mut [Held]) {
+        let gathers = |held: &Held| match (&held.run, &held.finding.reason) {
+            (Some(key), Reason::PodsMissing { .. }) => Some((key.clone(), self.jobs.plan(key))),
+            _ => None,
+        };
+        let plans: Vec<_> = held.iter().filter_map(gathers).collect();
+        if plans.len() < 2 {
+            return;
+        }
+        let gates = || plans.iter().filter_map(|(key, plan)| Some((key, plan.gate()?)));
+        let pods = gates().flat_map(|(key, gate)| gate.pods.iter().map(move |pod| (pod.pod.as_str(), key)));
+        let gathering: HashMap<&str, &RunKey> = pods.collect();
+        for held in held {
+            let (Some(run), Reason::PodsMissing { apart, .. }) = (&held.run, &mut held.finding.reason) else {
+                continue;
+            };
+            let missing = gates().filter(|(key, _)| *key == run).flat_map(|(_, gate)| &gate.missing);
+            let elsewhere = missing.filter_map(|missing| {
+                let pod = missing.pod.as_deref()?;
+                let other = gathering.get(pod).filter(|other| **other != run)?;
+                Some(format!("pod {pod} for run {}", self.jobs.name(other)))
+            });
+            *apart = Names::of(elsewhere);
+        }
+    }
+
+    /// Runs that are not complete and would be together may be one job, with a slip in an id.
+    fn join_halves(&self, held: &mut [Held]) {
+        let wholes = self.wholes();
+        for held in held {
+            let is_it = |part: &&TrackedRun| held.run.as_ref() == Some(part.key());
+            let Some(parts) = wholes.iter().find(|parts| parts.iter().any(is_it)) else { continue };
+            let others = Names::of(parts.iter().filter(|part| !is_it(part)).map(|part| {
+                let there = part.participants().filter(|node| node.is_there()).map(|node| node.name.clone());
+                let port = part.key().port().filter(|port| held.store.is_some_and(|store| store != *port));
+                let port = port.map_or_else(String::new, |port| format!(" on port {port}"));
+                format!("run {}{port} ({})", self.jobs.name(part.key()), Names::of(there))
+            }));
+            match &mut held.finding.reason {
+                Reason::NodesMissing { apart, .. } => *apart = others,
+                Reason::RankZeroSlow { of_agent: true, awaited, .. }
+                    if awaited.whereabouts == Whereabouts::NeverCame =>
+                {
+                    awaited.apart = others;
+                }
+                Reason::Rendezvous(said) => said.is_not_complete_with(&others),
+                _ => {}
+            }
+        }
+    }
+
+    /// Runs of one kind that gather, with several ids in one store, or with one id in several: each of these groups has as
+    /// many nodes as each of its runs expects, and static ones have each node rank once.
+    fn wholes(&self) -> Vec<Vec<&TrackedRun>> {
+        #[derive(PartialEq, Eq, PartialOrd, Ord)]
+        enum Shared<'r> {
+            Store(Option<u16>),
+            Id(&'r RunId),
+        }
+        let gathers = |run: &&TrackedRun| run.state() == RunState::Joining && run.joined() > 0;
+        let mut groups: BTreeMap<(&str, Shared<'_>, u32), Vec<&TrackedRun>> = BTreeMap::new();
+        let mut without_number = Vec::new();
+        for run in self.jobs.runs.values().filter(gathers) {
+            match run.expected(&self.jobs.plan(run.key())) {
+                Some(expected) => {
+                    let key = run.key();
+                    let shared = [Some(Shared::Store(key.port())), key.id().map(Shared::Id)];
+                    for shared in shared.into_iter().flatten() {
+                        groups.entry((run.kind().name(), shared, expected.min)).or_default().push(run);
+                    }
+                }
+                // Only the node with rank 0 tells how many there are.
+                None if run.kind() == RunKind::Static => without_number.push(run),
+                None => {}
+            }
+        }
+        for ((kind, shared, nodes), parts) in &mut groups {
+            let is_whole = if *kind == RunKind::Static.name() {
+                parts.extend(without_number.iter().filter(|run| match shared {
+                    Shared::Store(port) => run.key().port() == *port,
+                    Shared::Id(id) => run.key().id() == Some(*id),
+                }));
+                let mut ranks: Vec<u32> =
+                    parts.iter().flat_map(|run| run.round().roles.iter().copied()).collect();
+                ranks.sort_unstable();
+                ranks.into_iter().eq(0..*nodes)
+            } else {
+                parts.iter().map(|run| run.joined()).sum::<u32>() == *nodes
+            };
+            if !is_whole {
+                parts.clear();
+            }
+        }
+        groups.into_values().filter(|parts| parts.len() > 1).collect()
+    }
+
+    /// What the waits and the clients of a store show.
+    fn of_store(&self, port: u16, held: &mut Vec<Held>) {
+        let Some(graph) = self.jobs.graph(port, self.now) else { return };
+        for (key, finding) in graph.explain() {
+            let run = key.as_ref().and_then(|key| self.jobs.runs.get(key));
+            let state = run.map(TrackedRun::state);
+            // Said with more names.
+            let is_past = finding.round.zip(run).is_some_and(|(round, run)| round != run.round().number);
+            let names_more = |held: &Held| match (&held.finding.reason, &finding.reason) {
+                (Reason::NodesMissing { .. }, Reason::WaitingForNode { .. }) => {
+                    state == Some(RunState::Joining) && !is_past
+                }
+                (
+                    Reason::TwoBackends { .. },
+                    Reason::WaitingForNode { .. } | Reason::RankZeroSlow { .. } | Reason::WaitCycle { .. },
+                ) => true,
+                _ => false,
+            };
+            let id = key.as_ref().and_then(RunKey::id);
+            let is_of_it = |held: &Held| match held.finding.reason {
+                // The other run has the same id.
+                Reason::TwoBackends { .. } => held.id() == id,
+                _ => held.run == key,
+            };
+            let is_said = held.iter().any(|held| is_of_it(held) && names_more(held));
+            if !is_said && run.is_none_or(TrackedRun::goes_on) {
+                held.push(Held { store: Some(port), run: key, finding });
+            }
+        }
+        let live = |run: &&TrackedRun| run.store() == Some(port) && !run.state().is_over();
+        held.extend(self.jobs.runs.values().filter(live).flat_map(|run| {
+            let found = graph.without_heartbeat(run).into_iter();
+            found.map(|finding| Held { store: Some(port), run: Some(run.key().clone()), finding })
+        }));
+        for foreign in graph.store.foreign.iter() {
+            let reason = Reason::ForeignClient {
+                peer: foreign.peer.to_string(),
+                protocol: foreign.protocol.to_owned(),
+                port,
+                times: foreign.times,
+                ago: Elapsed(self.now.since(foreign.last)),
+            };
+            let about = format!("{} {}", foreign.peer, foreign.protocol);
+            let finding = Finding::new(reason, about, foreign.last);
+            held.push(Held { store: Some(port), run: None, finding });
+        }
+        held.extend(self.two_jobs(port));
+    }
+
+    /// Clients of the stores that came to the admin port.
+    fn at_admin(&self) -> impl Iterator<Item = Finding> {
+        let AtAdmin { port, stores, clients } = &self.jobs.at_admin;
+        clients.iter().map(|client| {
+            let reason = Reason::StoreClientAtAdmin {
+                peer: client.peer.to_string(),
+                port: *port,
+                stores: Names::of(stores.iter().map(u16::to_string)),
+                times: client.times,
+                ago: Elapsed(self.now.since(client.last)),
+            };
+            Finding::new(reason, client.peer.to_string(), client.last)
+        })
+    }
+
+    /// Nodes of one id that use different backends, and wait for each other.
+    fn two_backends(&self) -> Vec<Held> {
+        let mut held = Vec::new();
+        let mut hold = |key: &RunKey, one: (&str, Vec<&TrackedNode>), other: (&str, Vec<&TrackedNode>)| {
+            let who = |(backend, nodes): &(&str, Vec<&TrackedNode>)| {
+                format!("{backend} ({})", Names::of(nodes.iter().map(|node| node.told())))
+            };
+            let reason = Reason::TwoBackends { first: who(&one), second: who(&other) };
+            let first = [one.1.first(), other.1.first()].into_iter().flatten();
+            let joins = first.clone().map(|node| node.evidence(Seen::Joined, None, node.joined));
+            let Some(since) = first.clone().map(|node| node.joined).max() else { return };
+            let finding = Finding::new(reason, "", since).seen(joins);
+            held.push(Held { store: key.port(), run: Some(key.clone()), finding });
+        };
+        for (key, run) in &self.jobs.runs {
+            let strangers: Vec<_> = run.life().strangers.iter().collect();
+            let nodes: Vec<_> = run.participants().filter(|node| node.is_there()).collect();
+            if !strangers.is_empty() && !nodes.is_empty() && !run.state().is_over() {
+                hold(key, ("static", strangers), ("c10d", nodes));
+            }
+            let Some(id) = key.id().filter(|_| key.is_native() && run.joined() > 0 && !run.state().is_over())
+            else {
+                continue;
+            };
+            let gathers = |run: &TrackedRun| matches!(run.state(), RunState::Joining | RunState::LastCall);
+            // Two jobs that lack nobody may well have one id: `none` is that of all that are given none.
+            let is_other = |other: &&TrackedRun| {
+                other.key().port().is_some()
+                    && other.key().id() == Some(id)
+                    && !other.agents().is_empty()
+                    && (gathers(run) || gathers(other))
+            };
+            let Some(other) = self.jobs.runs.values().find(is_other) else { continue };
+            hold(
+                key,
+                ("rallypoint", run.participants().filter(|node| node.gone.is_none()).collect()),
+                (other.kind().name(), other.participants().collect()),
+            );
+        }
+        held
+    }
+
+    /// Whether a client is behind a link that is away: whether it is still there is not known.
+    fn is_away(&self, port: u16, conn: ConnId) -> bool {
+        let client = self.jobs.stores.get(&port).and_then(|store| store.clients.get(&conn));
+        client.is_some_and(|client| self.jobs.links.away_at(client.peer.ip()).is_some())
+    }
+
+    /// Two static runs in one store write the same workers' keys. While both gather and their nodes have different ranks, it
+    /// may be one job with a slip in an id.
+    fn two_jobs(&self, port: u16) -> Option<Held> {
+        let clients = &self.jobs.stores.get(&port)?.clients;
+        let is_heard = |conn: &ConnId| clients.contains_key(conn) && !self.is_away(port, *conn);
+        let is_live = |run: &&TrackedRun| {
+            run.key().port() == Some(port)
+                && run.kind() == RunKind::Static
+                && run.agents().iter().any(is_heard)
+                && !run.round().roles.is_empty()
+                && self.now.since(run.first_seen()) >= SETTLED
+        };
+        let mut live = self.jobs.runs.values().filter(is_live);
+        let (one, other) = (live.next()?, live.next()?);
+        let gathers = |run: &TrackedRun| run.state() == RunState::Joining;
+        if gathers(one) && gathers(other) && one.round().roles.is_disjoint(&other.round().roles) {
+            return None;
+        }
+        let reason = Reason::TwoJobs {
+            first: format!("run {}", self.jobs.name(one.key())),
+            second: format!("run {}", self.jobs.name(other.key())),
+            evidence: "their workers use the same keys".into(),
+        };
+        let (older, newer) = if one.first_seen() <= other.first_seen() { (one, other) } else { (other, one) };
+        let finding = Finding::new(reason, "", newer.first_seen());
+        Some(Held { store: Some(port), run: Some(older.key().clone()), finding })
+    }
+
+    /// Forgets runs that have been over for long.
+    pub(super) fn forget_over(&mut self) {
+        let is_old = |run: &&TrackedRun| {
+            run.state().is_over()
+                && run.native().is_none()
+                && run.agents().is_empty()
+                && run.world().connected.is_empty()
+                && run.round().over_at.is_some_and(|at| self.now.since(at) >= OVER_SHOWN)
+        };
+        let old: Vec<RunKey> = self.jobs.runs.values().filter(is_old).map(|run| run.key().clone()).collect();
+        for key in &old {
+            self.jobs.drop_run(self.told, key);
+        }
+    }
+
+    /// Sends the runs that have changed to the subscribers.
+    pub(super) fn tell_changes(&mut self) {
+        let is_changed = |run: &&TrackedRun| !self.told.is_shown(run.key(), run.version());
+        let mut changed = self.jobs.runs.values().filter(is_changed).peekable();
+        if changed.peek().is_none() {
+            return;
+        }
+        let mut headlines = self.told.log.headlines();
+        let changed: Vec<_> = changed
+            .map(|run| {
+                let key = run.key().clone();
+                let headline = headlines.take(&key);
+                (key, summary(self.jobs, run, headline, self.epoch))
+            })
+            .collect();
+        for (key, summary) in changed {
+            self.told.show(key, summary);
+        }
+    }
+}
+
+/// Of the clashes over one rank those between processes that are there, or else the first: one that ended meanwhile may
+/// never have been there with one that came since.
+fn keep_live(clashes: &mut Vec<Clash>, is_there: impl Fn(&ConnId) -> bool) {
+    let is_live = |clash: &Clash| clash.conns.iter().all(&is_there);
+    if clashes.iter().any(is_live) {
+        clashes.retain(is_live);
+    } else {
+        clashes.truncate(1);
+    }
+}
+
+/// The ranks of a run that live processes clash over, told together, with all of its kind that are `known` to be claimed twice.
+fn duplicates(claims: BTreeMap<Claim, Vec<Clash>>, mut known: BTreeMap<Claim, Names>) -> Option<Finding> {
+    let mut claims = claims.into_iter();
+    let (claim, clashes) = claims.next()?;
+    let about = match claim {
+        Claim::NodeRank(rank) => format!("node {rank}"),
+        Claim::Rank(_) => String::new(),
+    };
+    let mut clashes = clashes.into_iter();
+    let first = clashes.next()?;
+    // Each further claim of the same rank is one more process, unless it is one of these.
+    let more = clashes.filter(|clash| !first.conns.contains(&clash.conns[1]));
+    let more: BTreeMap<ConnId, String> = more.map(|clash| (clash.conns[1], clash.second)).collect();
+    known.extend(claims.map(|(claim, clashes)| {
+        let pairs =
+            clashes.into_iter().flat_map(|clash| clash.conns.into_iter().zip([clash.first, clash.second]));
+        let who: BTreeMap<ConnId, String> = pairs.collect();
+        (claim, Names::of(who.into_values()))
+    }));
+    known.remove(&claim);
+    let others = Names::of_some(known, |(claim, who)| format!("{claim} ({who})"));
+    let (more, evidence) = (Names::of(more.into_values()), first.wrote);
+    let what = claim.to_string();
+    let reason = Reason::DuplicateRank { what, first: first.first, second: first.second, more, others };
+    Some(Finding::new(reason, about, first.at).seen(evidence))
+}
+
+/// Who waits at a barrier of the native rendezvous, and for whom.
+fn barrier_waits(open: &OpenBarrier, now: Timestamp) -> Finding {
+    let OpenBarrier { name, size, arrived, there, silent, missing, gave_up, since } = open;
+    let reason = Reason::BarrierWaits {
+        barrier: name.to_string(),
+        arrived: *arrived,
+        size: *size,
+        there: Names::of(there.iter().cloned()),
+        missing: Names::of(missing.iter().cloned()),
+        silent: Names::of(silent.iter().cloned()),
+        gave_up: Names::of(gave_up.iter().cloned()),
+        waited: Elapsed(now.since(*since)),
+    };
+    let came = there.iter().map(|who| Evidence::by_name(Seen::Joined, who.clone(), *since));
+    Finding::new(reason, name.to_string(), *since).seen(came)
+}

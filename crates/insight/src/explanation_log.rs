@@ -1,0 +1,348 @@
+//! The explanations that are shown: facts once, waits when they have lasted and again with growing pauses.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::epoch::Epoch;
+use super::reason::{Evidence, Finding, Names, Reason};
+use super::run::RunKey;
+use rallypoint_api::{self as api, Explanation, Severity};
+use rallypoint_protocol::ids::{RunId, Timestamp};
+
+/// That more have ended is said when this time has passed, with all that end meanwhile; then twice that time, and so on.
+const MORE_ENDED: Duration = Duration::from_secs(3);
+
+/// What concerns two runs of one id.
+const TWO_BACKENDS: &str = "two_backends";
+
+/// What an explanation is about. While a topic is held its text may change, but it is one explanation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Topic {
+    pub(super) store: Option<u16>,
+    pub(super) run: Option<RunKey>,
+    pub(super) code: &'static str,
+    pub(super) about: String,
+}
+
+impl Topic {
+    /// Whether it is said of this run: that nodes of one id use two backends is said of both runs that they make.
+    fn is_about(&self, run: Option<&RunKey>) -> bool {
+        let id = |run: Option<&RunKey>| run.and_then(RunKey::id).cloned();
+        let is_of_both = || self.code == TWO_BACKENDS && id(self.run.as_ref()) == id(run);
+        self.run.as_ref() == run || run.is_some() && is_of_both()
+    }
+
+    /// What a finding is about, seen in a store.
+    pub(super) fn of(store: Option<u16>, run: Option<RunKey>, finding: &Finding) -> Self {
+        Self { store, run, code: finding.reason.code(), about: finding.about.clone() }
+    }
+}
+
+/// The subject of an explanation, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Subject {
+    pub(super) run_id: Option<String>,
+    /// `train-llm round 0`.
+    pub(super) text: Option<String>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: u64,
+    reason: Reason,
+    evidence: Vec<Evidence>,
+    subject: Subject,
+    since: Timestamp,
+    /// When to say it next.
+    next: Timestamp,
+    pause: Duration,
+    /// When to say that more have ended.
+    more_ended: Duration,
+    said: bool,
+    /// It was seen to hold in this look.
+    fresh: bool,
+    /// A fact, or a wait that is over: when it stops being shown.
+    until: Option<Timestamp>,
+}
+
+/// Something for the log and for subscribers.
+#[derive(Debug)]
+pub(super) struct Utterance {
+    pub(super) topic: Topic,
+    pub(super) explanation: Explanation,
+    /// Whether it goes to the log: a wait that ended does not.
+    pub(super) aloud: bool,
+}
+
+/// What the list of runs says of one.
+#[derive(Debug, Default)]
+pub(super) struct Headline {
+    /// The most important of what is wrong.
+    pub(super) explanation: Option<Explanation>,
+    /// What holds and is nothing wrong.
+    pub(super) notes: u32,
+}
+
+/// What the list of runs says of all of them.
+#[derive(Debug)]
+pub(super) struct Headlines {
+    of_run: BTreeMap<RunKey, Headline>,
+    /// What is wrong with all runs of one id.
+    of_both: BTreeMap<RunId, Explanation>,
+}
+
+impl Headlines {
+    pub(super) fn take(&mut self, run: &RunKey) -> Headline {
+        let Headline { explanation, notes } = self.of_run.remove(run).unwrap_or_default();
+        let of_both = || self.of_both.get(run.id()?).cloned();
+        Headline { explanation: explanation.or_else(of_both), notes }
+    }
+}
+
+/// All explanations that are shown.
+#[derive(Debug)]
+pub(super) struct ExplanationLog {
+    explain_after: Duration,
+    epoch: Epoch,
+    entries: BTreeMap<Topic, Entry>,
+    next_id: u64,
+    /// Explanations that did not fit.
+    pub(super) lost: u64,
+}
+
+impl ExplanationLog {
+    /// Explanations kept at the same time.
+    const MOST: usize = 4096;
+    /// A fact stays shown for this long.
+    const FACT_SHOWN: Duration = Duration::from_mins(10);
+    /// A wait is said again after this long at the latest.
+    const LONGEST_PAUSE: Duration = Duration::from_mins(10);
+
+    pub(super) fn new(explain_after: Duration, epoch: Epoch) -> Self {
+        Self { explain_after, epoch, entries: BTreeMap::new(), next_id: 1, lost: 0 }
+    }
+
+    /// Something that has happened.
+    pub(super) fn fact(
+        &mut self,
+        topic: Topic,
+        subject: Subject,
+        Finding { reason, since, evidence, .. }: Finding,
+        now: Timestamp,
+    ) -> Option<Utterance> {
+        let until = Some(now + Self::FACT_SHOWN);
+        if self.entries.len() >= Self::MOST && !self.entries.contains_key(&topic) {
+            self.lost = self.lost.saturating_add(1);
+            return None;
+        }
+        let id = self.take_id();
+        let (next, pause) = (now, Duration::ZERO);
+        let (said, fresh) = (true, true);
+        let more_ended = MORE_ENDED;
+        let entry =
+            Entry { id, reason, evidence, subject, since, next, pause, more_ended, said, fresh, until };
+        let explanation = show(&topic, &entry, self.epoch);
+        self.entries.insert(topic.clone(), entry);
+        Some(Utterance { topic, explanation, aloud: true })
+    }
+
+    /// Something that holds at the moment.
+    pub(super) fn hold(
+        &mut self,
+        topic: Topic,
+        subject: Subject,
+        Finding { reason, since, evidence, .. }: Finding,
+        now: Timestamp,
+    ) {
+        if let Some(entry) = self.entries.get_mut(&topic).filter(|entry| entry.until.is_none()) {
+            entry.fresh = true;
+            let ended = |reason: &Reason| reason.ended().map_or(0, Names::count);
+            if entry.said && reason.severity() > entry.reason.severity() {
+                entry.next = since;
+            } else if entry.said
+                && ended(&reason) > ended(&entry.reason)
+                && now + entry.more_ended < entry.next
+            {
+                entry.next = now + entry.more_ended;
+                entry.more_ended = entry.more_ended.saturating_mul(2);
+            }
+            entry.reason = reason;
+            entry.evidence = evidence;
+            entry.subject = subject;
+            return;
+        }
+        if self.entries.len() >= Self::MOST && !self.entries.contains_key(&topic) {
+            self.lost = self.lost.saturating_add(1);
+            return;
+        }
+        let pause = self.explain_after.max(Duration::from_secs(1));
+        let next = if reason.is_waiting() { since + reason.lasts_for(self.explain_after) } else { since };
+        let id = self.take_id();
+        let (said, fresh, until) = (false, true, None);
+        let more_ended = MORE_ENDED;
+        let entry =
+            Entry { id, reason, evidence, subject, since, next, pause, more_ended, said, fresh, until };
+        self.entries.insert(topic, entry);
+    }
+
+    fn take_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id = id.saturating_add(1);
+        id
+    }
+
+    /// Ends a look: says what is due, and drops what no longer holds.
+    pub(super) fn settle(&mut self, now: Timestamp) -> Vec<Utterance> {
+        let mut out = Vec::new();
+        let epoch = self.epoch;
+        self.entries.retain(|topic, entry| {
+            if let Some(until) = entry.until {
+                return now < until;
+            }
+            if !std::mem::take(&mut entry.fresh) {
+                if entry.said {
+                    entry.until = Some(now);
+                    let explanation = show(topic, entry, epoch);
+                    out.push(Utterance { topic: topic.clone(), explanation, aloud: false });
+                }
+                return false;
+            }
+            if now >= entry.next {
+                entry.said = true;
+                // What is only good to know does not press.
+                if entry.reason.is_waiting() && entry.reason.severity() > Severity::Info {
+                    entry.next = now + entry.pause;
+                    entry.pause = entry.pause.saturating_mul(2).min(Self::LONGEST_PAUSE);
+                } else {
+                    entry.next = now + Self::LONGEST_PAUSE;
+                }
+                let explanation = show(topic, entry, epoch);
+                out.push(Utterance { topic: topic.clone(), explanation, aloud: true });
+            }
+            true
+        });
+        out
+    }
+
+    /// What has been said about a run and is still shown, the most important first, which is its headline: of what is more
+    /// than good to know, what holds comes before what has happened. `None` is for what concerns no run.
+    pub(super) fn about(&self, run: Option<&RunKey>) -> Vec<Explanation> {
+        let mut found: Vec<Explanation> = self
+            .entries
+            .iter()
+            .filter(|(topic, entry)| topic.is_about(run) && entry.said)
+            .map(|(topic, entry)| show(topic, entry, self.epoch))
+            .collect();
+        let rank = |it: &Explanation| (it.severity > Severity::Info, it.holds, it.severity);
+        found.sort_by(|a, b| rank(b).cmp(&rank(a)).then(b.since.total_cmp(&a.since)));
+        found
+    }
+
+    /// The most important explanation of each run, and how many notes hold.
+    pub(super) fn headlines(&self) -> Headlines {
+        let mut best: BTreeMap<&RunKey, (&Topic, &Entry)> = BTreeMap::new();
+        let mut headlines: BTreeMap<RunKey, Headline> = BTreeMap::new();
+        for (topic, entry) in self.entries.iter().filter(|(_, entry)| entry.said) {
+            let Some(run) = &topic.run else { continue };
+            if entry.reason.severity() == Severity::Info {
+                if entry.until.is_none() {
+                    let notes = &mut headlines.entry(run.clone()).or_default().notes;
+                    *notes = notes.saturating_add(1);
+                }
+                continue;
+            }
+            let rank = |entry: &Entry| (entry.until.is_none(), entry.reason.severity(), entry.since);
+            if best.get(run).is_none_or(|(_, other)| rank(entry) > rank(other)) {
+                best.insert(run, (topic, entry));
+            }
+        }
+        let brief = |explanation| Explanation { evidence: Vec::new(), ..explanation };
+        for (run, (topic, entry)) in best {
+            let explanation = brief(show(topic, entry, self.epoch));
+            headlines.entry(run.clone()).or_default().explanation = Some(explanation);
+        }
+        let of_both = self.entries.iter().filter(|(topic, entry)| topic.code == TWO_BACKENDS && entry.said);
+        let of_both = of_both.filter_map(|(topic, entry)| {
+            Some((topic.run.as_ref()?.id()?.clone(), brief(show(topic, entry, self.epoch))))
+        });
+        Headlines { of_both: of_both.collect(), of_run: headlines }
+    }
+
+    /// How many warnings and errors are shown of each run, by code.
+    pub(super) fn counts(&self) -> BTreeMap<&RunKey, BTreeMap<(&'static str, Severity), u32>> {
+        let mut counts: BTreeMap<_, BTreeMap<_, u32>> = BTreeMap::new();
+        for (topic, entry) in self.entries.iter().filter(|(_, entry)| entry.said) {
+            let severity = entry.reason.severity();
+            if let Some(run) = topic.run.as_ref().filter(|_| severity > Severity::Info) {
+                let shown = counts.entry(run).or_default().entry((topic.code, severity)).or_default();
+                *shown = shown.saturating_add(1);
+            }
+        }
+        counts
+    }
+
+    /// Whether a run has an explanation now.
+    pub(super) fn says(&self, run: &RunKey, code: &'static str) -> bool {
+        let is_it = |topic: &Topic| topic.run.as_ref() == Some(run) && topic.code == code;
+        let first = Topic { store: run.port(), run: Some(run.clone()), code, about: String::new() };
+        let of_code = self.entries.range(first..).take_while(|(topic, _)| is_it(topic));
+        of_code.into_iter().any(|(_, entry)| entry.said && entry.until.is_none())
+    }
+
+    /// Whether just this is shown of a run.
+    pub(super) fn shows(&self, run: &RunKey, code: &'static str, about: &str) -> bool {
+        let (store, run, about) = (run.port(), Some(run.clone()), about.to_owned());
+        self.entries.contains_key(&Topic { store, run, code, about })
+    }
+
+    /// What was said about one run is now about another.
+    pub(super) fn hand_over(&mut self, from: &RunKey, to: &RunKey) {
+        let topics: Vec<Topic> =
+            self.entries.keys().filter(|topic| topic.run.as_ref() == Some(from)).cloned().collect();
+        for topic in topics {
+            if let Some(entry) = self.entries.remove(&topic) {
+                let topic = Topic { store: to.port(), run: Some(to.clone()), ..topic };
+                self.entries.entry(topic).or_insert(entry);
+            }
+        }
+    }
+
+    /// Forgets what happened in a run before: it starts again.
+    pub(super) fn forget(&mut self, run: &RunKey) {
+        self.entries.retain(|topic, _| topic.run.as_ref() != Some(run));
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+fn show(topic: &Topic, entry: &Entry, epoch: Epoch) -> Explanation {
+    Explanation {
+        id: entry.id,
+        run_id: entry.subject.run_id.clone(),
+        store: topic.store,
+        code: entry.reason.code().to_owned(),
+        severity: entry.reason.severity(),
+        since: epoch.unix(entry.since),
+        holds: entry.until.is_none(),
+        certainty: entry.reason.certainty(),
+        text: entry.reason.sentence(entry.subject.text.as_deref()),
+        remedy: entry.reason.remedy().to_owned(),
+        facts: serde_json::to_value(&entry.reason).unwrap_or_default(),
+        evidence: entry.evidence.iter().map(|evidence| shown(evidence, epoch)).collect(),
+    }
+}
+
+fn shown(evidence: &Evidence, epoch: Epoch) -> api::Evidence {
+    let Evidence { seen, who, peer, pid, key, at } = evidence;
+    api::Evidence {
+        seen: *seen,
+        who: who.clone(),
+        peer: peer.map(|peer| peer.to_string()),
+        pid: *pid,
+        key: key.clone(),
+        at: epoch.unix(*at),
+    }
+}

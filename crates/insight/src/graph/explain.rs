@@ -1,0 +1,449 @@
+//! What the waits of a store show, one explanation for each root.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use super::processes::{Graph, Silent, WAITS_SHOWN};
+use super::root::Root;
+use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
+use crate::reason::{Awaited, Finding, Names, Others, Reason, Standing, Whereabouts};
+use crate::run::{LeftNode, Meeting, RunKey, TrackedNode, TrackedRun};
+use crate::watch::{Client, Waiting};
+use rallypoint_api::{RunKind, Seen};
+use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, Timestamp, count};
+use rallypoint_protocol::keys::{KeyPattern, RendezvousPart, Role, classify};
+use rallypoint_store::Counted;
+
+/// All waits for ranks of which nothing was seen are one explanation.
+const NEVER_CAME: &str = "ranks that have not come";
+
+/// The run, the number of the meeting, and what the waits are for.
+type GroupKey = (RunKey, u32, String);
+
+/// The first of the members of sub-groups, and how many more: the names of them all say nothing more.
+fn several(members: &BTreeSet<String>) -> String {
+    const FEW: usize = 3;
+    let all: Vec<&str> = members.iter().map(String::as_str).collect();
+    match all[..] {
+        [first, second, ..] if all.len() > FEW => {
+            format!("{first}, {second} and {} more members of sub-groups", all.len().saturating_sub(2))
+        }
+        _ => Names::of(members.iter().cloned()).to_string(),
+    }
+}
+
+/// Waits of one meeting with one root.
+struct Group {
+    since: Timestamp,
+    root: Root,
+    waits: Vec<ConnId>,
+    /// Whom they wait for in several sub-groups, if they are taken for one.
+    members: BTreeSet<String>,
+}
+
+impl Graph<'_> {
+    /// A cycle is reported when each of its waits has lasted this long.
+    const CYCLE_AFTER: Duration = Duration::from_secs(2);
+
+    /// Everything that the waits show, one explanation for each root.
+    pub(crate) fn explain(&self) -> Vec<(Option<RunKey>, Finding)> {
+        let mut groups: HashMap<GroupKey, Group> = HashMap::new();
+        // Waits for the same writer have the same root.
+        let mut roots: HashMap<(RunKey, u32, Option<u64>, ExpectedWriter, &str), Root> = HashMap::new();
+        for (&conn, wait) in &self.store.waits {
+            let Some(key) = wait.view.missing.first() else { continue };
+            let first = wanted(key);
+            let Some(run) = self.run_of(self.store.clients.get(&conn), &first) else { continue };
+            // That is said of the node itself.
+            if self.runs.get(&run).is_some_and(|run| Self::without_ranks(run, key).is_some()) {
+                continue;
+            }
+            let meeting = self.runs.get(&run).map_or(0, |run| self.meeting(conn, run).number);
+            let root = roots
+                .entry((run.clone(), meeting, first.round, first.writer, first.what))
+                .or_insert_with(|| self.root(conn, self.runs.get(&run)))
+                .clone();
+            let about = match &root {
+                Root::At {
+                    asked: Wanted { writer: ExpectedWriter::LastAtExit | ExpectedWriter::Unknown, .. },
+                    ..
+                } => continue,
+                Root::At {
+                    asked: Wanted { writer: ExpectedWriter::Rank(_), .. },
+                    whereabouts:
+                        Whereabouts::NeverCame
+                        | Whereabouts::Announced { .. }
+                        | Whereabouts::NotSinceRestart { .. }
+                        | Whereabouts::NotTold { .. }
+                        | Whereabouts::Twin { .. },
+                    ..
+                } => NEVER_CAME.to_owned(),
+                Root::At { asked: Wanted { writer, what, .. }, whereabouts: Whereabouts::WentOn } => {
+                    format!("{writer:?} {what} of another round")
+                }
+                Root::At { asked: Wanted { writer, what, round, .. }, .. } => {
+                    format!("{writer:?} {what} {round:?}")
+                }
+                Root::Counting { host, .. } => format!("those that {host:?} counts"),
+                Root::Cycle { members, .. } => format!("cycle {:?}", members.iter().min()),
+            };
+            let (since, members) = (wait.since, BTreeSet::new());
+            let new = Group { since, root: root.clone(), waits: Vec::new(), members };
+            let group = groups.entry((run, meeting, about)).or_insert(new);
+            if let (Some(of_group), Some(of_this)) = (group.root.rank(), root.rank())
+                && of_this < of_group
+            {
+                group.root = root;
+            }
+            group.waits.push(conn);
+            group.since = group.since.min(wait.since);
+        }
+        let mut told: Vec<_> = self
+            .together(groups)
+            .into_iter()
+            .filter_map(|((key, number, mut about), group)| {
+                let run = self.runs.get(&key)?;
+                let waits = || group.waits.iter().filter_map(|conn| self.store.waits.get(conn));
+                let meeting = self.meeting(*group.waits.first()?, run);
+                if number > 0 {
+                    about = format!("{about} of meeting {number}");
+                }
+                let mut reason = self.reason(run, meeting, &group)?;
+                if let Reason::WaitingForGroup { others, .. } = &mut reason {
+                    *others = self.not_among(run, meeting, waits());
+                }
+                let waits = waits().take(WAITS_SHOWN);
+                let waits = waits.map(|wait| self.evidence(wait.view.conn, wait));
+                let finding = Finding::new(reason, about, group.since).in_round(group.root.round());
+                Some((Some(key), finding.seen(waits)))
+            })
+            .chain(self.of_unknown_keys())
+            .chain(self.of_dropped_states())
+            .chain(self.hosts_of_no_run())
+            .chain(self.below_own_prefixes())
+            .collect();
+        told.sort_by(|(a, one), (b, other)| (a, &one.about).cmp(&(b, &other.about)));
+        told
+    }
+
+    /// Takes the waits in several sub-groups of a meeting for one, as in a device mesh, where one rank keeps many groups
+    /// waiting, and each group would name the victims in the others. Only where somebody waits in none of them or has ended:
+    /// else they wait for each other.
+    fn together(&self, groups: HashMap<GroupKey, Group>) -> Vec<(GroupKey, Group)> {
+        let mut told = Vec::new();
+        let mut by_meeting: BTreeMap<(RunKey, u32), Vec<(GroupKey, Group)>> = BTreeMap::new();
+        for (key, group) in groups {
+            match group.root.of_sub_group() {
+                Some(_) => by_meeting.entry((key.0.clone(), key.1)).or_default().push((key, group)),
+                None => told.push((key, group)),
+            }
+        }
+        for ((key, number), groups) in by_meeting {
+            let run = self.runs.get(&key).filter(|_| groups.len() > 1);
+            let waits: Vec<ConnId> = groups.iter().flat_map(|(_, group)| &group.waits).copied().collect();
+            let meeting = run.zip(waits.first()).map(|(run, conn)| (run, self.meeting(*conn, run)));
+            let is_one_cause = meeting.is_some_and(|(run, meeting)| {
+                let ended = self.ended_ranks(run, meeting);
+                let all = waits.iter().filter_map(|conn| self.store.waits.get(conn));
+                !ended.is_empty() || !self.not_among(run, meeting, all).is_empty()
+            });
+            if !is_one_cause {
+                told.extend(groups);
+                continue;
+            }
+            let names = groups.iter().filter_map(|(_, group)| group.root.of_sub_group());
+            let members = names.map(str::to_owned).collect();
+            let first = groups.into_iter().map(|(_, group)| group).min_by_key(|group| group.since);
+            let together = first.map(|first| Group { waits, members, ..first });
+            told.extend(together.map(|group| ((key, number, "sub-groups".to_owned()), group)));
+        }
+        told
+    }
+
+    fn reason(&self, run: &TrackedRun, meeting: &Meeting, group: &Group) -> Option<Reason> {
+        let Group { root, waits, since, members } = group;
+        let (waiters, waited) = (waits.len(), Elapsed(self.now.since(*since)));
+        match root {
+            Root::Cycle { members, newcomer, rank_zero } => {
+                let since = |conn: &ConnId| self.wait_of(*conn, Some(run)).map(|wait| wait.since);
+                let youngest = members.iter().filter_map(since).max()?;
+                if self.now.since(youngest) < Self::CYCLE_AFTER {
+                    return None;
+                }
+                let waited = Elapsed(self.now.since(youngest));
+                Some(match (newcomer, rank_zero) {
+                    (Some(newcomer), Some(rank_zero)) => Reason::ElasticDeadlock {
+                        newcomer: self.who(*newcomer),
+                        rank_zero: self.who(*rank_zero),
+                        waited,
+                    },
+                    _ => {
+                        Reason::WaitCycle { members: Names::of(members.iter().map(|&m| self.who(m))), waited }
+                    }
+                })
+            }
+            Root::Counting { host, counted } => self.counts(Some((run, meeting)), *host, *counted, waiters),
+            Root::At { asked, whereabouts } => {
+                let (writer, what, whereabouts) = (&asked.writer, asked.what.to_owned(), whereabouts.clone());
+                // A complete round counts all of them.
+                let others_without_role = |rank: u32| {
+                    let without_role = move |other: u32| other != rank && !run.round().roles.contains(&other);
+                    let dead = run.participants().filter(|node| node.is_dead());
+                    dead.filter(move |node| node.rank.is_some_and(without_role))
+                };
+                let missing = match (writer, &whereabouts) {
+                    // Its own wait may be the cause.
+                    (_, Whereabouts::JustCame | Whereabouts::JustWaited) => return None,
+                    (_, Whereabouts::Met { .. }) => Names::default(),
+                    (ExpectedWriter::Node(rank), Whereabouts::GoneForRound { .. }) => {
+                        let cut_off = others_without_role(*rank).filter(|node| node.is_cut_off);
+                        Names::of(cut_off.map(TrackedNode::fate))
+                    }
+                    (ExpectedWriter::Rank(rank), whereabouts) => {
+                        self.absent(run, meeting, *rank, whereabouts)
+                    }
+                    // A static node that has come shows that there are all with lower ranks.
+                    (
+                        _,
+                        Whereabouts::NeverCame
+                        | Whereabouts::Announced { .. }
+                        | Whereabouts::NotSinceRestart { .. }
+                        | Whereabouts::NotTold { .. },
+                    ) if run.kind() == RunKind::Static => {
+                        Names::of(run.never_came().map(|rank| format!("node {rank}")))
+                    }
+                    _ => Names::default(),
+                };
+                let ended = match (writer, missing.is_empty()) {
+                    (ExpectedWriter::Node(rank), _)
+                        if matches!(whereabouts, Whereabouts::GoneForRound { .. }) =>
+                    {
+                        let ended = others_without_role(*rank).filter(|node| !node.is_cut_off);
+                        Names::of(ended.map(TrackedNode::label))
+                    }
+                    // The other ranks of an NCCL job before have told no rank either.
+                    (ExpectedWriter::NcclRankZero, _) | (ExpectedWriter::Node(_), false) => {
+                        self.ended_near(run, |it| it.only_counted_itself)
+                    }
+                    (ExpectedWriter::Rank(_), false) => self.ended_near(run, |_| true),
+                    _ => Names::default(),
+                };
+                let elsewhere =
+                    if missing.is_empty() { Names::default() } else { self.elsewhere(run, meeting) };
+                let staying = self.staying(run, meeting, writer);
+                let who = self.writer(Some(run), *waits.first()?, asked)?;
+                // Of some it is not decided yet whether they are workers, and some are alike to others.
+                let is_not_counted =
+                    |(client, is): &&(&Client, Silent)| client.run.is_none() || *is == Silent::Alike;
+                let not_counted = || self.silent(run, meeting).iter().filter(is_not_counted).count();
+                // It is looked for in all runs.
+                let apart = Names::default();
+                let awaited =
+                    Awaited { whereabouts, missing, ended, elsewhere, apart, staying, waiters, waited };
+                Some(match writer {
+                    ExpectedWriter::Rank(1..) => Reason::WaitingForRank {
+                        rank: who,
+                        joined: meeting.published(),
+                        connected: run.world().processes_for(meeting).saturating_add(count(not_counted())),
+                        world_size: meeting.size,
+                        awaited,
+                    },
+                    ExpectedWriter::Node(1..) => Reason::WaitingForNode { node: who, what, awaited },
+                    ExpectedWriter::Node(0) | ExpectedWriter::Rank(_) | ExpectedWriter::NcclRankZero => {
+                        let of_agent = matches!(writer, ExpectedWriter::Node(_));
+                        Reason::RankZeroSlow { what, who, of_agent, awaited }
+                    }
+                    ExpectedWriter::Group(_) => {
+                        let what = match (what == BARRIER, members.is_empty()) {
+                            (true, _) => who,
+                            (false, true) => format!("{what} of {who}"),
+                            (false, false) => several(members),
+                        };
+                        let (others, ended) = (Names::default(), self.ended_ranks(run, meeting));
+                        Reason::WaitingForGroup { what, waiters, others, ended, waited }
+                    }
+                    ExpectedWriter::LastAtExit | ExpectedWriter::Unknown => return None,
+                })
+            }
+        }
+    }
+
+    /// What is said of a host that counts who comes, and of those that wait for it. `waiters` has the host.
+    fn counts(
+        &self,
+        of: Option<(&TrackedRun, &Meeting)>,
+        host: ConnId,
+        counted: Counted,
+        waiters: usize,
+    ) -> Option<Reason> {
+        /// It reads the number every 10 ms, and goes on when it is large enough.
+        const GOES_ON: Duration = Duration::from_secs(2);
+        const PAUSES: Duration = Duration::from_millis(200);
+        let (run, meeting) = of.unzip();
+        let of_agents = run.filter(|run| run.has_agents());
+        let of_ranks = meeting.filter(|_| of_agents.is_none());
+        let of_live = run.zip(of_ranks).filter(|(_, meeting)| meeting.is_live());
+        let expected = of_live.and_then(|(run, meeting)| run.world().agreed(meeting));
+        let asks_for_more = expected.is_some_and(|expected| counted.clients >= expected);
+        if (asks_for_more || counted.ago >= PAUSES) && counted.unchanged < GOES_ON {
+            return None;
+        }
+        let (gone, missing) = match (run, meeting, of_agents) {
+            (_, _, Some(run)) => {
+                let dead = run.participants().filter(|node| node.is_dead());
+                let missing = run.never_came().map(|rank| format!("node {rank}"));
+                (Names::of(dead.map(TrackedNode::fate)), Names::of(missing))
+            }
+            (Some(run), Some(meeting), None) if !asks_for_more => {
+                let had_come = |rank: &u32| run.world().holder(meeting, *rank).is_some();
+                let label = |rank| run.rank_label_in(meeting, rank);
+                let absent = || run.world().absent(meeting);
+                let missing = absent().filter(|rank| !had_come(rank));
+                (Names::of_some(absent().filter(had_come), label), Names::of_some(missing, label))
+            }
+            _ => Default::default(),
+        };
+        let those_missing = run.zip(of_ranks).filter(|_| !missing.is_empty());
+        let silent = those_missing.map(|(run, meeting)| self.may_be_ranks(run, meeting));
+        let claimed = match (run.filter(|_| !missing.is_empty()), of_agents) {
+            (Some(run), Some(_)) => run.claimed_nodes(),
+            (Some(run), None) => run.claimed_ranks(),
+            (None, _) => Names::default(),
+        };
+        let passed = run.filter(|_| !missing.is_empty()).map(|run| self.ended_near(run, |_| true));
+        // c10d agents do not count themselves.
+        let is_of_c10d = |client: &Client| {
+            let run = client.run.as_ref().and_then(|run| self.runs.get(run));
+            client.role == Role::Agent && run.is_some_and(|run| run.kind() == RunKind::C10d)
+        };
+        let counts =
+            |client: &&Client| client.has_counted_itself || client.is_member() && !is_of_c10d(client);
+        let there = || self.store.clients.values().filter(counts);
+        let reset = self.store.reset.filter(|reset| there().any(|client| client.since < *reset));
+        Some(Reason::WaitingForProcesses {
+            host: self.host_label(host, run),
+            of_agents: of_agents.is_some(),
+            connected: counted.clients,
+            ended: counted.clients.saturating_sub(count(there().count())),
+            reset: reset.map(|reset| Elapsed(self.now.since(reset))),
+            expected,
+            elsewhere: those_missing.map(|(run, meeting)| self.elsewhere(run, meeting)).unwrap_or_default(),
+            gone,
+            missing,
+            claimed,
+            silent: silent.unwrap_or_default(),
+            passed: passed.unwrap_or_default(),
+            waiters: waiters.saturating_sub(1),
+            // The others may have waited for longer.
+            waited: Elapsed(self.now.since(self.store.waits.get(&host)?.since)),
+        })
+    }
+
+    /// Hosts of which nothing else is known: nobody else has come, or several jobs may be theirs.
+    fn hosts_of_no_run(&self) -> Vec<(Option<RunKey>, Finding)> {
+        let is_of_none = |wait: &&Waiting| {
+            self.store.clients.get(&wait.view.conn).is_none_or(|client| client.run.is_none())
+        };
+        let hosts = self.store.waits.values().filter(is_of_none);
+        let hosts = hosts.filter_map(|wait| Some((wait, wait.view.counted?)));
+        let found = hosts.filter_map(|(wait, counted)| {
+            let host = wait.view.conn;
+            let reason = self.counts(None, host, counted, 1)?;
+            let about = format!("those that {host:?} counts");
+            Some((None, Finding::new(reason, about, wait.since).seen([self.evidence(host, wait)])))
+        });
+        found.collect()
+    }
+
+    /// Agents wait for the state of their c10d rendezvous only when it was dropped: it is there from the first of them on.
+    fn of_dropped_states(&self) -> Vec<(Option<RunKey>, Finding)> {
+        let mut by_run: BTreeMap<RunId, Vec<&Waiting>> = BTreeMap::new();
+        for wait in self.store.waits.values() {
+            let key = wait.view.missing.first().and_then(|key| classify(key));
+            if let Some(KeyPattern::Rendezvous { run_id, part: RendezvousPart::State, .. }) = key {
+                by_run.entry(RunId::new(run_id)).or_default().push(wait);
+            }
+        }
+        let found = by_run.into_iter().filter_map(|(id, waits)| {
+            let since = waits.iter().map(|wait| wait.since).min()?;
+            let (run_id, waiters) = (id.to_string(), waits.len());
+            let reason = Reason::StateDropped {
+                run_id: run_id.clone(),
+                waiters,
+                waited: Elapsed(self.now.since(since)),
+            };
+            let evidence = waits.iter().take(WAITS_SHOWN).map(|wait| self.evidence(wait.view.conn, wait));
+            let key = Some(self.store.key_of(&id)).filter(|key| self.runs.contains_key(key));
+            Some((key, Finding::new(reason, run_id, since).seen(evidence)))
+        });
+        found.collect()
+    }
+
+    /// Nodes of a c10d run that have missed heartbeats, and those of them that others have taken out of the round. While an
+    /// agent waits here it sends none.
+    pub(crate) fn without_heartbeat(&self, run: &TrackedRun) -> Vec<Finding> {
+        let late = run.late_after();
+        let is_awake = late.is_some_and(|late| self.now.since(self.awake_since) >= late);
+        let late = late.unwrap_or_default();
+        // When all were frozen for so long each takes itself for dead: they read the state, and send no heartbeats any more.
+        let asked = |node: &TrackedNode| {
+            let at = node.conn.and_then(|conn| self.store.heard.get(&conn));
+            at.is_some_and(|at| self.now.since(*at) < late)
+        };
+        let is_late =
+            |node: &&TrackedNode| is_awake && self.now.since(node.last_heartbeat) >= late && !asked(node);
+        let client = |node: &TrackedNode| node.conn.and_then(|conn| self.store.clients.get(&conn));
+        let waits = |node: &TrackedNode| {
+            client(node).is_some_and(|client| self.store.waited_just_now(client, self.now))
+        };
+        let may_send = |node: &&TrackedNode| {
+            client(node).is_some_and(|client| {
+                let ip = client.peer.ip();
+                !waits(node)
+                    && self.links.away_at(ip).is_none()
+                    && self.links.back_for(ip, self.now).is_none_or(|since| since >= late)
+            })
+        };
+        let there = || run.participants().filter(|node| node.is_there() && !node.finished);
+        let silent: Vec<_> = there().filter(is_late).filter(may_send).collect();
+        // Those on the wait list send theirs, too.
+        let sends = |node: &TrackedNode| node.is_there() && !node.finished && !is_late(&node);
+        let others = if run.nodes().iter().any(sends) {
+            Others::Send
+        } else if run.participants().any(waits) {
+            Others::Wait
+        } else {
+            Others::Silent
+        };
+        // Where the links of others are away, theirs may be about to be.
+        let is_clear = others != Others::Silent || silent.len() == there().count();
+        let silent = if is_clear { silent } else { Vec::new() };
+        let is_out = |left: &&LeftNode| left.is_silent() && left.round == run.round().number;
+        let out = || run.life().left.values().filter(is_out).filter(|left| may_send(&&left.node));
+        let out_since = out().map(|left| left.since).max();
+        let (again, out): (Vec<_>, Vec<_>) = out()
+            .map(|left| (&left.node, left.since))
+            .partition(|(node, since)| node.last_heartbeat > *since);
+        let [out, again] = [out, again].map(|left| left.into_iter().map(|(node, _)| node).collect());
+        let joining = run.round().completed.is_none();
+        let told = |(silent, standing): (Vec<&TrackedNode>, Standing)| {
+            let heard = silent.iter().map(|node| node.last_heartbeat).max()?;
+            // That they were taken out is said already.
+            let out_since = out_since.filter(|_| matches!(standing, Standing::TakenOut { .. }));
+            let since = out_since.unwrap_or(heard);
+            let nodes = Names::of(silent.iter().map(|node| node.label()));
+            let about = nodes.to_string();
+            let silent_for = Elapsed(self.now.since(heard));
+            let reason = Reason::NoHeartbeat { nodes, silent: silent_for, standing };
+            let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
+            Some(Finding::new(reason, about, since).seen(heard_of))
+        };
+        let told = [
+            (silent, Standing::InRound { others }),
+            (out, Standing::TakenOut { joining }),
+            (again, Standing::SilentAgain),
+        ]
+        .map(told);
+        told.into_iter().flatten().collect()
+    }
+}

@@ -1,0 +1,146 @@
+//! Waits for keys of the program, and for groups on a store with a prefix of its own.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::processes::{Graph, WAITS_SHOWN};
+use super::wanted::{ExpectedWriter, wanted};
+use crate::reason::{Absence, Finding, Names, Reason};
+use crate::run::{RunKey, TrackedRun};
+use crate::watch::{Beside, Waiting};
+use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey};
+use rallypoint_protocol::keys::{KeyPattern, below_own_prefix, classify};
+use rallypoint_store::KeyPast;
+
+/// The name of the barrier that a program waits at with this key: a BARRIER, or a barrier of
+/// `torch.distributed.elastic.utils.store`, which counts arrivals in `num_members`.
+fn barrier_of(key: &[u8], size: Option<i64>) -> Option<String> {
+    let name = if size.is_some() { key } else { key.strip_suffix(b"/last_member")? };
+    Some(ShownKey(name).to_string())
+}
+
+impl Graph<'_> {
+    /// Waits for keys that are none of PyTorch's.
+    pub(super) fn of_unknown_keys(&self) -> Vec<(Option<RunKey>, Finding)> {
+        const MOST: usize = 64;
+        let is_own = |key: &[u8]| matches!(classify(key), None | Some(KeyPattern::Unknown));
+        let mut by_key: BTreeMap<&[u8], Vec<(Option<ConnId>, &Waiting)>> = BTreeMap::new();
+        for wait in self.store.waits.values() {
+            let Some(key) = wait.view.missing.first().filter(|key| is_own(key)) else { continue };
+            by_key.entry(key).or_default().push((self.member(wait), wait));
+        }
+        let mut found = Vec::new();
+        for (key, waits) in by_key {
+            // A client that is no known member of a job knows best why it waits.
+            let mut by_run: BTreeMap<Option<&RunKey>, Vec<(ConnId, &Waiting)>> = BTreeMap::new();
+            for (member, wait) in waits.iter().filter_map(|(member, wait)| Some(((*member)?, *wait))) {
+                let run = self.store.clients.get(&member).and_then(|client| client.run.as_ref());
+                by_run.entry(run).or_default().push((member, wait));
+            }
+            let all_are_known = waits.iter().all(|(member, _)| member.is_some());
+            let found_here = by_run.into_iter().filter_map(|(run, members)| {
+                Some((run.cloned(), self.unknown_key(key, run, members, all_are_known)?))
+            });
+            found.extend(found_here);
+            if found.len() >= MOST {
+                break;
+            }
+        }
+        found
+    }
+
+    /// What `members` of a run, each with its wait, wait for at one key of the program. Who is not there is told only if
+    /// all that wait there are known.
+    fn unknown_key(
+        &self,
+        key: &[u8],
+        run: Option<&RunKey>,
+        mut members: Vec<(ConnId, &Waiting)>,
+        all_are_known: bool,
+    ) -> Option<Finding> {
+        let rank = |conn: &ConnId| self.store.clients.get(conn).and_then(|client| client.rank);
+        members.sort_by_key(|(conn, wait)| (rank(conn), *conn, wait.since));
+        let size = members.first()?.1.view.barrier_size;
+        let since = members.iter().map(|(_, wait)| wait.since).min()?;
+        let waited = Elapsed(self.now.since(since));
+        let about = ShownKey(key).to_string();
+        members.dedup_by_key(|(conn, _)| *conn);
+        let who = Names::of_some(&members, |(conn, _)| self.who(*conn));
+        let run = run.and_then(|run| self.runs.get(run));
+        let first = members.first()?.0;
+        let of_run = run.map(|run| (run, self.meeting(first, run)));
+        let ended = of_run.map(|(run, meeting)| self.ended_ranks(run, meeting)).unwrap_or_default();
+        let there: HashSet<ConnId> = members.iter().map(|(conn, _)| *conn).collect();
+        let others = of_run.filter(|_| all_are_known);
+        let others = others.map(|(run, meeting)| self.others(run, meeting, &there)).unwrap_or_default();
+        let reason = if let Some(barrier) = barrier_of(key, size) {
+            let size = size.and_then(|size| u32::try_from(size).ok());
+            let all_are_there = all_are_known && run.is_some() && others.is_empty() && ended.is_empty();
+            let too_large = all_are_there && size.is_none_or(|size| who.count() < size as usize);
+            Reason::WaitingAtBarrier { barrier, who, size, too_large, others, ended, waited }
+        } else {
+            let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
+            let similar = similar.map(|key| ShownKey(key).to_string());
+            let absence = self.absence(members.first()?.1, run);
+            let first = &members.first()?.1.view;
+            let besides = Names::of_some(first.missing.iter().skip(1), |key| format!("`{}`", ShownKey(key)));
+            let key = about.clone();
+            Reason::WaitingForKey { key, who, besides, similar, others, ended, absence, waited }
+        };
+        let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
+        Some(Finding::new(reason, about, since).seen(waits))
+    }
+
+    /// What is known of the waits for a key of a program, a barrier or a sub-group, on which a client gives up.
+    pub(crate) fn beside(&self, run: Option<&RunKey>, conn: ConnId, key: &[u8]) -> Beside {
+        let is_for_it = |wait: &&Waiting| wait.view.missing.first().is_some_and(|missing| **missing == *key);
+        let its_own = self.store.waits.get(&conn).filter(is_for_it);
+        let (Some(wait), Some(run)) = (its_own, run.and_then(|run| self.runs.get(run))) else {
+            return Beside::default();
+        };
+        if !matches!(wanted(key).writer, ExpectedWriter::Group(_) | ExpectedWriter::Unknown) {
+            return Beside::default();
+        }
+        let similar = wait.view.similar.as_ref().map(|key| ShownKey(key).to_string());
+        let meeting = self.meeting(conn, run);
+        let waits = self.store.waits.values().filter(is_for_it);
+        let others = self.not_among(run, meeting, waits);
+        Beside { similar, others, ended: self.ended_ranks(run, meeting) }
+    }
+
+    /// Why the key that a program waits for is not there.
+    fn absence(&self, wait: &Waiting, run: Option<&TrackedRun>) -> Absence {
+        let reset = self.store.reset.filter(|at| run.is_some_and(|run| run.first_seen() <= *at));
+        match (wait.view.past, reset) {
+            (KeyPast::Deleted, _) => Absence::Deleted,
+            (_, Some(at)) => Absence::Reset { ago: Elapsed(self.now.since(at)) },
+            (KeyPast::NotDeleted, None) => Absence::NotWritten,
+            (KeyPast::NotKnown, None) => Absence::NotThere,
+        }
+    }
+
+    /// Waits for members of groups on a store with a prefix of the program's own: nothing else is known of those who wait.
+    pub(super) fn below_own_prefixes(&self) -> Vec<(Option<RunKey>, Finding)> {
+        const MOST: usize = 16;
+        let mut groups: BTreeMap<(&[u8], u32), Vec<&Waiting>> = BTreeMap::new();
+        for wait in self.store.waits.values() {
+            let is_known = self.store.clients.get(&wait.view.conn).is_some_and(|client| client.run.is_some());
+            let Some(key) = wait.view.missing.first().filter(|_| !is_known) else { continue };
+            if let Some((prefix, address)) = below_own_prefix(key) {
+                groups.entry((prefix, address.member)).or_default().push(wait);
+            }
+        }
+        let explained = groups.into_iter().take(MOST).filter_map(|((prefix, rank), waits)| {
+            let since = waits.iter().map(|wait| wait.since).min()?;
+            let what =
+                format!("the address of rank {rank} of the group below the prefix `{}`", ShownKey(prefix));
+            let (waiters, about) = (waits.len(), what.clone());
+            let (others, ended, waited) =
+                (Names::default(), Names::default(), Elapsed(self.now.since(since)));
+            let reason = Reason::WaitingForGroup { what, waiters, others, ended, waited };
+            let waits = waits.into_iter().take(WAITS_SHOWN);
+            let evidence = waits.map(|wait| self.evidence(wait.view.conn, wait));
+            Some((None, Finding::new(reason, about, since).seen(evidence)))
+        });
+        explained.collect()
+    }
+}

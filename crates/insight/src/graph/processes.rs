@@ -1,0 +1,335 @@
+//! The waits of one store, and the processes that have them.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+
+use super::wanted::{ExpectedWriter, Wanted, wanted};
+use crate::expect::Plans;
+use crate::links::Links;
+use crate::reason::{Evidence, Names};
+use crate::run::{Meeting, RunKey, TrackedNode, TrackedRun, with_pid};
+use crate::watch::{Client, CountedRanks, StoreWatch, Waiting};
+use rallypoint_api::{RunKind, Seen};
+use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
+use rallypoint_store::WaitView;
+
+/// Waits that are kept as evidence of one explanation.
+pub(super) const WAITS_SHOWN: usize = 8;
+
+/// The connections by which ranks and agents are known, by address and process id. `None` where several are alike.
+type Processes = HashMap<(IpAddr, u32), Option<ConnId>>;
+
+/// What a connection may be that has told no rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Silent {
+    /// A rank that has not got further.
+    MayBeRank,
+    /// No rank: all had met while it was there. A script that watches the store, or counts itself there.
+    Stranger,
+    /// A rank or an agent has its address and process id, and it counted itself besides: as in containers with one
+    /// network, where it is another.
+    Alike,
+    /// Several ranks or agents have its address and process id: it belongs to one of them, or is another.
+    Unknown,
+}
+
+/// The waits of one store with what is needed to follow them.
+pub(crate) struct Graph<'i> {
+    pub(crate) store: &'i StoreWatch,
+    pub(crate) runs: &'i BTreeMap<RunKey, TrackedRun>,
+    pub(super) links: &'i Links,
+    pub(super) plans: &'i Plans,
+    /// Since when this server has not been away.
+    pub(super) awake_since: Timestamp,
+    pub(super) now: Timestamp,
+    /// Computed when one of the explanations needs them, for all of them.
+    pub(super) processes: OnceCell<Processes>,
+    pub(super) counted: OnceCell<CountedRanks>,
+}
+
+impl<'i> Graph<'i> {
+    pub(crate) fn new(
+        store: &'i StoreWatch,
+        runs: &'i BTreeMap<RunKey, TrackedRun>,
+        links: &'i Links,
+        plans: &'i Plans,
+        awake_since: Timestamp,
+        now: Timestamp,
+    ) -> Self {
+        let (processes, counted) = (OnceCell::new(), OnceCell::new());
+        Self { store, runs, links, plans, awake_since, now, processes, counted }
+    }
+}
+
+impl Graph<'_> {
+    pub(super) fn run_of(&self, client: Option<&Client>, wanted: &Wanted) -> Option<RunKey> {
+        match &wanted.run {
+            Some(id) => Some(self.store.key_of(id)),
+            None => client?.run.clone(),
+        }
+    }
+
+    /// The run that a wait belongs to.
+    pub(crate) fn run_waiting(&self, wait: &WaitView) -> Option<RunKey> {
+        self.run_of(self.store.clients.get(&wait.conn), &wanted(wait.missing.first()?))
+    }
+
+    /// The run in whose exchange of this round a wait is.
+    pub(crate) fn exchange_of(&self, wait: &WaitView) -> Option<RunKey> {
+        let asks = wanted(wait.missing.first()?);
+        let run = self.run_of(self.store.clients.get(&wait.conn), &asks)?;
+        let is_it = matches!(asks.writer, ExpectedWriter::Node(_));
+        (is_it && !asks.is_of_another_round(self.runs.get(&run))).then_some(run)
+    }
+
+    /// The agent with node rank 0 waits for the roles of all nodes at once: this shows how many there are.
+    pub(crate) fn nodes_asked_for(&self, wait: &Waiting) -> Option<(RunKey, u32)> {
+        let asks = wanted(wait.view.missing.first()?);
+        let nodes = u32::try_from(wait.view.keys).ok().filter(|&nodes| asks.is_role && nodes > 1)?;
+        let run = self.run_waiting(&wait.view)?;
+        // A copy of it is of another job.
+        let is_copy = Self::is_copy(wait.view.conn, self.runs.get(&run));
+        (!is_copy).then_some((run, nodes))
+    }
+
+    /// The meeting of a process: it may wait on another connection than the one by which it is known as a rank.
+    pub(super) fn meeting<'r>(&self, conn: ConnId, run: &'r TrackedRun) -> &'r Meeting {
+        let world = run.world();
+        if world.meetings().len() == 1 {
+            return world.shown();
+        }
+        let member = self.store.waits.get(&conn).and_then(|wait| self.member(wait)).unwrap_or(conn);
+        world.of(self.store.clients.get(&member).and_then(|client| client.rank), member)
+    }
+
+    /// The name of a connection, for people.
+    pub(crate) fn who(&self, conn: ConnId) -> String {
+        let Some(client) = self.store.clients.get(&conn) else { return "a process".into() };
+        let run = client.run.as_ref().and_then(|key| self.runs.get(key));
+        if let Some(run) = run {
+            if let Some(node) = run.node_of(conn) {
+                let is_one_of_two = run.life().rivals.iter().any(|rival| rival.rank == node.rank);
+                return if is_one_of_two { with_pid(node.label(), node.pid) } else { node.label() };
+            }
+            if let Some(name) = run.at_earlier_exit(conn) {
+                return name.to_owned();
+            }
+        }
+        let is_one_of_two = |rank: u32| run.is_some_and(|run| run.world().claimed_twice.contains_key(&rank));
+        match client.rank_label() {
+            Some(label) if client.rank.is_some_and(is_one_of_two) => with_pid(label, client.pid),
+            Some(label) => label,
+            None => self.process_label(client),
+        }
+    }
+
+    /// A process that has told no rank.
+    fn process_label(&self, client: &Client) -> String {
+        let run = client.run.as_ref().and_then(|key| self.runs.get(key));
+        match run.filter(|_| client.uses_group) {
+            Some(run) => run.process_label(&client.evidence(Seen::Joined, client.since)),
+            None => client.label(),
+        }
+    }
+
+    /// Whether a client is known to be one of a job whose processes tell no rank.
+    fn is_unnamed(&self, client: &Client) -> bool {
+        let run = client.run.as_ref().filter(|_| client.uses_group && !client.is_member());
+        run.and_then(|key| self.runs.get(key)).is_some_and(|run| run.world().is_unnamed())
+    }
+
+    /// The agents of a run that are in no list of its state, and wait for something here, or did until just now.
+    pub(crate) fn waiting_outside<'r>(&'r self, run: &'r TrackedRun) -> impl Iterator<Item = ConnId> + 'r {
+        let waits = move |conn: &ConnId| {
+            let waited = |client: &Client| {
+                self.store.waited_just_now(client, self.now) && !Self::has_alike(client, Some(run))
+            };
+            self.wait_of(*conn, Some(run)).is_some() || self.store.clients.get(conn).is_some_and(waited)
+        };
+        run.life().left.keys().copied().filter(waits)
+    }
+
+    /// The wait of the process that has this connection: it may wait on another one.
+    pub(super) fn wait_of(&self, conn: ConnId, run: Option<&TrackedRun>) -> Option<&Waiting> {
+        if let Some(wait) = self.store.waits.get(&conn) {
+            return Some(wait);
+        }
+        let client = self.store.clients.get(&conn)?;
+        let (ip, pid) = (client.peer.ip(), client.pid?);
+        if Self::has_alike(client, run) {
+            return None;
+        }
+        let is_its_own = |wait: &&Waiting| {
+            let other = self.store.clients.get(&wait.view.conn);
+            wait.view.peer.ip() == ip
+                && wait.view.pid == Some(pid)
+                && other.is_none_or(|other| other.rank.is_none() || other.rank == client.rank)
+        };
+        self.store.waits.values().filter(is_its_own).min_by_key(|wait| (wait.since, wait.view.conn))
+    }
+
+    /// Whether several ranks or nodes have the address and process id of a client, as in containers with one network: then
+    /// it is not known whose another connection with them is.
+    pub(super) fn has_alike(client: &Client, run: Option<&TrackedRun>) -> bool {
+        let Some(run) = run.filter(|_| client.pid.is_some()) else { return false };
+        let is_alike = |ip: IpAddr, pid, gone: Option<Timestamp>| {
+            gone.is_none() && (ip, pid) == (client.peer.ip(), client.pid)
+        };
+        let ranks = run.world().meetings().iter().flat_map(|meeting| meeting.ranks.values());
+        let ranks = ranks.filter(|info| is_alike(info.peer.ip(), info.pid, info.gone));
+        let nodes = run.nodes().iter();
+        let nodes =
+            nodes.filter(|node| node.peer.is_some_and(|peer| is_alike(peer.ip(), node.pid, node.gone)));
+        ranks.take(2).count() > 1 || nodes.take(2).count() > 1
+    }
+
+    /// Whether a connection waits that has the address and process id of `client`, and is not known as another's.
+    pub(super) fn waits_like(&self, client: &Client, run: Option<&TrackedRun>) -> bool {
+        self.store.waits.values().any(|wait| {
+            let (conn, ip) = (wait.view.conn, wait.view.peer.ip());
+            let is_known = self.store.clients.get(&conn).is_some_and(|other| other.rank.is_some())
+                || run.is_some_and(|run| run.node_of(conn).is_some());
+            !is_known && (ip, wait.view.pid) == (client.peer.ip(), client.pid)
+        })
+    }
+
+    /// The connections by which ranks and agents are known, by address and process id: a process may wait on another
+    /// connection. `None` where several are alike.
+    fn processes(&self) -> &Processes {
+        self.processes.get_or_init(|| self.find_processes())
+    }
+
+    /// How often the processes of this store have counted themselves, and their ranks.
+    pub(super) fn counted(&self) -> &CountedRanks {
+        self.counted.get_or_init(|| self.store.counted_ranks())
+    }
+
+    fn find_processes(&self) -> Processes {
+        let mut processes = HashMap::new();
+        for (&conn, client) in self.store.clients.iter().filter(|(_, client)| client.is_member()) {
+            let Some(pid) = client.pid else { continue };
+            let known = processes.entry((client.peer.ip(), pid)).or_insert(Some(conn));
+            *known = known.filter(|known| *known == conn);
+        }
+        processes
+    }
+
+    /// The connection by which the process of a wait is known as a rank or an agent.
+    pub(super) fn member(&self, wait: &Waiting) -> Option<ConnId> {
+        let conn = wait.view.conn;
+        let client = self.store.clients.get(&conn);
+        if client.is_some_and(Client::is_member) {
+            return Some(conn);
+        }
+        let known = wait.view.pid.and_then(|pid| *self.processes().get(&(wait.view.peer.ip(), pid))?);
+        known.or_else(|| client.is_some_and(|client| self.is_unnamed(client)).then_some(conn))
+    }
+
+    /// Connections that have counted themselves, or more, and have told no rank. Of those of a process that has told one on
+    /// another connection nothing is unknown.
+    pub(super) fn silent(&self, run: &TrackedRun, meeting: &Meeting) -> Vec<(&Client, Silent)> {
+        // Until agents come it is taken for a worker that meets others without them.
+        let is_of_run = |client: &Client| {
+            let of = client.run.as_ref();
+            of.is_none_or(|of| of == run.key() || run.kind() == RunKind::Static && of.id().is_none())
+        };
+        let hosts = |conn| self.store.waits.get(conn).is_some_and(|wait| wait.view.counted.is_some());
+        let clients = self.store.clients.iter().filter(|(conn, _)| !hosts(*conn));
+        let clients = clients.map(|(_, client)| client);
+        let mut silent = clients.filter(|client| !client.is_member() && is_of_run(client)).peekable();
+        if silent.peek().is_none() {
+            return Vec::new();
+        }
+        let (processes, counted) = (self.processes(), self.counted());
+        // Those who gathered already when others met may still lack it.
+        let met = run.world().last_met.filter(|met| !meeting.gathered_at(*met));
+        let has_met = |client: &Client| met.is_some_and(|met| client.since < met);
+        let what = |client: &Client| {
+            // Clients of PyTorch before 2.5 tell no process id; they count themselves on one connection only.
+            let known = client.pid.and_then(|pid| processes.get(&(client.peer.ip(), pid)));
+            match known {
+                Some(_) if client.has_counted_itself => {
+                    let (counted, ranks) = counted.get(&client.process()?)?;
+                    (*counted > ranks.len() && !has_met(client)).then_some(Silent::Alike)
+                }
+                Some(None) if Self::has_alike(client, Some(run)) => Some(Silent::Unknown),
+                Some(_) => None,
+                None if has_met(client) => Some(Silent::Stranger),
+                None => Some(Silent::MayBeRank),
+            }
+        };
+        silent.filter_map(|client| Some((client, what(client)?))).collect()
+    }
+
+    /// The ranks of a run whose processes have ended, or its processes that have told no rank.
+    pub(super) fn ended_ranks(&self, run: &TrackedRun, meeting: &Meeting) -> Names {
+        let ago = |who: String, gone: Timestamp| format!("{who} ({} ago)", Elapsed(self.now.since(gone)));
+        if run.world().is_unnamed() {
+            return Names::of_some(run.ended_unnamed(), |closed| ago(run.process_label(closed), closed.at));
+        }
+        Names::of_some(meeting.ended_ranks(), |(rank, info, gone)| ago(info.label(rank), gone))
+    }
+
+    /// The live processes of a run but for those of `there`: ranks if one of `there` is a rank, else nodes. Ranks that wait for
+    /// something else come last: those that wait for nothing are rather the cause.
+    pub(super) fn others(&self, run: &TrackedRun, meeting: &Meeting, there: &HashSet<ConnId>) -> Names {
+        let is_rank = |conn| self.store.clients.get(conn).is_some_and(|client| client.rank.is_some());
+        if there.iter().any(is_rank) {
+            let others = meeting.live().filter(|(_, info)| !there.contains(&info.conn));
+            let missing = |conn| self.wait_of(conn, Some(run)).and_then(|wait| wait.view.missing.first());
+            let (waiting, idle): (Vec<_>, Vec<_>) =
+                others.map(|(rank, info)| (rank, info, missing(info.conn))).partition(|it| it.2.is_some());
+            return Names::of_some(idle.into_iter().chain(waiting), |(rank, info, missing)| {
+                let waits =
+                    missing.map_or_else(String::new, |key| format!(" (waits for `{}`)", ShownKey(key)));
+                format!("{}{waits}", info.label(rank))
+            });
+        }
+        if there.iter().any(|conn| self.store.clients.get(conn).is_some_and(|client| self.is_unnamed(client)))
+        {
+            return self.unnamed_others(run, there);
+        }
+        let live = run.participants().filter(|node| node.is_there());
+        let others = live.filter(|node| node.conn.is_some_and(|conn| !there.contains(&conn)));
+        Names::of_some(others, TrackedNode::told)
+    }
+
+    /// The same of those that have these waits, if all of them are known.
+    pub(super) fn not_among<'w>(
+        &self,
+        run: &TrackedRun,
+        meeting: &Meeting,
+        waits: impl Iterator<Item = &'w Waiting>,
+    ) -> Names {
+        let members: Option<HashSet<ConnId>> = waits.map(|wait| self.member(wait)).collect();
+        members.map(|there| self.others(run, meeting, &there)).unwrap_or_default()
+    }
+
+    /// As [`Self::others`], of processes that have told no rank: who has another connection among `there` is one of those.
+    fn unnamed_others(&self, run: &TrackedRun, there: &HashSet<ConnId>) -> Names {
+        let clients = &self.store.clients;
+        let known: HashSet<_> = there.iter().filter_map(|conn| clients.get(conn)?.process()).collect();
+        let is_other = |(conn, client): &(&ConnId, &Client)| {
+            client.run.as_ref() == Some(run.key())
+                && self.is_unnamed(client)
+                && !there.contains(conn)
+                && !client.process().is_some_and(|process| known.contains(&process))
+        };
+        let others: BTreeSet<String> =
+            clients.iter().filter(is_other).map(|(_, client)| self.process_label(client)).collect();
+        Names::of(others)
+    }
+
+    /// That the process of `conn` has this wait.
+    pub(super) fn evidence(&self, conn: ConnId, wait: &Waiting) -> Evidence {
+        Evidence {
+            seen: Seen::Waits,
+            who: self.who(conn),
+            peer: Some(wait.view.peer),
+            pid: wait.view.pid,
+            key: wait.view.missing.first().map(|key| ShownKey(key).to_string()),
+            at: wait.since,
+        }
+    }
+}

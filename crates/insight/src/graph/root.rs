@@ -1,0 +1,331 @@
+//! Where a chain of waits ends: with a process that does not write what it should, or in a circle.
+
+use super::processes::Graph;
+use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
+use super::whereabouts::{Found, OVERWRITTEN, RESET};
+use crate::reason::{Names, Whereabouts};
+use crate::run::{RankInfo, RunKey, Seat, TrackedNode, TrackedRun, Withdrawn};
+use rallypoint_api::RunKind;
+use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
+use rallypoint_store::Counted;
+
+/// One wait, followed to its root.
+#[derive(Debug, Clone)]
+pub(crate) struct Traced {
+    pub(crate) run: Option<RunKey>,
+    pub(crate) who: String,
+    pub(crate) writer: Option<String>,
+    pub(crate) root: Root,
+    /// It has finished in a round that the others were told to give up.
+    is_at_earlier_exit: bool,
+}
+
+/// Where a chain of waits ends.
+#[derive(Debug, Clone)]
+pub(crate) enum Root {
+    /// With someone who does not wait here.
+    At { asked: Wanted, whereabouts: Whereabouts },
+    /// With a process that goes on when all others have come.
+    Counting { host: ConnId, counted: Counted },
+    /// Nowhere.
+    Cycle { members: Vec<ConnId>, newcomer: Option<ConnId>, rank_zero: Option<ConnId> },
+}
+
+impl Root {
+    /// The rank that it ends with.
+    pub(super) const fn rank(&self) -> Option<u32> {
+        match self {
+            Self::At { asked: Wanted { writer: ExpectedWriter::Rank(rank), .. }, .. } => Some(*rank),
+            _ => None,
+        }
+    }
+
+    /// The member of a sub-group that it ends with.
+    pub(super) fn of_sub_group(&self) -> Option<&str> {
+        match self {
+            Self::At { asked: Wanted { writer: ExpectedWriter::Group(name), what, .. }, .. } => {
+                Some(name.as_str()).filter(|_| *what != BARRIER)
+            }
+            _ => None,
+        }
+    }
+
+    /// The round of a node that it ends with, where it is known who that was.
+    pub(super) const fn round(&self) -> Option<u64> {
+        match self {
+            Self::At { whereabouts: Whereabouts::WentOn | Whereabouts::RoundOver { .. }, .. }
+            | Self::Counting { .. }
+            | Self::Cycle { .. } => None,
+            Self::At { asked, .. } => asked.round,
+        }
+    }
+}
+
+impl Graph<'_> {
+    pub(super) fn writer(&self, run: Option<&TrackedRun>, conn: ConnId, wanted: &Wanted) -> Option<String> {
+        match &wanted.writer {
+            ExpectedWriter::Node(rank) => Some(match run.and_then(|run| wanted.seat(run)) {
+                Some(seat) => seat.node().label(),
+                None => format!("node rank {rank}"),
+            }),
+            ExpectedWriter::Rank(rank) => {
+                let Some(run) = run else { return Some(format!("rank {rank}")) };
+                let (world, meeting) = (run.world(), self.meeting(conn, run));
+                let elsewhere = world.met_elsewhere(meeting, *rank);
+                let elsewhere = elsewhere.filter(|_| world.holder(meeting, *rank).is_none());
+                Some(elsewhere.map_or_else(|| run.rank_label_in(meeting, *rank), |info| info.label(*rank)))
+            }
+            ExpectedWriter::NcclRankZero => {
+                let Some(run) = run else { return Some("rank 0".into()) };
+                let label = run.rank_label_in(self.meeting(conn, run), 0);
+                let root = run.nccl_root().filter(|_| label == "rank 0");
+                Some(root.map_or(label, |root| run.process_label(&root.wrote)))
+            }
+            ExpectedWriter::Group(name) => Some(name.clone()),
+            ExpectedWriter::LastAtExit => Some("the last node to finish".into()),
+            ExpectedWriter::Unknown => None,
+        }
+    }
+
+    /// The process that must write `key`, for people.
+    pub(crate) fn writer_of(&self, run: Option<&RunKey>, conn: ConnId, key: &[u8]) -> Option<String> {
+        let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
+        // What it had written was dropped, or it has met with others.
+        let has_written = |run: &TrackedRun, rank: u32| {
+            let (world, meeting) = (run.world(), self.meeting(conn, run));
+            let is_dropped = |info: &RankInfo| {
+                // That it was an operator's reset is said besides.
+                let by_others = matches!(info.withdrawn, Some(Withdrawn::Paired | Withdrawn::Overwritten));
+                info.gone.is_none() && by_others
+            };
+            let holder = world.holder(meeting, rank);
+            holder.map_or_else(|| world.met_elsewhere(meeting, rank).is_some(), is_dropped)
+        };
+        let is_none = |run: &TrackedRun| match wanted.writer {
+            // It is there, and may only be waiting for others.
+            ExpectedWriter::Rank(0) | ExpectedWriter::NcclRankZero if run.world().host.is_some() => true,
+            ExpectedWriter::Rank(rank) => {
+                run.world().is_disputed(self.meeting(conn, run), rank) || has_written(run, rank)
+            }
+            _ => Self::without_ranks(run, key).is_some(),
+        };
+        if run.is_some_and(is_none) {
+            return None;
+        }
+        self.writer(run, conn, &wanted)
+    }
+
+    /// A process that hosts a store for its job: rank 0, or the agent of node rank 0.
+    pub(super) fn host_label(&self, conn: ConnId, run: Option<&TrackedRun>) -> String {
+        let who = self.who(conn);
+        if run.is_some_and(|run| run.world().host == Some(conn)) { format!("rank 0 ({who})") } else { who }
+    }
+
+    /// When an operator's reset dropped what a node or a rank had written here.
+    pub(crate) fn reset_that_dropped(
+        &self,
+        run: Option<&RunKey>,
+        conn: ConnId,
+        key: &[u8],
+    ) -> Option<Timestamp> {
+        let (run, wanted) = (self.runs.get(run?)?, wanted(key));
+        let is_it = match wanted.writer {
+            ExpectedWriter::Rank(rank) => {
+                match run.world().holder(self.meeting(conn, run), rank)?.withdrawn {
+                    Some(Withdrawn::Reset(_)) => true,
+                    _ => self.was_dropped(run, conn, &wanted, key),
+                }
+            }
+            ExpectedWriter::Node(_) => {
+                !wanted.is_of_another_round(Some(run)) && self.was_dropped(run, conn, &wanted, key)
+            }
+            ExpectedWriter::NcclRankZero => self.was_dropped(run, conn, &wanted, key),
+            _ => false,
+        };
+        run.round().reset.filter(|_| is_it)
+    }
+
+    /// The ranks that have not come, if the one that must write `key` is one of them.
+    pub(crate) fn missing_with(&self, run: Option<&RunKey>, conn: ConnId, key: &[u8]) -> Names {
+        let Some(run) = run.and_then(|run| self.runs.get(run)) else { return Names::default() };
+        let ExpectedWriter::Rank(rank) = wanted(key).writer else { return Names::default() };
+        let meeting = self.meeting(conn, run);
+        let never_came = |rank: &u32| run.world().holder(meeting, *rank).is_none();
+        if !never_came(&rank) {
+            return Names::default();
+        }
+        Names::of_some(run.world().absent(meeting).filter(never_came), |rank| {
+            run.rank_label_in(meeting, rank)
+        })
+    }
+
+    /// Follows the wait of `conn` to its root.
+    pub(crate) fn trace(&self, conn: ConnId) -> Option<Traced> {
+        let wait = self.store.waits.get(&conn)?;
+        let first = wanted(wait.view.missing.first()?);
+        let run_key = self.run_of(self.store.clients.get(&conn), &first);
+        let run = run_key.as_ref().and_then(|key| self.runs.get(key));
+        let writer = self.writer(run, conn, &first);
+        let root = self.root(conn, run);
+        let is_at_earlier_exit = run.is_some_and(|run| run.at_earlier_exit(conn).is_some());
+        Some(Traced { who: self.who(conn), writer, root, is_at_earlier_exit, run: run_key })
+    }
+
+    pub(super) fn root(&self, start: ConnId, run: Option<&TrackedRun>) -> Root {
+        let mut path: Vec<ConnId> = Vec::new();
+        let mut at = start;
+        // What the one before in the chain waits for, once that is a known process.
+        let mut asked: Option<Wanted> = None;
+        loop {
+            let wait = self.wait_of(at, run);
+            if let Some(counted) = wait.and_then(|wait| wait.view.counted) {
+                return Root::Counting { host: at, counted };
+            }
+            let missing = wait.and_then(|wait| wait.view.missing.first());
+            let next = missing.map(|key| wanted(key));
+            let root = |asked, whereabouts| Root::At { asked, whereabouts };
+            let (next, key) = match (next, missing, asked) {
+                (Some(next), Some(key), asked) => {
+                    if let (ExpectedWriter::Unknown, Some(asked)) = (&next.writer, asked) {
+                        let key = ShownKey(key).to_string();
+                        let away = self.away_from(self.store.clients.get(&at).map(|client| client.peer));
+                        return root(asked, away.unwrap_or(Whereabouts::Waits { key }));
+                    }
+                    (next, key)
+                }
+                // A process for which others wait, and which waits for nothing.
+                (_, _, Some(asked)) => return root(asked, self.without_wait(at, run)),
+                (..) => return root(wanted(b""), Whereabouts::Unknown),
+            };
+            if let Some(from) = path.iter().position(|&member| member == at) {
+                return self.cycle(&path[from..], run);
+            }
+            path.push(at);
+            if matches!(next.writer, ExpectedWriter::Node(_)) && Self::is_copy(at, run) {
+                let ended = self.find(run, start, &next).and_then(Found::gone);
+                let ended = ended.map(|at| Elapsed(self.now.since(at)));
+                return root(next, Whereabouts::Met { ended });
+            }
+            let is_past = next.is_of_another_round(run);
+            if let Some(whereabouts) = run.filter(|_| !is_past).and_then(|run| Self::without_ranks(run, key))
+            {
+                return root(next, whereabouts);
+            }
+            let host = run.and_then(|run| run.world().host).filter(|host| !path.contains(host));
+            match self.find(run, start, &next) {
+                None if is_past => {
+                    let given_up = run.and_then(|run| run.life().given_up.as_ref());
+                    let it = given_up.filter(|(round, _)| next.round == Some(*round));
+                    let whereabouts = it.map(|(_, why)| Whereabouts::RoundOver { why: why.clone() });
+                    return root(next, whereabouts.unwrap_or(Whereabouts::WentOn));
+                }
+                found @ (None | Some(Found::Gone(_)))
+                    if next.writer == ExpectedWriter::NcclRankZero && host.is_none() =>
+                {
+                    let gone = found.and_then(Found::gone);
+                    let whereabouts = run.map(|run| self.missed_nccl_root(run, gone));
+                    return root(next, whereabouts.unwrap_or(Whereabouts::Unknown));
+                }
+                Some(Found::Gone(gone)) if !matches!(next.writer, ExpectedWriter::Rank(_)) => {
+                    let for_seconds = Elapsed(self.now.since(gone));
+                    let node = run.and_then(|run| next.seat(run)).map(Seat::node);
+                    let is_cut_off = node.is_some_and(|node| node.is_cut_off);
+                    let whereabouts = match run.filter(|run| run.kind() == RunKind::C10d) {
+                        Some(run) => {
+                            let has_heir = node.is_some_and(|node| run.has_heir(node));
+                            Whereabouts::GoneForRound { for_seconds, has_heir, is_cut_off }
+                        }
+                        None => Whereabouts::gone(for_seconds, is_cut_off),
+                    };
+                    return root(next, whereabouts);
+                }
+                Some(Found::There(_))
+                    if !is_past && run.is_some_and(|run| self.was_dropped(run, start, &next, key)) =>
+                {
+                    return root(next, Whereabouts::Dropped { why: RESET.to_owned() });
+                }
+                Some(Found::There(conn)) if next.is_role && run.is_some_and(|run| run.is_heir(conn)) => {
+                    return root(next, Whereabouts::Dropped { why: OVERWRITTEN.to_owned() });
+                }
+                Some(Found::There(conn)) => {
+                    if let Some(whereabouts) = run.and_then(|run| self.made_otherwise(run, start, key)) {
+                        return root(next, whereabouts);
+                    }
+                    at = conn;
+                    asked = Some(next);
+                }
+                None | Some(Found::Gone(_)) => {
+                    if let (ExpectedWriter::Rank(0) | ExpectedWriter::NcclRankZero, Some(host)) =
+                        (&next.writer, host)
+                    {
+                        (at, asked) = (host, Some(next));
+                        continue;
+                    }
+                    let whereabouts = match next.writer {
+                        ExpectedWriter::Rank(rank) => run.map_or(Whereabouts::NeverCame, |run| {
+                            self.missed(run, self.meeting(start, run), rank)
+                        }),
+                        ExpectedWriter::Node(rank) => {
+                            run.map_or(Whereabouts::NeverCame, |run| self.missed_node(run, rank))
+                        }
+                        _ => Whereabouts::Unknown,
+                    };
+                    return root(next, whereabouts);
+                }
+            }
+        }
+    }
+
+    fn cycle(&self, members: &[ConnId], run: Option<&TrackedRun>) -> Root {
+        let wants = |conn: &ConnId| self.wait_of(*conn, run)?.view.missing.first().map(|key| wanted(key));
+        let newcomer = members.iter().copied().find(|conn| wants(conn).is_some_and(|want| want.is_master));
+        let rank_zero = members.iter().copied().find(|conn| wants(conn).is_some_and(|want| want.is_role));
+        Root::Cycle { members: members.to_vec(), newcomer, rank_zero }
+    }
+
+    /// Why one wait lasts, in a sentence.
+    pub(crate) fn because(&self, conn: ConnId, traced: &Traced) -> Option<String> {
+        let run = traced.run.as_ref().and_then(|key| self.runs.get(key));
+        Some(match &traced.root {
+            Root::At { asked: Wanted { writer: ExpectedWriter::LastAtExit, .. }, .. }
+                if traced.is_at_earlier_exit =>
+            {
+                "its round was given up, so nobody else finishes there: the others were told to join again"
+                    .into()
+            }
+            Root::At { asked: Wanted { writer: ExpectedWriter::LastAtExit, .. }, .. } => {
+                let running = run.into_iter().flat_map(TrackedRun::still_running);
+                let running = Names::of(running.map(TrackedNode::label));
+                let gone = run.into_iter().flat_map(TrackedRun::participants).filter(|node| node.is_dead());
+                let (cut_off, dead): (Vec<_>, Vec<_>) = gone.partition(|node| node.is_cut_off);
+                let of = |nodes: Vec<&TrackedNode>| Names::of(nodes.into_iter().map(TrackedNode::label));
+                let told = [
+                    ("still running", running),
+                    ("not heard from", of(cut_off)),
+                    ("died, failed or stopped", of(dead)),
+                ];
+                let told = told.into_iter().filter(|(_, names)| !names.is_empty());
+                let told: Vec<String> = told.map(|(what, names)| format!("{what}: {names}")).collect();
+                if told.is_empty() { "the other nodes have not finished".into() } else { told.join("; ") }
+            }
+            Root::At { asked: Wanted { writer: ExpectedWriter::Group(last), what: BARRIER, .. }, .. } => {
+                format!("{last} ends the wait")
+            }
+            Root::Counting { host, counted } => format!(
+                "{} goes on when all processes of the job have connected, and {} {}",
+                self.host_label(*host, run),
+                counted.clients,
+                if counted.clients == 1 { "has" } else { "have" }
+            ),
+            Root::At { asked, whereabouts } => {
+                format!("{} must come from {}: {whereabouts}", asked.what, self.writer(run, conn, asked)?)
+            }
+            Root::Cycle { members, .. } => {
+                format!(
+                    "a deadlock, each waits for the next: {}",
+                    Names::of(members.iter().map(|&m| self.who(m)))
+                )
+            }
+        })
+    }
+}

@@ -1,0 +1,442 @@
+//! Where a process is that others wait for, and who else is not there.
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::processes::{Graph, Silent};
+use super::wanted::{ExpectedWriter, Wanted, wanted};
+use crate::reason::{Names, PodSince, Whereabouts};
+use crate::run::{Departure, Meeting, RankInfo, Seat, TrackedNode, TrackedRun, Withdrawn};
+use crate::watch::{Client, Passed, Waiting};
+use rallypoint_api::RunKind;
+use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
+use rallypoint_protocol::keys::{AddressKind, KeyPattern, RendezvousPart, classify};
+
+/// Why what was written is not there after a reset.
+pub(super) const RESET: &str = "an operator reset the store while it was there";
+
+/// Why the role of a node that is there is not.
+pub(super) const OVERWRITTEN: &str = "another process wrote it as well, and has gone";
+
+/// The process that is to write a key.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Found {
+    There(ConnId),
+    /// Its connection closed then.
+    Gone(Timestamp),
+}
+
+impl Found {
+    /// When its connection closed.
+    pub(super) fn gone(self) -> Option<Timestamp> {
+        match self {
+            Self::There(_) => None,
+            Self::Gone(gone) => Some(gone),
+        }
+    }
+}
+
+/// The processes of these connections, and where one has several, how many.
+fn processes_of<'c>(clients: impl Iterator<Item = &'c Client>) -> Names {
+    let mut processes: BTreeMap<String, usize> = BTreeMap::new();
+    for client in clients {
+        let connections = processes.entry(client.label()).or_default();
+        *connections = connections.saturating_add(1);
+    }
+    Names::of(processes.into_iter().map(|(process, connections)| match connections {
+        1 => process,
+        _ => format!("{process} ({connections} connections)"),
+    }))
+}
+
+/// Whether none of the processes that are there can be of this pod.
+fn is_pod_gone(pod: Option<&Whereabouts>) -> bool {
+    matches!(pod, Some(Whereabouts::Announced { since, .. }) if since.is_gone())
+}
+
+impl Graph<'_> {
+    /// A writer, if it is known which process that is.
+    pub(super) fn find(&self, run: Option<&TrackedRun>, asking: ConnId, wanted: &Wanted) -> Option<Found> {
+        let run = run?;
+        let (conn, gone) = match &wanted.writer {
+            ExpectedWriter::Node(_) => match wanted.seat(run)? {
+                // It has gone on by itself.
+                Seat::Left(left) if left.departure == Departure::Own => return None,
+                seat => (seat.node().conn, seat.node().gone),
+            },
+            ExpectedWriter::Rank(rank) => {
+                let (conn, gone) = run.world().published(self.meeting(asking, run), *rank)?;
+                (Some(conn), gone)
+            }
+            // Where some groups use gloo, it has told its rank.
+            ExpectedWriter::NcclRankZero => match run.world().holder(self.meeting(asking, run), 0) {
+                Some(rank) => (Some(rank.conn), rank.gone),
+                None => run.nccl_root().map(|root| (Some(root.conn), root.gone))?,
+            },
+            _ => return None,
+        };
+        // Of a node that is gone it may never have been known which connection it had.
+        gone.map(Found::Gone).or(conn.map(Found::There))
+    }
+
+    /// Whether what is wanted had been written, and was dropped when the store was reset.
+    pub(super) fn was_dropped(&self, run: &TrackedRun, asking: ConnId, wanted: &Wanted, key: &[u8]) -> bool {
+        let round = run.round();
+        let Some(reset) = round.reset else { return false };
+        match wanted.writer {
+            ExpectedWriter::Node(rank) if wanted.is_role => {
+                round.roles.contains(&rank) && run.node_of_rank(rank).is_some_and(|node| node.joined <= reset)
+            }
+            ExpectedWriter::Node(_) => wanted.is_master || !round.assigned.is_empty(),
+            ExpectedWriter::Rank(rank) => {
+                let ranks = &self.meeting(asking, run).ranks;
+                ranks.get(&rank).is_some_and(|info| info.joined <= reset)
+            }
+            ExpectedWriter::NcclRankZero => run.nccl_root().is_some_and(|root| {
+                let wrote_it =
+                    root.wrote.key.as_ref().is_some_and(|wrote| *wrote == ShownKey(key).to_string());
+                wrote_it && root.wrote.at <= reset
+            }),
+            _ => true,
+        }
+    }
+
+    /// A rank that has published, as one that has made its groups more or less often than who asks for `key`.
+    pub(super) fn made_otherwise(&self, run: &TrackedRun, asking: ConnId, key: &[u8]) -> Option<Whereabouts> {
+        let Some(KeyPattern::Address(address)) = classify(key) else { return None };
+        let (asked, rank) = (address.made_before()?, self.meeting(asking, run).ranks.get(&address.member)?);
+        let made = rank.made_before.filter(|made| *made != asked)?;
+        Some(Whereabouts::MadeOtherwise { made: made.saturating_add(1), asked: asked.saturating_add(1) })
+    }
+
+    /// Whether a connection is a copy of a static node, which has met with the others and goes on.
+    pub(super) fn is_copy(conn: ConnId, run: Option<&TrackedRun>) -> bool {
+        let met = run.filter(|run| run.round().completed.is_some());
+        met.is_some_and(|run| run.life().rivals.iter().any(|rival| rival.conn == Some(conn)))
+    }
+
+    /// A process that comes from there, if that is behind a link that is away: it may be dead, whatever its relay holds.
+    pub(super) fn away_from(&self, peer: Option<SocketAddr>) -> Option<Whereabouts> {
+        let link = self.links.away_at(peer?.ip())?;
+        let for_seconds = Elapsed(self.now.since(link.since));
+        Some(Whereabouts::Away { link: link.name.clone(), for_seconds })
+    }
+
+    /// What a process does of which no wait is known.
+    pub(super) fn without_wait(&self, conn: ConnId, run: Option<&TrackedRun>) -> Whereabouts {
+        /// Waits are told once a second, when they have lasted for one.
+        const UNTOLD: Duration = Duration::from_millis(2500);
+        let client = self.store.clients.get(&conn);
+        if let Some(away) = self.away_from(client.map(|client| client.peer)) {
+            return away;
+        }
+        match client {
+            Some(client) if self.now.since(client.since) < UNTOLD => Whereabouts::JustCame,
+            Some(client)
+                if self.links.back_for(client.peer.ip(), self.now).is_some_and(|since| since < UNTOLD) =>
+            {
+                Whereabouts::JustCame
+            }
+            Some(client) if Self::has_alike(client, run) => {
+                // A wait on another connection may be its own.
+                if self.waits_like(client, run) { Whereabouts::Alike } else { Whereabouts::Busy }
+            }
+            Some(client) if self.store.waited_just_now(client, self.now) => Whereabouts::JustWaited,
+            _ => Whereabouts::Busy,
+        }
+    }
+
+    /// A static node waits for its ranks, and the node with rank 0 has handed out those of others only.
+    pub(super) fn without_ranks(run: &TrackedRun, key: &[u8]) -> Option<Whereabouts> {
+        let node = match classify(key)? {
+            KeyPattern::Rendezvous { part: RendezvousPart::AssignedRanks(node), .. } => node,
+            KeyPattern::Address(address) if address.kind == AddressKind::AssignedRanks => address.node_rank(),
+            _ => return None,
+        };
+        let nodes = run.counted_on().filter(|&nodes| node >= nodes)?;
+        Some(Whereabouts::NotCounted { nodes })
+    }
+
+    /// Where a node is whose connection is not known. torchrun's c10d backend gives a rank only to nodes that have come.
+    pub(super) fn missed_node(&self, run: &TrackedRun, rank: u32) -> Whereabouts {
+        if let Some(node) = run.not_again().find(|node| node.rank == Some(rank)) {
+            return self.away_from(node.peer).unwrap_or(Whereabouts::NotAgain);
+        }
+        if run.node_of_rank(rank).is_some() && run.native().is_some() {
+            let has_written = run.round().roles.contains(&rank);
+            return if has_written { Whereabouts::Unknown } else { Whereabouts::Joined };
+        }
+        let is_there = run.node_of_rank(rank).is_some();
+        // Static: it ended, and the others have begun another attempt since.
+        let known = run.nodes().iter().chain(run.life().earlier.iter().map(|former| &former.node));
+        let ended = known.filter(|node| node.rank == Some(rank) && node.is_dead());
+        if let (false, Some(ended)) = (is_there, ended.max_by_key(|node| node.gone)) {
+            let for_seconds = Elapsed(self.now.since(ended.gone.unwrap_or(self.now)));
+            // The one that takes its place may be there already.
+            let candidates = match run.kind() {
+                RunKind::Static if !ended.is_cut_off => self.may_be_nodes(run),
+                _ => Names::default(),
+            };
+            if candidates.is_empty() {
+                return Whereabouts::gone(for_seconds, ended.is_cut_off);
+            }
+            let (alike, gone_for) = (Names::default(), Some(for_seconds));
+            return Whereabouts::NotTold { candidates, alike, gone_for };
+        }
+        match run.kind() {
+            RunKind::C10d if !is_there && run.round().completed.is_some() => Whereabouts::LeftRound,
+            RunKind::C10d => Whereabouts::Unknown,
+            _ if is_there => Whereabouts::Unknown,
+            _ => self.announced_node(run, rank).unwrap_or_else(|| {
+                let candidates = self.may_be_nodes(run);
+                if !candidates.is_empty() {
+                    return Whereabouts::NotTold { candidates, alike: Names::default(), gone_for: None };
+                }
+                let claimed = run.claimed_nodes();
+                if claimed.is_empty() { self.never_came(run) } else { Whereabouts::Twin { claimed } }
+            }),
+        }
+    }
+
+    /// Nobody has come, as far as this server knows.
+    fn never_came(&self, run: &TrackedRun) -> Whereabouts {
+        run.life().had_met_before.map_or(Whereabouts::NeverCame, |restarted| Whereabouts::NotSinceRestart {
+            for_seconds: Elapsed(self.now.since(restarted)),
+        })
+    }
+
+    /// Where rank 0 is, which is to publish an NCCL id: nobody else tells a rank. `gone`: when the last one ended.
+    pub(super) fn missed_nccl_root(&self, run: &TrackedRun, gone: Option<Timestamp>) -> Whereabouts {
+        let gone_for = gone.map(|gone| Elapsed(self.now.since(gone)));
+        let is_cut_off = run.nccl_root().is_some_and(|root| root.is_cut_off);
+        let seat = run.seat_with(0);
+        let host = seat.and_then(|seat| run.address_of(seat.node()));
+        let asks_for_it = |wait: &&Waiting| {
+            let key = wait.view.missing.first();
+            key.is_some_and(|key| wanted(key).writer == ExpectedWriter::NcclRankZero)
+        };
+        // Whether all processes count themselves, as with `env://`: then a connection that has not is no other rank's.
+        let mut count_themselves = true;
+        let mut asking = HashSet::new();
+        for wait in self.store.waits.values().filter(asks_for_it) {
+            let client = self.store.clients.get(&wait.view.conn);
+            count_themselves &= client.is_some_and(|client| client.has_counted_itself);
+            asking.insert((wait.view.peer.ip(), wait.view.pid));
+        }
+        let may_be = |(conn, client): &(&ConnId, &Client)| {
+            !client.is_member()
+                && client.run.as_ref().is_none_or(|of| of == run.key())
+                && host.is_none_or(|host| host == client.peer.ip())
+                && !self.store.waits.get(conn).as_ref().is_some_and(asks_for_it)
+                // Who has come for the id that was there is another rank.
+                && !(gone.is_some() && client.uses_group)
+        };
+        let others = self.store.clients.iter().filter(may_be).map(|(_, client)| client);
+        let (alike, others): (Vec<_>, Vec<_>) =
+            others.partition(|client| asking.contains(&(client.peer.ip(), client.pid)));
+        let candidates = processes_of(others.into_iter());
+        match gone_for {
+            _ if !candidates.is_empty() => {
+                Whereabouts::MayBe { candidates, gone_for: gone_for.filter(|_| !is_cut_off) }
+            }
+            Some(for_seconds) => Whereabouts::gone(for_seconds, is_cut_off),
+            // A second store of a process that asks, or another one, as in containers with one network.
+            None if alike.iter().any(|client| client.has_counted_itself || !count_themselves) => {
+                Whereabouts::Unknown
+            }
+            None => self.fate_of_node(run, 0).unwrap_or_else(|| self.never_came(run)),
+        }
+    }
+
+    /// What is known of a rank that has not come by what became of its node.
+    fn fate_of_node(&self, run: &TrackedRun, rank: u32) -> Option<Whereabouts> {
+        let seat = run.seat_with(rank);
+        let dead = seat.map(Seat::node).filter(|node| node.is_dead());
+        let gone = dead.and_then(|node| Some((node.gone?, node.is_cut_off)));
+        let before = || run.fell(rank).map(|fallen| (fallen.gone, fallen.is_cut_off));
+        match (gone.or_else(before), seat) {
+            (Some((gone, is_cut_off)), _) => {
+                Some(Whereabouts::NodeGone { for_seconds: Elapsed(self.now.since(gone)), is_cut_off })
+            }
+            (None, Some(Seat::Left(left))) if left.is_silent() => Some(self.silent_node(&left.node)),
+            (None, _) => None,
+        }
+    }
+
+    /// What is known of a rank that has not come, whose node others have taken out of the round.
+    fn silent_node(&self, node: &TrackedNode) -> Whereabouts {
+        let link = node.peer.and_then(|peer| self.links.away_at(peer.ip())).map(|link| link.name.clone());
+        Whereabouts::NodeSilent { link, for_seconds: Elapsed(self.now.since(node.last_heartbeat)) }
+    }
+
+    /// Processes that have told no rank, and may be one of those that are missing.
+    pub(super) fn may_be_ranks(&self, run: &TrackedRun, meeting: &Meeting) -> Names {
+        processes_of(self.may_be(run, meeting))
+    }
+
+    /// The same of nodes: a process that has used the keys of a group is a worker.
+    fn may_be_nodes(&self, run: &TrackedRun) -> Names {
+        processes_of(self.may_be(run, run.world().shown()).filter(|client| !client.uses_group))
+    }
+
+    fn may_be(&self, run: &TrackedRun, meeting: &Meeting) -> impl Iterator<Item = &Client> {
+        let silent = self.silent(run, meeting).into_iter();
+        let may_be = silent.filter(|(_, is)| matches!(is, Silent::MayBeRank | Silent::Alike));
+        may_be.map(|(client, _)| client)
+    }
+
+    /// Where a rank is that has not come to this meeting: it may have been in the last one.
+    pub(super) fn missed(&self, run: &TrackedRun, meeting: &Meeting, rank: u32) -> Whereabouts {
+        let before = run.world().holder(meeting, rank);
+        let Some(before) = before.filter(|before| before.gone.is_none()) else {
+            let gone_for = before.and_then(|before| before.gone).map(|gone| Elapsed(self.now.since(gone)));
+            if let (None, Some(met)) = (before, run.world().met_elsewhere(meeting, rank)) {
+                // All were there, but who is not known.
+                let awaited = self.store.waits.get(&met.conn).and_then(|wait| wait.view.missing.first());
+                let lacks_one =
+                    awaited.is_some_and(|key| matches!(wanted(key).writer, ExpectedWriter::Rank(_)));
+                if lacks_one && !run.world().claimed_twice.is_empty() {
+                    return Self::disputed_place(run);
+                }
+                let ended = met.gone.map(|gone| Elapsed(self.now.since(gone)));
+                let away = self.away_from(Some(met.peer)).filter(|_| ended.is_none());
+                return away.unwrap_or(Whereabouts::Met { ended });
+            }
+            let silent = self.silent(run, meeting);
+            let those =
+                |what| processes_of(silent.iter().filter(|(_, is)| *is == what).map(|(client, _)| *client));
+            let (candidates, alike) = (those(Silent::MayBeRank), those(Silent::Alike));
+            if run.seat_with(rank).is_some_and(|seat| seat.node().finished) {
+                return Whereabouts::NodeFinished;
+            }
+            let pod = self.announced_rank(run, meeting, rank).filter(|_| gone_for.is_none());
+            return match gone_for {
+                _ if is_pod_gone(pod.as_ref()) => pod.unwrap_or(Whereabouts::NeverCame),
+                // Even if none of them is likely to be it, it may have come.
+                _ if !silent.is_empty() => Whereabouts::NotTold { candidates, alike, gone_for },
+                Some(for_seconds) => {
+                    Whereabouts::gone(for_seconds, before.is_some_and(|before| before.is_cut_off))
+                }
+                None if run.world().is_disputed(meeting, rank) => Whereabouts::Disputed,
+                None => self.fate_of_node(run, rank).unwrap_or_else(|| {
+                    let claimed = run.claimed_ranks();
+                    if claimed.is_empty() {
+                        return pod.unwrap_or_else(|| self.never_came(run));
+                    }
+                    Whereabouts::Twin { claimed }
+                }),
+            };
+        };
+        match before.withdrawn {
+            Some(Withdrawn::Reset(_)) => Whereabouts::Dropped { why: RESET.to_owned() },
+            Some(Withdrawn::Overwritten) => {
+                Whereabouts::Dropped { why: "another process with that rank wrote it as well".to_owned() }
+            }
+            Some(Withdrawn::Paired) => {
+                let replaced = Names::of(meeting.replaced.iter().map(|rank| format!("rank {rank}")));
+                let (of, took) = match replaced.count() {
+                    0 => ("a process of another rank".to_owned(), "another took that one's place"),
+                    1 => (format!("a process of {replaced}"), "another took that one's place"),
+                    _ => (format!("processes of {replaced}"), "others took their places"),
+                };
+                Whereabouts::Dropped { why: format!("it was paired with {of}, and {took}") }
+            }
+            // It may have met with a process of the other job.
+            None if !run.world().claimed_twice.is_empty() => Self::disputed_place(run),
+            // It met with the processes of before, of which another now has the place of at least one.
+            None if !meeting.replaced.is_empty() => {
+                self.away_from(Some(before.peer)).unwrap_or(Whereabouts::NotAgain)
+            }
+            None => self.away_from(Some(before.peer)).unwrap_or(Whereabouts::Busy),
+        }
+    }
+
+    /// What was written is not there, as it may be of those that were with the other process of two.
+    fn disputed_place(run: &TrackedRun) -> Whereabouts {
+        Whereabouts::Dropped { why: format!("two live processes claim {}", run.claimed_ranks()) }
+    }
+
+    /// All ranks of which nobody is there, where others wait for `asked`. That its process ended is said already.
+    pub(super) fn absent(
+        &self,
+        run: &TrackedRun,
+        meeting: &Meeting,
+        asked: u32,
+        whereabouts: &Whereabouts,
+    ) -> Names {
+        let is_told = |it: &Whereabouts| matches!(it, Whereabouts::Gone { .. } | Whereabouts::CutOff { .. });
+        let is_said = |rank: u32| rank == asked && is_told(whereabouts);
+        Names::of_some(run.world().absent(meeting).filter(|rank| !is_said(*rank)), |rank| {
+            match run.world().holder(meeting, rank) {
+                Some(info) if info.is_cut_off => format!("{} (cut off)", run.rank_label_in(meeting, rank)),
+                Some(_) => format!("{} (its connection closed)", run.rank_label_in(meeting, rank)),
+                None => match self.announced_rank(run, meeting, rank) {
+                    Some(Whereabouts::Announced { pod, since })
+                        if since != PodSince::Nothing && rank != asked =>
+                    {
+                        format!("{} (pod {pod} {since})", run.rank_label_in(meeting, rank))
+                    }
+                    _ => run.rank_label_in(meeting, rank),
+                },
+            }
+        })
+    }
+
+    /// Those other than `writer` that are there, and go on with the attempt before.
+    pub(super) fn staying(&self, run: &TrackedRun, meeting: &Meeting, writer: &ExpectedWriter) -> Names {
+        match writer {
+            ExpectedWriter::Node(rank) => {
+                let others = run.not_again().filter(|node| node.rank != Some(*rank));
+                Names::of_some(others.filter(|node| self.away_from(node.peer).is_none()), TrackedNode::label)
+            }
+            ExpectedWriter::Rank(rank) if !meeting.replaced.is_empty() => {
+                let is_away = |other: &u32| {
+                    let peer = run.world().holder(meeting, *other).map(|info| info.peer);
+                    self.away_from(peer).is_some()
+                };
+                let others = meeting.not_again().filter(|other| other != rank && !is_away(other));
+                Names::of_some(others, |other| run.rank_label_in(meeting, other))
+            }
+            _ => Names::default(),
+        }
+    }
+
+    /// Ranks in other stores that may be those that this run misses: they wait there for those that are here, and there are
+    /// to be as many.
+    pub(super) fn elsewhere(&self, run: &TrackedRun, here: &Meeting) -> Names {
+        let is_missed = |meeting: &Meeting, rank: u32| meeting.holder(rank).is_none();
+        let complements = |other: &Meeting| {
+            other.size == here.size
+                && other.met.is_none()
+                && other.ranks.keys().all(|&rank| is_missed(here, rank))
+                && here.ranks.keys().all(|&rank| is_missed(other, rank))
+        };
+        // Or one of them is a stranger there, prepared for as many as those here.
+        let strayed = |other: &Meeting, rank: u32, info: &RankInfo| {
+            other.size != here.size && info.size == here.size && is_missed(here, rank)
+        };
+        let others = self.runs.values().filter(|other| {
+            other.key().port() != run.key().port() && !other.has_agents() && !other.state().is_over()
+        });
+        let others = others.filter(|_| here.size.is_some());
+        Names::of(others.flat_map(|other| {
+            let port = other.key().port().unwrap_or_default();
+            let meeting = other.world().shown();
+            let all = complements(meeting);
+            let live = meeting.ranks.iter().filter(|(_, info)| info.gone.is_none());
+            let live = live.filter(move |&(&rank, info)| all || strayed(meeting, rank, info));
+            live.map(move |(&rank, _)| format!("{} (port {port})", other.rank_label(rank)))
+        }))
+    }
+
+    /// Processes that ended without telling their rank while this run came together, or just before.
+    pub(super) fn ended_near(&self, run: &TrackedRun, which: impl Fn(&Passed) -> bool) -> Names {
+        const BEFORE: Duration = Duration::from_mins(1);
+        let began = run.round().started.unwrap_or(run.first_seen());
+        let is_back = |process| self.counted().contains_key(&process);
+        let near = self.store.passed.iter().filter(|passed| passed.closed.at + BEFORE >= began);
+        let near = near.filter(|passed| !passed.process.is_some_and(is_back) && which(passed));
+        Names::of(near.map(Passed::told))
+    }
+}

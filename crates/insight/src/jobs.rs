@@ -1,0 +1,211 @@
+//! What is known: the stores, the runs that their traffic shows, and what was said about runs from outside.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Settings;
+use super::expect::{Plan, Plans};
+use super::graph::Graph;
+use super::links::Links;
+use super::run::{Room, RunKey, TrackedRun, with_pid};
+use super::told::Told;
+use super::totals::Totals;
+use super::watch::{AtAdmin, Claim, StoreOwner, StoreWatch};
+use rallypoint_api::RunKind;
+use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
+use rallypoint_rendezvous::barrier::OpenBarrier;
+
+/// All that is known of the jobs of one server.
+#[derive(Debug)]
+pub(super) struct Jobs {
+    pub(super) stores: BTreeMap<u16, StoreWatch>,
+    pub(super) runs: BTreeMap<RunKey, TrackedRun>,
+    /// The barriers of the native rendezvous at which somebody waits.
+    pub(super) barriers: Vec<OpenBarrier>,
+    pub(super) links: Links,
+    pub(super) at_admin: AtAdmin,
+    pub(super) looked: Timestamp,
+    /// Since when this server has looked without a long pause: what comes late was not held up here.
+    pub(super) awake_since: Timestamp,
+    pub(super) plans: Plans,
+    pub(super) totals: Totals,
+    max_runs: usize,
+    /// Bytes that all runs take…
+    memory: usize,
+    /// …and the most that they may take.
+    most_memory: usize,
+    /// What came of runs for which there was no room.
+    pub(super) was_short: bool,
+    /// So runs that are over are to make room, down to half of it.
+    wants_room: bool,
+}
+
+impl Jobs {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let &Settings { max_runs, nodes, most_memory, link_grace: grace, .. } = settings;
+        Self {
+            stores: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            barriers: Vec::new(),
+            links: Links::new(grace),
+            at_admin: AtAdmin::default(),
+            looked: Timestamp::default(),
+            awake_since: Timestamp::default(),
+            plans: Plans::new(nodes),
+            totals: Totals::default(),
+            max_runs,
+            memory: 0,
+            most_memory,
+            was_short: false,
+            wants_room: false,
+        }
+    }
+
+    /// The server looks at what is known.
+    pub(super) fn look(&mut self, now: Timestamp) {
+        const PAUSE: Duration = Duration::from_secs(2);
+        if now.since(self.looked) >= PAUSE {
+            self.awake_since = now;
+        }
+        self.looked = now;
+    }
+
+    /// Lets more be known of a run, as far as there is room.
+    pub(super) fn grow<T>(
+        &mut self,
+        key: &RunKey,
+        fold: impl FnOnce(&mut TrackedRun, &mut Room) -> T,
+    ) -> Option<T> {
+        let run = self.runs.get_mut(key)?;
+        let before = run.memory();
+        let mut room = Room::of(self.most_memory.saturating_sub(self.memory));
+        let folded = fold(run, &mut room);
+        self.memory = self.memory.saturating_sub(before).saturating_add(run.memory());
+        self.was_short |= room.was_short;
+        self.wants_room |= room.was_short;
+        Some(folded)
+    }
+
+    pub(super) fn store(&mut self, port: u16) -> &mut StoreWatch {
+        self.stores.entry(port).or_insert_with(|| StoreWatch::new(port))
+    }
+
+    /// A run's name for people.
+    pub(super) fn name(&self, key: &RunKey) -> String {
+        let store = key.port().and_then(|port| self.stores.get(&port));
+        key.name(store.and_then(|store| store.owner.as_ref()))
+    }
+
+    /// What was said about a run from outside.
+    pub(super) fn plan(&self, key: &RunKey) -> Arc<Plan> {
+        self.plans.of(&self.name(key))
+    }
+
+    /// The runs with this name, those that use the store on `port` if one is given.
+    pub(super) fn keys_of(&self, run_id: &str, port: Option<u16>) -> Vec<RunKey> {
+        let is_it = |run: &&TrackedRun| {
+            port.is_none_or(|port| run.store() == Some(port)) && self.name(run.key()) == run_id
+        };
+        self.runs.values().filter(is_it).map(|run| run.key().clone()).collect()
+    }
+
+    /// The graph of the waits in a store.
+    pub(super) fn graph(&self, port: u16, now: Timestamp) -> Option<Graph<'_>> {
+        let store = self.stores.get(&port)?;
+        Some(Graph::new(store, &self.runs, &self.links, &self.plans, self.awake_since, now))
+    }
+
+    /// The name of a connection, for people.
+    pub(super) fn who(&self, port: u16, conn: ConnId) -> String {
+        let graph = self.graph(port, Timestamp::default());
+        graph.map_or_else(|| "a process".into(), |graph| graph.who(conn))
+    }
+
+    /// The name of a process that claims what another one claims, too. Both may be the node with that rank.
+    pub(super) fn claimant(&self, port: u16, conn: ConnId, claim: Claim) -> String {
+        let client = self.stores.get(&port).and_then(|store| store.clients.get(&conn));
+        match (claim, client) {
+            (Claim::NodeRank(_), Some(client)) => client.label(),
+            _ => with_pid(self.who(port, conn), client.and_then(|client| client.pid)),
+        }
+    }
+
+    /// A store that was opened for a run.
+    pub(super) fn port_of(&self, owner: &StoreOwner) -> Option<u16> {
+        self.stores.values().find(|store| store.owner.as_ref() == Some(owner)).map(|store| store.port)
+    }
+
+    /// The native run that a store was opened for. Where pods have only announced themselves, their workers are a run
+    /// of this name as of any other store, and take its place.
+    pub(super) fn owner_of(&self, port: u16) -> Option<RunKey> {
+        let id = match self.stores.get(&port)?.owner.as_ref()? {
+            StoreOwner::Round(run) => run.clone(),
+            StoreOwner::Run(name) => RunId::new(name.as_bytes()),
+        };
+        Some(RunKey::Native(id)).filter(|key| self.runs.contains_key(key))
+    }
+
+    /// The run, made if it is not there. `None` if there are too many that are not over.
+    pub(super) fn run_mut(
+        &mut self,
+        told: &mut Told,
+        key: &RunKey,
+        kind: RunKind,
+        now: Timestamp,
+    ) -> Option<&mut TrackedRun> {
+        if !self.runs.contains_key(key) {
+            // The native rendezvous has the same limit on its own runs.
+            let watched = || self.runs.values().filter(|run| run.native().is_none());
+            if watched().count() >= self.max_runs {
+                let over = watched().filter(|run| run.round().over_at.is_some());
+                let oldest = over.min_by_key(|run| run.round().over_at);
+                // Announcements make room for traffic.
+                let is_announced = |run: &&TrackedRun| run.key().is_announced() && !key.is_announced();
+                let oldest = oldest.or_else(|| watched().find(is_announced));
+                let oldest = oldest?.key().clone();
+                self.drop_run(told, &oldest);
+            }
+            self.runs.insert(key.clone(), TrackedRun::new(key.clone(), kind, now));
+        }
+        self.runs.get_mut(key)
+    }
+
+    pub(super) fn drop_run(&mut self, told: &mut Told, key: &RunKey) {
+        let Some(run) = self.runs.remove(key) else { return };
+        told.forget(key, || self.name(key));
+        if let Some(store) = run.store().and_then(|port| self.stores.get_mut(&port)) {
+            store.release(key);
+        }
+    }
+
+    /// Lets go of what may be missed, the oldest first, until all runs take no more than `most` bytes. Returns what they
+    /// take then. The nodes of native runs are the rendezvous' to count.
+    pub(super) fn make_room(&mut self, most: usize) -> usize {
+        let clients = self.stores.values().map(|store| store.clients.len()).sum::<usize>();
+        let clients = clients.saturating_mul(StoreWatch::CLIENT_BYTES);
+        let memory = self.runs.values().map(TrackedRun::memory).sum();
+        self.most_memory = most;
+        let goal = if self.wants_room { most / 2 } else { most };
+        self.memory = if memory > goal { self.shrink(memory, goal) } else { memory };
+        self.wants_room &= self.memory > goal;
+        self.memory.saturating_add(clients)
+    }
+
+    fn shrink(&mut self, mut memory: usize, most: usize) -> usize {
+        let mut oldest: Vec<_> =
+            self.runs.values().map(|run| (run.room_order(), run.key().clone())).collect();
+        oldest.sort();
+        for (_, key) in oldest {
+            let Some(run) = self.runs.get_mut(&key).filter(|_| memory > most) else { break };
+            let before = run.memory();
+            run.make_room();
+            let after = run.memory();
+            if after != before {
+                run.touch();
+            }
+            memory = memory.saturating_sub(before).saturating_add(after);
+        }
+        memory
+    }
+}

@@ -1,0 +1,398 @@
+//! What the traffic says about the jobs: who has joined, who is missing, what everybody waits for, and why.
+//!
+//! Fed with what the stores observed, the outstanding waits, and the time; tells what changed. It reads no clock, never
+//! touches a store, and keeps a bounded state for each run. What the keys mean is in
+//! [`rallypoint_protocol::keys`]; everything there is to say is a [`Reason`].
+// Numbers come from peers, files and the environment. A file that has only its own says so.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
+#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
+
+mod announced;
+mod conditions;
+mod epoch;
+mod expect;
+mod explain;
+mod explanation_log;
+mod fold;
+mod graph;
+mod jobs;
+mod links;
+mod missing;
+mod pasts;
+mod reason;
+mod run;
+mod show;
+mod summary;
+#[cfg(any(test, feature = "sim"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
+mod told;
+mod totals;
+mod watch;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use self::epoch::Epoch;
+use self::explain::Look;
+use self::fold::Fold;
+use self::jobs::Jobs;
+use self::pasts::Pasts;
+use self::reason::Finding;
+use self::run::{RunKey, TrackedRun};
+use self::show::Documents;
+use self::told::Told;
+use rallypoint_api::{LinkCounts, Run, RunKind, RunList, WaitList};
+use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
+use rallypoint_rendezvous::barrier::OpenBarrier;
+use rallypoint_rendezvous::gate::GateSnapshot;
+use rallypoint_rendezvous::{Fact, RunSnapshot};
+use rallypoint_store::{Observed, WaitView};
+
+pub use self::expect::Expectation;
+pub use self::links::{AwayLink, LinkEvent, LinkNews};
+pub use self::pasts::PastRow;
+pub use self::reason::{
+    Absence, Arrival, Awaited, Moment, Names, Numbered, Others, PodSince, Reason, Said, Silence, Standing,
+    Unit, Vacancy, Whereabouts,
+};
+pub use self::run::Past;
+pub use self::show::RunFigures;
+pub use self::told::Change;
+pub use self::totals::{JOIN_BUCKETS, RoundEnds, Totals};
+pub use self::watch::StoreOwner;
+
+/// How insight is set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// What is waited for is said when it has lasted this long.
+    pub explain_after: Duration,
+    /// Runs that are tracked.
+    pub max_runs: usize,
+    /// Nodes to expect of unmodified jobs: minimum and maximum.
+    pub nodes: Option<(u32, u32)>,
+    /// Bytes that all runs may take, before [`Insight::make_room`] says another number.
+    pub most_memory: usize,
+    /// For how long the clients of a relay stay while its link is away.
+    pub link_grace: Duration,
+    /// Unix time in seconds at [`Timestamp`] zero.
+    pub epoch: f64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            explain_after: Duration::from_secs(30),
+            max_runs: 1000,
+            nodes: None,
+            most_memory: usize::MAX,
+            link_grace: Duration::from_secs(10),
+            epoch: 0.0,
+        }
+    }
+}
+
+/// All that is known of the jobs of one server, and what is said of them.
+#[derive(Debug)]
+pub struct Insight {
+    settings: Settings,
+    jobs: Jobs,
+    told: Told,
+    pasts: Pasts,
+    /// When what holds was last looked at.
+    looked: Option<Timestamp>,
+    /// The waits were told since then.
+    waits_told: bool,
+}
+
+/// What it is fed with.
+impl Insight {
+    /// Knows nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            jobs: Jobs::new(&settings),
+            told: Told::new(settings.explain_after, Epoch(settings.epoch)),
+            pasts: Pasts::default(),
+            settings,
+            looked: None,
+            waits_told: false,
+        }
+    }
+
+    /// The store on `port` was opened for a run. To be told before what is observed there.
+    pub fn own_store(&mut self, port: u16, owner: StoreOwner) {
+        if let StoreOwner::Run(name) = &owner
+            && let Some(run) = self.jobs.runs.get_mut(&RunKey::Native(RunId::new(name.as_bytes())))
+        {
+            run.workers_meet_at(port);
+        }
+        self.jobs.store(port).owner = Some(owner);
+    }
+
+    /// The store on `port` was closed: its runs are no longer shown.
+    pub fn forget_store(&mut self, port: u16) {
+        self.jobs.stores.remove(&port);
+        self.jobs.runs.values_mut().for_each(|run| run.store_was_closed(port));
+        let gone = self.jobs.runs.keys().filter(|key| key.port() == Some(port));
+        for key in &gone.cloned().collect::<Vec<_>>() {
+            self.jobs.drop_run(&mut self.told, key);
+        }
+    }
+
+    /// Takes in what the store on `port` observed at `at`.
+    pub fn observe(&mut self, port: u16, at: Timestamp, observed: Observed) {
+        self.fold(port, at).observe(observed);
+    }
+
+    /// The connections to the store on `port` of which insight wants to know when they asked for something last.
+    pub fn asks_for(&self, port: u16) -> Vec<ConnId> {
+        let of_store = self.jobs.runs.values().filter(|run| run.key().port() == Some(port));
+        let asked = of_store.flat_map(|run| {
+            let late = run.late_nodes(self.jobs.looked).filter_map(|node| node.conn);
+            run.life().left.keys().copied().chain(late)
+        });
+        asked.collect()
+    }
+
+    /// The outstanding waits of the store on `port` that have lasted over a second, which replace those told before, and when
+    /// the connections asked for something last that insight [asks for](Self::asks_for).
+    pub fn waits(&mut self, port: u16, waits: Vec<WaitView>, heard: &[(ConnId, Timestamp)], now: Timestamp) {
+        self.waits_told = true;
+        self.fold(port, now).waits(waits, heard);
+    }
+
+    fn fold(&mut self, port: u16, at: Timestamp) -> Fold<'_> {
+        Fold { jobs: &mut self.jobs, told: &mut self.told, port, at }
+    }
+
+    /// The barriers of the native rendezvous at which somebody waits.
+    pub fn barriers(&mut self, open: Vec<OpenBarrier>) {
+        self.jobs.barriers = open;
+    }
+
+    /// The links: how many there are, those that are away now, and what happened since the last call.
+    pub fn links(&mut self, counts: LinkCounts, away: Vec<AwayLink>, news: Vec<LinkNews>, now: Timestamp) {
+        if std::mem::replace(&mut self.jobs.links.counts, counts) != counts {
+            self.told.tell(Change::Links(counts));
+        }
+        self.jobs.links.are_away(away, now);
+        self.jobs.links.hear(news);
+    }
+
+    /// A foreign client came to a store's port.
+    pub fn foreign(&mut self, port: u16, peer: IpAddr, protocol: &'static str, now: Timestamp) {
+        self.jobs.store(port).foreign.came(peer, protocol, now);
+    }
+
+    /// A client of a store came to the admin port, while these stores are open for all.
+    pub fn came_to_admin(&mut self, port: u16, peer: IpAddr, stores: Vec<u16>, now: Timestamp) {
+        self.jobs.at_admin.clients.came(peer, "TCPStore", now);
+        (self.jobs.at_admin.port, self.jobs.at_admin.stores) = (port, stores);
+    }
+
+    /// Observations were lost.
+    pub fn lost(&mut self, count: u64) {
+        self.jobs.totals.add_lost(count);
+    }
+
+    /// The gate of a run has changed; `None`: nothing has been heard of its pods since `heard`.
+    pub fn gate(&mut self, run_id: &str, gate: Option<GateSnapshot>, heard: Timestamp) {
+        if self.jobs.plans.set_gate(run_id, gate, heard) {
+            announced::touch(&mut self.jobs, run_id);
+        }
+    }
+
+    /// An operator says what to expect of a run. `false` if there are too many such runs.
+    pub fn expect(&mut self, run_id: &str, expectation: Expectation) -> bool {
+        self.jobs.plans.expect(run_id, expectation)
+    }
+
+    /// Whether something can be expected of this run, too.
+    pub fn has_room_to_expect(&self, run_id: &str) -> bool {
+        self.jobs.plans.has_room_for(run_id)
+    }
+
+    /// The next run, by id, of which an operator expects something, behind this one.
+    pub fn next_expectation(&self, after: Option<&str>) -> Option<(&str, &Expectation)> {
+        self.jobs.plans.next_expectation(after)
+    }
+
+    /// The native rendezvous shows a run that has changed, with the port of its round's store.
+    pub fn observe_native(&mut self, snapshot: &RunSnapshot, store: Option<u16>) {
+        let key = RunKey::Native(snapshot.run_id.clone());
+        if !self.jobs.runs.contains_key(&key) {
+            self.begin_native(&key, &RunKey::Announced(snapshot.run_id.clone()), snapshot.at);
+        }
+        let name = snapshot.run_id.to_string();
+        let store = store.or_else(|| self.jobs.port_of(&StoreOwner::Run(name)));
+        if let Some(run) = self.jobs.runs.get_mut(&key) {
+            run.fold_native(snapshot, store);
+            run.touch();
+            run.update_state(snapshot.at);
+        }
+    }
+
+    /// A native run takes the place of its announcements: what was said of its pods stays.
+    fn begin_native(&mut self, key: &RunKey, announced: &RunKey, at: Timestamp) {
+        let mut run = TrackedRun::new(key.clone(), RunKind::Native, at);
+        if let Some(before) = self.jobs.runs.remove(announced) {
+            run = run.in_place_of(&before);
+            self.told.rename_run(announced, key);
+        }
+        self.jobs.stores.values_mut().for_each(|store| store.rename_run(announced, key));
+        self.jobs.runs.insert(key.clone(), run);
+    }
+
+    /// Takes in when the nodes of a run were last heard from. That alone is no change.
+    pub fn refresh_native(&mut self, snapshot: &RunSnapshot) {
+        if let Some(run) = self.jobs.runs.get_mut(&RunKey::Native(snapshot.run_id.clone())) {
+            run.refresh_native(snapshot);
+        }
+    }
+
+    /// The native rendezvous tells something about a run.
+    pub fn tell_native(&mut self, run: &RunId, fact: &Fact, at: Timestamp) {
+        self.jobs.totals.count_native(fact);
+        if matches!(fact, Fact::Expiring { .. }) {
+            // It holds until the round is complete, is given up, or has more time.
+            return;
+        }
+        if let Some(run) = self.jobs.runs.get_mut(&RunKey::Native(run.clone())) {
+            let told = run.since_completion(fact, at);
+            let fact = told.as_ref().unwrap_or(fact);
+            let finding = Finding::new(Reason::Rendezvous(run.said(fact, at)), fact.to_string(), at);
+            run.found(finding.seen(run::shown_by(fact, at)));
+            run.takes_fact(fact);
+        }
+    }
+
+    /// The native rendezvous has forgotten a run.
+    pub fn forget_native(&mut self, run: &RunId) {
+        self.jobs.drop_run(&mut self.told, &RunKey::Native(run.clone()));
+    }
+
+    /// Forgets what is known of a run, but for a native one: that is the rendezvous' to forget. The store it uses keeps
+    /// its keys. `false` if it is not known.
+    pub fn forget(&mut self, run_id: &str) -> bool {
+        let mut keys = self.jobs.keys_of(run_id, None);
+        keys.retain(|key| key.port().is_some());
+        for key in &keys {
+            self.jobs.drop_run(&mut self.told, key);
+        }
+        self.jobs.plans.forget(run_id) || !keys.is_empty()
+    }
+
+    /// Lets go of what may be missed, until all runs take no more than `most` bytes: of those that are over all but how
+    /// many they were and how it ended, the oldest first; of the others the history. Returns what they take then. The
+    /// nodes of native runs are the rendezvous' to count.
+    pub fn make_room(&mut self, most: usize) -> usize {
+        self.jobs.make_room(most)
+    }
+
+    /// Whether there was no room for some nodes or ranks since the last call: of them only the number is known.
+    pub fn was_short_of_room(&mut self) -> bool {
+        std::mem::take(&mut self.jobs.was_short)
+    }
+
+    /// The pasts of runs that the last server knew. To be told before the first tick.
+    pub fn remember(&mut self, pasts: impl Iterator<Item = PastRow>) {
+        self.pasts.restore(pasts);
+    }
+
+    /// What the next server is to be told of the runs, as far as it has changed since the last call.
+    pub fn take_pasts(&mut self) -> Vec<PastRow> {
+        self.pasts.take_changed(&mut self.jobs.runs, Epoch(self.settings.epoch))
+    }
+
+    /// Again what the next server is to be told: of the next runs, up to `most`, behind the row with this id.
+    pub fn pasts(&self, after: Option<&[u8]>, most: usize) -> Vec<PastRow> {
+        self.pasts.some(&self.jobs.runs, after, most, Epoch(self.settings.epoch))
+    }
+
+    /// Lets time pass: to be called some ten times a second.
+    pub fn tick(&mut self, now: Timestamp) {
+        /// What holds is looked at whenever the waits are told, so that none is taken for one that still lasts; where
+        /// nobody tells them, this often.
+        const LOOK_EVERY: Duration = Duration::from_millis(1500);
+        let Self { settings, jobs, told, pasts, looked, waits_told } = self;
+        let epoch = Epoch(settings.epoch);
+        jobs.look(now);
+        let mut look = Look { jobs, told, explain_after: settings.explain_after, epoch, now };
+        look.decide_roles();
+        look.match_agents();
+        announced::show(look.jobs, look.told, now);
+        pasts.recall(&mut look.jobs.runs, epoch, now);
+        look.pass_time();
+        look.tell_given_up();
+        look.tell_clashes();
+        look.tell_passed();
+        look.tell_links();
+        let is_due = looked.is_none_or(|looked| now.since(looked) >= LOOK_EVERY);
+        if std::mem::take(waits_told) || is_due {
+            *looked = Some(now);
+            look.look();
+            look.forget_over();
+        }
+        look.tell_changes();
+    }
+}
+
+/// What it tells.
+impl Insight {
+    /// Takes what has changed since the last call.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        self.told.take_changes()
+    }
+
+    /// What happened so often.
+    pub fn totals(&self) -> &Totals {
+        &self.jobs.totals
+    }
+
+    /// When the run finished: all its nodes came to the exit barrier or left as they had done their work, and it was not
+    /// started again.
+    pub fn finished(&self, run_id: &str) -> Option<Timestamp> {
+        announced::finished(&self.jobs, run_id)
+    }
+
+    fn documents(&self, now: Timestamp) -> Documents<'_> {
+        Documents { jobs: &self.jobs, log: &self.told.log, epoch: Epoch(self.settings.epoch), now }
+    }
+
+    /// `GET /api/v1/runs`, where the stores have so many connections.
+    pub fn list(&self, connections: usize, now: Timestamp) -> RunList {
+        self.documents(now).list(connections)
+    }
+
+    /// What the metrics show of each run.
+    pub fn figures(&self, now: Timestamp) -> Vec<RunFigures> {
+        self.documents(now).figures()
+    }
+
+    /// `GET /api/v1/runs/{run_id}`. Where runs of several stores have this id, the one that is not over and came last,
+    /// unless a store or a kind is named.
+    pub fn run(
+        &self,
+        run_id: &str,
+        store: Option<u16>,
+        kind: Option<RunKind>,
+        now: Timestamp,
+    ) -> Option<Run> {
+        self.documents(now).run(run_id, store, kind)
+    }
+
+    /// `GET /api/v1/waits`: the waits as the stores show them at this moment, each with what is known of it.
+    pub fn explain_waits(&self, total: usize, waits: Vec<(u16, WaitView)>, now: Timestamp) -> WaitList {
+        self.documents(now).waits(total, waits)
+    }
+}

@@ -1,0 +1,270 @@
+//! The links of relays: which are away, and which were for too long. Their clients are no worse off than if the server
+//! were slow, so nothing is said of them meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::expect::Plan;
+use super::reason::{Finding, Names, PodSince, Reason, Silence};
+use rallypoint_api::{LinkCounts, Seen};
+use rallypoint_protocol::ids::{Elapsed, Timestamp};
+
+/// A link that is away.
+#[derive(Debug, Clone)]
+pub struct AwayLink {
+    /// The relay's name.
+    pub name: String,
+    /// Where it came from last.
+    pub addr: IpAddr,
+    /// Its clients, which its relay holds.
+    pub clients: usize,
+    /// Since when.
+    pub since: Timestamp,
+    /// What broke it, where that was seen.
+    pub why: Option<String>,
+}
+
+/// A relay has come, or it has none of its clients any more.
+#[derive(Debug, Clone)]
+pub struct LinkNews {
+    /// The relay's name.
+    pub name: String,
+    /// What happened.
+    pub what: LinkEvent,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What happened to a link as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkEvent {
+    /// A relay has connected that was not known, or takes the place of one with its name.
+    Came,
+    /// Another relay has come that has its name, and was turned away. It comes again and again.
+    Namesake {
+        /// Where that comes from.
+        from: IpAddr,
+        /// Where the one comes from that has the name.
+        other: IpAddr,
+    },
+    /// The relay said that it goes.
+    Left,
+    /// It was away for too long. Its clients are gone.
+    Lost {
+        /// How many it had.
+        clients: usize,
+    },
+}
+
+/// What is known of the links.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    pub(super) counts: LinkCounts,
+    /// By their names.
+    pub(super) away: Vec<AwayLink>,
+    /// Addresses of those that are back, and since when: for a few seconds.
+    pub(super) back: Vec<(IpAddr, Timestamp)>,
+    pub(super) lost: Vec<LinkNews>,
+    /// Relays that were turned away, not yet told.
+    pub(super) refused: Vec<Finding>,
+    /// How and when those ended whose relays have not come again.
+    pub(super) ended: BTreeMap<String, LinkNews>,
+    /// Those whose names others have, and when such a one was turned away last.
+    pub(super) namesakes: BTreeMap<String, LinkNews>,
+    /// For how long the clients of a link stay while it is away.
+    pub(super) grace: Duration,
+    /// Goes up with every relay that comes or goes.
+    version: u64,
+}
+
+impl Links {
+    /// More than this are told as one.
+    const ONE_BY_ONE: usize = 8;
+    /// Of the last of them it is known how they ended.
+    const MOST_ENDED: usize = 4096;
+
+    pub(super) fn new(grace: Duration) -> Self {
+        Self { grace, ..Self::default() }
+    }
+
+    /// A number that changes when a relay comes or goes.
+    pub(super) const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// This has happened since the last call, in this order.
+    pub(super) fn hear(&mut self, news: Vec<LinkNews>) {
+        for news in news {
+            self.version = self.version.saturating_add(1);
+            match news.what {
+                LinkEvent::Came => {
+                    self.ended.remove(&news.name);
+                }
+                LinkEvent::Namesake { from, other } => {
+                    let name = news.name.clone();
+                    let reason = Reason::RelayRefused { relay: name.clone(), from, other };
+                    self.refused.push(Finding::new(reason, name, news.at));
+                    Self::remember(&mut self.namesakes, news);
+                }
+                LinkEvent::Left | LinkEvent::Lost { .. } => {
+                    Self::remember(&mut self.ended, news.clone());
+                    if news.what != LinkEvent::Left {
+                        self.lost.push(news);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The oldest makes room.
+    fn remember(known: &mut BTreeMap<String, LinkNews>, news: LinkNews) {
+        if known.len() >= Self::MOST_ENDED
+            && !known.contains_key(&news.name)
+            && let Some(oldest) = known.values().min_by_key(|known| known.at).map(|known| known.name.clone())
+        {
+            known.remove(&oldest);
+        }
+        known.insert(news.name.clone(), news);
+    }
+
+    /// What was heard of a pod since it announced itself. `seen` is its last sign of life at the gate, if it does not count there
+    /// any more.
+    pub(super) fn since_announced(
+        &self,
+        plan: &Plan,
+        pod: &str,
+        seen: Option<Timestamp>,
+        now: Timestamp,
+    ) -> PodSince {
+        let silent = || seen.map(|seen| PodSince::Silent { for_seconds: Elapsed(now.since(seen)) });
+        // What was before is of another job.
+        let began = plan.gate().map(|gate| gate.since).unwrap_or_default();
+        self.of_pod(pod, plan.is_only(pod), began, now).or_else(silent).unwrap_or(PodSince::Nothing)
+    }
+
+    /// What became of the relay of a pod, if it is not connected. Of one that `is_only` one of its name the relay is known by
+    /// that; outside of Kubernetes it has the port in its name, too.
+    fn of_pod(&self, pod: &str, is_only: bool, began: Timestamp, now: Timestamp) -> Option<PodSince> {
+        /// It is told once a minute.
+        const TURNED_AWAY: Duration = Duration::from_secs(75);
+        if !is_only {
+            let turned_away = self.namesakes.get(pod).filter(|news| now.since(news.at) < TURNED_AWAY);
+            return turned_away.map(|_| PodSince::Namesake);
+        }
+        let first = self.away.partition_point(|link| link.name.as_str() < pod);
+        let named_so = self.away.iter().skip(first).take_while(|link| link.name.starts_with(pod));
+        let away = named_so.filter(|link| link.since >= began).find(|link| is_of_pod(&link.name, pod));
+        away.map(|link| away_for(link, now)).or_else(|| Some(ended_for(self.ended_of(pod, began)?, now)))
+    }
+
+    /// How the relay of a pod ended that came after `began`, if it has not come again.
+    fn ended_of(&self, pod: &str, began: Timestamp) -> Option<&LinkNews> {
+        let ended = self.ended.range(pod.to_owned()..).take_while(|(name, _)| name.starts_with(pod));
+        let ended = ended.filter(|(name, ended)| is_of_pod(name, pod) && ended.at >= began);
+        ended.map(|(_, ended)| ended).max_by_key(|ended| ended.at)
+    }
+
+    /// The pods of a run that announced themselves and whose relays are gone, and since when.
+    pub(super) fn gone(&self, plan: &Plan) -> BTreeMap<String, Timestamp> {
+        let Some(gate) = plan.gate().filter(|_| !self.ended.is_empty()) else { return BTreeMap::new() };
+        let pods = gate.known().map(|pod| pod.name).filter(|pod| plan.is_only(pod));
+        pods.filter_map(|pod| Some((pod.to_owned(), self.ended_of(pod, gate.since)?.at))).collect()
+    }
+
+    /// These are away now.
+    pub(super) fn are_away(&mut self, mut away: Vec<AwayLink>, now: Timestamp) {
+        const KEPT: Duration = Duration::from_secs(10);
+        away.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        self.back.retain(|(_, at)| now.since(*at) < KEPT);
+        let before = std::mem::replace(&mut self.away, away);
+        let still: HashSet<IpAddr> = self.away.iter().map(|link| link.addr).collect();
+        let back = before.iter().map(|link| link.addr).filter(|addr| !still.contains(addr));
+        self.back.extend(back.map(|addr| (addr, now)));
+    }
+
+    /// How long one of a relay at this address has been back, if it was away until lately.
+    pub(super) fn back_for(&self, addr: IpAddr, now: Timestamp) -> Option<Duration> {
+        self.back.iter().filter(|(back, _)| *back == addr).map(|(_, at)| now.since(*at)).min()
+    }
+
+    /// One that is away, of a relay at this address.
+    pub(super) fn away_at(&self, addr: IpAddr) -> Option<&AwayLink> {
+        self.away.iter().find(|link| link.addr == addr)
+    }
+
+    /// Those that are away.
+    pub(super) fn away(&self, now: Timestamp) -> Vec<Finding> {
+        let each = if self.away.len() > Self::ONE_BY_ONE { self.away.len() } else { 1 };
+        let finding = |links: &[AwayLink]| {
+            let only = if let [only] = links { Some(only) } else { None };
+            let since = links.iter().map(|link| link.since).min().unwrap_or(now);
+            // As they are counted: 9 before 10.
+            let mut names: Vec<String> = links.iter().map(|link| link.name.clone()).collect();
+            names.sort_by_key(String::len);
+            let reason = Reason::LinkAway {
+                links: Names::of(names),
+                clients: links.iter().map(|link| link.clients).sum(),
+                addr: only.map(|link| link.addr.to_string()),
+                why: only.and_then(|link| link.why.clone()),
+                away: Elapsed(now.since(since)),
+                grace: Elapsed(self.grace),
+            };
+            Finding::new(reason, only.map_or_else(String::new, |link| link.name.clone()), since)
+        };
+        self.away.chunks(each).map(finding).collect()
+    }
+
+    /// A run does not know of links: nodes that were taken out of it may be behind one that is away, and be alive.
+    pub(super) fn account_for(&self, finding: &mut Finding) {
+        let Reason::NodeRemoved { why: why @ Silence::Connected, .. } = &mut finding.reason else { return };
+        let silent = finding.evidence.iter().filter(|evidence| evidence.seen == Seen::Heard);
+        let away = silent.filter_map(|node| self.away_at(node.peer?.ip()));
+        let links: BTreeSet<&str> = away.map(|link| link.name.as_str()).collect();
+        if !links.is_empty() {
+            *why = Silence::LinkAway { links: Names::of(links.into_iter().map(str::to_owned)) };
+        }
+    }
+
+    /// Takes those that were away for too long: what has come together is told together. With one that had no clients nothing
+    /// is lost.
+    pub(super) fn take_lost(&mut self) -> Option<Finding> {
+        let with_clients = |news: LinkNews| match news.what {
+            LinkEvent::Lost { clients: clients @ 1.. } => Some((news, clients)),
+            _ => None,
+        };
+        let lost: Vec<_> = std::mem::take(&mut self.lost).into_iter().filter_map(with_clients).collect();
+        let since = lost.first()?.0.at;
+        let links = Names::of(lost.iter().map(|(link, _)| link.name.clone()));
+        let clients = lost.iter().map(|(_, clients)| clients).sum();
+        let about = links.to_string();
+        let reason = Reason::LinkLost { links, clients, grace: Elapsed(self.grace) };
+        Some(Finding::new(reason, about, since))
+    }
+}
+
+fn away_for(link: &AwayLink, now: Timestamp) -> PodSince {
+    PodSince::LinkAway { for_seconds: Elapsed(now.since(link.since)) }
+}
+
+/// Whether it is the relay of this pod: its name says also which of that name, and outside of Kubernetes the port.
+fn is_of_pod(relay: &str, pod: &str) -> bool {
+    relay == pod || pod_of(relay) == pod
+}
+
+fn ended_for(news: &LinkNews, now: Timestamp) -> PodSince {
+    let for_seconds = Elapsed(now.since(news.at));
+    match news.what {
+        LinkEvent::Lost { .. } => PodSince::LinkLost { for_seconds },
+        LinkEvent::Left | LinkEvent::Came | LinkEvent::Namesake { .. } => PodSince::RelayLeft { for_seconds },
+    }
+}
+
+/// The pod of a relay, by a default name such as `gpu:29500@10.0.0.7#2`.
+fn pod_of(relay: &str) -> &str {
+    let place = relay.split_once('@').map_or(relay, |(place, _)| place);
+    match place.rsplit_once(':') {
+        Some((pod, port)) if port.parse::<u16>().is_ok() => pod,
+        _ => place,
+    }
+}

@@ -1,0 +1,236 @@
+//! Which nodes should be in a run but are not.
+
+use std::collections::HashSet;
+
+use super::expect::Plan;
+use super::run::{Departure, LeftNode, MISSING_SHOWN, Membership, TrackedNode, TrackedRun};
+use rallypoint_api::{Expected, MissingNode, RunKind, RunState};
+use rallypoint_protocol::ids::{Timestamp, count};
+use rallypoint_rendezvous::gate::{Announcement, GateSnapshot};
+
+/// What [`MissingNode::known_from`] says of nodes that had joined.
+const DIED: &str = "died";
+const LOST: &str = "lost";
+const REMOVED: &str = "removed";
+const NOT_BACK: &str = "not_back";
+/// What it says of nodes that are connected, and were in a round before.
+pub(super) const CONNECTED: &str = "connected";
+/// What it says of pods that announced themselves and have not joined.
+pub(super) const ANNOUNCED: &str = "announced";
+
+/// The gate of a run that has nothing else.
+fn gate_of<'p>(run: &TrackedRun, plan: &'p Plan) -> Option<&'p GateSnapshot> {
+    plan.gate().filter(|_| run.kind() == RunKind::Announced)
+}
+
+/// A pod that announced itself with this rank and was turned away.
+pub(super) fn turned_away(gate: &GateSnapshot, rank: u32) -> Option<&Announcement> {
+    gate.turned_away.iter().find(|pod| pod.node_rank == Some(rank))
+}
+
+/// The pods of a gate that are there, as far as is known: who has passed it may be silent.
+fn there<'p>(gate: &'p GateSnapshot, plan: &'p Plan) -> impl Iterator<Item = &'p str> {
+    let pods = gate.known().filter(|pod| pod.said.is_some() || gate.is_open());
+    pods.map(|pod| pod.name).filter(|pod| !plan.gone().contains_key(*pod))
+}
+
+/// Nodes that are lost, or pods whose relays are gone.
+pub(super) fn lost(run: &TrackedRun, plan: &Plan) -> u32 {
+    count(gate_of(run, plan).map_or_else(|| run.lost().count(), |_| plan.gone().len()))
+}
+
+/// Nodes in the round, or pods at the gate.
+pub(super) fn joined(run: &TrackedRun, plan: &Plan) -> u32 {
+    if let Some(gate) = gate_of(run, plan) {
+        if gate.is_open() {
+            // Of silent ones without ranks the number is known, and no names.
+            return count(gate.announced().saturating_sub(plan.gone().len()));
+        }
+        return count(there(gate, plan).count());
+    }
+    // A node of a native run that has done its work is not there any more, and not missing.
+    let exit = run.native().and_then(|native| native.exit.as_ref());
+    run.joined().saturating_add(exit.map_or(0, |exit| exit.arrived))
+}
+
+/// How many are to come until there are as many as the run needs. Nodes that have finished and do not join again are not
+/// missing, even where the round cannot be complete for them.
+pub(super) fn to_come(run: &TrackedRun, plan: &Plan, expected: Expected) -> u32 {
+    let (on_their_way, finished) =
+        run.native().map_or((0, 0), |native| (native.on_their_way, native.finished));
+    let not_again = count(run.not_again().count());
+    [joined(run, plan), run.waiting(), not_again, on_their_way, finished]
+        .into_iter()
+        .fold(expected.min, u32::saturating_sub)
+}
+
+/// How many are missing at least, as far as that is known: a static node shows that there are all with lower ranks.
+pub(super) fn count_of_missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Option<u32> {
+    let of_static = || {
+        let dead = run.participants().filter(|node| node.is_dead()).count();
+        let known = run.never_came().count().saturating_add(dead);
+        (run.kind() == RunKind::Static && known > 0).then(|| count(known))
+    };
+    expected.map(|expected| to_come(run, plan, expected)).or_else(of_static)
+}
+
+/// Nodes that should be there and have a name or a rank. `last_seen` is in seconds of [`Timestamp`].
+pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Vec<MissingNode> {
+    if let Some(native) = run.native() {
+        let has_names = native.missing.iter().any(|node| node.name.is_some());
+        let pods = if has_names { Vec::new() } else { announced_to_native(run, plan, expected) };
+        return if pods.is_empty() { native.missing.clone() } else { pods };
+    }
+    let wanted = expected.map_or(usize::MAX, |expected| to_come(run, plan, expected) as usize);
+    if run.state().is_over() || wanted == 0 || !run.has_agents() {
+        return Vec::new();
+    }
+    let mut there = run.names_there();
+    if let Some(gate) = gate_of(run, plan) {
+        there.extend(self::there(gate, plan));
+    }
+    let (mut names, mut seats) = (HashSet::new(), HashSet::new());
+    let mut is_new = |node: &MissingNode| {
+        let Some(name) = &node.name else { return true };
+        // Two processes of one node may have died in a round, each with another rank.
+        let has_another_rank =
+            is_gone(node) && node.rank.is_some() && seats.insert((name.clone(), node.rank));
+        names.insert(name.clone()) || has_another_rank
+    };
+    // More than are to come: nodes that are there have other names than their pods.
+    let one_more = wanted.saturating_add(1);
+    let if_few = |nodes: Vec<MissingNode>| {
+        let is_known = run.kind() != RunKind::C10d || nodes.len() <= wanted;
+        nodes.into_iter().filter(move |_| is_known)
+    };
+    let all = gone(run, &there)
+        .chain(connected(run, &there))
+        .chain(if_few(announced(plan, &there).take(one_more).collect()))
+        .chain(if_few(named(plan, &there).take(one_more).collect()))
+        .chain(earlier(run, &there))
+        .chain(without_role(run, plan, expected));
+    all.filter(|node| is_new(node)).take(MISSING_SHOWN.min(wanted)).collect()
+}
+
+/// Pods that announced themselves and have not joined a round of the native rendezvous, if they are as many as are to
+/// come. Else the nodes have other names than the pods.
+fn announced_to_native(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Vec<MissingNode> {
+    let to_come = expected.map_or(0, |expected| to_come(run, plan, expected) as usize);
+    if run.state() != RunState::Joining || to_come == 0 {
+        return Vec::new();
+    }
+    let there = run.nodes().iter().filter(|node| node.gone.is_none());
+    let there: HashSet<&str> = there.map(|node| node.name.as_str()).collect();
+    let pods: Vec<_> = announced(plan, &there).take(to_come.saturating_add(1)).collect();
+    if pods.len() == to_come { pods } else { Vec::new() }
+}
+
+fn known(name: String, rank: Option<u32>, known_from: &str, last_seen: Option<Timestamp>) -> MissingNode {
+    let last_seen = last_seen.map(|at| at.0.as_secs_f64());
+    MissingNode { name: Some(name), rank, known_from: known_from.into(), last_seen }
+}
+
+/// Pods that announced themselves and have not joined, and those that did not announce themselves.
+fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
+    let pods = plan.gate().into_iter().flat_map(|gate| &gate.pods);
+    let pods = pods.filter(|pod| !there.contains(&*pod.pod));
+    let gone_at = move |name: &str| plan.gone().get(name).copied();
+    let pods = pods.map(move |pod| known(pod.pod.clone(), pod.node_rank, ANNOUNCED, gone_at(&pod.pod)));
+    let missing =
+        plan.gate().into_iter().flat_map(|gate| gate.missing.iter().map(move |missing| (gate, missing)));
+    let missing = missing.map(move |(gate, missing)| {
+        let refused = turned_away(gate, missing.node_rank);
+        let known_from = match (missing.seen, refused) {
+            (Some(_), _) => ANNOUNCED,
+            (None, Some(_)) => "turned_away",
+            (None, None) => "node_rank",
+        };
+        let gone_at = missing.pod.as_deref().and_then(gone_at);
+        MissingNode {
+            name: refused.map(|pod| pod.pod.clone()).or_else(|| missing.pod.clone()),
+            rank: Some(missing.node_rank),
+            known_from: known_from.into(),
+            last_seen: gone_at.or(missing.seen).map(|at| at.0.as_secs_f64()),
+        }
+    });
+    pods.chain(missing.filter(|node| !node.name.as_deref().is_some_and(|name| there.contains(name))))
+}
+
+/// Nodes that had joined, and died or were taken out of the round: those first of which that was seen last.
+fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = MissingNode> + use<'a> {
+    let again = run.names_again();
+    // The next round hands out the ranks anew, and who has come again is in it.
+    let is_of_round = |round: u64| run.round().completed.is_some() && round == run.round().number;
+    let is_beside = |name: &str| run.beside().any(|node| node.name == name);
+    let is_gone = |node: &TrackedNode, round: u64| {
+        let name = node.name.as_str();
+        if is_of_round(round) { !again.contains(name) } else { !there.contains(name) && !is_beside(name) }
+    };
+    let missing = |node: &TrackedNode, round: u64, known_from: &'static str, at: Timestamp| {
+        let rank = node.rank.filter(|_| is_of_round(round) || run.kind() == RunKind::Static);
+        (at, known(node.name.clone(), rank, known_from, Some(at)))
+    };
+    let lost = |node: &TrackedNode, round: u64| {
+        let at = node.gone.unwrap_or(node.last_heartbeat);
+        let known_from = match node.is_dead() {
+            true if node.is_cut_off => LOST,
+            true => DIED,
+            false => NOT_BACK,
+        };
+        let is_lost = node.is_lost() && is_gone(node, round);
+        is_lost.then(|| missing(node, round, known_from, at))
+    };
+    let earlier = run.life().earlier.iter().filter_map(|former| lost(&former.node, former.round));
+    // The round needs none of those beside it.
+    let nodes = run.nodes().iter().filter(|node| node.membership != Membership::Redundant);
+    let now = nodes.filter_map(|node| lost(node, run.round().number));
+    // A frozen agent, or one that is cut off: others have taken it out of the round.
+    let is_removed = |left: &&LeftNode| left.is_silent() && is_gone(&left.node, left.round);
+    let removed = run.life().left.values().filter(is_removed);
+    let removed = removed.map(|left| missing(&left.node, left.round, REMOVED, left.node.last_heartbeat));
+    let mut all: Vec<_> = earlier.chain(now).chain(removed).collect();
+    all.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+    all.into_iter().map(|(_, node)| node)
+}
+
+/// Whether it is missing because it is gone: it had joined.
+pub(super) fn is_gone(node: &MissingNode) -> bool {
+    [DIED, LOST, REMOVED, NOT_BACK].contains(&node.known_from.as_str())
+}
+
+/// Nodes that an operator named.
+fn named<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
+    let named = plan.expectation.iter().flat_map(|expectation| &expectation.names);
+    let named = named.filter(|name| !there.contains(name.as_str()));
+    named.map(|name| known(name.clone(), None, "named", None))
+}
+
+/// Nodes that have left a round, or were taken out of it, and come when they are ready, or their waits are over.
+fn connected<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
+    let is_on_its_way = |left: &&LeftNode| left.departure != Departure::Finished && !left.is_silent();
+    let nodes = run.life().left.values().filter(is_on_its_way).map(|left| &left.node);
+    let nodes = nodes.filter(|node| !there.contains(node.name.as_str()));
+    nodes.map(|node| known(node.name.clone(), None, CONNECTED, None))
+}
+
+/// Nodes of an earlier round of which it is not known whether they are there.
+fn earlier<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
+    let earlier = run.life().earlier.iter().filter(|former| !former.node.is_lost());
+    let earlier = earlier.filter(|former| !there.contains(former.node.name.as_str()));
+    earlier.map(|former| known(former.node.name.clone(), None, "earlier_round", Some(former.last_seen())))
+}
+
+/// Node ranks of a static run that have not written their role.
+fn without_role<'a>(
+    run: &'a TrackedRun,
+    plan: &'a Plan,
+    expected: Option<Expected>,
+) -> impl Iterator<Item = MissingNode> + 'a {
+    let is_static = run.kind() == RunKind::Static;
+    let ranks = expected.filter(|_| is_static).map_or(0, |expected| expected.min);
+    let lower = run.never_came().filter(|_| is_static).max().map_or(0, |rank| rank.saturating_add(1));
+    (0..ranks.max(lower)).filter(|&rank| !run.has_come(rank)).map(|rank| {
+        let pod = plan.pod_of_rank(rank).map(|pod| pod.pod.clone());
+        known(pod.unwrap_or_else(|| format!("node {rank}")), Some(rank), "role_exchange", None)
+    })
+}

@@ -1,0 +1,892 @@
+//! The words: each reason's sentence.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::Reason;
+use super::values::{Arrival, Names, Others, Silence, Standing, Unit, Vacancy};
+use rallypoint_api::ExpectedFrom;
+use rallypoint_protocol::ids::{Elapsed, counted};
+
+/// A rank that has ended so often before all have met is in a loop.
+const CRASH_LOOP: u32 = 3;
+
+/// `1 node has`, `3 nodes have`.
+fn have(n: usize, one: &str, many: &str) -> String {
+    if n == 1 { format!("1 {one} has") } else { format!("{n} {many} have") }
+}
+
+pub(super) fn clients(n: usize) -> String {
+    format!("{} waited", have(n, "process", "processes"))
+}
+
+fn of_expected(joined: u32, expected: Option<u32>) -> String {
+    match expected {
+        Some(expected) if joined <= expected => format!("{joined} of {}", Unit::Node.count(expected)),
+        _ => Unit::Node.count(joined),
+    }
+}
+
+const fn are(n: usize) -> &'static str {
+    if n == 1 { "is" } else { "are" }
+}
+
+const fn has(n: usize) -> &'static str {
+    if n == 1 { "has" } else { "have" }
+}
+
+/// `3 of 8`, or `3` if the whole is not known.
+fn of_whole(n: u32, whole: Option<u32>) -> String {
+    match (n, whole) {
+        (0, Some(whole)) => format!("none of {whole}"),
+        (_, Some(whole)) => format!("{n} of {whole}"),
+        (0, None) => "none".into(),
+        (_, None) => n.to_string(),
+    }
+}
+
+/// `n` nodes are missing: their names as far as they are known, else the nodes that are there.
+fn who_is_missing(n: usize, missing: &Names, present: &Names, waited: Elapsed) -> String {
+    match missing.count() {
+        0 => {
+            let there = present.count();
+            format!("{n} {} been missing for {waited}; there {} {present}", has(n), are(there))
+        }
+        known if known < n => format!("{n} have been missing for {waited}, {missing} among them"),
+        known => format!("{missing} {} been missing for {waited}", has(known)),
+    }
+}
+
+/// For how long the first of those that have joined waits: the others may have come later.
+fn waits_since(joined: u32, first: Elapsed) -> String {
+    match joined {
+        1 => format!(" and waited {first}"),
+        _ => format!(", and the first has waited {first}"),
+    }
+}
+
+/// `both nodes`, `all 3 nodes`.
+fn all(n: u32, unit: &str) -> String {
+    if n == 2 { format!("both {unit}") } else { format!("all {n} {unit}") }
+}
+
+fn the_link(links: &Names) -> &'static str {
+    if links.count() == 1 { "the link" } else { "the links" }
+}
+
+/// A signal ends an agent as a crash does.
+fn died(nodes: &Names) -> &'static str {
+    if nodes.count() == 1 { "died, failed or was stopped" } else { "died, failed or were stopped" }
+}
+
+/// Why victims of others ended.
+fn after_giving_up(gave_up: bool, those: &Names) -> &'static str {
+    match (gave_up, those.count()) {
+        (false, _) => "",
+        (true, 1) => ", after it had given up on another",
+        (true, _) => ", after they had given up on others",
+    }
+}
+
+fn its_connection(nodes: &Names) -> &'static str {
+    if nodes.count() == 1 { "the connection" } else { "the connections" }
+}
+
+/// `1 of 4 ranks has`, `1 rank has`, `3 ranks have`.
+fn of_ranks(n: u32, whole: Option<u32>) -> String {
+    match whole {
+        Some(whole) => format!("{n} of {} {}", counted(whole, "rank", "ranks"), has(n as usize)),
+        None => have(n as usize, "rank", "ranks"),
+    }
+}
+
+/// The other processes of a run in which some wait.
+fn not_there(others: &Names, ended: &Names) -> String {
+    format!("{}{}", if_any("; ended: ", ended), if_any("; not there: ", others))
+}
+
+/// What follows a sentence, if there is something.
+pub(super) fn if_any(before: &str, names: &Names) -> String {
+    if names.is_empty() { String::new() } else { format!("{before}{names}") }
+}
+
+/// Which of the ranks before ended first, if that is known.
+fn ended_first(first_ended: Option<&(String, Elapsed)>) -> String {
+    first_ended.map_or_else(String::new, |(rank, before)| {
+        format!("; of the ranks before {rank} ended first, {before} earlier")
+    })
+}
+
+/// The words for the source of a number.
+const fn says_who(from: ExpectedFrom) -> &'static str {
+    match from {
+        ExpectedFrom::Api => "PUT …/expect",
+        ExpectedFrom::Announced => "the pods' announcements",
+        ExpectedFrom::Flag => "serve --nodes",
+        ExpectedFrom::Join => "the first join",
+        ExpectedFrom::RoleExchange => "rank 0's role exchange",
+        ExpectedFrom::RoundComplete => "the rendezvous state",
+        ExpectedFrom::GlooAddress => "the ranks' addresses",
+        ExpectedFrom::EarlierRound => "an earlier round",
+    }
+}
+
+impl Reason {
+    /// Whether it belongs to a run's ordinary course, and is the end of a sentence that begins with the run.
+    const fn is_predicate(&self) -> bool {
+        if let Self::Rendezvous(said) = self {
+            return said.is_predicate;
+        }
+        matches!(
+            self,
+            Self::RunStarted { .. }
+                | Self::RoundComplete { .. }
+                | Self::RunFinished { .. }
+                | Self::RunEnded { .. }
+                | Self::RunRestarted {}
+        )
+    }
+
+    /// The sentence, about `subject` (`train-llm round 0`).
+    pub fn sentence(&self, subject: Option<&str>) -> String {
+        match subject {
+            Some(subject) if self.is_predicate() => format!("{subject} {self}"),
+            Some(subject) => format!("{subject}: {self}"),
+            None => self.to_string(),
+        }
+    }
+}
+
+impl Display for Reason {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let families =
+            [Self::course, Self::missing, Self::losses, Self::waits, Self::conflicts, Self::endings];
+        f.write_str(&families.iter().find_map(|family| family(self)).unwrap_or_default())
+    }
+}
+
+/// The sentences, by family. A test sees that each reason is in one.
+impl Reason {
+    /// The ordinary course of a run.
+    fn course(&self) -> Option<String> {
+        Some(match self {
+            Self::RunStarted { who, expected, from, first_ended } => {
+                let expected = match expected.zip(*from) {
+                    Some((n, from)) => {
+                        format!("; {} expected ({})", counted(n, "node is", "nodes are"), says_who(from))
+                    }
+                    None => String::new(),
+                };
+                format!("started: {who} is the first{expected}{}", ended_first(first_ended.as_ref()))
+            }
+            Self::RoundComplete { nodes, took, last, last_after, dead } => {
+                let nodes = Unit::Node.count(*nodes);
+                let dead = if dead.is_empty() {
+                    String::new()
+                } else {
+                    format!("; it counts {dead}, which {} while joining", died(dead))
+                };
+                format!("complete: {nodes} in {took}; last: {last} (+{last_after}){dead}")
+            }
+            Self::RanksComplete { ranks, took, last, last_after } => {
+                let all = if *ranks == 1 {
+                    "its only rank has published its address after"
+                } else {
+                    &format!("{} have published their addresses in", all(*ranks, "ranks"))
+                };
+                format!("{all} {took}; last: {last} (+{last_after})")
+            }
+            Self::RunFinished { nodes, ran } => {
+                format!("finished: {} after {ran}", Unit::Node.count(*nodes))
+            }
+            Self::RunEnded { processes: 1, ran, .. } => {
+                format!("ended: the connection of its only process closed after {ran}")
+            }
+            Self::RunEnded { processes, ran, first } => {
+                let first = first.as_ref().map_or_else(String::new, |(rank, before)| {
+                    format!("; first: {rank}, {before} before the last")
+                });
+                format!(
+                    "ended: the connections of {} closed after {ran}{first}",
+                    all(*processes, "processes")
+                )
+            }
+            Self::RunRestarted {} => "had finished and is started again".into(),
+            Self::WorkersElsewhere { address } => format!(
+                "the workers meet at {address}, a store that rank 0 hosts itself; their ranks cannot be seen here"
+            ),
+            Self::Rendezvous(said) => said.text.clone(),
+            _ => return None,
+        })
+    }
+
+    /// Nodes and pods that have not come, or came late, or are too many.
+    fn missing(&self) -> Option<String> {
+        Some(match self {
+            Self::PodsIdle { pods, gone, unheard, silent, waited } => {
+                let (all, their) = match pods {
+                    1 => ("the only pod has announced itself".to_owned(), "its"),
+                    2 => ("both pods have announced themselves".to_owned(), "their"),
+                    pods => (format!("all {pods} pods have announced themselves"), "their"),
+                };
+                let whose = match (unheard, pods) {
+                    (0, _) => None,
+                    (1, 1) => Some(("it runs".to_owned(), "it")),
+                    (1, _) => Some(("one of them runs".to_owned(), "it")),
+                    (some, all) if some == all => Some(("they run".to_owned(), "them")),
+                    (some, _) => Some((format!("{some} of them run"), "them")),
+                };
+                let unheard = whose.map_or_else(String::new, |(they_run, them)| {
+                    let since = silent.map_or_else(
+                        || format!("nothing is heard of {them}"),
+                        |ago| format!("nothing has been heard of {them} for {ago}"),
+                    );
+                    format!("; whether {they_run} is not known, as {since}")
+                });
+                let gone = if_any("; gone: ", gone);
+                format!("{all}, and none of {their} processes has connected for {waited}{gone}{unheard}")
+            }
+            Self::PodsMissing { announced, expected, missing, gone, refused, apart, waited } => {
+                let others = refused.count().saturating_add(gone.count());
+                let n = (expected.saturating_sub(*announced) as usize).saturating_sub(others);
+                let n = n.max(missing.count());
+                let who = if missing.count() == n { missing.to_string() } else { n.to_string() };
+                let (pods, have) = (counted(*expected, "pod", "pods"), has(*announced as usize));
+                let there = match (refused.is_empty(), announced) {
+                    (false, _) => format!("{announced} of {pods} {have} a place"),
+                    (true, _) if !gone.is_empty() => {
+                        format!("{announced} of {pods} {} there", are(*announced as usize))
+                    }
+                    (true, 1) => format!("{announced} of {pods} {have} announced itself"),
+                    (true, _) => format!("{announced} of {pods} {have} announced themselves"),
+                };
+                let refused = if_any("; announced and gone: ", gone)
+                    + &if_any("; turned away: ", refused)
+                    + &if_any("; announced for another run: ", apart);
+                match n {
+                    0 => format!("{there} and waited {waited}{refused}"),
+                    n => format!("{there}; {who} {} been missing for {waited}{refused}", has(n)),
+                }
+            }
+            Self::NodesMissing {
+                joined,
+                expected: Some(expected),
+                from,
+                missing,
+                announced,
+                claimed,
+                gone,
+                connected,
+                present,
+                apart,
+                first,
+                waited,
+            } => {
+                let (there, are) = (of_expected(*joined, Some(*expected)), has(*joined as usize));
+                let had_joined = gone.count().saturating_add(connected.count());
+                let n = (expected.saturating_sub(*joined) as usize).saturating_sub(had_joined);
+                let who = match n {
+                    0 => waits_since(*joined, *first),
+                    n => format!("; {}", who_is_missing(n, missing, present, *waited)),
+                };
+                let from = from.map(|from| format!(" ({expected} by {})", says_who(from)));
+                let (gone, apart) = (if_any("; gone: ", gone), if_any("; not complete either: ", apart));
+                let connected = if_any("; connected, and not in this round yet: ", connected);
+                let announced = if_any("; ", announced);
+                let claimed = if_any("; several live processes claim ", claimed);
+                format!(
+                    "{there} {are} joined{who}{gone}{connected}{apart}{}{announced}{claimed}",
+                    from.unwrap_or_default()
+                )
+            }
+            Self::NodesMissing { joined, gone, connected, present, first, .. } => format!(
+                "{} joined ({present}){} for more{}{}; nobody has said how many there should be",
+                have(*joined as usize, "node", "nodes"),
+                waits_since(*joined, *first),
+                if_any("; gone: ", gone),
+                if_any("; connected, and not in this round yet: ", connected),
+            ),
+            Self::RoundNotComplete {
+                joined,
+                expected,
+                from,
+                asks_for_more,
+                asks_for_other,
+                is_gone,
+                waited,
+            } => format!(
+                "{} joined and the round is not complete after {waited}, although {expected} by {} {} enough: {}",
+                have(*joined as usize, "node", "nodes"),
+                says_who(*from),
+                are(*expected as usize),
+                match (asks_for_more, asks_for_other) {
+                    (Some(node), _) if *is_gone => format!("{node} (gone since) asked for more"),
+                    (Some(node), _) => format!("{node} asked for more"),
+                    (_, Some(node)) if *is_gone =>
+                        format!("{node} (gone since) came as number {expected}, and asked for another number"),
+                    (_, Some(node)) =>
+                        format!("{node} came as number {expected}, and asks for another number"),
+                    (None, None) => "some nodes ask for another number, or did when they came".into(),
+                },
+            ),
+            Self::NodeCameLate { node, nodes, arrival: Arrival::Back, after, joined, expected } => {
+                let (is, go, them) = if *nodes == 1 { ("is", "goes", "it") } else { ("are", "go", "them") };
+                let (there, all_are) = (of_expected(*joined, *expected), are(*joined as usize));
+                format!(
+                    "{node} {is} heard from again after {after}, and {go} on although others took {them} out of the round: \
+                     {there} {all_are} there"
+                )
+            }
+            Self::NodeCameLate { node, nodes, arrival, after, joined, expected } => {
+                let there = of_expected(*joined, *expected);
+                let (have, all_have) = (has(*nodes), has(*joined as usize));
+                let again = match (arrival, nodes) {
+                    (Arrival::First | Arrival::Back, _) => "after",
+                    (Arrival::Again, 1) => "again after",
+                    (Arrival::Again, _) => "again after up to",
+                };
+                format!("{node} {have} come {again} {after}: {there} {all_have} joined")
+            }
+            Self::FewerThanExpected { formed, expected, from, left_over } => {
+                let (nodes, from, left_over) =
+                    (Unit::Node.count(*formed), says_who(*from), if_any("; left over: ", left_over));
+                format!(
+                    "the round is complete with {nodes}, but {expected} are expected by {from}{left_over}"
+                )
+            }
+            Self::LeftOver { left_over, staying, waited, .. } if !staying.is_empty() => {
+                let (has, are) = (has(left_over.count()), are(staying.count()));
+                format!(
+                    "{left_over} {has} waited {waited} for the next round; {staying} {are} still in this one"
+                )
+            }
+            Self::LeftOver { left_over, dead, waited, .. } if !dead.is_empty() => {
+                let (has, are) = (has(left_over.count()), are(dead.count()));
+                let until =
+                    if dead.count() == 1 { "its heartbeats expire" } else { "their heartbeats expire" };
+                format!(
+                    "{left_over} {has} waited {waited} for the next round: {dead} {are} gone, and in this one until {until}"
+                )
+            }
+            Self::LeftOver { group, left_over, redundant, fewer, waited, .. } => {
+                let (group, has) = (Unit::Node.count(*group), has(left_over.count()));
+                let why = match (*redundant, left_over.count()) {
+                    (true, 1) if *fewer => ", and asks for fewer",
+                    (true, _) if *fewer => ", and ask for fewer",
+                    (true, _) => ", which is the maximum",
+                    (false, 1) => " that has not taken it in yet",
+                    (false, _) => " that has not taken them in yet",
+                };
+                format!("{left_over} {has} waited {waited} beside a complete round of {group}{why}")
+            }
+            Self::StandsBy { spares, given_up: Some(left), waited, .. } if spares.count() == 1 => format!(
+                "{spares} came anew and waits {waited}: the process of before is in the round until it is given up, in {left}"
+            ),
+            Self::StandsBy { spares, given_up: Some(left), waited, .. } => format!(
+                "{spares} came anew and wait {waited}: the processes of before are in the round until they are given up, in \
+                 {left}"
+            ),
+            Self::StandsBy { spares, unreported: unreported @ 1.., waited, .. } => {
+                let stands = if spares.count() == 1 { "stands" } else { "stand" };
+                let have = if *unreported == 1 { "has" } else { "have" };
+                format!(
+                    "{spares} {stands} by for {waited}: {} of the round {have} not reported since the server was restarted; \
+                     without a report within a minute the round is given up, and all join again",
+                    Unit::Node.count(*unreported)
+                )
+            }
+            Self::StandsBy { spares, max_nodes, waited, .. } => {
+                let (stands, takes) =
+                    if spares.count() == 1 { ("stands", "its") } else { ("stand", "their") };
+                let nodes = Unit::Node.count(*max_nodes);
+                format!(
+                    "{spares} {stands} by for {waited}: the round has {nodes}, as many as it may; when one of them leaves, \
+                     {takes} turn comes by itself"
+                )
+            }
+            Self::WaitsForRank { node, holder, waited } => {
+                format!("{node} waits {waited} for the rank of {holder}, which is still in the round")
+            }
+            _ => return None,
+        })
+    }
+
+    /// Nodes and ranks that are gone.
+    fn losses(&self) -> Option<String> {
+        Some(match self {
+            Self::NodeDiedJoining { nodes, joined, expected, vacancy, gave_up, .. } => format!(
+                "{nodes} {}: {} closed while {}{}; {} left{}",
+                died(nodes),
+                its_connection(nodes),
+                if *vacancy == Vacancy::Waited { "waiting for the next round" } else { "joining" },
+                after_giving_up(*gave_up, nodes),
+                of_expected(*joined, *expected),
+                match (vacancy, nodes.count()) {
+                    (Vacancy::Open | Vacancy::Unknown | Vacancy::Spare | Vacancy::Waited, _) => "",
+                    (Vacancy::Filled, 1) => ", its replacement among them",
+                    (Vacancy::Filled, _) => ", their replacements among them",
+                    (Vacancy::Counted, 1) => ", and the round is complete with it",
+                    (Vacancy::Counted, _) => ", and the round is complete with them",
+                }
+            ),
+            Self::NodeDied { nodes, left, moment, gave_up, .. } => {
+                let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
+                let (died, its) = (died(nodes), its_connection(nodes));
+                format!(
+                    "{nodes} {died}: {its} closed {moment}{}; {left} left",
+                    after_giving_up(*gave_up, nodes)
+                )
+            }
+            Self::NodeCutOff { nodes, links, left, unit } => {
+                let left = match (left, unit) {
+                    (0, Unit::Node) => "no node".to_owned(),
+                    (0, Unit::Process) => "no process".to_owned(),
+                    _ => unit.count(*left),
+                };
+                if links.is_empty() {
+                    let (have, are) =
+                        if nodes.count() == 1 { ("has", "it is") } else { ("have", "they are") };
+                    return Some(format!(
+                        "{nodes} {have} not answered for too long: {are} cut off from this server, or gone without a word; \
+                         {left} left"
+                    ));
+                }
+                let (are, link) = (are(nodes.count()), the_link(links));
+                format!(
+                    "{nodes} {are} lost with {link} of {links}, away for longer than --link-grace; {left} left"
+                )
+            }
+            Self::BarrierWaits { barrier, arrived, size, there, missing, silent, gave_up, waited } => {
+                let there = if there.is_empty() { String::new() } else { format!(" ({there})") };
+                let (missing, silent) = (
+                    if_any("; missing: ", missing),
+                    if_any("; arrived, and not heard from any more: ", silent)
+                        + &if_any("; arrived, and gave up: ", gave_up),
+                );
+                format!(
+                    "the barrier `{barrier}`: {arrived} of {size} {} arrived{there} and waited {waited}{missing}{silent}",
+                    if *arrived == 1 { "has" } else { "have" }
+                )
+            }
+            Self::LinkAway { links, clients, addr, why, away, grace } => {
+                let addr = addr.as_ref().map(|addr| format!(" at {addr}")).unwrap_or_default();
+                let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+                let has = has(links.count());
+                let holds = match clients {
+                    0 => String::new(),
+                    _ => format!(
+                        "; the server keeps the sessions of {} for {grace} (--link-grace)",
+                        counted(*clients, "client", "clients")
+                    ),
+                };
+                format!("{} of {links}{addr} {has} been away for {away}{why}{holds}", the_link(links))
+            }
+            Self::LinkLost { links, clients, grace } => {
+                format!(
+                    "{} of {links} {} away for longer than {grace} (--link-grace): {} disconnected",
+                    the_link(links),
+                    if links.count() == 1 { "was" } else { "were" },
+                    counted(*clients, "client is", "clients are")
+                )
+            }
+            Self::RelayRefused { relay, from, other } => {
+                format!(
+                    "a relay named {relay} at {from} was turned away: another of that name, at {other}, is connected"
+                )
+            }
+            Self::NodeRemoved { nodes, by, silent, why, left, .. } => {
+                let (have, their, them) = match nodes.count() {
+                    1 => ("has", "its connection is open", "it"),
+                    _ => ("have", "their connections are open", "them"),
+                };
+                let why = match why {
+                    Silence::NotBack => format!("not come back since the server was restarted {silent} ago"),
+                    Silence::Connected => format!("sent no heartbeat for {silent}, though {their}"),
+                    Silence::Waits => {
+                        format!("sent no heartbeat for {silent}, as torch's agents send none while they wait")
+                    }
+                    Silence::LinkAway { links } => format!(
+                        "sent no heartbeat for {silent}, as {} of {links} {} away",
+                        the_link(links),
+                        are(links.count())
+                    ),
+                };
+                let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
+                format!("{nodes} {have} {why}: {by} took {them} out of the round; {left} left")
+            }
+            Self::NoHeartbeat { nodes, silent, standing } => {
+                let (have, their, them) = match nodes.count() {
+                    1 => ("has", "its connection is open", "it"),
+                    _ => ("have", "their connections are open", "them"),
+                };
+                match standing {
+                    Standing::InRound { others } => {
+                        let others = match others {
+                            Others::Send => "others have",
+                            Others::Wait => "others wait here, and send none meanwhile",
+                            Others::Silent => "nor has any other node of the run",
+                        };
+                        format!("{nodes} {have} sent no heartbeat for {silent}, though {their}; {others}")
+                    }
+                    Standing::TakenOut { .. } => format!(
+                        "{nodes} {have} sent no heartbeat for {silent}, though {their}; others have taken {them} out of the round"
+                    ),
+                    Standing::SilentAgain => format!(
+                        "{nodes} {have} again not been heard from for {silent}, though {their}; others had taken {them} out of \
+                         the round before"
+                    ),
+                }
+            }
+            Self::RankLost { ranks, then, unseen, joined, world_size, gave_up, times, go_on } => {
+                let there = match (*joined, *world_size) {
+                    (joined, Some(all)) if joined >= all => format!("all {all} are there by now"),
+                    (0 | 1, whole) => format!("{} is still there", of_whole(*joined, whole)),
+                    (joined, whole) => format!("{} are still there", of_whole(joined, whole)),
+                };
+                let why = after_giving_up(*gave_up, ranks);
+                let again = match (*times >= CRASH_LOOP, ranks.count()) {
+                    (false, _) => String::new(),
+                    (true, 1) => format!("; it has ended {times} times"),
+                    (true, _) => format!("; one of them has ended {times} times"),
+                };
+                let met = if *go_on { ", and had met before" } else { "" };
+                let then = match then.count() {
+                    0 => String::new(),
+                    1 => format!(", and then {then} of the same node"),
+                    _ => format!(", and then {then} of the same nodes"),
+                };
+                let unseen = match unseen.count() {
+                    0 => String::new(),
+                    1 => format!("; {unseen} of the same node had not come"),
+                    _ => format!("; {unseen} of the same nodes had not come"),
+                };
+                format!("{ranks} ended before all ranks had come{why}{again}{then}{unseen}; {there}{met}")
+            }
+            Self::WorkersRestarted { nodes, times, first_ended } => {
+                let (have, their, start) =
+                    if nodes.count() == 1 { ("has", "its", "starts") } else { ("have", "their", "start") };
+                let again = match (*times >= CRASH_LOOP, nodes.count()) {
+                    (false, _) => String::new(),
+                    (true, 1) => format!(", {times} times by now"),
+                    (true, _) => format!(", one of them {times} times by now"),
+                };
+                let first = ended_first(first_ended.as_ref());
+                format!("{nodes} {have} ended {their} workers and {start} them again{again}{first}")
+            }
+            Self::AddressesDropped { ranks } => {
+                let addresses = if ranks.count() == 1 { "the address" } else { "the addresses" };
+                let are = are(ranks.count());
+                format!(
+                    "an operator reset the store before all ranks had met: {addresses} of {ranks} {are} gone"
+                )
+            }
+            Self::EndedUnpublished { processes, port } => format!(
+                "{processes} connected to the store on port {port}, counted {} there, and ended without publishing an \
+                 address",
+                if processes.count() == 1 { "itself" } else { "themselves" }
+            ),
+            Self::RanksEnded { ranks, left, since, soon } => {
+                // A program may go on without its process group.
+                let closed = match ranks.count() {
+                    1 => "closed its connection",
+                    _ => "closed their connections, the first of them",
+                };
+                let soon = soon.map(|soon| format!(", {soon} after all had published their addresses,"));
+                let (soon, are) = (soon.unwrap_or_default(), are(*left as usize));
+                let left = Unit::Process.count(*left);
+                format!("{ranks} {closed} {since} ago{soon} while {left} {are} still connected")
+            }
+            Self::RanksMissing { came, world_size, missing, beside, waited } => {
+                let came = of_ranks(*came, Some(*world_size));
+                let missing = if_any("; missing: ", missing);
+                let beside = if_any("; connected, and not asking for it: ", beside);
+                format!("{came} come for the NCCL id, which rank 0 published {waited} ago{missing}{beside}")
+            }
+            Self::AllLeft { members, unit, finished, first } => {
+                let first = first.as_ref().map_or_else(String::new, |first| format!("; first: {first}"));
+                let everyone = all(*members, unit.many());
+                let left = match (members, finished) {
+                    (1, _) => {
+                        format!("its only {} left without finishing", unit.count(1).trim_start_matches("1 "))
+                    }
+                    (_, 0) => format!("{everyone} left without finishing"),
+                    (_, 1) => format!("{everyone} left, and only 1 had finished"),
+                    (_, finished) => format!("{everyone} left, and only {finished} of them had finished"),
+                };
+                format!("{left}{first}")
+            }
+            Self::NotBack { who, restarted, .. } => format!(
+                "{who} {} connected to the last server, and {} not come back since this one was started {restarted} ago",
+                if who.count() == 1 { "was" } else { "were" },
+                has(who.count()),
+            ),
+            Self::WatchdogFired { who } => format!("{who} reported that a collective timed out or failed"),
+            _ => return None,
+        })
+    }
+
+    /// What processes wait for.
+    fn waits(&self) -> Option<String> {
+        Some(match self {
+            Self::RankZeroSlow { what, who, of_agent, awaited } => {
+                format!(
+                    "{} for {what} from {who}: {}{}",
+                    awaited.waits(),
+                    awaited.because(),
+                    awaited.besides(*of_agent)
+                )
+            }
+            Self::WaitingForProcesses {
+                host,
+                connected,
+                ended,
+                reset,
+                expected,
+                gone,
+                missing,
+                claimed,
+                silent,
+                passed,
+                elsewhere,
+                waiters,
+                waited,
+                of_agents: _,
+            } => {
+                let others = match waiters {
+                    0 => String::new(),
+                    1 => "; 1 other process waits for it".to_owned(),
+                    _ => format!("; {waiters} other processes wait for it"),
+                };
+                let connected = match expected {
+                    Some(expected) if connected >= expected => {
+                        let connected = have(*connected as usize, "process", "processes");
+                        format!("{connected}, as many as the others count on, so it counts on more")
+                    }
+                    _ => format!("{} {}", of_whole(*connected, *expected), has(*connected as usize)),
+                };
+                let ended = match ended {
+                    0 => String::new(),
+                    _ => format!(", of which {ended} {} ended", has(*ended as usize)),
+                };
+                let reset = reset.map_or_else(String::new, |ago| {
+                    format!(
+                        "; an operator reset the store {ago} ago, and who had connected before is not counted"
+                    )
+                });
+                let gone = if_any("; gone: ", gone);
+                let missing =
+                    if_any(if silent.is_empty() { "; missing: " } else { "; not published: " }, missing);
+                let claimed = if_any("; several live processes claim ", claimed);
+                let silent = if_any("; connected, and told no rank: ", silent);
+                let passed = if_any("; connected and ended without publishing anything: ", passed);
+                let elsewhere = if_any("; in another store: ", elsewhere);
+                format!(
+                    "{host} has waited {waited} until all processes of the job have connected: {connected}{ended}\
+                     {reset}{gone}{missing}{claimed}{silent}{passed}{elsewhere}{others}"
+                )
+            }
+            Self::WaitingForNode { node, what, awaited } => {
+                format!(
+                    "{} for {what} of {node}: {}{}",
+                    awaited.waits(),
+                    awaited.because(),
+                    awaited.besides(true)
+                )
+            }
+            Self::WaitingForRank { rank, joined, connected, world_size, awaited } => {
+                let published = of_ranks(*joined, *world_size);
+                let connected = have(*connected as usize, "process", "processes");
+                format!(
+                    "{} for the address of {rank}: {}; {published} published, {connected} connected{}",
+                    awaited.waits(),
+                    awaited.because(),
+                    awaited.besides(false)
+                )
+            }
+            Self::WaitingForGroup { what, waiters, others, ended, waited } => {
+                format!("{} {waited} for {what}{}", clients(*waiters), not_there(others, ended))
+            }
+            Self::WaitingForKey { key, who, besides, similar, others, ended, absence, waited } => {
+                let has = has(who.count());
+                let similar = similar.as_ref().map_or_else(String::new, |key| format!("; `{key}` exists"));
+                let others = not_there(others, ended);
+                let besides = if_any(", and also for ", besides);
+                format!("{who} {has} waited {waited} for `{key}`, {absence}{besides}{similar}{others}")
+            }
+            Self::WaitingAtBarrier { barrier, who, size, too_large, others, ended, waited } => {
+                let of = size.map_or_else(String::new, |size| format!(" of {size}"));
+                let waits =
+                    format!("{who} {} waited {waited} at the barrier `{barrier}`{of}", has(who.count()));
+                let are_all = if *too_large { "; no other process of the run is there" } else { "" };
+                format!("{waits}{}{are_all}", not_there(others, ended))
+            }
+            Self::ElasticDeadlock { newcomer, rank_zero, waited } => format!(
+                "deadlock for {waited}: {newcomer} joined a running job and waits for MASTER_ADDR, which {rank_zero} \
+                 does not publish again while it waits for the newcomer's role"
+            ),
+            Self::WaitCycle { members, waited } => {
+                format!("deadlock for {waited}: each waits for the next: {members}")
+            }
+            Self::StateDropped { run_id, waiters, waited } => format!(
+                "{} {waited} for the rendezvous state of run {run_id}, which was dropped: an operator reset the store, or \
+                 had the run forgotten",
+                clients(*waiters)
+            ),
+            Self::StoreClosed { round, met: Some(false), since } => format!(
+                "an operator's reset closed the store of round {round} {since} ago, before its ranks had met: they cannot meet in it"
+            ),
+            Self::StoreClosed { round, met: Some(true), since } => format!(
+                "an operator's reset closed the store of round {round} {since} ago: its ranks had met, and go on until they need \
+                 it again"
+            ),
+            Self::StoreClosed { round, met: None, since } => format!(
+                "an operator's reset closed the store of round {round} {since} ago: ranks that have met go on until they need it \
+                 again, and others cannot meet in it"
+            ),
+            Self::GaveUp { who, key, waited, writer, missing, similar, others, ended, reset, again } => {
+                let again = match (*again, who.count()) {
+                    (false, _) => "",
+                    (true, 1) => " and tries again",
+                    (true, _) => " and try again",
+                };
+                let writer = match reset {
+                    _ if writer.is_empty() => String::new(),
+                    Some(ago) => {
+                        format!("; {writer} had written it, and an operator reset the store {ago} ago")
+                    }
+                    None => format!("; {writer} should have written it"),
+                };
+                // The one that should have written it is named already.
+                let is_writer = missing.count() == 1 && !writer.is_empty();
+                let missing = if is_writer { String::new() } else { if_any("; missing: ", missing) };
+                let similar = similar.as_ref().map_or_else(String::new, |key| format!("; `{key}` exists"));
+                let others = not_there(others, ended);
+                format!("{who} gave up on `{key}` after {waited}{again}{writer}{missing}{similar}{others}")
+            }
+            _ => return None,
+        })
+    }
+
+    /// Processes that contradict each other, and what should not be there.
+    fn conflicts(&self) -> Option<String> {
+        Some(match self {
+            Self::TorchVersionsDiffer { versions } => {
+                format!("the pods have different versions of PyTorch: {versions}")
+            }
+            Self::DuplicateRank { what, first, second, more, others } => {
+                let all = Names::of([first, second].into_iter().chain(&more.shown).cloned());
+                let n = match more.count() {
+                    0 => "two".to_owned(),
+                    more => more.saturating_add(2).to_string(),
+                };
+                let others =
+                    if others.is_empty() { String::new() } else { format!("; the same is so of {others}") };
+                format!(
+                    "{n} live processes have claimed {what}: {all}{others}; two jobs on one store, two nodes with one rank, or a process \
+                     of an earlier round that was not ended"
+                )
+            }
+            Self::TwoJobs { first, second, evidence } => {
+                format!("two jobs on one store: {first} and {second} ({evidence})")
+            }
+            Self::TwoBackends { first, second } => {
+                format!(
+                    "nodes of this run use two rendezvous backends, and never meet: {first}, and {second}"
+                )
+            }
+            Self::WorldSizesDiffer { says, ranks, other_says, others, have_met, .. } => {
+                let are = are(ranks.count());
+                let met = match (have_met, ranks.count()) {
+                    (false, _) => "",
+                    (true, 1) => " and has met",
+                    (true, _) => " and have met",
+                };
+                format!(
+                    "the ranks disagree on the world size: {ranks} {are} prepared for {}{met}, {others} for {other_says}",
+                    counted(*says, "rank", "ranks")
+                )
+            }
+            Self::NodeRankBeyond { node, rank, nodes } => {
+                let nodes = Unit::Node.count(*nodes);
+                format!("{node} came as node rank {rank}, but rank 0 counts on {nodes}")
+            }
+            Self::AnnouncementsDiffer { pod, says, other_pod, other_says } => format!(
+                "the pods disagree on the number of nodes: {pod} expects {says}, {other_pod} expects {other_says}"
+            ),
+            Self::StaleAddress { reader, key, gone_for } => format!(
+                "{reader} read `{key}`, written by a process that ended {gone_for} ago; it will fail to connect"
+            ),
+            Self::ForeignClient { peer, protocol, port, times, ago } => {
+                let requests = match times {
+                    0 | 1 => format!("one request, {ago} ago"),
+                    times => format!("{times} requests, the last {ago} ago"),
+                };
+                format!("a foreign {protocol} client at {peer} came to the store port {port}: {requests}")
+            }
+            Self::StoreClientAtAdmin { peer, port, stores, times, ago } => {
+                let came = match times {
+                    0 | 1 => format!("once, {ago} ago"),
+                    times => format!("{times} times, the last {ago} ago"),
+                };
+                let stores = match stores.count() {
+                    0 => String::new(),
+                    1 => format!("; the store has port {stores}"),
+                    _ => format!("; the stores have ports {stores}"),
+                };
+                format!(
+                    "a TCPStore client, as PyTorch is one, at {peer} came to the admin port {port}: {came}{stores}"
+                )
+            }
+            Self::NnodesDiffer { newcomers, group, other } => {
+                let (group, asks) =
+                    (Unit::Node.count(*group), if newcomers.count() == 1 { "asks" } else { "ask" });
+                let them = if newcomers.count() == 1 { "it" } else { "them" };
+                format!(
+                    "{newcomers} came to a complete round of {group} and {asks} for more, while {other} asks for no more: \
+                     their --nnodes differ; torch stops the workers of all nodes and starts a new round to take {them} in"
+                )
+            }
+            Self::UnreadableState { detail } => format!("the rendezvous state cannot be read: {detail}"),
+            _ => return None,
+        })
+    }
+
+    /// Runs that are closed, and nodes at the exit barrier.
+    fn endings(&self) -> Option<String> {
+        Some(match self {
+            Self::RunIsClosed { newcomers, closed_for, by, finished } => {
+                let closed = if *finished { "finished and was closed" } else { "was closed" };
+                let by = by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
+                format!("{newcomers} cannot join: the run {closed}{by} {closed_for} ago")
+            }
+            Self::ClosedIncomplete { joined, expected, missing, present, by } => {
+                let was = if present.count() == 1 { "; there was " } else { "; there were " };
+                let (joined, present) = (of_expected(*joined, *expected), if_any(was, present));
+                let missing = if_any("; missing: ", missing);
+                format!("closed by {by} at {joined} and never complete{missing}{present}")
+            }
+            Self::ClosedUnfinished { finished, nodes, by, running } => {
+                let finished = match finished {
+                    0 if *nodes == 1 => "its only node had not".to_owned(),
+                    0 => format!("none of {} had", Unit::Node.count(*nodes)),
+                    finished => format!("only {finished} of {} had", Unit::Node.count(*nodes)),
+                };
+                let running = if_any("; still in the round: ", running);
+                format!("closed by {by} although {finished} finished: it failed or was stopped{running}")
+            }
+            Self::ExitBarrier { arrived, nodes, running, taken_out, dead, not_back, silent, waited } => {
+                let arrived_of = |nodes: u32| {
+                    format!("{arrived} of {} {}", Unit::Node.count(nodes), has(*arrived as usize))
+                };
+                let have = nodes.map_or_else(|| have(*arrived as usize, "node", "nodes"), arrived_of);
+                let (running, dead) =
+                    (if_any("; still running: ", running), if_any("; died, failed or stopped: ", dead));
+                let taken_out = if_any("; taken out of the round: ", taken_out);
+                let not_back = if_any("; not back since the server was restarted: ", not_back);
+                let silent = if_any("; not heard from: ", silent);
+                let others = format!("{running}{silent}{taken_out}{dead}{not_back}");
+                format!("{have} finished and waited {waited} at the exit barrier{others}")
+            }
+            _ => return None,
+        })
+    }
+}

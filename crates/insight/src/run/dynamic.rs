@@ -1,0 +1,428 @@
+//! The c10d backend: rounds as the rendezvous state shows them.
+
+use std::collections::HashMap;
+
+use super::facts::{Departure, Dying, FormerNode, LeftNode, Sign, Stage};
+use super::limits::MOST_NODES;
+use super::memory::Room;
+use super::node::{Before, Membership, NodeId, TrackedNode};
+use super::parts::Writer;
+use super::tracked::TrackedRun;
+use crate::expect::Plan;
+use crate::missing::missing;
+use crate::reason::{Evidence, Finding, Names, Reason, Silence, Unit};
+use rallypoint_api::{Expected, Seen};
+use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
+use rallypoint_protocol::rendezvous_state::{Node as Desc, RendezvousState, UtcMicros};
+
+/// What a new state changes: nodes by their place in the list of all.
+#[derive(Default)]
+struct Relisted {
+    joined: Vec<usize>,
+    changed: Vec<usize>,
+    /// Nodes that have put themselves on the wait list.
+    waiting: Vec<usize>,
+    /// Of each node that was known before: whether the state still has it.
+    is_listed: Vec<bool>,
+    /// How many participants there is no room for.
+    untold: u32,
+}
+
+impl TrackedRun {
+    /// A new version of torchrun's c10d state, written by `conn`.
+    pub(super) fn fold_state(
+        &mut self,
+        state: &RendezvousState,
+        conn: ConnId,
+        writer: &Writer,
+        now: Timestamp,
+        plan: &Plan,
+        room: &mut Room,
+    ) {
+        let was_in: Vec<bool> = self.life.nodes.iter().map(TrackedNode::is_participant).collect();
+        // Who closes the run may take all others out with that, and itself: the next round begins with nobody in it, and
+        // nobody can join. It is this one that has ended.
+        let is_end = state.closed && state.participants.is_empty();
+        // Who is in no list any more was in this one.
+        let round_before = self.round.number;
+        let has_moved = self.has_state && state.round != self.round.number && !is_end;
+        if has_moved {
+            self.leave_round(state);
+        }
+        self.round.reset = None;
+        if has_moved || !std::mem::replace(&mut self.has_state, true) {
+            self.round.number = state.round;
+        }
+        let was_complete = self.round.completed.is_some();
+        let Relisted { joined, changed, waiting, mut is_listed, untold } =
+            self.place_nodes(state, conn, now, plan, room);
+        if let [at] = changed[..]
+            && self.node_of(conn).is_none()
+            && self.life.nodes[at].conn.is_none()
+        {
+            self.life.nodes[at].conn = Some(conn);
+        }
+        self.round.let_go = untold;
+        self.tell_joins(&joined, now);
+        self.round.deadline = state.deadline.map(UtcMicros::as_secs_f64);
+        let participants = count(state.participants.len());
+        if participants > self.round.most_joined {
+            self.round.most_joined = participants;
+            self.round.most_present = Names::of(self.participants().map(|node| node.name.clone()));
+        }
+        if let [last] = joined[..] {
+            let goes_on = !state.complete && state.deadline.is_none();
+            self.life.nodes[last].asks_not_for = goes_on.then_some(participants);
+        }
+        if state.complete && !was_complete {
+            // A round that is complete when its last call is over gets no new node with that write.
+            if let ([last], false) = (&joined[..], self.round.is_of_before) {
+                self.round.filled_by = Some(self.life.nodes[*last].label());
+            }
+            self.complete(now);
+        } else if state.complete && self.round.group == Some(participants) {
+            self.tell_other_number(&waiting, participants, writer, now);
+        }
+        if state.closed && self.round.closed.is_none() {
+            self.close(conn, writer, now, plan);
+        }
+        self.tell_removals(&was_in, &is_listed, round_before, conn, writer, now);
+        self.keep_beside(&mut is_listed, conn, participants);
+        self.let_go_of_unlisted(&is_listed, conn, round_before, now);
+    }
+
+    /// Another round begins: who was gone before this one began is forgotten, and all nodes join again.
+    fn leave_round(&mut self, state: &RendezvousState) {
+        let began = self.round.started.unwrap_or_default();
+        self.life.earlier.retain(|former| former.last_seen() >= began);
+        let waiting = self.life.nodes.iter().filter(|node| node.membership == Membership::WaitList);
+        self.life.awaited_since = waiting.map(|node| node.membership_since).min();
+        let (closed, closed_by) = (self.round.closed, self.round.closed_by.take());
+        self.begin_round(state.round);
+        // A run that is closed stays so, and it was said.
+        (self.round.closed, self.round.closed_by) = (closed, closed_by);
+        for node in &mut self.life.nodes {
+            (node.membership, node.asks_not_for) = (Membership::WaitList, None);
+        }
+    }
+
+    /// Puts each node where the state has it that `conn` wrote.
+    fn place_nodes(
+        &mut self,
+        state: &RendezvousState,
+        conn: ConnId,
+        now: Timestamp,
+        plan: &Plan,
+        room: &mut Room,
+    ) -> Relisted {
+        let index: HashMap<Desc, usize> = self
+            .life
+            .nodes
+            .iter()
+            .enumerate()
+            .filter_map(|(at, node)| match &node.id {
+                NodeId::Desc(desc) => Some((desc.clone(), at)),
+                NodeId::Rank(_) | NodeId::Native { .. } => None,
+            })
+            .collect();
+        let stamps: HashMap<&Desc, i64> =
+            state.last_heartbeats.iter().map(|(desc, at)| (desc, at.0)).collect();
+        let mut relisted = Relisted { is_listed: vec![false; self.life.nodes.len()], ..Relisted::default() };
+        let lists = state
+            .participants
+            .iter()
+            .map(|(desc, rank)| (desc, Some(*rank), Membership::Participant))
+            .chain(state.wait_list.iter().map(|desc| (desc, None, Membership::WaitList)))
+            .chain(state.redundancy_list.iter().map(|desc| (desc, None, Membership::Redundant)));
+        for (desc, rank, membership) in lists {
+            let rank = rank.filter(|_| state.complete);
+            let stamp = stamps.get(desc).copied().unwrap_or(i64::MIN);
+            if let Some(&at) = index.get(desc) {
+                relisted.is_listed[at] = true;
+                let node = &mut self.life.nodes[at];
+                if node.stamp != stamp {
+                    // What an agent writes besides when it joins comes by its keep-alive interval.
+                    if node.conn == Some(conn) && node.membership == membership && node.rank == rank {
+                        self.life.beat = self.life.beat.max(Some(now.since(node.last_heartbeat)));
+                    }
+                    node.stamp = stamp;
+                    node.last_heartbeat = now;
+                    relisted.changed.push(at);
+                }
+                if node.membership != membership || node.rank != rank {
+                    if membership == Membership::Participant && node.membership != membership {
+                        node.joined = now;
+                        relisted.joined.push(at);
+                    }
+                    if node.membership == Membership::Participant && node.membership != membership {
+                        node.was_there = Some(Before { until: now, as_member: true });
+                    }
+                    if node.membership != membership {
+                        node.membership_since = now;
+                        if membership == Membership::WaitList {
+                            relisted.waiting.push(at);
+                        }
+                    }
+                    (node.membership, node.rank) = (membership, rank);
+                    self.version = self.version.saturating_add(1);
+                }
+            } else if self.takes_node(room) {
+                let at = self.life.nodes.len();
+                match membership {
+                    Membership::Participant => relisted.joined.push(at),
+                    Membership::WaitList => relisted.waiting.push(at),
+                    Membership::Earlier | Membership::Redundant => {}
+                }
+                relisted.changed.push(at);
+                self.add_node(desc, rank, membership, stamp, now, plan);
+            } else if membership == Membership::Participant {
+                relisted.untold = relisted.untold.saturating_add(1);
+            }
+        }
+        relisted
+    }
+
+    fn add_node(
+        &mut self,
+        desc: &Desc,
+        rank: Option<u32>,
+        membership: Membership,
+        stamp: i64,
+        now: Timestamp,
+        plan: &Plan,
+    ) {
+        let id = NodeId::Desc(desc.clone());
+        let name = self.name_for(&id, plan);
+        let back = self.take_back(&id);
+        let former = self.life.earlier.iter().filter(|former| former.node.name == name).chain(&back);
+        let was_member = |node: &TrackedNode| node.id == id && (node.is_participant() || node.was_member());
+        let as_member = former.clone().any(|former| was_member(&former.node));
+        let until = former.map(FormerNode::last_seen).max();
+        let was_there = until.map(|until| Before { until, as_member });
+        self.life.nodes.push(TrackedNode {
+            id,
+            name,
+            conn: back.and_then(|back| back.node.conn),
+            peer: None,
+            pid: Some(desc.pid),
+            rank,
+            membership,
+            membership_since: now,
+            joined: now,
+            was_there,
+            last_heartbeat: now,
+            stamp,
+            gone: None,
+            is_cut_off: false,
+            finished: false,
+            restarts: 0,
+            asks_not_for: None,
+            not_back: false,
+            is_unheard: false,
+        });
+        self.touch();
+    }
+
+    /// What is known of a process that the state has again. A process is in one place only.
+    fn take_back(&mut self, id: &NodeId) -> Option<FormerNode> {
+        let left = self.life.left.extract_if(.., |_, left| left.node.may_come_back_as(id));
+        let left = left.map(|(_, LeftNode { node, round, .. })| FormerNode { node, round });
+        left.chain(self.life.earlier.extract_if(.., |former| former.node.may_come_back_as(id))).last()
+    }
+
+    /// Nodes wait for the next round, although this one has as many nodes as the one asks for that came last: so they ask
+    /// for more. Where all ask for the same, such a node is redundant.
+    fn tell_other_number(&mut self, waiting: &[usize], group: u32, writer: &Writer, now: Timestamp) {
+        let Some(other) = self.round.filled_by.clone().filter(|_| !waiting.is_empty()) else { return };
+        let newcomers = Names::of(waiting.iter().map(|&at| self.life.nodes[at].told()));
+        let about = newcomers.to_string();
+        self.life.asks_for_more = Some(newcomers.clone());
+        let wrote = self.wrote_state(&writer.who, writer, now);
+        let reason = Reason::NnodesDiffer { newcomers, group, other };
+        self.found(Finding::new(reason, about, now).seen([wrote]));
+    }
+
+    /// Nodes that were in the round until `conn`, which is another node, took them out of it, and whose connections have not
+    /// closed. A node that leaves does so itself, even where the next round begins with that.
+    fn tell_removals(
+        &mut self,
+        was_in: &[bool],
+        is_listed: &[bool],
+        round_before: u64,
+        conn: ConnId,
+        writer: &Writer,
+        now: Timestamp,
+    ) {
+        let has_moved = self.round.number != round_before;
+        if self.round.closed.is_some() || self.round.exit_done.is_some() {
+            return;
+        }
+        // A member of the last round may begin the next when all have left it.
+        let is_member =
+            self.life.nodes.iter().zip(was_in).any(|(node, was_in)| *was_in && node.conn == Some(conn));
+        let is_removed = |(node, (was_in, is_listed)): &(&TrackedNode, (&bool, &bool))| {
+            let is_there = node.gone.is_none() && node.conn.is_some_and(|own| own != conn);
+            // At the exit barrier agents wait on the connection of their heartbeats.
+            let is_there = is_there && !node.finished && (!has_moved || !is_member);
+            // Who has not come back is not in the next round, and nobody has taken it out of this one.
+            let is_not_back = node.is_not_back() && !has_moved;
+            **was_in && !**is_listed && (is_there || is_not_back)
+        };
+        let nodes = self.life.nodes.iter().zip(was_in.iter().zip(is_listed));
+        let removed: Vec<_> = nodes.filter(is_removed).map(|(node, _)| node).collect();
+        let is_removed = |node: &TrackedNode| removed.iter().any(|removed| removed.id == node.id);
+        // When the next round begins, those of the last one are in it, or wait for it.
+        let is_left = |node: &TrackedNode| if has_moved { node.was_member() } else { node.is_participant() };
+        let there = self.life.nodes.iter().filter(|node| node.is_there() && !is_removed(node));
+        let left = count(there.filter(|node| is_left(node)).count());
+        let (not_back, connected): (Vec<_>, Vec<_>) =
+            removed.into_iter().partition(|node| node.is_not_back());
+        let joining = self.round.completed.is_none();
+        let told = |(removed, why): (Vec<&TrackedNode>, Silence)| {
+            let heard = removed.iter().map(|node| node.last_heartbeat).max()?;
+            let nodes = Names::of(removed.iter().map(|node| node.label()));
+            let (about, by) = (nodes.to_string(), self.name_of(conn, writer));
+            let heard_of = removed.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
+            let evidence: Vec<_> = heard_of.chain([self.wrote_state(&writer.who, writer, now)]).collect();
+            let silent = Elapsed(now.since(heard));
+            let reason = Reason::NodeRemoved { nodes, by, silent, why, left, joining };
+            Some(Finding::new(reason, about, now).seen(evidence).in_round(Some(round_before)))
+        };
+        let told =
+            [(connected, Silence::Connected), (not_back, Silence::NotBack)].into_iter().filter_map(told);
+        told.collect::<Vec<_>>().into_iter().for_each(|finding| self.found(finding));
+    }
+
+    /// A node that asks for fewer nodes than the round has takes itself out of the list of those that are too many, and
+    /// puts itself there again with the next write, over and over. It is there all the time.
+    fn keep_beside(&mut self, is_listed: &mut [bool], by: ConnId, participants: u32) {
+        let is_full = self.round.group == Some(participants);
+        for (node, is_listed) in self.life.nodes.iter_mut().zip(is_listed) {
+            let is_beside = !*is_listed && is_full && node.membership == Membership::Redundant;
+            // Others may write between the two.
+            let is_it = node.conn == Some(by) || node.asks_not_for == Some(participants);
+            if is_beside && is_it && node.gone.is_none() {
+                *is_listed = true;
+                node.asks_not_for = Some(participants);
+            }
+        }
+    }
+
+    /// Nodes that are in no list any more, as `by` wrote it. Who has finished stays in its round: agents send no heartbeats
+    /// while they wait at the exit barrier, so others take them out of the state.
+    fn let_go_of_unlisted(&mut self, is_listed: &[bool], by: ConnId, round: u64, now: Timestamp) {
+        let mut at = 0;
+        let (earlier, left) = (&mut self.life.earlier, &mut self.life.left);
+        self.life.nodes.retain(|node| {
+            let stays = is_listed.get(at).copied().unwrap_or(true) || node.finished && node.is_participant();
+            at = at.saturating_add(1);
+            let is_out = node.gone.is_some() || node.conn.is_none();
+            if !stays && is_out && earlier.len() < MOST_NODES {
+                earlier.push(FormerNode { node: node.clone(), round });
+            }
+            if let (false, None, Some(conn)) = (stays, node.gone, node.conn)
+                && left.len() < MOST_NODES
+            {
+                let departure = if node.finished {
+                    Departure::Finished
+                } else if conn == by {
+                    Departure::Own
+                } else {
+                    Departure::Removed
+                };
+                let (node, since, sign) = (node.clone(), now, Sign::NotLooked);
+                left.insert(conn, LeftNode { node, round, departure, since, sign });
+            }
+            stays
+        });
+    }
+
+    pub(super) fn tell_joins(&mut self, joined: &[usize], now: Timestamp) {
+        if joined.is_empty() {
+            return;
+        }
+        let started = *self.round.started.get_or_insert(now);
+        let total = self.joined();
+        for &at in joined {
+            let (name, after) = (self.life.nodes[at].told(), Elapsed(now.since(started)));
+            let round = self.round.number;
+            let text = format!("{name} joined round {round} ({}, +{after})", Unit::Node.count(total));
+            self.moment(now, "node_joined", text);
+        }
+    }
+
+    /// The round has its members.
+    fn complete(&mut self, now: Timestamp) {
+        self.round.completed = Some(now);
+        self.round.group = Some(self.members());
+        // Of those that died while joining only those are still told of that it has taken in.
+        let mut dying = std::mem::take(&mut self.life.dying);
+        let is_it = |one: &Dying, node: &TrackedNode| node.gone == Some(one.at) && node.pid == one.closed.pid;
+        dying.retain(|one| one.stage != Stage::Joining || self.participants().any(|node| is_it(one, node)));
+        self.life.dying = dying;
+        let started = self.round.started.unwrap_or(now);
+        let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
+        let dead = || self.participants().filter(|node| node.is_dead() && !node.is_cut_off);
+        let closed = dead().filter_map(|node| Some(node.evidence(Seen::Closed, None, node.gone?)));
+        let closed: Vec<_> = closed.collect();
+        let reason = Reason::RoundComplete {
+            nodes: self.members(),
+            took: Elapsed(now.since(started)),
+            last: last.told(),
+            last_after: Elapsed(last.joined.since(started)),
+            dead: Names::of(dead().map(TrackedNode::label)),
+        };
+        let about = format!("round {}", self.round.number);
+        self.found(Finding::new(reason, about, now).seen(closed));
+    }
+
+    /// That a process, called `who`, wrote the state.
+    fn wrote_state(&self, who: &str, &Writer { peer, pid, .. }: &Writer, at: Timestamp) -> Evidence {
+        let key = self.key.id().map(|id| format!("/torch.rendezvous.{id}"));
+        Evidence { seen: Seen::Wrote, who: who.to_owned(), peer, pid, key, at }
+    }
+
+    /// The writer of the state, as a node where it is one.
+    fn name_of(&self, conn: ConnId, writer: &Writer) -> String {
+        self.node_of(conn).map_or_else(|| writer.who.clone(), TrackedNode::label)
+    }
+
+    fn close(&mut self, conn: ConnId, writer: &Writer, now: Timestamp, plan: &Plan) {
+        let by = self.name_of(conn, writer);
+        self.round.closed = Some(now);
+        self.round.closed_by = Some(by.clone());
+        self.touch();
+        if self.round.exit_done.is_some() || self.round.is_of_before {
+            return;
+        }
+        let wrote = self.wrote_state(&by, writer, now);
+        let reason = if let (Some(_), Some(nodes)) = (self.round.completed, self.round.group) {
+            let others = self.still_running().filter(|node| node.conn != Some(conn));
+            let running = Names::of(others.map(TrackedNode::label));
+            Reason::ClosedUnfinished { finished: count(self.round.exit.len()), nodes, by, running }
+        } else {
+            let expected = self.expected(plan);
+            Reason::ClosedIncomplete {
+                joined: self.round.most_joined,
+                expected: expected.map(|expected| expected.min),
+                missing: self.never_joined(plan, expected),
+                present: self.round.most_present.clone(),
+                by,
+            }
+        };
+        let about = format!("round {}", self.round.number);
+        self.found(Finding::new(reason, about, now).seen([wrote]));
+    }
+
+    /// The names of the nodes that a round which was closed has never had. Those that gave up before have left its state.
+    fn never_joined(&self, plan: &Plan, expected: Option<Expected>) -> Names {
+        let wanted = expected.map_or(0, |expected| expected.min.saturating_sub(self.round.most_joined));
+        let had = |name: &String| {
+            self.round.most_present.shown.contains(name)
+                || self.participants().any(|node| node.name == *name)
+                || self.life.left.values().any(|left| left.node.name == *name)
+        };
+        let missing = missing(self, plan, expected).into_iter().filter_map(|node| node.name);
+        Names::of(missing.filter(|name| !had(name)).take(wanted as usize))
+    }
+}

@@ -1,0 +1,381 @@
+//! What is known of a run: of its round, and over all its rounds.
+//!
+//! A new round or life is assigned as a whole, so that no field is forgotten. The fields change in this folder; others read them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::time::Duration;
+
+use super::node::TrackedNode;
+use super::world::World;
+use crate::reason::{Evidence, Names};
+use crate::watch::CutOff;
+use rallypoint_api::{ExitCounts, Expected, MissingNode, RunState, Seen, Severity};
+use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
+
+/// Something that happened in a run.
+#[derive(Debug, Clone)]
+pub(crate) struct TimelineEntry {
+    pub(crate) at: Timestamp,
+    pub(crate) code: String,
+    pub(crate) text: String,
+}
+
+/// The ranks that a node's workers were given.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AssignedRanks {
+    /// The first of them.
+    pub(crate) base: u32,
+    pub(crate) world_size: u32,
+}
+
+/// Where the workers meet, as rank 0's agent published it.
+#[derive(Debug, Default)]
+pub(super) struct Master {
+    pub(super) host: Option<String>,
+    pub(super) port: Option<String>,
+}
+
+/// How a node came to be in no list of the state while its agent is connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// It left by itself.
+    Own,
+    /// Another node took it out.
+    Removed,
+    /// It had finished, and others have begun the next round.
+    Finished,
+}
+
+/// A node that is in no list of the state, whose agent is connected.
+#[derive(Debug)]
+pub(crate) struct LeftNode {
+    pub(crate) node: TrackedNode,
+    /// The round that it was in last, of which its rank is.
+    pub(crate) round: u64,
+    pub(crate) departure: Departure,
+    /// When it left, or was taken out.
+    pub(crate) since: Timestamp,
+    pub(crate) sign: Sign,
+}
+
+impl LeftNode {
+    /// Others have taken it out, and nothing comes of it: it is frozen, or cut off.
+    pub(crate) fn is_silent(&self) -> bool {
+        // Others took it out as they had not heard of it.
+        self.departure == Departure::Removed && matches!(self.sign, Sign::None | Sign::NotLooked)
+    }
+}
+
+/// What is seen of a node that is in no list of the state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sign {
+    /// It left just now.
+    NotLooked,
+    /// Nothing.
+    None,
+    /// It waits here, and agents send no heartbeats then.
+    Waits,
+    /// It has asked for something since.
+    Asks,
+}
+
+/// A node that is in no list of the state any more, and whose agent is not connected, as far as is known.
+#[derive(Debug)]
+pub(crate) struct FormerNode {
+    pub(crate) node: TrackedNode,
+    /// The round that it was in last, of which its rank is.
+    pub(crate) round: u64,
+}
+
+impl FormerNode {
+    /// When it was last there.
+    pub(crate) fn last_seen(&self) -> Timestamp {
+        self.node.gone.unwrap_or(self.node.last_heartbeat)
+    }
+}
+
+/// A node that had a rank in some round.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Seat<'r> {
+    /// It is in the round.
+    Taken(&'r TrackedNode),
+    Left(&'r LeftNode),
+    Former(&'r FormerNode),
+}
+
+impl<'r> Seat<'r> {
+    pub(crate) fn node(self) -> &'r TrackedNode {
+        match self {
+            Self::Taken(node) => node,
+            Self::Left(left) => &left.node,
+            Self::Former(former) => &former.node,
+        }
+    }
+}
+
+/// What is known of one round.
+#[derive(Debug, Default)]
+pub(crate) struct RoundFacts {
+    pub(crate) number: u64,
+    /// It had begun before the server was restarted. Of what its nodes did then only that is known which their keys still
+    /// say: not who had arrived at the exit barrier.
+    pub(super) is_of_before: bool,
+    /// The first sign of it.
+    pub(crate) started: Option<Timestamp>,
+    pub(crate) completed: Option<Timestamp>,
+    /// Unix time in seconds, by the clock of the nodes.
+    pub(crate) deadline: Option<f64>,
+    /// Nodes that made room when memory was short: only their number is known.
+    pub(super) let_go: u32,
+    /// Nodes in it when it was complete.
+    pub(crate) group: Option<u32>,
+    pub(super) most_joined: u32,
+    /// The node that was it.
+    pub(super) most_present: Names,
+    /// Nodes that rank 0's agent waits for.
+    pub(super) role_nodes: Option<u32>,
+    /// Static: ranks of nodes that node rank 0 does not count on, since when, until that is reported.
+    pub(super) beyond: BTreeMap<u32, Timestamp>,
+    /// Node ranks that have written their role.
+    pub(crate) roles: BTreeSet<u32>,
+    pub(crate) assigned: BTreeMap<u32, AssignedRanks>,
+    pub(super) assigned_at: Option<Timestamp>,
+    /// Agents wait for each other in its exchange of roles and ranks.
+    pub(super) is_awaited: bool,
+    /// Static: the attempt before, which goes on if what has come since were copies of its nodes.
+    pub(super) before: Option<Box<RoundFacts>>,
+    /// Static: nodes that had died in the attempt before. Others may go on with that.
+    pub(super) fallen: Vec<Fallen>,
+    /// Native: its store was on this port, and was closed.
+    pub(super) closed_store: Option<u16>,
+    /// Native: the agents of its nodes in its store, by node rank.
+    pub(super) native_agents: BTreeMap<u32, NativeAgent>,
+    /// Where its workers are to meet.
+    pub(super) master: Master,
+    /// Agents at the exit barrier.
+    pub(crate) exit: BTreeSet<ConnId>,
+    pub(crate) exit_since: Option<Timestamp>,
+    pub(crate) exit_done: Option<Timestamp>,
+    /// How many have arrived at the exit barrier, as its own counter says.
+    pub(super) exit_counted: Option<u32>,
+    pub(crate) closed: Option<Timestamp>,
+    /// The agent that closed it.
+    pub(super) closed_by: Option<String>,
+    /// Agents that came to it since then, and are not told of yet.
+    pub(super) newcomers: Vec<Evidence>,
+    /// Where such agents came from, and when that was told last: who is turned away may come again and again.
+    pub(super) turned_away: BTreeMap<IpAddr, Timestamp>,
+    /// The agent whose arrival made it complete: it asks for no more nodes than there are.
+    pub(super) filled_by: Option<String>,
+    pub(crate) over_at: Option<Timestamp>,
+    /// All that had been written for it was dropped then; c10d: and nobody has written its state again.
+    pub(crate) reset: Option<Timestamp>,
+    /// Whether all its ranks had met before that, if they tell.
+    pub(crate) had_met_at_reset: Option<bool>,
+}
+
+/// What is known of one life of a run, over all its rounds, until it is started again.
+#[derive(Debug, Default)]
+pub(crate) struct LifeFacts {
+    pub(super) nodes: Vec<TrackedNode>,
+    /// Static: processes whose rank another one has taken while they were there.
+    pub(crate) rivals: Vec<TrackedNode>,
+    /// Static: processes that are their nodes again, but whose role has gone with the one that wrote it over.
+    pub(super) heirs: BTreeSet<ConnId>,
+    /// Nodes of the round before that are not there now.
+    pub(crate) earlier: Vec<FormerNode>,
+    pub(super) earlier_size: Option<u32>,
+    /// Since when nodes had waited to be taken in when the round before ended.
+    pub(super) awaited_since: Option<Timestamp>,
+    /// When the store of the round before was reset, if it was.
+    pub(super) earlier_reset: Option<Timestamp>,
+    /// Native: the last round that was given up, and why.
+    pub(crate) given_up: Option<(u64, String)>,
+    /// When the last complete round before this one was complete.
+    pub(super) earlier_completed: Option<Timestamp>,
+    /// Nodes that have left the state while their agent is still connected.
+    pub(crate) left: BTreeMap<ConnId, LeftNode>,
+    /// When the last connection closed.
+    pub(super) all_gone: Option<Timestamp>,
+    /// Its connections were to the last server, and nobody has come since.
+    pub(super) ended_with_server: bool,
+    /// That is to be told, as it was not over then. Whether its processes may go on without the server.
+    pub(super) not_back: Option<bool>,
+    /// Its processes had met before the server was restarted at this time, of which it knows nothing else.
+    pub(crate) had_met_before: Option<Timestamp>,
+    /// With some of its processes contact was lost.
+    pub(super) was_cut_off: bool,
+    /// Ranks of them whose hosts did not answer, not yet reported.
+    pub(super) cut_ranks: Vec<Evidence>,
+    /// Agents that gave up on others, and when.
+    pub(super) gave_up: BTreeMap<ConnId, Timestamp>,
+    /// Nodes whose deaths are not reported yet.
+    pub(super) dying: Vec<Dying>,
+    /// Static: nodes that start their workers again, not yet reported.
+    pub(super) restarting: Option<Restarting>,
+    /// It is known where the workers meet: it was reported, or they came here.
+    pub(super) workers_placed: bool,
+    /// Its workers use a store of this server.
+    pub(super) has_workers_here: bool,
+    pub(super) world: World,
+    /// c10d: the longest time between two heartbeats of a node.
+    pub(super) beat: Option<Duration>,
+    /// Native: agents that have finished in a round that was given up then, and wait at its exit barrier.
+    pub(super) at_earlier_exit: BTreeMap<ConnId, AtExit>,
+    /// A node that came to a round that was full for others, and asks for more nodes than they do.
+    pub(crate) asks_for_more: Option<Names>,
+    /// c10d: agents of the static rendezvous that have the same run id. They and the nodes never meet.
+    pub(crate) strangers: Vec<TrackedNode>,
+}
+
+/// What has been reported about a run.
+#[derive(Debug, Default)]
+pub(super) struct AlreadyTold {
+    /// Nodes that had joined at the last look.
+    pub(super) joined: u32,
+    /// The start of the round that they had joined.
+    pub(super) joined_of: Option<Timestamp>,
+    /// The start that was reported.
+    pub(super) start: Option<Timestamp>,
+    /// The last state could not be read.
+    pub(super) unreadable: bool,
+}
+
+/// How far a node was in its round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The round was not complete.
+    Joining,
+    /// c10d: it waited beside a complete round for the next one.
+    Waiting,
+    InRound,
+}
+
+/// A node whose connection closed, not yet reported.
+#[derive(Debug, Clone)]
+pub(super) struct Dying {
+    pub(super) name: String,
+    pub(super) label: String,
+    pub(super) closed: Evidence,
+    pub(super) at: Timestamp,
+    /// The round then, and how far the node was in it.
+    pub(super) round: u64,
+    pub(super) stage: Stage,
+    /// How contact with it was lost.
+    pub(super) cut_off: Option<CutOff>,
+    /// It had given up on another node just before.
+    pub(super) gave_up: bool,
+}
+
+impl Dying {
+    pub(super) fn of(
+        node: &TrackedNode,
+        (round, stage): (u64, Stage),
+        cut_off: Option<&CutOff>,
+        at: Timestamp,
+    ) -> Self {
+        let (name, label) = (node.name.clone(), node.label());
+        let closed = node.evidence(Seen::Closed, None, at);
+        Self { name, label, closed, at, round, stage, cut_off: cut_off.cloned(), gave_up: false }
+    }
+}
+
+/// Static: a node that was gone when another attempt began.
+#[derive(Debug, Clone)]
+pub(crate) struct Fallen {
+    /// Its ranks in the attempt before.
+    pub(crate) ranks: Range<u32>,
+    pub(crate) gone: Timestamp,
+    pub(crate) is_cut_off: bool,
+}
+
+/// Nodes that start their workers again.
+#[derive(Debug)]
+pub(super) struct Restarting {
+    /// The rank that had ended first then, and how long before.
+    pub(super) first_ended: Option<(String, Elapsed)>,
+    pub(super) nodes: Vec<Restart>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Restart {
+    pub(super) label: String,
+    /// How often it has done so.
+    pub(super) times: u32,
+    pub(super) joined: Evidence,
+}
+
+/// A connection to the store of a native round that has told the role of a node.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NativeAgent {
+    pub(super) conn: ConnId,
+    pub(super) peer: SocketAddr,
+    pub(super) pid: Option<u32>,
+}
+
+/// A node that has finished in a round that was given up then, and waits at its exit barrier.
+#[derive(Debug)]
+pub(super) struct AtExit {
+    /// Its id.
+    pub(super) node: String,
+    /// For people.
+    pub(super) name: String,
+}
+
+/// What only a native run has.
+#[derive(Debug)]
+pub(crate) struct Native {
+    pub(super) state: RunState,
+    pub(super) expected: Expected,
+    /// The store that its workers use.
+    pub(super) store: Option<u16>,
+    /// The store in which those met that are known. While the next round forms it is still the last one's.
+    pub(super) met_at: Option<u16>,
+    /// Since when it is known that the round that forms is to be given up soon, and what it needs.
+    pub(super) expiring: Option<(Timestamp, String)>,
+    /// When the round that forms closes: with the nodes that are there, or for want of nodes. `None` while that depends on
+    /// nodes of the last one that are alive and join again.
+    pub(crate) closes_at: Option<Timestamp>,
+    /// What the round that forms waits for, and since when.
+    pub(super) waits: Option<(String, Timestamp)>,
+    /// How much that matters, and what to do about it.
+    pub(super) remedy: (Severity, &'static str),
+    /// When the last of the nodes is given up that it waits for and that are not heard from.
+    pub(super) given_up_at: Option<Timestamp>,
+    /// Some node has not been heard from when it should have been: the rendezvous tells which.
+    pub(crate) is_unheard: bool,
+    pub(crate) missing: Vec<MissingNode>,
+    /// Nodes of the last round that were told to join again, and have not yet; and those that came anew, and get a place
+    /// when the process of before is given up.
+    pub(crate) on_their_way: u32,
+    /// Others of its nodes have finished, and have left or wait at its exit barrier: they do not join again.
+    pub(crate) finished: u32,
+    /// Nodes that have done their work, once there is one.
+    pub(crate) exit: Option<ExitCounts>,
+    /// Nodes without a place.
+    pub(super) spares: Vec<Spare>,
+    /// Nodes of the round that have not reported since the server was restarted.
+    pub(super) unreported: u32,
+}
+
+/// A node without a place in the round.
+#[derive(Debug)]
+pub(super) struct Spare {
+    pub(super) name: String,
+    pub(super) waits_for: SpareWaits,
+    pub(super) since: Timestamp,
+}
+
+/// What a node without a place waits for.
+#[derive(Debug)]
+pub(super) enum SpareWaits {
+    /// Any place.
+    Place,
+    /// The rank of this node.
+    RankOf(String),
+    /// The place of the process that it was before, which is given up then.
+    Before(Timestamp),
+}

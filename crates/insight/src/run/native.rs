@@ -1,0 +1,776 @@
+//! What the native rendezvous shows of a run: nothing has to be guessed from traffic.
+//!
+//! The workers of a round meet in the round's own store; what is seen there belongs to the run.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::facts::{AtExit, Native, NativeAgent, Spare, SpareWaits};
+use super::limits::{MISSING_SHOWN, MOST_NODES};
+use super::node::{Membership, NodeId, TrackedNode};
+use super::tracked::TrackedRun;
+use super::world::World;
+use crate::reason::{
+    ANNOUNCED_NODE, ANNOUNCED_NODES, Evidence, Finding, MISSING_NODE, MISSING_NODES, Names, Reason, Said,
+    Unit,
+};
+use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunState, Seen, Severity};
+use rallypoint_protocol::ids::{ConnId, Elapsed, Label, Timestamp, count};
+use rallypoint_rendezvous::{
+    Absent, Break, Fact, Fate, NodeInfo, NodeSnapshot, NodeState, RoundState, RunSnapshot, WaitsFor, Who,
+};
+
+impl TrackedRun {
+    /// That it has finished, with the whole time since its round was complete: a restarted rendezvous knows only its own.
+    pub(crate) fn since_completion(&self, fact: &Fact, at: Timestamp) -> Option<Fact> {
+        let Fact::Finished { round, nodes, .. } = *fact else { return None };
+        Some(Fact::Finished { round, nodes, ran: at.since(self.round.completed?) })
+    }
+
+    /// What the rendezvous says of it. An operator's reset closes the store of a round, and what happens to its nodes then may
+    /// be for that.
+    pub(crate) fn said(&self, fact: &Fact, at: Timestamp) -> Said {
+        let said = Said::of(fact);
+        let happened = match fact {
+            Fact::Failed { since, .. } | Fact::Broken { why: Break::Left { since, .. }, .. } => {
+                ago(at, *since)
+            }
+            _ => at,
+        };
+        let (round, remedy) = match fact {
+            Fact::Failed { round, .. } => (
+                *round,
+                "start all nodes again, for the store of their round is gone; if it was not that, look at that node's log for the \
+                 first error",
+            ),
+            Fact::Broken {
+                round,
+                why:
+                    Break::Left { .. }
+                    | Break::Rejoined { .. }
+                    | Break::RejoinedBesideSilent { .. }
+                    | Break::RejoinedAfterClosed { .. },
+                ..
+            } => (
+                *round,
+                "nothing, if it was for that: the next round has a store of its own; nodes that have ended have to be started \
+                 again. Else look for the first error in the logs of all",
+            ),
+            _ => return said,
+        };
+        let reset = if round == self.round.number { self.round.reset } else { self.life.earlier_reset };
+        let Some(reset) = reset.filter(|reset| *reset <= happened) else { return said };
+        let before = Elapsed(happened.since(reset));
+        let text = format!("{}; an operator had closed its store with a reset {before} before", said.text);
+        Said { text, remedy, ..said }
+    }
+
+    /// Remembers of what the rendezvous says what explains the waits that come of it.
+    pub(crate) fn takes_fact(&mut self, fact: &Fact) {
+        if let Fact::Broken { round, why, .. } = fact {
+            self.life.given_up = Some((*round, why.to_string()));
+        }
+    }
+
+    /// The native rendezvous shows it, with the port of its round's store.
+    pub(crate) fn fold_native(&mut self, snapshot: &RunSnapshot, store: Option<u16>) {
+        let now = snapshot.at;
+        let terms = &snapshot.terms;
+        let state = match snapshot.state {
+            RoundState::Forming | RoundState::Breaking => RunState::Joining,
+            RoundState::LastCall => RunState::LastCall,
+            RoundState::Complete if are_exiting(snapshot) => RunState::Exiting,
+            RoundState::Complete => RunState::Running,
+            RoundState::Closed | RoundState::Idle if snapshot.finished_for.is_some() => RunState::Finished,
+            RoundState::Closed if are_exiting(snapshot) => RunState::Exiting,
+            RoundState::Closed => RunState::Closed,
+            RoundState::Idle => RunState::Gone,
+        };
+        // A round that is given up is over: the next one counts.
+        let forms = matches!(state, RunState::Joining | RunState::LastCall);
+        let round = snapshot.round.saturating_add((snapshot.state == RoundState::Breaking).into());
+        // The first round was given up.
+        let round = round.max(1);
+        // A round that nobody has joined yet is waited for since the last one was given up.
+        let waited_since =
+            self.native.as_ref().and_then(|native| native.waits.as_ref()).map(|(_, since)| *since);
+        let waited_since = waited_since.filter(|_| round == self.round.number);
+        if round != self.round.number {
+            let at_exit = self.participants().filter(|node| node.finished && node.gone.is_none());
+            let at_exit: Vec<_> = at_exit.filter_map(|node| Some((node.conn?, AtExit::of(node)))).collect();
+            self.life.at_earlier_exit.extend(at_exit);
+            self.life.nodes.iter_mut().for_each(|node| node.finished = false);
+            self.begin_round(round);
+        }
+        let store = store.filter(|port| self.round.closed_store != Some(*port));
+        if self.native.as_ref().is_none_or(|native| native.store != store) && store.is_some() {
+            let size = snapshot.nodes.iter().map(|node| node.info.local_world_size).sum::<Option<u32>>();
+            let size = size.filter(|_| snapshot.state == RoundState::Complete);
+            self.life.world = World::of_size(size);
+        }
+        self.round.exit_done = snapshot.finished_for.map(|since| ago(now, since));
+        self.round.over_at = state.is_over().then(|| self.round.over_at.unwrap_or(now));
+        let completed = snapshot.complete_for.filter(|_| !forms).map(|since| ago(now, since));
+        self.round.completed = match (self.round.completed, completed) {
+            // The server before this one may have seen it.
+            (Some(before), Some(at)) => Some(before.min(at)),
+            (before, None) if state.is_over() => before,
+            (_, at) => at,
+        };
+        self.round.started = match (snapshot.forming_for, snapshot.took, self.round.completed) {
+            (Some(gathering), ..) if forms => Some(ago(now, gathering)),
+            (_, Some(gathered), Some(completed)) => Some(ago(completed, gathered)),
+            _ => self.round.started,
+        };
+        self.round.let_go = if forms { 0 } else { snapshot.let_go };
+        self.round.group = Some(snapshot.round_size).filter(|_| !forms);
+        self.fold_native_nodes(snapshot, forms);
+        let expiring = snapshot.expiring.clone().filter(|_| forms).map(|missing| {
+            let before = self.native.as_ref().and_then(|native| native.expiring.as_ref());
+            (before.map_or(now, |(since, _)| *since), missing)
+        });
+        let on_their_way = || snapshot.nodes.iter().filter(|node| forms && is_on_its_way(node));
+        let finished: HashSet<&str> =
+            self.life.at_earlier_exit.values().map(|node| node.node.as_str()).collect();
+        let at_exit = count(on_their_way().filter(|node| finished.contains(node.node.as_str())).count());
+        let has_left = if forms { snapshot.succeeded } else { 0 };
+        let came_anew = if forms { count(came_anew(snapshot).count()) } else { 0 };
+        let on_their_way = count(on_their_way().count()).saturating_add(came_anew).saturating_sub(at_exit);
+        let to_come = [snapshot.waiting, on_their_way, at_exit, has_left]
+            .into_iter()
+            .fold(terms.min_nodes, u32::saturating_sub);
+        let met_at = store.or_else(|| self.native.as_ref()?.met_at);
+        let (min, max) = (terms.min_nodes, terms.max_nodes);
+        let needed = if min == max { min.to_string() } else { format!("{min} to {max}") };
+        let joined = self.joined();
+        let have = if joined == 1 { "has" } else { "have" };
+        let nodes = if max == 1 { "node" } else { "nodes" };
+        let enough = if heard_waiting(snapshot) >= min { ", which is enough" } else { "" };
+        let waits = format!("{joined} of {needed} {nodes} {have} joined{enough}; {}", snapshot.reason);
+        self.native = Some(Native {
+            state,
+            expiring,
+            closes_at: closes_at(snapshot).filter(|_| forms),
+            expected: Expected { min, max, source: ExpectedFrom::Join },
+            store,
+            met_at,
+            remedy: remedy(snapshot, at_exit, has_left),
+            given_up_at: given_up_at(snapshot),
+            is_unheard: snapshot.nodes.iter().any(|node| node.is_late),
+            waits: (state == RunState::Joining)
+                .then(|| (waits, waited_since.or(self.round.started).unwrap_or(now))),
+            missing: missing(snapshot, forms, to_come),
+            on_their_way,
+            finished: at_exit.saturating_add(has_left),
+            exit: (snapshot.succeeded > 0 && !forms)
+                .then_some(ExitCounts { arrived: snapshot.succeeded, expected: Some(snapshot.round_size) }),
+            spares: spares(snapshot),
+            unreported: snapshot.unreported,
+        });
+    }
+
+    /// Takes the last sign of life of each of its nodes. That alone is no change.
+    pub(crate) fn refresh_native(&mut self, snapshot: &RunSnapshot) {
+        let seen: HashMap<&str, &NodeSnapshot> =
+            snapshot.nodes.iter().map(|node| (node.node.as_str(), node)).collect();
+        for node in &mut self.life.nodes {
+            if let Some(seen) = seen.get(node.node_id().as_str()) {
+                node.last_heartbeat = ago(snapshot.at, seen.silent.unwrap_or_default());
+            }
+        }
+    }
+
+    /// The run's own store is opened: its workers meet there, where its round has none.
+    pub(crate) fn workers_meet_at(&mut self, port: u16) {
+        if let Some(native) = &mut self.native {
+            native.met_at = Some(*native.store.get_or_insert(port));
+        }
+    }
+
+    /// The store of its round was closed, and with it the connections of the workers that had met there.
+    pub(crate) fn store_was_closed(&mut self, port: u16) {
+        let Some(native) = &mut self.native else { return };
+        if native.met_at.take_if(|store| *store == port).is_some() {
+            native.store.take_if(|store| *store == port);
+            self.round.closed_store = Some(port);
+            self.life.world = World::default();
+            self.touch();
+        }
+    }
+
+    /// Whether processes that use the store on `port` are workers of its round. Those of the last round are not.
+    pub(crate) fn takes_workers_of(&self, port: u16) -> bool {
+        self.native.as_ref().is_none_or(|native| native.store == Some(port))
+    }
+
+    fn fold_native_nodes(&mut self, snapshot: &RunSnapshot, forms: bool) {
+        let now = snapshot.at;
+        let before: HashMap<String, TrackedNode> =
+            std::mem::take(&mut self.life.nodes).into_iter().map(|node| (node.node_id(), node)).collect();
+        let names = SharedNames::of(snapshot);
+        let mut joined = Vec::new();
+        for seen in &snapshot.nodes {
+            let (membership, rank) = match seen.state {
+                // It has not joined the round that counts.
+                NodeState::InRound { .. } if forms => continue,
+                NodeState::InRound { rank } => (Membership::Participant, Some(rank)),
+                NodeState::Waiting { rank } => (Membership::Participant, rank),
+                NodeState::Redundant { waits_for: WaitsFor::Before { .. } } => (Membership::WaitList, None),
+                NodeState::Redundant { .. } => (Membership::Redundant, None),
+            };
+            let was = before.get(seen.node.as_str());
+            // Its agent may have left the store since.
+            let had_finished = was.is_some_and(|node| node.finished && node.rank == rank);
+            let was = was.map(|node| (node.membership, node.joined));
+            let came = ago(now, seen.joined_for);
+            let since = match was {
+                // One that stood by has got a place: that is when it came to the round.
+                Some((Membership::Redundant | Membership::WaitList, _))
+                    if membership == Membership::Participant =>
+                {
+                    now
+                }
+                Some((was, at)) if was == membership => at.max(came),
+                _ => came,
+            };
+            if membership == Membership::Participant && was != Some((membership, since)) {
+                joined.push(self.life.nodes.len());
+            }
+            let agent = rank.and_then(|rank| self.round.native_agents.get(&rank)).filter(|_| !forms);
+            self.life.nodes.push(TrackedNode {
+                id: NodeId::Native {
+                    node: seen.node.clone(),
+                    info: seen.info.clone(),
+                    is_watched: seen.is_watched,
+                },
+                name: names.shown(&seen.info.name, &seen.info.address),
+                conn: agent.map(|agent| agent.conn),
+                peer: agent.map(|agent| agent.peer),
+                pid: agent.and_then(|agent| agent.pid),
+                rank,
+                membership,
+                membership_since: came,
+                joined: since,
+                was_there: None,
+                last_heartbeat: ago(now, seen.silent.unwrap_or_default()),
+                stamp: 0,
+                gone: None,
+                is_cut_off: false,
+                finished: had_finished || agent.is_some_and(|agent| self.round.exit.contains(&agent.conn)),
+                restarts: 0,
+                asks_not_for: None,
+                not_back: false,
+                is_unheard: seen.is_late,
+            });
+        }
+        self.tell_native_joins(&joined);
+        self.keep_gone(before, snapshot, &names);
+    }
+
+    /// Nodes that have left the round without having done their work stay in it as dead ones, until the next is complete.
+    fn keep_gone(
+        &mut self,
+        mut before: HashMap<String, TrackedNode>,
+        snapshot: &RunSnapshot,
+        names: &SharedNames<'_>,
+    ) {
+        let is_gone = |absent: &&Absent| matches!(absent.fate, Fate::Lost | Fate::Left);
+        for Absent { node, who, rank, heard, .. } in snapshot.absent.iter().filter(is_gone) {
+            let was = before.remove(node.as_str());
+            let (name, address) = (who.name.clone(), who.address.clone());
+            let info = NodeInfo { name, address, role: None, local_world_size: None, torch_version: None };
+            let unseen = || TrackedNode {
+                id: NodeId::Native { node: node.clone(), info, is_watched: true },
+                name: names.shown(&who.name, &who.address),
+                conn: None,
+                peer: None,
+                pid: None,
+                rank: *rank,
+                membership: Membership::Participant,
+                membership_since: *heard,
+                joined: *heard,
+                was_there: None,
+                last_heartbeat: *heard,
+                stamp: 0,
+                gone: None,
+                is_cut_off: false,
+                finished: false,
+                restarts: 0,
+                asks_not_for: None,
+                not_back: false,
+                is_unheard: false,
+            };
+            let was = was.unwrap_or_else(unseen);
+            let (gone, membership) = (was.gone.or(Some(*heard)), Membership::Participant);
+            self.life.nodes.push(TrackedNode { gone, membership, rank: *rank, ..was });
+        }
+    }
+
+    /// The agent of the node with this rank has told its role in the store of the round.
+    pub(crate) fn native_agent_came(
+        &mut self,
+        rank: u32,
+        conn: ConnId,
+        (peer, pid): (SocketAddr, Option<u32>),
+    ) {
+        let agent = NativeAgent { conn, peer, pid };
+        if self.round.native_agents.len() < MOST_NODES || self.round.native_agents.contains_key(&rank) {
+            self.round.native_agents.insert(rank, agent);
+            self.connect_native(rank, Some(agent));
+        }
+    }
+
+    /// The connection of an agent closed: its node is known by none any more. What became of the node is for the rendezvous
+    /// to say.
+    pub(crate) fn native_agent_left(&mut self, conn: ConnId) {
+        self.life.at_earlier_exit.remove(&conn);
+        let of_node = self.round.native_agents.iter().find(|(_, agent)| agent.conn == conn);
+        if let Some(rank) = of_node.map(|(&rank, _)| rank) {
+            self.round.native_agents.remove(&rank);
+            self.connect_native(rank, None);
+        }
+    }
+
+    /// The node that waits with this connection at the exit barrier of a round that was given up.
+    pub(crate) fn at_earlier_exit(&self, conn: ConnId) -> Option<&str> {
+        self.life.at_earlier_exit.get(&conn).map(|node| node.name.as_str())
+    }
+
+    fn connect_native(&mut self, rank: u32, agent: Option<NativeAgent>) {
+        let is_it = |node: &&mut TrackedNode| node.rank == Some(rank) && node.is_participant();
+        if let Some(node) = self.life.nodes.iter_mut().find(is_it).filter(|node| node.gone.is_none()) {
+            node.conn = agent.map(|agent| agent.conn);
+            node.peer = agent.map(|agent| agent.peer);
+            node.pid = agent.and_then(|agent| agent.pid);
+        }
+        self.touch();
+    }
+
+    fn tell_native_joins(&mut self, joined: &[usize]) {
+        let before = self.joined().saturating_sub(count(joined.len()));
+        for (n, &at) in (1..).zip(joined) {
+            let node = &self.life.nodes[at];
+            let after = Elapsed(node.joined.since(self.round.started.unwrap_or(node.joined)));
+            let nodes = Unit::Node.count(before.saturating_add(n));
+            let text = format!("{} joined round {} ({nodes}, +{after})", node.told(), self.round.number);
+            self.moment(node.joined, "node_joined", text);
+        }
+    }
+
+    /// The nodes that stand by beside a complete round, and what has to happen before they get a place.
+    pub(crate) fn native_spares(&self, now: Timestamp) -> Vec<Finding> {
+        let Some(native) = self.native.as_ref().filter(|native| native.state == RunState::Running) else {
+            return Vec::new();
+        };
+        let mut held = Vec::new();
+        let mut stand_by = |spares: Vec<&Spare>, given_up: Option<Timestamp>, about: &str| {
+            let Some(since) = spares.iter().map(|spare| spare.since).min() else { return };
+            let reason = Reason::StandsBy {
+                spares: Names::of(spares.iter().map(|spare| spare.name.clone())),
+                max_nodes: native.expected.max,
+                unreported: native.unreported,
+                given_up: given_up.map(|at| Elapsed(at.since(now))),
+                waited: Elapsed(now.since(since)),
+            };
+            held.push(Finding::new(reason, about, since).seen(spares.into_iter().map(Spare::joined)));
+        };
+        let is_spare = |spare: &&Spare| matches!(spare.waits_for, SpareWaits::Place);
+        stand_by(native.spares.iter().filter(is_spare).collect(), None, "");
+        let given_up = |spare: &Spare| match spare.waits_for {
+            SpareWaits::Before(at) => Some(at),
+            SpareWaits::Place | SpareWaits::RankOf(_) => None,
+        };
+        let anew = native.spares.iter().filter(|spare| given_up(spare).is_some());
+        stand_by(anew.collect(), native.spares.iter().filter_map(given_up).max(), "anew");
+        for spare in &native.spares {
+            let Spare { name, waits_for, since } = spare;
+            if let SpareWaits::RankOf(holder) = waits_for {
+                let (node, holder, waited) = (name.clone(), holder.clone(), Elapsed(now.since(*since)));
+                let reason = Reason::WaitsForRank { node, holder, waited };
+                held.push(Finding::new(reason, name.clone(), *since).seen([spare.joined()]));
+            }
+        }
+        held
+    }
+
+    /// When the nodes that are there joined.
+    fn native_joins(&self) -> impl Iterator<Item = Evidence> {
+        let there = self.participants().filter(|node| node.gone.is_none());
+        there.map(|node| Evidence::by_name(Seen::Joined, node.told(), node.joined))
+    }
+
+    /// The round that forms is to be given up soon.
+    pub(crate) fn native_expires(&self, now: Timestamp) -> Option<Finding> {
+        let native = self.native.as_ref()?;
+        let ((since, missing), closes_at) = native.expiring.as_ref().zip(native.closes_at)?;
+        let (round, left) = (self.round.number, closes_at.since(now));
+        let said = Said::of(&Fact::Expiring { round, left, missing: missing.clone() });
+        Some(Finding::new(Reason::Rendezvous(said), format!("round {round}"), *since))
+    }
+
+    /// What the round waits for, in the words of the rendezvous, with the pods that announced themselves and are not there.
+    pub(crate) fn native_waits(&self, announced: &[String], now: Timestamp) -> Option<Finding> {
+        let native = self.native.as_ref()?;
+        let (text, since) = native.waits.as_ref()?;
+        let (since, round) = (*since, self.round.number);
+        let waited = Elapsed(now.since(since));
+        let pods = announced.len();
+        let announced = match announced {
+            [] => String::new(),
+            some => format!("; announced, and not there: {}", Names::of(some.iter().cloned())),
+        };
+        let at_exit = Names::of(self.life.at_earlier_exit.values().map(|node| node.name.clone()));
+        let at_exit = match at_exit.count() {
+            0 => String::new(),
+            1 => format!("; {at_exit} has finished, and waits at the exit barrier of a round before"),
+            _ => format!("; {at_exit} have finished, and wait at the exit barrier of a round before"),
+        };
+        // The others have left since.
+        let left = native.finished.saturating_sub(count(self.life.at_earlier_exit.len()));
+        let left = match left {
+            0 => String::new(),
+            1 => "; 1 node of a round before has done its work, and left".into(),
+            some => format!("; {some} nodes of a round before have done their work, and left"),
+        };
+        let given_up = native.given_up_at.map(|at| Elapsed(at.since(now)));
+        let given_up = given_up.map(|left| format!("; what is silent is given up in {left}"));
+        let given_up = given_up.unwrap_or_default();
+        let (severity, remedy) = match native.remedy {
+            (severity, MISSING_NODE | MISSING_NODES) if pods > 1 => (severity, ANNOUNCED_NODES),
+            (severity, MISSING_NODE | MISSING_NODES) if pods == 1 => (severity, ANNOUNCED_NODE),
+            remedy => remedy,
+        };
+        let said = Said {
+            code: "nodes_missing",
+            severity,
+            waiting: true,
+            is_predicate: true,
+            text: format!(
+                "round {round} is not complete after {waited}: {text}{given_up}{announced}{at_exit}{left}"
+            ),
+            remedy,
+        };
+        Some(
+            Finding::new(Reason::Rendezvous(said), format!("round {round}"), since).seen(self.native_joins()),
+        )
+    }
+}
+
+impl AtExit {
+    fn of(node: &TrackedNode) -> Self {
+        Self { node: node.node_id(), name: node.told() }
+    }
+}
+
+impl Spare {
+    fn joined(&self) -> Evidence {
+        Evidence::by_name(Seen::Joined, self.name.clone(), self.since)
+    }
+}
+
+/// Which nodes were seen to do what, so that this was told at `now`.
+pub(crate) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evidence> {
+    let did = |seen: Seen, who: String, since: Duration| Evidence::by_name(seen, who, ago(now, since));
+    let just = |seen: Seen, who: &Who| vec![did(seen, who.to_string(), Duration::ZERO)];
+    let all = |seen: Seen, nodes: &[String], since: Duration| -> Vec<Evidence> {
+        nodes.iter().map(|node| did(seen, node.clone(), since)).collect()
+    };
+    match fact {
+        Fact::Forms { first: who, .. }
+        | Fact::Complete { last: who, .. }
+        | Fact::Restarted { by: who, .. }
+        | Fact::Broken { why: Break::Rejoined { who, .. }, .. } => just(Seen::Joined, who),
+        Fact::Broken { why: Break::RejoinedBesideSilent { who, silent, silent_for, .. }, .. } => {
+            let mut seen = just(Seen::Joined, who);
+            seen.extend(all(Seen::Heard, silent, *silent_for));
+            seen
+        }
+        Fact::Broken { why: Break::RejoinedAfterClosed { who, closed, since, .. }, .. } => {
+            let mut seen = all(Seen::Closed, closed, *since);
+            seen.extend(just(Seen::Joined, who));
+            seen
+        }
+        Fact::WaiterLost { who, closed, silent } => {
+            let seen = if *closed { Seen::Closed } else { Seen::Heard };
+            vec![did(seen, who.to_string(), *silent)]
+        }
+        Fact::Displaced { by, .. } => just(Seen::Joined, by),
+        Fact::Abandoned { who, .. } => just(Seen::Left, who),
+        Fact::Broken { why: Break::Left { who, since, .. }, .. } => {
+            vec![did(Seen::Left, who.to_string(), *since)]
+        }
+        Fact::Failed { who, since, .. } => vec![did(Seen::Left, who.to_string(), *since)],
+        Fact::Broken { why: Break::Newcomers { newcomers }, .. } => {
+            all(Seen::Joined, newcomers, Duration::ZERO)
+        }
+        Fact::Disconnected { nodes, since, .. } => all(Seen::Closed, nodes, *since),
+        Fact::Silent { nodes, since, .. } => all(Seen::Heard, nodes, *since),
+        Fact::Lost { lost, .. } | Fact::Broken { why: Break::Lost(lost), .. } => {
+            let mut seen = all(Seen::Closed, &lost.closed, lost.since);
+            seen.extend(all(Seen::Heard, &lost.silent, lost.since));
+            seen
+        }
+        Fact::Adopted { first, .. } => just(Seen::Heard, first),
+        // What an operator or the server does, the time, what a refused node asked for, and who was there before a restart are
+        // in the words.
+        Fact::NotBack { .. }
+        | Fact::Broken {
+            why: Break::BeforeRestart { .. } | Break::Unreported { .. } | Break::Resized { .. },
+            ..
+        }
+        | Fact::Expiring { .. }
+        | Fact::TimedOut { .. }
+        | Fact::Extended { .. }
+        | Fact::Refused { .. }
+        | Fact::Closed { .. }
+        | Fact::Finished { .. }
+        | Fact::MixedReleases(_)
+        | Fact::NoStore { .. } => Vec::new(),
+    }
+}
+
+/// Whether a node of the last round is alive, and was told to join again. One without heartbeats is told nothing.
+fn is_on_its_way(node: &NodeSnapshot) -> bool {
+    matches!(node.state, NodeState::InRound { .. }) && node.is_watched && !node.is_late
+}
+
+/// Names that several nodes of a run have: they are told with their addresses.
+struct SharedNames<'s>(HashSet<&'s str>);
+
+impl<'s> SharedNames<'s> {
+    fn of(snapshot: &'s RunSnapshot) -> Self {
+        let nodes = snapshot.nodes.iter().map(|node| (node.info.name.as_str(), node.info.address.as_str()));
+        let absent =
+            snapshot.absent.iter().map(|absent| (absent.who.name.as_str(), absent.who.address.as_str()));
+        let mut addresses: HashMap<&str, &str> = HashMap::new();
+        let is_shared =
+            |(name, address): &(&'s str, &'s str)| *addresses.entry(*name).or_insert(*address) != *address;
+        Self(nodes.chain(absent).filter(is_shared).map(|(name, _)| name).collect())
+    }
+
+    /// The name of a node for people.
+    fn shown(&self, name: &Label, address: &Label) -> String {
+        if self.0.contains(name.as_str()) { format!("{name} at {address}") } else { name.to_string() }
+    }
+}
+
+/// The moment that lies this long before `now`.
+fn ago(now: Timestamp, time: Duration) -> Timestamp {
+    Timestamp(now.0.saturating_sub(time))
+}
+
+/// Whether some nodes have done their work, and all others still do theirs.
+fn are_exiting(snapshot: &RunSnapshot) -> bool {
+    snapshot.succeeded > 0 && snapshot.succeeded.saturating_add(snapshot.in_round) == snapshot.round_size
+}
+
+/// Nodes without a place, the oldest first, with the node that has the rank they want if that is why.
+fn spares(snapshot: &RunSnapshot) -> Vec<Spare> {
+    let names = SharedNames::of(snapshot);
+    let name = |node: &NodeSnapshot| names.shown(&node.info.name, &node.info.address);
+    let holder = |wanted: u32| {
+        let has = |node: &&NodeSnapshot| matches!(node.state, NodeState::InRound { rank } if rank == wanted);
+        let name = snapshot.nodes.iter().find(has).map_or_else(|| "another node".to_owned(), name);
+        format!("{name} (node rank {wanted})")
+    };
+    let spare = |node: &NodeSnapshot| {
+        let NodeState::Redundant { waits_for } = node.state else { return None };
+        let waits_for = match waits_for {
+            WaitsFor::Place => SpareWaits::Place,
+            WaitsFor::Rank(rank) => SpareWaits::RankOf(holder(rank)),
+            WaitsFor::Before { given_up } => SpareWaits::Before(given_up),
+        };
+        Some(Spare { name: name(node), waits_for, since: ago(snapshot.at, node.joined_for) })
+    };
+    snapshot.nodes.iter().filter_map(spare).collect()
+}
+
+/// Whether it is in a complete round in which nothing shows that it is there.
+fn is_without_heartbeats(node: &NodeSnapshot) -> bool {
+    matches!(node.state, NodeState::InRound { .. }) && !node.is_watched
+}
+
+/// Whether it waits for the round that forms, or was told to join again, and is silent.
+fn is_awaited_in_vain(node: &NodeSnapshot) -> bool {
+    node.is_late && matches!(node.state, NodeState::InRound { .. } | NodeState::Waiting { .. })
+}
+
+/// Nodes that came anew, and get a place when the process of before is given up.
+fn came_anew(snapshot: &RunSnapshot) -> impl Iterator<Item = &NodeSnapshot> {
+    let is_one = |node: &&NodeSnapshot| {
+        matches!(node.state, NodeState::Redundant { waits_for: WaitsFor::Before { .. } })
+    };
+    snapshot.nodes.iter().filter(is_one)
+}
+
+/// How many wait for the round that forms, and are heard from.
+fn heard_waiting(snapshot: &RunSnapshot) -> u32 {
+    let waits = |node: &&NodeSnapshot| matches!(node.state, NodeState::Waiting { .. }) && !node.is_late;
+    count(snapshot.nodes.iter().filter(waits).count())
+}
+
+/// When the round that forms closes: it is given up, or is complete with those that are there. `None` if that depends on
+/// nodes of the last one that are alive and join again.
+fn closes_at(snapshot: &RunSnapshot) -> Option<Timestamp> {
+    let RunSnapshot { at, terms, waiting, .. } = snapshot;
+    let deadline = *at + snapshot.deadline?;
+    let of_last = |node: &&NodeSnapshot| matches!(node.state, NodeState::InRound { .. }) && node.is_watched;
+    let mut awaited = snapshot.nodes.iter().filter(of_last).peekable();
+    if *waiting < terms.min_nodes || awaited.peek().is_none() && snapshot.unreported == 0 {
+        return Some(deadline);
+    }
+    if awaited.clone().any(is_on_its_way) || snapshot.unreported > 0 {
+        return None;
+    }
+    // It goes on without those that are silent when they are given up, at once if it is full.
+    let heard = awaited.map(|node| ago(*at, node.silent.unwrap_or_default())).max()?;
+    let more = if *waiting < terms.max_nodes { terms.last_call } else { Duration::ZERO };
+    Some(deadline.min(heard + terms.patience() + more))
+}
+
+/// When all are given up that the round that forms waits for and that are not heard from.
+fn given_up_at(snapshot: &RunSnapshot) -> Option<Timestamp> {
+    let silent = snapshot.nodes.iter().filter(|node| is_awaited_in_vain(node));
+    let heard = silent.map(|node| ago(snapshot.at, node.silent.unwrap_or_default())).max();
+    heard.map(|heard| heard + snapshot.terms.patience())
+}
+
+/// How much it matters that a round does not become complete, and what to do about it. Of the nodes of the last one so many
+/// have finished: they are at its exit barrier, or have left.
+fn remedy(snapshot: &RunSnapshot, at_exit: u32, has_left: u32) -> (Severity, &'static str) {
+    let (heard, min) = (heard_waiting(snapshot), snapshot.terms.min_nodes);
+    let came_anew = count(came_anew(snapshot).count());
+    let alive = count(snapshot.nodes.iter().filter(|node| is_on_its_way(node)).count());
+    let coming = heard.saturating_add(came_anew).saturating_add(alive.saturating_sub(at_exit));
+    let is_silent = snapshot.nodes.iter().any(is_awaited_in_vain);
+    if heard >= min && is_silent {
+        let remedy = "nothing for the round: it goes on without what is silent when that is given up; look there: has it died, \
+                      is it stopped, or cut off from this server?";
+        (Severity::Info, remedy)
+    } else if heard >= min {
+        (
+            Severity::Info,
+            "nothing, if it does not last: the round waits for the nodes of the last one that are alive",
+        )
+    } else if heard.saturating_add(came_anew) >= min {
+        let remedy = "nothing for the round: what came anew gets in when the process of before is given up; look at the log \
+                      and events of that one: why did it end?";
+        (Severity::Info, remedy)
+    } else if is_silent && heard.saturating_add(snapshot.redundant) >= min {
+        let remedy = "nothing for the round: what stands by gets the place of what is silent when that is given up; look there: \
+                      has it died, is it stopped, or cut off from this server?";
+        (Severity::Info, remedy)
+    } else {
+        let lacks = min.saturating_sub(coming);
+        (Severity::Warning, remedy_of_missing(snapshot, lacks, at_exit, has_left))
+    }
+}
+
+/// What to do about so many nodes that a round lacks.
+fn remedy_of_missing(snapshot: &RunSnapshot, lacks: u32, at_exit: u32, has_left: u32) -> &'static str {
+    let needed = snapshot.terms.min_nodes.saturating_sub(snapshot.waiting);
+    let silent = snapshot.nodes.iter().filter(|node| is_awaited_in_vain(node)).count();
+    let is_silent = silent > 0;
+    // Those that have finished do not come.
+    let others = lacks.saturating_sub(at_exit).saturating_sub(has_left) as usize;
+    let of = |fates: &[Fate]| snapshot.absent.iter().filter(|absent| fates.contains(&absent.fate)).count();
+    let (gone, refused) = (of(&[Fate::Lost, Fate::Left]), of(&[Fate::Refused]));
+    if lacks == 0 {
+        "look at the nodes that have not joined again: they are alive and were told to, so is it their workers that do not stop?"
+    } else if of(&[Fate::Displaced]) > 0 {
+        "give each node an id of its own (--node): of those with one id only the last that joined has a place, and the others \
+         ended"
+    } else if gone > 0 && at_exit > 0 && needed > 1 {
+        "look at the logs and events of what is gone; what has finished does not join again, so the round is complete only \
+         with as many others, and the run is closed when what has finished gives up at the exit barrier, after up to 300 s"
+    } else if gone > 0 && refused > 0 {
+        "look at the logs and events of what is gone: the round needs it, or a replacement; what was refused has to ask for \
+         what the others have, or is of another job, which needs another --rdzv-id"
+    } else if gone > 0 && others > gone.saturating_add(silent) {
+        "look at the logs and events of what is gone: the round needs it, or a replacement; and at the pods of the other \
+         nodes that are needed: are they scheduled, have their images come, do they reach this server?"
+    } else if gone > 0 {
+        "look at the logs and events of what is gone: the round needs it, or a replacement"
+    } else if is_silent && refused > 0 {
+        "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round needs it, or a \
+         replacement; what was refused has to ask for what the others have, or is of another job, which needs another \
+         --rdzv-id"
+    } else if refused > 0 {
+        "look why that was refused: it has to ask for what the others have, or is of another job, which needs another \
+         --rdzv-id"
+    } else if is_silent && needed == 0 {
+        "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round waits for it until it \
+         is given up, and then for a replacement"
+    } else if is_silent && others > silent {
+        "look at what is not heard from: has it died, is it stopped, or cut off from this server? And at the pods of the other \
+         nodes that are needed: are they scheduled, have their images come, do they reach this server?"
+    } else if is_silent {
+        "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round needs it, or a \
+         replacement"
+    } else if snapshot.nodes.iter().any(is_without_heartbeats) {
+        "if this is the same group, start all of its nodes again: those that have joined once (rallypoint join) do not come \
+         to another round by themselves; another group needs another --run-id"
+    } else if has_left > 0 && lacks <= has_left {
+        "what has finished and left does not join again: the round needs as many others, or the others can end, too"
+    } else if at_exit > 0 && lacks <= at_exit {
+        "look why those that join again ended or failed: what has finished does not join again, and closes the run when it \
+         gives up at the exit barrier, after up to 300 s"
+    } else if needed > 1 {
+        MISSING_NODES
+    } else {
+        MISSING_NODE
+    }
+}
+
+/// What is missing, as far as the rendezvous knows: nodes of the last round and those that are gone, else ranks that no
+/// node holds, or of which no node has reported. At least so many are `to_come` to a round that forms.
+fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<MissingNode> {
+    let rank = |&rank: &u32| MissingNode {
+        name: None,
+        rank: Some(rank),
+        known_from: "node_rank".into(),
+        last_seen: None,
+    };
+    let ranks = || snapshot.missing_ranks.iter().map(rank).collect();
+    if !forms {
+        return ranks();
+    }
+    if to_come == 0 {
+        return Vec::new();
+    }
+    // Those that were heard of just now are on their way: they were told to join again.
+    let of_last_round = snapshot.nodes.iter().filter(|node| node.is_watched && !is_on_its_way(node));
+    let of_last_round = of_last_round.filter_map(|node| match node.state {
+        NodeState::InRound { rank } => {
+            let last_seen = ago(snapshot.at, node.silent.unwrap_or_default());
+            Some((&node.info.name, &node.info.address, Some(rank), "earlier_round", Some(last_seen)))
+        }
+        _ => None,
+    });
+    let gone = snapshot.absent.iter().filter_map(|absent| {
+        let known_from = match absent.fate {
+            Fate::Lost => "lost",
+            Fate::Left => "left",
+            Fate::Refused | Fate::Displaced => return None,
+        };
+        Some((&absent.who.name, &absent.who.address, absent.rank, known_from, None))
+    });
+    // Who came anew with the name of one that is out is there instead of it.
+    let is_newcomer = |node: &&NodeSnapshot| node.is_new && matches!(node.state, NodeState::Waiting { .. });
+    let newcomers = snapshot.nodes.iter().filter(is_newcomer).chain(came_anew(snapshot));
+    let mut newcomers: Vec<&Label> = newcomers.map(|node| &node.info.name).collect();
+    let names = SharedNames::of(snapshot);
+    let mut named = Vec::new();
+    for (name, address, rank, known_from, last_seen) in of_last_round.chain(gone) {
+        if let Some(at) = newcomers.iter().position(|newcomer| *newcomer == name) {
+            newcomers.swap_remove(at);
+        } else if named.len() < MISSING_SHOWN {
+            let name = Some(names.shown(name, address));
+            let last_seen = last_seen.map(|at| at.0.as_secs_f64());
+            named.push(MissingNode { name, rank, known_from: known_from.into(), last_seen });
+        }
+    }
+    // Of more than are needed it is not known who has a replacement.
+    if !named.is_empty() && named.len() <= to_come as usize { named } else { ranks() }
+}

@@ -1,0 +1,146 @@
+//! A node of a run: what names it, and where it is.
+
+use std::net::SocketAddr;
+
+use crate::reason::Evidence;
+use rallypoint_api::Seen;
+use rallypoint_protocol::ids::{ConnId, Label, Timestamp};
+use rallypoint_protocol::rendezvous_state::Node as Desc;
+use rallypoint_rendezvous::NodeInfo;
+
+/// What names a node within its run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NodeId {
+    /// torchrun's c10d backend.
+    Desc(Desc),
+    /// The static rendezvous: the node rank.
+    Rank(u32),
+    /// The native rendezvous: its id, what it says about itself, and whether it sends heartbeats.
+    Native { node: Label, info: NodeInfo, is_watched: bool },
+}
+
+/// What a node is to the round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Membership {
+    Participant,
+    /// c10d: in the list of the rendezvous state that waits for the next round. Native: it came anew, and waits until the
+    /// process of before is given up.
+    WaitList,
+    /// Static: it goes on with the attempt before.
+    Earlier,
+    Redundant,
+}
+
+/// A node had been there before.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Before {
+    pub(super) until: Timestamp,
+    /// This process was in a round then: not another one that was the same node, and not beside the round.
+    pub(super) as_member: bool,
+}
+
+/// One agent.
+#[derive(Debug, Clone)]
+pub(crate) struct TrackedNode {
+    pub(crate) id: NodeId,
+    pub(crate) name: String,
+    pub(crate) conn: Option<ConnId>,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) pid: Option<u32>,
+    pub(crate) rank: Option<u32>,
+    pub(crate) membership: Membership,
+    /// Since when it has been there. Native: when it came, with a place or without one.
+    pub(crate) membership_since: Timestamp,
+    pub(crate) joined: Timestamp,
+    pub(super) was_there: Option<Before>,
+    pub(crate) last_heartbeat: Timestamp,
+    pub(crate) stamp: i64,
+    pub(crate) gone: Option<Timestamp>,
+    /// That is as contact with it was lost: it may live.
+    pub(crate) is_cut_off: bool,
+    pub(crate) finished: bool,
+    /// Static: how often it has started its workers again.
+    pub(super) restarts: u32,
+    /// c10d: a number of nodes for which it does not ask. With this one the round had so many when it joined, and it did not
+    /// begin the last call, as a node does when there are as many as the least that it asks for. Or the complete round has
+    /// so many, and a node beside it does not stay in the list of those that are too many.
+    pub(crate) asks_not_for: Option<u32>,
+    /// c10d: it was there when the last server ended, and none of the agents that are connected to this one can be it.
+    pub(super) not_back: bool,
+    /// Native: nothing has come from it for so long that it is missed.
+    pub(crate) is_unheard: bool,
+}
+
+impl TrackedNode {
+    /// It is in the round.
+    pub(crate) fn is_participant(&self) -> bool {
+        self.membership == Membership::Participant
+    }
+
+    /// This process had been in a round before.
+    pub(super) fn was_member(&self) -> bool {
+        self.was_there.is_some_and(|before| before.as_member)
+    }
+
+    /// Whether it is the process with this id: its connection was not seen to close. After that another may have its id.
+    pub(super) fn may_come_back_as(&self, id: &NodeId) -> bool {
+        self.gone.is_none() && self.id == *id
+    }
+
+    /// Its connection closed before it had finished.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.gone.is_some() && !self.finished
+    }
+
+    /// It was connected to the last server, and has not come back to this one.
+    pub(crate) fn is_not_back(&self) -> bool {
+        self.not_back && self.conn.is_none() && self.gone.is_none() && !self.finished
+    }
+
+    /// Its agent is connected, as far as is known.
+    pub(crate) fn is_there(&self) -> bool {
+        self.gone.is_none() && !self.is_not_back()
+    }
+
+    /// It is not there, and had not finished.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_dead() || self.is_not_back()
+    }
+
+    /// The name with the rank, for sentences.
+    pub(crate) fn label(&self) -> String {
+        match (&self.id, self.rank) {
+            (NodeId::Rank(rank), _) if self.name == format!("node {rank}") => self.told(),
+            (_, Some(rank)) => format!("{} (node rank {rank})", self.name),
+            (_, None) => self.name.clone(),
+        }
+    }
+
+    /// The name with the rank of one that is gone, and whether it is cut off.
+    pub(crate) fn fate(&self) -> String {
+        if self.is_cut_off { format!("{} (cut off)", self.label()) } else { self.label() }
+    }
+
+    /// The name; for a node that is known by its rank only, with its address.
+    pub(crate) fn told(&self) -> String {
+        match (&self.id, self.peer) {
+            (NodeId::Rank(rank), Some(peer)) if self.name == format!("node {rank}") => {
+                format!("{} at {}", self.name, peer.ip())
+            }
+            _ => self.name.clone(),
+        }
+    }
+
+    /// That it was seen to do this.
+    pub(crate) fn evidence(&self, seen: Seen, key: Option<String>, at: Timestamp) -> Evidence {
+        Evidence { seen, who: self.label(), peer: self.peer, pid: self.pid, key, at }
+    }
+
+    pub(crate) fn node_id(&self) -> String {
+        match &self.id {
+            NodeId::Desc(desc) => desc.to_string(),
+            NodeId::Rank(rank) => format!("node-{rank}"),
+            NodeId::Native { node, .. } => node.to_string(),
+        }
+    }
+}

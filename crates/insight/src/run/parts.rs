@@ -1,0 +1,321 @@
+//! What agents and workers do with a run's keys, one by one.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::limits::{MOST_NODES, SETTLE};
+use super::memory::Room;
+use super::node::TrackedNode;
+use super::tracked::TrackedRun;
+use super::world::{Process, RankInfo, SecondJob, Withdrawn};
+use crate::expect::Plan;
+use crate::reason::{Evidence, Finding, Names, Reason};
+use crate::watch::CutOff;
+use rallypoint_api::RunKind;
+use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
+use rallypoint_protocol::keys::RendezvousPart;
+use rallypoint_protocol::rendezvous_state;
+
+/// Who writes something, for people, and from where.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    pub(crate) who: String,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) pid: Option<u32>,
+}
+
+impl TrackedRun {
+    /// An agent, which is `came`, uses its keys for the first time.
+    pub(crate) fn agent_came(
+        &mut self,
+        conn: ConnId,
+        kind: RunKind,
+        came: Option<&Evidence>,
+        now: Timestamp,
+    ) {
+        if kind == RunKind::Static && self.kind == RunKind::C10d && self.agents.is_empty() {
+            // `none` is the id of all jobs that are given none, whatever their backend.
+            self.follow_other(now);
+        }
+        if self.round.closed.is_some() && self.has_state && kind == RunKind::C10d {
+            self.turn_away(came, now);
+        }
+        if self.agents.is_empty() && self.kind == RunKind::Static && !self.life.nodes.is_empty() {
+            // Nobody goes on with what was before, even if that has not been noticed yet.
+            self.all_have_left(now);
+        }
+        if self.agents.is_empty() {
+            self.hosts.clear();
+        }
+        let host = came.and_then(|came| Some(came.peer?.ip()));
+        self.hosts.extend(host.filter(|_| self.hosts.len() < MOST_NODES));
+        if self.agents.insert(conn) {
+            self.touch();
+        }
+        self.life.all_gone = None;
+        self.life.ended_with_server = false;
+        if self.has_state && self.round.closed.is_none() && kind == RunKind::C10d {
+            self.round.over_at = None;
+        }
+        if kind == RunKind::C10d && self.kind == RunKind::Static {
+            self.give_way();
+        }
+    }
+
+    /// An agent comes to the run, which is closed.
+    fn turn_away(&mut self, came: Option<&Evidence>, now: Timestamp) {
+        const AGAIN: Duration = Duration::from_mins(10);
+        let Some((from, came)) = came.and_then(|came| Some((came.peer?.ip(), came))) else { return };
+        let is_told = self.round.turned_away.get(&from).is_some_and(|at| now.since(*at) < AGAIN);
+        if !is_told && self.round.newcomers.len() < MOST_NODES {
+            self.round.newcomers.push(came.clone());
+        }
+    }
+
+    /// Reports the agents that have come to the closed run, together.
+    pub(super) fn tell_turned_away(&mut self, now: Timestamp) {
+        let Some(first) = self.round.newcomers.first().map(|came| came.at) else { return };
+        let Some(closed) = self.round.closed.filter(|_| now.since(first) >= SETTLE) else { return };
+        let came = std::mem::take(&mut self.round.newcomers);
+        let told = came.iter().filter_map(|came| Some((came.peer?.ip(), now)));
+        self.round.turned_away.extend(told.take(MOST_NODES));
+        let newcomers = Names::of(came.iter().map(|came| came.who.clone()));
+        let about = newcomers.to_string();
+        let (by, finished) = (self.round.closed_by.clone(), self.round.exit_done.is_some());
+        let closed_for = Elapsed(first.since(closed));
+        let reason = Reason::RunIsClosed { newcomers, closed_for, by, finished };
+        self.found(Finding::new(reason, about, first).seen(came));
+    }
+
+    /// A static job has the id of a c10d one that is over, and follows it.
+    fn follow_other(&mut self, now: Timestamp) {
+        self.all_have_left(now);
+        self.restart(0);
+        self.kind = RunKind::Static;
+        self.has_state = false;
+    }
+
+    /// A worker wrote a key that is none of the group of all ranks.
+    pub(crate) fn worker_went_on(&mut self, conn: ConnId, rank: Option<u32>) {
+        let meeting = self.life.world.of_mut(rank, conn);
+        meeting.went_on |= meeting.met.is_some();
+    }
+
+    /// A worker comes. A run without agents that is over begins anew; returns whether it did.
+    pub(crate) fn worker_came(&mut self, conn: ConnId, process: Option<Process>, at: Timestamp) -> bool {
+        let begins_anew = self.round.over_at.is_some() && !self.has_agents();
+        if begins_anew {
+            self.restart(self.round.number.saturating_add(1));
+        }
+        self.life.world.enter(conn, process);
+        self.life.workers_placed = true;
+        self.life.has_workers_here = true;
+        if !self.has_agents() {
+            self.round.started.get_or_insert(at);
+        }
+        self.touch();
+        begins_anew
+    }
+
+    /// A worker gave up on a rank.
+    pub(crate) fn worker_gave_up(&mut self, conn: ConnId, at: Timestamp) {
+        self.life.world.gives_up(conn, at);
+    }
+
+    /// A worker's connection closed.
+    pub(crate) fn worker_left(
+        &mut self,
+        conn: ConnId,
+        rank: Option<u32>,
+        cut_off: Option<&CutOff>,
+        closed: Evidence,
+    ) {
+        self.life.was_cut_off |= cut_off.is_some();
+        // A link is told as that, and of agents their nodes are.
+        let is_told = cut_off == Some(&CutOff::Unanswered)
+            && !self.has_agents()
+            && self.life.cut_ranks.len() < MOST_NODES;
+        let of_rank = rank.filter(|_| is_told).and_then(|rank| {
+            let meeting = self.life.world.of(Some(rank), conn);
+            let info = meeting.ranks.get(&rank).filter(|info| info.conn == conn)?;
+            Some(info.closed(rank, closed.at))
+        });
+        let unnamed = is_told.then(|| Evidence { who: self.process_label(&closed), ..closed.clone() });
+        let was_unnamed = self.life.world.leave(conn, rank, cut_off.is_some(), closed);
+        self.life.cut_ranks.extend(of_rank.or(unnamed.filter(|_| was_unnamed)));
+        self.touch();
+    }
+
+    /// A worker of RPC publishes where it listens.
+    pub(crate) fn meets_by_rpc(&mut self) {
+        self.life.world.meets_otherwise = true;
+        self.touch();
+    }
+
+    /// Rank 0 publishes the NCCL id of all ranks.
+    pub(crate) fn publish_nccl_id(&mut self, conn: ConnId, wrote: Evidence) {
+        self.life.world.publish_nccl_id(conn, wrote);
+        self.touch();
+    }
+
+    /// A worker uses the keys of a group, of whichever kind.
+    pub(crate) fn worker_uses_group(&mut self, conn: ConnId) {
+        self.life.world.uses_group(conn);
+    }
+
+    /// A rank published its address.
+    pub(crate) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo, room: &mut Room) {
+        if !self.takes_rank(rank, room) {
+            return;
+        }
+        let has_size = info.size.is_some();
+        let begins = self.life.world.publish(rank, attempt, info);
+        if begins.is_some() && !self.has_agents() && has_size {
+            self.round.started = begins;
+        }
+        self.check_ranks();
+    }
+
+    /// The address of a rank was dropped.
+    pub(crate) fn unpublish(&mut self, rank: u32, attempt: Option<u32>) {
+        // Of a live writer that was paired with one that was replaced: it has to publish again.
+        if attempt == self.life.world.attempt {
+            self.life.world.unpublish(rank, Withdrawn::Paired);
+            self.touch();
+        }
+    }
+
+    /// A second job: a live process already has each of its ranks. Reported once.
+    pub(crate) fn take_second_job(&mut self) -> Option<SecondJob> {
+        self.life.world.take_second_job()
+    }
+
+    /// All that its processes have written is gone, while they are there.
+    pub(crate) fn store_was_reset(&mut self, at: Timestamp) {
+        if self.has_state || self.is_empty() {
+            self.state_dropped(at);
+        }
+        let world = &self.life.world;
+        let tells = world.nccl_root.is_none() && !world.meets_otherwise;
+        self.round.had_met_at_reset = tells.then(|| world.shown().met.is_some());
+        self.round.reset = Some(at);
+        self.remember(at, "store_reset", "an operator reset its store".to_owned());
+        let lost: Vec<_> = self.life.world.addresses().collect();
+        if !lost.is_empty() {
+            let ranks = Names::of(lost.iter().map(|address| address.who.clone()));
+            self.found(Finding::new(Reason::AddressesDropped { ranks }, format!("{at:?}"), at).seen(lost));
+        }
+        self.life.world.reset(at);
+        self.touch();
+    }
+
+    /// Its rendezvous state was dropped.
+    pub(crate) fn state_dropped(&mut self, at: Timestamp) {
+        self.has_state = false;
+        self.round.over_at.get_or_insert(at);
+    }
+
+    /// The store has forgotten a run that was over: it is started again. Returns whether it begins anew with that.
+    pub(crate) fn started_again(&mut self, at: Timestamp) -> bool {
+        let round = &self.round;
+        let has_begun = round.over_at.is_none() && round.exit_done.is_none() && round.closed.is_none();
+        if !has_begun {
+            self.restart(0);
+            self.has_state = false;
+        }
+        self.finds(Reason::RunRestarted {}, "", at);
+        !has_begun
+    }
+
+    /// Its rendezvous state was written. If the run was over, it starts again; returns whether it does.
+    pub(crate) fn state_written(
+        &mut self,
+        value: &[u8],
+        conn: ConnId,
+        writer: &Writer,
+        at: Timestamp,
+        plan: &Plan,
+        room: &mut Room,
+    ) -> bool {
+        self.agents.insert(conn);
+        let begins_anew = !self.has_state && self.round.over_at.is_some();
+        if begins_anew {
+            self.restart(0);
+        }
+        let read = rendezvous_state::read(value);
+        let is_known = std::mem::replace(&mut self.told.unreadable, read.is_err());
+        match read {
+            Ok(None) => self.touch(),
+            Ok(Some(state)) => self.fold_state(&state, conn, writer, at, plan, room),
+            Err(_) if is_known => {}
+            Err(unreadable) => {
+                self.finds(Reason::UnreadableState { detail: unreadable.to_string() }, "", at);
+            }
+        }
+        if let (Some(peer), Some(node)) =
+            (writer.peer, self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)))
+        {
+            node.peer = Some(peer);
+        }
+        begins_anew
+    }
+
+    /// Whether nodes may have arrived at its exit barrier without being seen: before the server was restarted.
+    pub(crate) fn misses_exits(&self) -> bool {
+        let of_attempt_before = self.round.before.as_ref().is_some_and(|before| before.is_of_before);
+        (self.round.is_of_before || of_attempt_before) && self.round.exit_done.is_none()
+    }
+
+    /// An agent waits for others at the exit barrier. That it arrived was seen, unless it was before a restart.
+    pub(crate) fn waits_at_exit(&mut self, conn: ConnId, now: Timestamp) {
+        let is_new = self.agents.contains(&conn) && !self.round.exit.contains(&conn);
+        if !self.misses_exits() || !is_new {
+            return;
+        }
+        match &mut self.round.before {
+            // Static: another attempt has begun since.
+            Some(before) if !self.round.is_of_before => {
+                before.exit.insert(conn);
+                self.has_finished(conn);
+            }
+            _ => self.arrive_at_exit(conn, now),
+        }
+    }
+
+    /// A key of its rendezvous other than its state was written.
+    pub(crate) fn part_written(&mut self, part: RendezvousPart, conn: ConnId, value: &[u8], at: Timestamp) {
+        let text = || ShownKey(value).to_string();
+        match part {
+            RendezvousPart::MasterAddr => self.round.master.host = Some(text()),
+            RendezvousPart::MasterPort => {
+                self.round.master.port = Some(text());
+                self.life.workers_placed = false;
+            }
+            RendezvousPart::RoleInfo(rank) => {
+                if self.round.roles.len() < MOST_NODES {
+                    self.round.roles.insert(rank);
+                }
+                // A node of the round that has told its role is the one with this rank, if it is known who told it.
+                let is_it = |node: &&mut TrackedNode| node.rank == Some(rank) && node.conn.is_none();
+                if let Some(known) =
+                    self.life.nodes.iter_mut().find(is_it).filter(|_| self.agents.contains(&conn))
+                {
+                    known.conn = Some(conn);
+                }
+            }
+            RendezvousPart::AssignedRanks(node) => {
+                // `[base_rank, world_size, base_role_rank, role_world_size]`
+                if let Ok([base, world_size, ..]) = serde_json::from_slice::<[u32; 4]>(value) {
+                    self.assign(node, base, world_size, at);
+                }
+            }
+            RendezvousPart::ExitBarrier { .. } => {
+                self.round.exit_counted = text().parse().ok().or(self.round.exit_counted);
+                self.arrive_at_exit(conn, at);
+            }
+            RendezvousPart::ExitBarrierDone { .. } => self.finish(at),
+            RendezvousPart::State | RendezvousPart::Other => {}
+        }
+        self.touch();
+    }
+}

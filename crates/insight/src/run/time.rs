@@ -1,0 +1,338 @@
+//! What is found as time goes by: the line that begins a round, nodes that came late, the state of a run now.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::facts::{LeftNode, Sign};
+use super::node::{NodeId, TrackedNode};
+use super::tracked::TrackedRun;
+use super::world::EndedBeside;
+use crate::expect::Plan;
+use crate::reason::{Arrival, Finding, Names, Reason, Unit};
+use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen};
+use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
+
+/// A node of the native rendezvous that is alive asks again at once.
+const HEARD_OF: Duration = Duration::from_secs(3);
+/// Whoever connects again to a server that was restarted has done so within this time.
+const COMES_BACK: Duration = Duration::from_secs(30);
+
+impl TrackedRun {
+    /// Lets time pass. `is_missed`: there is an explanation that nodes are missing.
+    pub(crate) fn pass_time(
+        &mut self,
+        plan: &Plan,
+        explain_after: Duration,
+        is_missed: bool,
+        now: Timestamp,
+    ) {
+        for EndedBeside { ranks: processes, met, ended, first } in self.life.world.settle() {
+            if !self.has_agents() {
+                let ran = Elapsed(ended.since(met));
+                self.finds(Reason::RunEnded { processes, ran, first }, format!("{ended:?}"), ended);
+            }
+        }
+        self.name_nodes(plan);
+        self.settle_static(now);
+        self.tell_beyond(now);
+        let expected = self.expected(plan);
+        self.tell_turned_away(now);
+        self.tell_deaths(now, expected.map(|expected| expected.min));
+        self.tell_restarts(now);
+        self.tell_not_back(now);
+        if let Some(differ) = self.life.world.take_different(now) {
+            self.found(differ);
+        }
+        self.check_ranks();
+        self.tell_cut_ranks(now);
+        self.tell_lost_ranks(now);
+        if self.native.is_none() {
+            self.tell_start(expected, now);
+        }
+        self.tell_elsewhere(explain_after, now);
+        if is_missed && self.told.joined_of == self.round.started {
+            self.tell_late(expected, now);
+        } else {
+            self.told.joined = self.joined();
+            self.told.joined_of = self.round.started;
+        }
+        self.update_state(now);
+        // The meeting or the round that counts may be another one now.
+        let met = if self.native.is_some() {
+            self.round.completed
+        } else {
+            self.life.world.shown().met.filter(|_| !self.has_agents())
+        };
+        let met = met.filter(|_| self.state == RunState::Running);
+        if let Some(met) = met.filter(|met| *met != self.state_since) {
+            self.state_since = met;
+            self.touch();
+        }
+    }
+
+    /// Nobody of those who were connected to the last server has come to this one.
+    fn tell_not_back(&mut self, now: Timestamp) {
+        let (Some(may_go_on), Some(restarted)) = (self.life.not_back, self.restored) else { return };
+        if !self.is_empty() {
+            self.life.not_back = None;
+        } else if now.since(restarted) >= COMES_BACK {
+            self.life.not_back = None;
+            let nodes: Vec<_> = self.participants().map(TrackedNode::told).collect();
+            let ranks = self.life.world.shown().ranks.iter().map(|(&rank, info)| info.label(rank));
+            let who = if self.has_agents() { Names::of(nodes) } else { Names::of(ranks) };
+            if !who.is_empty() {
+                let restarted_ago = Elapsed(now.since(restarted));
+                let reason = Reason::NotBack { who, may_go_on, restarted: restarted_ago };
+                self.finds(reason, format!("{restarted:?}"), restarted);
+            }
+        }
+    }
+
+    /// Takes over its present state, if that has changed.
+    pub(crate) fn update_state(&mut self, now: Timestamp) {
+        let state = self.state_now(now);
+        if state != self.state {
+            self.enter_state(state, now);
+        }
+    }
+
+    /// The last process has left, and another comes before that was noticed: the run is over, and begins anew.
+    pub(super) fn all_have_left(&mut self, now: Timestamp) {
+        let state = self.state_now(now);
+        let state = if state.is_over() { state } else { RunState::Gone };
+        if state != self.state {
+            self.enter_state(state, now);
+        }
+        self.round.over_at.get_or_insert(now);
+    }
+
+    fn enter_state(&mut self, state: RunState, now: Timestamp) {
+        let before = std::mem::replace(&mut self.state, state);
+        self.state_since = self.end_of(state).unwrap_or(now);
+        let had_met = !matches!(before, RunState::Joining | RunState::LastCall | RunState::Exchanging);
+        if state == RunState::Joining && had_met {
+            self.gathers_anew = Some(now);
+        }
+        self.touch();
+        if state.is_over() {
+            self.round.over_at.get_or_insert(now);
+        }
+        if self.native.is_some() {
+            // The rendezvous has said why.
+            return;
+        }
+        let world = &self.life.world;
+        let meeting = world.shown();
+        let processes = meeting.met.and(meeting.size).unwrap_or_else(|| world.most_processes());
+        let ended = world.ended.unwrap_or(now);
+        let about = self.round.number.to_string();
+        match (state, self.has_agents()) {
+            // That was said.
+            (RunState::Gone, _) if self.life.was_cut_off => {}
+            (RunState::Gone, true) => {
+                self.life.dying.clear();
+                let known = || self.round.most_joined.max(count(self.life.nodes.len()));
+                let members = self.round.group.unwrap_or_else(known);
+                let since = self.life.all_gone.unwrap_or(now);
+                let finished = count(self.round.exit.len());
+                let first = self.first_to_leave(now);
+                self.finds(Reason::AllLeft { members, unit: Unit::Node, finished, first }, about, since);
+            }
+            // Clients of the store that never were ranks: what they came for is not known.
+            (RunState::Gone, false) if meeting.ranks.is_empty() && meeting.former.is_empty() => {}
+            (RunState::Gone, false) => {
+                self.life.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
+                let (members, unit, finished, first) = (processes, Unit::Process, 0, None);
+                self.finds(Reason::AllLeft { members, unit, finished, first }, about, ended);
+            }
+            (RunState::Ended, false) if before != RunState::Ended => {
+                let met = meeting.first_met.or(meeting.met).or(self.round.started);
+                let ran = Elapsed(ended.since(met.unwrap_or(ended)));
+                let first = meeting.first_to_end();
+                self.finds(Reason::RunEnded { processes, ran, first }, about, ended);
+            }
+            _ => {}
+        }
+    }
+
+    /// What ended first of a run whose agents have all left: a rank, where they had met here. Static: or else a node, of
+    /// several; the agents of other backends end each other.
+    fn first_to_leave(&self, now: Timestamp) -> Option<String> {
+        let rank = self.first_ended(now).map(|(rank, _)| rank);
+        let mut died: Vec<&TrackedNode> = self.participants().filter(|node| node.is_dead()).collect();
+        died.sort_by_key(|node| node.gone);
+        let node = || match died[..] {
+            [first, second, ..] if self.kind == RunKind::Static && first.gone < second.gone => {
+                Some(first.told())
+            }
+            _ => None,
+        };
+        rank.or_else(node)
+    }
+
+    /// When it came to this state: that a run is over is noticed later. The native rendezvous tells it at once.
+    fn end_of(&self, state: RunState) -> Option<Timestamp> {
+        match state {
+            // A round goes on when what began to gather for the next one has given up.
+            RunState::Running if self.native.is_some() => self.round.completed,
+            _ if self.native.is_some() => None,
+            RunState::Finished => self.round.exit_done,
+            RunState::Closed => self.round.closed,
+            RunState::Gone if self.has_agents() => self.life.all_gone,
+            RunState::Gone | RunState::Ended => self.life.world.ended,
+            _ => None,
+        }
+    }
+
+    /// The line that begins a round, once there is something to say.
+    fn tell_start(&mut self, expected: Option<Expected>, now: Timestamp) {
+        let Some(started) = self.round.started else { return };
+        if self.told.start == Some(started) || now.since(started) < Duration::from_millis(100) {
+            return;
+        }
+        if self.round.completed.is_some() || self.life.world.shown().first_met.is_some() {
+            // The line about its completion says everything, or the run goes on.
+            self.told.start = Some(started);
+            return;
+        }
+        let first = if self.has_agents() {
+            self.participants().min_by_key(|node| node.joined).map(TrackedNode::told)
+        } else {
+            let first = self.life.world.shown().ranks.iter().min_by_key(|(_, info)| info.joined);
+            first.map(|(&rank, info)| info.label(rank))
+        };
+        let Some(who) = first else { return };
+        self.told.start = Some(started);
+        let known = expected.filter(|expected| {
+            matches!(
+                expected.source,
+                ExpectedFrom::Api | ExpectedFrom::Announced | ExpectedFrom::Flag | ExpectedFrom::Join
+            )
+        });
+        let ended = self.first_ended(started).filter(|_| self.has_agents() && self.round.number > 0);
+        // Agents end their ranks when nodes wait to be taken in.
+        let was_ended = |at: Timestamp| self.life.awaited_since.is_some_and(|since| since <= at);
+        let first_ended = ended.filter(|(_, at)| !was_ended(*at));
+        let first_ended = first_ended.map(|(rank, at)| (rank, Elapsed(started.since(at))));
+        let (expected, from) = known.map(|known| (known.min, known.source)).unzip();
+        let reason = Reason::RunStarted { who, expected, from, first_ended };
+        self.finds(reason, format!("round {}", self.round.number), started);
+    }
+
+    /// The workers meet in another store. The agents publish its address in every launch mode; workers that use this
+    /// server come soon after.
+    fn tell_elsewhere(&mut self, explain_after: Duration, now: Timestamp) {
+        let is_elsewhere = !self.life.workers_placed
+            && self.round.assigned_at.is_some_and(|at| now.since(at) >= explain_after)
+            && self.life.world.connected.is_empty()
+            && !self.state.is_over();
+        if let (true, Some(address)) = (is_elsewhere, self.workers_store()) {
+            self.life.workers_placed = true;
+            self.finds(Reason::WorkersElsewhere { address }, "", now);
+        }
+    }
+
+    /// Whether it is not known of some agents that are in no list of the state what they do.
+    pub(crate) fn has_unseen(&self) -> bool {
+        self.life.left.values().any(|left| left.sign == Sign::NotLooked)
+    }
+
+    /// Of those that nobody has looked at these wait for something here.
+    pub(crate) fn wait_outside(&mut self, waiting: &BTreeSet<ConnId>) {
+        let unseen = self.life.left.iter_mut().filter(|(_, left)| left.sign == Sign::NotLooked);
+        unseen.filter(|(conn, _)| waiting.contains(conn)).for_each(|(_, left)| left.sign = Sign::Waits);
+    }
+
+    /// What is seen of the agents that are in no list of the state. Those are told of that go on with the round although
+    /// others have taken them out of it.
+    pub(crate) fn give_signs(
+        &mut self,
+        waits: impl Fn(ConnId) -> bool,
+        heard: impl Fn(ConnId) -> Option<Timestamp>,
+        plan: &Plan,
+        now: Timestamp,
+    ) {
+        /// Agents read the state of the rendezvous at least each time that a heartbeat would be due.
+        const QUIET: Duration = Duration::from_secs(10);
+        let quiet = QUIET.max(self.late_after().unwrap_or_default());
+        let (mut back, mut has_changed) = (BTreeMap::new(), false);
+        for (&conn, left) in &mut self.life.left {
+            let was_silent_for = now.since(left.node.last_heartbeat);
+            let asked = heard(conn).filter(|at| *at > left.since);
+            left.node.last_heartbeat = left.node.last_heartbeat.max(asked.unwrap_or_default());
+            let sign = if waits(conn) {
+                Sign::Waits
+            } else if asked.is_some_and(|at| now.since(at) < quiet) {
+                Sign::Asks
+            } else {
+                Sign::None
+            };
+            let before = std::mem::replace(&mut left.sign, sign);
+            has_changed |= before != sign;
+            if sign == Sign::Asks && matches!(before, Sign::NotLooked | Sign::None) {
+                back.insert(conn, was_silent_for);
+            }
+        }
+        if has_changed {
+            self.touch();
+        }
+        let is_back = |left: &LeftNode| self.goes_on_with_round(left);
+        back.retain(|conn, _| self.life.left.get(conn).is_some_and(is_back));
+        let Some(after) = back.values().max().copied().map(Elapsed) else { return };
+        let back = back.keys().filter_map(|conn| Some(&self.life.left.get(conn)?.node));
+        let back: Vec<&TrackedNode> = back.collect();
+        let heard = back.iter().map(|node| node.evidence(Seen::Heard, None, now)).collect::<Vec<_>>();
+        let nodes = Names::of(back.iter().map(|node| node.label()));
+        let expected = self.expected(plan).map(|expected| expected.min);
+        let (node, nodes, joined) = (nodes.to_string(), nodes.count(), self.joined());
+        let about = node.clone();
+        let reason = Reason::NodeCameLate { node, nodes, arrival: Arrival::Back, after, joined, expected };
+        self.found(Finding::new(reason, about, now).seen(heard));
+    }
+
+    /// Nodes that were missing and have come: some for the first time, others again.
+    fn tell_late(&mut self, expected: Option<Expected>, now: Timestamp) {
+        let joined = self.joined();
+        let come = joined.saturating_sub(self.told.joined) as usize;
+        // Who dies now is missing again. The rendezvous tells itself what becomes of its nodes.
+        if come > 0 || self.native.is_none() {
+            self.told.joined = joined;
+        }
+        if come == 0 {
+            return;
+        }
+        let Some(started) = self.round.started else { return };
+        // A spare that gets a place may have died since it came.
+        let is_heard =
+            |node: &TrackedNode| self.native.is_none() || now.since(node.last_heartbeat) < HEARD_OF;
+        let mut nodes: Vec<_> = self.participants().collect();
+        nodes.sort_by_key(|node| std::cmp::Reverse(node.joined));
+        nodes.truncate(come);
+        nodes.retain(|node| is_heard(node));
+        let came = |node: &TrackedNode| match node.id {
+            // It may have stood by until the place of one that had died was free.
+            NodeId::Native { .. } => node.membership_since,
+            NodeId::Desc(_) | NodeId::Rank(_) => node.joined,
+        };
+        if self.native.is_some() {
+            nodes.retain(|node| came(node) >= started);
+        }
+        let expected = expected.map(|expected| expected.min);
+        // What was before the round is no part of it.
+        let missing_since = |node: &TrackedNode| node.was_there.map(|it| it.until).filter(|at| *at > started);
+        let (again, first): (Vec<_>, Vec<_>) =
+            nodes.into_iter().partition(|node| missing_since(node).is_some());
+        let told = |(nodes, arrival): (Vec<&TrackedNode>, Arrival)| {
+            let after = |node: &&TrackedNode| came(node).since(missing_since(node).unwrap_or(started));
+            let after = Elapsed(nodes.iter().map(after).max()?);
+            let come = Names::of(nodes.into_iter().map(TrackedNode::told));
+            let (node, nodes) = (come.to_string(), come.count());
+            Some(Reason::NodeCameLate { node, nodes, arrival, after, joined, expected })
+        };
+        let told = [(first, Arrival::First), (again, Arrival::Again)].into_iter().filter_map(told);
+        for reason in told.collect::<Vec<_>>() {
+            let about = reason.to_string();
+            self.finds(reason, about, now);
+        }
+    }
+}

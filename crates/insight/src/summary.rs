@@ -1,0 +1,168 @@
+//! One run, as the API's documents show it.
+
+use super::epoch::{Epoch, rounded};
+use super::explanation_log::Headline;
+use super::jobs::Jobs;
+use super::missing::{count_of_missing, joined, lost};
+use super::run::{MOST_RANKS, Membership, NodeId, RankInfo, TrackedNode, TrackedRun};
+use rallypoint_api::{
+    self as api, ExitCounts, NodeCounts, NodeState, Rank, RankCounts, RankGrid, RunKind, RunSummary,
+};
+use rallypoint_protocol::ids::count;
+
+/// Ranks shown one by one with one run.
+const RANKS_SHOWN: usize = 1024;
+/// Ranks shown in the grid.
+const GRID: u32 = MOST_RANKS;
+
+/// A run in few words.
+pub(super) fn summary(
+    jobs: &Jobs,
+    run: &TrackedRun,
+    Headline { explanation, notes }: Headline,
+    epoch: Epoch,
+) -> RunSummary {
+    let plan = jobs.plan(run.key());
+    let expected = run.expected(&plan);
+    // Nobody waits or is missing in a run that is over.
+    let unless_over = |count: u32| if run.state().is_over() { 0 } else { count };
+    let count_of = |membership| {
+        let is_there = |node: &&TrackedNode| node.membership == membership && node.is_there();
+        unless_over(count(run.nodes().iter().filter(is_there).count()))
+    };
+    let nodes = NodeCounts {
+        joined: joined(run, &plan),
+        waiting: count_of(Membership::WaitList),
+        earlier: count(run.not_again().count()),
+        redundant: count_of(Membership::Redundant),
+        finished: run.native().map_or(0, |native| unless_over(native.finished)),
+        gone: lost(run, &plan),
+        expected,
+        missing: count_of_missing(run, &plan, expected).map(unless_over),
+    };
+    let world = run.world();
+    let meeting = world.shown();
+    let (ranks, expected) = (&meeting.ranks, meeting.size);
+    let dropped =
+        meeting.former.iter().filter(|(rank, info)| info.withdrawn.is_some() && !ranks.contains_key(rank));
+    let is_of_round = |info: &&RankInfo| !is_of_round_before(run, info);
+    let published = || ranks.values().filter(is_of_round);
+    let gone = published().chain(dropped.map(|(_, info)| info)).filter(|info| info.gone.is_some());
+    let has_world = published().next().is_some() || !world.connected.is_empty() || world.meets_otherwise;
+    RunSummary {
+        run_id: jobs.name(run.key()),
+        store: run.store(),
+        kind: run.kind(),
+        state: run.state(),
+        round: run.round().number,
+        version: run.version(),
+        nodes,
+        ranks: has_world.then(|| RankCounts {
+            joined: count(published().filter(|info| info.gone.is_none()).count()),
+            gone: count(gone.count()),
+            expected,
+            connected: world.processes(),
+        }),
+        // What has left a native run as it had finished was at the exit barrier before.
+        exit: run.native().and_then(|native| native.exit.clone()).or_else(|| {
+            let round = run.round();
+            round
+                .exit_since
+                .map(|_| ExitCounts { arrived: count(round.exit.len()), expected: run.exit_size() })
+        }),
+        started_at: epoch.unix(run.began()),
+        state_since: epoch.unix(run.state_since()),
+        completed_at: run
+            .round()
+            .completed
+            .or(meeting.met.filter(|_| !run.has_agents()))
+            .map(|at| epoch.unix(at)),
+        deadline: run.round().deadline.or_else(|| Some(epoch.unix(run.native()?.closes_at?))),
+        explanation,
+        notes,
+    }
+}
+
+/// c10d: whether it is a rank that ended with the round before.
+fn is_of_round_before(run: &TrackedRun, info: &RankInfo) -> bool {
+    let began = run.round().started.filter(|_| run.kind() == RunKind::C10d);
+    info.gone.is_some() && began.is_some_and(|began| info.joined < began)
+}
+
+/// The nodes of a run.
+pub(super) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
+    let mut nodes: Vec<&TrackedNode> = run.nodes().iter().collect();
+    nodes.sort_by_key(|node| (node.rank.is_none(), node.rank, node.joined));
+    let started = run.round().started;
+    let is_complete = run.round().completed.is_some();
+    let sends_heartbeats = |node: &TrackedNode| match node.id {
+        NodeId::Rank(_) => false,
+        NodeId::Desc(_) => true,
+        // While it waits its requests show that it is there.
+        NodeId::Native { is_watched, .. } => is_watched || !is_complete,
+    };
+    let shown = nodes.into_iter().map(|node| {
+        let (base_rank, local) = match node.rank.and_then(|rank| run.round().assigned.get(&rank)) {
+            Some(ranks) => {
+                let next = node.rank.and_then(|rank| run.round().assigned.get(&rank.checked_add(1)?));
+                (Some(ranks.base), next.map_or(ranks.world_size, |next| next.base).checked_sub(ranks.base))
+            }
+            None => (None, None),
+        };
+        let said = match &node.id {
+            NodeId::Native { info, .. } => Some(info),
+            _ => None,
+        };
+        api::Node {
+            node_id: node.node_id(),
+            name: node.name.clone(),
+            peer: said.map(|said| said.address.to_string()).or(node.peer.map(|peer| peer.to_string())),
+            pid: node.pid,
+            rank: node.rank,
+            state: match node.membership {
+                _ if node.finished => NodeState::Finished,
+                _ if !node.is_there() => NodeState::Gone,
+                Membership::Participant => NodeState::Joined,
+                Membership::WaitList => NodeState::Waiting,
+                Membership::Earlier => NodeState::Earlier,
+                Membership::Redundant => NodeState::Redundant,
+            },
+            joined_at: (node.membership == Membership::Participant).then(|| epoch.unix(node.joined)),
+            after_seconds: started
+                .filter(|_| node.membership == Membership::Participant)
+                .map(|started| rounded(node.joined.since(started).as_secs_f64())),
+            last_heartbeat: sends_heartbeats(node).then(|| epoch.unix(node.last_heartbeat)),
+            gone_at: node.gone.map(|at| epoch.unix(at)),
+            base_rank,
+            local_world_size: local.or(said.and_then(|said| said.local_world_size)),
+        }
+    });
+    shown.collect()
+}
+
+/// The worker ranks of a run.
+pub(super) fn rank_grid(run: &TrackedRun, epoch: Epoch) -> Option<RankGrid> {
+    let world = run.world();
+    if world.is_unnamed() {
+        return None;
+    }
+    let meeting = world.shown();
+    let highest = meeting.ranks.keys().next_back().map(|rank| rank.saturating_add(1));
+    let len = meeting.size.max(highest)?.min(GRID);
+    let is_past = |rank: &u32| meeting.ranks.get(rank).is_some_and(|info| is_of_round_before(run, info));
+    let has_none = meeting.ranks.keys().all(is_past);
+    if has_none && matches!(run.kind(), RunKind::C10d | RunKind::Native) {
+        return None;
+    }
+    let states = (0..len).map(|rank| if is_past(&rank) { '.' } else { meeting.shown(rank) }).collect();
+    let shown = meeting.ranks.iter().filter(|(rank, _)| !is_past(rank)).take(RANKS_SHOWN);
+    let ranks = shown.map(|(&rank, info)| Rank {
+        rank,
+        host: info.host.clone(),
+        peer: Some(info.peer.to_string()),
+        pid: info.pid,
+        joined_at: epoch.unix(info.joined),
+        gone_at: info.gone.map(|at| epoch.unix(at)),
+    });
+    Some(RankGrid { world_size: meeting.size, states, ranks: ranks.collect() })
+}

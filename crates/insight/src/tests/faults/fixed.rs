@@ -1,0 +1,598 @@
+//! Faults of static agents and their ranks.
+
+use super::super::lab::Lab;
+use super::{EXPLAIN_AFTER, FACT, Fault, WAIT, check_all, lab, static_run, workers};
+use crate::Settings;
+use rallypoint_api::{NodeState, RunState};
+use rallypoint_store::StaleKeyConfig;
+
+#[test]
+fn faults_of_static_runs() {
+    check_all(&[
+        Fault {
+            name: "static: a node dies and is replaced while the others go on",
+            play: |lab| {
+                static_run(lab, "none", 3);
+                for n in 1..3 {
+                    lab.get(n, &format!("/none/torchelastic/assigned_ranks/{n}"));
+                }
+                lab.get(0, "/none/torchelastic/role_info/2");
+                lab.pass(5.0);
+                lab.leave(2);
+                lab.pass(3.0);
+                lab.static_node(12, "none", 2, 3);
+            },
+            code: "rank_zero_slow",
+            says: &["the assigned ranks", "it is there, and goes on with the attempt before"],
+            remedy: "restart all agents",
+            within: WAIT,
+            never: &["it has not come", "missing"],
+        },
+        Fault {
+            name: "static: a node comes again, and another dies that went on with the attempt before",
+            play: |lab| {
+                static_run(lab, "none", 3);
+                for n in 1..3 {
+                    lab.get(0, &format!("/none/torchelastic/role_info/{n}"));
+                    lab.get(n, &format!("/none/torchelastic/assigned_ranks/{n}"));
+                }
+                lab.pass(5.0);
+                lab.leave(0);
+                lab.pass(3.0);
+                lab.static_node(10, "none", 0, 3);
+                lab.pass(1.0);
+                lab.leave(1);
+            },
+            code: "waiting_for_node",
+            says: &["node rank 1: its connection closed"],
+            remedy: "why that process ended",
+            within: WAIT,
+            never: &["it has not come", "while joining"],
+        },
+        Fault {
+            name: "static: a node that nobody counts on dies while another has not come",
+            play: |lab| {
+                lab.static_node(0, "s", 0, 2);
+                lab.pass(2.0);
+                lab.static_node(3, "s", 3, 4);
+                lab.pass(1.0);
+                lab.leave(3);
+            },
+            code: "nodes_missing",
+            says: &["1 of 2 nodes has joined; node 1 has been missing"],
+            remedy: "missing node",
+            within: WAIT,
+            never: &["gone: node 3", "node 3 at 10.77.0.13 died"],
+        },
+        Fault {
+            name: "static: a node never comes, and nobody has said how many there are",
+            play: |lab| {
+                lab.static_node(0, "s", 0, 4);
+                lab.static_node(2, "s", 2, 4);
+            },
+            code: "nodes_missing",
+            says: &["2 of 4 nodes have joined", "node 1 and node 3", "rank 0's role exchange"],
+            remedy: "missing node",
+            within: WAIT,
+            never: &["deadlock"],
+        },
+        Fault {
+            name: "static: of the nodes that are not there, one has never come and one has died",
+            play: |lab| {
+                lab.static_node(0, "s", 0, 3);
+                lab.static_node(1, "s", 1, 3);
+                lab.leave(1);
+            },
+            code: "nodes_missing",
+            says: &["1 of 3 nodes has joined", "; node 2 has been missing", "; gone: node 1 ("],
+            remedy: "missing node",
+            within: WAIT,
+            never: &["node 1 and node 2", "node 1 has been missing"],
+        },
+        Fault {
+            name: "static: a node with a larger --nnodes waits for ranks that nobody hands out",
+            play: |lab| {
+                lab.static_node(0, "s", 0, 2);
+                lab.static_node(2, "s", 2, 3);
+                lab.static_node(1, "s", 1, 2);
+                lab.assign_static(0, "s", 2, 1);
+            },
+            code: "node_rank_beyond",
+            says: &["node 2 at 10.77.0.12", "rank 0 counts on 2 nodes"],
+            remedy: "same --nnodes",
+            within: FACT,
+            never: &["from node 0", "3 nodes", "look at rank 0"],
+        },
+        Fault {
+            name: "static: an operator resets the store while nodes join",
+            play: |lab| {
+                lab.static_node(0, "s", 0, 3);
+                lab.static_node(1, "s", 1, 3);
+                lab.pass(2.0);
+                lab.reset();
+            },
+            code: "rank_zero_slow",
+            says: &["an operator reset the store"],
+            remedy: "restart all processes",
+            within: WAIT,
+            never: &["deadlock", "each waits for the next"],
+        },
+        Fault {
+            name: "static: a node dies before its ranks have come",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..2, 4);
+                lab.leave(1);
+            },
+            code: "node_died",
+            says: &["node 1 at 10.77.0.11", "before all ranks had published"],
+            remedy: "do not watch each other",
+            within: FACT,
+            never: &["while training", "heartbeats"],
+        },
+        Fault {
+            name: "static: a node dies, and the others wait for it at the exit barrier",
+            play: |lab| {
+                static_run(lab, "s", 3);
+                lab.exit_static(0, "s", false);
+                lab.exit_static(1, "s", false);
+                lab.leave(2);
+            },
+            code: "exit_barrier",
+            says: &["2 of 3 nodes have finished", "died, failed or stopped: node 2"],
+            remedy: "log of what died",
+            within: WAIT,
+            never: &["still train", "heartbeats"],
+        },
+        Fault {
+            name: "static: the ranks of a node that is there never come",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..2, 4);
+                lab.wait_for_rank(100, 2);
+                lab.wait_for_rank(101, 2);
+            },
+            code: "waiting_for_rank",
+            says: &["rank 2 (local rank 0 on node 1 at 10.77.0.11)", "rank 3 (local rank 1 on node 1"],
+            remedy: "have they started",
+            within: WAIT,
+            never: &["meet at"],
+        },
+        Fault {
+            name: "static: a rank fails, that of the other node with it, and both nodes start their workers again",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..4, 4);
+                lab.pass(5.0);
+                for rank in [3, 0, 2, 1] {
+                    lab.leave(100 + rank);
+                    lab.pass(0.1);
+                }
+                lab.restart_workers(0, "s", 0);
+                lab.pass(0.5);
+                lab.restart_workers(1, "s", 1);
+                lab.assign_static(0, "s", 2, 2);
+            },
+            code: "workers_restarted",
+            says: &[
+                "node 0 at 10.77.0.10 and node 1 at 10.77.0.11 have ended their workers and start them again",
+                "of the ranks before rank 3 on host103 ended first, 0.4 s earlier",
+            ],
+            remedy: "log of the rank that ended first",
+            within: FACT,
+            never: &["round 1", "missing", "of 2 nodes", "rank 0"],
+        },
+        Fault {
+            name: "static: a node starts its workers again long after that of the rank that failed first",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..4, 4);
+                lab.pass(5.0);
+                (102..104).for_each(|rank| lab.leave(rank));
+                lab.restart_workers(1, "s", 1);
+                lab.pass(1.0);
+                for rank in 2..4 {
+                    lab.worker(202 + rank, "10.77.0.11");
+                    lab.publish(202 + rank, rank, 4);
+                }
+                lab.leave(100);
+                lab.pass(2.0);
+                lab.leave(101);
+                lab.restart_workers(0, "s", 0);
+            },
+            code: "workers_restarted",
+            says: &[
+                "node 0 at 10.77.0.10 has ended",
+                "of the ranks before rank 2 on host102 ended first, 3 s earlier",
+            ],
+            remedy: "log of the rank that ended first",
+            within: FACT,
+            never: &["round 1", "missing", "of 2 nodes", "rank 0"],
+        },
+        Fault {
+            name: "static: two agents have one node rank, and another is free",
+            play: |lab| {
+                lab.static_node(0, "s", 0, 4);
+                lab.static_node(1, "s", 1, 4);
+                lab.static_node(2, "s", 1, 4);
+                lab.static_node(3, "s", 2, 4);
+            },
+            code: "nodes_missing",
+            says: &[
+                "3 of 4 nodes have joined; node 3 has been missing",
+                "several live processes claim node 1",
+            ],
+            remedy: "give each agent its own --node-rank",
+            within: WAIT,
+            never: &["is it scheduled"],
+        },
+        Fault {
+            name: "static: two agents have one node rank, and 0 is free",
+            play: |lab| {
+                lab.static_node(1, "s", 1, 3);
+                lab.static_node(2, "s", 1, 3);
+                lab.static_node(3, "s", 2, 3);
+            },
+            code: "rank_zero_slow",
+            says: &[
+                "it has not come, and node 1 is claimed by several live processes: it may be one of them",
+            ],
+            remedy: "give each agent its own --node-rank",
+            within: WAIT,
+            never: &["is it scheduled"],
+        },
+        Fault {
+            name: "static: a rank fails before all have come, and its agent ends the other one of its node",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 1..4, 4);
+                lab.pass(5.0);
+                lab.leave(103);
+                lab.pass(0.2);
+                lab.leave(102);
+            },
+            code: "rank_lost",
+            says: &[
+                "rank 3 on host103 ended before all ranks had come, and then rank 2 on host102 of the same node; 1 of 4",
+            ],
+            remedy: "log of what ended first",
+            within: FACT,
+            never: &["rank 2 on host102 ended"],
+        },
+        Fault {
+            name: "static: a rank fails before it has published, and its agent ends the other one of its node",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..3, 4);
+                lab.pass(5.0);
+                lab.leave(102);
+            },
+            code: "rank_lost",
+            says: &[
+                "rank 2 on host102 ended before all",
+                "; rank 3 (local rank 1 on node 1 at 10.77.0.11) of the same node had not",
+            ],
+            remedy: "which of the node's ranks failed",
+            within: FACT,
+            never: &["look at the log of what ended;"],
+        },
+        Fault {
+            name: "static: a node starts its workers again after the other has finished",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..4, 4);
+                lab.pass(5.0);
+                (100..102).for_each(|rank| lab.leave(rank));
+                lab.exit_static(0, "s", false);
+                lab.pass(2.0);
+                (102..104).for_each(|rank| lab.leave(rank));
+                lab.restart_workers(1, "s", 1);
+                for rank in 2..4 {
+                    lab.worker(202 + rank, "10.77.0.11");
+                    lab.publish(202 + rank, rank, 4);
+                    lab.wait_for_rank(202 + rank, 0);
+                }
+            },
+            code: "rank_zero_slow",
+            says: &["the address from rank 0", "its node has finished, and does not start it again"],
+            remedy: "restart all agents",
+            within: WAIT,
+            never: &["has not come", "has it started"],
+        },
+        Fault {
+            name: "static: a rank that has come again gives up, and its node starts its workers once more",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..4, 4);
+                lab.pass(5.0);
+                (102..104).for_each(|rank| lab.leave(rank));
+                lab.restart_workers(1, "s", 1);
+                for rank in 2..4 {
+                    lab.worker(202 + rank, "10.77.0.11");
+                    lab.publish(202 + rank, rank, 4);
+                }
+                lab.pass(20.0);
+                (204..206).for_each(|rank| lab.leave(rank));
+                lab.restart_workers(1, "s", 1);
+            },
+            code: "rank_lost",
+            says: &["rank 2 on host204 ended before all ranks had come, and then rank 3 on host205"],
+            remedy: "restart all processes",
+            within: FACT,
+            never: &["20 s earlier"],
+        },
+        Fault {
+            name: "static: a node is killed before all ranks have come",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..1, 4);
+                workers(lab, 2..4, 4);
+                lab.pass(5.0);
+                (102..104).for_each(|rank| lab.leave(rank));
+                lab.leave(1);
+            },
+            code: "rank_lost",
+            says: &[
+                "rank 2 on host102 and rank 3 on host103 ended before all ranks had come; 1 of 4 is still there",
+            ],
+            remedy: "logs of what ended",
+            within: FACT,
+            never: &["and then", "of the same node"],
+        },
+        Fault {
+            name: "static: a worker fails long after it has closed its group",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..4, 4);
+                lab.pass(5.0);
+                (100..104).for_each(|rank| lab.leave(rank));
+                lab.pass(20.0);
+                lab.restart_workers(1, "s", 1);
+            },
+            code: "workers_restarted",
+            says: &["node 1 at 10.77.0.11 has ended its workers and starts them again"],
+            remedy: "one of them failed",
+            within: FACT,
+            never: &["ended first"],
+        },
+        Fault {
+            name: "static: a rank fails, and with it the whole job",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                workers(lab, 0..4, 4);
+                lab.pass(5.0);
+                for rank in [3, 0, 2, 1] {
+                    lab.leave(100 + rank);
+                    lab.pass(0.1);
+                }
+                lab.leave(0);
+                lab.pass(0.2);
+                lab.leave(1);
+            },
+            code: "all_left",
+            says: &["both nodes left without finishing; first: rank 3 on host103"],
+            remedy: "log of what ended first",
+            within: FACT,
+            never: &["first: node"],
+        },
+        Fault {
+            name: "static: all nodes end one after the other",
+            play: |lab| {
+                static_run(lab, "s", 3);
+                for n in [1, 2, 0] {
+                    lab.leave(n);
+                    lab.pass(0.2);
+                }
+            },
+            code: "all_left",
+            says: &["all 3 nodes left without finishing; first: node 1 at 10.77.0.11"],
+            remedy: "log of what ended first",
+            within: FACT,
+            never: &["finished:"],
+        },
+        Fault {
+            name: "static: node ranks begin at 1",
+            play: |lab| {
+                lab.static_node(1, "s", 1, 2);
+                lab.static_node(2, "s", 2, 2);
+            },
+            code: "rank_zero_slow",
+            says: &["the assigned ranks from node rank 0: it has not come"],
+            remedy: "--node-rank begins at 0",
+            within: WAIT,
+            never: &["3 nodes"],
+        },
+        Fault {
+            name: "static: all nodes are killed",
+            play: |lab| {
+                static_run(lab, "s", 2);
+                lab.leave(0);
+                lab.leave(1);
+            },
+            code: "all_left",
+            says: &["both nodes left without finishing"],
+            remedy: "logs",
+            within: FACT,
+            never: &["finished:"],
+        },
+    ]);
+}
+
+#[test]
+fn a_static_node_that_died_is_missing() {
+    let mut lab = lab();
+    lab.static_node(0, "s", 0, 3);
+    lab.static_node(1, "s", 1, 3);
+    lab.pass(3.0);
+    lab.leave(1);
+    lab.pass(3.0);
+    let run = lab.run("s");
+    assert_eq!((run.summary.nodes.joined, run.summary.nodes.missing), (1, Some(2)));
+    let names: Vec<_> = run.missing.iter().filter_map(|node| node.name.as_deref()).collect();
+    assert_eq!(names, ["node 1", "node 2"]);
+}
+
+#[test]
+fn static_nodes_that_go_on_with_the_attempt_before_wait_for_no_round() {
+    let mut lab = lab();
+    static_run(&mut lab, "s", 3);
+    lab.pass(5.0);
+    lab.leave(1);
+    lab.static_node(11, "s", 1, 3);
+    lab.pass(3.0);
+    let run = lab.run("s");
+    let nodes = run.summary.nodes;
+    assert_eq!((nodes.joined, nodes.waiting, nodes.earlier, nodes.missing), (1, 0, 2, Some(0)));
+    let states: Vec<_> = run.participants.iter().map(|node| node.state).collect();
+    assert_eq!(states, [NodeState::Earlier, NodeState::Joined, NodeState::Earlier]);
+}
+
+/// One of the two is said of a static node that has not come, and the one that names all.
+#[test]
+fn a_static_node_that_is_missing_is_said_once() {
+    let settings = Settings { explain_after: EXPLAIN_AFTER, nodes: Some((3, 3)), ..Settings::default() };
+    let mut lab = Lab::with(settings, StaleKeyConfig::default());
+    lab.static_node(0, "job", 0, 3);
+    lab.static_node(1, "job", 1, 3);
+    lab.pass(20.0);
+    assert!(!lab.texts("nodes_missing").is_empty());
+    assert_eq!(lab.texts("waiting_for_node"), Vec::<&str>::new());
+}
+
+/// It waits for nobody: nothing of the round changes, whatever the others do.
+#[test]
+fn a_static_node_that_starts_its_workers_again_stays_in_the_round() {
+    let mut lab = lab();
+    static_run(&mut lab, "s", 2);
+    lab.pass(5.0);
+    for times in 1..4 {
+        lab.restart_workers(1, "s", 1);
+        lab.pass(5.0);
+        let run = lab.run("s");
+        let nodes = run.summary.nodes;
+        assert_eq!((run.summary.state, run.summary.round), (RunState::Running, 0));
+        assert_eq!((nodes.joined, nodes.earlier, nodes.missing), (2, 0, Some(0)));
+        assert_eq!(lab.texts("workers_restarted").len(), times, "{:?}", lab.said);
+    }
+    let last = lab.texts("workers_restarted").pop();
+    assert_eq!(
+        last,
+        Some("s: node 1 at 10.77.0.11 has ended its workers and starts them again, 3 times by now")
+    );
+    lab.exit_static(0, "s", false);
+    lab.exit_static(1, "s", true);
+    lab.pass(2.0);
+    assert_eq!(lab.texts("run_finished"), ["s finished: 2 nodes after 22 s"]);
+}
+
+/// Then it waits for another in the place of that one.
+#[test]
+fn a_static_node_that_starts_its_workers_again_after_another_has_died_waits_for_that_one() {
+    let mut lab = lab();
+    static_run(&mut lab, "s", 2);
+    lab.pass(5.0);
+    lab.leave(1);
+    lab.pass(1.0);
+    lab.restart_workers(0, "s", 0);
+    lab.wait(0, &["/s/torchelastic/role_info/0", "/s/torchelastic/role_info/1"]);
+    lab.pass(8.0);
+    let nodes = lab.run("s").summary.nodes;
+    assert_eq!((nodes.joined, nodes.gone, nodes.missing), (1, 0, Some(1)));
+    assert!(lab.texts("workers_restarted").is_empty(), "{:?}", lab.said);
+    let missing = lab.texts("nodes_missing");
+    assert!(
+        missing[0].contains("s round 1: 1 of 2 nodes has joined") && missing[0].contains("; gone: node 1"),
+        "{missing:?}"
+    );
+    lab.static_node(11, "s", 1, 2);
+    lab.assign_static(0, "s", 2, 2);
+    lab.pass(2.0);
+    assert_eq!(lab.run("s").summary.nodes.joined, 2);
+    assert_eq!(lab.texts("round_complete").len(), 2, "{:?}", lab.said);
+}
+
+/// What was said of the job before is no part of the document of the one that follows it.
+#[test]
+fn a_static_job_that_is_started_again_has_a_document_of_its_own() {
+    let mut lab = lab();
+    static_run(&mut lab, "none", 2);
+    lab.leave(0);
+    lab.leave(1);
+    lab.pass(5.0);
+    assert_eq!(lab.texts("all_left").len(), 1);
+    lab.static_node(10, "none", 0, 2);
+    lab.static_node(11, "none", 1, 2);
+    lab.assign_static(10, "none", 2, 1);
+    lab.pass(3.0);
+    let codes: Vec<_> = lab.run("none").explanations.into_iter().map(|said| said.code).collect();
+    assert_eq!(codes, ["round_complete"]);
+}
+
+#[test]
+fn node_0_that_has_not_come_is_missing_though_nobody_has_said_how_many_there_are() {
+    let mut lab = lab();
+    lab.static_node(2, "s", 2, 3);
+    lab.pass(3.0);
+    let run = lab.run("s");
+    assert_eq!((run.summary.nodes.expected, run.summary.nodes.missing), (None, Some(2)));
+    let names: Vec<_> = run.missing.iter().filter_map(|node| node.name.as_deref()).collect();
+    assert_eq!(names, ["node 0", "node 1"]);
+}
+
+#[test]
+fn a_larger_static_job_beside_another_is_no_node_too_many() {
+    let mut lab = lab();
+    static_run(&mut lab, "none", 2);
+    lab.pass(5.0);
+    // The node with the highest rank comes first.
+    for rank in [2, 0, 1] {
+        lab.static_node(10 + rank, "none", rank, 3);
+    }
+    lab.assign_static(10, "none", 3, 1);
+    lab.pass(10.0);
+    assert_eq!(lab.texts("node_rank_beyond"), [""; 0]);
+    let clash = &lab.texts("duplicate_rank")[0];
+    assert!(
+        clash.contains("claimed node rank 0: process 1000 at 10.77.0.10 and process 1010 at 10.77.0.20;")
+            && clash
+                .contains("; the same is so of node rank 1 (process 1001 at 10.77.0.11 and process 1011 at"),
+        "{clash}"
+    );
+    let nodes = lab.run("none").summary.nodes;
+    // The first job goes on, and what has come since is another one.
+    assert_eq!((nodes.joined, nodes.redundant, nodes.missing), (2, 1, Some(0)));
+}
+
+#[test]
+fn a_node_that_ended_alone_just_before_the_others_came_is_not_said_to_be_absent() {
+    for (pause, is_told) in [(0.2, true), (15.0, true), (200.0, false)] {
+        for ended in [0, 1] {
+            let mut lab = lab();
+            lab.static_node(10, "none", ended, 3);
+            lab.pass(2.0);
+            lab.leave(10);
+            lab.pass(pause);
+            lab.static_node(2, "none", 2, 3);
+            lab.static_node(11, "none", 1 - ended, 3);
+            lab.pass(8.0);
+            let run = lab.run("none");
+            let known_from = if is_told { "died" } else { "role_exchange" };
+            let missing: Vec<_> =
+                run.missing.iter().map(|node| (node.rank, node.known_from.as_str())).collect();
+            assert_eq!(missing, [(Some(ended), known_from)], "{pause}");
+            let (says, absent) = match ended {
+                0 => ("its connection closed", "it has not come"),
+                _ => ("; gone: node 1", "node 1 has been missing"),
+            };
+            let said = &run.explanations[0];
+            assert!(said.text.contains(if is_told { says } else { absent }), "{said:?}");
+            assert_eq!(said.remedy.contains("is it scheduled"), !is_told, "{said:?}");
+            // It comes again, and all is well.
+            lab.static_node(12, "none", ended, 3);
+            lab.assign_static(if ended == 0 { 12 } else { 11 }, "none", 3, 1);
+            lab.pass(5.0);
+            let nodes = lab.run("none").summary.nodes;
+            assert_eq!((nodes.joined, nodes.gone, nodes.missing), (3, 0, Some(0)));
+        }
+    }
+}

@@ -1,0 +1,1153 @@
+//! Faults of ranks without agents.
+
+use super::super::lab::{Lab, PORT, gloo};
+use super::{EXPLAIN_AFTER, FACT, Fault, WAIT, check_all, container, lab, ranks, read_each_other, replace};
+use crate::{Settings, StoreOwner};
+use rallypoint_api::{RunKind, RunState};
+use rallypoint_protocol::ids::ConnId;
+use rallypoint_store::{Observed, StaleKeyConfig};
+
+#[test]
+fn faults_of_ranks_without_agents() {
+    check_all(&[
+        Fault {
+            name: "env: two of four never come",
+            play: |lab| {
+                ranks(lab, &[0, 3], 4);
+                read_each_other(lab, &[0, 3], 4);
+            },
+            code: "waiting_for_rank",
+            says: &["rank 1: it has not come", "2 of 4 ranks have published", "missing: rank 1 and rank 2"],
+            remedy: "have they started",
+            within: WAIT,
+            never: &["EADDRINUSE"],
+        },
+        Fault {
+            name: "env: ranks 0 and 2 never come",
+            play: |lab| {
+                ranks(lab, &[1, 3], 4);
+                read_each_other(lab, &[1, 3], 4);
+            },
+            code: "rank_zero_slow",
+            says: &["from rank 0: it has not come", "missing: rank 0 and rank 2"],
+            remedy: "have they started",
+            within: WAIT,
+            never: &[],
+        },
+        Fault {
+            name: "env: rank 0 waits for a key of the program on a second connection",
+            play: |lab| {
+                ranks(lab, &[0, 1], 2);
+                read_each_other(lab, &[0, 1], 2);
+                lab.pass(5.0);
+                lab.connect_as(10, 0);
+                lab.ping(10);
+                lab.wait(10, &["data_redy"]);
+                lab.wait(1, &["/default_pg/0//cpu//1/0"]);
+            },
+            code: "rank_zero_slow",
+            says: &["from rank 0 on host0: it waits itself for `data_redy`"],
+            remedy: "should write that key",
+            within: WAIT,
+            never: &["waits for nothing", "busy"],
+        },
+        Fault {
+            name: "env: the address of rank 0 was dropped, its peer was replaced",
+            play: |lab| {
+                ranks(lab, &[0, 1], 3);
+                read_each_other(lab, &[0, 1], 3);
+                lab.pass(2.0);
+                lab.leave(1);
+                lab.pass(2.0);
+                replace(lab, 11, 1, 3);
+                lab.wait_for_rank(11, 0);
+            },
+            code: "rank_zero_slow",
+            says: &["rank 0 on host0", "it was dropped", "a process of rank 1, and another took"],
+            remedy: "restart all processes",
+            within: WAIT,
+            never: &["EADDRINUSE", "from rank 0: it has not come"],
+        },
+        Fault {
+            name: "env: an operator resets the store while ranks come",
+            play: |lab| {
+                ranks(lab, &[0, 1], 3);
+                read_each_other(lab, &[0, 1], 3);
+                lab.pass(2.0);
+                lab.reset();
+                ranks(lab, &[2], 3);
+                lab.wait_for_rank(2, 0);
+            },
+            code: "rank_zero_slow",
+            says: &["rank 0 on host0", "an operator reset the store"],
+            remedy: "restart all processes",
+            within: WAIT,
+            never: &["from rank 0: it has not come", "EADDRINUSE", "deadlock"],
+        },
+        Fault {
+            name: "env: a rank dies in the middle of it",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 4);
+                read_each_other(lab, &[0, 1, 2], 4);
+                lab.pass(2.0);
+                lab.leave(1);
+            },
+            code: "rank_lost",
+            says: &["rank 1 on host1", "2 of 4 are still there"],
+            remedy: "look at the log of what ended",
+            within: FACT,
+            never: &["0 of 4"],
+        },
+        Fault {
+            name: "env: a rank dies, and another that was not there yet comes",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 4);
+                read_each_other(lab, &[0, 1, 2], 4);
+                lab.pass(2.0);
+                lab.leave(0);
+                ranks(lab, &[3], 4);
+                lab.wait_for_rank(3, 0);
+            },
+            code: "rank_zero_slow",
+            says: &["rank 0 on host0: its connection closed"],
+            remedy: "why that process ended",
+            within: WAIT,
+            never: &["EADDRINUSE", "has it started", "it has not come"],
+        },
+        Fault {
+            name: "env: a rank dies, and others have never come",
+            play: |lab| {
+                ranks(lab, &[0, 1], 4);
+                read_each_other(lab, &[0], 4);
+                lab.leave(1);
+                lab.worker(12, "10.0.0.12");
+                lab.publish(12, 3, 4);
+                lab.wait_for_rank(12, 1);
+            },
+            code: "waiting_for_rank",
+            says: &["rank 1 on host1: its connection closed", "; not published: rank 2"],
+            remedy: "have they started",
+            within: WAIT,
+            never: &["not published: rank 1", "EADDRINUSE"],
+        },
+        Fault {
+            name: "env: one that met the others before dies while they meet again",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                read_each_other(lab, &[0, 1, 2], 3);
+                lab.pass(1.0);
+                lab.leave(2);
+                replace(lab, 12, 2, 3);
+                lab.leave(1);
+                lab.wait_for_rank(12, 0);
+            },
+            code: "rank_zero_slow",
+            says: &[
+                "goes on with the attempt before",
+                "; not published: rank 1 on host1 (its connection closed)",
+            ],
+            remedy: "restart all",
+            within: WAIT,
+            never: &["it has not come"],
+        },
+        Fault {
+            name: "env: three processes with one rank",
+            play: |lab| {
+                for n in [0, 1, 2] {
+                    lab.worker(n, &format!("10.0.0.{n}"));
+                    lab.publish(n, 0, 3);
+                    lab.wait_for_rank(n, 1);
+                    lab.pass(0.2);
+                }
+            },
+            code: "duplicate_rank",
+            says: &[
+                "3 live processes have claimed rank 0: rank 0 on host0 (pid 2000), process 2001 at 10.0.0.1 and process 2002 at",
+            ],
+            remedy: "its own RANK",
+            within: FACT,
+            never: &["host2 and rank 0 on host2", "host2 and process", "ranks 0"],
+        },
+        Fault {
+            name: "env: a process connects and ends without publishing",
+            play: |lab| {
+                ranks(lab, &[0], 2);
+                lab.worker(7, "10.0.0.7");
+                lab.pass(0.2);
+                lab.leave(7);
+                lab.wait_for_rank(0, 1);
+            },
+            code: "waiting_for_rank",
+            says: &[
+                "rank 1: it has not come",
+                "without telling a rank: process 2007 at 10.0.0.7 (after 0.2 s)",
+            ],
+            remedy: "of the process",
+            within: WAIT,
+            never: &["has it started"],
+        },
+        Fault {
+            name: "env: of two containers with one address and process id, one tells its rank and the other does not",
+            play: |lab| {
+                ranks(lab, &[0], 3);
+                container(lab, 1);
+                lab.publish(1, 1, 3);
+                container(lab, 2);
+                lab.wait_for_rank(0, 2);
+                lab.wait_for_rank(1, 2);
+            },
+            code: "waiting_for_rank",
+            says: &[
+                "rank 2: nobody has published it, and process 1 at 10.0.0.9 has connected once more without telling a rank",
+                "2 of 3 ranks have published, 3 processes have connected",
+            ],
+            remedy: "processes that have told no rank",
+            within: WAIT,
+            never: &["has not come", "has it started"],
+        },
+        Fault {
+            name: "env: two containers with one address and process id tell no rank",
+            play: |lab| {
+                ranks(lab, &[0], 3);
+                container(lab, 1);
+                container(lab, 2);
+                lab.wait_for_rank(0, 1);
+            },
+            code: "waiting_for_rank",
+            says: &["process 1 at 10.0.0.9 (2 connections) is connected and has told no rank yet"],
+            remedy: "processes that have told no rank",
+            within: WAIT,
+            never: &["has not come", "has it started"],
+        },
+        Fault {
+            name: "env: of containers with one address and process id, one ends before it tells its rank",
+            play: |lab| {
+                for n in [0, 1] {
+                    container(lab, n);
+                    lab.publish(n, n, 3);
+                }
+                container(lab, 2);
+                lab.pass(0.2);
+                lab.leave(2);
+                lab.wait_for_rank(0, 2);
+                lab.wait_for_rank(1, 2);
+            },
+            code: "waiting_for_rank",
+            says: &["without telling a rank: a connection of process 1 at 10.0.0.9 (after 0.2 s)"],
+            remedy: "of the process",
+            within: WAIT,
+            never: &["has it started"],
+        },
+        Fault {
+            name: "a store made by hand: a process that has used no key of PyTorch's",
+            play: |lab| {
+                ranks(lab, &[0], 2);
+                lab.connect(7, "10.0.0.7", 77);
+                lab.ping(7);
+                lab.wait_for_rank(0, 1);
+            },
+            code: "waiting_for_rank",
+            says: &[
+                "process 77 at 10.0.0.7 is connected and has told no rank yet; 1 of 2",
+                "2 processes have connected",
+            ],
+            remedy: "processes that have told no rank",
+            within: WAIT,
+            never: &["has not come"],
+        },
+        Fault {
+            name: "a store made by hand with a prefix",
+            play: |lab| {
+                for n in [1, 2] {
+                    lab.connect(n, &format!("10.0.0.{n}"), 2000 + n);
+                    lab.ping(n);
+                    lab.set(n, &format!("/mine/0//cpu//0/{n}"), b"address");
+                    lab.wait(n, &["/mine/0//cpu//0/0"]);
+                }
+            },
+            code: "waiting_for_group",
+            says: &["2 processes have waited", "the address of rank 0 of the group below the prefix `mine`"],
+            remedy: "have not reached this call",
+            within: WAIT,
+            never: &["deadlock"],
+        },
+        Fault {
+            name: "env: all end before they publish",
+            play: |lab| {
+                for n in [1, 2] {
+                    lab.worker(n, "10.0.0.7");
+                }
+                lab.pass(0.5);
+                lab.leave(1);
+                lab.leave(2);
+            },
+            code: "ended_unpublished",
+            says: &[
+                "process 2001 at 10.0.0.7 (after 0.5 s) and process 2002",
+                "store on port 29500, counted themselves",
+            ],
+            remedy: "GLOO_SOCKET_IFNAME",
+            within: FACT,
+            never: &["left without finishing"],
+        },
+        Fault {
+            name: "nccl: rank 0 ends before it writes the id",
+            play: |lab| {
+                for n in [0, 1, 2] {
+                    lab.worker(n, &format!("10.0.0.{n}"));
+                }
+                lab.pass(0.5);
+                lab.leave(0);
+                lab.wait(1, &["/default_pg/0//cuda//0"]);
+                lab.wait(2, &["/default_pg/0//cuda//0"]);
+            },
+            code: "rank_zero_slow",
+            says: &[
+                "the NCCL id from rank 0",
+                "without telling a rank: process 2000 at 10.0.0.0 (after 0.5 s)",
+            ],
+            remedy: "of the process",
+            within: WAIT,
+            never: &["EADDRINUSE"],
+        },
+        Fault {
+            name: "env: a rank comes to another store",
+            play: |lab| {
+                ranks(lab, &[0, 1], 3);
+                let (conn, peer) = (ConnId::new(7, 7), ([10, 0, 0, 2], 40000).into());
+                let (port, at, key) = (PORT + 1, lab.now, |key: &str| key.as_bytes().into());
+                let came = Observed::Client { conn, peer, pid: Some(7), key: key("init/") };
+                lab.insight.observe(port, at, came);
+                let (key, value) = (key("/default_pg/0//cpu//0/2"), gloo("host2", 3).into());
+                lab.insight.observe(port, at, Observed::Wrote { conn, key, value });
+                read_each_other(lab, &[0, 1], 3);
+            },
+            code: "waiting_for_rank",
+            says: &[
+                "rank 2: it has not come; 2 of 3 ranks",
+                "; in another store: rank 2 on host2 (port 29501)",
+            ],
+            remedy: "same MASTER_PORT",
+            within: WAIT,
+            never: &[],
+        },
+        Fault {
+            name: "env: a reset takes the addresses of those who wait",
+            play: |lab| {
+                ranks(lab, &[0, 1], 3);
+                read_each_other(lab, &[0, 1], 3);
+                lab.pass(1.0);
+                lab.reset();
+            },
+            code: "addresses_dropped",
+            says: &[
+                "before all ranks had met: the addresses of rank 0 on host0 and rank 1 on host1 are gone",
+            ],
+            remedy: "restart all processes",
+            within: FACT,
+            never: &["0 of 3", "none of 3"],
+        },
+        Fault {
+            name: "env: two of four have another WORLD_SIZE",
+            play: |lab| {
+                ranks(lab, &[0, 1], 4);
+                ranks(lab, &[2, 3], 5);
+            },
+            code: "world_sizes_differ",
+            says: &["rank 0 and rank 1 are prepared for 4 ranks, rank 2 and rank 3 for 5"],
+            remedy: "same WORLD_SIZE",
+            within: FACT,
+            never: &["is prepared"],
+        },
+        Fault {
+            name: "env: ranks give up where two have not come",
+            play: |lab| {
+                ranks(lab, &[0, 3], 4);
+                read_each_other(lab, &[0, 3], 4);
+                lab.pass(2.0);
+                for n in [0, 3] {
+                    lab.cancel(n);
+                    lab.leave(n);
+                }
+            },
+            code: "gave_up",
+            says: &[
+                "rank 0 on host0 and rank 3 on host3",
+                "rank 1 should have written it; missing: rank 1 and rank 2",
+            ],
+            remedy: "look at the process that should have written",
+            within: FACT,
+            never: &[],
+        },
+        Fault {
+            name: "env: a key that the job before has deleted is waited for",
+            play: |lab| {
+                ranks(lab, &[0, 1], 2);
+                lab.set(0, "once", b"1");
+                lab.delete(0, "once");
+                lab.leave(0);
+                lab.leave(1);
+                lab.pass(40.0);
+                ranks(lab, &[2, 3], 4);
+                lab.wait(2, &["once"]);
+            },
+            code: "waiting_for_key",
+            says: &["rank 2 on host2 has waited", "`once`, which nobody has written"],
+            remedy: "which part of the program writes that key",
+            within: WAIT,
+            never: &["deleted"],
+        },
+        Fault {
+            name: "env: a key is deleted before all have read it",
+            play: |lab| {
+                ranks(lab, &[0, 1], 2);
+                lab.set(0, "once", b"1");
+                lab.delete(0, "once");
+                lab.wait(1, &["once"]);
+            },
+            code: "waiting_for_key",
+            says: &["rank 1 on host1 has waited", "`once`, which was there: a client deleted it"],
+            remedy: "deletes that key",
+            within: WAIT,
+            never: &["nobody has written"],
+        },
+        Fault {
+            name: "env: a reset while training takes a key of the program",
+            play: |lab| {
+                ranks(lab, &[0, 1], 2);
+                lab.set(0, "once", b"1");
+                lab.pass(2.0);
+                lab.reset();
+                lab.wait(1, &["once"]);
+            },
+            code: "waiting_for_key",
+            says: &["`once`, which does not exist; an operator reset the store"],
+            remedy: "before the reset",
+            within: WAIT,
+            never: &["nobody has written", "are gone"],
+        },
+        Fault {
+            name: "env: a rank dies in training, and another with it",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.pass(20.0);
+                lab.leave(2);
+                lab.pass(0.5);
+                lab.leave(1);
+            },
+            code: "ranks_ended",
+            says: &[
+                "rank 2 on host2 and rank 1 on host1 closed their connections, the first of them",
+                "while 1 process is still connected",
+            ],
+            remedy: "look at their logs",
+            within: WAIT,
+            never: &["GLOO_SOCKET_IFNAME"],
+        },
+        Fault {
+            name: "env: ranks that had made a sub-group could connect to each other",
+            play: |lab| {
+                ranks(lab, &[0, 1], 2);
+                lab.set(0, "/default_pg/0//1//cpu//0/0", &gloo("host0", 2));
+                lab.pass(2.0);
+                lab.leave(1);
+            },
+            code: "ranks_ended",
+            says: &["rank 1 on host1 closed its connection"],
+            remedy: "cannot tell success from a crash",
+            within: WAIT,
+            never: &["GLOO_SOCKET_IFNAME"],
+        },
+        Fault {
+            name: "env: a barrier of torch.distributed is called by its name",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.wait(0, &["/default_pg/0//store_based_barrier_key:grp:last_worker"]);
+                lab.wait(1, &["/default_pg/0//store_based_barrier_key:grp:last_worker"]);
+            },
+            code: "waiting_for_group",
+            says: &["the last rank to arrive at the barrier `grp`; not there: rank 2 on host2"],
+            remedy: "have not reached this call",
+            within: WAIT,
+            never: &[],
+        },
+        Fault {
+            name: "env: ranks wait for a key of the program that nobody writes",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.wait(1, &["data_redy"]);
+                lab.wait(2, &["data_redy"]);
+            },
+            code: "waiting_for_key",
+            says: &[
+                "rank 1 on host1 and rank 2 on host2 have waited",
+                "`data_redy`, which nobody has written; not there: rank 0 on host0",
+            ],
+            remedy: "whether its name is the same",
+            within: WAIT,
+            never: &["deadlock"],
+        },
+        Fault {
+            name: "env: ranks give up on a key that is one slip from one that is there",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.set(0, "/default_pg/data_ready", b"1");
+                lab.wait(1, &["/default_pg/data_redy"]);
+                lab.wait(2, &["/default_pg/data_redy"]);
+                lab.pass(8.0);
+                (1..3).for_each(|n| lab.cancel(n));
+                (1..3).for_each(|n| lab.leave(n));
+            },
+            code: "gave_up",
+            says: &[
+                "rank 1 on host1 and rank 2 on host2 gave up on `/default_pg/data_redy` after 8 s",
+                "; `/default_pg/data_ready` exists; not there: rank 0 on host0",
+            ],
+            remedy: "may be a slip",
+            within: FACT,
+            never: &["should have written"],
+        },
+        Fault {
+            name: "env: ranks give up on a sub-group that one of them does not make, as another has ended",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2, 3], 4);
+                lab.pass(6.0);
+                lab.leave(3);
+                lab.wait(0, &["/default_pg/0//1//cpu//0/2"]);
+                lab.wait(1, &["/default_pg/0//1//cpu//0/2"]);
+                lab.pass(8.0);
+                (0..2).for_each(|n| lab.cancel(n));
+            },
+            code: "gave_up",
+            says: &[
+                "rank 0 on host0 and rank 1 on host1 gave up",
+                "; rank 2 of the sub-group 1 should have written it; ended: rank 3 on host3 (8 s ago); not there: rank 2 on host2",
+            ],
+            remedy: "the processes that were not there",
+            within: FACT,
+            never: &["missing:"],
+        },
+        Fault {
+            name: "env: a rank does not make a sub-group with the others",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.wait(0, &["/default_pg/0//1//cpu//0/2"]);
+                lab.wait(1, &["/default_pg/0//1//cpu//0/2"]);
+            },
+            code: "waiting_for_group",
+            says: &["2 processes have waited", "rank 2 of the sub-group 1; not there: rank 2 on host2"],
+            remedy: "have not reached this call",
+            within: WAIT,
+            never: &["ended", "deadlock"],
+        },
+        Fault {
+            name: "env: a rank does not make the sub-groups of a device mesh, and many wait in each",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2, 3, 4, 5, 6], 7);
+                lab.wait(6, &["/default_pg/0//2//cpu//0/1"]);
+                lab.wait(0, &["/default_pg/0//1//cpu//0/1"]);
+                lab.wait(1, &["/default_pg/0//3//cpu//0/2"]);
+                lab.wait(2, &["/default_pg/0//1//cpu//0/1"]);
+                lab.wait(3, &["/default_pg/0//3//cpu//0/2"]);
+                lab.wait(5, &["/default_pg/0//3//cpu//0/1"]);
+            },
+            code: "waiting_for_group",
+            says: &[
+                "6 processes have waited",
+                "for rank 1 of the sub-group 1, rank 1 of the sub-group 2 and 2 more members of sub-groups; not there: rank 4 on host4",
+            ],
+            remedy: "have not reached this call",
+            within: WAIT,
+            never: &["ended", "deadlock", "waits for `", "the address of rank"],
+        },
+        Fault {
+            name: "env: a rank has ended before the sub-groups of a device mesh are made",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2, 3], 4);
+                lab.leave(2);
+                lab.wait(0, &["/default_pg/0//1//cpu//0/1"]);
+                lab.wait(1, &["/default_pg/0//3//cpu//0/1"]);
+                lab.wait(3, &["/default_pg/0//2//cpu//0/0"]);
+            },
+            code: "waiting_for_group",
+            says: &[
+                "3 processes have waited",
+                "for rank 0 of the sub-group 2, rank 1 of the sub-group 1 and rank 1 of the sub-group 3; ended: rank 2 on host2 (",
+            ],
+            remedy: "look why that process ended",
+            within: WAIT,
+            never: &["not there", "deadlock"],
+        },
+        Fault {
+            name: "env: ranks make their sub-groups in another order, and one that waits for nothing is named first",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2, 3], 4);
+                lab.wait(0, &["/default_pg/0//1//cpu//0/1"]);
+                lab.wait(1, &["/default_pg/own"]);
+            },
+            code: "waiting_for_group",
+            says: &[
+                "; not there: rank 2 on host2, rank 3 on host3 and rank 1 on host1 (waits for `/default_pg/own`)",
+            ],
+            remedy: "have not reached this call",
+            within: WAIT,
+            never: &["ended", "deadlock"],
+        },
+        Fault {
+            name: "env: a rank has ended when the others make a sub-group",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.leave(2);
+                lab.wait(0, &["/default_pg/0//1//cpu//0/2"]);
+                lab.wait(1, &["/default_pg/0//1//cpu//0/2"]);
+            },
+            code: "waiting_for_group",
+            says: &["rank 2 of the sub-group 1; ended: rank 2 on host2 ("],
+            remedy: "look why that process ended",
+            within: WAIT,
+            never: &["not there", "deadlock"],
+        },
+        Fault {
+            name: "env: a key that nobody writes is one slip from a key that is there",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.set(0, "data_ready", b"1");
+                lab.wait(1, &["data_redy"]);
+                lab.wait(2, &["data_redy"]);
+            },
+            code: "waiting_for_key",
+            says: &["`data_redy`, which nobody has written; `data_ready` exists"],
+            remedy: "may be a slip",
+            within: WAIT,
+            never: &["ended"],
+        },
+        Fault {
+            name: "env: a key of the next step is no slip",
+            play: |lab| {
+                ranks(lab, &[0, 1], 2);
+                lab.set(0, "step/10", b"1");
+                lab.wait(1, &["step/11"]);
+            },
+            code: "waiting_for_key",
+            says: &["`step/11`, which nobody has written"],
+            remedy: "whether its name is the same",
+            within: WAIT,
+            never: &["exists", "slip"],
+        },
+        Fault {
+            name: "env: the rank that would write a key of the program dies",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.pass(40.0);
+                lab.wait(0, &["checkpoint/written"]);
+                lab.leave(2);
+            },
+            code: "waiting_for_key",
+            says: &["rank 0 on host0 has waited", "`checkpoint/written`", "; ended: rank 2 on host2 ("],
+            remedy: "why that process ended",
+            within: WAIT,
+            never: &["exists", "deadlock"],
+        },
+        Fault {
+            name: "env: a barrier of the program that a rank does not reach",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.pass(10.0);
+                for n in [0, 2] {
+                    lab.add(n, "ckpt/num_members", 1);
+                    lab.wait(n, &["ckpt/last_member"]);
+                }
+            },
+            code: "waiting_at_barrier",
+            says: &[
+                "rank 0 on host0 and rank 2 on host2",
+                "at the barrier `ckpt`; not there: rank 1 on host1",
+            ],
+            remedy: "gone another way",
+            within: WAIT,
+            never: &["ended", "does not exist"],
+        },
+        Fault {
+            name: "env: a BARRIER of which one rank is on another connection, and one has died",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2, 3], 4);
+                lab.pass(40.0);
+                lab.connect_as(10, 1);
+                lab.ping(10);
+                lab.barrier(0, "ckpt", 4);
+                lab.barrier(10, "ckpt", 4);
+                lab.leave(3);
+            },
+            code: "waiting_at_barrier",
+            says: &["at the barrier `ckpt` of 4; ended: rank 3 on host3 (", "; not there: rank 2 on host2"],
+            remedy: "why that process ended",
+            within: WAIT,
+            never: &["not there: rank 1"],
+        },
+        Fault {
+            name: "env: at a BARRIER waits a process that is not known",
+            play: |lab| {
+                ranks(lab, &[0, 1], 2);
+                lab.pass(40.0);
+                lab.connect(10, "10.0.0.1", 9999);
+                lab.barrier(0, "ckpt", 2);
+                lab.barrier(10, "ckpt", 3);
+            },
+            code: "waiting_at_barrier",
+            says: &["rank 0 on host0 has waited", "at the barrier `ckpt` of 2"],
+            remedy: "gone another way",
+            within: WAIT,
+            never: &["not there"],
+        },
+        Fault {
+            name: "env: a client that gives up and tries again",
+            play: |lab| {
+                ranks(lab, &[0], 2);
+                for _ in 0..20 {
+                    lab.wait_for_rank(0, 1);
+                    lab.pass(1.2);
+                    lab.cancel(0);
+                    lab.pass(0.1);
+                }
+                lab.wait_for_rank(0, 1);
+            },
+            code: "gave_up",
+            says: &["tries again"],
+            remedy: "means to poll",
+            within: 0.0,
+            never: &["will fail now"],
+        },
+    ]);
+}
+
+#[test]
+fn faults_at_the_end_of_ranks() {
+    check_all(&[
+        Fault {
+            name: "env: all ranks are killed at once",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.pass(20.0);
+                (0..3).for_each(|n| lab.leave(n));
+            },
+            code: "run_ended",
+            says: &["the connections of all 3 processes closed"],
+            remedy: "cannot be seen here",
+            within: FACT,
+            never: &["finished", "SOCKET_IFNAME"],
+        },
+        Fault {
+            name: "env: a rank ends in a collective, and with it all others",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.pass(10.0);
+                lab.leave(1);
+                lab.pass(0.5);
+                lab.leave(0);
+                lab.pass(1.0);
+                lab.leave(2);
+            },
+            code: "run_ended",
+            says: &[
+                "the connections of all 3 processes closed after 12 s; first: rank 1 on host1, 1.5 s before the last",
+            ],
+            remedy: "those of the first one before all",
+            within: FACT,
+            never: &["SOCKET_IFNAME"],
+        },
+        Fault {
+            name: "env: all ranks end soon after they have met",
+            play: |lab| {
+                ranks(lab, &[0, 1], 2);
+                lab.pass(4.0);
+                (0..2).for_each(|n| lab.leave(n));
+            },
+            code: "run_ended",
+            says: &["the connections of both processes closed"],
+            remedy: "GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME",
+            within: FACT,
+            never: &["all 2"],
+        },
+        Fault {
+            name: "env: rank 0 and another one have not come",
+            play: |lab| {
+                ranks(lab, &[2, 3], 4);
+                read_each_other(lab, &[2, 3], 4);
+            },
+            code: "rank_zero_slow",
+            says: &["from rank 0: it has not come; missing: rank 0 and rank 1"],
+            remedy: "the processes of the missing ranks",
+            within: WAIT,
+            never: &["rank 0's process:"],
+        },
+        Fault {
+            name: "env: rank 0 has ended, and another one has not come",
+            play: |lab| {
+                ranks(lab, &[0, 2, 3], 4);
+                lab.leave(0);
+                read_each_other(lab, &[2, 3], 4);
+            },
+            code: "rank_zero_slow",
+            says: &["rank 0 on host0: its connection closed", "not published: rank 1"],
+            remedy: "at those whose addresses are not there",
+            within: WAIT,
+            never: &[],
+        },
+        Fault {
+            name: "env: NCCL ranks, of which only rank 0 writes anything, are killed",
+            play: |lab| {
+                (0..3).for_each(|n| lab.worker(n, "10.0.0.1"));
+                lab.set(0, "/default_pg/0//cuda//0", &[7; 128]);
+                (1..3).for_each(|n| lab.get(n, "/default_pg/0//cuda//0"));
+                lab.pass(8.0);
+                (0..3).for_each(|n| lab.leave(n));
+            },
+            code: "run_ended",
+            says: &["the connections of all 3 processes closed"],
+            remedy: "cannot be seen here",
+            within: FACT,
+            never: &["finished", " 0 processes"],
+        },
+        Fault {
+            name: "env: a rank comes again alone, and the others go on",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                read_each_other(lab, &[0, 1, 2], 3);
+                lab.pass(20.0);
+                lab.leave(2);
+                lab.pass(1.0);
+                replace(lab, 12, 2, 3);
+                lab.wait_for_rank(12, 0);
+            },
+            code: "rank_zero_slow",
+            says: &["rank 0 on host0: it is there, and goes on with the attempt before"],
+            remedy: "all ranks, of the job together",
+            within: WAIT,
+            never: &["busy, stuck", "has not come", "none of 3"],
+        },
+        Fault {
+            name: "env: a process that tells no process id does not publish, on the host of a rank that has",
+            play: |lab| {
+                ranks(lab, &[0, 1], 3);
+                lab.connect(7, "10.0.0.1", 4242);
+                lab.add(7, "init/", 1);
+                lab.wait_for_rank(0, 2);
+            },
+            code: "waiting_for_rank",
+            says: &["rank 2", "nobody has published it, and a process at 10.0.0.1 is connected"],
+            remedy: "told no rank",
+            within: WAIT,
+            never: &["has not come"],
+        },
+        Fault {
+            name: "env: a process connects and does not publish its address",
+            play: |lab| {
+                ranks(lab, &[0, 1], 3);
+                lab.worker(2, "10.0.0.2");
+                read_each_other(lab, &[0, 1], 3);
+            },
+            code: "waiting_for_rank",
+            says: &[
+                "rank 2: nobody has published it",
+                "process 2002 at 10.0.0.2 is connected and has told no rank",
+                "3 processes have connected",
+            ],
+            remedy: "told no rank",
+            within: WAIT,
+            never: &["has not come", "missing"],
+        },
+        Fault {
+            name: "env: a rank cannot connect to another and ends",
+            play: |lab| {
+                ranks(lab, &[0, 1, 2], 3);
+                lab.pass(1.0);
+                lab.leave(2);
+            },
+            code: "ranks_ended",
+            says: &[
+                "rank 2 on host2 closed its connection",
+                "1 s after all had published",
+                "2 processes are still connected",
+            ],
+            remedy: "GLOO_SOCKET_IFNAME",
+            within: WAIT,
+            never: &["have met"],
+        },
+    ]);
+}
+
+#[test]
+fn a_process_that_never_was_a_rank_leaves_without_a_word() {
+    let mut lab = lab();
+    lab.worker(0, "10.0.0.0");
+    lab.pass(10.0);
+    lab.leave(0);
+    lab.pass(5.0);
+    assert!(lab.run("store:29500").summary.state.is_over());
+    assert_eq!(lab.complaints(), Vec::<&str>::new());
+}
+
+#[test]
+fn who_takes_the_place_of_a_rank_that_ended_is_not_said_to_have_ended() {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1], 3);
+    lab.pass(1.0);
+    lab.leave(1);
+    lab.pass(0.5);
+    lab.worker(10, "10.0.0.1");
+    lab.publish(10, 1, 3);
+    lab.pass(3.0);
+    let lost = lab.texts("rank_lost");
+    assert!(matches!(lost[..], [text] if text.contains("rank 1 on host1 ended")), "{lost:?}");
+}
+
+/// What gathers again has begun when that began.
+#[test]
+fn ranks_that_come_again_join_since_then() {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1, 2], 3);
+    lab.pass(20.0);
+    lab.leave(1);
+    lab.pass(5.0);
+    lab.worker(11, "10.0.0.1");
+    lab.publish(11, 1, 3);
+    lab.pass(2.0);
+    let run = lab.run("store:29500").summary;
+    let now = lab.now.0.as_secs_f64();
+    assert_eq!(run.state, RunState::Joining);
+    assert!(now - run.started_at < 3.0, "{run:?} at {now}");
+}
+
+#[test]
+fn a_rank_is_the_first_ones_again_when_the_second_that_claimed_it_has_ended() {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1], 3);
+    lab.wait_for_rank(1, 2);
+    lab.pass(2.0);
+    lab.worker(2, "10.0.0.2");
+    lab.publish(2, 1, 3);
+    lab.pass(5.0);
+    lab.leave(2);
+    lab.pass(3.0);
+    lab.wait_for_rank(0, 1);
+    lab.pass(6.0);
+    assert!(lab.texts("rank_lost").is_empty(), "{:?}", lab.said);
+    let said = lab.texts("waiting_for_rank").join("; ");
+    assert!(!said.contains("its connection closed"), "{said}");
+    assert!(said.contains("another process with that rank wrote it as well"), "{said}");
+}
+
+#[test]
+fn a_rank_of_the_job_before_that_ended_well_is_not_the_one_that_is_missing() {
+    let said_of_rank_1 = |process: fn(u32) -> (u32, u32)| {
+        let mut lab = lab();
+        ranks(&mut lab, &[0, 1, 2], 3);
+        lab.pass(3.0);
+        (0..3).for_each(|n| lab.leave(n));
+        lab.pass(0.2);
+        for rank in [0, 2] {
+            let ((host, pid), n) = (process(rank), 10 + rank);
+            lab.connect(n, &format!("10.0.0.{host}"), pid);
+            lab.ping(n);
+            lab.add(n, "init/", 1);
+            lab.publish(n, rank, 3);
+            lab.wait_for_rank(n, 1);
+        }
+        lab.pass(6.0);
+        lab.texts("waiting_for_rank").join("; ")
+    };
+    let said = said_of_rank_1(|rank| (1, 2010 + rank));
+    assert!(said.contains("the address of rank 1: it has not come"), "{said}");
+    // Those that meet again close their connections, too: they are the same processes.
+    let said = said_of_rank_1(|rank| (rank, 2000 + rank));
+    assert!(said.contains("rank 1 on host1: its connection closed"), "{said}");
+}
+
+#[test]
+fn two_jobs_that_meet_with_each_others_ranks_are_two_jobs() {
+    let mut lab = lab();
+    for (n, rank) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
+        lab.worker(n, &format!("10.0.0.{n}"));
+        lab.publish(n, rank, 2);
+        lab.pass(2.0);
+    }
+    lab.pass(4.0);
+    assert!(
+        lab.texts("two_jobs")[0].contains("each of 2 ranks is claimed by two live processes"),
+        "{:?}",
+        lab.said
+    );
+}
+
+#[test]
+fn ranks_in_a_store_that_was_opened_for_announced_pods_are_a_run_without_agents() {
+    let mut lab = lab();
+    lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
+    lab.gate("job", &[("a", 0, 2), ("b", 1, 2)], &[]);
+    lab.pass(1.0);
+    ranks(&mut lab, &[0, 1], 2);
+    lab.pass(2.0);
+    let list = lab.insight.list(0, lab.now);
+    let shown: Vec<_> = list.runs.iter().map(|run| (run.run_id.as_str(), run.kind, run.state)).collect();
+    assert_eq!(shown, [("job", RunKind::Env, RunState::Running)]);
+    lab.leave(0);
+    lab.leave(1);
+    lab.pass(3.0);
+    assert_eq!(lab.run("job").summary.state, RunState::Ended);
+}
+
+/// Containers with one network may have the same process ids.
+#[test]
+fn processes_with_one_address_and_process_id_are_not_taken_for_one() {
+    let mut lab = lab();
+    let come = |lab: &mut Lab, n| {
+        lab.connect(n, "10.0.0.1", 7);
+        lab.ping(n);
+        lab.add(n, "init/", 1);
+    };
+    (0..3).for_each(|n| come(&mut lab, n));
+    lab.publish(0, 0, 3);
+    lab.publish(1, 1, 3);
+    read_each_other(&mut lab, &[0, 1], 3);
+    lab.pass(20.0);
+    let waits = lab.texts("waiting_for_rank");
+    assert!(
+        !waits.is_empty()
+            && waits
+                .iter()
+                .all(|text| text.contains("process 7 at 10.0.0.1 has connected once more without telling")),
+        "{waits:?}"
+    );
+
+    // What another of them waits for is not what node rank 0 does.
+    let mut lab = Lab::with(
+        Settings { explain_after: EXPLAIN_AFTER, ..Settings::default() },
+        StaleKeyConfig::default(),
+    );
+    for n in 0..2 {
+        lab.connect(n, "10.0.0.1", 7);
+        lab.ping(n);
+        lab.set(n, &format!("/job/torchelastic/role_info/{n}"), b"{}");
+    }
+    lab.wait(1, &["/job/torchelastic/assigned_ranks/1"]);
+    lab.pass(20.0);
+    assert_eq!(lab.texts("wait_cycle"), Vec::<&str>::new());
+    let slow = lab.texts("rank_zero_slow");
+    assert!(
+        !slow.is_empty() && slow.iter().all(|text| text.contains("it is busy, stuck elsewhere, or cut off")),
+        "{slow:?}"
+    );
+}
+
+/// A script that watches the store counts itself as ranks do. Once all ranks have met without it, it is none.
+#[test]
+fn who_was_there_when_all_met_is_no_rank_that_is_missing() {
+    let mut lab = lab();
+    lab.worker(9, "10.0.0.9");
+    lab.pass(1.0);
+    ranks(&mut lab, &[0, 1], 2);
+    read_each_other(&mut lab, &[0, 1], 2);
+    lab.pass(10.0);
+    for n in [0, 1] {
+        lab.leave(n);
+    }
+    lab.pass(3.0);
+    lab.worker(2, "10.0.0.1");
+    lab.publish(2, 0, 2);
+    lab.wait_for_rank(2, 1);
+    lab.pass(20.0);
+    let waits = lab.texts("waiting_for_rank");
+    assert!(!waits.is_empty() && waits.iter().all(|text| !text.contains("process 2009")), "{waits:?}");
+    // One that has come since may be it.
+    lab.worker(3, "10.0.0.2");
+    lab.pass(30.0);
+    let waits = lab.texts("waiting_for_rank");
+    assert!(
+        waits.last().is_some_and(|text| text.contains("process 2003 at 10.0.0.2 is connected")),
+        "{waits:?}"
+    );
+}
+
+/// Who was waited for waited itself until just now: it is not busy yet.
+#[test]
+fn a_node_whose_wait_was_answered_just_now_is_not_called_busy() {
+    let mut lab = lab();
+    lab.static_node(0, "job", 0, 3);
+    lab.static_node(1, "job", 1, 3);
+    lab.pass(20.0);
+    lab.static_node(2, "job", 2, 3);
+    let since = lab.said.len();
+    lab.pass(4.0);
+    let slow = |lab: &Lab| lab.said[since..].iter().filter(|(_, said)| said.code == "rank_zero_slow").count();
+    assert_eq!(slow(&lab), 0, "{:?}", lab.said);
+    lab.pass(6.0);
+    assert!(slow(&lab) > 0, "it has been quiet for long");
+}
+
+/// The API has the same number as the metric: those who are there.
+#[test]
+fn a_rank_that_is_gone_has_not_joined() {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1, 2], 3);
+    read_each_other(&mut lab, &[0, 1, 2], 3);
+    lab.pass(3.0);
+    lab.leave(1);
+    lab.pass(3.0);
+    let shown = lab.run("store:29500").summary.ranks.expect("ranks");
+    assert_eq!((shown.joined, shown.gone, shown.expected), (2, 1, Some(3)));
+}
+
+/// A rank that only some count on is not said to be missing.
+#[test]
+fn a_rank_beyond_the_smaller_world_size_may_not_exist() {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1], 3);
+    ranks(&mut lab, &[3], 5);
+    read_each_other(&mut lab, &[0, 1], 3);
+    lab.wait_for_rank(3, 4);
+    lab.pass(6.0);
+    let waits = lab.texts("waiting_for_rank");
+    assert!(
+        waits.iter().any(|text| text.contains("for the address of rank 4: it may not exist")),
+        "{waits:?}"
+    );
+    assert!(
+        waits.iter().any(|text| text.contains("for the address of rank 2: it has not come")),
+        "{waits:?}"
+    );
+    assert!(
+        waits.iter().all(|text| !text.contains("rank 4: it has not") && !text.contains("missing:")),
+        "{waits:?}"
+    );
+
+    // When the one that is prepared for more has gone, nothing is missing but what the others count on.
+    lab.leave(3);
+    ranks(&mut lab, &[2], 3);
+    lab.pass(3.0);
+    let held: Vec<_> = lab.run("store:29500").explanations.into_iter().filter(|said| said.holds).collect();
+    assert!(held.iter().all(|said| !said.text.contains("rank 4")), "{held:?}");
+}
+
+/// Only those who can meet are counted: 3 of 3, and not 1 or 4.
+#[test]
+fn ranks_that_can_meet_are_counted_whatever_another_is_prepared_for() {
+    for comes_first in [true, false] {
+        let mut lab = lab();
+        let other = |lab: &mut Lab| {
+            ranks(lab, &[3], 4);
+            lab.pass(3.0);
+        };
+        if comes_first {
+            other(&mut lab);
+        }
+        ranks(&mut lab, &[0, 1, 2], 3);
+        read_each_other(&mut lab, &[0, 1, 2], 3);
+        lab.pass(3.0);
+        if !comes_first {
+            other(&mut lab);
+        }
+        let shown = lab.run("store:29500").summary.ranks.expect("ranks");
+        assert_eq!((shown.joined, shown.expected, shown.connected), (3, Some(3), 4), "first: {comes_first}");
+        assert_eq!(lab.texts("world_sizes_differ").len(), 1);
+    }
+}

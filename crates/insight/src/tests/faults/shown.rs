@@ -1,0 +1,45 @@
+//! What an explanation carries with it.
+
+use super::super::lab::PORT;
+use super::{lab, ranks, read_each_other};
+use rallypoint_api::{Certainty, Seen};
+
+#[test]
+fn an_explanation_says_how_sure_it_is() {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1, 2], 4);
+    read_each_other(&mut lab, &[0, 1, 2], 4);
+    lab.pass(8.0);
+    lab.leave(1);
+    lab.pass(5.0);
+    let certainty = |code: &str| {
+        let said = lab.said.iter().find(|(_, said)| said.code == code).map(|(_, said)| said.certainty);
+        said.unwrap_or_else(|| panic!("{code} was not said"))
+    };
+    assert_eq!(certainty("waiting_for_rank"), Certainty::Eliminated, "rank 3 was never seen");
+    assert_eq!(certainty("rank_lost"), Certainty::Seen, "the connection of rank 1 closed");
+}
+
+#[test]
+fn an_explanation_carries_its_evidence() {
+    let mut lab = lab();
+    ranks(&mut lab, &[0, 1], 3);
+    read_each_other(&mut lab, &[0, 1], 3);
+    lab.pass(8.0);
+    lab.leave(1);
+    lab.pass(5.0);
+    let run = lab.run(&format!("store:{PORT}"));
+    let of = |code: &str| {
+        let found = run.explanations.iter().find(|said| said.code == code);
+        found.unwrap_or_else(|| panic!("{code} is not shown")).evidence.clone()
+    };
+    let key = Some("/default_pg/0//cpu//0/2".to_owned());
+    let [waits] = &of("waiting_for_rank")[..] else { panic!("{:?}", of("waiting_for_rank")) };
+    assert_eq!((waits.seen, &*waits.who, &waits.key), (Seen::Waits, "rank 0 on host0", &key));
+    assert_eq!((waits.peer.as_deref(), waits.pid), (Some("10.0.0.0:40000"), Some(2000)));
+    assert!(waits.at < 1.0, "it began to wait then: {}", waits.at);
+    let [closed] = &of("rank_lost")[..] else { panic!("{:?}", of("rank_lost")) };
+    assert_eq!((closed.seen, &*closed.who, &closed.key), (Seen::Closed, "rank 1 on host1", &None));
+    assert!((8.0..8.2).contains(&closed.at), "{}", closed.at);
+    assert!(run.summary.explanation.expect("a headline").evidence.is_empty());
+}

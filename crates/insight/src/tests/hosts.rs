@@ -1,0 +1,310 @@
+//! Jobs that were not told to be clients: rank 0, or the agent of node rank 0, hosts a store of its own on another host than
+//! the server's. It reads `init/` every 10 ms until all have counted themselves, and publishes nothing before.
+
+use super::lab::Lab;
+use crate::Settings;
+use rallypoint_api::RunState;
+use rallypoint_store::StaleKeyConfig;
+
+const RUN: &str = "store:29500";
+
+fn lab() -> Lab {
+    let explain_after = std::time::Duration::from_secs(3);
+    Lab::with(Settings { explain_after, ..Settings::default() }, StaleKeyConfig::default())
+}
+
+/// The host, which is client 0, reads for so long how many have come.
+fn count(lab: &mut Lab, seconds: u32) {
+    for _ in 0..seconds * 5 {
+        lab.get(0, "init/");
+        lab.pass(0.2);
+    }
+}
+
+/// Client 0 hosts, and these ranks of so many have come and wait for it.
+fn ranks(those: &[u32], world: usize) -> Lab {
+    let mut lab = lab();
+    lab.worker(0, "10.0.0.10");
+    for &rank in those {
+        lab.worker(rank, &format!("10.0.0.{}", 10 + rank));
+        lab.publish(rank, rank, world);
+        lab.wait_for_rank(rank, 0);
+    }
+    lab
+}
+
+/// Client 0 is the agent of node rank 0, and these nodes have come and wait for their ranks.
+fn nodes(those: &[u32]) -> Lab {
+    let mut lab = lab();
+    lab.worker(0, "10.0.0.10");
+    for &node in those {
+        lab.worker(node, &format!("10.0.0.{}", 10 + node));
+        lab.set(node, &format!("/job/torchelastic/role_info/{node}"), b"{}");
+        lab.wait(node, &[&format!("/job/torchelastic/assigned_ranks/{node}")]);
+    }
+    lab
+}
+
+#[test]
+fn a_rank_that_rank_0_counts_on_is_named_and_rank_0_is_not() {
+    let mut lab = ranks(&[1, 3], 4);
+    count(&mut lab, 6);
+    let text = "store:29500: rank 0 (process 2000 at 10.0.0.10) has waited 3 s until all processes of the job have connected: \
+                3 of 4 have; missing: rank 2; 2 other processes wait for it";
+    lab.assert_said("waiting_for_processes", text);
+    let complaints = lab.complaints().len();
+    assert_eq!(complaints, lab.texts("waiting_for_processes").len(), "{:?}", lab.said);
+    let waits = lab.run(RUN).waits;
+    let because =
+        "rank 0 (process 2000 at 10.0.0.10) goes on when all processes of the job have connected, and 3 have";
+    assert!(waits.iter().all(|wait| wait.reason.as_deref() == Some(because)), "{waits:#?}");
+    // It comes, and nothing more is said of it.
+    lab.worker(2, "10.0.0.12");
+    lab.publish(2, 2, 4);
+    lab.get(0, "init/");
+    lab.publish(0, 0, 4);
+    lab.pass(0.1);
+    assert!(lab.run(RUN).waits.iter().all(|wait| wait.pid != Some(2000)), "{:#?}", lab.run(RUN).waits);
+    lab.pass(2.0);
+    assert_eq!(lab.run(RUN).summary.state, RunState::Running);
+    assert_eq!(lab.complaints().len(), complaints, "{:?}", lab.said);
+}
+
+#[test]
+fn who_gives_up_on_rank_0_while_that_counts_names_who_is_missing() {
+    let mut lab = ranks(&[1, 3], 4);
+    count(&mut lab, 5);
+    lab.cancel(1);
+    lab.cancel(3);
+    count(&mut lab, 3);
+    lab.assert_said(
+        "gave_up",
+        "store:29500: rank 1 on host1 and rank 3 on host3 gave up on `/default_pg/0//cpu//0/0` after 5 s; missing: rank 2",
+    );
+}
+
+#[test]
+fn a_rank_0_with_a_larger_world_size_is_told() {
+    let mut lab = ranks(&[1, 2], 3);
+    count(&mut lab, 6);
+    let said = lab.run(RUN).explanations;
+    assert!(
+        said[0].text.contains(": 3 processes have, as many as the others count on, so it counts on more;"),
+        "{said:#?}"
+    );
+    assert!(said[0].remedy.contains("the same WORLD_SIZE"), "{said:#?}");
+}
+
+#[test]
+fn nodes_that_node_rank_0_counts_on_are_named() {
+    let mut lab = nodes(&[2]);
+    count(&mut lab, 6);
+    lab.assert_said(
+        "waiting_for_processes",
+        "job: node 0 at 10.0.0.10 has waited 3 s until all processes of the job have connected: 2 have; missing: node 1; \
+         1 other process waits for it",
+    );
+    let run = lab.run("job");
+    assert_eq!((run.summary.nodes.joined, run.summary.nodes.missing), (2, Some(1)));
+    assert_eq!(run.missing.iter().map(|node| node.rank).collect::<Vec<_>>(), [Some(1)]);
+    // The last node comes. Node 0 came long before.
+    lab.worker(1, "10.0.0.11");
+    lab.set(1, "/job/torchelastic/role_info/1", b"{}");
+    lab.set(0, "/job/torchelastic/role_info/0", b"{}");
+    lab.wait(
+        0,
+        &["/job/torchelastic/role_info/0", "/job/torchelastic/role_info/1", "/job/torchelastic/role_info/2"],
+    );
+    lab.assign_static(0, "job", 3, 1);
+    lab.pass(3.0);
+    lab.assert_said("round_complete", "job complete: 3 nodes in 6 s; last: node 1 at 10.0.0.11 (+6 s)");
+    assert_eq!(lab.complaints().len(), lab.texts("waiting_for_processes").len(), "{:?}", lab.said);
+}
+
+#[test]
+fn a_node_that_dies_while_node_rank_0_counts_does_not_end_the_job() {
+    let mut lab = nodes(&[1]);
+    count(&mut lab, 2);
+    lab.leave(1);
+    count(&mut lab, 6);
+    assert_eq!(lab.texts("all_left"), Vec::<&str>::new());
+    assert_eq!(lab.texts("node_died_joining").len(), 1, "{:?}", lab.said);
+    let waits = lab.texts("waiting_for_processes");
+    assert!(waits[0].ends_with(": 2 have, of which 1 has ended; gone: node 1 at 10.0.0.11"), "{waits:?}");
+    let run = lab.run("job");
+    let said = run.explanations.iter().find(|said| said.code == "waiting_for_processes").expect("it");
+    assert!(said.remedy.starts_with("look why the node that is gone ended"), "{said:#?}");
+}
+
+#[test]
+fn a_rank_that_ended_while_rank_0_counts_is_told_as_such() {
+    let mut lab = ranks(&[1, 3], 4);
+    count(&mut lab, 2);
+    lab.leave(1);
+    count(&mut lab, 6);
+    let texts = lab.texts("waiting_for_processes");
+    let end = ": 3 of 4 have, of which 1 has ended; gone: rank 1 on host1; missing: rank 2; 1 other process waits for it";
+    assert!(texts.last().is_some_and(|text| text.ends_with(end)), "{texts:?}");
+    // Their host is one of those that are still there.
+    let lost = ["store:29500: rank 1 on host1 ended before all ranks had come; 2 of 4 are still there"];
+    assert_eq!(lab.texts("rank_lost"), lost);
+    // The last of the others ends, too: their host is still there.
+    lab.leave(3);
+    count(&mut lab, 6);
+    assert_eq!(lab.texts("all_left"), Vec::<&str>::new());
+    assert!(!lab.run(RUN).summary.state.is_over());
+}
+
+#[test]
+fn rank_0_is_known_as_soon_as_it_counts() {
+    for comes_at in [2.3, 2.6, 2.9, 3.2] {
+        let mut lab = lab();
+        lab.worker(1, "10.0.0.11");
+        lab.publish(1, 1, 3);
+        lab.wait_for_rank(1, 0);
+        lab.pass(comes_at);
+        lab.worker(0, "10.0.0.10");
+        lab.get(0, "init/");
+        lab.pass(0.01);
+        count(&mut lab, 6);
+        let of_it: Vec<&str> =
+            lab.complaints().into_iter().filter(|text| text.contains("process 2000")).collect();
+        assert_eq!(of_it, lab.texts("waiting_for_processes"), "{:?}", lab.said);
+        // The others have waited for longer.
+        assert!(of_it[0].contains("has waited 0") || of_it[0].contains("has waited 1"), "{of_it:?}");
+    }
+}
+
+#[test]
+fn a_reset_while_rank_0_counts_is_named() {
+    let mut lab = ranks(&[1, 2], 4);
+    count(&mut lab, 1);
+    lab.reset();
+    // The number is not there: it waits for it.
+    lab.wait(0, &["init/"]);
+    lab.pass(5.0);
+    let said = lab.run(RUN).explanations;
+    let said = said.iter().find(|said| said.code == "waiting_for_processes").expect("it");
+    assert!(
+        said.text.contains(": none of 4 have; an operator reset the store 5 s ago, and who had connected"),
+        "{said:#?}"
+    );
+    assert!(said.remedy.starts_with("restart all processes"), "{said:#?}");
+}
+
+#[test]
+fn who_came_and_went_while_rank_0_counts_is_named() {
+    let mut lab = ranks(&[1], 5);
+    count(&mut lab, 1);
+    lab.worker(5, "10.0.0.15");
+    lab.worker(6, "10.0.0.16");
+    lab.leave(6);
+    count(&mut lab, 6);
+    let texts = lab.texts("waiting_for_processes");
+    let told = ": 4 of 5 have, of which 1 has ended; not published: rank 2, rank 3 and rank 4; connected, and told no rank: \
+                process 2005 at 10.0.0.15; connected and ended without publishing anything: process 2006 at 10.0.0.16";
+    assert!(texts[0].contains(told), "{texts:?}");
+}
+
+#[test]
+fn a_node_rank_0_that_comes_again_and_counts_is_known() {
+    let mut lab = nodes(&[1]);
+    count(&mut lab, 2);
+    lab.leave(0);
+    lab.pass(0.5);
+    lab.worker(0, "10.0.0.10");
+    count(&mut lab, 6);
+    let last = lab.texts("waiting_for_processes");
+    let last = last.last().expect("it");
+    assert!(last.starts_with("job: node 0 at 10.0.0.10 has waited"), "{last}");
+    assert!(last.ends_with(": 2 have; 1 other process waits for it"), "{last}");
+    assert_eq!(lab.texts("rank_zero_slow"), Vec::<&str>::new());
+}
+
+#[test]
+fn an_agent_that_told_no_role_is_not_said_not_to_have_come() {
+    let first = |leaves: bool| {
+        let mut lab = lab();
+        lab.worker(0, "10.0.0.10");
+        if leaves {
+            count(&mut lab, 1);
+            lab.leave(0);
+        }
+        lab.worker(1, "10.0.0.11");
+        lab.set(1, "/job/torchelastic/role_info/1", b"{}");
+        lab.wait(1, &["/job/torchelastic/assigned_ranks/1"]);
+        lab.pass(8.0);
+        let said = lab.run("job").explanations;
+        let said = said.iter().find(|said| said.code == "rank_zero_slow").expect("it");
+        (said.text.clone(), said.remedy.clone())
+    };
+    let (silent, remedy) = first(false);
+    assert!(
+        silent.contains(", and process 2000 at 10.0.0.10 is connected and has told no rank yet"),
+        "{silent}"
+    );
+    assert!(remedy.contains("is one the agent of the missing node"), "{remedy}");
+    let (passed, remedy) = first(true);
+    let told = "; connected and ended without publishing its role: process 2000 at 10.0.0.10 (after 1 s)";
+    assert!(passed.ends_with(told), "{passed}");
+    assert!(remedy.starts_with("look at the log of the process that ended"), "{remedy}");
+}
+
+#[test]
+fn a_host_alone_is_told_and_is_no_run() {
+    let mut lab = nodes(&[]);
+    count(&mut lab, 20);
+    lab.assert_said(
+        "waiting_for_processes",
+        "process 2000 at 10.0.0.10 has waited 3 s until all processes of the job have connected: 1 has",
+    );
+    assert!(lab.insight.run(RUN, None, None, lab.now).is_none(), "a run that may not be");
+    // The agent of another node shows which job it is.
+    lab.worker(1, "10.0.0.11");
+    lab.set(1, "/job/torchelastic/role_info/1", b"{}");
+    lab.wait(1, &["/job/torchelastic/assigned_ranks/1"]);
+    count(&mut lab, 2);
+    assert_eq!(lab.run("job").summary.nodes.joined, 2);
+    assert!(lab.insight.run(RUN, None, None, lab.now).is_none(), "a run that may not be");
+}
+
+#[test]
+fn who_looks_at_the_count_once_waits_for_nothing() {
+    let mut lab = ranks(&[1], 2);
+    lab.get(0, "init/");
+    lab.pass(8.0);
+    assert_eq!(lab.texts("waiting_for_processes"), Vec::<&str>::new());
+    let slow = lab.texts("rank_zero_slow");
+    assert!(
+        slow.first().is_some_and(|text| text.contains("process 2000 at 10.0.0.10 is connected")),
+        "{slow:?}"
+    );
+}
+
+#[test]
+fn a_node_that_is_cut_off_while_node_rank_0_counts_is_told_as_that() {
+    let mut lab = nodes(&[1]);
+    count(&mut lab, 2);
+    lab.cut_off(1, None);
+    count(&mut lab, 6);
+    let waits = lab.texts("waiting_for_processes");
+    assert!(waits[0].ends_with("; gone: node 1 at 10.0.0.11 (cut off)"), "{waits:?}");
+}
+
+#[test]
+fn who_may_come_in_the_place_of_a_static_node_that_ended_is_named() {
+    let mut lab = nodes(&[]);
+    lab.set(0, "/job/torchelastic/role_info/0", b"{}");
+    lab.leave(0);
+    lab.pass(1.0);
+    // It hosts, and is frozen before it has read how many have come.
+    lab.worker(9, "10.0.0.10");
+    lab.pass(1.0);
+    lab.worker(1, "10.0.0.11");
+    lab.set(1, "/job/torchelastic/role_info/1", b"{}");
+    lab.wait(1, &["/job/torchelastic/assigned_ranks/1"]);
+    lab.pass(5.0);
+    let told = lab.texts("rank_zero_slow");
+    let because = "node rank 0: its connection closed 5 s ago, and process 2009 at 10.0.0.10 is connected and has told no rank";
+    assert!(told[0].contains(because), "{told:?}");
+}

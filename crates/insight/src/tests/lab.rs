@@ -1,0 +1,558 @@
+//! A store, its clock and insight, with invented clients: the whole pure chain.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::pickle::StateModel;
+use crate::{Change, Insight, Settings};
+use rallypoint_api::{self as api, Explanation, Severity};
+use rallypoint_journal::{self as journal, Image, OpenStore, Row};
+use rallypoint_protocol::ids::Nodes;
+use rallypoint_protocol::ids::{ConnId, Timestamp};
+use rallypoint_protocol::{KeyList, PairList, Payload, Reply, Request};
+use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, Gates};
+use rallypoint_store::{Capacity, Cleanup, Effects, Observed, StaleKeyConfig, Store, Walk};
+
+pub(super) const PORT: u16 = 29500;
+const CAPACITY: Capacity = Capacity { keys: 1 << 20, bytes: 1 << 30 };
+
+#[derive(Debug, Default)]
+struct Recorder {
+    now: Timestamp,
+    seen: Vec<(Timestamp, Observed)>,
+    replies: usize,
+    /// What the last CHECK said.
+    ready: bool,
+    /// What was read last.
+    value: Bytes,
+}
+
+impl Effects for Recorder {
+    fn reply(&mut self, reply: Reply<'_>) {
+        self.replies += 1;
+        match reply {
+            Reply::Ready(ready) => self.ready = ready,
+            Reply::Value(value) => self.value = value.clone(),
+            _ => {}
+        }
+    }
+
+    fn wake(&mut self, _: ConnId, _: Timestamp) {}
+
+    fn cleanup(&mut self, _: Cleanup) {}
+
+    fn observes(&self) -> bool {
+        true
+    }
+
+    fn observe(&mut self, observed: Observed) {
+        self.seen.push((self.now, observed));
+    }
+}
+
+/// The laboratory.
+pub(super) struct Lab {
+    pub(super) store: Store,
+    pub(super) insight: Insight,
+    settings: Settings,
+    stale: StaleKeyConfig,
+    /// Places that those have who were there before the last restart.
+    taken: u32,
+    /// What each client waited for last.
+    waits: BTreeMap<u32, Vec<String>>,
+    /// When the server is killed, by the seconds of the story.
+    pub(super) restarts: Vec<f64>,
+    /// Seconds of the story, and of Unix time, at which the clock of the server began.
+    began: f64,
+    epoch: f64,
+    recorder: Recorder,
+    pub(super) now: Timestamp,
+    next_tick: Timestamp,
+    /// The pauses between two looks in milliseconds, over and over.
+    pub(super) pauses: Vec<u64>,
+    looks: usize,
+    next_waits: Timestamp,
+    /// Everything said aloud: seconds, and what.
+    pub(super) said: Vec<(f64, Explanation)>,
+    pub(super) news: Vec<Change>,
+    states: BTreeMap<String, StateModel>,
+    clients: BTreeMap<u32, (ConnId, IpAddr, u32)>,
+    pub(super) serial: u32,
+}
+
+impl Lab {
+    pub(super) fn new() -> Self {
+        Self::with(Settings::default(), StaleKeyConfig::default())
+    }
+
+    pub(super) fn expecting(min: u32, max: u32) -> Self {
+        Self::with(Settings { nodes: Some((min, max)), ..Settings::default() }, StaleKeyConfig::default())
+    }
+
+    pub(super) fn with(settings: Settings, stale: StaleKeyConfig) -> Self {
+        Self {
+            store: Store::new(CAPACITY, stale.clone()),
+            insight: Insight::new(settings.clone()),
+            settings,
+            stale,
+            taken: 0,
+            waits: BTreeMap::new(),
+            restarts: Vec::new(),
+            began: 0.0,
+            epoch: 0.0,
+            recorder: Recorder::default(),
+            now: Timestamp::default(),
+            next_tick: Timestamp::default(),
+            pauses: vec![100],
+            looks: 0,
+            next_waits: Timestamp::default(),
+            said: Vec::new(),
+            news: Vec::new(),
+            states: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            serial: 0,
+        }
+    }
+
+    /// The start gate of `run`: its pods as name, node rank, number of nodes; and those that were turned away.
+    pub(super) fn gate(&mut self, run: &str, pods: &[(&str, u32, u32)], turned_away: &[(&str, u32, u32)]) {
+        let mut gates = Gates::new(Duration::from_secs(30), 1000);
+        for &(pod, rank, nodes) in pods.iter().chain(turned_away) {
+            // Whether it is taken is what is asked for below.
+            let _ = gates.announce(run, &announcement(pod, rank, nodes), None, self.now);
+        }
+        let snapshot = self.look_at_gate(run, &gates);
+        let away = snapshot.map_or(0, |snapshot| snapshot.turned_away.len());
+        assert_eq!(away, turned_away.len());
+    }
+
+    /// The server looks at the gate of a run, and hands over what it sees.
+    pub(super) fn look_at_gate(&mut self, run: &str, gates: &Gates) -> Option<GateSnapshot> {
+        let snapshot = gates.of(run).and_then(|run| run.snapshot(self.now, gates.pod_timeout()));
+        let heard = Timestamp(self.now.0.saturating_sub(gates.pod_timeout()));
+        self.insight.gate(run, snapshot.clone(), heard);
+        snapshot
+    }
+
+    /// Lets time pass until `at` seconds, as the server does: a look ten times a second, if nothing else is set; the
+    /// waits once a second.
+    pub(super) fn until(&mut self, at: f64) {
+        if let Some(&restart) = self.restarts.first().filter(|restart| **restart <= at) {
+            self.restarts.remove(0);
+            self.until(restart);
+            self.restart(60.0, &[]);
+        }
+        let at = Timestamp(Duration::from_secs_f64((at - self.began).max(0.0)));
+        while self.next_tick <= at {
+            self.now = self.now.max(self.next_tick);
+            self.recorder.now = self.now;
+            self.store.tick(self.now, &mut self.recorder);
+            self.look();
+            let pause = self.pauses[self.looks % self.pauses.len()];
+            self.looks += 1;
+            self.next_tick = self.next_tick + Duration::from_millis(pause);
+        }
+        self.now = self.now.max(at);
+        self.recorder.now = self.now;
+    }
+
+    pub(super) fn pass(&mut self, seconds: f64) {
+        self.until(self.began + self.now.0.as_secs_f64() + seconds);
+    }
+
+    fn look(&mut self) {
+        for (at, observed) in std::mem::take(&mut self.recorder.seen) {
+            self.insight.observe(PORT, at, observed);
+        }
+        if self.now >= self.next_waits {
+            self.next_waits = self.now + Duration::from_secs(1);
+            let (waits, _) = self.store.long_waits(self.now, Duration::from_secs(1), 4096, 4);
+            let heard = self.store.heard(&self.insight.asks_for(PORT));
+            self.insight.waits(PORT, waits, &heard, self.now);
+        }
+        self.insight.tick(self.now);
+        let at = self.began + self.now.0.as_secs_f64();
+        for news in self.insight.take_changes() {
+            if let Change::Explanation { explanation, aloud: true } = &news {
+                self.said.push((at, explanation.clone()));
+            }
+            self.news.push(news);
+        }
+    }
+
+    pub(super) fn connect(&mut self, n: u32, addr: &str, pid: u32) {
+        self.serial += 1;
+        let conn = ConnId::new(self.taken + n, self.serial);
+        let addr: IpAddr = addr.parse().expect("an address");
+        self.store.connect(conn, SocketAddr::new(addr, 40000 + n as u16));
+        self.clients.insert(n, (conn, addr, pid));
+    }
+
+    /// Another connection of the process that has connection `of`.
+    pub(super) fn connect_as(&mut self, n: u32, of: u32) {
+        let (_, addr, pid) = self.clients[&of];
+        self.connect(n, &addr.to_string(), pid);
+    }
+
+    /// An operator resets the store.
+    pub(super) fn reset(&mut self) {
+        self.store.reset(&mut self.recorder);
+    }
+
+    pub(super) fn ping(&mut self, n: u32) {
+        let (_, _, pid) = self.clients[&n];
+        self.apply(n, &Request::Ping { nonce: pid });
+    }
+
+    pub(super) fn is_connected(&self, n: u32) -> bool {
+        self.clients.contains_key(&n)
+    }
+
+    pub(super) fn leave(&mut self, n: u32) {
+        if let Some((conn, ..)) = self.clients.remove(&n) {
+            self.store.disconnect(conn, self.now, &mut self.recorder);
+        }
+    }
+
+    /// The link of a client's relay was away for too long; without one its host has not answered.
+    pub(super) fn cut_off(&mut self, n: u32, link: Option<&str>) {
+        let (conn, ..) = self.clients[&n];
+        self.recorder.observe(Observed::CutOff { conn, link: link.map(Box::from) });
+        self.leave(n);
+    }
+
+    pub(super) fn apply(&mut self, n: u32, request: &Request<'_>) {
+        let (conn, ..) = self.clients[&n];
+        if !matches!(request, Request::CancelWait) {
+            self.store.abandon_wait(conn);
+        }
+        self.store.apply(conn, request, self.now, &mut self.recorder).expect("not refused");
+    }
+
+    pub(super) fn set(&mut self, n: u32, key: &str, value: &[u8]) {
+        self.apply(n, &Request::Set { key: key.as_bytes(), value: Payload::borrowed(value) });
+    }
+
+    pub(super) fn delete(&mut self, n: u32, key: &str) {
+        self.apply(n, &Request::Delete { key: key.as_bytes() });
+    }
+
+    pub(super) fn add(&mut self, n: u32, key: &str, delta: i64) {
+        self.apply(n, &Request::Add { key: key.as_bytes(), delta });
+    }
+
+    pub(super) fn get(&mut self, n: u32, key: &str) {
+        self.apply(n, &Request::Get { key: key.as_bytes() });
+    }
+
+    /// Whether a key is there, as somebody sees who is not of the job.
+    pub(super) fn has(&mut self, key: &str) -> bool {
+        const PROBE: u32 = 20_000;
+        if !self.is_connected(PROBE) {
+            self.connect(PROBE, "10.9.9.9", 0);
+        }
+        let list = [key].iter().collect::<KeyList>();
+        self.apply(PROBE, &Request::Check(list.as_list()));
+        self.recorder.ready
+    }
+
+    pub(super) fn wait(&mut self, n: u32, keys: &[&str]) {
+        let list = keys.iter().collect::<KeyList>();
+        self.apply(n, &Request::Wait(list.as_list()));
+        self.waits.insert(n, keys.iter().map(ToString::to_string).collect());
+    }
+
+    pub(super) fn barrier(&mut self, n: u32, key: &str, world_size: i64) {
+        self.apply(n, &Request::Barrier { key: key.as_bytes(), world_size });
+    }
+
+    pub(super) fn multi_set(&mut self, n: u32, pairs: &[(String, String)]) {
+        let list = pairs.iter().map(|(key, value)| (key, value)).collect::<PairList>();
+        self.apply(n, &Request::MultiSet(list.as_pairs()));
+    }
+
+    pub(super) fn cancel(&mut self, n: u32) {
+        self.apply(n, &Request::CancelWait);
+    }
+
+    /// The server dies, and the next one goes on with its journal after so many seconds. All clients are behind relays,
+    /// but for those that `go`.
+    pub(super) fn restart(&mut self, away: f64, go: &[u32]) {
+        const ID: u32 = 1;
+        let mut image = Image::default();
+        self.store.keep_rows(ID);
+        let mut rows = Vec::new();
+        Row::Store(ID, Some(OpenStore { port: PORT, owner: b"" })).encode(&mut rows);
+        let mut walk = Walk::default();
+        while self.store.copy_rows(&mut walk, 1 << 20, &mut rows) {}
+        for row in journal::rows(&rows) {
+            image.apply(row.expect("a row").expect("a known one"));
+        }
+        let waits: Vec<_> = self.store.waits(self.now, usize::MAX, usize::MAX);
+        self.clients.retain(|n, _| !go.contains(n));
+        let mut stay: Vec<_> = self.clients.values_mut().collect();
+        stay.sort_by_key(|(conn, ..)| conn.serial());
+        let peer = |conn: ConnId| self.store.peer(conn).expect("a client").0;
+        let live: Vec<_> = stay.iter().map(|(conn, ..)| (conn.serial(), peer(*conn))).collect();
+        for (place, (conn, ..)) in (0..).zip(&mut stay) {
+            *conn = ConnId::new(place, conn.serial());
+        }
+        self.taken = live.len() as u32;
+        // Its clock begins anew, and has times for what was before.
+        let (start, until) = (Timestamp(Duration::from_hours(24)), self.now);
+        self.began += until.0.as_secs_f64() - start.0.as_secs_f64();
+        self.epoch += until.0.as_secs_f64() - start.0.as_secs_f64() + away;
+        (self.now, self.next_tick, self.next_waits) = (start, start, start);
+        self.recorder = Recorder { now: start, ..Recorder::default() };
+        let _ = self.insight.take_pasts();
+        let pasts = self.insight.pasts(None, usize::MAX);
+        self.insight = Insight::new(Settings { epoch: self.epoch, ..self.settings.clone() });
+        self.insight.remember(pasts.into_iter());
+        self.store = Store::new(CAPACITY, self.stale.clone());
+        self.store.restore(ID, image.stores[&ID].clone(), &live, self.now, &mut self.recorder);
+        self.look();
+        // The relays send again what their clients wait for.
+        for wait in waits {
+            let is_it =
+                |(_, (conn, ..)): &(&u32, &(ConnId, IpAddr, u32))| conn.serial() == wait.conn.serial();
+            let Some((n, (conn, ..))) = self.clients.iter().find(is_it) else { continue };
+            let keys: KeyList = self.waits.get(n).into_iter().flatten().collect();
+            let request = match wait.barrier_size {
+                Some(world_size) => Request::Barrier { key: &wait.missing[0], world_size },
+                None => Request::Wait(keys.as_list()),
+            };
+            self.store.apply(*conn, &request, self.now, &mut self.recorder).expect("not refused");
+        }
+    }
+
+    /// A torchrun agent appears: it connects and makes sure that there is a state.
+    pub(super) fn agent(&mut self, n: u32, run: &str) {
+        self.connect(n, &format!("10.77.0.{}", 10 + n), 1000 + n);
+        self.ping(n);
+        self.first_cas(n, run);
+    }
+
+    /// Agents of c10d come and join, one after the other.
+    pub(super) fn join(&mut self, run: &str, agents: Range<u32>) {
+        for n in agents {
+            self.agent(n, run);
+            self.cas(n, run, "join");
+        }
+    }
+
+    pub(super) fn first_cas(&mut self, n: u32, run: &str) {
+        let key = format!("/torch.rendezvous.{run}");
+        let desired = Payload::borrowed(b"Y2FuaW1hZGFt");
+        self.apply(n, &Request::CompareSet { key: key.as_bytes(), expected: b"", desired });
+    }
+
+    /// Agent `n` changes the run's state with a compare-set that succeeds.
+    pub(super) fn cas(&mut self, n: u32, run: &str, change: &str) {
+        let key = format!("/torch.rendezvous.{run}");
+        let (_, addr, pid) = self.clients[&n];
+        let model = self.states.entry(run.to_owned()).or_default();
+        let expected = model.value();
+        let host = match addr {
+            IpAddr::V4(v4) => format!("node{}", i32::from(v4.octets()[3]) - 10),
+            IpAddr::V6(_) => addr.to_string(),
+        };
+        model.change(n, &host, pid, change, self.now);
+        let desired = model.value();
+        let desired = Payload::borrowed(&desired);
+        self.apply(n, &Request::CompareSet { key: key.as_bytes(), expected: &expected, desired });
+    }
+
+    /// What the state of a run is, as its agents write it.
+    pub(super) fn state_of(&self, run: &str) -> Vec<u8> {
+        self.states[run].value()
+    }
+
+    /// A compare-set that fails, as it does when another was faster.
+    pub(super) fn lost_cas(&mut self, n: u32, run: &str) {
+        let key = format!("/torch.rendezvous.{run}");
+        let desired = Payload::borrowed(b"a state that never was");
+        self.apply(n, &Request::CompareSet { key: key.as_bytes(), expected: b"an old state", desired });
+    }
+
+    pub(super) fn forget_state(&mut self, run: &str) {
+        self.states.remove(run);
+    }
+
+    /// A run of `n` nodes joins and exchanges its roles, without a delay.
+    pub(super) fn complete_run(&mut self, run: &str, nodes: u32) {
+        for n in 0..nodes {
+            self.agent(n, run);
+            self.pass(0.2);
+            self.cas(n, run, if n + 1 == nodes { "join complete" } else { "join" });
+        }
+        self.exchange(run, 0, nodes, 1);
+        self.pass(0.3);
+    }
+
+    /// The role exchange of a round, with `local` workers a node.
+    pub(super) fn exchange(&mut self, run: &str, round: u32, nodes: u32, local: u32) {
+        let base = format!("/torch.rendezvous.{run}.{round}");
+        self.set(0, &format!("{base}/MASTER_ADDR"), b"node0");
+        self.set(0, &format!("{base}/MASTER_PORT"), b"41234");
+        for n in 0..nodes {
+            self.set(n, &format!("{base}/torchelastic/role_info/{n}"), b"{}");
+        }
+        let world = nodes * local;
+        let ranks: Vec<_> = (0..nodes)
+            .map(|n| {
+                let key = format!("{base}/torchelastic/assigned_ranks/{n}");
+                (key, format!("[{}, {world}, {}, {world}]", n * local, n * local))
+            })
+            .collect();
+        self.multi_set(0, &ranks);
+    }
+
+    pub(super) fn reach_exit(&mut self, n: u32, run: &str, is_last: bool) {
+        let base = format!("/torch.rendezvous.{run}.0/torchelastic/agent/terminal_state");
+        self.add(n, &format!("{base}/num_members"), 1);
+        if is_last {
+            self.set(n, &format!("{base}/last_member"), b"x");
+        }
+        self.wait(n, &[&format!("{base}/last_member")]);
+    }
+
+    /// The exit barrier before PyTorch 2.4: a key for each agent, and another when it has read all of them.
+    pub(super) fn pass_old_exit(&mut self, run: &str, nodes: u32) {
+        let base = format!("/torch.rendezvous.{run}.0/torchelastic/agent/terminal_state");
+        for n in 0..nodes {
+            self.set(n, &format!("{base}{n}"), n.to_string().as_bytes());
+        }
+        for n in 0..nodes {
+            self.set(n, &format!("{base}{n}.FIN"), b"FIN");
+        }
+    }
+
+    /// The agent of a static run: it tells its role; node rank 0 waits for those of all nodes, the others for their ranks.
+    pub(super) fn static_node(&mut self, n: u32, run: &str, rank: u32, nodes: u32) {
+        self.connect(n, &format!("10.77.0.{}", 10 + n), 1000 + n);
+        self.ping(n);
+        let key = |part: &str, node: u32| format!("/{run}/torchelastic/{part}/{node}");
+        self.set(n, &key("role_info", rank), b"{}");
+        if rank == 0 {
+            let roles: Vec<String> = (0..nodes).map(|node| key("role_info", node)).collect();
+            self.wait(n, &roles.iter().map(String::as_str).collect::<Vec<_>>());
+        } else {
+            self.wait(n, &[&key("assigned_ranks", rank)]);
+        }
+    }
+
+    /// The agent of a static node starts its workers again.
+    pub(super) fn restart_workers(&mut self, n: u32, run: &str, rank: u32) {
+        self.set(n, &format!("/{run}/torchelastic/role_info/{rank}"), b"{}");
+    }
+
+    /// Node rank 0 of a static run hands out the ranks, `local` to each node.
+    pub(super) fn assign_static(&mut self, n: u32, run: &str, nodes: u32, local: u32) {
+        let world = nodes * local;
+        let ranks: Vec<_> = (0..nodes)
+            .map(|node| {
+                let value = format!("[{0}, {world}, {0}, {world}]", node * local);
+                (format!("/{run}/torchelastic/assigned_ranks/{node}"), value)
+            })
+            .collect();
+        self.multi_set(n, &ranks);
+    }
+
+    /// A static run arrives at its exit barrier.
+    pub(super) fn exit_static(&mut self, n: u32, run: &str, is_last: bool) {
+        let base = format!("/{run}/torchelastic/agent/terminal_state");
+        self.add(n, &format!("{base}/num_members"), 1);
+        if is_last {
+            self.set(n, &format!("{base}/last_member"), b"x");
+        }
+        self.wait(n, &[&format!("{base}/last_member")]);
+    }
+
+    /// As who hosts a job does again and again: how many have counted themselves.
+    pub(super) fn count(&mut self, n: u32) -> u32 {
+        self.get(n, "init/");
+        std::str::from_utf8(&self.recorder.value).expect("a number").parse().expect("a number")
+    }
+
+    /// A worker of `env://` connects.
+    pub(super) fn worker(&mut self, n: u32, addr: &str) {
+        self.connect(n, addr, 2000 + n);
+        self.ping(n);
+        self.add(n, "init/", 1);
+    }
+
+    /// Rank `rank` publishes its gloo address, made for `world` ranks.
+    pub(super) fn publish(&mut self, n: u32, rank: u32, world: usize) {
+        self.set(n, &format!("/default_pg/0//cpu//0/{rank}"), &gloo(&format!("host{n}"), world));
+    }
+
+    pub(super) fn wait_for_rank(&mut self, n: u32, rank: u32) {
+        self.wait(n, &[&format!("/default_pg/0//cpu//0/{rank}")]);
+    }
+
+    /// What was said of one kind.
+    pub(super) fn texts(&self, code: &str) -> Vec<&str> {
+        self.said.iter().filter(|(_, said)| said.code == code).map(|(_, said)| said.text.as_str()).collect()
+    }
+
+    /// How often something of this kind is on the timeline of the run without an id.
+    pub(super) fn moments(&self, code: &str) -> usize {
+        self.run("store:29500").timeline.iter().filter(|moment| moment.code == code).count()
+    }
+
+    /// Warnings and errors that were said.
+    pub(super) fn complaints(&self) -> Vec<&str> {
+        let is_one = |(_, said): &&(f64, Explanation)| said.severity > Severity::Info;
+        self.said.iter().filter(is_one).map(|(_, said)| said.text.as_str()).collect()
+    }
+
+    pub(super) fn run(&self, run_id: &str) -> api::Run {
+        let run = self.insight.run(run_id, None, None, self.now);
+        let run = run.unwrap_or_else(|| panic!("no run {run_id}"));
+        // The list of runs and the run's own list begin with the same one.
+        if let (Some(headline), Some(first)) = (&run.summary.explanation, run.explanations.first()) {
+            assert!([&*headline.code, "two_backends"].contains(&&*first.code), "{:?}", run.explanations);
+        }
+        run
+    }
+
+    /// The only thing said of a kind, with the time since `since` at which it was said.
+    #[track_caller]
+    pub(super) fn assert_said(&self, code: &str, text: &str) -> f64 {
+        let found: Vec<_> = self.said.iter().filter(|(_, said)| said.code == code).collect();
+        assert!(
+            !found.is_empty(),
+            "{code} was not said, but {:#?}",
+            self.said.iter().map(|(at, s)| format!("{at:.1} {}: {}", s.code, s.text)).collect::<Vec<_>>()
+        );
+        assert_eq!(found[0].1.text, text);
+        found[0].0
+    }
+}
+
+/// A gloo address as PyTorch writes it.
+pub(super) fn gloo(host: &str, world: usize) -> Vec<u8> {
+    let mut value = (host.len() as u64).to_le_bytes().to_vec();
+    value.extend_from_slice(host.as_bytes());
+    value.extend_from_slice(&136_u64.to_le_bytes());
+    value.extend(std::iter::repeat_n(0, 136 + 8 * world));
+    value
+}
+
+/// What a pod says at the gate. Its address has its rank at the end.
+pub(super) fn announcement(pod: &str, rank: u32, nodes: u32) -> Announcement {
+    Announcement {
+        pod: pod.into(),
+        uid: String::new(),
+        node_rank: Some(rank),
+        nodes: Nodes::exactly(nodes),
+        address: IpAddr::from([10, 1, 0, rank as u8]),
+        torch: None,
+        ip: None,
+        restarts: false,
+    }
+}

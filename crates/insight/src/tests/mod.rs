@@ -1,0 +1,20 @@
+//! Tests of insight: a real store, an invented clock, and everything between them.
+
+mod cases;
+mod faults;
+mod grammar;
+mod healthy;
+mod hosts;
+mod lab;
+mod links;
+mod native;
+use crate::testing::pickle;
+mod random;
+mod reasons;
+mod removed;
+mod replay;
+mod restarts;
+mod room;
+mod strangers;
+pub(crate) mod truth;
+mod unnamed;

@@ -1,0 +1,351 @@
+//! Nodes of torchrun's c10d backend that others take out of the round, that die in it, and those that come after them.
+
+use super::lab::Lab;
+use rallypoint_api::{RunState, Severity};
+
+fn lab() -> Lab {
+    let mut lab = Lab::new();
+    lab.pauses = vec![250];
+    lab
+}
+
+/// A node that is taken out while it is frozen is missing; when it asks again it goes on with the round, and that is said.
+#[test]
+fn a_node_that_was_taken_out_and_is_back_is_not_missing() {
+    let mut lab = lab();
+    lab.complete_run("job", 3);
+    lab.pass(16.0);
+    lab.cas(0, "job", "drop:1");
+    lab.pass(40.0);
+    let run = lab.run("job");
+    assert_eq!((run.summary.nodes.joined, run.summary.nodes.missing), (2, Some(1)));
+    assert_eq!((run.missing[0].name.as_deref(), &*run.missing[0].known_from), (Some("node1"), "removed"));
+    let silent = lab.texts("no_heartbeat");
+    let is_told = |text: &&str| {
+        text.starts_with("job round 0: node1 (node rank 1)") && text.ends_with("taken it out of the round")
+    };
+    assert!(silent.iter().any(is_told), "{silent:?}");
+    lab.get(1, "/torch.rendezvous.job");
+    lab.pass(3.0);
+    let run = lab.run("job");
+    assert_eq!((run.summary.nodes.joined, run.summary.nodes.missing), (3, Some(0)));
+    assert!(run.missing.is_empty(), "{:?}", run.missing);
+    let told = lab.texts("node_came_late");
+    assert!(told[0].contains("node1 (node rank 1) is heard from again after"), "{told:?}");
+    assert!(told[0].ends_with("3 of 3 nodes are there"), "{told:?}");
+    // Its death is one of the round.
+    lab.leave(1);
+    lab.pass(3.0);
+    assert!(lab.texts("node_died")[0].contains("node1 (node rank 1) died"), "{:?}", lab.texts("node_died"));
+}
+
+/// Agents send no heartbeats while they wait: who is taken out then is there, waits with the others, and joins later. The
+/// dead node that all wait for is named, also when the next round has begun.
+#[test]
+fn who_waits_for_a_dead_node_is_not_gone_and_the_dead_one_is_named() {
+    let mut lab = lab();
+    for n in 0..3 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", if n == 2 { "join complete" } else { "join" });
+    }
+    let role = |n: u32| format!("/torch.rendezvous.job.0/torchelastic/role_info/{n}");
+    lab.set(0, &role(0), b"{}");
+    lab.set(1, &role(1), b"{}");
+    lab.wait(0, &[&role(0), &role(1), &role(2)]);
+    lab.wait(1, &["/torch.rendezvous.job.0/torchelastic/assigned_ranks/1"]);
+    lab.pass(1.0);
+    lab.leave(2);
+    lab.pass(14.0);
+    // The process that comes in its place takes all out, and begins the next round.
+    lab.connect(7, "10.77.0.12", 1007);
+    lab.ping(7);
+    lab.first_cas(7, "job");
+    lab.cas(7, "job", "drop:0 drop:2 wait");
+    lab.pass(3.0);
+    let run = lab.run("job");
+    assert!(run.missing.iter().all(|node| node.name.as_deref() != Some("node0")), "{:?}", run.missing);
+    let told = |lab: &Lab| lab.texts("waiting_for_node").last().map(ToString::to_string).unwrap_or_default();
+    lab.pass(40.0);
+    assert!(
+        told(&lab).contains("2 processes")
+            && told(&lab).contains("node2 (node rank 2): its connection closed")
+    );
+    assert!(lab.texts("rank_zero_slow").is_empty(), "{:?}", lab.texts("rank_zero_slow"));
+    lab.cas(7, "job", "drop:1 next join");
+    lab.pass(70.0);
+    assert!(told(&lab).starts_with("job round 0: 2 processes"), "{}", told(&lab));
+    assert!(told(&lab).contains("the process that came in its place"), "{}", told(&lab));
+    assert!(lab.texts("rank_zero_slow").is_empty(), "{:?}", lab.texts("rank_zero_slow"));
+    let missing = lab.texts("nodes_missing");
+    assert!(missing[0].contains("1 of 3 nodes has joined and waited"), "{missing:?}");
+    assert!(missing[0].contains("connected, and not in this round yet: node0 and node1"), "{missing:?}");
+    assert!(!missing[0].contains("gone: "), "{missing:?}");
+}
+
+/// A dead node's place in a complete round is free, whoever has come with its name.
+#[test]
+fn a_dead_node_is_missing_by_name_while_its_successor_has_another_place() {
+    let mut lab = lab();
+    for (n, addr) in [(0, "10.77.0.10"), (1, "10.77.0.11"), (7, "10.77.0.11"), (2, "10.77.0.12")] {
+        if n == 7 {
+            lab.leave(1);
+            lab.pass(0.5);
+        }
+        lab.connect(n, addr, 1000 + n);
+        lab.ping(n);
+        lab.first_cas(n, "job");
+        lab.cas(n, "job", "join");
+    }
+    lab.pass(3.0);
+    let died = lab.texts("node_died_joining");
+    assert!(died[0].ends_with("its replacement among them"), "{died:?}");
+    lab.cas(2, "job", "complete");
+    lab.pass(5.0);
+    let run = lab.run("job");
+    assert_eq!(
+        (run.summary.nodes.joined, run.summary.nodes.gone, run.summary.nodes.missing),
+        (3, 1, Some(1))
+    );
+    assert_eq!(run.missing[0].name.as_deref(), Some("node1"));
+    assert!(run.missing[0].rank.is_some(), "of the round");
+    assert!(run.missing[0].last_seen.is_some());
+}
+
+/// torch counts a node until its heartbeats expire, so a round may be complete with one that is dead. That is said at once.
+#[test]
+fn a_round_that_counts_a_dead_node_says_so() {
+    for died_before in [5.0, 0.5] {
+        let mut lab = lab();
+        lab.join("job", 0..2);
+        lab.pass(5.0);
+        lab.leave(1);
+        lab.pass(died_before);
+        lab.agent(2, "job");
+        lab.cas(2, "job", "join complete");
+        lab.pass(2.0);
+        let (_, complete) =
+            lab.said.iter().find(|(_, said)| said.code == "round_complete").expect("it is said");
+        let counts = "; it counts node1 (node rank 1), which died, failed or was stopped while joining";
+        assert!(complete.text.ends_with(counts), "{}", complete.text);
+        assert_eq!(complete.severity, Severity::Error);
+        assert!(complete.remedy.contains("restart all agents"), "{}", complete.remedy);
+        assert!(complete.evidence.iter().any(|closed| closed.pid == Some(1001)), "{:?}", complete.evidence);
+        let (_, died) =
+            lab.said.iter().find(|(_, said)| said.code == "node_died_joining").expect("it is said");
+        let (end, remedy) = match died_before {
+            0.5 => ("2 of 3 nodes left, and the round is complete with it", "restart all agents"),
+            _ => ("1 node left", "the round needs it"),
+        };
+        let is_told = died.text.ends_with(end) && died.remedy.contains(remedy);
+        assert!(
+            is_told || died_before > 0.5 && died.remedy.contains(remedy),
+            "{} {}",
+            died.text,
+            died.remedy
+        );
+        lab.wait(2, &["/torch.rendezvous.job.0/torchelastic/role_info/1"]);
+        lab.pass(40.0);
+        let waits = lab.texts("waiting_for_node");
+        assert!(
+            waits[0].ends_with("nobody can take its place in this round, which is complete"),
+            "{waits:?}"
+        );
+    }
+}
+
+/// The one who waits reads the roles in their order, and the round lacks all of them.
+#[test]
+fn all_that_a_round_counts_and_that_are_dead_are_named() {
+    let mut lab = lab();
+    lab.join("job", 0..3);
+    lab.pass(5.0);
+    lab.leave(0);
+    lab.leave(1);
+    lab.agent(3, "job");
+    lab.cas(3, "job", "join complete");
+    lab.wait(2, &["/torch.rendezvous.job.0/MASTER_ADDR"]);
+    lab.pass(40.0);
+    let waits = lab.texts("rank_zero_slow");
+    let others = "; connected and ended without publishing its role: node1 (node rank 1)";
+    assert!(waits[0].contains("from node0 (node rank 0): its connection closed"), "{waits:?}");
+    assert!(waits[0].ends_with(others), "{waits:?}");
+}
+
+/// Others have taken it out before it is killed, while they train or join: its death is said all the same.
+#[test]
+fn the_death_of_a_node_that_was_taken_out_is_said() {
+    let mut lab = lab();
+    lab.complete_run("job", 3);
+    lab.pass(16.0);
+    lab.cas(0, "job", "drop:1");
+    lab.pass(5.0);
+    lab.leave(1);
+    lab.pass(3.0);
+    let died = lab.texts("node_died");
+    assert!(
+        died[0].starts_with("job round 0: node1 (node rank 1) died") && died[0].ends_with("2 nodes left")
+    );
+
+    let mut lab = self::lab();
+    lab.join("job", 0..2);
+    lab.pass(16.0);
+    lab.cas(0, "job", "drop:1");
+    lab.pass(5.0);
+    lab.leave(1);
+    lab.pass(3.0);
+    let died = lab.texts("node_died_joining");
+    assert!(died[0].starts_with("job round 0: node1 died") && died[0].ends_with("1 node left"), "{died:?}");
+}
+
+/// A node that was taken out, came back, and is frozen again: that is news, and its silence is counted from then.
+#[test]
+fn a_node_that_is_silent_again_is_said_to_be() {
+    let mut lab = lab();
+    lab.complete_run("job", 3);
+    let beat = |lab: &mut Lab, seconds: u32| {
+        for _ in 0..seconds {
+            for n in [0, 2] {
+                lab.cas(n, "job", "");
+            }
+            lab.pass(1.0);
+        }
+    };
+    beat(&mut lab, 16);
+    lab.cas(0, "job", "drop:1");
+    beat(&mut lab, 5);
+    lab.get(1, "/torch.rendezvous.job");
+    let heard = lab.now.0.as_secs_f64();
+    beat(&mut lab, 14);
+    let run = lab.run("job");
+    assert_eq!(run.missing[0].name.as_deref(), Some("node1"));
+    assert_eq!(run.missing[0].last_seen, Some(heard));
+    let silent = lab.texts("no_heartbeat");
+    let again = "job round 0: node1 (node rank 1) has again not been heard from for 1";
+    assert!(silent.last().is_some_and(|text| text.starts_with(again)), "{silent:?}");
+}
+
+/// The ranks of the round before are none of this one, and agents that ended them for newcomers are not said to have failed.
+#[test]
+fn ranks_that_ended_for_newcomers_are_no_news() {
+    let mut lab = lab();
+    lab.complete_run("job", 2);
+    for rank in 0..2 {
+        lab.worker(10 + rank, &format!("10.77.0.{}", 10 + rank));
+        lab.publish(10 + rank, rank, 2);
+    }
+    lab.pass(5.0);
+    lab.agent(3, "job");
+    lab.cas(3, "job", "wait");
+    lab.pass(1.0);
+    for n in 0..2 {
+        lab.leave(10 + n);
+        lab.cas(n, "job", "leave");
+        lab.cas(n, "job", "wait");
+    }
+    lab.cas(0, "job", "next join");
+    lab.pass(2.0);
+    let run = lab.run("job");
+    assert_eq!(run.summary.state, RunState::Joining);
+    assert!(run.summary.ranks.is_none(), "{:?}", run.summary.ranks);
+    let started = lab.texts("run_started");
+    assert!(started.iter().all(|text| !text.contains("ended first")), "{started:?}");
+}
+
+/// A spare beyond the maximum is nothing to complain of.
+#[test]
+fn a_spare_is_a_note() {
+    let mut lab = lab();
+    lab.complete_run("job", 2);
+    lab.agent(3, "job");
+    lab.cas(3, "job", "redundant");
+    lab.pass(40.0);
+    let told = lab.texts("left_over");
+    assert!(told[0].contains("node3 has waited") && told[0].contains("which is the maximum"), "{told:?}");
+    assert_eq!(lab.complaints(), Vec::<&str>::new());
+}
+
+/// A node that asked for another number and has gone leaves a round that nobody completes: torch counts only who joins.
+#[test]
+fn who_asked_for_another_number_and_has_gone_is_no_loss() {
+    let is_last = |lab: &Lab, code: &str, words: &str, remedy: &str| {
+        let said = lab.said.iter().rfind(|(_, said)| said.code == code);
+        assert!(
+            said.is_some_and(|(_, it)| it.text.contains(words) && it.remedy.contains(remedy)),
+            "{said:?}"
+        );
+    };
+    let all_again = "stop all agents of the job";
+    // It comes to a complete round.
+    let mut lab = lab();
+    lab.complete_run("job", 2);
+    lab.agent(3, "job");
+    lab.cas(3, "job", "wait");
+    (0..2).for_each(|n| lab.cas(n, "job", "leave"));
+    lab.cas(0, "job", "next join");
+    for n in [3, 1] {
+        lab.cas(n, "job", "join");
+    }
+    lab.pass(5.0);
+    lab.leave(3);
+    lab.pass(3.0);
+    is_last(&lab, "node_died_joining", "2 of 2 nodes left", "as many nodes as the round needs without it");
+    lab.pass(60.0);
+    is_last(&lab, "round_not_complete", "enough: node3 (gone since) asked for more", all_again);
+    // It comes while others join.
+    let mut lab = Lab::expecting(2, 2);
+    for n in 0..3 {
+        lab.agent(n, "job");
+        lab.cas(n, "job", "join");
+        lab.pass(1.0);
+    }
+    lab.leave(1);
+    lab.pass(3.0);
+    is_last(&lab, "node_died_joining", "2 of 2 nodes left", "as many nodes as the round needs without it");
+    for change in ["", "drop:1"] {
+        lab.cas(0, "job", change);
+        lab.pass(60.0);
+        let came = "node1 (gone since) came as number 2, and asked for another number";
+        is_last(&lab, "round_not_complete", came, all_again);
+    }
+    // Nobody has said how many there should be.
+    let mut lab = self::lab();
+    lab.join("job", 0..3);
+    lab.leave(1);
+    lab.pass(40.0);
+    is_last(&lab, "node_died_joining", "2 nodes left", "nobody has said whether the round needs it");
+    is_last(&lab, "nodes_missing", "gone: node1", "nobody has said whether the round needs it");
+}
+
+/// While a node waits for the next round torch restarts all for it, also when it has died.
+#[test]
+fn the_death_of_a_node_that_waits_is_said() {
+    let mut lab = lab();
+    lab.complete_run("job", 2);
+    lab.agent(3, "job");
+    lab.cas(3, "job", "wait");
+    lab.pass(1.0);
+    lab.leave(3);
+    lab.pass(3.0);
+    let (_, died) = lab.said.iter().find(|(_, said)| said.code == "node_died_joining").expect("it is said");
+    let words = "node3 died, failed or was stopped: the connection closed while waiting for the next round; 2 of 2 nodes left";
+    assert!(died.text.ends_with(words), "{}", died.text);
+    assert!(died.remedy.contains("may stop the workers of all nodes for it"), "{}", died.remedy);
+}
+
+/// When all have been frozen for long each of them takes itself for dead, and sends no heartbeat any more. They go on.
+#[test]
+fn nodes_that_read_the_state_are_not_silent() {
+    let mut lab = lab();
+    lab.complete_run("job", 2);
+    for _ in 0..3 {
+        (0..2).for_each(|n| lab.cas(n, "job", ""));
+        lab.pass(5.0);
+    }
+    for _ in 0..60 {
+        (0..2).for_each(|n| lab.get(n, "/torch.rendezvous.job"));
+        lab.pass(1.0);
+    }
+    assert!(lab.texts("no_heartbeat").is_empty(), "{:?}", lab.texts("no_heartbeat"));
+    lab.pass(15.0);
+    assert!(!lab.texts("no_heartbeat").is_empty(), "now they are");
+}

@@ -1,0 +1,470 @@
+//! Ranks that meet without telling a rank: with NCCL rank 0 publishes an id, and the others read it; workers of RPC tell
+//! their names only.
+
+use std::time::Duration;
+
+use super::lab::Lab;
+use crate::Settings;
+use rallypoint_api::Severity;
+use rallypoint_store::StaleKeyConfig;
+
+const RUN: &str = "store:29500";
+/// The id of all ranks, in the two forms of PyTorch's process groups.
+const IDS: [&str; 2] = ["/default_pg/0//cuda//0", "/default_pg/0//cuda//0/nccl_storekey_0"];
+const ID: &str = IDS[1];
+
+fn lab() -> Lab {
+    let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
+    Lab::with(settings, StaleKeyConfig::default())
+}
+
+/// Processes of `env://`, each on a host of its own, of which 0 publishes the id and the others read it.
+fn met(ranks: u32, id: &str) -> Lab {
+    let mut lab = lab();
+    (0..ranks).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
+    lab.pass(1.0);
+    publish(&mut lab, 0, 1..ranks, id);
+    lab
+}
+
+fn publish(lab: &mut Lab, root: u32, others: impl IntoIterator<Item = u32>, id: &str) {
+    lab.set(root, id, &[7; 128]);
+    others.into_iter().for_each(|n| lab.get(n, id));
+}
+
+/// A static run of two nodes with `local` workers each. Node `n` is at 10.77.0.1n, and its workers are 10n, 10n + 1, …
+fn static_run(local: u32) -> Lab {
+    let mut lab = lab();
+    (0..2).for_each(|n| lab.static_node(n, "job", n, 2));
+    lab.assign_static(0, "job", 2, local);
+    (0..2).for_each(|n| lab.get(n, &format!("/job/torchelastic/assigned_ranks/{n}")));
+    lab.pass(0.5);
+    for node in 0..2 {
+        (0..local).for_each(|n| lab.worker(10 * (node + 1) + n, &format!("10.77.0.{}", 10 + node)));
+    }
+    lab.pass(0.5);
+    lab
+}
+
+#[track_caller]
+fn assert_no_complaints(lab: &Lab) {
+    assert_eq!(lab.complaints(), Vec::<&str>::new());
+}
+
+#[test]
+fn the_end_of_a_process_that_told_no_rank_is_said() {
+    for id in IDS {
+        let mut lab = met(4, id);
+        lab.pass(60.0);
+        lab.leave(2);
+        lab.pass(4.0);
+        let said = lab.texts("ranks_ended");
+        assert_eq!(
+            said,
+            [format!(
+                "{RUN}: process 2002 at 10.0.0.2 closed its connection 3 s ago while 3 processes are still connected"
+            )]
+        );
+        // That of rank 0, which is known, is said as well.
+        lab.leave(0);
+        lab.pass(4.0);
+        let said = lab.texts("ranks_ended");
+        assert!(
+            said[1].contains(
+                "process 2002 at 10.0.0.2 and rank 0 (process 2000 at 10.0.0.0) closed their connections"
+            ),
+            "{said:?}"
+        );
+        assert_no_complaints(&lab);
+        (1..4).filter(|n| *n != 2).for_each(|n| lab.leave(n));
+        lab.pass(5.0);
+        lab.assert_said(
+            "run_ended",
+            &format!("{RUN} ended: the connections of all 4 processes closed after 1 min 8 s"),
+        );
+    }
+}
+
+#[test]
+fn a_process_that_told_no_rank_and_does_not_answer_is_cut_off() {
+    for id in IDS {
+        let mut lab = met(4, id);
+        lab.pass(60.0);
+        lab.cut_off(2, None);
+        lab.pass(4.0);
+        let text = format!(
+            "{RUN}: process 2002 at 10.0.0.2 has not answered for too long: it is cut off from this server, or gone without a \
+             word; 3 processes left"
+        );
+        assert_eq!(lab.texts("node_cut_off"), [text]);
+        assert_eq!(lab.complaints().len(), 1, "{:?}", lab.said);
+    }
+}
+
+#[test]
+fn rank_0_that_published_the_id_and_does_not_answer_is_not_said_to_have_ended() {
+    let mut lab = met(3, ID);
+    lab.pass(2.0);
+    lab.cut_off(0, None);
+    lab.pass(1.0);
+    lab.delete(1, ID);
+    (1..3).for_each(|n| lab.wait(n, &[ID]));
+    lab.pass(5.0);
+    let told = lab.texts("rank_zero_slow");
+    assert!(told[0].contains("its connection was given up"), "{told:?}");
+    assert!(
+        lab.texts("node_cut_off")[0].contains("rank 0 (process 2000 at 10.0.0.0) has not answered"),
+        "{:?}",
+        lab.said
+    );
+}
+
+#[test]
+fn workers_are_not_taken_for_the_agent_of_a_node_that_ended() {
+    let mut lab = lab();
+    (0..3).for_each(|n| lab.static_node(n, "job", n, 3));
+    lab.assign_static(0, "job", 3, 1);
+    lab.pass(0.5);
+    (0..3).for_each(|n| lab.worker(10 + n, &format!("10.77.0.{}", 10 + n)));
+    publish(&mut lab, 10, [11, 12], ID);
+    lab.pass(2.0);
+    for n in [0, 10, 1, 11] {
+        lab.leave(n);
+    }
+    lab.pass(1.0);
+    // Node 1 begins another attempt, while node 2 and its worker go on.
+    lab.static_node(3, "job", 1, 3);
+    lab.pass(5.0);
+    let waits = lab.run("job").waits;
+    let because: Vec<_> = waits.iter().filter_map(|wait| wait.reason.as_deref()).collect();
+    assert!(
+        because[0].contains("its connection closed 6 s ago, and nobody has taken its place"),
+        "{because:?}"
+    );
+}
+
+#[test]
+fn who_makes_its_group_again_has_not_ended() {
+    let mut lab = met(3, ID);
+    lab.pass(60.0);
+    for (id, again) in
+        [("/default_pg/1//cuda//0/nccl_storekey_0", 10), ("/default_pg/2//cuda//0/nccl_storekey_0", 20)]
+    {
+        for n in 0..3 {
+            lab.connect_as(again + n, again - 10 + n);
+            lab.ping(again + n);
+            lab.add(again + n, "init/", 1);
+            lab.leave(again - 10 + n);
+        }
+        publish(&mut lab, again, [again + 1, again + 2], id);
+        lab.pass(40.0);
+    }
+    assert_no_complaints(&lab);
+    assert_eq!(lab.texts("ranks_ended"), Vec::<&str>::new());
+    // Nor has one that makes it again later than the others.
+    lab.leave(21);
+    lab.pass(2.0);
+    lab.connect("10.0.0.1".len() as u32 + 30, "10.0.0.1", 2001);
+    lab.pass(20.0);
+    assert_eq!(lab.texts("run_ended"), Vec::<&str>::new());
+}
+
+#[test]
+fn a_client_that_only_counts_itself_is_no_rank() {
+    let mut lab = met(3, ID);
+    lab.worker(7, "10.0.0.7");
+    lab.pass(20.0);
+    lab.leave(7);
+    lab.pass(20.0);
+    assert_eq!(lab.texts("ranks_ended"), Vec::<&str>::new());
+    assert_no_complaints(&lab);
+}
+
+#[test]
+fn a_job_that_is_started_again_does_not_miss_the_processes_of_before() {
+    let mut lab = met(3, ID);
+    lab.pass(20.0);
+    lab.leave(1);
+    lab.pass(8.0);
+    assert_eq!(lab.texts("ranks_ended").len(), 1);
+    // A supervisor starts them again one by one, so that some are always there.
+    for n in [10, 11, 12] {
+        lab.worker(n, &format!("10.0.1.{n}"));
+        lab.leave(n - 10);
+    }
+    publish(&mut lab, 10, [11, 12], ID);
+    lab.pass(60.0);
+    let run = lab.run(RUN);
+    assert!(
+        run.explanations.iter().all(|said| said.code != "ranks_ended" || !said.holds),
+        "{:?}",
+        run.explanations
+    );
+    assert_no_complaints(&lab);
+}
+
+#[test]
+fn an_ended_process_is_named_with_its_node_and_its_ranks() {
+    for (local, says) in [
+        (1, "process 2020 on node 1 (rank 1) closed"),
+        (2, "process 2020 on node 1 (rank 2 or 3) closed"),
+        (3, "process 2020 on node 1 (one of ranks 3-5) closed"),
+    ] {
+        let mut lab = static_run(local);
+        let others = (0..local).map(|n| 20 + n).chain((1..local).map(|n| 10 + n));
+        publish(&mut lab, 10, others.collect::<Vec<_>>(), ID);
+        lab.pass(30.0);
+        assert_no_complaints(&lab);
+        lab.leave(20);
+        lab.pass(4.0);
+        let said = lab.texts("ranks_ended");
+        assert!(matches!(said[..], [text] if text.contains(says)), "{local}: {said:?}");
+        // The agent notices.
+        lab.leave(1);
+        lab.pass(4.0);
+        let died = lab.texts("node_died");
+        assert!(matches!(died[..], [text] if !text.contains("addresses")), "{died:?}");
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_come_for_the_id_is_said() {
+    let mut lab = static_run(2);
+    publish(&mut lab, 10, [11, 21], ID);
+    lab.pass(6.0);
+    lab.assert_said(
+        "ranks_missing",
+        "job: 3 of 4 ranks have come for the NCCL id, which rank 0 published 3 s ago; missing: 1 of ranks 2-3 on node 1",
+    );
+    let said = lab.texts("ranks_missing");
+    assert!(
+        said.last().is_some_and(|text| text.ends_with("not asking for it: process 2020 at 10.77.0.11")),
+        "{said:?}"
+    );
+    lab.get(20, ID);
+    lab.pass(2.0);
+    assert!(lab.run("job").explanations.iter().all(|said| said.code != "ranks_missing" || !said.holds));
+
+    // All ranks of a node, and one whose process has ended.
+    let mut lab = static_run(2);
+    lab.leave(20);
+    lab.leave(21);
+    publish(&mut lab, 10, [11], ID);
+    lab.pass(6.0);
+    let said = lab.texts("ranks_missing");
+    assert!(
+        said[0].contains("2 of 4 ranks have come") && said[0].ends_with("missing: ranks 2-3 on node 1"),
+        "{said:?}"
+    );
+
+    // Who makes its group again, or has ended, has come.
+    let mut lab = static_run(2);
+    publish(&mut lab, 10, [11, 20, 21], ID);
+    lab.pass(10.0);
+    lab.connect_as(22, 21);
+    lab.leave(21);
+    lab.leave(20);
+    lab.ping(22);
+    lab.add(22, "init/", 1);
+    lab.pass(10.0);
+    assert_no_complaints(&lab);
+
+    // Where two nodes have one address, how many there are is all that is known.
+    let mut lab = static_run(1);
+    publish(&mut lab, 10, [], ID);
+    lab.pass(10.0);
+    assert!(!lab.texts("ranks_missing").is_empty());
+    let mut healthy = static_run(2);
+    healthy.pass(10.0);
+    publish(&mut healthy, 10, [11, 20, 21], ID);
+    healthy.pass(60.0);
+    assert_no_complaints(&healthy);
+}
+
+#[test]
+fn where_rank_0_is_that_has_not_published_its_id() {
+    struct Case {
+        name: &'static str,
+        play: fn() -> Lab,
+        says: &'static str,
+        remedy: &'static str,
+    }
+    fn ask(lab: &mut Lab, ranks: &[u32]) {
+        for &n in ranks {
+            lab.wait(n, &[ID]);
+        }
+    }
+    let cases = [
+        Case {
+            name: "one is connected that does not ask",
+            play: || {
+                let mut lab = lab();
+                (0..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
+                ask(&mut lab, &[1, 2]);
+                lab
+            },
+            says: "rank 0: nobody has published it; process 2000 at 10.0.0.0 is connected and does not wait for it: it may be rank 0",
+            remedy: "look at that process",
+        },
+        Case {
+            name: "two are",
+            play: || {
+                let mut lab = lab();
+                (0..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
+                ask(&mut lab, &[1]);
+                lab
+            },
+            says: "are connected and do not wait for it: one may be rank 0",
+            remedy: "look at those processes",
+        },
+        Case {
+            name: "all that are connected ask",
+            play: || {
+                let mut lab = lab();
+                (1..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
+                ask(&mut lab, &[1, 2]);
+                lab
+            },
+            says: "the NCCL id from rank 0: it has not come",
+            remedy: "look at rank 0's process",
+        },
+        Case {
+            name: "containers with one network have made their stores themselves, and count themselves nowhere",
+            play: || {
+                let mut lab = lab();
+                for n in 0..3 {
+                    lab.connect(n, "10.0.0.9", 1);
+                    lab.ping(n);
+                }
+                ask(&mut lab, &[1, 2]);
+                lab
+            },
+            says: "the NCCL id from rank 0: the keys do not tell which process that is",
+            remedy: "look at rank 0's process",
+        },
+        Case {
+            name: "the watchdogs of those that ask have connections of their own",
+            play: || {
+                let mut lab = lab();
+                for n in 1..3 {
+                    lab.worker(n, &format!("10.0.0.{n}"));
+                    lab.connect_as(10 + n, n);
+                    lab.ping(10 + n);
+                }
+                ask(&mut lab, &[1, 2]);
+                lab
+            },
+            says: "the NCCL id from rank 0: it has not come",
+            remedy: "look at rank 0's process",
+        },
+        Case {
+            name: "it published the id, and ended before all had read it",
+            play: || {
+                let mut lab = lab();
+                (0..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
+                publish(&mut lab, 0, [1], ID);
+                lab.leave(0);
+                lab.pass(1.0);
+                ask(&mut lab, &[2]);
+                lab
+            },
+            says: "rank 0 (process 2000 at 10.0.0.0): its connection closed 4 s ago, and nobody has taken its place",
+            remedy: "look why that process ended",
+        },
+        Case {
+            name: "it made its group before, and does not make it again",
+            play: || {
+                let mut lab = met(3, ID);
+                lab.pass(10.0);
+                let next = "/default_pg/1//cuda//0/nccl_storekey_0";
+                (1..3).for_each(|n| lab.wait(n, &[next]));
+                lab
+            },
+            says: "rank 0 (process 2000 at 10.0.0.0): it is connected, but waits for nothing here",
+            remedy: "look at that process",
+        },
+        Case {
+            name: "an operator reset the store",
+            play: || {
+                let mut lab = met(3, ID);
+                lab.worker(3, "10.0.0.3");
+                lab.pass(1.0);
+                lab.reset();
+                ask(&mut lab, &[3]);
+                lab
+            },
+            says: "rank 0 (process 2000 at 10.0.0.0): it had published it, and it was dropped: an operator reset the store",
+            remedy: "restart all processes of the job together",
+        },
+        Case {
+            name: "static: its node has died",
+            play: || {
+                let mut lab = static_run(2);
+                for n in [10, 11, 0] {
+                    lab.leave(n);
+                }
+                ask(&mut lab, &[20, 21]);
+                lab
+            },
+            says: "rank 0 (local rank 0 on node 0 at 10.77.0.10): it has not come, and its node died, failed or was stopped",
+            remedy: "look why that node ended",
+        },
+        Case {
+            name: "static: it is one of the processes of its node",
+            play: || {
+                let mut lab = static_run(2);
+                ask(&mut lab, &[11, 20]);
+                lab
+            },
+            says: "rank 0 (local rank 0 on node 0 at 10.77.0.10): nobody has published it; process 2010 at 10.77.0.10 is connected",
+            remedy: "look at that process",
+        },
+    ];
+    for case in cases {
+        let mut lab = (case.play)();
+        lab.pass(6.0);
+        let said: Vec<_> = lab.said.iter().filter(|(_, said)| said.code == "rank_zero_slow").collect();
+        let all: Vec<_> = lab.said.iter().map(|(_, said)| &said.text).collect();
+        let Some((_, said)) = said.first() else { panic!("{}: {all:?}", case.name) };
+        assert!(said.text.contains(case.says), "{}: {}", case.name, said.text);
+        assert!(said.remedy.contains(case.remedy), "{}: {}", case.name, said.remedy);
+    }
+}
+
+#[test]
+fn who_is_absent_from_a_sub_group_or_a_barrier_is_said_without_ranks() {
+    let mut lab = met(4, ID);
+    lab.pass(10.0);
+    lab.wait(2, &["/default_pg/0//7//cuda//7/nccl_storekey_0"]);
+    lab.wait(3, &["/default_pg/0//7//cuda//7/nccl_storekey_0"]);
+    lab.leave(1);
+    lab.pass(6.0);
+    let said = lab.texts("waiting_for_group");
+    assert!(
+        said[0].contains(
+            "for the NCCL id of the first rank of the sub-group 7; ended: process 2001 at 10.0.0.1 ("
+        ),
+        "{said:?}"
+    );
+    let mut lab = met(3, ID);
+    lab.pass(10.0);
+    lab.wait(1, &["/ckpt/last_member"]);
+    lab.wait(2, &["/data_redy"]);
+    lab.pass(6.0);
+    let said = lab.texts("waiting_at_barrier");
+    assert!(said[0].contains("process 2001 at 10.0.0.1 has waited"), "{said:?}");
+    assert!(said[0].contains("not there: process 2002 at 10.0.0.2 and rank 0 (process 2000"), "{said:?}");
+    assert!(!lab.texts("waiting_for_key").is_empty(), "{:?}", lab.said);
+    assert!(lab.said.iter().all(|(_, said)| said.severity == Severity::Info));
+}
+
+#[test]
+fn the_id_of_two_ranks_is_not_that_of_rank_0() {
+    let mut lab = met(4, ID);
+    lab.pass(10.0);
+    lab.wait(3, &["/default_pg/0//cuda//1:3"]);
+    lab.pass(6.0);
+    assert_eq!(lab.texts("rank_zero_slow"), Vec::<&str>::new());
+    let said = lab.texts("waiting_for_group");
+    assert!(said[0].contains("for the NCCL id of rank 1, to send and receive with rank 3"), "{said:?}");
+}

@@ -1,0 +1,98 @@
+//! How often things happened, for the metrics.
+
+use std::time::Duration;
+
+use super::reason::Reason;
+use rallypoint_rendezvous::{Break, Fact};
+
+/// Upper bounds of [`Totals::join_seconds`] in seconds; the last count is for values above all of them.
+pub const JOIN_BUCKETS: [f64; 10] = [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0];
+
+/// Rounds by how they ended.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RoundEnds {
+    /// All their nodes came.
+    pub complete: u64,
+    /// They were closed before they were complete.
+    pub timed_out: u64,
+    /// They were closed after it: they failed or were stopped.
+    pub closed: u64,
+}
+
+/// How often things happened, for the metrics.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Totals {
+    /// Nodes that died in a round.
+    pub node_deaths: u64,
+    /// Rounds by how they ended.
+    pub rounds: RoundEnds,
+    /// How long complete rounds took from the first join, in seconds, since the start.
+    pub join_seconds: Vec<u64>,
+    /// Their sum.
+    pub join_seconds_sum: f64,
+    /// Closed native runs that were started again.
+    pub restarted: u64,
+    /// Observations that were lost.
+    pub lost: u64,
+}
+
+impl Default for Totals {
+    fn default() -> Self {
+        Self {
+            node_deaths: 0,
+            rounds: RoundEnds::default(),
+            join_seconds: vec![0; JOIN_BUCKETS.len().saturating_add(1)],
+            join_seconds_sum: 0.0,
+            restarted: 0,
+            lost: 0,
+        }
+    }
+}
+
+impl Totals {
+    /// A round is complete; its nodes took this long to join.
+    fn completed(&mut self, took: Duration) {
+        add(&mut self.rounds.complete, 1);
+        let took = took.as_secs_f64();
+        let bucket = JOIN_BUCKETS.iter().position(|&bound| took <= bound).unwrap_or(JOIN_BUCKETS.len());
+        add(&mut self.join_seconds[bucket], 1);
+        self.join_seconds_sum += took;
+    }
+
+    pub(super) fn add_lost(&mut self, observations: u64) {
+        add(&mut self.lost, observations);
+    }
+
+    /// Something was found in a run's traffic.
+    pub(super) fn count(&mut self, reason: &Reason) {
+        match reason {
+            Reason::RoundComplete { took, .. } => self.completed(took.0),
+            Reason::ClosedIncomplete { .. } => add(&mut self.rounds.timed_out, 1),
+            Reason::ClosedUnfinished { .. } => add(&mut self.rounds.closed, 1),
+            Reason::NodeDied { nodes, .. } | Reason::NodeDiedJoining { nodes, .. } => {
+                add(&mut self.node_deaths, nodes.count() as u64);
+            }
+            _ => {}
+        }
+    }
+
+    /// The native rendezvous reported something.
+    pub(super) fn count_native(&mut self, fact: &Fact) {
+        match fact {
+            Fact::Complete { took, .. } => self.completed(*took),
+            Fact::TimedOut { .. } => add(&mut self.rounds.timed_out, 1),
+            Fact::Closed { .. } => add(&mut self.rounds.closed, 1),
+            Fact::WaiterLost { .. } => add(&mut self.node_deaths, 1),
+            Fact::NotBack { nodes, .. } => add(&mut self.node_deaths, nodes.len() as u64),
+            Fact::Lost { lost, .. } | Fact::Broken { why: Break::Lost(lost), .. } => {
+                add(&mut self.node_deaths, lost.count() as u64);
+            }
+            Fact::Restarted { had_finished: true, .. } => add(&mut self.restarted, 1),
+            _ => {}
+        }
+    }
+}
+
+fn add(total: &mut u64, n: u64) {
+    *total = total.saturating_add(n);
+}

@@ -1,0 +1,430 @@
+//! What is known of one store: its clients, their waits, and what to report once more of its kind may have come.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::fmt::{self, Display, Formatter};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::reason::{Evidence, Names};
+use super::run::RunKey;
+use rallypoint_api::Seen;
+use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, Timestamp};
+use rallypoint_protocol::keys::Role;
+use rallypoint_store::WaitView;
+
+impl StoreWatch {
+    /// A process whose wait was answered is not said to be busy before it has asked for nothing for so long.
+    const QUIET: Duration = Duration::from_secs(5);
+    /// What a client costs, roughly.
+    pub(super) const CLIENT_BYTES: usize = 2 * size_of::<(ConnId, Client)>();
+}
+
+/// What a store was opened for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreOwner {
+    /// A run of this id.
+    Run(String),
+    /// A round of this native run.
+    Round(RunId),
+}
+
+/// A connection that uses PyTorch's keys, or has told its process id.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) peer: SocketAddr,
+    pub(super) pid: Option<u32>,
+    pub(super) role: Role,
+    pub(super) run: Option<RunKey>,
+    pub(super) rank: Option<u32>,
+    /// The host that it published with its address.
+    pub(super) host: Option<String>,
+    pub(super) since: Timestamp,
+    /// It has used the keys of a group: it is no client that only counts itself, or watches.
+    pub(super) uses_group: bool,
+    /// In `init/`, as every process of `env://` and `tcp://` does once.
+    pub(super) has_counted_itself: bool,
+    /// How contact with it was lost, with which it goes.
+    pub(super) cut_off: Option<CutOff>,
+}
+
+/// How contact with a process was lost of which nothing else is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum CutOff {
+    /// The link of this relay was away for too long.
+    Link(Box<str>),
+    /// Its host did not answer.
+    Unanswered,
+}
+
+impl CutOff {
+    pub(super) fn link(&self) -> Option<&str> {
+        match self {
+            Self::Link(link) => Some(link),
+            Self::Unanswered => None,
+        }
+    }
+}
+
+impl Client {
+    /// Whether it is known what it is in its job: an agent, or a rank.
+    pub(super) fn is_member(&self) -> bool {
+        self.rank.is_some() || self.role == Role::Agent
+    }
+
+    /// What it calls itself, if it has told its rank. Another process may have the same rank.
+    pub(super) fn rank_label(&self) -> Option<String> {
+        let rank = self.rank?;
+        Some(match &self.host {
+            Some(host) => format!("rank {rank} on {host}"),
+            None => format!("rank {rank} at {}", self.peer.ip()),
+        })
+    }
+
+    pub(super) fn label(&self) -> String {
+        process(self.pid, self.peer)
+    }
+
+    /// That it was seen to do this.
+    pub(super) fn evidence(&self, seen: Seen, at: Timestamp) -> Evidence {
+        Evidence { seen, who: self.label(), peer: Some(self.peer), pid: self.pid, key: None, at }
+    }
+
+    /// The address and the process id, where it told it. Containers may share both.
+    pub(super) fn process(&self) -> Option<(IpAddr, u32)> {
+        Some((self.peer.ip(), self.pid?))
+    }
+}
+
+/// A process of which nothing else is known.
+fn process(pid: Option<u32>, peer: SocketAddr) -> String {
+    match pid {
+        Some(pid) => format!("process {pid} at {}", peer.ip()),
+        None => format!("a process at {}", peer.ip()),
+    }
+}
+
+/// An outstanding wait, and since when.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) since: Timestamp,
+    /// As the store showed it last.
+    pub(super) view: WaitView,
+}
+
+impl Waiting {
+    /// Whether it is the same wait. A client that waits in slices continues its wait.
+    pub(super) fn is_for(&self, other: &Self) -> bool {
+        self.view.missing == other.view.missing && self.view.barrier_size == other.view.barrier_size
+    }
+}
+
+/// Clients that gave up on one key at about the same time.
+#[derive(Debug)]
+pub(super) struct GivenUp {
+    pub(super) at: Timestamp,
+    pub(super) waited: Duration,
+    pub(super) who: Vec<(ConnId, Evidence)>,
+    pub(super) more: usize,
+    /// Somebody has given up on it more than once.
+    pub(super) again: bool,
+    /// The process that should have written the key, as it was then.
+    pub(super) writer: Option<String>,
+    /// The ranks that had not come then, if that was why.
+    pub(super) missing: Names,
+    /// What else was known of the wait.
+    pub(super) beside: Beside,
+    /// When an operator's reset dropped it.
+    pub(super) reset: Option<Timestamp>,
+}
+
+/// What is known of a wait for a key that does not tell which process writes it.
+#[derive(Debug, Default)]
+pub(super) struct Beside {
+    /// A key that is there and differs from it by a slip.
+    pub(super) similar: Option<String>,
+    /// The other processes of the run: those that wait elsewhere or nowhere.
+    pub(super) others: Names,
+    /// Those that have ended.
+    pub(super) ended: Names,
+}
+
+/// A process that connected and ended without telling who it is.
+#[derive(Debug)]
+pub(super) struct Passed {
+    /// That its connection closed.
+    pub(super) closed: Evidence,
+    lasted: Duration,
+    /// Its address and process id, unless another process with them is there.
+    pub(super) process: Option<(IpAddr, u32)>,
+    /// It did no more than to count itself.
+    pub(super) only_counted_itself: bool,
+    /// That was said, or is not to be.
+    pub(super) is_told: bool,
+}
+
+impl Passed {
+    /// With the time that it was there.
+    pub(super) fn told(&self) -> String {
+        format!("{} (after {})", self.closed.who, Elapsed(self.lasted))
+    }
+}
+
+/// By address and process id: how many connections have counted themselves, and the ranks that they have told.
+pub(super) type CountedRanks = HashMap<(IpAddr, u32), (usize, HashSet<u32>)>;
+
+/// A time in which something is not said again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Quiet {
+    pub(super) until: Timestamp,
+    pub(super) pause: Duration,
+}
+
+/// What two live processes claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Claim {
+    NodeRank(u32),
+    Rank(u32),
+}
+
+impl Display for Claim {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodeRank(rank) => write!(f, "node rank {rank}"),
+            Self::Rank(rank) => write!(f, "rank {rank}"),
+        }
+    }
+}
+
+/// A clash of two live writers.
+#[derive(Debug)]
+pub(super) struct Clash {
+    pub(super) at: Timestamp,
+    pub(super) run: RunKey,
+    pub(super) claim: Claim,
+    pub(super) first: String,
+    pub(super) second: String,
+    pub(super) conns: [ConnId; 2],
+    pub(super) wrote: [Evidence; 2],
+}
+
+/// A client that speaks another protocol.
+#[derive(Debug)]
+pub(super) struct Foreign {
+    pub(super) peer: IpAddr,
+    pub(super) protocol: &'static str,
+    pub(super) times: u64,
+    pub(super) last: Timestamp,
+}
+
+/// Those that came to one port lately.
+#[derive(Debug, Default)]
+pub(super) struct ForeignClients(VecDeque<Foreign>);
+
+impl ForeignClients {
+    /// One of them came.
+    pub(super) fn came(&mut self, peer: IpAddr, protocol: &'static str, now: Timestamp) {
+        const MOST: usize = 64;
+        let is_known = |known: &&mut Foreign| known.peer == peer && known.protocol == protocol;
+        if let Some(known) = self.0.iter_mut().find(is_known) {
+            known.times = known.times.saturating_add(1);
+            known.last = now;
+            return;
+        }
+        if self.0.len() == MOST {
+            self.0.pop_front();
+        }
+        self.0.push_back(Foreign { peer, protocol, times: 1, last: now });
+    }
+
+    /// Lets go of those that have not come for long.
+    pub(super) fn pass_time(&mut self, now: Timestamp) {
+        const SHOWN: Duration = Duration::from_mins(5);
+        self.0.retain(|foreign| now.since(foreign.last) < SHOWN);
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Foreign> {
+        self.0.iter()
+    }
+}
+
+/// Clients of the stores that came to the admin port.
+#[derive(Debug, Default)]
+pub(super) struct AtAdmin {
+    pub(super) port: u16,
+    /// The ports of the stores that are open for all.
+    pub(super) stores: Vec<u16>,
+    pub(super) clients: ForeignClients,
+}
+
+/// What is known of one store.
+#[derive(Debug)]
+pub(super) struct StoreWatch {
+    pub(super) port: u16,
+    pub(super) owner: Option<StoreOwner>,
+    pub(super) clients: HashMap<ConnId, Client>,
+    pub(super) waits: HashMap<ConnId, Waiting>,
+    /// When the processes that waited here just now were last seen to, by address and process id.
+    pub(super) waited: HashMap<(IpAddr, Option<u32>), Timestamp>,
+    /// When agents of which no heartbeat comes asked for something last.
+    pub(super) heard: HashMap<ConnId, Timestamp>,
+    /// By the run and the key.
+    pub(super) given_up: BTreeMap<(Option<RunKey>, Box<[u8]>), GivenUp>,
+    /// What of this was said last, and for how long it is not said again.
+    pub(super) quiet: BTreeMap<(Option<RunKey>, Box<[u8]>), Quiet>,
+    pub(super) clashes: Vec<Clash>,
+    /// The last of them.
+    pub(super) passed: VecDeque<Passed>,
+    /// When an operator emptied it last.
+    pub(super) reset: Option<Timestamp>,
+    pub(super) foreign: ForeignClients,
+}
+
+impl StoreWatch {
+    pub(super) fn new(port: u16) -> Self {
+        Self {
+            port,
+            owner: None,
+            clients: HashMap::new(),
+            waits: HashMap::new(),
+            waited: HashMap::new(),
+            heard: HashMap::new(),
+            given_up: BTreeMap::new(),
+            quiet: BTreeMap::new(),
+            clashes: Vec::new(),
+            passed: VecDeque::new(),
+            reset: None,
+            foreign: ForeignClients::default(),
+        }
+    }
+
+    /// The key of a run that has an id. Whatever the processes of a round call it, they belong to the round's run.
+    pub(super) fn key_of(&self, id: &RunId) -> RunKey {
+        match &self.owner {
+            Some(StoreOwner::Round(run)) => RunKey::Native(run.clone()),
+            _ => RunKey::Store { port: self.port, id: Some(id.clone()) },
+        }
+    }
+
+    /// The outstanding waits at `now` take the place of those told before. Returns those.
+    pub(super) fn take_waits(
+        &mut self,
+        waits: HashMap<ConnId, Waiting>,
+        now: Timestamp,
+    ) -> HashMap<ConnId, Waiting> {
+        self.waited.retain(|_, last| now.since(*last) < Self::QUIET);
+        self.waited.extend(waits.values().map(|wait| ((wait.view.peer.ip(), wait.view.pid), now)));
+        std::mem::replace(&mut self.waits, waits)
+    }
+
+    /// A client that read how many have come goes on: it has counted all that it waited for.
+    pub(super) fn has_counted(&mut self, conn: ConnId) {
+        if self.waits.get(&conn).is_some_and(|wait| wait.view.counted.is_some()) {
+            self.waits.remove(&conn);
+        }
+    }
+
+    /// Whether the process of a client waited here until just now: it may go on at once.
+    pub(super) fn waited_just_now(&self, client: &Client, now: Timestamp) -> bool {
+        self.waits_now((client.peer.ip(), client.pid), now)
+    }
+
+    /// Whether a process with this address and process id waits, or did until just now.
+    pub(super) fn waits_now(&self, process: (IpAddr, Option<u32>), now: Timestamp) -> bool {
+        self.waited.get(&process).is_some_and(|last| now.since(*last) < Self::QUIET)
+    }
+
+    /// Whether something that comes again and again is to be said now: with growing pauses.
+    pub(super) fn may_say(&mut self, key: &(Option<RunKey>, Box<[u8]>), now: Timestamp) -> bool {
+        const FIRST: Duration = Duration::from_secs(30);
+        const LONGEST: Duration = Duration::from_mins(10);
+        const MOST: usize = 256;
+        if self.quiet.len() >= MOST {
+            self.quiet.retain(|_, quiet| now < quiet.until);
+        }
+        let before = self.quiet.get(key).copied();
+        if before.is_some_and(|quiet| now < quiet.until) {
+            return false;
+        }
+        // After twice the pause it is something new.
+        let lasts = before.filter(|quiet| now.since(quiet.until) < quiet.pause);
+        let pause = lasts.map_or(FIRST, |quiet| quiet.pause.saturating_mul(2).min(LONGEST));
+        if self.quiet.len() < MOST {
+            self.quiet.insert(key.clone(), Quiet { until: now + pause, pause });
+        }
+        true
+    }
+
+    /// A client left. One that has told no rank is remembered, if its process has no other connection, or if it counted
+    /// itself and containers share its address and process id.
+    pub(super) fn passed_by(&mut self, client: &Client, used_own_keys: bool, now: Timestamp) {
+        const MOST: usize = 32;
+        let is_nobody = client.rank.is_none() && client.role != Role::Agent;
+        // So many connections are a job in full swing, and their walk costs.
+        let Some(process) = client.process().filter(|_| is_nobody && self.clients.len() <= 4096) else {
+            return;
+        };
+        let is_alone = self.of_process(process).next().is_none();
+        let is_alike =
+            client.has_counted_itself && self.of_process(process).any(|other| other.has_counted_itself);
+        if !is_alone && !is_alike {
+            return;
+        }
+        if self.passed.len() == MOST {
+            self.passed.pop_front();
+        }
+        let of = if is_alone { "" } else { "a connection of " };
+        let only_counted_itself = client.has_counted_itself && !client.uses_group && !used_own_keys;
+        let (who, peer, pid) = (format!("{of}{}", client.label()), Some(client.peer), client.pid);
+        self.passed.push_back(Passed {
+            closed: Evidence { seen: Seen::Closed, who, peer, pid, key: None, at: now },
+            lasted: now.since(client.since),
+            process: Some(process).filter(|_| is_alone),
+            only_counted_itself,
+            is_told: !only_counted_itself || client.role != Role::Unknown,
+        });
+    }
+
+    /// The connections with this address and process id.
+    fn of_process(&self, process: (IpAddr, u32)) -> impl Iterator<Item = &Client> {
+        self.clients.values().filter(move |client| client.process() == Some(process))
+    }
+
+    /// How many connections with one address and process id have counted themselves, and the ranks that those have told. A
+    /// process counts itself once: if there are more, containers share them.
+    pub(super) fn counted_ranks(&self) -> CountedRanks {
+        let mut counted = CountedRanks::new();
+        for client in self.clients.values() {
+            let Some(process) = client.process() else { continue };
+            let (times, ranks) = counted.entry(process).or_default();
+            *times = times.saturating_add(client.has_counted_itself.into());
+            ranks.extend(client.rank);
+        }
+        counted
+    }
+
+    /// A client is gone. Where another had just written its key, it was about to go: a relay that is back tells what came
+    /// first from several clients in any order.
+    pub(super) fn clash_ends(&mut self, gone: ConnId, now: Timestamp) {
+        const AT_ONCE: Duration = Duration::from_millis(500);
+        self.clashes.retain(|clash| clash.conns[0] != gone || now.since(clash.at) > AT_ONCE);
+    }
+
+    /// A run is no longer known: its clients are nobody's.
+    pub(super) fn release(&mut self, run: &RunKey) {
+        for client in self.clients.values_mut().filter(|client| client.run.as_ref() == Some(run)) {
+            client.run = None;
+            client.rank = None;
+        }
+    }
+
+    /// A run has another key.
+    pub(super) fn rename_run(&mut self, from: &RunKey, to: &RunKey) {
+        let clients = self.clients.values_mut().filter_map(|client| client.run.as_mut());
+        let clashes = self.clashes.iter_mut().map(|clash| &mut clash.run);
+        clients.chain(clashes).filter(|run| *run == from).for_each(|run| *run = to.clone());
+        for ((run, key), given_up) in std::mem::take(&mut self.given_up) {
+            let run = if run.as_ref() == Some(from) { Some(to.clone()) } else { run };
+            self.given_up.insert((run, key), given_up);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! A reader of shell scripts that knows the limits of its knowledge: which commands a script runs, with which
+//! words and variables, as far as this is clear without running it.
+//!
+//! The grammar is brush-parser's. A word becomes a [`Text`]: a list of known parts, parts of a known kind
+//! (the pod's index), unknown parts, and variables that nothing sets. Both branches of an `if` are read.
+//! Every variable that they leave with different values is unknown afterwards.
+//!
+//! | module | what it is for |
+//! |---|---|
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )
+)]
+//! | `text` | a text whose parts may be unknown |
+//! | `words` | turns words into texts: quotes, parameters, substitutions |
+//! | `run` | runs the commands in order, and tracks the variables |
+#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
+
+mod run;
+mod text;
+mod words;
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+pub use run::read;
+pub use text::{Part, Source, Text};
+
+/// A shell variable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Variable {
+    /// A variable with one value.
+    One(Text),
+    /// An array.
+    Array(Vec<Text>),
+}
+
+/// Variables by name.
+pub type Variables = BTreeMap<String, Variable>;
+
+/// The surroundings of a script.
+pub struct Surroundings<'a> {
+    /// The process's variables.
+    pub variables: Variables,
+    /// Whether other variables may be set, too.
+    pub open: bool,
+    /// The text of a file, if it is available.
+    pub file: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// A command that a script runs.
+#[derive(Debug, Clone)]
+pub struct Command {
+    /// Its words.
+    pub words: Vec<Text>,
+    /// The variables at the time of the command.
+    pub variables: Rc<Variables>,
+    /// Whether other variables may be set, too.
+    pub open: bool,
+    /// Whether it is in an `if`, a `case`, a loop, or after a test: it may run in some pods only.
+    pub conditional: bool,
+}
+
+/// The result of reading a script.
+#[derive(Debug, Default)]
+pub struct Reading {
+    /// The commands, in their order in the script.
+    pub commands: Vec<Command>,
+    /// The parts that could not be read, and why.
+    pub unread: Vec<String>,
+}
+
+/// Whether a program is a shell, by its name.
+pub fn is_shell(program: &str) -> bool {
+    const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "zsh", "ksh"];
+    SHELLS.contains(&basename(program))
+}
+
+/// Whether a command is a script, by its name.
+pub fn is_script(program: &str) -> bool {
+    program.rsplit_once('.').is_some_and(|(_, ending)| ending == "sh")
+}
+
+/// The last part of a path.
+pub fn basename(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
+}
+
+/// What a shell runs.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Called<'w> {
+    /// `-c SCRIPT`, and the arguments after it.
+    Script(&'w Text, &'w [Text]),
+    /// A file, and its arguments.
+    File(&'w Text, &'w [Text]),
+    /// Nothing: the shell reads its standard input.
+    Input,
+}
+
+/// Reads the arguments of a shell, without the shell's own name.
+#[expect(clippy::arithmetic_side_effects, reason = "positions in a list of words")]
+pub fn called(arguments: &[Text]) -> Called<'_> {
+    let mut is_script = false;
+    let mut at = 0;
+    while let Some(word) = arguments.get(at) {
+        let text = word.to_string();
+        if text == "--" || text == "-" {
+            at += 1;
+            break;
+        }
+        if !text.starts_with(['-', '+']) {
+            break;
+        }
+        at += 1;
+        if text.starts_with("--") {
+            at += usize::from(matches!(text.as_str(), "--rcfile" | "--init-file"));
+            continue;
+        }
+        is_script |= text.starts_with('-') && text.contains('c');
+        // `-o pipefail`, `-eo pipefail` and `-O extglob` take a word.
+        at += usize::from(text.ends_with(['o', 'O']));
+    }
+    match arguments.get(at) {
+        None => Called::Input,
+        Some(word) if is_script => Called::Script(word, &arguments[at + 1..]),
+        Some(word) => Called::File(word, &arguments[at + 1..]),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! What is true of the runs. No answer may contradict it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rallypoint_rendezvous::Round;
+
+/// What nodes were told about one round.
+#[derive(Debug, Default)]
+struct ToldRound {
+    /// The nodes, by rank.
+    nodes: Vec<String>,
+    /// The join that was told each rank.
+    told: BTreeMap<u32, (String, String)>,
+    port: Option<u16>,
+}
+
+/// What nodes were told about a run.
+#[derive(Debug, Default)]
+pub(super) struct RunTruth {
+    rounds: BTreeMap<u64, ToldRound>,
+    /// How many nodes an operator expects. Several values are possible while an answer is missing.
+    pub(super) expected: BTreeSet<Option<u32>>,
+}
+
+impl RunTruth {
+    /// The greatest round number that a node was told.
+    pub(super) fn last(&self) -> Option<u64> {
+        self.rounds.last_key_value().map(|(&number, _)| number)
+    }
+
+    /// The server had no journal, so the next one knows nothing of this.
+    pub(super) fn forget(&mut self) {
+        self.rounds.clear();
+        self.expected.insert(None);
+    }
+
+    /// Whether a round may have this number of nodes, in a run whose nodes ask for `min` to `max` nodes, if
+    /// `there` are there.
+    pub(super) fn may_have(&self, nodes: u32, (min, max): (u32, u32), there: u32) -> bool {
+        let fits = |expected: &Option<u32>| there.min(expected.map_or(max, |it| it.clamp(min, max))) == nodes;
+        if self.expected.is_empty() { fits(&None) } else { self.expected.iter().any(fits) }
+    }
+
+    /// The join `join_id` of `node` gets this rank in this round.
+    pub(super) fn complete(
+        &mut self,
+        round: &Round,
+        (node, join_id): (&str, &str),
+        rank: u32,
+        port: Option<u16>,
+        (min, max): (u32, u32),
+    ) -> Result<(), String> {
+        let number = round.number;
+        let nodes: Vec<String> = round.participants.iter().map(|it| it.node.to_string()).collect();
+        let size = nodes.len() as u32;
+        if !(min..=max).contains(&size) || nodes.iter().collect::<BTreeSet<_>>().len() != nodes.len() {
+            return Err(format!("round {number} has these nodes: {nodes:?}"));
+        }
+        if nodes.get(rank as usize).map(String::as_str) != Some(node) {
+            return Err(format!("{node} is told rank {rank} of round {number}, which has {nodes:?}"));
+        }
+        let last = self.last();
+        if !self.rounds.contains_key(&number) && last.is_some_and(|last| last > number) {
+            return Err(format!("round {number} is complete after round {last:?}"));
+        }
+        let new = || ToldRound { nodes: nodes.clone(), port, ..ToldRound::default() };
+        let known = self.rounds.entry(number).or_insert_with(new);
+        if known.nodes != nodes || known.port != port {
+            return Err(format!(
+                "round {number} was complete with {:?} and store {:?}, and is so again with {nodes:?} and \
+                 {port:?}",
+                known.nodes, known.port
+            ));
+        }
+        let mine = (node.to_owned(), join_id.to_owned());
+        if let Some((other, _)) = known.told.get(&rank).filter(|it| it.0 != mine.0) {
+            return Err(format!("rank {rank} of round {number} is told to {node}, and was told to {other}"));
+        }
+        if let Some((other, _)) = known.told.iter().find(|(other, it)| **other != rank && **it == mine) {
+            return Err(format!("{node} is told rank {rank} of round {number}, and was told rank {other}"));
+        }
+        known.told.insert(rank, mine);
+        Ok(())
+    }
+
+    /// A node of round `number` is told to continue.
+    pub(super) fn goes_on(&self, node: &str, number: u64) -> Result<(), String> {
+        match self.last().filter(|&last| last > number) {
+            Some(last) => Err(format!(
+                "{node} is told to go on in round {number}, and round {last} is complete: two rounds at once"
+            )),
+            None => Ok(()),
+        }
+    }
+}

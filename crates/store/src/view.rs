@@ -1,0 +1,197 @@
+//! What the store shows of itself: its sizes, and which connection waits for what.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::counting::Counted;
+use super::deleted::KeyPast;
+use super::waiters::WaitOn;
+use super::{Session, Store};
+use rallypoint_protocol::ids::{ConnId, Timestamp};
+use rallypoint_protocol::keys::{KeyPattern, classify};
+
+/// Sizes at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Plain keys.
+    pub keys: usize,
+    /// Bytes of names, values, queues and waits.
+    pub bytes: usize,
+    /// Connections.
+    pub connections: usize,
+    /// Connections with an outstanding WAIT or BARRIER.
+    pub waiters: usize,
+}
+
+/// One outstanding WAIT or BARRIER.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitView {
+    /// Who waits.
+    pub conn: ConnId,
+    /// Its address.
+    pub peer: SocketAddr,
+    /// The client's process id, if it has said it.
+    pub pid: Option<u32>,
+    /// How long it has waited.
+    pub waited: Duration,
+    /// `None` for a WAIT; the awaited number of arrivals for a BARRIER.
+    pub barrier_size: Option<i64>,
+    /// How many keys the wait names, each counted once.
+    pub keys: usize,
+    /// The missing keys, at most as many as were asked for; for a BARRIER its key. Empty if the waits have so
+    /// many keys that a search for the missing ones would take too long.
+    pub missing: Vec<WaitedKey>,
+    /// A key that is there and differs from the first missing key by a slip, if that is a program's own key.
+    /// Only from [`Store::long_waits`].
+    pub similar: Option<WaitedKey>,
+    /// The past of the first missing key. Only from [`Store::long_waits`].
+    pub past: KeyPast,
+    /// What the host of a job has read. See [`Store::counting`].
+    pub counted: Option<Counted>,
+}
+
+/// The bytes of an awaited key.
+pub type WaitedKey = Box<[u8]>;
+
+impl Store {
+    /// Keys looked at for all waits that are shown together.
+    const MOST_LOOKS: usize = 64 * 1024;
+    /// Names looked at to find similar ones, for all waits together.
+    const MOST_SIMILAR_LOOKS: usize = 4096;
+
+    /// Sizes at this moment.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            keys: self.keys.plain(),
+            bytes: self.held_bytes(),
+            connections: self.connections,
+            waiters: self.waiting,
+        }
+    }
+
+    /// The time of the last request of each of these connections.
+    pub fn heard(&self, conns: &[ConnId]) -> Vec<(ConnId, Timestamp)> {
+        conns.iter().filter_map(|&conn| Some((conn, self.session(conn)?.heard))).collect()
+    }
+
+    /// How long the oldest wait has lasted.
+    pub fn oldest_wait(&self, now: Timestamp) -> Option<Duration> {
+        self.waits_since().map(|(_, since)| now.since(since)).max()
+    }
+
+    /// Up to `most` outstanding waits, the oldest first, each with up to `keys_each` of its missing keys. It
+    /// walks over all connections, but sorts only what it shows.
+    pub fn waits(&self, now: Timestamp, most: usize, keys_each: usize) -> Vec<WaitView> {
+        let age = |&(session, since): &(&Session, Timestamp)| (since, session.conn);
+        let mut sessions: Vec<(&Session, Timestamp)> = self.waits_since().collect();
+        if most < sessions.len() {
+            sessions.select_nth_unstable_by_key(most, age);
+            sessions.truncate(most);
+        }
+        sessions.sort_unstable_by_key(age);
+        let mut looks = Self::MOST_LOOKS;
+        sessions
+            .into_iter()
+            .filter_map(|(session, _)| self.view(session, now, keys_each, &mut looks))
+            .collect()
+    }
+
+    /// Up to `most` waits that have lasted for `at_least`, in no order, each with up to `keys_each` of its
+    /// missing keys; and the waits of [`Self::counting`], however long they have lasted. Also returns how
+    /// many such waits there are. It walks over all connections, without sorting.
+    pub fn long_waits(
+        &mut self,
+        now: Timestamp,
+        at_least: Duration,
+        most: usize,
+        keys_each: usize,
+    ) -> (Vec<WaitView>, usize) {
+        let mut shown = self.counting(now);
+        if self.waiting == 0 {
+            let total = shown.len();
+            return (shown, total);
+        }
+        let mut looks = Self::MOST_LOOKS;
+        let mut long = self
+            .waits_since()
+            .filter(|&(session, since)| session.counting.is_some() || now.since(since) >= at_least);
+        let views = long.by_ref().take(most);
+        shown.extend(views.filter_map(|(session, _)| self.view(session, now, keys_each, &mut looks)));
+        self.add_similar(&mut shown);
+        let total = shown.len().saturating_add(long.count());
+        (shown, total)
+    }
+
+    /// For waits on a key of a program: adds the key that the client may have meant, and the past of the
+    /// awaited key.
+    fn add_similar(&self, waits: &mut [WaitView]) {
+        let mut looks = Self::MOST_SIMILAR_LOOKS;
+        let mut known: HashMap<WaitedKey, (Option<WaitedKey>, KeyPast)> = HashMap::new();
+        for wait in waits.iter_mut().filter(|wait| wait.barrier_size.is_none() && wait.counted.is_none()) {
+            let Some(key) = wait.missing.first() else { continue };
+            if matches!(classify(key), None | Some(KeyPattern::Unknown)) {
+                let known = known.entry(key.clone());
+                (wait.similar, wait.past) = known
+                    .or_insert_with(|| (self.similar_to(key, &mut looks), self.deleted.past_of(key)))
+                    .clone();
+            }
+        }
+    }
+
+    fn waits_since(&self) -> impl Iterator<Item = (&Session, Timestamp)> {
+        self.sessions.iter().flatten().filter_map(|session| Some((session, session.wait.as_ref()?.since)))
+    }
+
+    #[expect(clippy::arithmetic_side_effects, reason = "no more are looked at than there are looks left")]
+    fn view(
+        &self,
+        session: &Session,
+        now: Timestamp,
+        keys_each: usize,
+        looks: &mut usize,
+    ) -> Option<WaitView> {
+        let wait = session.wait.as_ref()?;
+        let slot_of = |&id: &u32| self.keys.slot(self.registrations.get(id).slot);
+        let (barrier_size, keys, missing) = match &wait.on {
+            WaitOn::Barrier { registration, world_size, .. } => {
+                (Some(*world_size), 1, vec![slot_of(registration).key().into()])
+            }
+            WaitOn::Keys { .. } | WaitOn::Shared { .. } => {
+                let registrations = self.registrations_of(session.conn);
+                let most = *looks;
+                let looked_at = registrations.iter().take(most).inspect(|_| *looks -= 1);
+                let missing = looked_at.map(slot_of).filter(|slot| !slot.is_present());
+                (None, registrations.len(), missing.take(keys_each).map(|slot| slot.key().into()).collect())
+            }
+        };
+        // If `init/` is not there, as after a reset, the host of a job waits for it before it reads it.
+        let waited = now.since(wait.since);
+        let is_count =
+            barrier_size.is_none() && missing.first().is_some_and(|key: &WaitedKey| **key == *b"init/");
+        Some(WaitView {
+            conn: session.conn,
+            peer: session.peer,
+            pid: session.pid,
+            waited,
+            barrier_size,
+            keys,
+            missing,
+            similar: None,
+            past: KeyPast::default(),
+            counted: is_count.then_some(Counted { clients: 0, unchanged: waited, ago: Duration::ZERO }),
+        })
+    }
+
+    /// The names of up to `most` plain keys.
+    #[cfg(test)]
+    pub(super) fn key_names(&self, most: usize) -> Vec<Box<[u8]>> {
+        let plain = self.keys.iter().filter(|(_, slot)| slot.value().is_some());
+        plain.take(most).map(|(_, slot)| slot.key().into()).collect()
+    }
+
+    /// Address and process id of a connection, if it is still there.
+    pub fn peer(&self, conn: ConnId) -> Option<(SocketAddr, Option<u32>)> {
+        self.session(conn).map(|session| (session.peer, session.pid))
+    }
+}
