@@ -1,5 +1,5 @@
 //! Finds mistakes in Kubernetes manifests that make training jobs hang, before the manifests are applied. It
-//! works offline: it knows the contents of the files and the makers (`rallypoint_node::makers`), and says when
+//! works offline: it knows the contents of the files and the makers (`rallypoint_node::makers`). It says when
 //! another file could hold a missing part. It reports every part that it cannot read.
 //!
 //! | module | what it is for |
