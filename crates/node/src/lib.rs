@@ -1,15 +1,13 @@
-//! The code that runs on a node, beside the job: the place of a process in its job, the checks of its
-//! manifest, and the clients of a server.
+//! The code that runs on a node, beside the job: the place of a process in its job, and the clients of a
+//! server.
 //!
 //! | module | what it is for |
 //! |---|---|
 //! | [`client`] | a client of any TCPStore, and of the HTTP API |
-//! | [`doctor`] | checks that find the cause of a hang before it happens |
 //! | [`endpoint`] | the address of a server, as people and platforms write it |
 //! | [`launch`] | the place of a process in its job, from its environment |
 //! | [`makers`] | the makers of pods in Kubernetes, and the values that each gives to its pods |
 //! | [`relay`] | a server on this node's loopback: its clients survive breaks of the network |
-//! | [`shell`] | which commands a shell script runs, as far as the text shows it |
 // Numbers come from peers, files and the environment. A file that has only its own says so.
 #![cfg_attr(
     not(test),
