@@ -16,8 +16,9 @@ from typing import Any
 from render import ROOT, call
 
 HOST = "127.0.0.1"
-# What Cargo.toml says of the package.
-PACKAGE: dict[str, str] = dict(re.findall(r'^([\w-]+) = "(.+)"$', (ROOT / "Cargo.toml").read_text().split("\n\n")[0], re.MULTILINE))
+# What Cargo.toml says of all packages.
+SHARED = (ROOT / "Cargo.toml").read_text().split("[workspace.package]\n")[1].split("\n\n")[0]
+PACKAGE: dict[str, str] = dict(re.findall(r'^([\w-]+) = "(.+)"$', SHARED, re.MULTILINE))
 VERSION = PACKAGE["version"]
 
 
