@@ -1,5 +1,4 @@
-//! Tells the program which compiler made it, for what, and of which commit, for `rallypoint version` and
-//! `rallypoint_build_info`; and its C library to have one heap.
+//! Notes the target and the commit of the program, for `rallypoint version`, and links `src/malloc.c` to it.
 
 use std::env;
 use std::path::Path;

@@ -10,7 +10,7 @@ use utoipa::{Modify, OpenApi};
 use rallypoint_api::Problem;
 
 /// The OpenAPI 3.1 description of every route.
-pub const OPENAPI: &str = include_str!("../../../../docs/openapi.json");
+pub const OPENAPI: &str = include_str!("../../docs/openapi.json");
 
 /// The head of the document, above the routes.
 #[derive(OpenApi)]

@@ -61,7 +61,7 @@ pub(super) async fn page() -> impl IntoResponse {
 pub(super) async fn explanations() -> impl IntoResponse {
     let headers =
         [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
-    (headers, include_str!("../../../../docs/explanations.md"))
+    (headers, include_str!("../../docs/explanations.md"))
 }
 
 #[cfg(test)]
