@@ -14,9 +14,9 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use libfuzzer_sys::fuzz_target;
-use rallypoint_server::config::ServerConfig;
 use rallypoint_server::Server;
 use rallypoint_server::admin;
+use rallypoint_server::config::ServerConfig;
 use tower::ServiceExt;
 
 /// The routes with a body. `RUN` stands for the run or the barrier.

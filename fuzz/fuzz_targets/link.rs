@@ -3,10 +3,10 @@
 
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use rallypoint_protocol::ids::Timestamp;
 use rallypoint_link::{
     Frame, Hello, Identity, RelayEnd, RelayLife, ServerEnd, ServerEvent, ServerLife, Welcome,
 };
+use rallypoint_protocol::ids::Timestamp;
 
 fuzz_target!(|bytes: &[u8]| {
     let now = Timestamp::default();
