@@ -1,9 +1,10 @@
 //! Mistakes in torchrun's command line, for a command that is about to run and for a command in a manifest.
 
 use super::Check;
-use rallypoint_node::launch::{Backend, Environment, NEW_STORE_EACH_ROUND, Torchrun, restarts_workers};
+use rallypoint_node::launch::{
+    Backend, Environment, NEW_STORE_EACH_ROUND, Torchrun, basename, restarts_workers,
+};
 use rallypoint_protocol::ids::Nodes;
-use rallypoint_shell::basename;
 
 /// Every check of a torchrun command. `env` has the variables of the command, as far as they are known.
 pub fn check_command(torchrun: &Torchrun, env: &Environment) -> Vec<Check> {

@@ -1,9 +1,8 @@
 //! Launchers that are not torchrun: their flags and variables, and the cases in which they would start each
 //! node alone.
 
-use super::torchrun::scripts;
+use super::script::{basename, scripts};
 use super::{Environment, LaunchEnv, Mode, PlanError};
-use rallypoint_shell::basename;
 
 /// The kind of a command that is not torchrun.
 #[derive(Debug, Clone, PartialEq, Eq)]

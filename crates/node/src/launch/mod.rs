@@ -13,6 +13,7 @@
 //! | `slurm` | the place of a process in a Slurm job step |
 //! | `derive` | the derivation: all sources of a value must agree |
 //! | `export` | the variables that follow, as shell, JSON or docker |
+//! | `script` | the commands of a shell script in a command |
 //! | `torchrun` | the command line of torchrun: flags, `--rdzv-conf` |
 //! | `launcher` | other launchers, and their flags and variables |
 //! | `plan` | the changes to a command, by launch mode |
@@ -27,6 +28,7 @@ mod launcher;
 mod names;
 mod plan;
 mod platform;
+mod script;
 mod slurm;
 mod torchrun;
 
@@ -38,4 +40,5 @@ pub use launcher::Launcher;
 pub use names::{ordinal, random_suffix};
 pub use plan::{Job, Mode, NEW_STORE_EACH_ROUND, Plan, PlanError, Server};
 pub use platform::Platform;
+pub use script::basename;
 pub use torchrun::{Backend, RdzvConf, Torchrun, find_torchrun, is_flag_of_torchrun, restarts_workers};

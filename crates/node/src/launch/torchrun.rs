@@ -3,8 +3,8 @@
 
 use super::Environment;
 use super::names::first_label;
+use super::script::{basename, scripts};
 use rallypoint_protocol::ids::Nodes;
-use rallypoint_shell::{self as shell, Text, basename};
 
 /// Flags with a value. Torchrun treats `-` and `_` as equal, and accepts each long flag by any unambiguous
 /// prefix.
@@ -101,22 +101,6 @@ pub fn find_torchrun(argv: &[String]) -> Option<Torchrun> {
         let found = scripts(argv).iter().find_map(|command| Torchrun::parse(command))?;
         Some(Torchrun { is_argv: false, ..found })
     })
-}
-
-/// The commands of a shell script that is an argument of `sh -c`, as words. Variables stay unexpanded.
-pub(crate) fn scripts(argv: &[String]) -> Vec<Vec<String>> {
-    let Some(arguments) =
-        argv.split_first().filter(|(program, _)| shell::is_shell(program)).map(|(_, rest)| rest)
-    else {
-        return Vec::new();
-    };
-    let words: Vec<Text> = arguments.iter().map(Text::known).collect();
-    let shell::Called::Script(script, _) = shell::called(&words) else { return Vec::new() };
-    let surroundings =
-        shell::Surroundings { variables: shell::Variables::new(), open: false, file: &|_| None };
-    let reading = shell::read(&script.to_string(), &[], surroundings);
-    let words = |command: shell::Command| command.words.iter().map(ToString::to_string).collect();
-    reading.commands.into_iter().map(words).collect()
 }
 
 /// The flag that a word means to torchrun's parser.
