@@ -20,6 +20,7 @@ HEALTH: Document = {
     "version": "0.1.0",
     "up_seconds": 7260.0,
     "ready": True,
+    "endpoint": "rally.example:29500",
     "stores": 1,
     "connections": 12,
     "max_connections": 1000,

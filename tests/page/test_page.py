@@ -21,6 +21,7 @@ def test_a_missing_node_is_named_with_what_to_do(admin: Admin, open_page: Open) 
     page = open_page(admin.url)
     page.until_says("#sentence", "Waiting for 1 of 4 nodes")
     page.until_says("#explanations", "train-llm-2 has been missing")
+    assert page.text("#explanations .text").startswith("3 of 4 nodes"), "the name of the run stands above"
     assert "What to do" in page.js("getComputedStyle(document.querySelector('.remedy'), '::before').content")
     assert "look at the missing node's pod" in page.text("#explanations .remedy")
     assert page.text("#explanations .when").startswith("Warning, by elimination, since ")
@@ -28,7 +29,7 @@ def test_a_missing_node_is_named_with_what_to_do(admin: Admin, open_page: Open) 
     assert page.text("#nodes-legend").split("\n") == ["3 joined", "1 missing"]
     assert "last train-llm-3 +1.2 s; 0.8 s after the one before" in page.text("#joins-summary")
     page.until_says("#moments", "train-llm-3 joined round 0 (3 nodes, +1.2 s)")
-    assert page.js("document.title") == "3/4 nodes train-llm · rallypoint"
+    assert page.js("document.title") == "Waiting for 1 of 4 nodes · train-llm · 127.0.0.1"
 
 
 def test_the_grid_fills_up_as_events_arrive(admin: Admin, open_page: Open) -> None:
@@ -86,6 +87,50 @@ def test_a_moment_shows_before_the_document_is_fetched_again(admin: Admin, open_
     assert "other-1" not in page.text("#moments")
 
 
+def test_what_happened_again_and_again_is_one_line(admin: Admin, open_page: Open) -> None:
+    run = run_of(4, 2)
+    moments = ["train-llm round 0: the link of n1 is away", *["train-llm round 0: the link of n1 is back"] * 3]
+    run["timeline"] = [{"at": NOW + at, "run_id": "train-llm", "code": "x", "text": text} for at, text in enumerate(moments)]
+    admin.set(run)
+    page = open_page(admin.url)
+    page.until_says("#moments", "the link of n1 is back (3 times)")
+    lines = page.js("[...document.querySelectorAll('#moments li span')].map((line) => line.innerText)")
+    assert lines == ["the link of n1 is back (3 times)", "the link of n1 is away"]
+
+
+def test_no_state_of_a_cell_is_cut_into_another(admin: Admin, browser: Browser, open_page: Open) -> None:
+    run = run_of(64, 64)
+    states = ["announced", "waiting", "earlier", "redundant", "gone", "finished"]
+    for state, node in zip(states, run["participants"], strict=False):
+        node["state"] = state
+    admin.set(run)
+    browser.size(1280, 900)
+    page = open_page(admin.url)
+    page.until_says("#nodes-legend", "1 announced, not joined")
+    page.driver.execute_script(
+        """
+        window.drawn = [];
+        CanvasRenderingContext2D.prototype.fillText = (text) => window.drawn.push(text);
+        nodeGrid.draw();
+        """
+    )
+    drawn = page.js("window.drawn")
+    assert "not joined" in drawn and "next round" in drawn
+    assert not [text for text in drawn if "…" in text and "train-llm" not in text], "only names are shortened"
+
+
+def test_on_a_phone_the_answer_stands_before_the_server(admin: Admin, browser: Browser, open_page: Open) -> None:
+    for n in range(4):
+        admin.set(run_of(4, 3, run_id=f"job-{n}"))
+    browser.size(380, 800)
+    page = open_page(admin.url)
+    page.until_says("#health", "Memory")
+    top = lambda where: page.js("document.querySelector(arguments[0]).getBoundingClientRect().top", where)
+    assert top("#sentence") < top("#health-facts")
+    bottom = page.js("document.querySelector('#runs').getBoundingClientRect().bottom")
+    assert page.js("document.querySelector('#runs li:last-child').getBoundingClientRect().bottom") <= bottom + 1, "all four are seen"
+
+
 def test_who_waits_for_what_is_one_row_a_reason(admin: Admin, open_page: Open) -> None:
     admin.set(example("run_static_rank_missing"))
     page = open_page(admin.url)
@@ -109,7 +154,7 @@ def test_a_server_that_is_gone_is_said_and_waited_for(admin: Admin, open_page: O
     page.until_says("#gone", "The server does not answer since")
     assert "What you see is from then" in page.text("#gone")
     assert page.text("#link").startswith("no answer")
-    assert page.js("document.title").startswith("(no answer)")
+    assert page.js("document.title").startswith("No answer · ")
     # What was known stays to be seen, and time does not go on in it.
     assert page.text("#sentence") == "Waiting for 1 of 4 nodes"
     time.sleep(1.2)  # by then every text that goes on by itself has stopped, if it does
@@ -127,6 +172,7 @@ def test_a_server_that_is_gone_is_said_and_waited_for(admin: Admin, open_page: O
 def test_a_page_that_is_opened_before_any_run_shows_the_first(admin: Admin, open_page: Open) -> None:
     page = open_page(admin.url)
     page.until_says("#empty", "No runs")
+    page.until_says("#empty", "rallypoint doctor rally.example:29500")
     admin.set(run_of(4, 1))
     page.until_says("#sentence", "Waiting for 3 of 4 nodes")
 
@@ -249,7 +295,7 @@ def test_a_node_that_died_is_one_cell(admin: Admin, open_page: Open) -> None:
     page = open_page(admin.url)
     page.until_says("#nodes-legend", "1 gone")
     assert page.text("#nodes-legend").split("\n") == ["3 joined", "1 gone"]
-    assert page.js("document.title").startswith("3/4 nodes")
+    assert page.js("document.title").startswith("Running, but 1 node is gone · ")
 
 
 def test_a_screen_reader_is_told_in_words(admin: Admin, open_page: Open) -> None:
@@ -427,4 +473,4 @@ def test_nodes_that_wait_for_the_next_round_are_there(admin: Admin, open_page: O
     page = open_page(admin.url)
     page.until_says("#sentence", "Restarting: 3 nodes wait for the next round; 1 node is gone")
     page.until_says("#nodes-legend", "1 gone")
-    assert "missing" not in page.text("#nodes-legend") and page.js("document.title").startswith("4/4 nodes")
+    assert "missing" not in page.text("#nodes-legend") and "4/4 nodes" in page.text("#runs")

@@ -24,6 +24,10 @@ pub struct ServerHealth {
     pub max_memory_bytes: usize,
     /// Requests that wait: WAITs and BARRIERs.
     pub waiters: usize,
+    /// `HOST:PORT` of the first store, for clients; `null` if the stores have no ports (`--listen none`).
+    #[serde(default)]
+    #[schema(required)]
+    pub endpoint: Option<String>,
     /// The ports for the own stores of runs and rounds; `null` if the stores have no ports (`--listen none`).
     #[serde(default)]
     #[schema(required)]

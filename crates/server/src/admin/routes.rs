@@ -149,6 +149,9 @@ pub(super) async fn stores(State(server): State<Arc<Server>>, caller: Caller) ->
 pub(super) async fn health(State(server): State<Arc<Server>>, local: LocalAddr) -> Json<api::ServerHealth> {
     let (config, stores) = (server.stores().config(), server.stores().listeners());
     let journal = server.stores().journal().zip(config.journal.as_ref());
+    let host = local.store_host(&server);
+    let mut ports = stores.iter().map(|store| store.engine().port());
+    let first = ports.find(|port| server.stores().run_of(*port).is_none());
     Json(api::ServerHealth {
         version: env!("CARGO_PKG_VERSION").into(),
         up_seconds: server.up().as_secs_f64(),
@@ -159,8 +162,12 @@ pub(super) async fn health(State(server): State<Arc<Server>>, local: LocalAddr) 
         memory_bytes: server.stores().budget().used(),
         max_memory_bytes: server.stores().budget().limit(),
         waiters: stores.iter().map(|store| store.engine().stats().waiters).sum(),
+        endpoint: first.filter(|_| !config.relays_only).map(|port| match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        }),
         run_stores: (!config.relays_only).then(|| api::StorePorts {
-            host: local.store_host(&server),
+            host,
             first: *config.store_ports.start(),
             last: *config.store_ports.end(),
         }),

@@ -6,6 +6,8 @@ const STATES = {
   earlier: "goes on with the attempt before",
   redundant: "beyond the maximum", gone: "gone", missing: "missing", free: "may still join",
 };
+// What a cell says that has no room for more.
+const SHORT = { announced: "not joined", waiting: "next round", earlier: "old attempt", redundant: "spare", free: "free" };
 const MAX_CELLS = 131072;
 
 let palette = {};
@@ -77,7 +79,7 @@ function fitted(context, text, width) {
   return `${head}…${tail}`;
 }
 
-// Cells are {state, name, note}. `unit` is how many belong together (the ranks of a node); `tell` describes one in full.
+// Cells are {state, name, note, short}: the note without what is known besides the state. `unit` is how many belong together (the ranks of a node); `tell` describes one in full.
 class Grid {
   constructor(id, tell) {
     this.canvas = document.getElementById(`${id}-grid`);
@@ -157,8 +159,9 @@ class Grid {
       context.fillText(fitted(context, cell.name || "?", inner), x + pad, y + (h - gap) * (two ? 0.34 : 0.5));
       if (!two) return;
       context.font = `${w > 120 ? 12 : 11}px ${sans}`;
-      const note = [cell.note, cell.short].find((text) => text && context.measureText(text).width <= inner);
-      context.fillText(note ?? fitted(context, cell.note || "", inner), x + pad, y + (h - gap) * 0.7);
+      // A state that is cut in the middle may say the opposite.
+      const note = [cell.note, cell.short, SHORT[cell.state]].find((text) => text && context.measureText(text).width <= inner);
+      context.fillText(note ?? "", x + pad, y + (h - gap) * 0.7);
     });
     if (this.at >= 0 && document.activeElement === this.canvas) {
       const x = left + (this.at % columns) * w, y = top + Math.floor(this.at / columns) * h;

@@ -47,6 +47,11 @@ function tick(node) {
 const OVER = ["finished", "ended", "closed", "gone"];
 const isOver = (run) => OVER.includes(run.state);
 const hasRounds = (run) => run.round > 0 || run.kind === "c10d" || run.kind === "native";
+const textOf = (run, text) => {
+  // The name of the run stands above.
+  const name = `${nameOf(run)}: `;
+  return text.startsWith(name) ? text.slice(name.length) : text;
+};
 const nameOf = (run) => (hasRounds(run) ? `${run.run_id} round ${run.round}` : run.run_id);
 
 function progress(run) {
@@ -287,8 +292,8 @@ function reasons({ id, code, evidence }) {
   return details;
 }
 
-function notice(explanation) {
-  const { severity, text, remedy, since, holds, certainty } = explanation;
+function notice(explanation, text) {
+  const { severity, remedy, since, holds, certainty } = explanation;
   const known = ["error", "warning", "info"].includes(severity) ? severity : "info";
   const word = { error: "Error", warning: "Warning", info: "Note" }[known];
   const how = certainty === "eliminated" ? ", by elimination" : "";
@@ -321,7 +326,7 @@ function showState(run, detail) {
     isOver(run) ? ticking(from, "", " ago") : ticking(from, "for "), plain(`${closes}${source}${extra.map((text) => `; ${text}`).join("")}`)]);
   // What is over and asks for nothing is shown below, in the timeline.
   const said = (detail ? detail.explanations : run.explanation ? [run.explanation] : []).filter((e) => e.holds || e.severity !== "info");
-  rebuild("explanations", said, () => said.slice(0, 30).map(notice));
+  rebuild("explanations", said, () => said.slice(0, 30).map((e) => notice(e, textOf(run, e.text))));
 }
 
 const counted = (cells) => {
@@ -435,9 +440,15 @@ function showHistory(detail) {
   const known = detail.timeline, lastKnown = known.at(-1)?.at ?? -Infinity;
   const newer = seen.moments.filter((moment) => moment.run_id === detail.run_id && moment.at > lastKnown);
   const all = [...known, ...newer].slice(-MAX_MOMENTS).reverse();
-  $("history").hidden = all.length === 0;
-  rebuild("moments", [all[0]?.at, all.at(-1)?.at, all.length, keyOf(detail)], () => all.map((moment) =>
-    el("li", {}, el("time", {}, clock(moment.at)), el("span", {}, moment.text))));
+  // What happened again and again is one line, with its last time.
+  const lines = [];
+  for (const { at, text } of all) {
+    const line = lines.at(-1);
+    if (line?.text === text) line.times += 1; else lines.push({ at, text, times: 1 });
+  }
+  $("history").hidden = lines.length === 0;
+  rebuild("moments", [all[0]?.at, all.at(-1)?.at, all.length, keyOf(detail)], () => lines.map(({ at, text, times }) =>
+    el("li", {}, el("time", {}, clock(at)), el("span", {}, textOf(detail, text), times > 1 ? ` (${times} times)` : ""))));
 }
 
 // Those that are away are named by an explanation.
@@ -478,8 +489,8 @@ function showNotices() {
     text: `${count(seen.lost, "observation")} were lost because too many came at once; what is shown may be incomplete` }] : [];
   // What is no error stands below the jobs.
   const isError = (explanation) => explanation.severity === "error";
-  rebuild("alarms", [seen.explanations, seen.lost], () => [...seen.explanations.filter(isError), ...lost].slice(0, 20).map(notice));
-  rebuild("notices", seen.explanations, () => seen.explanations.filter((e) => !isError(e)).slice(0, 20).map(notice));
+  rebuild("alarms", [seen.explanations, seen.lost], () => [...seen.explanations.filter(isError), ...lost].slice(0, 20).map((e) => notice(e, e.text)));
+  rebuild("notices", seen.explanations, () => seen.explanations.filter((e) => !isError(e)).slice(0, 20).map((e) => notice(e, e.text)));
 }
 
 // ----- what is chosen
@@ -508,14 +519,19 @@ function show() {
   $("whole").hidden = !run;
   $("empty").hidden = Boolean(run);
   write("version", seen.version && `rallypoint ${seen.version}`);
+  const wrong = seen.link === "gone" ? "No answer" : seen.explanations.some((e) => e.severity === "error") ? "Server error" : "";
+  document.title = plain([wrong, run && sentenceOf(run), run?.run_id, location.hostname].filter(Boolean).join(" · "));
+  $("first").hidden = Boolean(run) || seen.lastHeard === 0 || !seen.health?.endpoint;
   if (!run) {
     write("empty-text", seen.lastHeard === 0 ? "Waiting for the server."
       : fromAddress() ? `The run ${fromAddress().id} is not here (any more).`
       : "No runs: no process has used one of PyTorch's keys at a store of this server. This page shows the first as soon as it comes.");
-    document.title = "rallypoint";
+    const endpoint = seen.health?.endpoint;
+    write("first-endpoint", endpoint);
+    write("first-job", `torchrun --nnodes=1 --nproc-per-node=2 --rdzv-backend=c10d --rdzv-endpoint=${endpoint} --rdzv-conf=is_host=0 --rdzv-id=try train.py`);
+    write("first-doctor", `rallypoint doctor ${endpoint}`);
     return;
   }
-  document.title = plain(`${seen.link === "gone" ? "(no answer) " : ""}${fraction(run)} ${run.run_id} · rallypoint`);
   showState(run, detail);
   for (const id of ["nodes", "ranks", "waits", "joins", "history"]) if (!detail) $(id).hidden = true;
   if (!detail) return;
