@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anstyle::AnsiColor;
@@ -13,7 +13,7 @@ use super::flags::Output;
 use super::launch::{LaunchArgs, environment, hostname};
 use super::reach::admin_of;
 use super::units::duration;
-use super::{Outcome, UsageError, run_client};
+use super::{Outcome, manifests, run_client};
 use rallypoint_doctor::{self as doctor, Check, Verdict, probe};
 use rallypoint_node::client::http::AdminUrl;
 use rallypoint_node::launch::{self, Meeting};
@@ -62,7 +62,8 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let checks = if self.manifest.is_empty() { self.this_pod()? } else { self.manifests()? };
+        let checks =
+            if self.manifest.is_empty() { self.this_pod()? } else { manifests::check(&self.manifest)? };
         let worst = doctor::worst(&checks);
         if self.output.is_json() {
             println!("{:#}", json!({ "verdict": worst, "checks": checks }));
@@ -79,22 +80,6 @@ impl Args {
         }
         let bad = worst == Verdict::Fail || self.strict && worst == Verdict::Warn;
         Ok(if bad { Outcome::NotDone } else { Outcome::Done })
-    }
-
-    fn manifests(&self) -> anyhow::Result<Vec<Check>> {
-        let mut files = Vec::new();
-        for path in &self.manifest {
-            if path.as_os_str() == "-" {
-                files.push(("stdin".to_owned(), std::io::read_to_string(std::io::stdin())?));
-                continue;
-            }
-            for path in files_below(path)? {
-                let text = std::fs::read_to_string(&path)
-                    .map_err(|error| UsageError(format!("--manifest {}: {error}", path.display())))?;
-                files.push((path.display().to_string(), text));
-            }
-        }
-        Ok(doctor::check_manifests(&files))
     }
 
     fn this_pod(&self) -> anyhow::Result<Vec<Check>> {
@@ -158,26 +143,4 @@ fn print_coloured(text: &str) -> std::io::Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }
-}
-
-/// The file itself, or every YAML and JSON file in a folder, at any depth.
-fn files_below(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let wrong = |error: std::io::Error| UsageError(format!("--manifest {}: {error}", path.display()));
-    if !path.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let mut found = Vec::new();
-    let mut entries: Vec<PathBuf> = std::fs::read_dir(path)
-        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
-        .map_err(wrong)?;
-    entries.sort();
-    for entry in entries {
-        let ending = entry.extension().and_then(std::ffi::OsStr::to_str);
-        if entry.is_dir() && !entry.is_symlink() {
-            found.extend(files_below(&entry)?);
-        } else if entry.is_file() && matches!(ending, Some("yaml" | "yml" | "json")) {
-            found.push(entry);
-        }
-    }
-    Ok(found)
 }

@@ -1,7 +1,10 @@
 //! The command line: types and texts here, one command per file beside it. A command returns whether the
 //! requested thing happened. stdout has data, stderr has the log.
 
+#[cfg(any(test, not(all(feature = "bench", feature = "manifests"))))]
+mod absent;
 mod barrier;
+#[cfg(feature = "bench")]
 mod bench;
 mod ctl;
 mod demo;
@@ -15,6 +18,8 @@ mod join;
 mod journal;
 mod launch;
 mod leave;
+#[cfg(feature = "manifests")]
+mod manifests;
 mod manual;
 mod news;
 mod poll;
@@ -34,6 +39,11 @@ use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+#[cfg(not(feature = "bench"))]
+use absent as bench;
+#[cfg(not(feature = "manifests"))]
+use absent as manifests;
 
 /// The meeting point of distributed PyTorch jobs: a standalone c10d TCPStore server.
 #[derive(Debug, Parser)]

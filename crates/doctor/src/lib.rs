@@ -13,7 +13,7 @@
 //! | `machine` | this host: limits, its own name |
 //! | `probe` | gathers the facts of the last three |
 //! | `reverse` | how long the name of an address takes |
-//! | `manifest` | Kubernetes manifests, offline |
+//! | `manifest` | Kubernetes manifests, offline (feature `manifests`) |
 // Numbers come from peers, files and the environment. A file that has only its own says so.
 #![cfg_attr(
     not(test),
@@ -29,6 +29,7 @@
 mod command;
 mod environment;
 mod machine;
+#[cfg(feature = "manifests")]
 mod manifest;
 mod network;
 pub mod probe;
@@ -40,7 +41,8 @@ use serde::Serialize;
 pub use command::check_command;
 pub use environment::check_environment;
 pub use machine::{MachineFacts, check_machine};
-pub use manifest::{Location, check_manifests};
+#[cfg(feature = "manifests")]
+pub use manifest::check_manifests;
 pub use network::{NetworkFacts, check_name, check_network};
 pub use network::{RELAYS_ONLY, RELAYS_ONLY_REMEDY};
 pub use server::run_stores;
@@ -68,6 +70,23 @@ impl Verdict {
             Self::Warn => "WARN",
             Self::Fail => "FAIL",
         }
+    }
+}
+
+/// A position in a manifest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Location {
+    /// The file.
+    pub file: String,
+    /// `Kind/name`.
+    pub object: String,
+    /// The field, as `kubectl explain` takes it.
+    pub field: String,
+}
+
+impl std::fmt::Display for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {} {}", self.file, self.object, self.field)
     }
 }
 
@@ -116,6 +135,7 @@ impl Check {
     }
 }
 
+#[cfg(feature = "manifests")]
 impl Check {
     /// Adds the position in a manifest.
     #[must_use]

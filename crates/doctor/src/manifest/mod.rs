@@ -32,28 +32,11 @@ mod runs;
 mod services;
 mod workloads;
 
-use super::{Check, Verdict};
+use super::{Check, Location, Verdict};
 use container::Container;
 use objects::Object;
 use pods::Pods;
 use rallypoint_node::makers::Maker;
-
-/// A position in the manifests.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Location {
-    /// The file.
-    pub file: String,
-    /// `Kind/name`.
-    pub object: String,
-    /// The field, as `kubectl explain` takes it.
-    pub field: String,
-}
-
-impl std::fmt::Display for Location {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {} {}", self.file, self.object, self.field)
-    }
-}
 
 /// Everything in the files.
 struct Manifests {

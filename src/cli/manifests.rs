@@ -1,0 +1,45 @@
+//! The files of `rallypoint doctor --manifest`.
+
+use std::path::{Path, PathBuf};
+
+use super::UsageError;
+use rallypoint_doctor::{Check, check_manifests};
+
+/// Checks files, folders and stdin (`-`) together.
+pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<Vec<Check>> {
+    let mut files = Vec::new();
+    for path in paths {
+        if path.as_os_str() == "-" {
+            files.push(("stdin".to_owned(), std::io::read_to_string(std::io::stdin())?));
+            continue;
+        }
+        for path in files_below(path)? {
+            let text = std::fs::read_to_string(&path)
+                .map_err(|error| UsageError(format!("--manifest {}: {error}", path.display())))?;
+            files.push((path.display().to_string(), text));
+        }
+    }
+    Ok(check_manifests(&files))
+}
+
+/// The file itself, or every YAML and JSON file in a folder, at any depth.
+fn files_below(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let wrong = |error: std::io::Error| UsageError(format!("--manifest {}: {error}", path.display()));
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut found = Vec::new();
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(path)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
+        .map_err(wrong)?;
+    entries.sort();
+    for entry in entries {
+        let ending = entry.extension().and_then(std::ffi::OsStr::to_str);
+        if entry.is_dir() && !entry.is_symlink() {
+            found.extend(files_below(&entry)?);
+        } else if entry.is_file() && matches!(ending, Some("yaml" | "yml" | "json")) {
+            found.push(entry);
+        }
+    }
+    Ok(found)
+}
