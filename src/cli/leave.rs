@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use clap::ValueEnum;
 
 use super::terminal::say;
 use super::units::duration;
@@ -28,7 +29,7 @@ pub(super) struct Args {
     /// How the node's work ended, if it is known: when all nodes of the round have succeeded, the run has
     /// finished
     #[arg(long, env = "RALLYPOINT_OUTCOME", value_name = "OUTCOME")]
-    outcome: Option<api::Outcome>,
+    outcome: Option<OutcomeFlag>,
 
     /// Give up after this time
     #[arg(long, env = "RALLYPOINT_LEAVE_TIMEOUT", value_name = "TIME", default_value = "10s",
@@ -38,6 +39,23 @@ pub(super) struct Args {
     /// The server's admin port
     #[arg(long, env = "RALLYPOINT_ADMIN", value_name = "URL", default_value = DEFAULT_ADMIN)]
     admin: AdminUrl,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum OutcomeFlag {
+    /// The work is done: the others go on without the node
+    Succeeded,
+    /// The work failed: the others are told to join again
+    Failed,
+}
+
+impl From<OutcomeFlag> for api::Outcome {
+    fn from(flag: OutcomeFlag) -> Self {
+        match flag {
+            OutcomeFlag::Succeeded => Self::Succeeded,
+            OutcomeFlag::Failed => Self::Failed,
+        }
+    }
 }
 
 impl Args {
@@ -70,7 +88,8 @@ impl Args {
     /// Leaves with this id. Returns whether the node was in the run.
     async fn leave(&self, node: &str) -> anyhow::Result<bool> {
         let path = format!("{}/leave", self.path());
-        let body = api::Leave { node: node.to_owned(), reason: self.reason.clone(), outcome: self.outcome };
+        let outcome = self.outcome.map(Into::into);
+        let body = api::Leave { node: node.to_owned(), reason: self.reason.clone(), outcome };
         let asked = http::post(&self.admin, &path, &body, self.timeout).await;
         let answer = asked.with_context(|| format!("{}{path}", self.admin))?;
         if !answer.is_success() {

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::StoreAddress;
 
@@ -15,7 +14,8 @@ use super::PeerDuration;
 pub const MAX_ANNOUNCE_WAIT: Duration = Duration::from_secs(8);
 
 /// `POST /api/v1/runs/{run_id}/announce`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Announce {
     /// The pod's name: the same in every repetition. With the node rank it says which place the pod takes.
     pub pod: String,
@@ -30,7 +30,7 @@ pub struct Announce {
     pub nodes: String,
     /// Its own IP address, if it connects from another one. It is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub ip: Option<IpAddr>,
     /// PyTorch's version there; if the pods have different ones, a warning says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,8 @@ pub struct Announce {
 }
 
 /// Where an announced pod stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum AnnounceState {
     /// It may start.
@@ -60,7 +61,8 @@ pub enum AnnounceState {
 }
 
 /// 200: `go`. 202: not yet; ask again with the same body.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AnnounceAnswer {
     /// Where the pod stands.
     pub state: AnnounceState,
@@ -77,7 +79,7 @@ pub struct AnnounceAnswer {
     /// The state in words.
     pub detail: String,
     /// A problem that stops no pod now, but will do harm later.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub warning: Option<String>,
     /// With `go`: the run's own store, if it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,12 +87,13 @@ pub struct AnnounceAnswer {
 }
 
 /// `GET /api/v1/runs/{run_id}/announce`: the pods of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Announced {
     /// The run.
     pub run_id: String,
     /// `N` or `MIN:MAX`.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub nodes: Option<String>,
     /// Whether the gate is open.
     pub open: bool,
@@ -101,19 +104,20 @@ pub struct Announced {
 }
 
 /// A pod that announced itself.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AnnouncedPod {
     /// Its name.
     pub pod: String,
     /// Distinguishes it from other pods with the same name.
     pub uid: String,
     /// Its place among the nodes.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub node_rank: Option<u32>,
     /// Where it connects from.
     pub address: String,
     /// Its version of PyTorch.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub torch: Option<String>,
     /// Seconds since its last sign of life.
     pub silent_seconds: f64,

@@ -1,12 +1,12 @@
 //! Arriving at a barrier.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::PeerDuration;
 
 /// `POST /api/v1/barriers/{name}/arrive`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Arrive {
     /// The id of the participant that arrives: the same in every retry, and no other participant's.
     pub participant: String,
@@ -33,7 +33,8 @@ fn default_timeout() -> PeerDuration {
 }
 
 /// 200: all have arrived.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ArriveReleased {
     /// Always `released`.
     pub state: String,
@@ -46,7 +47,8 @@ pub struct ArriveReleased {
 }
 
 /// 202: not yet. Ask again with the same body.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ArriveWaiting {
     /// Always `waiting`.
     pub state: String,

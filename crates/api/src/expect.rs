@@ -1,10 +1,10 @@
 //! An operator's expectation for a run.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// How many nodes to expect: `nodes`, or `min` and `max`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Expect {
     /// The exact number.
@@ -22,7 +22,8 @@ pub struct Expect {
 }
 
 /// What is expected now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Expects {
     /// The run.
     pub run_id: String,
@@ -36,7 +37,8 @@ pub struct Expects {
 }
 
 /// A run that was forgotten.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Forgotten {
     /// The run.
     pub run_id: String,

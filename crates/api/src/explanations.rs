@@ -1,10 +1,10 @@
 //! Explanations of runs: log, API, `status` and page share them.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// How much an explanation matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Good to know.
@@ -27,7 +27,8 @@ impl Severity {
 }
 
 /// How sure an explanation is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
     /// Everything in it was observed.
@@ -37,7 +38,8 @@ pub enum Certainty {
 }
 
 /// An observed action of a process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Seen {
     /// It has waited for the key since then.
@@ -59,20 +61,21 @@ pub enum Seen {
 }
 
 /// One observation from which an explanation follows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Evidence {
     /// What was observed.
     pub seen: Seen,
     /// The process, as sentences name it.
     pub who: String,
     /// Its connection, if that is known.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub peer: Option<String>,
     /// Its process id, if it told it.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub pid: Option<u32>,
     /// The key it is about.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub key: Option<String>,
     /// When.
     pub at: f64,
@@ -80,15 +83,16 @@ pub struct Evidence {
 
 /// One explanation, shared by log, API, status and page: an element of many documents, and the data of the
 /// event `explanation`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Explanation {
     /// Its id, for as long as it holds.
     pub id: u64,
     /// The run it is about.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub run_id: Option<String>,
     /// The store it is about.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub store: Option<u16>,
     /// The kind of problem: one of the headings of `docs/explanations.md`, such as `nodes_missing`.
     pub code: String,
@@ -105,7 +109,7 @@ pub struct Explanation {
     /// What to do about it; empty if there is nothing to do.
     pub remedy: String,
     /// All facts of the sentence as fields.
-    #[schema(value_type = Object)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub facts: serde_json::Value,
     /// The first observations that show it: connection, key and time. Only with `GET /api/v1/runs/{run_id}`
     /// and in events; left out if only the traffic as a whole shows it.
@@ -114,12 +118,13 @@ pub struct Explanation {
 }
 
 /// Something that happened: an element of a run's `timeline`, and the data of the event `moment`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TimelineEvent {
     /// When.
     pub at: f64,
     /// The run it happened to.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub run_id: Option<String>,
     /// What kind of event: `node_joined`, `round_complete`, … or the code of an explanation.
     pub code: String,

@@ -1,10 +1,10 @@
 //! The health of the server itself.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// `GET /api/v1/server`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ServerHealth {
     /// The server's version.
     pub version: String,
@@ -30,15 +30,16 @@ pub struct ServerHealth {
     pub endpoint: Option<String>,
     /// The ports for the own stores of runs and rounds; `null` if the stores have no ports (`--listen none`).
     #[serde(default)]
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub run_stores: Option<StorePorts>,
     /// The journal; `null` without one: jobs then do not survive the server's death.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub journal: Option<JournalHealth>,
 }
 
 /// The ports for the own stores of runs and rounds (`--store-ports`): clients have to reach them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StorePorts {
     /// `--advertise-host`; by default the address of the server to which the request came.
     pub host: String,
@@ -49,12 +50,13 @@ pub struct StorePorts {
 }
 
 /// The journal of a server.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JournalHealth {
     /// Where it is (`--journal`).
     pub path: String,
     /// The error that prevents writing; `null` if there is none.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub error: Option<String>,
     /// How long it has not been writable, in seconds.
     pub broken_seconds: f64,

@@ -9,7 +9,7 @@
     )
 )]
 //! The bodies of the HTTP API's requests and answers, for the server and for the commands that are its
-//! clients. The OpenAPI document is made from them (`server/admin/openapi.rs`).
+//! clients. The server makes its OpenAPI document from them, with the feature `openapi`.
 
 mod announce;
 mod barrier;

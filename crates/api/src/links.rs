@@ -1,10 +1,10 @@
 //! The links of the relays.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// A relay, with the one connection that carries all its clients.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Link {
     /// The relay's name: its pod's, its host's, or what `--name` says.
     pub name: String,
@@ -14,12 +14,13 @@ pub struct Link {
     pub clients: u32,
     /// How long its connection has been broken, in seconds; its clients wait meanwhile. `null` while it is
     /// up.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub away_seconds: Option<f64>,
 }
 
 /// Counts of all links; also the data of the event `links`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LinkCounts {
     /// Relays that are connected.
     pub connected: u32,
@@ -39,7 +40,8 @@ impl LinkCounts {
 }
 
 /// `GET /api/v1/links`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LinkList {
     /// By name.
     pub links: Vec<Link>,

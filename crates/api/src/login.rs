@@ -1,10 +1,10 @@
 //! The token of a browser.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// `POST /api/v1/login`
-#[derive(Clone, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Login {
     /// The token.
@@ -18,12 +18,13 @@ impl std::fmt::Debug for Login {
 }
 
 /// The rights of the token.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LoggedIn {
     /// `viewer`, `member` or `operator`.
     pub role: String,
     /// The runs that the token is for; `null` for all.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub runs: Option<String>,
 }
 

@@ -1,10 +1,10 @@
 //! The body of an error answer.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// A problem detail as in RFC 9457, sent as `application/problem+json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
     /// The status in words.
     pub title: String,

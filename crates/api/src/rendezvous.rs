@@ -1,12 +1,12 @@
 //! Joining, keep-alive, leaving, closing and extending.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::PeerDuration;
 
 /// `POST /api/v1/runs/{run_id}/join`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Join {
     /// The id of the node that joins: the same in every retry, and no other node's.
     pub node: String,
@@ -68,7 +68,8 @@ pub struct Join {
 }
 
 /// A place in a round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Placed {
     /// The round's number, from 1.
     pub round: u64,
@@ -77,7 +78,8 @@ pub struct Placed {
 }
 
 /// How a join stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum JoinState {
     /// The round is complete and the node is in it.
@@ -89,7 +91,8 @@ pub enum JoinState {
 }
 
 /// 200: the round is complete. `participants` is there if it was asked for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JoinComplete {
     /// Always `complete`.
     pub state: JoinState,
@@ -102,7 +105,7 @@ pub struct JoinComplete {
     /// How many nodes are in the round.
     pub group_world_size: u32,
     /// The workers' store; none if the run wants none.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub store: Option<StoreAddress>,
     /// Heartbeats are expected this often.
     pub keep_alive_seconds: f64,
@@ -116,7 +119,8 @@ pub struct JoinComplete {
 }
 
 /// Where a store listens.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StoreAddress {
     /// `--advertise-host`; by default the address of the server to which the request came.
     pub host: String,
@@ -125,7 +129,8 @@ pub struct StoreAddress {
 }
 
 /// A node of a complete round, as its peers see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Participant {
     /// Its rank.
     pub group_rank: u32,
@@ -136,15 +141,16 @@ pub struct Participant {
     /// The address at which peers reach it.
     pub address: String,
     /// Its role.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub role: Option<String>,
     /// Its processes.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub local_world_size: Option<u32>,
 }
 
 /// 202: not yet. Ask again with the same body; the place is kept until the keep-alive runs out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JoinWaiting {
     /// `waiting` or `redundant`.
     pub state: JoinState,
@@ -165,14 +171,15 @@ pub struct JoinWaiting {
     /// Since this node's join.
     pub waited_seconds: f64,
     /// Until the round's deadline; `null` for a redundant node.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub deadline_seconds: Option<f64>,
     /// What the node waits for, in words.
     pub reason: String,
 }
 
 /// `POST /api/v1/runs/{run_id}/heartbeat`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Heartbeat {
     /// The id of the node.
     pub node: String,
@@ -205,7 +212,8 @@ pub struct Heartbeat {
 }
 
 /// What a node of a complete round has to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
     /// Go on.
@@ -218,7 +226,8 @@ pub enum Action {
 }
 
 /// Answer to a heartbeat.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct HeartbeatAnswer {
     /// What to do.
     pub action: Action,
@@ -231,7 +240,8 @@ pub struct HeartbeatAnswer {
 }
 
 /// `POST /api/v1/runs/{run_id}/leave`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Leave {
     /// The id of the node.
     pub node: String,
@@ -245,7 +255,8 @@ pub struct Leave {
 }
 
 /// How a node's work ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// The work is done: the others go on without the node. When all nodes of the round have succeeded, the
@@ -256,14 +267,16 @@ pub enum Outcome {
 }
 
 /// Answer to a leave.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Left {
     /// Whether the node was there.
     pub left: bool,
 }
 
 /// `POST /api/v1/runs/{run_id}/close`
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Close {
     /// The node of the run that closes it. Without it, only an operator may close the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -274,7 +287,8 @@ pub struct Close {
 }
 
 /// Answer to a close.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Closed {
     /// The run.
     pub run_id: String,
@@ -283,7 +297,8 @@ pub struct Closed {
 }
 
 /// `POST /api/v1/runs/{run_id}/extend`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Extend {
     /// By how much to move the deadline of the gathering round.
@@ -291,7 +306,8 @@ pub struct Extend {
 }
 
 /// Answer to an extend.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Extended {
     /// The run.
     pub run_id: String,

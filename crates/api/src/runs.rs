@@ -6,12 +6,12 @@
 //! no clock. Fields may be added; readers ignore unknown ones.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::{Explanation, LinkCounts, TimelineEvent, Wait};
 
 /// `GET /api/v1/runs`: every run; the ones that need attention come first.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunList {
     /// The moment of this document.
     pub now: f64,
@@ -30,7 +30,8 @@ pub struct RunList {
 }
 
 /// How a run's processes find each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum RunKind {
     /// torchrun with `--rdzv-backend=c10d`.
@@ -63,7 +64,8 @@ impl RunKind {
 }
 
 /// The state of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     /// Nodes are still missing.
@@ -115,7 +117,8 @@ impl RunState {
 }
 
 /// The source of an expected number, the most reliable first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ExpectedFrom {
     /// `PUT /api/v1/runs/{run_id}/expect`.
@@ -137,7 +140,8 @@ pub enum ExpectedFrom {
 }
 
 /// An expected number of nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Expected {
     /// This many are needed.
     pub min: u32,
@@ -148,7 +152,8 @@ pub struct Expected {
 }
 
 /// Nodes by their state.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeCounts {
     /// In the round and present, or finished; for `gathering` the pods that have announced themselves. For a
     /// run that is over: the nodes of its last round, except for dead and failed ones.
@@ -167,47 +172,50 @@ pub struct NodeCounts {
     /// In the round by its state, but their connection is gone, and they have not come back.
     pub gone: u32,
     /// How many there should be; `null` if that is unknown.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub expected: Option<Expected>,
     /// How many must still come to reach `expected.min`, not below 0, if that is known: present, waiting and
     /// finished nodes do not count, nor nodes on their way from the last round. Otherwise, the nodes that
     /// other ranks show to be missing; `null` if that is unknown. 0 when the run is over: nobody waits any
     /// more.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub missing: Option<u32>,
 }
 
 /// Worker ranks by their state. Only if the workers use this server.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RankCounts {
     /// Ranks that have published their address and are present.
     pub joined: u32,
     /// Ranks that had published their address, and whose connection is gone.
     pub gone: u32,
     /// The world size, if it is known.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub expected: Option<u32>,
     /// Connected worker processes, whether their rank is known or not (NCCL ranks above 0 do not publish it).
     pub connected: u32,
 }
 
 /// Agents at the barrier at the end of the training.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ExitCounts {
     /// Nodes that have finished.
     pub arrived: u32,
     /// Nodes of the round.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub expected: Option<u32>,
 }
 
 /// A run in brief: an element of `RunList`, and the data of the event `run`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunSummary {
     /// The rendezvous id; `store:PORT` for a run without one.
     pub run_id: String,
     /// The port of the store that the run uses; `null` for a native run between rounds, and for `gathering`.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub store: Option<u16>,
     /// How its processes find each other.
     pub kind: RunKind,
@@ -222,23 +230,23 @@ pub struct RunSummary {
     /// Its nodes. For `env` all numbers are 0.
     pub nodes: NodeCounts,
     /// Its worker ranks, if they use this server.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub ranks: Option<RankCounts>,
     /// Its exit barrier, once a node has arrived there.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub exit: Option<ExitCounts>,
     /// The first sign of the round, or of a new gathering within it after all nodes had met.
     pub started_at: f64,
     /// When it entered this state.
     pub state_since: f64,
     /// When the round was complete.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub completed_at: Option<f64>,
     /// The deadline of the round, if it has one: the end of the last call, or of a native run's join time.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub deadline: Option<f64>,
     /// Its most important explanation now; `null` if there is no problem.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub explanation: Option<Explanation>,
     /// Notes that hold now: no problem is known, as while ranks wait for a key of the program. The document
     /// of the run has them.
@@ -247,7 +255,8 @@ pub struct RunSummary {
 }
 
 /// `GET /api/v1/runs/{run_id}`: everything about one run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Run {
     /// The moment of this document.
     pub now: f64,
@@ -259,7 +268,7 @@ pub struct Run {
     /// Missing nodes with a name or a rank; `nodes.missing` may be more.
     pub missing: Vec<MissingNode>,
     /// Its worker ranks.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub rank_grid: Option<RankGrid>,
     /// Outstanding waits of its processes that have lasted over a second, the oldest first, at most 1000.
     pub waits: Vec<Wait>,
@@ -268,12 +277,13 @@ pub struct Run {
     /// Past events, oldest first, at most 256.
     pub timeline: Vec<TimelineEvent>,
     /// The address of the workers' own store, if it is not on this server.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub workers_store: Option<String>,
 }
 
 /// The state of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
     /// It has announced itself and not joined yet.
@@ -293,7 +303,8 @@ pub enum NodeState {
 }
 
 /// One node (agent) of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Node {
     /// Unique within the run: `addr_pid_localid` for torchrun's c10d, `node-RANK` for static.
     pub node_id: String,
@@ -301,44 +312,45 @@ pub struct Node {
     pub name: String,
     /// Address and port of its connection; for the kinds `native` and `gathering` the address at which its
     /// peers reach it.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub peer: Option<String>,
     /// The agent's process id.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub pid: Option<u32>,
     /// Its group rank, once the round is complete.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub rank: Option<u32>,
     /// Its state.
     pub state: NodeState,
     /// When it joined this round.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub joined_at: Option<f64>,
     /// How long after the first node of the round it joined.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub after_seconds: Option<f64>,
     /// Its last sign of life, by this server's clock; `null` for a node that sends no heartbeats.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub last_heartbeat: Option<f64>,
     /// When its connection closed.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub gone_at: Option<f64>,
     /// The first of its workers' global ranks.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub base_rank: Option<u32>,
     /// How many workers it has.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub local_world_size: Option<u32>,
 }
 
 /// A node that is expected and absent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MissingNode {
     /// Its name, if it is known: the node announced itself or was present in an earlier round.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub name: Option<String>,
     /// Its node rank, if it is known.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub rank: Option<u32>,
     /// How it is known: `announced`, `earlier_round`, `role_exchange`, `named` (by PUT …/expect), `died`,
     /// `lost` (its signs of life stopped), `left`, `removed` (others took it out of the round, and it sends
@@ -347,15 +359,16 @@ pub struct MissingNode {
     /// join the others), or `node_rank` (no pod has announced that rank).
     pub known_from: String,
     /// When it was last seen. For a node that is not back: when the server was restarted.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub last_seen: Option<f64>,
 }
 
 /// The worker ranks of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RankGrid {
     /// The world size, if it is known.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub world_size: Option<u32>,
     /// One character for each rank, from rank 0: `.` not seen, `j` address published, `o` present without an
     /// address that others can read (it was dropped, or belongs to the last meeting), `x` its connection is
@@ -366,23 +379,24 @@ pub struct RankGrid {
 }
 
 /// One worker rank.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Rank {
     /// The global rank.
     pub rank: u32,
     /// Its host name, as it published it.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub host: Option<String>,
     /// Address and port of its connection.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub peer: Option<String>,
     /// Its process id.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub pid: Option<u32>,
     /// When it published its address.
     pub joined_at: f64,
     /// When its connection closed.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub gone_at: Option<f64>,
 }
 
@@ -392,7 +406,8 @@ pub struct Rank {
 /// `explanation` (`Explanation`: new, repeated, or over), `moment` (`TimelineEvent`), `links` (`LinkCounts`).
 /// A comment line comes every 15 s if there is no event. A subscriber that is too slow is closed; it connects
 /// again and gets a new snapshot.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Snapshot {
     /// The runs as in `GET /api/v1/runs`.
     #[serde(flatten)]
@@ -402,11 +417,12 @@ pub struct Snapshot {
 }
 
 /// The data of the event `run_gone`: the run is no longer shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunGone {
     /// The run.
     pub run_id: String,
     /// Its store.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub store: Option<u16>,
 }

@@ -1,15 +1,15 @@
 //! The stores, and the waits in them.
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// One store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Store {
     /// Its port.
     pub port: u16,
     /// The run for which it was opened.
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub run_id: Option<String>,
     /// Keys and queues.
     pub keys: usize,
@@ -22,21 +22,24 @@ pub struct Store {
 }
 
 /// `GET /api/v1/stores`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StoreList {
     /// By port.
     pub stores: Vec<Store>,
 }
 
 /// `POST /api/v1/stores`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct OpenStore {
     /// The run.
     pub run_id: String,
 }
 
 /// A run's own store, as its workers reach it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RunStore {
     /// The run.
     pub run_id: String,
@@ -47,7 +50,8 @@ pub struct RunStore {
 }
 
 /// `DELETE /api/v1/stores/{port}`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StoreReset {
     /// The store.
     pub port: u16,

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 /// A duration in a request, in seconds. It is bounded when it is read, so that no later calculation can
 /// overflow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(try_from = "f64", into = "f64")]
-#[schema(value_type = f64, minimum = 0, maximum = 604_800)]
+#[cfg_attr(feature = "openapi", schema(value_type = f64, minimum = 0, maximum = 604_800))]
 pub struct PeerDuration(Duration);
 
 /// Why a number is not a [`PeerDuration`].
