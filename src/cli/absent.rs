@@ -28,7 +28,8 @@ pub(super) fn check(_manifests: &[std::path::PathBuf]) -> anyhow::Result<Vec<ral
 
 fn is_absent(command: &str, feature: &str) -> UsageError {
     UsageError(format!(
-        "this program was built without `{command}`: take a released one, or build it with --features {feature}"
+        "this program was built without `{command}`: take a released one, or build it with --features \
+         {feature}"
     ))
 }
 
