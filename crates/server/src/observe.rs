@@ -14,7 +14,7 @@ use super::gate::PodGates;
 use super::limits::RUNS_SHARE;
 use super::link::LinkHost;
 use super::rendezvous::{RoundNews, Rounds};
-use super::stores::StoreHost;
+use super::stores::{Owner, StoreHost};
 use super::tcp::{Foreign, StoreListener, Throttle};
 use crate::clock::{Clock, now};
 use crate::engine::{LongWaits, Reservation, Seen};
@@ -248,17 +248,25 @@ impl State {
     }
 
     /// Tells insight who owns each store, before the observations in it.
-    fn name_stores(&mut self, listeners: &[Arc<StoreListener>], owner: impl Fn(u16) -> Option<StoreOwner>) {
+    fn name_stores(&mut self, listeners: &[Arc<StoreListener>], owner: impl Fn(u16) -> Option<Owner>) {
         let ports: BTreeSet<u16> = listeners.iter().map(|listener| listener.engine().port()).collect();
         for &port in self.named.difference(&ports) {
             self.insight.forget_store(port);
         }
         for &port in ports.difference(&self.named) {
             if let Some(owner) = owner(port) {
-                self.insight.own_store(port, owner);
+                self.insight.own_store(port, in_insight(owner));
             }
         }
         self.named = ports;
+    }
+}
+
+/// The owner of a store as insight knows it.
+fn in_insight(owner: Owner) -> StoreOwner {
+    match owner {
+        Owner::Run(run_id) => StoreOwner::Run(run_id),
+        Owner::Round(run_id, _) => StoreOwner::Round(run_id),
     }
 }
 

@@ -21,7 +21,6 @@ use crate::engine::{Engine, Kept, LinkedBefore, MemoryBudget, Walk};
 use crate::journal::Journal;
 use crate::supervise::keep_running;
 use crate::tcp::{Foreign, Shared, StoreListener, Workers, bind};
-use rallypoint_insight::StoreOwner;
 use rallypoint_journal::{Image, LinkId, LinkImage, SessionId, SessionState, StoreId, StoreImage};
 use rallypoint_protocol::ids::RunId;
 use rallypoint_store::{Capacity, Store, WaitView};
@@ -466,8 +465,8 @@ impl StoreHost {
         self.leases.run_of(port)
     }
 
-    /// The owner of the store on `port`, in insight's form.
-    pub fn owner(&self, port: u16) -> Option<StoreOwner> {
+    /// The run or round that leases the store on `port`.
+    pub fn owner(&self, port: u16) -> Option<Owner> {
         self.leases.owner(port)
     }
 

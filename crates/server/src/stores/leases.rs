@@ -6,7 +6,6 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::config::ServerConfig;
-use rallypoint_insight::StoreOwner;
 use rallypoint_protocol::ids::{RunId, Timestamp};
 
 /// A closed port is not given out again for this long, if there are others: late clients of the old store
@@ -70,8 +69,8 @@ pub enum NoStore {
 
 /// The owner of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Owner {
-    /// An unmodified job.
+pub enum Owner {
+    /// An unmodified job, by its run id.
     Run(String),
     /// One round of a native run.
     Round(RunId, u64),
@@ -310,12 +309,9 @@ impl Leases {
         self.state().open.get(&port).map(|store| store.owner.run_id())
     }
 
-    /// The owner of the store on `port`, in insight's form.
-    pub(crate) fn owner(&self, port: u16) -> Option<StoreOwner> {
-        self.state().open.get(&port).map(|store| match &store.owner {
-            Owner::Run(run_id) => StoreOwner::Run(run_id.clone()),
-            Owner::Round(run_id, _) => StoreOwner::Round(run_id.clone()),
-        })
+    /// The owner of the store on `port`.
+    pub(crate) fn owner(&self, port: u16) -> Option<Owner> {
+        self.state().open.get(&port).map(|store| store.owner.clone())
     }
 
     /// Gives up a store. `false` if `port` has none of them.

@@ -6,4 +6,4 @@ mod leases;
 pub(super) use host::HostLine;
 pub use host::StoreHost;
 pub(super) use leases::RoundStore;
-pub use leases::{NoStore, RunStore};
+pub use leases::{NoStore, Owner, RunStore};

@@ -13,9 +13,10 @@ use super::calls::{Answer, Call, Caller};
 use super::holds::{Participant, Pod, Told};
 use super::nodes::{Doing, Node, run_id};
 use super::{Checked, Event, World};
-use rallypoint_insight::{Expectation, StoreOwner};
+use rallypoint_insight::Expectation;
 use rallypoint_rendezvous::RankInRound;
 use rallypoint_server::NotExpected;
+use rallypoint_server::stores::Owner;
 
 /// A store that nobody uses is given up after this long (--store-linger, and the time for joins).
 pub(in super::super) const LINGER: Micros = 6 * SECOND;
@@ -192,7 +193,8 @@ impl World {
             if let Some(other) = used.insert(port, run) {
                 return Err(format!("port {port} is leased to run {run} and to run {other}"));
             }
-            if server.stores.owner(port) != Some(StoreOwner::Round(run_id(run))) {
+            let owner = server.stores.owner(port);
+            if !matches!(owner, Some(Owner::Round(owner, _)) if owner == run_id(run)) {
                 return Err(format!("the store on port {port} is not that of run {run}, which is told so"));
             }
         }
@@ -201,9 +203,9 @@ impl World {
             let port = listener.engine().port();
             let is_used = match server.stores.owner(port) {
                 None => continue,
-                Some(StoreOwner::Run(_)) => false,
+                Some(Owner::Run(_)) => false,
                 // The store of the last round stays while nodes wait for the next round.
-                Some(StoreOwner::Round(run)) => {
+                Some(Owner::Round(run, _)) => {
                     server.rounds.snapshot(&run).is_some_and(|(it, _)| !it.nodes.is_empty())
                 }
             };
