@@ -352,15 +352,46 @@ pub struct MissingNode {
     /// Its node rank, if it is known.
     #[cfg_attr(feature = "openapi", schema(required))]
     pub rank: Option<u32>,
-    /// How it is known: `announced`, `earlier_round`, `role_exchange`, `named` (by PUT …/expect), `died`,
-    /// `lost` (its signs of life stopped), `left`, `removed` (others took it out of the round, and it sends
-    /// nothing), `connected` (it is connected, and has not joined this round yet), `not_back` (it was
-    /// connected when the server was restarted, and has not come back), `turned_away` (a pod that may not
-    /// join the others), or `node_rank` (no pod has announced that rank).
-    pub known_from: String,
+    /// How it is known.
+    pub known_from: KnownFrom,
     /// When it was last seen. For a node that is not back: when the server was restarted.
     #[cfg_attr(feature = "openapi", schema(required))]
     pub last_seen: Option<f64>,
+}
+
+/// How an absent node is known: `announced`, `earlier_round`, `role_exchange`, `named` (by PUT …/expect),
+/// `died`, `lost` (its signs of life stopped), `left`, `removed` (others took it out of the round, and it
+/// sends nothing), `connected` (it is connected, and has not joined this round yet), `not_back` (it was
+/// connected when the server was restarted, and has not come back), `turned_away` (a pod that may not
+/// join the others), or `node_rank` (no pod has announced that rank).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum KnownFrom {
+    /// Its pod announced itself.
+    Announced,
+    /// It was in an earlier round.
+    EarlierRound,
+    /// Rank 0 of a static run waits for its role.
+    RoleExchange,
+    /// An operator named it.
+    Named,
+    /// It had joined, and its connection closed.
+    Died,
+    /// It had joined, and its signs of life stopped.
+    Lost,
+    /// It has left.
+    Left,
+    /// Others took it out of the round, and it sends nothing.
+    Removed,
+    /// It is connected, and has not joined this round yet.
+    Connected,
+    /// It has not come back since the server was restarted.
+    NotBack,
+    /// Its pod may not join the others.
+    TurnedAway,
+    /// No pod has announced this rank.
+    NodeRank,
 }
 
 /// The worker ranks of a run.

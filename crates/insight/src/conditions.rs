@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::expect::Plan;
 use super::links::Links;
-use super::missing::{ANNOUNCED, CONNECTED, is_gone, missing, turned_away};
+use super::missing::{is_gone, missing, turned_away};
 use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::{FormerNode, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, with_pid};
-use rallypoint_api::{Expected, MissingNode, RunKind, RunState, Seen};
+use rallypoint_api::{Expected, KnownFrom, MissingNode, RunKind, RunState, Seen};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, count};
 use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState, Missing};
 
@@ -17,7 +17,8 @@ use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState, Missing
 pub(super) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
     if run.native().is_some() {
         let expected = run.expected(plan);
-        let announced = missing(run, plan, expected).into_iter().filter(|node| node.known_from == ANNOUNCED);
+        let announced =
+            missing(run, plan, expected).into_iter().filter(|node| node.known_from == KnownFrom::Announced);
         let announced: Vec<String> = announced.filter_map(|node| node.name).collect();
         let waits = run.native_waits(&announced, now).into_iter().chain(run.native_expires(now));
         let held = waits.chain(run.native_spares(now)).chain(at_exit(run, links, now));
@@ -111,13 +112,14 @@ fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<
             node.name.unwrap_or_else(|| format!("node {}", node.rank.unwrap_or_default()))
         };
         let (gone, missing): (Vec<_>, Vec<_>) = missing(run, plan, expected).into_iter().partition(is_gone);
-        let is_connected = |node: &MissingNode| node.known_from == CONNECTED;
+        let is_connected = |node: &MissingNode| node.known_from == KnownFrom::Connected;
         let (connected, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_connected);
-        let announced = missing.iter().filter(|node| node.known_from == ANNOUNCED).filter_map(|node| {
-            let pod = node.name.as_deref()?;
-            let seen = node.last_seen.map(|at| Timestamp(Duration::from_secs_f64(at)));
-            Some(format!("{pod} {}", links.since_announced(plan, pod, seen, now)))
-        });
+        let announced =
+            missing.iter().filter(|node| node.known_from == KnownFrom::Announced).filter_map(|node| {
+                let pod = node.name.as_deref()?;
+                let seen = node.last_seen.map(|at| Timestamp(Duration::from_secs_f64(at)));
+                Some(format!("{pod} {}", links.since_announced(plan, pod, seen, now)))
+            });
         let announced = Names::of(announced);
         let there = run.participants().filter(|node| node.is_there());
         let first = there.map(|node| node.joined).min().map_or(since, |first| first.max(since));

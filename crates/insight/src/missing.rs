@@ -4,19 +4,9 @@ use std::collections::HashSet;
 
 use super::expect::Plan;
 use super::run::{Departure, LeftNode, MISSING_SHOWN, Membership, TrackedNode, TrackedRun};
-use rallypoint_api::{Expected, MissingNode, RunKind, RunState};
+use rallypoint_api::{Expected, KnownFrom, MissingNode, RunKind, RunState};
 use rallypoint_protocol::ids::{Timestamp, count};
 use rallypoint_rendezvous::gate::{Announcement, GateSnapshot};
-
-/// What [`MissingNode::known_from`] says of nodes that had joined.
-const DIED: &str = "died";
-const LOST: &str = "lost";
-const REMOVED: &str = "removed";
-const NOT_BACK: &str = "not_back";
-/// What it says of nodes that are connected, and were in a round before.
-pub(super) const CONNECTED: &str = "connected";
-/// What it says of pods that announced themselves and have not joined.
-pub(super) const ANNOUNCED: &str = "announced";
 
 /// The gate of a run that has nothing else.
 fn gate_of<'p>(run: &TrackedRun, plan: &'p Plan) -> Option<&'p GateSnapshot> {
@@ -125,9 +115,14 @@ fn announced_to_native(run: &TrackedRun, plan: &Plan, expected: Option<Expected>
     if pods.len() == to_come { pods } else { Vec::new() }
 }
 
-fn known(name: String, rank: Option<u32>, known_from: &str, last_seen: Option<Timestamp>) -> MissingNode {
+fn known(
+    name: String,
+    rank: Option<u32>,
+    known_from: KnownFrom,
+    last_seen: Option<Timestamp>,
+) -> MissingNode {
     let last_seen = last_seen.map(|at| at.0.as_secs_f64());
-    MissingNode { name: Some(name), rank, known_from: known_from.into(), last_seen }
+    MissingNode { name: Some(name), rank, known_from, last_seen }
 }
 
 /// Pods that announced themselves and have not joined, and those that did not announce themselves.
@@ -135,21 +130,22 @@ fn announced<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item
     let pods = plan.gate().into_iter().flat_map(|gate| &gate.pods);
     let pods = pods.filter(|pod| !there.contains(&*pod.pod));
     let gone_at = move |name: &str| plan.gone().get(name).copied();
-    let pods = pods.map(move |pod| known(pod.pod.clone(), pod.node_rank, ANNOUNCED, gone_at(&pod.pod)));
+    let pods =
+        pods.map(move |pod| known(pod.pod.clone(), pod.node_rank, KnownFrom::Announced, gone_at(&pod.pod)));
     let missing =
         plan.gate().into_iter().flat_map(|gate| gate.missing.iter().map(move |missing| (gate, missing)));
     let missing = missing.map(move |(gate, missing)| {
         let refused = turned_away(gate, missing.node_rank);
         let known_from = match (missing.seen, refused) {
-            (Some(_), _) => ANNOUNCED,
-            (None, Some(_)) => "turned_away",
-            (None, None) => "node_rank",
+            (Some(_), _) => KnownFrom::Announced,
+            (None, Some(_)) => KnownFrom::TurnedAway,
+            (None, None) => KnownFrom::NodeRank,
         };
         let gone_at = missing.pod.as_deref().and_then(gone_at);
         MissingNode {
             name: refused.map(|pod| pod.pod.clone()).or_else(|| missing.pod.clone()),
             rank: Some(missing.node_rank),
-            known_from: known_from.into(),
+            known_from,
             last_seen: gone_at.or(missing.seen).map(|at| at.0.as_secs_f64()),
         }
     });
@@ -166,16 +162,16 @@ fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = 
         let name = node.name.as_str();
         if is_of_round(round) { !again.contains(name) } else { !there.contains(name) && !is_beside(name) }
     };
-    let missing = |node: &TrackedNode, round: u64, known_from: &'static str, at: Timestamp| {
+    let missing = |node: &TrackedNode, round: u64, known_from: KnownFrom, at: Timestamp| {
         let rank = node.rank.filter(|_| is_of_round(round) || run.kind() == RunKind::Static);
         (at, known(node.name.clone(), rank, known_from, Some(at)))
     };
     let lost = |node: &TrackedNode, round: u64| {
         let at = node.gone.unwrap_or(node.last_heartbeat);
         let known_from = match node.is_dead() {
-            true if node.is_cut_off => LOST,
-            true => DIED,
-            false => NOT_BACK,
+            true if node.is_cut_off => KnownFrom::Lost,
+            true => KnownFrom::Died,
+            false => KnownFrom::NotBack,
         };
         let is_lost = node.is_lost() && is_gone(node, round);
         is_lost.then(|| missing(node, round, known_from, at))
@@ -187,7 +183,8 @@ fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = 
     // A frozen agent, or one that is cut off: others have taken it out of the round.
     let is_removed = |left: &&LeftNode| left.is_silent() && is_gone(&left.node, left.round);
     let removed = run.life().left.values().filter(is_removed);
-    let removed = removed.map(|left| missing(&left.node, left.round, REMOVED, left.node.last_heartbeat));
+    let removed =
+        removed.map(|left| missing(&left.node, left.round, KnownFrom::Removed, left.node.last_heartbeat));
     let mut all: Vec<_> = earlier.chain(now).chain(removed).collect();
     all.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     all.into_iter().map(|(_, node)| node)
@@ -195,14 +192,14 @@ fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = 
 
 /// Whether it is missing because it is gone: it had joined.
 pub(super) fn is_gone(node: &MissingNode) -> bool {
-    [DIED, LOST, REMOVED, NOT_BACK].contains(&node.known_from.as_str())
+    matches!(node.known_from, KnownFrom::Died | KnownFrom::Lost | KnownFrom::Removed | KnownFrom::NotBack)
 }
 
 /// Nodes that an operator named.
 fn named<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
     let named = plan.expectation.iter().flat_map(|expectation| &expectation.names);
     let named = named.filter(|name| !there.contains(name.as_str()));
-    named.map(|name| known(name.clone(), None, "named", None))
+    named.map(|name| known(name.clone(), None, KnownFrom::Named, None))
 }
 
 /// Nodes that have left a round, or were taken out of it, and come when they are ready, or their waits are over.
@@ -210,14 +207,16 @@ fn connected<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator
     let is_on_its_way = |left: &&LeftNode| left.departure != Departure::Finished && !left.is_silent();
     let nodes = run.life().left.values().filter(is_on_its_way).map(|left| &left.node);
     let nodes = nodes.filter(|node| !there.contains(node.name.as_str()));
-    nodes.map(|node| known(node.name.clone(), None, CONNECTED, None))
+    nodes.map(|node| known(node.name.clone(), None, KnownFrom::Connected, None))
 }
 
 /// Nodes of an earlier round of which it is not known whether they are there.
 fn earlier<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
     let earlier = run.life().earlier.iter().filter(|former| !former.node.is_lost());
     let earlier = earlier.filter(|former| !there.contains(former.node.name.as_str()));
-    earlier.map(|former| known(former.node.name.clone(), None, "earlier_round", Some(former.last_seen())))
+    earlier.map(|former| {
+        known(former.node.name.clone(), None, KnownFrom::EarlierRound, Some(former.last_seen()))
+    })
 }
 
 /// Node ranks of a static run that have not written their role.
@@ -231,6 +230,6 @@ fn without_role<'a>(
     let lower = run.never_came().filter(|_| is_static).max().map_or(0, |rank| rank.saturating_add(1));
     (0..ranks.max(lower)).filter(|&rank| !run.has_come(rank)).map(|rank| {
         let pod = plan.pod_of_rank(rank).map(|pod| pod.pod.clone());
-        known(pod.unwrap_or_else(|| format!("node {rank}")), Some(rank), "role_exchange", None)
+        known(pod.unwrap_or_else(|| format!("node {rank}")), Some(rank), KnownFrom::RoleExchange, None)
     })
 }

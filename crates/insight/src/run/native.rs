@@ -15,7 +15,7 @@ use crate::reason::{
     ANNOUNCED_NODE, ANNOUNCED_NODES, Evidence, Finding, MISSING_NODE, MISSING_NODES, Names, Reason, Said,
     Unit,
 };
-use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, MissingNode, RunState, Seen, Severity};
+use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, KnownFrom, MissingNode, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Label, Timestamp, count};
 use rallypoint_rendezvous::{
     Absent, Break, Fact, Fate, NodeInfo, NodeSnapshot, NodeState, RoundState, RunSnapshot, WaitsFor, Who,
@@ -729,7 +729,7 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<MissingNode
     let rank = |&rank: &u32| MissingNode {
         name: None,
         rank: Some(rank),
-        known_from: "node_rank".into(),
+        known_from: KnownFrom::NodeRank,
         last_seen: None,
     };
     let ranks = || snapshot.missing_ranks.iter().map(rank).collect();
@@ -744,14 +744,14 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<MissingNode
     let of_last_round = of_last_round.filter_map(|node| match node.state {
         NodeState::InRound { rank } => {
             let last_seen = ago(snapshot.at, node.silent.unwrap_or_default());
-            Some((&node.info.name, &node.info.address, Some(rank), "earlier_round", Some(last_seen)))
+            Some((&node.info.name, &node.info.address, Some(rank), KnownFrom::EarlierRound, Some(last_seen)))
         }
         _ => None,
     });
     let gone = snapshot.absent.iter().filter_map(|absent| {
         let known_from = match absent.fate {
-            Fate::Lost => "lost",
-            Fate::Left => "left",
+            Fate::Lost => KnownFrom::Lost,
+            Fate::Left => KnownFrom::Left,
             Fate::Refused | Fate::Displaced => return None,
         };
         Some((&absent.who.name, &absent.who.address, absent.rank, known_from, None))
@@ -768,7 +768,7 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<MissingNode
         } else if named.len() < MISSING_SHOWN {
             let name = Some(names.shown(name, address));
             let last_seen = last_seen.map(|at| at.0.as_secs_f64());
-            named.push(MissingNode { name, rank, known_from: known_from.into(), last_seen });
+            named.push(MissingNode { name, rank, known_from, last_seen });
         }
     }
     // Of more than are needed it is not known who has a replacement.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::lab::{Lab, PORT, gloo};
 use crate::{Expectation, Settings};
-use rallypoint_api::{ExpectedFrom, NodeState, RunKind, RunState, Severity};
+use rallypoint_api::{ExpectedFrom, KnownFrom, NodeState, RunKind, RunState, Severity};
 use rallypoint_protocol::ids::{ConnId, Nodes};
 use rallypoint_rendezvous::gate::{Announcement, Gates};
 use rallypoint_store::{Observed, StaleKeyConfig};
@@ -112,8 +112,11 @@ fn case_1_a_node_that_neither_joined_nor_announced_itself_is_named_by_its_rank()
     lab.until(35.0);
     let missing = lab.run("job").missing;
     let named: Vec<_> =
-        missing.iter().map(|node| (node.name.as_deref(), node.rank, node.known_from.as_str())).collect();
-    assert_eq!(named, [(Some("node1-aaaaa"), Some(1), "announced"), (None, Some(2), "node_rank")]);
+        missing.iter().map(|node| (node.name.as_deref(), node.rank, node.known_from)).collect();
+    assert_eq!(
+        named,
+        [(Some("node1-aaaaa"), Some(1), KnownFrom::Announced), (None, Some(2), KnownFrom::NodeRank)]
+    );
     lab.assert_said(
         "nodes_missing",
         "job round 0: 1 of 3 nodes has joined; node1-aaaaa and node 2 have been missing for 30 s (3 by the pods' announcements); node1-aaaaa announced itself",
@@ -523,7 +526,7 @@ fn case_7_a_pod_that_was_turned_away_is_not_told_as_one_that_never_came() {
         "job: 1 of 3 pods has a place; pod with rank 2 has been missing for 30 s; turned away: pod b with rank 1",
     );
     let missing: Vec<_> = lab.run("job").missing.into_iter().map(|pod| (pod.name, pod.known_from)).collect();
-    assert_eq!(missing, [(Some("b".into()), "turned_away".into()), (None, "node_rank".into())]);
+    assert_eq!(missing, [(Some("b".into()), KnownFrom::TurnedAway), (None, KnownFrom::NodeRank)]);
     lab.gate("job", &[("a", 0, 2)], &[("b", 1, 4)]);
     lab.pass(2.0);
     let said =

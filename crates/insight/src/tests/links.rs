@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::lab::{Lab, PORT, announcement};
 use crate::{AwayLink, LinkEvent, LinkNews, Settings, StoreOwner};
-use rallypoint_api::{Explanation, LinkCounts, Node, NodeState, RunState, Severity};
+use rallypoint_api::{Explanation, KnownFrom, LinkCounts, Node, NodeState, RunState, Severity};
 use rallypoint_rendezvous::gate::{Contact, Gates};
 use rallypoint_store::StaleKeyConfig;
 
@@ -432,7 +432,7 @@ fn nodes_that_are_cut_off_are_not_said_to_have_ended() {
     };
     let mut known = known_from(&c10d);
     known.sort();
-    assert_eq!(known, [("node0".into(), "died".into()), ("node3".into(), "lost".into())]);
+    assert_eq!(known, [("node0".into(), KnownFrom::Died), ("node3".into(), KnownFrom::Lost)]);
 
     let mut of_rank_zero = lab();
     for n in 0..2 {
@@ -603,7 +603,11 @@ impl Pods {
         let nodes = &run.summary.nodes;
         assert_eq!((nodes.joined, nodes.gone, nodes.missing), (there, gone, Some(3 - there)));
         assert_eq!(run.missing.len() as u32, 3 - there);
-        assert!(run.missing.iter().all(|node| node.known_from == "announced" && node.last_seen.is_some()));
+        assert!(
+            run.missing
+                .iter()
+                .all(|node| node.known_from == KnownFrom::Announced && node.last_seen.is_some())
+        );
         let is_there = |node: &&Node| node.state == NodeState::Announced;
         assert_eq!(run.participants.iter().filter(is_there).count() as u32, there);
     }

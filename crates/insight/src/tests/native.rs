@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::lab::{Lab, PORT};
 use crate::{Settings, StoreOwner};
-use rallypoint_api::{Evidence, Explanation, RunKind, RunState, Seen, Severity};
+use rallypoint_api::{Evidence, Explanation, KnownFrom, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{Label, RunId};
 use rallypoint_rendezvous::{
     Action, Decision, Join, JoinStanding, KeptChange, LeaveRequest, NodeInfo, Outcome, RankInRound,
@@ -361,8 +361,8 @@ fn nodes_that_are_gone_are_missing_by_name_with_the_remedy_for_them() {
     native.rejoin("a", 0);
     native.pass(40);
     let run = native.lab.run("job");
-    let names: Vec<_> = run.missing.iter().map(|node| (node.name.as_deref(), &*node.known_from)).collect();
-    assert_eq!(names, [(Some("b"), "left")]);
+    let names: Vec<_> = run.missing.iter().map(|node| (node.name.as_deref(), node.known_from)).collect();
+    assert_eq!(names, [(Some("b"), KnownFrom::Left)]);
     let told = run.explanations.iter().find(|said| said.code == "nodes_missing").expect("it is told");
     assert!(told.text.ends_with("1 more node is needed; gone: b (10.0.0.1), rank 1"), "{}", told.text);
     assert!(told.remedy.contains("or a replacement"), "{}", told.remedy);
@@ -375,8 +375,8 @@ fn a_pod_that_announced_itself_and_has_not_joined_is_missing_by_name() {
     native.join("a", "1", None);
     native.pass(40);
     let run = native.lab.run("job");
-    let names: Vec<_> = run.missing.iter().map(|node| (node.name.as_deref(), &*node.known_from)).collect();
-    assert_eq!(names, [(Some("b"), "announced")]);
+    let names: Vec<_> = run.missing.iter().map(|node| (node.name.as_deref(), node.known_from)).collect();
+    assert_eq!(names, [(Some("b"), KnownFrom::Announced)]);
     let told = run.explanations.iter().find(|said| said.code == "nodes_missing").expect("it is told");
     assert!(told.text.ends_with("; announced, and not there: b"), "{}", told.text);
 }
@@ -715,13 +715,16 @@ fn nodes_with_one_name_are_told_with_their_addresses() {
         let missing = native.lab.run("job").missing.into_iter();
         missing.map(|node| (node.name, node.rank, node.known_from)).collect::<Vec<_>>()
     };
-    let vm = |from: &str| vec![(Some("vm at 10.0.0.1".to_owned()), Some(1), from.to_owned())];
-    assert_eq!((names(&native), native.lab.run("job").summary.nodes.missing), (vm("earlier_round"), Some(1)));
+    let vm = |from| vec![(Some("vm at 10.0.0.1".to_owned()), Some(1), from)];
+    assert_eq!(
+        (names(&native), native.lab.run("job").summary.nodes.missing),
+        (vm(KnownFrom::EarlierRound), Some(1))
+    );
     let waits = native.core.snapshot_of(&native.run, native.lab.now).expect("a run").reason;
     let text = "1 node of round 1 not yet joined again: vm (10.0.0.1); not heard from: vm (10.0.0.1)";
     assert_eq!(waits, text, "nobody came anew, and the time of then is not now");
     native.pass(10);
-    assert_eq!(names(&native), vm("lost"));
+    assert_eq!(names(&native), vm(KnownFrom::Lost));
     native.pass(20);
     native.join_as("id3", "vm", &address(3), "1", None).expect("it joins");
     native.pass(1);

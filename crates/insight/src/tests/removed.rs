@@ -1,7 +1,7 @@
 //! Nodes of torchrun's c10d backend that others take out of the round, that die in it, and those that come after them.
 
 use super::lab::Lab;
-use rallypoint_api::{RunState, Severity};
+use rallypoint_api::{KnownFrom, RunState, Severity};
 
 fn lab() -> Lab {
     let mut lab = Lab::new();
@@ -19,7 +19,10 @@ fn a_node_that_was_taken_out_and_is_back_is_not_missing() {
     lab.pass(40.0);
     let run = lab.run("job");
     assert_eq!((run.summary.nodes.joined, run.summary.nodes.missing), (2, Some(1)));
-    assert_eq!((run.missing[0].name.as_deref(), &*run.missing[0].known_from), (Some("node1"), "removed"));
+    assert_eq!(
+        (run.missing[0].name.as_deref(), run.missing[0].known_from),
+        (Some("node1"), KnownFrom::Removed)
+    );
     let silent = lab.texts("no_heartbeat");
     let is_told = |text: &&str| {
         text.starts_with("job round 0: node1 (node rank 1)") && text.ends_with("taken it out of the round")

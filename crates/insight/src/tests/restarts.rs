@@ -2,7 +2,7 @@
 
 use super::lab::Lab;
 use super::replay::{self, replay};
-use rallypoint_api::{Run, RunState};
+use rallypoint_api::{KnownFrom, Run, RunState};
 
 /// What people see of a run, apart from the times of its nodes and waits.
 #[derive(Debug, PartialEq)]
@@ -327,7 +327,10 @@ fn a_node_that_went_with_the_server_is_missing_by_its_name() {
         let Run { summary, missing, now, .. } = lab.run("job");
         assert_eq!((summary.nodes.joined, summary.nodes.missing), (2, Some(1)));
         let [node] = &missing[..] else { panic!("{missing:?}") };
-        assert_eq!((node.name.as_deref(), node.rank, &*node.known_from), (Some("node2"), rank, "not_back"));
+        assert_eq!(
+            (node.name.as_deref(), node.rank, node.known_from),
+            (Some("node2"), rank, KnownFrom::NotBack)
+        );
         now - node.last_seen.expect("a time")
     };
     assert!((1.5..=2.5).contains(&assert_missing(&lab, Some(2))), "it was there until then");
@@ -368,7 +371,7 @@ fn who_went_with_the_server_before_all_had_joined_is_gone() {
     // It comes again, as a process of its own.
     lab.agent(4, "job");
     lab.pass(1.0);
-    assert_eq!(lab.run("job").missing.iter().filter(|node| node.known_from == "not_back").count(), 1);
+    assert_eq!(lab.run("job").missing.iter().filter(|node| node.known_from == KnownFrom::NotBack).count(), 1);
 }
 
 #[test]

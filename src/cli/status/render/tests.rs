@@ -1,5 +1,7 @@
 use super::*;
-use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, MissingNode, NodeCounts, RankCounts, RankGrid};
+use rallypoint_api::{
+    ExitCounts, Expected, ExpectedFrom, KnownFrom, MissingNode, NodeCounts, RankCounts, RankGrid,
+};
 
 fn four() -> Run {
     serde_json::from_str(include_str!("../../../../tests/data/insight/run_4_nodes_one_missing.json"))
@@ -52,7 +54,7 @@ fn many(n: u32, joined: u32) -> Run {
         .map(|i| MissingNode {
             name: Some(format!("big-{i}")),
             rank: Some(i),
-            known_from: "announced".into(),
+            known_from: KnownFrom::Announced,
             last_seen: None,
         })
         .collect();
@@ -450,8 +452,12 @@ fn hostile() -> Run {
         node.name.clone_from(&evil);
         node.after_seconds = Some(-1e308);
     }
-    run.missing =
-        vec![MissingNode { name: Some(evil.clone()), rank: None, known_from: evil.clone(), last_seen: None }];
+    run.missing = vec![MissingNode {
+        name: Some(evil.clone()),
+        rank: None,
+        known_from: KnownFrom::Named,
+        last_seen: None,
+    }];
     for wait in &mut run.waits {
         wait.who = Some(evil.clone());
         wait.writer = Some(evil.clone());

@@ -3,7 +3,7 @@
 use super::super::lab::Lab;
 use super::{EXPLAIN_AFTER, FACT, Fault, WAIT, check_all, lab, static_run, workers};
 use crate::Settings;
-use rallypoint_api::{NodeState, RunState};
+use rallypoint_api::{KnownFrom, NodeState, RunState};
 use rallypoint_store::StaleKeyConfig;
 
 #[test]
@@ -576,9 +576,8 @@ fn a_node_that_ended_alone_just_before_the_others_came_is_not_said_to_be_absent(
             lab.static_node(11, "none", 1 - ended, 3);
             lab.pass(8.0);
             let run = lab.run("none");
-            let known_from = if is_told { "died" } else { "role_exchange" };
-            let missing: Vec<_> =
-                run.missing.iter().map(|node| (node.rank, node.known_from.as_str())).collect();
+            let known_from = if is_told { KnownFrom::Died } else { KnownFrom::RoleExchange };
+            let missing: Vec<_> = run.missing.iter().map(|node| (node.rank, node.known_from)).collect();
             assert_eq!(missing, [(Some(ended), known_from)], "{pause}");
             let (says, absent) = match ended {
                 0 => ("its connection closed", "it has not come"),
