@@ -1,34 +1,23 @@
 //! Flags that several commands share.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use clap::ValueEnum;
 use clap::builder::BoolishValueParser;
 
 use rallypoint_access::tls::ClientTls;
 use rallypoint_node::client::http::{AdminUrl, DEFAULT_ADMIN, use_tls, use_token};
 
-/// Text for people, or JSON for programs: `-o json`, or `--json` with the same meaning.
+/// Text for people, or JSON for programs.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct Output {
-    /// How to print
-    #[arg(short, long, global = true, env = "RALLYPOINT_OUTPUT", value_name = "FORMAT")]
-    output: Option<OutputFormat>,
-
-    /// Print JSON, as -o json does
+    /// Print JSON
     #[arg(long, global = true, env = "RALLYPOINT_JSON", value_parser = BoolishValueParser::new())]
     json: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum OutputFormat {
-    Text,
-    Json,
-}
-
 impl Output {
     pub(super) fn is_json(self) -> bool {
-        self.output.map_or(self.json, |output| output == OutputFormat::Json)
+        self.json
     }
 }
 
@@ -50,13 +39,11 @@ impl AdminPort {
     }
 }
 
-/// The client's identity towards an admin port, one flag for all commands. For `serve` it is the file of all
-/// tokens.
+/// The client's identity towards an admin port, one flag for all clients.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "A server with tokens")]
 pub(super) struct TokenFlag {
-    /// File with the token that is sent to the admin port; of a file with several the first. For `serve` it
-    /// is the file of all tokens
+    /// File with the token that is sent to the admin port; of a file with several the first
     #[arg(
         id = "token_file",
         long = "token-file",
@@ -74,13 +61,9 @@ impl TokenFlag {
             use_token(file);
         }
     }
-
-    pub(super) fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
-    }
 }
 
-/// The flags for an encrypted admin port, one set for all commands.
+/// The flags for an encrypted admin port, one set for all clients.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "A server whose admin port speaks TLS")]
 pub(super) struct Tls {

@@ -26,11 +26,13 @@ mod poll;
 mod process;
 mod reach;
 mod relay;
+mod removed;
 mod run;
 mod serve;
 mod status;
 mod store;
 mod terminal;
+mod test_settings;
 mod units;
 mod version;
 mod wait;
@@ -51,12 +53,6 @@ use absent as manifests;
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
-
-    #[command(flatten)]
-    tls: flags::Tls,
-
-    #[command(flatten)]
-    token: flags::TokenFlag,
 }
 
 #[derive(Debug, Subcommand)]
@@ -64,33 +60,33 @@ enum Command {
     /// Run the server
     Serve(Box<serve::Args>),
     /// Start a command once the server answers and all nodes are there
-    Run(Box<run::Args>),
+    Run(Box<Client<run::Args>>),
     /// Bring a server to this node's loopback, through breaks of the network
-    Relay(relay::Args),
+    Relay(Client<relay::Args>),
     /// Wait until a TCPStore answers, or until all pods are there
-    Wait(Box<wait::Args>),
+    Wait(Box<Client<wait::Args>>),
     /// Derive the launch environment from what the platform gives
     Env(env::Args),
     /// Check what makes jobs hang, in this pod or in manifests
-    Doctor(Box<doctor::Args>),
+    Doctor(Box<Client<doctor::Args>>),
     /// Tell by the exit code whether a server is healthy (for exec probes)
-    Health(health::Args),
+    Health(Client<health::Args>),
     /// Tell who has joined, who is missing, and who waits for what
-    Status(status::Args),
+    Status(Client<status::Args>),
     /// Look inside any TCPStore, rallypoint's or PyTorch's
     Store(store::Args),
     /// Meet the other nodes of a run, and print who they are
-    Join(join::Args),
+    Join(Client<join::Args>),
     /// Wait until all have arrived at a barrier
-    Barrier(barrier::Args),
+    Barrier(Client<barrier::Args>),
     /// Leave a run
-    Leave(leave::Args),
+    Leave(Client<leave::Args>),
     /// Look into the journal of a server, without changing it
     Journal(journal::Args),
     /// Change a running server
-    Ctl(ctl::Args),
+    Ctl(Client<ctl::Args>),
     /// Load test of any TCPStore server, rallypoint's or PyTorch's
-    Bench(Box<bench::Args>),
+    Bench(Box<Client<bench::Args>>),
     /// Show what a job looks like while one of its pods is missing
     Demo(demo::Args),
     /// Tell the version, the commit, and the dialects that it speaks
@@ -99,6 +95,27 @@ enum Command {
     Completions(manual::Completions),
     /// Print the manual page, or write all pages into a folder
     Man(manual::Manual),
+}
+
+/// A command that speaks with an admin port: its own flags, and those that show who the client is.
+#[derive(Debug, clap::Args)]
+struct Client<A: clap::Args> {
+    #[command(flatten)]
+    args: A,
+
+    #[command(flatten)]
+    tls: flags::Tls,
+
+    #[command(flatten)]
+    token: flags::TokenFlag,
+}
+
+impl<A: clap::Args> Client<A> {
+    fn run(self, command: fn(A) -> anyhow::Result<Outcome>) -> anyhow::Result<Outcome> {
+        self.tls.hold();
+        self.token.hold();
+        command(self.args)
+    }
 }
 
 /// The result of a command, apart from usage errors.
@@ -121,31 +138,32 @@ impl Cli {
     /// Parses the command line of this process. An invalid one ends the process with exit code 2.
     pub fn of_process() -> Self {
         let mut command = Self::command();
-        let matches = command.get_matches_mut();
+        let matches = command
+            .try_get_matches_from_mut(std::env::args_os())
+            .unwrap_or_else(|error| removed::explained(error).exit());
         old_variables(&command, &matches).into_iter().for_each(terminal::say);
+        removed::variables(&matches).for_each(terminal::say);
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
     }
 
     /// Runs the command. Errors are printed to stderr.
     pub fn run(self) -> ExitCode {
-        self.tls.hold();
-        self.token.hold();
         let ended = match self.command {
-            Command::Serve(args) => args.run(self.token.file()),
-            Command::Run(args) => args.run(),
-            Command::Relay(args) => args.run(),
-            Command::Wait(args) => args.run(),
+            Command::Serve(args) => args.run(),
+            Command::Run(client) => client.run(run::Args::run),
+            Command::Relay(client) => client.run(relay::Args::run),
+            Command::Wait(client) => client.run(wait::Args::run),
             Command::Env(args) => args.run(),
-            Command::Doctor(args) => args.run(),
-            Command::Health(args) => args.run(),
-            Command::Status(args) => args.run(),
+            Command::Doctor(client) => client.run(doctor::Args::run),
+            Command::Health(client) => client.run(health::Args::run),
+            Command::Status(client) => client.run(status::Args::run),
             Command::Store(args) => args.run(),
-            Command::Join(args) => args.run(),
-            Command::Barrier(args) => args.run(),
-            Command::Leave(args) => args.run(),
+            Command::Join(client) => client.run(join::Args::run),
+            Command::Barrier(client) => client.run(barrier::Args::run),
+            Command::Leave(client) => client.run(leave::Args::run),
             Command::Journal(args) => args.run(),
-            Command::Ctl(args) => args.run(),
-            Command::Bench(args) => args.run(),
+            Command::Ctl(client) => client.run(ctl::Args::run),
+            Command::Bench(client) => client.run(bench::Args::run),
             Command::Demo(args) => args.run(),
             Command::Version(args) => args.run(),
             Command::Completions(args) => args.run(),
@@ -210,6 +228,26 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// Users must be able to choose among the flags.
+    #[test]
+    fn the_flags_of_serve_are_few_and_in_groups_with_the_ten_that_matter_first() {
+        let mut command = Cli::command();
+        command.build();
+        let serve = command.find_subcommand("serve").expect("the command");
+        let all: Vec<&clap::Arg> = serve.get_arguments().filter(|arg| arg.get_id() != "help").collect();
+        let (hidden, shown): (Vec<_>, Vec<_>) = all.into_iter().partition(|arg| arg.is_hide_set());
+        assert!(shown.len() <= 40, "{} flags", shown.len());
+        let hidden: Vec<_> = hidden.iter().map(|arg| arg.get_id().as_str()).collect();
+        assert_eq!(hidden, ["test_settings"]);
+        let mut headings: Vec<&str> = shown.iter().filter_map(|arg| arg.get_help_heading()).collect();
+        assert_eq!(headings.len(), shown.len(), "a flag has no heading");
+        assert_eq!(headings.iter().filter(|heading| heading.starts_with("The ten")).count(), 10);
+        assert!(headings[..10].iter().all(|heading| heading == &headings[0]), "{headings:?}");
+        headings.dedup();
+        let different: BTreeSet<_> = headings.iter().collect();
+        assert_eq!(different.len(), headings.len(), "a group is in two places: {headings:?}");
+    }
+
     /// Collects the commands that read each variable. The subcommands of `store` and of `ctl` count as one
     /// command each.
     fn readers(command: &clap::Command, top: &str, found: &mut BTreeMap<String, BTreeSet<String>>) {
@@ -225,7 +263,7 @@ mod tests {
     #[test]
     fn a_variable_means_one_thing_to_all_commands() {
         /// Variables of a pod or a run, with one meaning in all commands.
-        const SHARED: [&str; 16] = [
+        const SHARED: [&str; 19] = [
             "RALLYPOINT_ADMIN",
             "RALLYPOINT_ENDPOINT",
             "RALLYPOINT_ETCD_CA",
@@ -238,10 +276,13 @@ mod tests {
             "RALLYPOINT_NODES",
             "RALLYPOINT_NODE_RANK",
             "RALLYPOINT_NPROC_PER_NODE",
-            "RALLYPOINT_OUTPUT",
             "RALLYPOINT_REASON",
             "RALLYPOINT_RUN_ID",
             "RALLYPOINT_STORE",
+            "RALLYPOINT_TLS_CA",
+            "RALLYPOINT_TLS_CLIENT_CERT",
+            "RALLYPOINT_TLS_CLIENT_KEY",
+            "RALLYPOINT_TOKEN_FILE",
         ];
         let mut found = BTreeMap::new();
         readers(&Cli::command(), "", &mut found);

@@ -15,7 +15,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::etcd::{EtcdFlags, JournalPlace};
 use super::launch::{environment, hostname};
-use super::units::{MaybeOff, duration, duration_or_off, on_or_off, positive_duration, size, size_text};
+use super::test_settings;
+use super::units::{MaybeOff, duration, duration_or_off, on_or_off, size, size_text};
 use super::{Outcome, UsageError};
 use rallypoint_access::tls::{ServerTls, TlsConfig};
 use rallypoint_access::tokens::TokenFile;
@@ -31,15 +32,15 @@ use rallypoint_server::journal::etcd::Etcd;
 use rallypoint_server::{self as server, DescriptorShares, Server};
 use rallypoint_store::StaleKeyConfig;
 
-/// The groups of flags in the help.
+/// The groups of flags in the help. Each flag is in one.
 mod heading {
+    pub(super) const FIRST: &str = "The ten that matter first";
     pub(super) const LISTENS: &str = "Where it listens";
     pub(super) const ACCESS: &str = "Who may connect";
     pub(super) const LIMITS: &str = "Limits";
     pub(super) const KEYS: &str = "Keys that jobs leave behind";
-    pub(super) const INSIGHT: &str = "What it tells of jobs";
-    pub(super) const RUNS: &str = "Stores of runs and the native rendezvous";
-    pub(super) const JOURNAL: &str = "What a restart finds";
+    pub(super) const JOBS: &str = "What it expects of jobs, and tells of them";
+    pub(super) const JOURNAL: &str = "How the journal is kept";
     pub(super) const OTHER: &str = "Log, stop, compatibility";
 }
 
@@ -50,7 +51,7 @@ pub(super) struct Args {
     /// a port, and so are those of runs; all clients come through relays
     #[arg(
         long,
-        help_heading = heading::LISTENS,
+        help_heading = heading::FIRST,
         env = "RALLYPOINT_LISTEN",
         value_name = "ADDR|none",
         default_values_t = ServerConfig::default().listen.into_iter().map(ListenOn::Address),
@@ -59,13 +60,43 @@ pub(super) struct Args {
     listen: Vec<ListenOn>,
 
     /// Address of the admin port: health, metrics, API
-    #[arg(long, help_heading = heading::LISTENS, env = "RALLYPOINT_ADMIN", value_name = "ADDR", default_value_t = ServerConfig::default().admin,
+    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_ADMIN", value_name = "ADDR", default_value_t = ServerConfig::default().admin,
         value_parser = listen_address)]
     admin: SocketAddr,
 
     /// Ports for stores of single runs
-    #[arg(long, help_heading = heading::LISTENS, env = "RALLYPOINT_STORE_PORTS", value_name = "FIRST-LAST", default_value_t = PortRange(ServerConfig::default().store_ports))]
+    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_STORE_PORTS", value_name = "FIRST-LAST", default_value_t = PortRange(ServerConfig::default().store_ports))]
     store_ports: PortRange,
+
+    /// Number of nodes to expect of unmodified jobs: N, or MIN:MAX for elastic ones
+    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_NODES", value_name = "MIN[:MAX]", value_parser = nodes)]
+    nodes: Option<(u32, u32)>,
+
+    /// Certificate of the admin port, with those that lead to its authority: API, page, metrics and links speak TLS then
+    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// Its key. New files are taken within 30 s
+    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// File with all tokens, one a line: TOKEN ROLE [RUN-PATTERN], with the role viewer, member or operator. One word
+    /// alone is an operator's
+    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Every request to the admin port and every link needs a token of --token-file, all but those of /livez and /readyz
+    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_REQUIRE_TOKEN", value_parser = BoolishValueParser::new())]
+    require_token: bool,
+
+    /// Folder in which the stores are kept, so that a server that starts again goes on with what the last one had. Or
+    /// etcd://HOST:2379,HOST:2379/PREFIX: of all servers with the same one, one serves and the others stand by
+    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_JOURNAL", value_name = "PATH|etcd://…|off", default_value = "off")]
+    journal: JournalPlace,
+
+    /// Memory for all stores, large buffers and runs [default: 75% of the control group's limit, else 1GiB]
+    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_MAX_MEMORY", value_name = "SIZE", value_parser = size)]
+    max_memory: Option<usize>,
 
     /// Host name that a run's store is announced with [default: the address that the request came in on]
     #[arg(long, help_heading = heading::LISTENS, env = "RALLYPOINT_ADVERTISE_HOST", value_name = "HOST")]
@@ -79,10 +110,6 @@ pub(super) struct Args {
     #[arg(long, help_heading = heading::LISTENS, env = "RALLYPOINT_ONLY_ON_INDEX", value_name = "N")]
     only_on_index: Option<u32>,
 
-    /// Threads that serve connections [default: half the cores, 1 to 4]
-    #[arg(long, help_heading = heading::LISTENS, env = "RALLYPOINT_THREADS", value_name = "N")]
-    threads: Option<NonZeroUsize>,
-
     /// Networks that may connect to the store and admin ports; repeat it for more [default: all]
     #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_ALLOW", value_name = "CIDR", value_delimiter = ',', value_parser = cidr)]
     allow: Vec<IpNet>,
@@ -93,41 +120,13 @@ pub(super) struct Args {
     #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_ALLOW_HOST", value_name = "NAME", value_delimiter = ',')]
     allow_host: Vec<String>,
 
-    /// Every request to the admin port and every link needs a token, all but those of /livez and /readyz. --token-file has
-    /// one a line: TOKEN ROLE [RUN-PATTERN], with the role viewer, member or operator. One word alone is an operator's
-    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_REQUIRE_TOKEN", value_parser = BoolishValueParser::new())]
-    require_token: bool,
-
     /// /metrics needs neither token nor certificate
     #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_OPEN_METRICS", value_parser = BoolishValueParser::new())]
     open_metrics: bool,
 
-    /// How often the files of certificates and tokens are looked at
-    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_RELOAD_EVERY", value_name = "TIME", default_value = time(|config| config.access.reload_every), value_parser = positive_duration)]
-    reload_every: Duration,
-
-    /// Certificate of the admin port, with those that lead to its authority: API, page, metrics and links speak TLS then
-    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_TLS_CERT", value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-
-    /// Its key. Both files are looked at again every --reload-every
-    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-
     /// Authority of the certificates that clients of the admin port must show, all but those of /livez and /readyz
     #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
-
-    /// Longest key
-    #[arg(
-        long,
-        help_heading = heading::LIMITS,
-        env = "RALLYPOINT_MAX_KEY",
-        value_name = "SIZE",
-        default_value = bytes(|config| config.limits.key),
-        value_parser = |text: &str| size_up_to(text, 16 << 20)
-    )]
-    max_key: usize,
 
     /// Largest value
     #[arg(
@@ -139,25 +138,6 @@ pub(super) struct Args {
         value_parser = |text: &str| size_up_to(text, 1 << 30)
     )]
     max_value: usize,
-
-    /// Most keys in one request
-    #[arg(
-        long,
-        help_heading = heading::LIMITS,
-        env = "RALLYPOINT_MAX_KEYS_PER_REQUEST",
-        value_name = "N",
-        default_value_t = ServerConfig::default().limits.keys_per_request as u32,
-        value_parser = clap::value_parser!(u32).range(1..=16_777_216)
-    )]
-    max_keys_per_request: u32,
-
-    /// Most names in one store
-    #[arg(long, help_heading = heading::LIMITS, env = "RALLYPOINT_MAX_KEYS", value_name = "N", default_value_t = ServerConfig::default().max_keys)]
-    max_keys: usize,
-
-    /// Memory for all stores, large buffers and runs [default: 75% of the control group's limit, else 1GiB]
-    #[arg(long, help_heading = heading::LIMITS, env = "RALLYPOINT_MAX_MEMORY", value_name = "SIZE", value_parser = size)]
-    max_memory: Option<usize>,
 
     /// Most connections to all stores together
     #[arg(long, help_heading = heading::LIMITS, env = "RALLYPOINT_MAX_CONNECTIONS", value_name = "N", default_value_t = ServerConfig::default().max_connections)]
@@ -171,31 +151,7 @@ pub(super) struct Args {
     #[arg(long, help_heading = heading::LIMITS, env = "RALLYPOINT_MAX_RUNS", value_name = "N", default_value_t = ServerConfig::default().max_runs)]
     max_runs: usize,
 
-    /// Longest time from a connection's first byte to the end of its first request
-    #[arg(
-        long,
-        help_heading = heading::LIMITS,
-        env = "RALLYPOINT_HANDSHAKE_TIMEOUT",
-        value_name = "TIME",
-        default_value = time(|config| config.handshake_timeout),
-        value_parser = duration
-    )]
-    handshake_timeout: Duration,
-
-    /// How long an unfinished request may make no progress; less than 16 KiB/s counts as no progress
-    #[arg(long, help_heading = heading::LIMITS, env = "RALLYPOINT_REQUEST_TIMEOUT", value_name = "TIME", default_value = time(|config| config.request_timeout), value_parser = duration)]
-    request_timeout: Duration,
-
-    /// How long a client may read none of its replies
-    #[arg(long, help_heading = heading::LIMITS, env = "RALLYPOINT_WRITE_TIMEOUT", value_name = "TIME", default_value = time(|config| config.write_timeout), value_parser = duration)]
-    write_timeout: Duration,
-
-    /// Drop addresses whose writer is gone (on or off)
-    #[arg(long, help_heading = heading::KEYS, env = "RALLYPOINT_DROP_SPENT", value_name = "ON|OFF", default_value = switch(|config| config.stale_keys.drop_spent), value_parser = on_or_off,
-        action = clap::ArgAction::Set)]
-    drop_spent: bool,
-
-    /// Drop a run's keys when its last connection has been gone for this long, or off
+    /// Drop a run's keys when its last connection has been gone for this long, or off. A run that finished goes after 10 s
     #[arg(
         long,
         help_heading = heading::KEYS,
@@ -205,17 +161,6 @@ pub(super) struct Args {
         value_parser = duration_or_off
     )]
     forget_run_after: MaybeOff,
-
-    /// The same for a run that finished; with off its id stays closed
-    #[arg(
-        long,
-        help_heading = heading::KEYS,
-        env = "RALLYPOINT_FORGET_FINISHED_AFTER",
-        value_name = "TIME",
-        default_value_t = MaybeOff(ServerConfig::default().stale_keys.forget_finished_after),
-        value_parser = duration_or_off
-    )]
-    forget_finished_after: MaybeOff,
 
     /// Empty a store when the last connection of its job has been gone for this long, or off
     #[arg(
@@ -235,63 +180,23 @@ pub(super) struct Args {
         action = clap::ArgAction::Set)]
     one_job: bool,
 
-    /// Number of nodes to expect of unmodified jobs: N, or MIN:MAX for elastic ones
-    #[arg(long, help_heading = heading::INSIGHT, env = "RALLYPOINT_NODES", value_name = "MIN[:MAX]", value_parser = nodes)]
-    nodes: Option<(u32, u32)>,
+    /// The clients of a relay stay for this long while its link is away
+    #[arg(long, help_heading = heading::JOBS, env = "RALLYPOINT_LINK_GRACE", value_name = "TIME", default_value = time(|config| config.link_grace), value_parser = duration)]
+    link_grace: Duration,
+
+    /// Native rendezvous: how long a round may gather after its first join, unless the run's first join sets
+    /// another time
+    #[arg(long, help_heading = heading::JOBS, env = "RALLYPOINT_SERVE_JOIN_TIMEOUT", value_name = "TIME", default_value = time(|config| config.rendezvous.join_timeout), value_parser = duration)]
+    join_timeout: Duration,
 
     /// Look at the jobs' traffic: who has joined, who is missing, who waits for what (on or off)
-    #[arg(long, help_heading = heading::INSIGHT, env = "RALLYPOINT_INSIGHT", value_name = "ON|OFF", default_value = switch(|config| config.insight.enabled), value_parser = on_or_off,
+    #[arg(long, help_heading = heading::JOBS, env = "RALLYPOINT_INSIGHT", value_name = "ON|OFF", default_value = switch(|config| config.insight.enabled), value_parser = on_or_off,
         action = clap::ArgAction::Set)]
     insight: bool,
 
     /// Explain a wait when it has lasted this long
-    #[arg(long, help_heading = heading::INSIGHT, env = "RALLYPOINT_EXPLAIN_AFTER", value_name = "TIME", default_value = time(|config| config.insight.explain_after), value_parser = duration)]
+    #[arg(long, help_heading = heading::JOBS, env = "RALLYPOINT_EXPLAIN_AFTER", value_name = "TIME", default_value = time(|config| config.insight.explain_after), value_parser = duration)]
     explain_after: Duration,
-
-    /// Close a run's store when it has had no client for this long; if it had none at all yet, after
-    /// --join-timeout
-    #[arg(long, help_heading = heading::RUNS, env = "RALLYPOINT_STORE_LINGER", value_name = "TIME", default_value = time(|config| config.store_linger), value_parser = duration)]
-    store_linger: Duration,
-
-    /// The clients of a relay stay for this long while its link is away
-    #[arg(long, help_heading = heading::RUNS, env = "RALLYPOINT_LINK_GRACE", value_name = "TIME", default_value = time(|config| config.link_grace), value_parser = duration)]
-    link_grace: Duration,
-
-    /// An announced pod that is silent and not connected for this long is gone: its node rank is free
-    #[arg(long, help_heading = heading::RUNS, env = "RALLYPOINT_POD_TIMEOUT", value_name = "TIME", default_value = time(|config| config.pod_timeout), value_parser = duration)]
-    pod_timeout: Duration,
-
-    /// Native rendezvous: how long a round may gather after its first join, unless the run's first join sets
-    /// another time
-    #[arg(long, help_heading = heading::RUNS, env = "RALLYPOINT_SERVE_JOIN_TIMEOUT", value_name = "TIME", default_value = time(|config| config.rendezvous.join_timeout), value_parser = duration)]
-    join_timeout: Duration,
-
-    /// Native rendezvous: how long a round with enough nodes waits for more
-    #[arg(long, help_heading = heading::RUNS, env = "RALLYPOINT_LAST_CALL", value_name = "TIME", default_value = time(|config| config.rendezvous.last_call), value_parser = duration)]
-    last_call: Duration,
-
-    /// Native rendezvous: how often a node must show that it is alive
-    #[arg(long, help_heading = heading::RUNS, env = "RALLYPOINT_KEEP_ALIVE", value_name = "TIME", default_value = time(|config| config.rendezvous.keep_alive), value_parser = positive_duration)]
-    keep_alive: Duration,
-
-    /// Native rendezvous: a node that is silent for this many --keep-alive times is lost
-    #[arg(
-        long,
-        help_heading = heading::RUNS,
-        env = "RALLYPOINT_KEEP_ALIVE_MISSES",
-        value_name = "N",
-        default_value_t = ServerConfig::default().rendezvous.keep_alive_misses,
-        value_parser = clap::value_parser!(u32).range(1..=1000)
-    )]
-    keep_alive_misses: u32,
-
-    /// Folder in which the stores are kept, so that a server that starts again goes on with what the last one had. Or
-    /// etcd://HOST:2379,HOST:2379/PREFIX: of all servers with the same one, one serves and the others stand by
-    #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_JOURNAL", value_name = "PATH|etcd://…|off", default_value = "off")]
-    journal: JournalPlace,
-
-    #[command(flatten, next_help_heading = heading::JOURNAL)]
-    etcd: EtcdFlags,
 
     /// What acknowledged changes survive, where the journal is a folder [default: process]
     #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_DURABILITY", value_name = "WHAT")]
@@ -301,9 +206,8 @@ pub(super) struct Args {
     #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_ON_JOURNAL_ERROR", value_name = "WHAT")]
     on_journal_error: Option<OnJournalError>,
 
-    /// So long after a restart, name the relays that are not back. They have --link-grace to come; nobody waits for them
-    #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_RECOVERY", value_name = "TIME", default_value = time(|config| config.recovery), value_parser = duration)]
-    recovery: Duration,
+    #[command(flatten, next_help_heading = heading::JOURNAL)]
+    etcd: EtcdFlags,
 
     /// What to log: error, warn, info, debug, or a filter such as rallypoint_server=debug
     #[arg(long, help_heading = heading::OTHER, env = "RALLYPOINT_LOG", value_name = "FILTER", default_value = "info")]
@@ -321,6 +225,10 @@ pub(super) struct Args {
     /// PyTorch release of clients that send no hello, if their bytes do not show it
     #[arg(long, help_heading = heading::OTHER, env = "RALLYPOINT_LEGACY_DIALECT", value_name = "RELEASE", default_value = legacy_dialect())]
     legacy_dialect: LegacyDialect,
+
+    /// For the tests of this project only: CONTRIBUTING.md
+    #[arg(long, hide = true, value_name = "NAME=VALUE", value_delimiter = ',')]
+    test_settings: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -466,17 +374,17 @@ fn nodes(text: &str) -> Result<(u32, u32), String> {
 }
 
 impl Args {
-    pub(super) fn run(self, tokens: Option<&Path>) -> anyhow::Result<Outcome> {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let _flushed_on_drop = self.start_log()?;
         let runtime = super::client_runtime()?;
         // Before anything says that the server is there: from then on it must listen to signals that stop it.
         let mut signals = StopSignals::listen(&runtime)?;
         if !self.is_mine()? {
-            return self.stay_idle(&runtime, signals, tokens);
+            return self.stay_idle(&runtime, signals);
         }
         let tls = self.tls()?;
         let descriptors = process::raise_descriptor_limit();
-        let config = self.config(descriptors, tokens)?;
+        let config = self.config(descriptors)?;
         let (etcd, standby) = match self.lead(&runtime, &mut signals, &config.access)? {
             Place::Stopped => return Ok(Outcome::Done),
             Place::Alone => (None, None),
@@ -547,35 +455,25 @@ impl Args {
         self.max_connections != ServerConfig::default().max_connections
     }
 
-    fn config(&self, descriptors: Option<u64>, tokens: Option<&Path>) -> anyhow::Result<ServerConfig> {
+    fn config(&self, descriptors: Option<u64>) -> Result<ServerConfig, UsageError> {
         let listeners = self.listen.len().saturating_add(self.store_ports.0.len());
         let asked = self.asks_for_connections();
         let shares = DescriptorShares::of(descriptors, listeners, self.max_connections, asked);
-        Ok(ServerConfig {
+        let config = ServerConfig {
             listen: self.addresses()?,
             relays_only: self.listen.contains(&ListenOn::Nowhere),
             admin: self.admin,
-            threads: self.threads.unwrap_or_else(default_threads),
+            threads: default_threads(),
             allow: self.allow.clone(),
-            access: self.access(tokens)?,
-            limits: Limits {
-                key: self.max_key,
-                value: self.max_value,
-                keys_per_request: self.max_keys_per_request as usize,
-            },
+            access: self.access()?,
+            limits: Limits { value: self.max_value, ..Limits::default() },
             legacy_dialect: self.legacy_dialect.release(),
             max_connections: shares.stores,
             max_admin_connections: shares.admin,
             max_connections_per_address: self.max_connections_per_address,
-            max_keys: self.max_keys,
             max_memory: self.max_memory.unwrap_or_else(server::default_max_memory),
-            handshake_timeout: self.handshake_timeout,
-            request_timeout: self.request_timeout,
-            write_timeout: self.write_timeout,
             stale_keys: StaleKeyConfig {
-                drop_spent: self.drop_spent,
                 forget_run_after: self.forget_run_after.0,
-                forget_finished_after: self.forget_finished_after.0,
                 reset_when_idle: self.reset_when_idle.0,
                 one_job: self.one_job,
                 ..StaleKeyConfig::default()
@@ -587,19 +485,10 @@ impl Args {
             },
             drain: self.drain,
             store_ports: self.store_ports.0.clone(),
-            store_linger: self.store_linger,
             link_grace: self.link_grace,
-            recovery: self.recovery,
-            pod_timeout: self.pod_timeout,
             own_names: self.own_names(),
             advertise_host: self.advertise_host.clone(),
-            rendezvous: Terms {
-                join_timeout: self.join_timeout,
-                last_call: self.last_call,
-                keep_alive: self.keep_alive,
-                keep_alive_misses: self.keep_alive_misses,
-                ..Terms::default()
-            },
+            rendezvous: Terms { join_timeout: self.join_timeout, ..Terms::default() },
             max_runs: self.max_runs,
             journal: match &self.journal {
                 JournalPlace::Folder(path) => Some(JournalConfig {
@@ -609,7 +498,9 @@ impl Args {
                 }),
                 JournalPlace::Off | JournalPlace::Etcd(..) => None,
             },
-        })
+            ..ServerConfig::default()
+        };
+        test_settings::apply(&self.test_settings, config)
     }
 
     /// Waits until this server leads, if others are at the same etcd: until then only its health can be asked for.
@@ -682,12 +573,7 @@ impl Args {
 
     /// All ranks have the same pod template: in a pod without the store, the sidecar must stay up and pass
     /// its probes.
-    fn stay_idle(
-        &self,
-        runtime: &Runtime,
-        signals: StopSignals,
-        tokens: Option<&Path>,
-    ) -> anyhow::Result<Outcome> {
+    fn stay_idle(&self, runtime: &Runtime, signals: StopSignals) -> anyhow::Result<Outcome> {
         let admin_socket = bind(self.admin, "--admin")?;
         let admin = admin_socket.local_addr()?;
         let descriptors = process::raise_descriptor_limit();
@@ -696,7 +582,7 @@ impl Args {
             listen: Vec::new(),
             relays_only: false,
             journal: None,
-            ..self.config(descriptors, tokens)?
+            ..self.config(descriptors)?
         };
         let server = Server::start(config, Vec::new())?;
         self.write_ports_file(&[], admin)?;
@@ -705,17 +591,17 @@ impl Args {
     }
 
     /// Who may do what.
-    fn access(&self, tokens: Option<&Path>) -> Result<AccessConfig, UsageError> {
-        if self.require_token && tokens.is_none() {
+    fn access(&self) -> Result<AccessConfig, UsageError> {
+        if self.require_token && self.token_file.is_none() {
             return Err(UsageError("--require-token needs --token-file, which says the tokens".into()));
         }
-        let tokens = tokens.map(TokenFile::open).transpose();
+        let tokens = self.token_file.as_deref().map(TokenFile::open).transpose();
         let tokens = tokens.map_err(|error| UsageError(error.to_string()))?.map(Arc::new);
         Ok(AccessConfig {
             tokens,
             require_token: self.require_token,
             open_metrics: self.open_metrics,
-            reload_every: self.reload_every,
+            ..AccessConfig::default()
         })
     }
 

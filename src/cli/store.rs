@@ -141,7 +141,7 @@ enum Call {
     },
 }
 
-/// The result of a call: for people and pipes, and for `-o json`.
+/// The result of a call: for people and pipes, and for `--json`.
 struct Answer {
     text: Vec<u8>,
     json: Value,

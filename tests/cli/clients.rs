@@ -185,9 +185,7 @@ fn the_help_of_wait_tells_all() {
                                      10m]
           --interval <TIME>          Pause between two tries [env: RALLYPOINT_WAIT_INTERVAL=] [default:
                                      1s]
-      -o, --output <FORMAT>          How to print [env: RALLYPOINT_OUTPUT=] [possible values: text,
-                                     json]
-          --json                     Print JSON, as -o json does [env: RALLYPOINT_JSON=]
+          --json                     Print JSON [env: RALLYPOINT_JSON=]
       -h, --help                     Print help
 
     A server whose admin port speaks TLS:
@@ -199,8 +197,7 @@ fn the_help_of_wait_tells_all() {
 
     A server with tokens:
           --token-file <FILE>  File with the token that is sent to the admin port; of a file with
-                               several the first. For `serve` it is the file of all tokens [env:
-                               RALLYPOINT_TOKEN_FILE=]
+                               several the first [env: RALLYPOINT_TOKEN_FILE=]
 
     Each try resolves the name, connects, says hello and pings. stderr says which step fails and why.
     Exit code: 0 it answers, 1 it did not in time, 2 usage
@@ -212,11 +209,8 @@ fn the_program_tells_what_it_is_to_people_programs_shells_and_man() {
     let version = run(&["version"]);
     assert!(version.out().starts_with(concat!("rallypoint ", env!("CARGO_PKG_VERSION"), "\ncommit: ")));
     assert!(version.out().contains("C (PyTorch 2.2 to 2.15)"), "{}", version.out());
-    for args in [["version", "--json", "-otext"], ["version", "-o", "text"]] {
-        assert_eq!(run(&args).out(), version.out(), "-o decides");
-    }
-    assert_eq!(run(&["version", "-o", "json"]).json()["version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(run(&["version", "--json"]).json(), run(&["version", "-ojson"]).json());
+    assert_eq!(run(&["version", "--json"]).json()["version"], env!("CARGO_PKG_VERSION"));
+    run(&["version", "-o", "json"]).failed(2, "unexpected argument '-o'");
 
     for shell in ["bash", "zsh", "fish"] {
         let script = run(&["completions", shell]);
@@ -255,6 +249,13 @@ fn a_variable_that_says_nothing_to_a_command_is_named_if_it_is_set() {
     assert!(ran.code == Some(0) && ran.err.contains(hint), "{}", ran.err);
     let ran = at.run(&["env", "--format", "docker"]);
     assert!(ran.code == Some(0) && !ran.err.contains("RALLYPOINT_FORMAT"), "{}", ran.err);
+    // No command reads these two any more.
+    let at = Rallypoint::new().with("RALLYPOINT_OUTPUT", "json").with("RALLYPOINT_MAX_KEYS", "9");
+    let gone = "RALLYPOINT_OUTPUT is gone, leave it out: --json prints JSON\n";
+    assert_eq!(at.run(&["version"]).err, format!("rallypoint: {gone}"));
+    let ran = at.run(&["serve", "--only-on-index", "0"]);
+    let gone = "RALLYPOINT_MAX_KEYS is gone, leave it out: --max-memory is the limit\n";
+    assert!(ran.code == Some(2) && ran.err.contains(gone), "{}", ran.err);
 }
 
 // ----- wait -----
@@ -558,7 +559,7 @@ fn ctl_reset_says_why_not() {
 fn ctl_says_what_to_expect_of_a_run_and_forgets_it() {
     let server = TestServer::start(&[]);
     let at = Rallypoint::new().with("RALLYPOINT_ADMIN", server.admin);
-    let told = at.run(&["ctl", "expect", "train", "2:4", "--names", "a,b", "-o", "json"]);
+    let told = at.run(&["ctl", "expect", "train", "2:4", "--names", "a,b", "--json"]);
     assert_eq!(told.json(), serde_json::json!({"run_id": "train", "min": 2, "max": 4}));
     let told = at.run(&["ctl", "expect", "train", "3"]);
     told.gave("");

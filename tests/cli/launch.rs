@@ -209,7 +209,7 @@ fn progress_names_who_is_missing_and_a_late_pod_passes_at_once() {
 
 #[test]
 fn a_second_pod_with_a_rank_that_lives_is_parked_until_the_first_is_gone() {
-    let server = TestServer::start(&["--pod-timeout=5s"]);
+    let server = TestServer::start(&["--test-settings", "pod-timeout=5s"]);
     let pod = |name, rank, uid| Pod { server: &server, name, rank, uid };
     let other = pod("job-0-aaaaa", "0", "a").start(&["wait", "--nodes=2"]);
     let holder = pod("job-1-bbbbb", "1", "b").start(&["wait", "--nodes=2"]);
@@ -264,7 +264,7 @@ fn the_gate_does_not_count_a_pod_whose_relay_is_away() {
 /// One rank fails at an import, beside others that hang in it.
 #[test]
 fn pods_that_use_no_store_count_as_long_as_their_relays_are_linked() {
-    let server = TestServer::start(&["--pod-timeout=2s"]);
+    let server = TestServer::start(&["--test-settings", "pod-timeout=2s"]);
     let start = |rank, command: &[&str]| {
         let name = format!("t-{rank}");
         let pod = Pod { server: &server, name: &name, rank, uid: "a" };
@@ -299,7 +299,7 @@ fn pods_that_use_no_store_count_as_long_as_their_relays_are_linked() {
 
 #[test]
 fn a_killed_pod_comes_again_with_another_rank_and_the_one_that_was_held_back_goes_on() {
-    let server = TestServer::start(&["--pod-timeout=10min"]);
+    let server = TestServer::start(&["--test-settings", "pod-timeout=10min"]);
     let pod = |name, rank, uid| {
         let pod = Pod { server: &server, name, rank, uid };
         pod.start(&["wait", "--nodes=2", "--timeout=60s"])

@@ -195,7 +195,7 @@ fn a_complete_round_has_one_line_and_its_workers_are_its_ranks() {
 #[test]
 fn a_lost_node_is_missing_by_name_and_counted() {
     // One request must fit into three of these intervals.
-    let server = TestServer::with_store_ports(20, &["--keep-alive", "700ms"]);
+    let server = TestServer::with_store_ports(20, &["--test-settings", "keep-alive=700ms"]);
     meet(&server, "train", &Value::Null);
     // Only one node sends heartbeats, and is told.
     let beat = json!({"node": "a-id", "join_id": "1", "round": 1, "rank": 0, "world_size": 2, "min_nodes": 2,
@@ -305,7 +305,8 @@ fn a_spare_is_explained_and_no_alarm() {
 
 #[test]
 fn a_node_that_waits_for_the_rank_of_a_silent_one_is_told_whose_it_is() {
-    let server = TestServer::with_store_ports(20, &["--explain-after", "1s", "--keep-alive", "60s"]);
+    let server =
+        TestServer::with_store_ports(20, &["--explain-after", "1s", "--test-settings", "keep-alive=60s"]);
     meet(&server, "train", &Value::Null);
     let replacement = joining(&server, "train", "c", 1, &Value::Null);
     let shown =

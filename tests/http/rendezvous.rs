@@ -295,7 +295,7 @@ fn a_heartbeat_waits_and_hears_of_a_change_at_once() {
 #[test]
 fn a_node_whose_heartbeats_stop_is_lost_and_the_others_hear_of_it() {
     // One request must fit into three of these intervals.
-    let server = server(&["--keep-alive", "700ms"]);
+    let server = server(&["--test-settings", "keep-alive=700ms"]);
     meet(&server, join("a"), &join("b"));
     // The request of b breaks off.
     let mut broken = TcpStream::connect(server.admin).expect("the admin port listens");
@@ -446,7 +446,7 @@ fn many_parked_joins_are_answered_together() {
 
 #[test]
 fn an_arrival_whose_process_was_killed_leaves_nothing_behind() {
-    let server = server(&["--keep-alive", "50ms", "--keep-alive-misses", "2"]);
+    let server = server(&["--test-settings", "keep-alive=50ms,keep-alive-misses=2"]);
     let body = r#"{"participant": "a", "world_size": 2, "wait_seconds": 60}"#;
     let mut killed = TcpStream::connect(server.admin).expect("the admin port listens");
     let head = format!(

@@ -320,7 +320,7 @@ fn the_whole_api_wants_a_certificate_and_health_does_not() {
     let refused = secured.run(&["status", &url], false);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("wants a client certificate"), "{said}");
-    let status = secured.run(&["status", &url, "-o", "json"], true);
+    let status = secured.run(&["status", &url, "--json"], true);
     assert!(status.status.success(), "{status:?}");
     let untrusted =
         Command::new(env!("CARGO_BIN_EXE_rallypoint")).args(["status", &url]).output().expect("it runs");

@@ -25,7 +25,7 @@ impl Guarded {
         write("tokens", TOKENS);
         TOKENS.lines().filter_map(|line| line.split(' ').next()).for_each(|token| write(token, token));
         let tokens = folder.path().join("tokens").display().to_string();
-        let own = ["--token-file", &tokens, "--require-token", "--reload-every", "200ms"];
+        let own = ["--token-file", &tokens, "--require-token", "--test-settings", "reload-every=200ms"];
         let server = TestServer::with_store_ports(8, &[&own[..], args].concat());
         Self { folder, server }
     }

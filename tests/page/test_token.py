@@ -40,7 +40,7 @@ def locked(binary: Path, tmp_path: Path) -> Iterator[LockedServer]:
     subprocess.run(made, check=True, capture_output=True)
     tokens.write_text("boss operator\nlook+/= viewer mine-*\n")
     command = [binary, "serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--ports-file", ports_file, "--tls-cert", cert]
-    command += ["--tls-key", key, "--token-file", tokens, "--require-token", "--reload-every", "200ms"]
+    command += ["--tls-key", key, "--token-file", tokens, "--require-token", "--test-settings", "reload-every=200ms"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RALLYPOINT_")}
     with (tmp_path / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log, env=environment) as process:
         try:

@@ -119,14 +119,18 @@ def torch_host() -> Iterator[TorchHost]:
 
 
 @pytest.fixture
-def store_server(request: pytest.FixtureRequest) -> Iterator[StoreServer]:
+def torch_server(torch_host: TorchHost) -> Iterator[TorchServer]:
+    """A fresh, empty store of PyTorch's own server."""
+    server = TorchServer(torch_host)
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def store_server(request: pytest.FixtureRequest) -> StoreServer:
     """A fresh, empty store: of rallypoint, or of PyTorch's own server."""
-    if request.param == "rallypoint":
-        yield request.getfixturevalue("rallypoint")
-    else:
-        server = TorchServer(request.getfixturevalue("torch_host"))
-        yield server
-        server.stop()
+    server: StoreServer = request.getfixturevalue("rallypoint" if request.param == "rallypoint" else "torch_server")
+    return server
 
 
 @pytest.fixture

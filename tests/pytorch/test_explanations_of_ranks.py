@@ -26,7 +26,6 @@ pytest_plugins = ["job_fixtures"]
 
 Fork = Callable[[int], list[ForkedPlace]]
 Serve = Callable[..., Server]
-KEEP_ALL = ("--drop-spent", "off", "--reset-when-idle", "off")
 WHO = r"rank {} (?:on|at) \S+"
 """Addresses of gloo before 2.4 tell no host: the rank is `at` its address then."""
 
@@ -207,24 +206,8 @@ def test_a_static_node_that_nobody_counts_on(rallypoint_factory: Serve, jobs: Jo
 # --- 9: what is left of processes that are gone
 
 
-def test_an_address_of_an_earlier_run_is_read(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
-    """Case 9, on a server that keeps everything. Its twin is the second run of the healthy ranks."""
-    server = rallypoint_factory(*LOG_AS_JSON, *KEEP_ALL)
-    places = fork(2)
-    env(jobs, server, places).results()
-    assert_silent(server)
-    env(jobs, server, places, start=[0], train=["--timeout", "2"])
-    key = "/default_pg/0//cpu//0/1"
-    explained(
-        server,
-        "stale_address",
-        rf"store:{server.port}: ({WHO.format(0)}|process \d+ at 127\.0\.0\.1) read `{key}`, written by a process that ended TIME ago; it will fail to connect",
-        key=key,
-    )
-
-
 def test_an_address_of_an_earlier_run_is_not_there_to_be_read(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
-    """The healthy twin: the new rank 0 waits for the new rank 1."""
+    """The new rank 0 waits for the new rank 1."""
     server = rallypoint_factory(*LOG_AS_JSON)
     places = fork(2)
     env(jobs, server, places).results()

@@ -163,7 +163,7 @@ def test_an_encrypted_job_outlives_the_change_of_certificates_and_tokens(
     tokens.write_text("first member\n")
     token.write_text("first\n")
     flags = ["--tls-cert", files("server.crt"), "--tls-key", files("server.key"), "--tls-client-ca", files("ca.crt")]
-    flags += ["--token-file", str(tokens), "--require-token", "--reload-every", "200ms", "--listen", "none", "--admin", "[::]:29501"]
+    flags += ["--token-file", str(tokens), "--require-token", "--test-settings", "reload-every=200ms", "--listen", "none", "--admin", "[::]:29501"]
     server = pods["server"].call(lambda: rallypoint_factory(*flags))
     shown = ["--tls-ca", files("ca.crt"), "--tls-client-cert", files("relay.crt"), "--tls-client-key", files("relay.key")]
     shown += ["--token-file", str(token)]

@@ -1,7 +1,7 @@
 """One long-lived server, and jobs that come again: what is left of a dead process must not reach the next one, and nothing else may be lost.
 
-PyTorch never deletes its keys, so on PyTorch's own server every one of these runs reads addresses of processes that are gone. Each promise has
-its failing twin: the same run with `--drop-spent off` reads them too. All processes are clients of the server (see `clients_only`).
+PyTorch never deletes its keys, so on PyTorch's own server every one of these runs reads addresses of processes that are gone: a promise has its
+failing twin there. All processes are clients of the server (see `clients_only`).
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ from typing import Any
 import pytest
 import torch
 from jobs import Job, Jobs, clients_only
-from servers import Server, poll
+from servers import Server, StoreServer, TorchServer, poll
 
 pytest_plugins = ["job_fixtures"]
 
 SUPPORT = Path(__file__).with_name("support")
 
-KEEP_ALL = ("--drop-spent", "off", "--reset-when-idle", "off")
 GIVE_UP = ("--timeout", "2")
 """For ranks that are meant to fail: gloo tries a dead address for about five times as long."""
 FAST = "--no-ddp"
 ADDRESS_OF_RANK_1 = "/default_pg/0//cpu//0/1"
 
 
-def env_job(jobs: Jobs, server: Server, *, train: Iterable[str] = (), **options: Any) -> Job:
+def env_job(jobs: Jobs, server: StoreServer, *, train: Iterable[str] = (), **options: Any) -> Job:
     return jobs.ranks(server.endpoint, environment=clients_only(server.endpoint), train=[FAST, *train], **options)
 
 
@@ -58,11 +57,6 @@ def dropped(server: Server, cause: str) -> int:
     return int(next(float(line.removeprefix(name)) for line in lines if line.startswith(name)))
 
 
-def assert_stale_read(server: Server, key: str) -> None:
-    """The server kept the key, and warns of the one who reads it."""
-    poll(lambda: f"read `{key}`, written by a process that ended" in server.log_text(), f"the log tells of a stale read of {key}", 60)
-
-
 # --- The next run on the same server
 
 
@@ -74,12 +68,10 @@ def test_env_run_twice(rallypoint: Server, jobs: Jobs) -> None:
     second.results()
 
 
-def test_env_run_twice_fails_if_keys_are_kept(rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
-    server = rallypoint_factory(*KEEP_ALL)
-    env_job(jobs, server).results()
-    second = env_job(jobs, server, start=[0], train=GIVE_UP)
+def test_env_run_twice_fails_if_keys_are_kept(torch_server: TorchServer, jobs: Jobs) -> None:
+    env_job(jobs, torch_server).results()
+    second = env_job(jobs, torch_server, start=[0], train=GIVE_UP)
     assert "connectFullMesh failed" in second.failure(0)
-    assert_stale_read(server, ADDRESS_OF_RANK_1)
 
 
 def test_static_run_twice_with_another_number_of_nodes(rallypoint: Server, jobs: Jobs) -> None:
@@ -91,24 +83,22 @@ def test_static_run_twice_with_another_number_of_nodes(rallypoint: Server, jobs:
     second.results()
 
 
-def test_static_run_twice_starts_too_early_if_keys_are_kept(rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
+def test_static_run_twice_starts_too_early_if_keys_are_kept(torch_server: TorchServer, jobs: Jobs) -> None:
     """Node 1 reads its ranks of the first run, and starts a worker although node 0 is not there."""
-    server = rallypoint_factory(*KEEP_ALL)
-    static_job(jobs, server.endpoint, nodes=2).results()
-    second = static_job(jobs, server.endpoint, nodes=3, start=[1])
+    static_job(jobs, torch_server.endpoint, nodes=2).results()
+    second = static_job(jobs, torch_server.endpoint, nodes=3, start=[1])
     second.wait_for_mark("init", 1)
-    assert_stale_read(server, "/job/torchelastic/assigned_ranks/1")
 
 
 def test_c10d_run_twice_with_the_same_id(rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
-    server = rallypoint_factory("--forget-finished-after", "2s")
+    server = rallypoint_factory("--test-settings", "forget-finished-after=2s")
     c10d_job(jobs, server, nodes=1).results()
     poll(lambda: dropped(server, "run_over"), "the run is over and its keys are dropped", 20)
     c10d_job(jobs, server, nodes=2).results()
 
 
 def test_c10d_run_twice_is_refused_if_finished_runs_are_remembered(rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
-    server = rallypoint_factory("--forget-finished-after", "off", "--forget-run-after", "1s")
+    server = rallypoint_factory("--test-settings", "forget-finished-after=1h", "--forget-run-after", "1s", "--reset-when-idle", "off")
     c10d_job(jobs, server, nodes=1).results()
     time.sleep(3)
     assert "RendezvousClosedError" in c10d_job(jobs, server, nodes=1).failure(0)
@@ -176,7 +166,7 @@ def test_an_nccl_id_is_not_handed_to_the_next_run(rallypoint: Server, jobs: Jobs
 # --- A restart inside one run
 
 
-def static_restart(jobs: Jobs, server: Server) -> Job:
+def static_restart(jobs: Jobs, server: StoreServer) -> Job:
     """A job whose rank 1 has crashed and is held back in its second attempt, while rank 0 makes its process group again."""
     job = static_job(jobs, server.endpoint, options=["--max-restarts=1"], train=["--crash", "1:0", "--late", "1:1"])
     job.wait_for_mark("init", rank=0, attempt=1)
@@ -190,15 +180,7 @@ def test_static_restart(rallypoint: Server, jobs: Jobs) -> None:
     assert [result["attempt"] for result in job.results()] == [1, 1]
 
 
-def test_static_restart_reads_a_dead_address_if_keys_are_kept(rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
-    """What PyTorch's own server does too. Half of such pairs find each other all the same, as gloo lets one of the two just listen."""
-    server = rallypoint_factory(*KEEP_ALL)
-    static_restart(jobs, server)
-    assert_stale_read(server, ADDRESS_OF_RANK_1)
-    assert not is_awaited(server, ADDRESS_OF_RANK_1)
-
-
-def skewed_restart(jobs: Jobs, server: Server, *train: str) -> Job:
+def skewed_restart(jobs: Jobs, server: StoreServer, *train: str) -> Job:
     """A job whose rank 0 was killed and started again at once, while rank 1 of the old process group lives on and its address is there."""
     job = env_job(jobs, server, train=["--hold"])
     for rank in (0, 1):
@@ -218,8 +200,8 @@ def test_skewed_restart(rallypoint: Server, jobs: Jobs) -> None:
     job.results()
 
 
-def test_skewed_restart_fails_if_keys_are_kept(rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
-    job = skewed_restart(jobs, rallypoint_factory(*KEEP_ALL), *GIVE_UP)
+def test_skewed_restart_fails_if_keys_are_kept(torch_server: TorchServer, jobs: Jobs) -> None:
+    job = skewed_restart(jobs, torch_server, *GIVE_UP)
     output = job.failure(0)
     assert "gloo" in output
     assert "wait timeout" not in output  # it did not wait for the new rank 1

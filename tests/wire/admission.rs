@@ -293,7 +293,7 @@ fn read_until_closed(stream: &mut TcpStream) {
 #[test]
 fn unfinished_requests_are_given_up_and_no_other_client_pays_for_them() {
     const PEERS: usize = 60;
-    let server = TestServer::start(&["--max-memory", "128MiB", "--request-timeout", "2s"]);
+    let server = TestServer::start(&["--max-memory", "128MiB", "--test-settings", "request-timeout=2s"]);
     let store = server.store;
     let unfinished = set(b"/never", &vec![b'v'; 8 * MIB]);
     let unfinished = &unfinished[..unfinished.len() - 1];
@@ -319,8 +319,8 @@ fn unfinished_requests_are_given_up_and_no_other_client_pays_for_them() {
     });
     assert_eq!(metric(&server, "rallypoint_connections_total", "outcome=\"limit\"") as usize, PEERS);
     // Lines of one kind are throttled, so either of the two may come.
-    let flags = ["--request-timeout", "--max-memory"];
-    eventually("the log names a flag", || flags.iter().any(|flag| server.log().contains(flag)));
+    let reasons = ["an unfinished request stood still", "--max-memory"];
+    eventually("the log says why", || reasons.iter().any(|why| server.log().contains(why)));
     set_and_get(&mut greeted(2, store), 8 * MIB - 100);
 }
 
@@ -329,7 +329,7 @@ fn unfinished_requests_are_given_up_and_no_other_client_pays_for_them() {
 #[test]
 fn a_full_store_serves_whole_requests_and_keeps_nobody_waiting_for_memory() {
     const KEYS: usize = 1000;
-    let server = TestServer::start(&["--max-memory", "32MiB", "--request-timeout", "1h"]);
+    let server = TestServer::start(&["--max-memory", "32MiB", "--test-settings", "request-timeout=1h"]);
     let mut client = greeted(1, server.store);
     for len in [MIB, 64 * 1024, 1024] {
         let mut key = 0;
@@ -359,7 +359,7 @@ fn a_full_store_serves_whole_requests_and_keeps_nobody_waiting_for_memory() {
 #[test]
 fn a_large_value_over_a_slow_link_comes_through() {
     const PIECES: usize = 64;
-    let server = TestServer::start(&["--request-timeout", "3s"]);
+    let server = TestServer::start(&["--test-settings", "request-timeout=3s"]);
     let mut slow = greeted(1, server.store);
     let value = vec![b'v'; 8 * MIB];
     let request = set(b"/slow", &value);
@@ -376,7 +376,7 @@ fn a_large_value_over_a_slow_link_comes_through() {
 
 #[test]
 fn a_request_that_comes_too_slowly_is_given_up() {
-    let server = TestServer::start(&["--request-timeout", "500ms"]);
+    let server = TestServer::start(&["--test-settings", "request-timeout=500ms"]);
     let mut dripping = greeted(1, server.store);
     let mut request = set(b"/drip", &[b'v'; 8000]).into_iter();
     let sent = request.by_ref().take_while(|byte| {
@@ -384,14 +384,14 @@ fn a_request_that_comes_too_slowly_is_given_up() {
         dripping.write_all(&[*byte]).is_ok()
     });
     assert!(sent.count() < 8000, "a byte now and then is no progress");
-    eventually("the log names the flag", || server.log().contains("--request-timeout"));
+    eventually("the log says why", || server.log().contains("an unfinished request stood still"));
 }
 
 /// By default, the kernel gives up a peer that takes nothing for 20 s.
 #[test]
 fn a_reader_may_pause_for_as_long_as_it_was_said() {
     const VALUE: usize = 256 * 1024;
-    let server = TestServer::start(&["--write-timeout", "1h"]);
+    let server = TestServer::start(&["--test-settings", "write-timeout=1h"]);
     // One reader has replies that the server cannot send yet, and one only replies that the kernel already
     // has.
     let mut readers = [60, 1].map(|values| (greeted(1, server.store), values));

@@ -50,7 +50,7 @@ fn a_run_that_starts_again_and_again_leaves_the_others_their_store_ports() {
 
 #[test]
 fn a_run_s_store_waits_for_its_first_client_as_long_as_a_join_may() {
-    let args = ["--store-linger", "200ms", "--join-timeout", "1h"];
+    let args = ["--test-settings", "store-linger=200ms", "--join-timeout", "1h"];
     let server = TestServer::with_store_ports(2, &args);
     let open = |run: &str| post(server.admin, "/api/v1/stores", &json!({"run_id": run}));
     let (slow, used) = (port_of(&open("slow")), port_of(&open("used")));
@@ -72,7 +72,7 @@ fn a_run_s_store_waits_for_its_first_client_as_long_as_a_join_may() {
 
 #[test]
 fn abandoned_joins_make_room_for_runs_whose_nodes_wait() {
-    let server = TestServer::start(&["--max-runs", "40", "--keep-alive", "300ms"]);
+    let server = TestServer::start(&["--max-runs", "40", "--test-settings", "keep-alive=300ms"]);
     let (admin, body) =
         (server.admin, json!({"node": "a", "min_nodes": 2, "store": false, "wait_seconds": 60}));
     let waits = std::thread::spawn(move || post(admin, "/api/v1/runs/healthy/join", &body));

@@ -145,7 +145,7 @@ fn as_many_bytes_of_honest_clients_are_all_taken() {
 
 #[test]
 fn sessions_that_take_no_replies_are_cut_off() {
-    let args = [&LIMITED[..], &["--write-timeout", "5s", "--link-grace", "1s"]].concat();
+    let args = [&LIMITED[..], &["--test-settings", "write-timeout=5s", "--link-grace", "1s"]].concat();
     let server = with_names(&args, 240_000);
     let before = peak_memory(&server);
     let relay = RawRelay::with_sessions(&server, "hostile", 4096);
@@ -154,9 +154,7 @@ fn sessions_that_take_no_replies_are_cut_off() {
         // 240 KB of answers for each: 1 GB.
         relay.data(0..4096, &[Op::ListKeys as u8]);
         let log = || server.log();
-        eventually("they are cut off", || {
-            log().contains("--write-timeout") || log().contains("--max-memory")
-        });
+        eventually("they are cut off", || log().contains("took no reply") || log().contains("--max-memory"));
         eventually("one after the other", || metric(&server, "rallypoint_link_sessions") < 4000);
         relay.0.lock().expect("no panic").shutdown(Shutdown::Both).expect("it is open");
     });
@@ -168,7 +166,7 @@ fn sessions_that_take_no_replies_are_cut_off() {
 #[test]
 fn clients_of_a_relay_that_read_nothing_cost_no_direct_client() {
     const CLIENTS: usize = 100;
-    let server = with_names(&[&LIMITED[..], &["--write-timeout", "5s"]].concat(), MIB);
+    let server = with_names(&[&LIMITED[..], &["--test-settings", "write-timeout=5s"]].concat(), MIB);
     let before = peak_memory(&server);
     let relay = TestRelay::start(server.admin, "train-1", &["--max-memory", "32MiB"]);
     let rounds = beside_a_good_client(&server, || {
@@ -188,7 +186,7 @@ fn clients_of_a_relay_that_read_nothing_cost_no_direct_client() {
         eventually("they are there", || sessions() == CLIENTS as u64);
         eventually("they are cut off", || sessions() < CLIENTS as u64 - 10);
         let log = || relay.log();
-        eventually("they hear why", || log().contains("--write-timeout") || log().contains("--max-memory"));
+        eventually("they hear why", || log().contains("took no reply") || log().contains("--max-memory"));
         drop(clients);
         eventually("all have gone", || sessions() == 0);
     });

@@ -115,7 +115,7 @@ fn heaps_of_threads(server: &TestServer) -> usize {
 
 #[test]
 fn what_one_thread_frees_another_can_use() {
-    let server = TestServer::start(&["--threads", "4"]);
+    let server = TestServer::start(&["--test-settings", "threads=4"]);
     let mut clients: Vec<_> = (0..256).map(|_| Client::connect(server.store)).collect();
     for client in &mut clients {
         client.set(b"k", &vec![b'v'; 100_000]);

@@ -266,7 +266,7 @@ fn a_server_that_is_upgraded_keeps_its_clients_behind_relays() {
 
 #[test]
 fn a_client_whose_relay_does_not_come_back_is_gone_after_the_grace() {
-    let server = Mortal::start(&["--link-grace", "3s", "--recovery", "300ms"]);
+    let server = Mortal::start(&["--link-grace", "3s", "--test-settings", "recovery=300ms"]);
     let relay = server.relay("train-0");
     let mut client = Client::connect(relay.store);
     let barrier = [&[18][..], &string(b"b"), &2_i64.to_le_bytes()].concat();

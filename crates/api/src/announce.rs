@@ -42,7 +42,7 @@ pub struct Announce {
     #[serde(default)]
     pub store: bool,
     /// How long to wait for the others before answering, 0 to 8. A client that waits longer sends the request
-    /// again: a pod that is silent for the server's `--pod-timeout` is gone.
+    /// again: a pod that is silent for 30 s is gone.
     #[serde(default)]
     pub wait_seconds: PeerDuration,
 }
@@ -121,6 +121,6 @@ pub struct AnnouncedPod {
     pub torch: Option<String>,
     /// Seconds since its last sign of life.
     pub silent_seconds: f64,
-    /// Whether that is less than `--pod-timeout`.
+    /// Whether `silent_seconds` is less than 30.
     pub live: bool,
 }

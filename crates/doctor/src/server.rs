@@ -179,8 +179,8 @@ fn stale_keys(facts: &ServerFacts) -> Check {
                 "run `{run}` is closed in the store: torchrun with this id ends at once with \
                  RendezvousClosedError"
             ),
-            "use another id for each run (the Job's UID), or wait until the server forgets it \
-             (--forget-finished-after, 10 s after its last connection)",
+            "use another id for each run (the Job's UID), or wait until the server forgets it (10 s after \
+             its last connection)",
         );
     }
     match (facts.has_addresses, facts.others) {

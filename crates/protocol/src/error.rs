@@ -18,7 +18,7 @@ pub enum ProtocolError {
     #[error("operation {0} is unknown; a newer PyTorch may need a newer rallypoint")]
     UnknownOp(u8),
     /// A key is longer than the limit.
-    #[error("{op} names a key of {len} bytes; the limit is {limit} (--max-key)", op = op.name())]
+    #[error("{op} names a key of {len} bytes; the limit is {limit}", op = op.name())]
     KeyTooLong {
         /// The operation.
         op: Op,
@@ -38,7 +38,7 @@ pub enum ProtocolError {
         limit: usize,
     },
     /// A request names more keys than the limit.
-    #[error("{op} names {count} keys; the limit is {limit} (--max-keys-per-request)", op = op.name())]
+    #[error("{op} names {count} keys; the limit is {limit}", op = op.name())]
     TooManyKeys {
         /// The operation.
         op: Op,

@@ -20,7 +20,7 @@ pub enum Refusal {
         key: String,
     },
     /// The request needs one more name than the store may hold.
-    #[error("the store holds {limit} names, the limit (--max-keys); `rallypoint store keys` shows them")]
+    #[error("the store holds {limit} names, its limit; `rallypoint store keys` shows them")]
     TooManyKeys {
         /// The limit.
         limit: usize,

@@ -71,6 +71,10 @@ class StoreServer:
     host: str = HOST
     port: int
 
+    @property
+    def endpoint(self) -> str:
+        return f"{self.host}:{self.port}"
+
     def client(self, timeout: timedelta = CLIENT_TIMEOUT, **options: Any) -> dist.TCPStore:
         """A new torch client (its own connection)."""
         options.setdefault("wait_for_workers", False)
@@ -129,10 +133,6 @@ class Server(StoreServer):
     def port(self) -> int:  # type: ignore[override]
         """The port of the first (default) store."""
         return self.ports[0]
-
-    @property
-    def endpoint(self) -> str:
-        return f"{self.host}:{self.port}"
 
     def log_text(self) -> str:
         """Everything that the server has logged so far."""

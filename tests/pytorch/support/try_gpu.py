@@ -31,7 +31,7 @@ RANK = Path(__file__).with_name("gpu_rank.py")
 PATIENCE = 75
 """Seconds, for a rank to come to its training."""
 FORGOTTEN = 11
-"""Seconds after which a run that has a rendezvous may begin anew under its id (`--forget-finished-after`)."""
+"""Seconds after which a run that has a rendezvous may begin anew under its id."""
 
 
 @dataclass

@@ -513,7 +513,7 @@ impl StoreHost {
         for port in self.leases.take_unused(self.clock.now(), |port| self.clients_of(port)) {
             tracing::info!(
                 store = port,
-                "closed a run's store: its round is over, or it had no client for --store-linger"
+                "closed a run's store: its round is over, or it had no client for 10 minutes"
             );
             self.close(port);
         }

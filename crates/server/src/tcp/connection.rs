@@ -96,7 +96,7 @@ pub(crate) struct Connection {
     replies: Option<Box<ReplyBuffer>>,
     /// The rest of the request is not read before there is memory for it.
     starved: bool,
-    /// The kernel's time-out is as long as `--write-timeout`.
+    /// The kernel's time-out is as long as the server's `write_timeout`.
     patient: bool,
     turn: Option<Box<Turn>>,
     timer: Option<Box<Deadline>>,

@@ -63,13 +63,13 @@ pub enum End {
     #[error("{0}")]
     Refused(#[from] Refusal),
     /// The first request did not become whole in time.
-    #[error("the first request was not whole {0:?} after its first byte (--handshake-timeout)")]
+    #[error("the first request was not whole {0:?} after its first byte")]
     HandshakeTimeout(Duration),
     /// A later request stood still.
-    #[error("an unfinished request stood still for {0:?} (--request-timeout)")]
+    #[error("an unfinished request stood still for {0:?}")]
     RequestTimeout(Duration),
     /// The peer did not take its replies.
-    #[error("the peer took no reply for {0:?} (--write-timeout)")]
+    #[error("the peer took no reply for {0:?}")]
     WriteStalled(Duration),
     /// Its store was closed.
     #[error("its store was closed")]

@@ -18,7 +18,7 @@ use rallypoint_rendezvous::RankInRound;
 use rallypoint_server::NotExpected;
 use rallypoint_server::stores::Owner;
 
-/// A store that nobody uses is given up after this long (--store-linger, and the time for joins).
+/// A store that nobody uses is given up after this long (`store_linger`, and the time for joins).
 pub(in super::super) const LINGER: Micros = 6 * SECOND;
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
