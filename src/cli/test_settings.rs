@@ -1,4 +1,4 @@
-//! `serve --test-settings NAME=VALUE,…`: changes what is constant for users, so that tests need not wait for it.
+//! `serve --test-settings NAME=VALUE,…`: changes what is constant for users, so that tests need not wait.
 //! CONTRIBUTING.md says how to use it.
 
 use std::num::NonZeroUsize;
