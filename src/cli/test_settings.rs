@@ -33,7 +33,7 @@ fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "write a number".into())
 }
 
-/// Changes `config` as `settings` say, with a warning in the log.
+/// Changes `config` as `settings` say, with a line in the log.
 pub(super) fn apply(settings: &[String], mut config: ServerConfig) -> Result<ServerConfig, UsageError> {
     for setting in settings {
         let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
@@ -42,7 +42,7 @@ pub(super) fn apply(settings: &[String], mut config: ServerConfig) -> Result<Ser
         change(&mut config, value).map_err(|why| UsageError(format!("--test-settings {setting}: {why}")))?;
     }
     if !settings.is_empty() {
-        tracing::warn!("--test-settings {}: only for the tests of rallypoint", settings.join(","));
+        tracing::info!("--test-settings {}: only for the tests of rallypoint", settings.join(","));
     }
     Ok(config)
 }
