@@ -151,7 +151,8 @@ pub(super) struct Args {
     #[arg(long, help_heading = heading::LIMITS, env = "RALLYPOINT_MAX_RUNS", value_name = "N", default_value_t = ServerConfig::default().max_runs)]
     max_runs: usize,
 
-    /// Drop a run's keys when its last connection has been gone for this long, or off. A run that finished goes after 10 s
+    /// Drop a run's keys when its last connection has been gone for this long, and so a NIXL agent's; or off. A run that
+    /// finished goes after 10 s
     #[arg(
         long,
         help_heading = heading::KEYS,

@@ -1,4 +1,5 @@
-//! The closed table of key patterns: the keys that PyTorch itself keeps in a store. The key alone decides.
+//! The closed table of key patterns: the keys that PyTorch itself keeps in a store, and those of NIXL. The key
+//! alone decides.
 //!
 //! `store::stale` acts on these keys and on no others. The table with sources and tests is in
 //! `proto-notes/key-patterns.md`. A key is given as on the wire: with the leading `/` that every PyTorch
@@ -21,6 +22,9 @@ pub enum KeyPattern<'k> {
     Unknown,
     /// A message between the processes of a job, which may outlive its sender.
     Message,
+    /// What a process has published about itself, once, for as long as it lives: `nixl/agents/LABEL/AGENT/…`,
+    /// the metadata of an agent of NIXL. Such a process need not belong to a job.
+    Published,
     /// A key of a torchrun rendezvous.
     Rendezvous {
         /// The run id (`--rdzv-id`; `none` if none was given).
@@ -60,7 +64,7 @@ impl KeyPattern<'_> {
     /// The role of the processes that use this key.
     pub fn user(&self) -> Role {
         match self {
-            Self::WorkerCount | Self::CheckpointAddress(_) => Role::Unknown,
+            Self::WorkerCount | Self::CheckpointAddress(_) | Self::Published => Role::Unknown,
             Self::Rendezvous { .. } | Self::Address(Address { run_id: Some(_), .. }) => Role::Agent,
             _ => Role::Worker,
         }
@@ -192,6 +196,11 @@ pub fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
     let key = key.strip_prefix(b"/")?;
     if let Some(rest) = key.strip_prefix(b"torch.rendezvous.") {
         return Some(classify_dynamic(rest));
+    }
+    if let Some(rest) = key.strip_prefix(b"nixl/agents/") {
+        // A label, an agent, and for whom it is. Each name is what its program chose.
+        let names = rest.split(|&b| b == b'/').count();
+        return (names >= 3).then_some(KeyPattern::Published);
     }
     if let Some(at) = find(key, b"/torchelastic/") {
         return Some(classify_static(key, at));

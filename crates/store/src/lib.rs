@@ -42,7 +42,7 @@ mod view;
 mod waiters;
 mod waits;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
 
 pub use capacity::{Capacity, Refusal};
@@ -65,7 +65,7 @@ pub use slices::Progress;
 use slices::{Copied, Listed};
 use slot::SlotId;
 pub use stale::StaleKeyConfig;
-use stale::StaleKeys;
+use stale::{Process, StaleKeys};
 pub use view::{Stats, WaitView, WaitedKey};
 use waiters::{Ended, Registrations, Wait};
 
@@ -92,6 +92,11 @@ struct Session {
 }
 
 impl Session {
+    /// The process at its other end.
+    fn process(&self) -> Process {
+        self.pid.map_or(Process::Unnamed(self.conn), |pid| Process::Named(self.peer.ip(), pid))
+    }
+
     /// Bytes held for a request that is done in part.
     fn unfinished_bytes(&self) -> usize {
         let listed = self.listed.as_ref().map_or(0, |listed| listed.bytes());
@@ -195,10 +200,11 @@ impl Store {
         let session = self.sessions[conn.slot()].take();
         let has_told_pid = session.as_ref().is_some_and(|session| session.pid.is_some());
         let used_own_keys = session.as_ref().is_some_and(|session| session.used_own_keys);
+        let process = session.as_ref().map_or(Process::Unnamed(conn), Session::process);
         let unfinished = session.map_or(0, |session| session.unfinished_bytes());
         self.unfinished_bytes = self.unfinished_bytes.saturating_sub(unfinished);
         self.connections = self.connections.saturating_sub(1);
-        let left = self.stale.on_disconnect(&mut self.keys, conn, now);
+        let left = self.stale.on_disconnect(&mut self.keys, conn, process, now);
         if left.was_of_job {
             self.client_changed(conn);
         }
@@ -323,10 +329,22 @@ impl Store {
     /// Drops what has been idle for long enough.
     pub fn tick(&mut self, now: Timestamp, fx: &mut impl Effects) {
         self.stale.take_due_runs(&mut self.keys, now);
+        self.look_for_publishers(now);
         self.settle(fx);
         if self.stale.take_due_reset(now, self.connections > 0) {
             self.clear(DropCause::StoreIdle, fx);
         }
+    }
+
+    /// Rule 5: of processes that have published something, some may have come back with another connection.
+    fn look_for_publishers(&mut self, now: Timestamp) {
+        let missed = self.stale.missed_publishers(now);
+        let mut there = HashSet::new();
+        if !missed.is_empty() {
+            let connected = self.sessions.iter().flatten().map(Session::process);
+            there.extend(connected.filter(|process| missed.contains(process)));
+        }
+        self.stale.take_due_published(&mut self.keys, now, &there);
     }
 
     /// Drops every key and queue that is there now, because an operator asked for it. Connections and their

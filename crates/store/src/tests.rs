@@ -14,6 +14,7 @@ mod stale_idle;
 mod stale_leftovers;
 mod stale_pairs;
 mod stale_promises;
+mod stale_published;
 mod stale_resets;
 mod stale_schedules;
 mod stale_searches;

@@ -54,7 +54,7 @@ impl Store {
             }
         }
         let was_present = self.keys.slot(id).is_present();
-        if fx.observes() && self.keys.slot(id).record.is_some() {
+        if fx.observes() && self.keys.slot(id).record.as_ref().is_some_and(|record| record.is_of_job()) {
             let key = self.keys.slot(id).key().into();
             fx.observe(Observed::Wrote { conn, key, value: value.clone() });
         }

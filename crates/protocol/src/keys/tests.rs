@@ -137,6 +137,17 @@ fn the_rest_of_a_process_group_is_told_apart() {
 }
 
 #[test]
+fn the_metadata_of_an_agent_is_known() {
+    for key in [
+        "/nixl/agents/metadata/agent_1/",
+        "/nixl/agents/part/decode-0/prefill-1",
+        "/nixl/agents/metadata/node/0/torchelastic/default_pg/",
+    ] {
+        assert_eq!(classify(key.as_bytes()), Some(KeyPattern::Published), "{key}");
+    }
+}
+
+#[test]
 fn other_keys_are_nobodys() {
     for key in [
         "",
@@ -164,6 +175,8 @@ fn other_keys_are_nobodys() {
         "/torchft/a/0/0/1",
         "/rpc_prefix_x/addrs/w",
         "/rpc_prefix_0/mine",
+        "/nixl/agents/metadata/agent",
+        "/nixl/locks/metadata/agent/",
         "/exception_dump_of_mine",
         "/my/exception_dump",
         "/broadcast_from/0",

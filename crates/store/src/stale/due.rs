@@ -26,6 +26,8 @@ pub(super) enum Filter {
     Writer(ConnId, Timestamp),
     /// What an attempt left behind. Keys that match no pattern go only if nobody but agents is left.
     Attempt { only_agents: bool },
+    /// What this connection has published.
+    Publisher(ConnId),
     /// The names of a run.
     Run(super::RunNumber),
 }
@@ -42,7 +44,7 @@ impl Due {
     fn cause(&self, slot: &Slot, record: &Record) -> Option<DropCause> {
         let is_old = || slot.is_older_than(self.age);
         let goes = match self.filter {
-            Filter::Writer(conn, _) => record.writer == Some(conn),
+            Filter::Writer(conn, _) | Filter::Publisher(conn) => record.writer == Some(conn),
             Filter::Run(run) => record.run == Some(run) && is_old(),
             Filter::Attempt { only_agents } => {
                 let cause = record.kind.attempt_over().filter(|_| is_old())?;

@@ -42,7 +42,12 @@ impl StaleKeys {
             self.notes().map(|notes| &notes.read).chain(&self.forgotten).map(Notes::bytes_of).sum();
         assert_eq!(
             self.bytes(),
-            records + reads + self.groups.bytes() + self.due_bytes() + self.search_bytes()
+            records
+                + reads
+                + self.groups.bytes()
+                + self.published.bytes()
+                + self.due_bytes()
+                + self.search_bytes()
         );
     }
 
@@ -61,8 +66,15 @@ impl StaleKeys {
     fn check_addresses(&self, keys: &KeySpace, is_live: &impl Fn(ConnId) -> bool) {
         let mut names: HashMap<GroupId, usize> = HashMap::new();
         let mut addresses: HashMap<GroupId, HashSet<SlotId>> = HashMap::new();
+        let mut published = 0;
         for (id, slot) in keys.iter() {
             let Some(record) = record_of(keys, id) else { continue };
+            if let (Kind::Published, Some(writer)) = (record.kind, record.writer) {
+                let listed = self.published.at(writer, record.at);
+                assert!(listed == Some(id) || !is_live(writer), "a publisher that does not know its name");
+                published += usize::from(listed == Some(id));
+                continue;
+            }
             let Kind::Address { group, .. } = record.kind else {
                 assert_eq!(record.writer, None);
                 continue;
@@ -79,6 +91,7 @@ impl StaleKeys {
             assert_eq!(self.groups.addresses(group).get(record.at as usize), Some(&id));
             addresses.entry(group).or_default().insert(id);
         }
+        assert_eq!(self.published.names(), published);
         for group in self.held() {
             *names.entry(group).or_default() += 1;
         }

@@ -12,6 +12,7 @@
 //! 3. The keys of a run are dropped some time after its last connection has gone.
 //! 4. The keys of a job are dropped some time after its last connection has gone, and everything else in its
 //!    store with them if nobody at all is connected.
+//! 5. What a process has published is dropped some time after its connection has gone.
 //!
 //! This module decides what to drop; the store drops it.
 
@@ -21,6 +22,7 @@ pub(super) mod groups;
 mod invariants;
 mod members;
 mod pairs;
+mod published;
 mod ranges;
 pub(super) mod record;
 mod restored;
@@ -39,6 +41,8 @@ use due::{Due, Filter};
 use groups::{GroupId, Groups, WholeGroup};
 use members::Members;
 use pairs::{Free, Search};
+pub(super) use published::Process;
+use published::Published;
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 use rallypoint_protocol::keys::{KeyPattern, RendezvousPart, Role, classify};
 use ranges::RangeSet;
@@ -52,7 +56,7 @@ use runs::{RunNumber, Runs};
 pub struct StaleKeyConfig {
     /// Rule 1.
     pub drop_spent: bool,
-    /// Rule 3, for a run that neither finished nor was closed.
+    /// Rule 3, for a run that neither finished nor was closed, and rule 5.
     pub forget_run_after: Option<Duration>,
     /// Rule 3, for a run that is closed.
     pub forget_closed_after: Duration,
@@ -151,6 +155,7 @@ pub(super) struct StaleKeys {
     leftovers: Members,
     groups: Groups,
     runs: Runs,
+    published: Published,
     restarted: VecDeque<RunId>,
     reset_at: Option<Timestamp>,
     /// The keys of a job were dropped for idleness while others were connected, and none of the others has
@@ -184,6 +189,7 @@ impl StaleKeys {
             leftovers: Members::default(),
             groups: Groups::default(),
             runs: Runs::default(),
+            published: Published::default(),
             restarted: VecDeque::new(),
             reset_at: None,
             rest_is_due: false,
@@ -210,7 +216,7 @@ impl StaleKeys {
     #[inline]
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn bytes(&self) -> usize {
-        self.bytes + self.groups.bytes()
+        self.bytes + self.groups.bytes() + self.published.bytes()
     }
 
     /// Bytes that the rules need for a new name, beside the name itself.
@@ -221,6 +227,7 @@ impl StaleKeys {
             Some(KeyPattern::Address(address) | KeyPattern::CheckpointAddress(address)) => {
                 Record::BYTES + Groups::bytes_of(address.group)
             }
+            Some(KeyPattern::Published) => Record::BYTES + Published::BYTES,
             Some(_) => Record::BYTES,
         }
     }
@@ -247,6 +254,7 @@ impl StaleKeys {
             KeyPattern::AttemptLeftover(_) => (Kind::AttemptLeftover, None),
             KeyPattern::Unknown => (Kind::Unknown, None),
             KeyPattern::Message => (Kind::Message, None),
+            KeyPattern::Published => (Kind::Published, None),
             KeyPattern::Rendezvous { run_id, part, .. } => {
                 (Kind::Rendezvous(part), self.runs.enter(run_id, id))
             }
@@ -284,10 +292,12 @@ impl StaleKeys {
     }
 
     /// `conn` uses the name `id`. Returns whether that says something new about `conn`: that it belongs to a
-    /// job, to which run, or that it is a worker or an agent.
+    /// job, to which run, or that it is a worker or an agent. Who uses what was published may belong to none.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_touch(&mut self, keys: &KeySpace, conn: ConnId, id: SlotId) -> bool {
-        let Some(record) = record_of(keys, id) else { return false };
+        let Some(record) = record_of(keys, id).filter(|record| record.kind != Kind::Published) else {
+            return false;
+        };
         if self.notes.len() <= conn.slot() {
             self.notes.resize_with(conn.slot().saturating_add(1), || None);
         }
@@ -335,6 +345,10 @@ impl StaleKeys {
     /// before, if that is still there.
     pub(super) fn on_write(&mut self, keys: &mut KeySpace, conn: ConnId, id: SlotId) -> Option<ConnId> {
         let record = keys.slot_mut(id).record.as_mut()?;
+        if record.kind == Kind::Published {
+            self.publish(keys, conn, id);
+            return None;
+        }
         let Kind::Address { group, is_first, .. } = record.kind else { return None };
         if record.writer == Some(conn) {
             if is_first {
@@ -486,9 +500,10 @@ impl StaleKeys {
         {
             self.runs.reopen(run);
         }
-        if let Some(writer) = record.writer.take()
-            && let Kind::Address { group, rank, .. } = record.kind
-        {
+        let Some(writer) = record.writer.take() else { return };
+        if record.kind == Kind::Published {
+            self.unpublish(keys, writer, id);
+        } else if let Kind::Address { group, rank, .. } = record.kind {
             let in_wrote = record.in_wrote;
             self.tell_searches(writer, group, rank, id);
             self.remove_from_group(keys, group, id);
@@ -509,10 +524,17 @@ impl StaleKeys {
         put(keys, moved, |it| it.at = at);
     }
 
-    /// `conn` has closed.
+    /// `conn`, a connection of `process`, has closed.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
-    pub(super) fn on_disconnect(&mut self, keys: &mut KeySpace, conn: ConnId, now: Timestamp) -> Left {
+    pub(super) fn on_disconnect(
+        &mut self,
+        keys: &mut KeySpace,
+        conn: ConnId,
+        process: Process,
+        now: Timestamp,
+    ) -> Left {
         let mut left = Left::default();
+        self.publisher_left(conn, process, now);
         let notes =
             self.notes.get_mut(conn.slot()).and_then(|notes| notes.take_if(|notes| notes.conn == conn));
         let Some(mut notes) = notes else { return left };
@@ -614,9 +636,9 @@ impl StaleKeys {
         after.map(|pause| now + pause)
     }
 
-    /// The next moment at which a run or the store has been idle for long enough.
+    /// The next moment at which a run, the store or a publisher may have been idle for long enough.
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
-        [self.runs.next_deadline(), self.reset_at].into_iter().flatten().min()
+        [self.runs.next_deadline(), self.reset_at, self.published.next_deadline()].into_iter().flatten().min()
     }
 
     /// Rule 3: the keys of runs that have been idle for long enough are due.
@@ -661,11 +683,14 @@ impl StaleKeys {
         }
     }
 
-    /// Whether a name is kept when the store is emptied for idleness: it belongs to a finished run that must
-    /// stay closed.
+    /// Whether a name is kept when the store is emptied for idleness: it was published, or it belongs to a
+    /// finished run that must stay closed.
     pub(super) fn outlives_idleness(&self, slot: &Slot) -> bool {
-        let run = slot.record.as_ref().and_then(|record| record.run);
-        self.config.forget_finished_after.is_none() && run.is_some_and(|run| self.runs.is_finished(run))
+        let Some(record) = &slot.record else { return false };
+        let run = record.run;
+        record.kind == Kind::Published
+            || self.config.forget_finished_after.is_none()
+                && run.is_some_and(|run| self.runs.is_finished(run))
     }
 
     /// The store was emptied.

@@ -17,7 +17,8 @@ pub(crate) struct Record {
     pub(super) writer: Option<ConnId>,
     /// When that connection closed. Only where spent addresses are kept.
     pub(super) writer_gone_at: Option<Timestamp>,
-    /// Position in its list: the addresses of its group, the left-overs, or the ends of its run.
+    /// Position in its list: the addresses of its group, the left-overs, the ends of its run, or what its
+    /// writer has published.
     pub(super) at: u32,
     /// Position among the names of its run.
     pub(super) in_run: u32,
@@ -32,6 +33,11 @@ impl Record {
     /// Whether a use of this name says no more about a connection than a use of `other`.
     pub(crate) fn has_same_user_as(&self, other: &Self) -> bool {
         (self.user, self.run) == (other.user, other.run)
+    }
+
+    /// Whether it tells of a job. What was published may be of none.
+    pub(crate) fn is_of_job(&self) -> bool {
+        self.kind != Kind::Published
     }
 
     /// The connection that wrote the present value, where that matters.
@@ -53,6 +59,7 @@ pub(super) enum Kind {
     AttemptLeftover,
     Unknown,
     Message,
+    Published,
     Rendezvous(RendezvousPart),
 }
 

@@ -176,9 +176,12 @@ impl StaleKeys {
         self.notes[conn.slot()] = Some(Box::new(Notes { conn, role, worker_share, wrote, read, runs }));
     }
 
-    /// Restores an address whose writer was gone already.
+    /// Restores a name whose writer was gone already, or is not known.
     pub(crate) fn restore_orphan(&mut self, keys: &mut KeySpace, writer: u32, id: SlotId, now: Timestamp) {
         let gone = ConnId::new(u32::MAX, writer);
+        if Self::restore_published(keys, gone, id) {
+            return;
+        }
         self.on_write(keys, gone, id);
         let age = keys.new_age();
         self.add_due(Due::new(vec![id], Filter::Writer(gone, now), DropCause::WriterGone, age));
