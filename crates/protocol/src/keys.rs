@@ -188,6 +188,15 @@ pub enum RendezvousPart {
 /// The first member number that stands for assigned ranks in the group of a role exchange.
 const ASSIGNED: u32 = 1 << 31;
 
+/// The rendezvous of NVRx's `ft_launcher` 0.7: `ft_rendezvous_barrier:RUN:…`.
+const HOSTED: &[u8] = b"ft_rendezvous_barrier:";
+
+/// Whether `key` is of a rendezvous that is led by one of its agents, the host of the store where no server
+/// is. What its agents wrote is worthless, and wrong for the next ones, when all of them are gone.
+pub fn ends_with_its_agents(key: &[u8]) -> bool {
+    key.strip_prefix(b"/").is_some_and(|key| key.starts_with(HOSTED)) && classify(key).is_some()
+}
+
 /// What PyTorch uses `key` for. `None` for every key that is not PyTorch's.
 pub fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
     if key == b"init/" {
@@ -196,6 +205,12 @@ pub fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
     let key = key.strip_prefix(b"/")?;
     if let Some(rest) = key.strip_prefix(b"torch.rendezvous.") {
         return Some(classify_dynamic(rest));
+    }
+    if let Some(rest) = key.strip_prefix(HOSTED) {
+        // The run id may contain colons, the rest does not.
+        let run_id = rest.rsplitn(2, |&b| b == b':').nth(1)?;
+        // Nothing tells the round of each key. As of the c10d backend, a run has rounds.
+        return Some(KeyPattern::Rendezvous { run_id, round: Some(0), part: RendezvousPart::Other });
     }
     if let Some(rest) = key.strip_prefix(b"nixl/agents/") {
         // A label, an agent, and for whom it is. Each name is what its program chose.

@@ -137,9 +137,25 @@ fn the_rest_of_a_process_group_is_told_apart() {
 }
 
 #[test]
+fn the_barrier_of_nvrx_names_its_run() {
+    for (key, run) in [
+        ("/ft_rendezvous_barrier:job:shutdown", "job"),
+        ("/ft_rendezvous_barrier:a:b:round_done_12", "a:b"),
+        ("/ft_rendezvous_barrier:job/0/torchelastic/x:slot_1_rank", "job/0/torchelastic/x"),
+    ] {
+        assert_eq!(rendezvous(key), (run.into(), RendezvousPart::Other));
+        assert!(ends_with_its_agents(key.as_bytes()));
+    }
+    for other in ["/ft_rendezvous_barrier:job", "/torch.rendezvous.job", "ft_rendezvous_barrier:job:shutdown"]
+    {
+        assert!(!ends_with_its_agents(other.as_bytes()), "{other}");
+    }
+}
+
+#[test]
 fn the_metadata_of_an_agent_is_known() {
     for key in [
-        "/nixl/agents/metadata/agent_1/",
+        "/nixl/agents/metadata/agent_1/NULL_AGENT",
         "/nixl/agents/part/decode-0/prefill-1",
         "/nixl/agents/metadata/node/0/torchelastic/default_pg/",
     ] {
@@ -175,6 +191,8 @@ fn other_keys_are_nobodys() {
         "/torchft/a/0/0/1",
         "/rpc_prefix_x/addrs/w",
         "/rpc_prefix_0/mine",
+        "/ft_rendezvous_barrier:job",
+        "/my_ft_rendezvous_barrier:job:shutdown",
         "/nixl/agents/metadata/agent",
         "/nixl/locks/metadata/agent/",
         "/exception_dump_of_mine",

@@ -9,7 +9,8 @@
 //!    addresses are dropped.
 //! 2. What an attempt leaves behind is dropped when its last worker is gone. So are keys below a process
 //!    group's prefix that match no pattern.
-//! 3. The keys of a run are dropped some time after its last connection has gone.
+//! 3. The keys of a run are dropped some time after its last connection has gone; at once where one of its
+//!    agents leads it.
 //! 4. The keys of a job are dropped some time after its last connection has gone, and everything else in its
 //!    store with them if nobody at all is connected.
 //! 5. What a process has published is dropped some time after its connection has gone.
@@ -44,7 +45,7 @@ use pairs::{Free, Search};
 pub(super) use published::Process;
 use published::Published;
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
-use rallypoint_protocol::keys::{KeyPattern, RendezvousPart, Role, classify};
+use rallypoint_protocol::keys::{KeyPattern, RendezvousPart, Role, classify, ends_with_its_agents};
 use ranges::RangeSet;
 use record::{Kind, Record};
 pub(super) use restored::JobMark;
@@ -241,7 +242,8 @@ impl StaleKeys {
     /// Classifies a new name.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn on_new_slot(&mut self, keys: &mut KeySpace, id: SlotId) {
-        let Some(pattern) = classify(keys.slot(id).key()) else { return };
+        let key = keys.slot(id).key();
+        let Some(pattern) = classify(key) else { return };
         let user = pattern.user();
         let (kind, run) = match pattern {
             KeyPattern::WorkerCount => (Kind::WorkerCount, None),
@@ -256,7 +258,8 @@ impl StaleKeys {
             KeyPattern::Message => (Kind::Message, None),
             KeyPattern::Published => (Kind::Published, None),
             KeyPattern::Rendezvous { run_id, part, .. } => {
-                (Kind::Rendezvous(part), self.runs.enter(run_id, id))
+                let kind = if ends_with_its_agents(key) { Kind::Hosted } else { Kind::Rendezvous(part) };
+                (kind, self.runs.enter(run_id, id))
             }
         };
         let (run, in_run) = run.map_or((None, 0), |(run, at)| (Some(run), at));
@@ -587,7 +590,7 @@ impl StaleKeys {
     /// The last connection of `run` has gone. Reads no more of the run's keys than `readable` allows.
     fn on_run_idle(
         &mut self,
-        keys: &KeySpace,
+        keys: &mut KeySpace,
         run: RunNumber,
         now: Timestamp,
         age: u64,
@@ -596,6 +599,7 @@ impl StaleKeys {
         let mut closed = false;
         let mut all_at_exit = false;
         let mut has_rounds = false;
+        let mut is_hosted = false;
         let mut over = Vec::new();
         let ends = self.runs.ends(run);
         let looked_at = ends.len().min(readable.ends);
@@ -616,10 +620,14 @@ impl StaleKeys {
                         over.push(id);
                     }
                 }
+                Kind::Hosted => is_hosted = true,
                 // A static run has no rounds: its next start would find the exit barrier open.
                 Kind::Rendezvous(RendezvousPart::ExitBarrier { in_round: false }) => over.push(id),
                 _ => {}
             }
+        }
+        if is_hosted {
+            return self.forget_run(keys, run, DropCause::RunOver);
         }
         self.add_due(Due::new(over, Filter::Run(run), DropCause::RunOver, age));
         let finished = all_at_exit && (closed || !has_rounds);

@@ -61,13 +61,15 @@ pub(super) enum Kind {
     Message,
     Published,
     Rendezvous(RendezvousPart),
+    /// A key of a rendezvous that ends with its agents.
+    Hosted,
 }
 
 impl Kind {
     /// Whether its value may tell that its run is over.
     pub(super) fn is_end(self) -> bool {
         use RendezvousPart::{ExitBarrier, ExitBarrierDone, State};
-        matches!(self, Self::Rendezvous(State | ExitBarrierDone { .. } | ExitBarrier { .. }))
+        matches!(self, Self::Hosted | Self::Rendezvous(State | ExitBarrierDone { .. } | ExitBarrier { .. }))
     }
 
     /// Why rule 2 drops it. `None` if it does not.

@@ -252,6 +252,35 @@ fn a_static_run_of_an_old_release_starts_again_with_a_closed_exit_barrier() {
     assert_eq!(restarts(&world), [], "runs of one static id are jobs that follow each other");
 }
 
+/// The next start would read that the run is shut down, and end without a word.
+#[test]
+fn a_run_that_an_agent_leads_is_forgotten_with_its_last_connection() {
+    for reason in ["", "graceful"] {
+        let world = world();
+        let agents = [world.client(), world.client()];
+        for agent in &agents {
+            assert!(!agent.check(&["/ft_rendezvous_barrier:job:round_done_0"]), "as the first time");
+        }
+        let unrelated = world.client();
+        unrelated.set("/ft_rendezvous_barrier:other:round_done_0", "1");
+        agents[0].set("/ft_rendezvous_barrier:job:round_done_0", "0");
+        agents[0].set("/ft_rendezvous_barrier:job:shutdown", "");
+        agents[1].add("/ft_rendezvous_barrier:job:join_count_0", 1);
+        agents[1].set("/torch.rendezvous.job.0/MASTER_ADDR", "node0");
+        agents[1].set("/torch.rendezvous.job.0/torchelastic/role_info/1", "{}");
+        agents[0].compare_set("/ft_rendezvous_barrier:job:shutdown", "", reason);
+        let [a, b] = agents;
+        a.leave();
+        world.pass(100_000);
+        assert_eq!(b.get("/ft_rendezvous_barrier:job:shutdown"), reason, "b may still read it");
+        b.leave();
+        assert_eq!(world.keys(), ["/ft_rendezvous_barrier:other:round_done_0"]);
+        assert_eq!(world.dropped(), [(DropCause::RunOver, 5)]);
+        world.assert_empty_after(unrelated);
+        assert_eq!(restarts(&world), []);
+    }
+}
+
 #[test]
 fn a_half_passed_exit_barrier_of_a_static_run_is_no_end() {
     let world = world();

@@ -10,7 +10,7 @@ use rallypoint_journal::{Image, OpenStore, Row, rows};
 use rallypoint_protocol::ids::ConnId;
 
 fn key(agent: &str) -> String {
-    format!("/nixl/agents/metadata/{agent}/")
+    format!("/nixl/agents/metadata/{agent}/NULL_AGENT")
 }
 
 /// An agent of this process, which says its id as NIXL's client does.
