@@ -11,6 +11,7 @@ mod journal;
 mod lifecycle;
 mod links;
 mod memory;
+mod nixl;
 mod replay;
 mod replicas;
 mod restarts;
