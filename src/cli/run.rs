@@ -471,7 +471,8 @@ fn interpreter(torchrun: &Torchrun, env: &Environment) -> Option<PathBuf> {
     if let Some(interpreter) = torchrun.interpreter() {
         return Some(interpreter.into());
     }
-    let program = torchrun.argv().iter().find(|word| word.rsplit('/').next() == Some("torchrun"))?;
+    let is_launcher = |word: &str| matches!(word, "torchrun" | "ft_launcher");
+    let program = torchrun.argv().iter().find(|word| word.rsplit('/').next().is_some_and(is_launcher))?;
     let file = if program.contains('/') {
         PathBuf::from(program)
     } else {

@@ -24,6 +24,9 @@ pub fn check_command(torchrun: &Torchrun, env: &Environment) -> Vec<Check> {
 
 fn conf_keys(torchrun: &Torchrun, env: &Environment, backend: &Backend) -> Option<Check> {
     const ID: &str = "rdzv-conf-keys";
+    if torchrun.is_ft_launcher() {
+        return None;
+    }
     let conf =
         torchrun.conf().or_else(|| env.get("PET_RDZV_CONF").map(rallypoint_node::launch::RdzvConf::parse))?;
     // A key that contains a variable may be any key.

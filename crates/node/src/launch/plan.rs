@@ -50,6 +50,9 @@ impl Mode {
         if torchrun.has("standalone") {
             return Err(PlanError::Standalone);
         }
+        if torchrun.is_ft_launcher() {
+            return Self::of_ft_launcher(asked, launch);
+        }
         let of_flag = torchrun.backend();
         let said = match &of_flag {
             Some(backend) => Some(Self::of(backend)?),
@@ -69,6 +72,17 @@ impl Mode {
             Self::Plugin if !plugin => Err(PlanError::NoPlugin),
             Self::Static if !Self::can_be_static(launch) => Err(PlanError::NotStatic),
             _ => Ok(mode),
+        }
+    }
+
+    /// `ft_launcher` has a rendezvous of its own over a TCPStore. One of its nodes must lead it.
+    fn of_ft_launcher(asked: Option<Self>, launch: &LaunchEnv) -> Result<Self, PlanError> {
+        let is_alone = launch.nodes.as_ref().is_some_and(|nodes| nodes.value.max == 1);
+        match asked {
+            Some(Self::Env) => Ok(Self::Env),
+            None | Some(Self::C10d) if launch.node_rank.is_some() || is_alone => Ok(Self::C10d),
+            None | Some(Self::C10d) => Err(PlanError::NoLeader),
+            Some(mode) => Err(PlanError::FtLauncher(mode.name())),
         }
     }
 
@@ -126,6 +140,17 @@ pub enum PlanError {
          use --mode c10d"
     )]
     NotStatic,
+    /// Another mode for `ft_launcher`.
+    #[error(
+        "--mode {0} is for torchrun, and ft_launcher has one rendezvous, its own; use --mode c10d or auto"
+    )]
+    FtLauncher(&'static str),
+    /// `ft_launcher` without a node rank.
+    #[error(
+        "exactly one node must lead the rendezvous of ft_launcher (is_host=1), and nothing says which node \
+         this is; set --node-rank"
+    )]
+    NoLeader,
     /// A backend that does not speak to a TCPStore.
     #[error(
         "--rdzv-backend={0} does not meet on rallypoint; remove it, or say --mode env to leave it as it is"
@@ -304,7 +329,13 @@ impl Job<'_> {
     fn with_c10d(&self, draft: &mut Draft) {
         draft.set("PET_RDZV_BACKEND", "c10d");
         draft.endpoint(&self.server.store, "the rallypoint server");
-        draft.conf(self.env, |conf, notes| c10d_conf(conf, notes, self.patience));
+        let leads = self.leads();
+        draft.conf(self.env, |conf, notes| c10d_conf(conf, notes, self.patience, leads));
+        if leads {
+            // It opens the port of the store too, which is taken where the server or a relay is on its host.
+            draft.set("MASTER_PORT", self.server.store.port().to_string());
+            draft.set(CLIENTS_ONLY.0, CLIENTS_ONLY.1);
+        }
         let nodes = self.launch.nodes.as_ref().map(|nodes| nodes.value);
         // accelerate's number of restarts may be in its configuration file.
         if self.torchrun.is_none() || restarts_workers(self.torchrun, self.env, nodes) {
@@ -320,6 +351,12 @@ impl Job<'_> {
                  other pods may not resolve"
             ));
         }
+    }
+
+    /// Whether this node closes the rounds of `ft_launcher`: the node that hosts the store where no server is.
+    fn leads(&self) -> bool {
+        let is_first = self.launch.node_rank.as_ref().is_none_or(|rank| rank.value == 0);
+        is_first && self.torchrun.is_some_and(Torchrun::is_ft_launcher)
     }
 
     /// Makes every process a client of the store.
@@ -341,7 +378,7 @@ impl Job<'_> {
 }
 
 /// Gives the c10d backend timers that fit a server which waits for slow pods.
-fn c10d_conf(conf: &mut RdzvConf, notes: &mut Vec<String>, patience: Duration) {
+fn c10d_conf(conf: &mut RdzvConf, notes: &mut Vec<String>, patience: Duration, leads: bool) {
     if let Some(timeout) = conf.remove("timeout") {
         if conf.get("join_timeout").is_none() {
             notes.push(format!(
@@ -367,6 +404,7 @@ fn c10d_conf(conf: &mut RdzvConf, notes: &mut Vec<String>, patience: Duration) {
         notes.push(format!("read_timeout={} (torchrun's own is 60)", READ_TIMEOUT.as_secs()));
     }
     match conf.get("is_host") {
+        _ if leads => conf.set("is_host", "1"),
         Some("0" | "false" | "f" | "no" | "n") => {}
         None => conf.set("is_host", "0"),
         Some(said) => {

@@ -42,15 +42,21 @@ const WITH_VALUE: [&str; 29] = [
 const WITHOUT_VALUE: [&str; 9] =
     ["standalone", "module", "no-python", "run-path", "virtual-local-rank", "use-env", "help", "h", "m"];
 
+/// The program of nvidia-resiliency-ext, and its module.
+const FT_LAUNCHER: &str = "ft_launcher";
+const FT_MODULE: &str = "nvidia_resiliency_ext.fault_tolerance.launcher";
+const MODULES: [&str; 3] = ["torch.distributed.run", "torch.distributed.launch", FT_MODULE];
+
 /// Whether any known release of torchrun has this flag. `name` has no leading dashes.
 pub fn is_flag_of_torchrun(name: &str) -> bool {
     WITH_VALUE.contains(&name) || WITHOUT_VALUE.contains(&name)
 }
 
-/// A call of torchrun.
+/// A call of torchrun, or of `ft_launcher` of nvidia-resiliency-ext, which has its flags and some more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Torchrun {
     argv: Vec<String>,
+    is_ft: bool,
     /// The index of the word before the first flag: `torchrun`, or the module's name.
     entry: usize,
     flags: Vec<Flag>,
@@ -122,24 +128,24 @@ fn flag_name(word: &str) -> Option<&'static str> {
 }
 
 impl Torchrun {
-    /// Parses a command; `None` if it is not torchrun.
+    /// Parses a command; `None` if it is neither torchrun nor `ft_launcher`.
     #[expect(clippy::arithmetic_side_effects, reason = "positions in a list of words")]
     pub fn parse(argv: &[String]) -> Option<Self> {
         let entry = argv.iter().enumerate().position(|(at, word)| {
-            let module = matches!(word.as_str(), "torch.distributed.run" | "torch.distributed.launch")
-                && at > 0
-                && argv[at - 1] == "-m";
+            let module = MODULES.contains(&word.as_str()) && at > 0 && argv[at - 1] == "-m";
             // In `--launcher torchrun`, torchrun is the value of another program's flag.
             let option = at > 0 && argv[at - 1].starts_with("--") && argv[at - 1].len() > 2;
-            let program = basename(word) == "torchrun" && !option;
+            let program = matches!(basename(word), "torchrun" | FT_LAUNCHER) && !option;
             module || program
         })?;
+        let is_ft = matches!(basename(&argv[entry]), FT_LAUNCHER | FT_MODULE);
         let mut flags = Vec::new();
         let mut at = entry + 1;
         while let Some(word) = argv.get(at).filter(|word| word.starts_with('-') && word.len() > 1) {
             let Some(name) = flag_name(word) else {
                 // An unknown flag: from a later release, or a mistake that torchrun will report.
-                at += 1;
+                let has_value = is_ft && !word.contains('=') && !word.ends_with("-missing-cfg");
+                at += if has_value { 2 } else { 1 };
                 continue;
             };
             let inline = match word.strip_prefix("--") {
@@ -153,7 +159,7 @@ impl Torchrun {
             at += words;
         }
         let program = at.min(argv.len());
-        Some(Self { argv: argv.to_vec(), entry, flags, program, is_argv: true })
+        Some(Self { argv: argv.to_vec(), is_ft, entry, flags, program, is_argv: true })
     }
 
     /// The value of a flag, by its name with dashes. As in torchrun, the last occurrence counts.
@@ -174,6 +180,11 @@ impl Torchrun {
     /// `--rdzv-conf`, if the command has one.
     pub fn conf(&self) -> Option<RdzvConf> {
         self.flag("rdzv-conf").map(RdzvConf::parse)
+    }
+
+    /// Whether it is `ft_launcher`.
+    pub const fn is_ft_launcher(&self) -> bool {
+        self.is_ft
     }
 
     /// The words of the command.
@@ -335,6 +346,8 @@ mod tests {
             "env A=1 torchrun t.py",
             "numactl -N 0 torchrun t.py",
             "rallypoint run --nodes=2 -- torchrun t.py",
+            "ft_launcher --ft-ignore-missing-cfg --ft-cfg-path f.yaml --term-timeout=9 --nnodes 2 t.py",
+            "python -m nvidia_resiliency_ext.fault_tolerance.launcher t.py",
         ] {
             assert_eq!(find_torchrun(&words(command)).expect(command).program(), ["t.py"], "{command}");
         }

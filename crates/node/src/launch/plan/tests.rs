@@ -114,6 +114,29 @@ fn c10d_gets_timers_and_says_what_it_changed() {
 }
 
 #[test]
+fn exactly_one_node_leads_the_rendezvous_of_ft_launcher() {
+    let conf = |rank| {
+        let it = launched("ft_launcher --ft-cfg-path f.yaml t.py", None, true, &[("PET_NODE_RANK", rank)])?;
+        assert_eq!((it.mode, it.set("PET_RDZV_BACKEND")), (Mode::C10d, Some("c10d")), "never the plugin");
+        let leader = [it.set("TORCHELASTIC_USE_AGENT_STORE"), it.set("MASTER_PORT")];
+        assert_eq!(leader, if rank == "0" { [Some("True"), Some("29500")] } else { [None; 2] });
+        it.set("PET_RDZV_CONF").map_or(Err(PlanError::NoEndpoint), |conf| Ok(conf.to_owned()))
+    };
+    assert!(conf("0").expect("planned").ends_with("is_host=1"));
+    assert!(conf("1").expect("planned").ends_with("is_host=0"));
+    let said = "ft_launcher --rdzv-conf=is_host=1 t.py";
+    let it = launched(said, None, false, &[]).expect("planned");
+    assert!(
+        it.set("PET_RDZV_CONF").is_some_and(|conf| conf.starts_with("is_host=0")),
+        "rank 1 does not lead"
+    );
+    let refused = launched("ft_launcher t.py", Some(Mode::Static), false, &[]).map(|it| it.mode);
+    assert_eq!(refused, Err(PlanError::FtLauncher("static")));
+    let unknown = launched("ft_launcher t.py", None, false, &[("PET_NODE_RANK", "")]).map(|it| it.mode);
+    assert_eq!(unknown, Err(PlanError::NoLeader));
+}
+
+#[test]
 fn what_stands_in_a_script_is_not_changed_but_said() {
     let script = "sh -c 'torchrun --rdzv_backend=c10d --rdzv_conf=timeout=5 t.py'";
     let it = launched(script, None, false, &[]).expect("planned");
