@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from cluster import VARIABLE, Call, Cluster, Object, Pod, Workload, is_rallypoint, matches, relays, serves
+from cluster import Cluster
+from workload import VARIABLE, Call, Object, Pod, Workload, is_rallypoint, matches, relays, serves
 
 STORE, ADMIN, RUN_STORES = 29500, 29501, (29510, 29599)
 TORCH_EXIT_BARRIER_SECONDS = 300
@@ -20,6 +21,7 @@ RDZV_CONF_OF_C10D = {
 }  # fmt: skip
 SET_BY_TORCHRUN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK"}
 NODE_COUNTS = {"NNODES", "POD_NUMS", "PET_NNODES"}
+JOBS = ("Job", "JobSet", "TrainJob")
 GUESSES = {"NCCL_IB_DISABLE", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}
 
 
@@ -49,7 +51,7 @@ def seconds(text: str) -> int:
 
 
 def services(cluster: Cluster) -> Iterator[str]:
-    for service in cluster.of_kind("Service"):
+    for service in (document for document in cluster.given if document["kind"] == "Service"):
         name, spec = service["metadata"]["name"], service["spec"]
         selected = cluster.selected(service)
         if not selected:
@@ -103,9 +105,9 @@ def pods(workload: Workload) -> Iterator[str]:
         yield "service-links: enableServiceLinks is not false"
     if pod.get("hostNetwork"):
         yield "host-network: the ports of rallypoint would be the machine's"
-    if workload.kind == "Job":
-        if spec.get("completions", 1) != workload.count:
-            yield f"node-count: {spec.get('completions')} completions, parallelism {workload.count}"
+    if workload.kind in JOBS:
+        if spec.get("completions", 1) != spec.get("parallelism", 1):
+            yield f"node-count: {spec.get('completions')} completions, parallelism {spec.get('parallelism')}"
         if spec.get("backoffLimit") != 0:
             yield "backoff-limit: a pod that is tried again alone waits for a job that is over"
         if has_server and not workload.indexed:
@@ -120,21 +122,21 @@ def pods(workload: Workload) -> Iterator[str]:
             yield f"cluster-domain: cluster.local is written out in {text!r}"
         if re.search(r"\bsleep +[\d$]", text):
             yield f"sleep: a fixed or random sleep as synchronization in {text!r}"
-        if workload.kind == "Job" and re.search(r"\$\{(POD_NAME|HOSTNAME)##", text):
+        if workload.kind in JOBS and re.search(r"\$\{(POD_NAME|HOSTNAME)##", text):
             yield f"rank-from-pod-name: a Job's pod name ends in random characters: {text!r}"
 
 
 def containers(workload: Workload) -> Iterator[str]:
     """Checks of single containers, and of where rallypoint's stand."""
     pod = workload.template["spec"]
-    for container in workload.containers:
+    for container in workload.pods[0].containers:
         where = f"container {container['name']}"
         if ":" not in container["image"].rpartition("/")[2] or container["image"].endswith(":latest"):
             yield f"image-not-pinned: {container['image']}"
         names = [entry["name"] for entry in container.get("env", [])]
         if len(names) != len(set(names)):
             yield f"duplicate-variable: {where} sets one twice"
-        known = {"JOB_COMPLETION_INDEX"} if workload.kind == "Job" else set()
+        known: set[str] = set()
         for entry in container.get("env", []):
             if entry["name"].startswith(("RALLYPOINT_PORT", "RALLYPOINT_SERVICE_")):
                 yield f"service-links: {entry['name']} is a name that Kubernetes injects"
@@ -232,9 +234,9 @@ def sidecar(workload: Workload, container: Object) -> Iterator[str]:
 
 def launches(cluster: Cluster, workload: Workload) -> Iterator[str]:
     """Checks of what each pod ends up running."""
-    for pod in cluster.pods_of(workload):
+    for pod in workload.pods:
         beside_store = any(serves(c) for c in workload.template["spec"].get("initContainers", []))
-        for container in workload.containers:
+        for container in pod.containers:
             for call in pod.calls(container):
                 program = call.argv[0]
                 arguments = call.argv[call.argv.index("--") + 1 :] if "--" in call.argv else call.argv
@@ -243,12 +245,15 @@ def launches(cluster: Cluster, workload: Workload) -> Iterator[str]:
                 elif program == "rallypoint":
                     yield from rallypoint(cluster, pod, call)
                 if "torchrun" in arguments:
-                    for name in SET_BY_TORCHRUN & call.environment.keys():
+                    # What an operator sets beside torchrun nobody can change; torchrun replaces it.
+                    own = {e["name"] for c in workload.containers if c["name"] == container["name"] for e in c.get("env", [])}
+                    for name in SET_BY_TORCHRUN & own:
                         yield f"set-by-torchrun: {name} is set beside torchrun"
                     if "RDZV_ID" in call.environment:
                         yield "unread-variable: torchrun reads PET_RDZV_ID, not RDZV_ID"
                     nodes = Call(arguments, call.environment).option("nnodes")
-                    if nodes != str(workload.count):
+                    # `run` gives torchrun the number of nodes that the operator says.
+                    if nodes != str(workload.count) and not (nodes is None and program == "rallypoint"):
                         yield f"node-count: --nnodes is {nodes}, but there are {workload.count} pods"
 
 
@@ -270,7 +275,7 @@ def torchrun(cluster: Cluster, pod: Pod, call: Call, beside_store: bool) -> Iter
         yield "no-endpoint: without one each node waits alone for itself"
         return
     yield from leads_to_one_store(cluster, endpoint, pod=pod)
-    if master is not None or call.option("node_rank") is not None or call.option("master_port") is not None:
+    if pod.workload.kind != "TrainJob" and any(call.option(name) is not None for name in ("master_addr", "master_port", "node_rank")):
         yield "ignored-flag: c10d ignores master_addr, master_port and node_rank"
     conf = dict(pair.partition("=")[::2] for pair in (call.option("rdzv_conf") or "").split(",") if pair)
     for key in conf.keys() - RDZV_CONF_OF_C10D:
@@ -280,7 +285,8 @@ def torchrun(cluster: Cluster, pod: Pod, call: Call, beside_store: bool) -> Iter
     if call.environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1":
         yield "old-addresses: with --max-restarts, ranks that are started again wait for ever"
     run_id = call.option("rdzv_id")
-    if not run_id or run_id not in {pod.labels.get(label) for label in pod.labels if "uid" in label or "hash" in label}:
+    metadata = pod.labels | pod.template["metadata"].get("annotations", {})
+    if not any(value in (run_id or "") for key, value in metadata.items() if "uid" in key or "hash" in key):
         yield f"constant-run-id: {run_id}"
     has_name = cluster.resolve(f"{pod.hostname}.{pod.subdomain}")[0] == [pod]
     if not has_name and call.option("local_addr") != pod.address:

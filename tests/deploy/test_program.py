@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cluster import Call, Cluster, Workload, is_rallypoint
+from cluster import Cluster
 from program import VERSION, binary, commands, help_of
 from render import CHART, DEPLOY, OVERLAYS, RENDERS, ROOT, call, render, text
+from workload import Call, is_rallypoint
 
 UNKNOWN = "--end-of-check"
 
@@ -18,7 +19,7 @@ UNKNOWN = "--end-of-check"
 def calls(name: str) -> list[Call]:
     """Every call of rallypoint in the pods of a rendering."""
     cluster = Cluster(render(name))
-    found = [call for pod in cluster.pods for container in pod.workload.containers for call in pod.calls(container)]
+    found = [call for pod in cluster.pods for container in pod.containers for call in pod.calls(container)]
     return [call for call in found if call.argv[0] == "rallypoint"]
 
 
@@ -60,9 +61,8 @@ def test_every_variable_is_one_that_the_program_reads() -> None:
     used = {
         entry["name"]
         for name in RENDERS
-        for document in render(name)
-        if document["kind"] in ("Job", "StatefulSet", "Deployment")
-        for container in Workload(document).containers
+        for workload in Cluster(render(name)).workloads
+        for container in workload.containers
         for entry in container.get("env", [])
         if entry["name"].startswith("RALLYPOINT_")
     }

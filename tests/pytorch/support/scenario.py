@@ -23,7 +23,9 @@ from pods import Pod, Pods
 from servers import REPOSITORY, binary
 
 sys.path.append(str(REPOSITORY / "tests" / "deploy"))
-import cluster as model  # noqa: E402
+from cluster import Cluster  # noqa: E402
+from workload import Object  # noqa: E402
+from workload import Pod as PodOfManifest  # noqa: E402
 
 HERE = Path(__file__).parent
 ORIGINALS = REPOSITORY / "tests" / "data" / "scenarios"
@@ -38,7 +40,7 @@ IN_THE_FOLDER = ('"--journal=/data"', '"--journal=journal"')
 TWO_OF_DRIVER = [TWO_OF_STATEFULSET[0], ("--nodes=4", "--nodes=2"), ("--nnodes=4 --nproc_per_node=8", "--nnodes=2 --nproc_per_node=1")]
 
 
-def manifest(name: str, *changes: tuple[str, str]) -> list[model.Object]:
+def manifest(name: str, *changes: tuple[str, str]) -> list[Object]:
     """The objects of an overlay of deploy/kustomize, or of a file; in their text each first string is replaced by the second, which must occur."""
     tools = Path(subprocess.run([REPOSITORY / "scripts" / "deploy-tools"], capture_output=True, text=True, check=True).stdout.strip())
     environment = os.environ | {"PATH": f"{tools / 'bin'}:{os.environ['PATH']}"}
@@ -58,7 +60,7 @@ class Scenario:
         folder: Path,
         pods: Pods,
         jobs: Jobs,
-        objects: list[model.Object],
+        objects: list[Object],
         forks: ForkServer,
         *,
         programs: dict[str, str] | None = None,
@@ -68,7 +70,7 @@ class Scenario:
     ) -> None:
         self.folder, self.train, self.environment = folder, train, environment or {}
         self.folder.mkdir()
-        self.cluster = model.Cluster(objects)
+        self.cluster = Cluster(objects)
         self.programs = self._programs(forks.programs() | (programs or {}))
         # torchrun starts its workers with PYTHON_EXEC.
         self.forks = forks.environment | {"PYTHON_EXEC": str(self.programs / "python")}
@@ -82,7 +84,8 @@ class Scenario:
             self.pods[pod.name] = pods.add(pod.hostname or pod.name, pod.address, self._hosts_file(pod), self.names.resolv_file)
             self._route_services(self.pods[pod.name])
         self.publish()
-        self.jobs = {workload.name: self._job(jobs, workload) for workload in self.cluster.workloads}
+        names = dict.fromkeys(workload.name for workload in self.cluster.workloads)
+        self.jobs = {name: self._job(jobs, [pod for pod in self.cluster.pods if pod.workload.name == name]) for name in names}
 
     def __getitem__(self, name: str) -> Pod:
         return self.pods[name]
@@ -144,7 +147,7 @@ class Scenario:
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(HERE / program, self.folder / name)
 
-    def _hosts_file(self, pod: model.Pod) -> Path:
+    def _hosts_file(self, pod: PodOfManifest) -> Path:
         """What the kubelet writes; only a pod with a subdomain knows its whole name."""
         own = pod.hostname or pod.name
         whole = f"{own}.{pod.subdomain}.{DOMAIN} {own}" if pod.subdomain else own
@@ -162,24 +165,21 @@ class Scenario:
                     rule = ["-A", "OUTPUT", "-d", address, "-p", "tcp", "--dport", str(port["port"]), "-j", "DNAT"]
                     place.firewall("-t", "nat", *rule, "--to-destination", f"{pod.address}:{port['port']}")
 
-    def _job(self, jobs: Jobs, workload: model.Workload) -> Job:
-        pods = self.cluster.pods_of(workload)
-
+    def _job(self, jobs: Jobs, pods: list[PodOfManifest]) -> Job:
         def command(index: int) -> list[str]:
             return [sys.executable, "-ES", str(HERE / "kubelet.py"), str(self._pod_file(pods[index], job.folder))]
 
-        places = [InNetwork(self.pods[pod.name]) for pod in pods]
-        job = jobs.planned(places, command, workload.count)
+        job = jobs.planned([InNetwork(self.pods[pod.name]) for pod in pods], command, len(pods))
         return job
 
-    def _pod_file(self, pod: model.Pod, out: Path) -> Path:
+    def _pod_file(self, pod: PodOfManifest, out: Path) -> Path:
         spec = pod.spec
         containers = [self._container(pod, container, out) for container in [*spec.get("initContainers", []), *spec["containers"]]]
         file = self.folder / f"{pod.name}.json"
         file.write_text(json.dumps({"folder": str(self.folder), "init": containers[:-1], "main": containers[-1]}))
         return file
 
-    def _container(self, pod: model.Pod, container: model.Object, out: Path) -> dict[str, Any]:
+    def _container(self, pod: PodOfManifest, container: Object, out: Path) -> dict[str, Any]:
         asked = container.get("startupProbe", {}) if container.get("restartPolicy") == "Always" else {}
         probe = asked.get("httpGet")
         ports = {port["name"]: port["containerPort"] for port in container.get("ports", [])}
@@ -201,7 +201,7 @@ class Scenario:
             "probe_command": self.pods[pod.name].container(asked["exec"]["command"]) if "exec" in asked else [],
         }
 
-    def _service_links(self, pod: model.Pod) -> dict[str, str]:
+    def _service_links(self, pod: PodOfManifest) -> dict[str, str]:
         """The variables that Kubernetes makes of ClusterIP Services, unless a pod declines."""
         links: dict[str, str] = {}
         if pod.spec.get("enableServiceLinks", True):
@@ -217,5 +217,5 @@ class Scenario:
         return links
 
 
-def headless(service: model.Object) -> bool:
+def headless(service: Object) -> bool:
     return service["spec"].get("clusterIP") == "None"
