@@ -60,7 +60,7 @@ pub struct Facts {
     pub variables: &'static [Variable],
     /// Prefixes of further variables that it sets.
     pub prefixes: &'static [&'static str],
-    /// The labels that it puts on the pods.
+    /// The labels that it puts on the pods, and the annotations that a run's id may come from.
     pub labels: &'static [Label],
     /// The host names of the pods; empty if they are random.
     pub hosts: &'static [&'static str],

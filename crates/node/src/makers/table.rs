@@ -64,7 +64,7 @@ const JOB_LABELS: [Label; 4] = [
 const INDEXED_JOB_LABELS: [Label; 5] =
     and(JOB_LABELS, [label("batch.kubernetes.io/job-completion-index", PodIndex)]);
 
-const JOB_SET_LABELS: [Label; 19] = and(
+const JOB_SET_LABELS: [Label; 20] = and(
     INDEXED_JOB_LABELS,
     [
         label("jobset.sigs.k8s.io/jobset-name", Name),
@@ -74,6 +74,7 @@ const JOB_SET_LABELS: [Label; 19] = and(
         label("jobset.sigs.k8s.io/global-replicas", Later),
         label("jobset.sigs.k8s.io/restart-attempt", Later),
         label("jobset.sigs.k8s.io/job-restart-attempt", Later),
+        label("jobset.sigs.k8s.io/in-place-restart-attempt", Later),
         label("jobset.sigs.k8s.io/job-index", Group),
         label("jobset.sigs.k8s.io/job-global-index", Group),
         label("jobset.sigs.k8s.io/job-group-index", Group),
@@ -90,7 +91,7 @@ const JOB_SET: Facts = Facts {
     name: "JobSet",
     source: "kubernetes-sigs/jobset v0.12.0, pkg/controllers/jobset_controller.go, \
              api/jobset/v1alpha2/jobset_types.go, pkg/webhooks/jobset_webhook.go (Indexed by default; \
-             jobset-uid from v0.9.0 on)",
+             jobset-uid from v0.9.0 on), cmd/in-place-restart-agent/main.go",
     variables: &[variable("JOB_COMPLETION_INDEX", IndexInRole)],
     labels: &JOB_SET_LABELS,
     hosts: &["{name}-{role}-{job}-{index}"],
@@ -101,7 +102,7 @@ const JOB_SET: Facts = Facts {
     ..NOTHING
 };
 
-const TRAIN_JOB_LABELS: [Label; 20] =
+const TRAIN_JOB_LABELS: [Label; 21] =
     and(JOB_SET_LABELS, [label("trainer.kubeflow.org/trainjob-ancestor-step", Later)]);
 
 /// A Service per pod, with the name of the pod. It resolves only once the pod is Ready.
@@ -315,12 +316,16 @@ pub(crate) static TABLE: [Facts; 15] = [
             label("volcano.sh/job-namespace", Later),
             label("volcano.sh/queue-name", Later),
             label("volcano.sh/partition-id", Later),
+            label("volcano.sh/job-version", Later),
+            label("volcano.sh/job-retry-count", Later),
+            label("scheduling.k8s.io/group-name", Later),
         ],
         hosts: &["{name}-{role}-{index}"],
         master: "{name}-master-0.{name}",
         subdomain: "{name}",
         services: &[Service { name: "{name}", of_all: true, not_ready: false, when: When::Plugin("svc") }],
         index: Some(Index::Field("metadata.labels['volcano.sh/task-index']")),
+        run_id: Some("metadata.annotations['scheduling.k8s.io/group-name']"),
         ..NOTHING
     },
     Facts {
