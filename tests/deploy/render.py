@@ -14,11 +14,12 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "rallypoint"
-OVERLAYS = sorted(folder.name for folder in (DEPLOY / "kustomize" / "overlays").iterdir())
+# name: folder, below deploy/
+OVERLAYS = {folder.name: f"kustomize/overlays/{folder.name}" for folder in (DEPLOY / "kustomize" / "overlays").iterdir()}
 EVERYTHING_ON = ("serviceMonitor.enabled=true", "prometheusRule.enabled=true", "dashboard.enabled=true")
 # name: what `render` is to make
 RENDERS = {
-    **{name: ("kustomize", f"kustomize/overlays/{name}") for name in OVERLAYS},
+    **{name: ("kustomize", folder) for name, folder in sorted(OVERLAYS.items())},
     "standalone": ("kustomize", "kustomize/base/standalone"),
     "monitoring": ("kustomize", "monitoring"),
     "helm-standalone": ("helm", *EVERYTHING_ON),

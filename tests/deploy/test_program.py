@@ -49,10 +49,12 @@ def test_the_program_accepts_every_call(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in RENDERS if name != "monitoring"])
-def test_doctor_finds_nothing_that_fails(name: str, tmp_path: Path) -> None:
+def test_doctor_finds_nothing(name: str, tmp_path: Path) -> None:
     manifest = tmp_path / f"{name}.yaml"
     manifest.write_text(text(name))
-    call(binary(), "doctor", "--manifest", manifest)
+    # A chart's alert rules are templates of another kind, which doctor takes for Helm's.
+    strict = ["--strict"] if name in OVERLAYS else []
+    call(binary(), "doctor", *strict, "--manifest", manifest)
 
 
 def test_every_variable_is_one_that_the_program_reads() -> None:
@@ -93,7 +95,7 @@ def test_the_readme_is_right() -> None:
     assert len(runnable) >= 2
     for line in runnable:
         call(*(str(ROOT / word) if word.startswith("deploy/") else word for word in line))
-    assert sorted(re.findall(r"^\|.*\| `([-\w]+)` \| (?:sidecar|standalone)[^|]* \|$", readme, re.MULTILINE)) == OVERLAYS
+    assert sorted(re.findall(r"^\|.*\| `([-\w]+)` \| (?:sidecar|standalone)[^|]* \|$", readme, re.MULTILINE)) == sorted(OVERLAYS)
     assert set(re.findall(r"/rallypoint:(\d+\.\d+\.\d+)", readme)) == {VERSION}
     for command in lines:
         for word in command:

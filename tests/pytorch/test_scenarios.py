@@ -59,7 +59,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name or case.overlay)
 def test_an_overlay_trains(case: Case, scenario: Callable[..., Scenario]) -> None:
-    programs = {"sleep": "#!/bin/sh\n"}
+    programs = {"sleep": "#!/bin/sh\n", "nslookup": '#!/bin/sh\nexec getent hosts "$1"\n'}
     job = scenario(case.overlay, *case.changes, programs=programs, environment=case.environment, train=case.train).start()
     job.results(case.ranks)
     for node in job.nodes.values():
