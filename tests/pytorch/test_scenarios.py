@@ -54,6 +54,7 @@ CASES = [
     Case("driver", 2, [*TWO_OF_DRIVER, ENV_OF_DRIVER], says="2 pods are there", name="driver-env"),
     Case("platform-statefulset", 4, TWO_PODS, says="2 pods are there"),
     Case("platform-job", 4, says="starting in mode env"),
+    Case("jobset", 4, [ONE_PROCESS], says="4 pods are there"),
 ]
 
 
