@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "rallypoint"
 # name: folder, below deploy/
-OVERLAYS = {folder.name: f"kustomize/overlays/{folder.name}" for folder in (DEPLOY / "kustomize" / "overlays").iterdir()}
+OVERLAYS = {folder.name: f"kustomize/overlays/{folder.name}" for folder in (DEPLOY / "kustomize" / "overlays").iterdir()} | {"kubeflow": "kubeflow"}
 EVERYTHING_ON = ("serviceMonitor.enabled=true", "prometheusRule.enabled=true", "dashboard.enabled=true")
 # name: what `render` is to make
 RENDERS = {
