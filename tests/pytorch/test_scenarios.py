@@ -44,6 +44,7 @@ TWO_PODS = [
 BY_DRIVER = "RANK=$NODE_INDEX exec python train.py"
 ENV_OF_DRIVER = ("torchrun --nnodes=2 --nproc_per_node=1 train.py && exec sleep infinity", f"MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True WORLD_SIZE=2 {BY_DRIVER}")
 TWO_OF_KUBEFLOW = [('"numNodes": 4', '"numNodes": 2'), ('"numProcPerNode": 8', '"numProcPerNode": 1')]
+ONE_OF_COMMAND = ('"--nproc_per_node=8"', '"--nproc_per_node=1"')
 CASES = [
     Case("indexed-job", 4, [ONE_PROCESS], says="4 pods are there"),
     Case("smoke-test", 4, [("--nproc_per_node=8", "--nproc_per_node=2")], says="2 pods are there", train=""),
@@ -57,6 +58,7 @@ CASES = [
     Case("platform-job", 4, says="starting in mode env"),
     Case("jobset", 4, [ONE_PROCESS], says="4 pods are there"),
     Case("kubeflow", 2, TWO_OF_KUBEFLOW, says="2 pods are there"),
+    Case("leaderworkerset", 2, [ONE_OF_COMMAND, ('"replicas": 2', '"replicas": 1'), ("serve.py", "train.py")], says="starting in mode static"),
 ]
 
 
