@@ -229,7 +229,9 @@ def mpi_job(document: Object) -> Made:
             pod = f"{name}-worker-{number}" if role == "Worker" else f"{name}-launcher"
             labels = {"job-name": name, "operator-name": "mpi-operator", "job-role": role.lower()}
             labels |= {"replica-index": str(number)} if role == "Worker" else {}
-            own = with_metadata(roles[role]["template"], prefixed("training.kubeflow.org/", labels))
+            # A Job makes the launcher's pod.
+            by_job = {} if role == "Worker" else {"batch.kubernetes.io/controller-uid": "uid-of-job", "batch.kubernetes.io/job-name": pod}
+            own = with_metadata(roles[role]["template"], prefixed("training.kubeflow.org/", labels) | by_job)
             own["spec"] |= {"hostname": pod, "subdomain": name}
             (container,) = own["spec"]["containers"]
             variables = {"K_MPI_JOB_ROLE": role.lower()}
@@ -253,7 +255,7 @@ def mpi_job(document: Object) -> Made:
 
 
 def ray_job(document: Object) -> Made:
-    """ray-project/kuberay v1.7.0, ray-operator/controllers/ray/common/{pod,service,job}.go; only what is named here."""
+    """ray-project/kuberay v1.7.0, ray-operator/controllers/ray/common/{pod,service}.go; without the pod that submits the entrypoint, and without probes."""
     job, cluster = document["metadata"]["name"], document["spec"]["rayClusterSpec"]
     name = f"{job}-x7k2p"
     head_service = f"{name}-head-svc"
@@ -271,7 +273,8 @@ def ray_job(document: Object) -> Made:
             own = with_metadata(spec["template"], prefixed("ray.io/", keys) | common)
             ray = own["spec"]["containers"][0]
             given = dict(ray)
-            flags = "".join(f" --{key}={value} " for key, value in spec.get("rayStartParams", {}).items())
+            defaults = {"dashboard-host": "0.0.0.0"} if node == "head" else {}
+            flags = "".join(f" --{key}={value} " for key, value in (defaults | spec.get("rayStartParams", {})).items())
             start = f"ray start --head {flags} --block" if node == "head" else f"ray start {flags} --address={fqdn}:6379 --block"
             ray |= {"command": ["/bin/bash", "-c", "--"], "args": [f"ulimit -n 65536; {start}"]}
             variables = {} if node == "head" else {"FQ_RAY_IP": fqdn, "RAY_IP": head_service}

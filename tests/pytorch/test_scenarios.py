@@ -9,6 +9,7 @@ import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from installed import PACKAGE
@@ -44,7 +45,9 @@ TWO_PODS = [
 BY_DRIVER = "RANK=$NODE_INDEX exec python train.py"
 ENV_OF_DRIVER = ("torchrun --nnodes=2 --nproc_per_node=1 train.py && exec sleep infinity", f"MASTER_ADDR=127.0.0.1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True WORLD_SIZE=2 {BY_DRIVER}")
 TWO_OF_KUBEFLOW = [('"numNodes": 4', '"numNodes": 2'), ('"numProcPerNode": 8', '"numProcPerNode": 1')]
+FOUR_ARE_TWO = ('"name": "NNODES", "value": "4"', '"name": "NNODES", "value": "2"')
 ONE_OF_COMMAND = ('"--nproc_per_node=8"', '"--nproc_per_node=1"')
+MPIRUN = (Path(__file__).parent / "support" / "mpirun.sh").read_text()
 CASES = [
     Case("indexed-job", 4, [ONE_PROCESS], says="4 pods are there"),
     Case("smoke-test", 4, [("--nproc_per_node=8", "--nproc_per_node=2")], says="2 pods are there", train=""),
@@ -66,11 +69,22 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name or case.overlay)
 def test_an_overlay_trains(case: Case, scenario: Callable[..., Scenario]) -> None:
-    programs = {"sleep": "#!/bin/sh\n", "nslookup": '#!/bin/sh\nexec getent hosts "$1"\n'}
+    programs = {"sleep": "#!/bin/sh\n", "nslookup": '#!/bin/sh\nexec getent hosts "$1"\n', "mpirun": MPIRUN, "sshd": MPIRUN}
     job = scenario(case.overlay, *case.changes, programs=programs, environment=case.environment, train=case.train).start()
     job.results(case.ranks)
-    for node in job.nodes.values():
-        assert case.says in node.output
+    for index, node in job.nodes.items():
+        assert case.says in node.output or (case.overlay, index) == ("mpijob", 2), "mpirun alone runs in the launcher"
+
+
+def test_jobset_restarted_in_place_trains_again(scenario: Callable[..., Scenario]) -> None:
+    """Pods keep their names, UIDs and addresses; only JobSet's annotation tells the attempts apart."""
+    pods = scenario("jobset", ONE_PROCESS, ('"parallelism": 2', '"parallelism": 1'), ('"completions": 2', '"completions": 1'), FOUR_ARE_TWO, train="--no-ddp")
+    pods.start().results(2)
+    again = pods.restarted({"jobset.sigs.k8s.io/in-place-restart-attempt": "1"})
+    again.results(2)
+    assert "uid-of-pretrain.0.1`: all 2 pods are there" in again.nodes[0].output
+    # Without the annotation the run is the one that has ended.
+    assert "RendezvousClosedError" in pods.restarted({}).failure(0)
 
 
 @dataclass

@@ -85,6 +85,7 @@ class Scenario:
             self._route_services(self.pods[pod.name])
         self.publish()
         names = dict.fromkeys(workload.name for workload in self.cluster.workloads)
+        self._jobs = jobs
         self.jobs = {name: self._job(jobs, [pod for pod in self.cluster.pods if pod.workload.name == name]) for name in names}
 
     def __getitem__(self, name: str) -> Pod:
@@ -110,6 +111,15 @@ class Scenario:
         """Starts all pods at once; gives those that train."""
         self.apply()
         return self.training
+
+    def restarted(self, annotations: dict[str, str]) -> Job:
+        """Starts the containers of the pods that train once more, in the same pods, which have more annotations now."""
+        pods = [pod for pod in self.cluster.pods if pod.workload.name != "rallypoint"]
+        for pod in pods:
+            pod.template["metadata"]["annotations"] |= annotations
+        job = self._job(self._jobs, pods)
+        job.start(*range(len(pods)))
+        return job
 
     def publish(self) -> None:
         """Gives all names to the name server, as the cluster would when all pods have their address."""
@@ -195,11 +205,16 @@ class Scenario:
         }
         return {
             "name": container["name"],
-            "command": self.pods[pod.name].container(pod.command(container)),
+            "command": self.pods[pod.name].container(self._known(pod.command(container))),
             "environment": base | self.forks | self.environment | self._service_links(pod) | pod.environment(container),
             "probe": f"http://{pod.address}:{ports.get(probe['port'], probe['port'])}{probe['path']}" if probe else "",
             "probe_command": self.pods[pod.name].container(asked["exec"]["command"]) if "exec" in asked else [],
         }
+
+    def _known(self, command: list[str]) -> list[str]:
+        """The command with the scenario's own program, where an operator names a program by its whole path."""
+        own = self.programs / Path(command[0]).name
+        return [str(own), *command[1:]] if own.exists() else command
 
     def _service_links(self, pod: PodOfManifest) -> dict[str, str]:
         """The variables that Kubernetes makes of ClusterIP Services, unless a pod declines."""
