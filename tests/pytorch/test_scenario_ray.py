@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from scenario import Scenario
-from servers import REPOSITORY
+from servers import REPOSITORY, poll
 
 pytest_plugins = ["job_fixtures"]
 
@@ -52,3 +53,24 @@ def test_overlay_ray_brings_the_nodes_of_a_ray_cluster_together(ray: Path, scena
     for name in ("ray-head", "ray-worker"):
         for node in pods.jobs[name].nodes.values():
             assert node.process.poll() is None, "it serves until it is deleted"
+
+
+@pytest.mark.timeout(600)
+def test_overlay_rayjob_brings_its_actors_together(ray: Path, scenario: Callable[..., Scenario]) -> None:
+    """KubeRay's pods, as its source makes them: all are there before Ray starts, and the actors meet in a store that none of them hosts."""
+    programs = {name: f'#!/bin/sh\nexec {ray}/{name} "$@"\n' for name in ("ray", "python")}
+    environment = SMALL | {"TORCH_PACKAGES": str(Path(torch.__file__).parents[1])}
+    pods = scenario("rayjob", programs=programs, environment=environment, program="ray_actors.py")
+    pods.apply()
+    cluster = pods.jobs["train"]
+    poll(lambda: all("container ray starts" in node.output for node in cluster.nodes.values()), "Ray starts in all pods", 300)
+    assert all("all 3 pods are there" in node.output for node in cluster.nodes.values())
+    # KubeRay submits from a pod of its own; here a container of the head's pod does.
+    head = pods["train-x7k2p-head"]
+    submit = head.command([str(ray / "ray"), "job", "submit", "--address", f"http://{head.address}:8265", "--", "python", "train.py"])
+
+    def submitted() -> str | None:
+        done = subprocess.run(submit, env=os.environ | SMALL, capture_output=True, text=True, timeout=300, check=False)
+        return None if "Failed to connect" in done.stderr else done.stdout + done.stderr
+
+    assert "sums [3.0, 3.0]" in poll(submitted, "Ray takes the job", 300)

@@ -63,6 +63,7 @@ CASES = [
     Case("kubeflow", 2, TWO_OF_KUBEFLOW, says="2 pods are there"),
     Case("leaderworkerset", 2, [ONE_OF_COMMAND, ('"replicas": 2', '"replicas": 1'), ("serve.py", "train.py")], says="starting in mode static"),
     Case("volcano", 2, [ONE_OF_COMMAND, ('"replicas": 3', '"replicas": 1')], says="starting in mode static"),
+    Case("mpijob", 2, [('"replicas": 4', '"replicas": 2'), ('"32"', '"2"')], says="starting in mode env"),
     Case("pytorchjob", 2, [('"nprocPerNode": "8"', '"nprocPerNode": "1"'), ('"replicas": 3', '"replicas": 1')], says="starting in mode static"),
 ]
 
