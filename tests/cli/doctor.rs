@@ -53,58 +53,6 @@ fn manifests() -> Vec<PathBuf> {
     files
 }
 
-/// The first line of each file names its mistakes; `doctor` must find exactly these.
-#[test]
-fn each_manifest_shows_exactly_the_mistakes_that_it_names() {
-    let mut wrong = Vec::new();
-    let mut seen = BTreeSet::new();
-    let (mut right, mut expected_in_all, mut found_in_all) = (0, 0, 0);
-    let files = manifests();
-    for file in &files {
-        let text = std::fs::read_to_string(file).expect("text");
-        let said =
-            text.lines().next().and_then(|line| line.strip_prefix("# expect: ")).expect("what to expect");
-        let expected: BTreeSet<String> =
-            said.split(", ").filter(|expected| *expected != "nothing").map(str::to_owned).collect();
-        let (checks, code) = checks(&["--manifest", file.to_str().expect("a path")], &[]);
-        let found: BTreeSet<String> = checks
-            .iter()
-            .filter(|check| check["verdict"] != "PASS")
-            .map(|check| {
-                format!(
-                    "{} {}",
-                    check["verdict"].as_str().expect("text"),
-                    check["id"].as_str().expect("text")
-                )
-            })
-            .collect();
-        right += found.intersection(&expected).count();
-        expected_in_all += expected.len();
-        found_in_all += found.len();
-        let fails = expected.iter().any(|expected| expected.starts_with("FAIL"));
-        if found != expected || code != Some(i32::from(fails)) {
-            wrong.push(format!("{}: expected {expected:?}, found {found:?}, exit {code:?}", file.display()));
-        }
-        for check in checks.iter().filter(|check| check["verdict"] != "PASS") {
-            let place = &check["place"];
-            let whole = ["file", "object", "field"]
-                .iter()
-                .all(|part| place[part].as_str().is_some_and(|it| !it.is_empty()));
-            assert!(whole && check["remedy"].is_string(), "{check:#?}");
-        }
-        seen.extend(expected);
-    }
-    let percent = |part: usize, whole: usize| 100.0 * part as f64 / whole as f64;
-    println!(
-        "{} files: precision {:.1} %, recall {:.1} %",
-        files.len(),
-        percent(right, found_in_all),
-        percent(right, expected_in_all)
-    );
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(files.len() >= 150 && seen.len() >= 40, "every mistake has its manifest: {seen:?}");
-}
-
 /// The ways in which a script, a pipe or a person gives manifests.
 #[test]
 fn manifests_come_from_stdin_from_folders_and_from_files_of_any_name() {
@@ -136,7 +84,7 @@ fn manifests_come_from_stdin_from_folders_and_from_files_of_any_name() {
     assert_eq!(verdict(&read(&output).0, "node-rank"), "FAIL");
 }
 
-/// `docs/doctor.md` lists every check, and nothing else.
+/// `docs/doctor.md` lists every check of manifests and of a pod, and nothing else.
 #[test]
 fn the_document_lists_every_check() {
     fn literals(folder: &Path, found: &mut BTreeSet<String>) {

@@ -64,6 +64,17 @@ impl Container {
         of_image.then_some(first.as_str())
     }
 
+    /// Whether it is an init container that runs beside the others.
+    pub(crate) fn is_sidecar(&self) -> bool {
+        self.value.get("restartPolicy").and_then(Value::as_str) == Some("Always")
+    }
+
+    /// The host and the port that rallypoint's own commands use.
+    pub(crate) fn rallypoint_endpoint(&self) -> Option<(Text, Text)> {
+        let text = self.variable("RALLYPOINT_ENDPOINT")?;
+        Some(text.split_once(':').unwrap_or_else(|| (text.clone(), Text::default())))
+    }
+
     /// A variable of the container.
     pub(crate) fn variable(&self, name: &str) -> Option<&Text> {
         match self.variables.get(name)? {

@@ -14,6 +14,9 @@ pub(crate) enum Tool {
 }
 
 impl Tool {
+    pub(crate) const ALL: &'static [Self] =
+        &[Self::Torchrun, Self::Accelerate, Self::DeepSpeed, Self::Program];
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Torchrun => "torchrun",

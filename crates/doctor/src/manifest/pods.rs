@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use super::Location;
 use super::container::Container;
 use super::objects::{Object, list, texts};
-use rallypoint_node::makers::{Facts, LabelValue, Maker, When};
+use rallypoint_node::makers::{Facts, LabelValue, Maker, When, env_of_field};
+use rallypoint_shell::Text;
 
 /// Host names with a common start and a number at the end.
 #[derive(Debug, Clone)]
@@ -83,6 +84,55 @@ impl Pods {
     /// Whether a container launches a training.
     pub(crate) fn train(&self) -> bool {
         self.containers.iter().any(Container::trains)
+    }
+
+    /// Whether a container is a rallypoint server.
+    pub(crate) fn serve(&self) -> bool {
+        self.init_containers.iter().chain(&self.containers).any(Container::serves)
+    }
+
+    /// Whether a relay listens at this address.
+    pub(crate) fn relays(&self, name: &Text) -> bool {
+        let is_loopback = matches!(name.literal(), Some("127.0.0.1" | "localhost"));
+        is_loopback && self.init_containers.iter().chain(&self.containers).any(Container::relays)
+    }
+
+    /// Whether they have the network, and the names, of their nodes.
+    pub(crate) fn on_host(&self) -> bool {
+        self.spec.get("hostNetwork") == Some(&Value::Bool(true))
+    }
+
+    pub(crate) fn are_probed(&self) -> bool {
+        self.containers.iter().any(|container| container.value.get("readinessProbe").is_some())
+    }
+
+    /// Whether their maker has an index for each of them.
+    pub(crate) fn has_index(&self) -> bool {
+        self.facts().index.is_some()
+    }
+
+    /// Whether they train together, and have names for each other only by a Service that the user creates.
+    pub(crate) fn need_own_service(&self) -> bool {
+        let by_maker = self.facts().services.iter().any(|service| service.of_all && self.has(service.when));
+        let kubernetes =
+            matches!(self.maker, Maker::Job | Maker::IndexedJob | Maker::StatefulSet | Maker::Deployment);
+        kubernetes && self.are_several() && self.train() && !(by_maker && self.subdomain.is_some())
+    }
+
+    /// How they get an id of the run: the line to change.
+    pub(crate) fn run_id_remedy(&self) -> String {
+        let facts = self.facts();
+        match facts.run_id {
+            Some(path) => {
+                format!("--rdzv-id=$(RUN_UID), with this in env: {}", env_of_field("RUN_UID", path))
+            }
+            None => format!(
+                "--rdzv-id with a name that you change for each run (`{}-1`, …): a {} gives its pods no id \
+                 of the run",
+                if self.name.is_empty() { "train" } else { &self.name },
+                facts.name
+            ),
+        }
     }
 
     pub(crate) fn has(&self, when: When) -> bool {

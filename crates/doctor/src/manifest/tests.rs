@@ -1,4 +1,90 @@
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use super::checks::{Chapter, RULES, Rule};
 use super::*;
+use crate::Verdict;
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+fn check_file(path: &Path) -> Vec<Check> {
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    check_manifests(&[(path.display().to_string(), text)])
+}
+
+fn example(name: &str) -> Vec<Check> {
+    check_file(&Path::new(ROOT).join("tests/data/manifests").join(name))
+}
+
+#[test]
+fn each_check_finds_its_mistake_and_nothing_in_the_right_file() {
+    let mut wrong = Vec::new();
+    for Rule { id, fails, passes, .. } in RULES {
+        let has = |name: &str| example(name).iter().any(|check| check.id == *id);
+        if !has(fails) || has(passes) {
+            wrong.push(format!("{id}: {fails} {}, {passes} {}", has(fails), has(passes)));
+        }
+    }
+    assert!(wrong.is_empty(), "an example does not show its check: {wrong:#?}");
+}
+
+/// The first line of each file names its mistakes; `doctor` must find exactly these.
+#[test]
+fn each_manifest_shows_exactly_the_mistakes_that_it_names() {
+    let folder = Path::new(ROOT).join("tests/data/manifests");
+    let entries = std::fs::read_dir(folder).expect("the folder");
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    files.sort();
+    let mut wrong = Vec::new();
+    for file in &files {
+        let text = std::fs::read_to_string(file).expect("text");
+        let said = text.lines().find_map(|line| line.strip_prefix("# expect: ")).expect("what to expect");
+        let expected: BTreeSet<String> =
+            said.split(", ").filter(|expected| *expected != "nothing").map(str::to_owned).collect();
+        let checks = check_file(file);
+        let bad = || checks.iter().filter(|check| check.verdict != Verdict::Pass);
+        let found: BTreeSet<String> =
+            bad().map(|check| format!("{} {}", check.verdict.name(), check.id)).collect();
+        if found != expected {
+            wrong.push(format!("{}: expected {expected:?}, found {checks:#?}", file.display()));
+        }
+        for check in bad() {
+            let place = check.place.as_ref().expect("a place");
+            let whole = [&place.file, &place.object, &place.field].iter().all(|part| !part.is_empty());
+            assert!(whole && check.remedy.is_some(), "{check:#?}");
+        }
+    }
+    assert!(files.len() >= 150 && wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_page_lists_the_checks_as_they_say_themselves() {
+    let path = Path::new(ROOT).join("docs/doctor.md");
+    let mut page = std::fs::read_to_string(&path).expect("docs/doctor.md");
+    let before = page.clone();
+    for (chapter, heading) in [
+        (Chapter::Meet, "do the pods find each other"),
+        (Chapter::Agree, "can the pods be told apart, and do they agree"),
+        (Chapter::Rest, "the rest"),
+    ] {
+        let heading = format!("## Checks of manifests: {heading}\n\n");
+        let start = page.find(&heading).expect("the heading") + heading.len();
+        let end = page[start..].find("\n\n").map_or(page.len(), |end| start + end + 1);
+        let mut table = "| check | what it sees, for example | remedy |\n|---|---|---|\n".to_owned();
+        for Rule { id, sees, remedy, .. } in RULES.iter().filter(|rule| rule.chapter == chapter) {
+            writeln!(table, "| `{id}` | {sees} | {remedy} |").expect("a text");
+        }
+        page.replace_range(start..end, &table.replace("|  |", "| |"));
+    }
+    if std::env::var_os("RALLYPOINT_UPDATE_DOCS").is_some() {
+        return std::fs::write(path, page).expect("docs/doctor.md is written");
+    }
+    assert!(
+        page == before,
+        "RALLYPOINT_UPDATE_DOCS=1 cargo nextest run -p rallypoint-doctor writes docs/doctor.md anew"
+    );
+}
 
 fn check(text: &str) -> Vec<Check> {
     check_manifests(&[("f.yaml".into(), text.into())])

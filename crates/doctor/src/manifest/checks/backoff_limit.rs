@@ -1,0 +1,45 @@
+//! A pod that is replaced alone cannot join a running job of fixed size; the others hang until a time-out.
+
+use super::prelude::*;
+
+const ID: &str = "backoff-limit";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Rest,
+    sees: "WARN: a Job of fixed size whose pods are replaced",
+    remedy: "`backoffLimit: 0`",
+    fails: "backoff-limit.yaml",
+    passes: "good-job-static.yaml",
+    find: Find::Pods(|_, pods| find(pods).into_iter().collect()),
+};
+
+fn find(pods: &Pods) -> Option<Check> {
+    if !matches!(pods.maker, Maker::Job | Maker::IndexedJob) || !pods.train() {
+        return None;
+    }
+    let launches = || pods.containers.iter().flat_map(|container| &container.launches);
+    let fixed = launches().any(|launch| {
+        launch
+            .nodes
+            .as_ref()
+            .and_then(|told| told.text.literal())
+            .is_some_and(|nodes| nodes.parse::<u32>().is_ok_and(|nodes| nodes > 1))
+    });
+    let limit = pods.owner_number("backoffLimit");
+    let has_policy = pods.owner.get("podFailurePolicy").is_some();
+    (pods.are_several() && fixed && !has_policy && limit != Some(0)).then(|| {
+        let times = match limit {
+            Some(limit) => format!("{limit} times"),
+            None => "six times".into(),
+        };
+        let check = Check::warn(
+            ID,
+            format!(
+                "a pod that fails is replaced {times}, and each time the others may hang until a time-out"
+            ),
+            "backoffLimit: 0, or --nnodes=MIN:MAX with --max-restarts",
+        );
+        check.at(pods.of_owner("backoffLimit"))
+    })
+}

@@ -1,0 +1,22 @@
+//! Ranks that are started again find the addresses of their predecessors in the store, and wait for them.
+
+use super::prelude::*;
+
+const ID: &str = "c10d-restarts";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Rest,
+    sees: "WARN: c10d with `--max-restarts`, or `--nnodes=MIN:MAX`, without \
+           `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`",
+    remedy: "set it, or use `rallypoint run`",
+    fails: "c10d-restarts.yaml",
+    passes: "good-job-c10d.yaml",
+    find: Find::Launch(&[Tool::Torchrun], find),
+};
+
+fn find(call: &Call<'_>) -> Option<Check> {
+    // A variable outside these files may set it.
+    let is_visible = !call.launch.open && !call.launch.by_rallypoint;
+    call.in_command(ID).filter(|_| is_visible)
+}

@@ -1,0 +1,30 @@
+//! `cluster.local` is only the usual domain of a cluster. Where the domain is another, the name never
+//! resolves.
+
+use super::prelude::*;
+
+const ID: &str = "cluster-domain";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Meet,
+    sees: "WARN: an endpoint ends in `.svc.cluster.local`",
+    remedy: "`name.service`",
+    fails: "cluster-domain.yaml",
+    passes: "good-job-env.yaml",
+    find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),
+};
+
+fn find(pods: &Pods, container: &Container) -> Option<Check> {
+    let said = container
+        .launches
+        .iter()
+        .filter_map(|launch| Some(launch.host.as_ref()?.text.to_string()))
+        .find(|text| text.ends_with(".svc.cluster.local"))?;
+    let check = Check::warn(
+        ID,
+        format!("`{said}` ends in .svc.cluster.local, which is only the usual domain of a cluster"),
+        "write `name.service` or `name.service.namespace`; the resolver adds the rest",
+    );
+    Some(check.at(pods.at(&container.at("env"))))
+}

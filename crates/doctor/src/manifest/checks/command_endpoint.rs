@@ -1,0 +1,59 @@
+//! Without an endpoint every node meets itself on 127.0.0.1, and waits there for the others.
+
+use super::prelude::*;
+
+const ID: &str = "command-endpoint";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Meet,
+    sees: "FAIL: `torchrun --nnodes=4 train.py`, and nothing says where the nodes meet. WARN for a \
+           PyTorchJob without Master if only the operator sets its number of nodes",
+    remedy: "`--master-addr=train-0.train`, or start it with `rallypoint run`",
+    fails: "no-endpoint.yaml",
+    passes: "good-job-static.yaml",
+    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate], find),
+};
+
+fn find(call: &Call<'_>) -> Option<Check> {
+    let Call { pods, launch, .. } = call;
+    let has_host = launch.host.as_ref().is_some_and(|told| told.text.literal() != Some(""));
+    if has_host
+        || !call.are_to_meet()
+        || launch.is_told_elsewhere
+        || launch.by_rallypoint
+        || launch.open
+        || launch.conditional
+        // An etcd client takes its address from its own configuration.
+        || matches!(launch.backend, Backend::Other(_))
+    {
+        return None;
+    }
+    let nodes = launch.nodes.as_ref()?;
+    let evidence = format!(
+        "{} has {} = {} and no endpoint: each node waits alone on 127.0.0.1",
+        launch.tool.name(),
+        nodes.by,
+        nodes.text
+    );
+    let remedy = match (pods.maker, pods.first_host()) {
+        (Maker::PyTorchJob, _) if !pods.has(When::Master) => {
+            "add a Master to pytorchReplicaSpecs (the operator then sets the endpoint), or an elasticPolicy"
+                .into()
+        }
+        (_, Some(host)) => {
+            format!("add --master-addr={host}, or start it with `rallypoint run`, which sets the endpoint")
+        }
+        (_, None) => {
+            "add --rdzv-endpoint=HOST:29500, or start it with `rallypoint run`, which sets it".into()
+        }
+    };
+    // The operator sets PET_NNODES from release 1.7 on. Before that release, each pod trains alone.
+    let check = if nodes.by == "PET_NNODES" && pods.maker == Maker::PyTorchJob {
+        let evidence = format!("{evidence} (PET_NNODES is set by the training operator from release 1.7 on)");
+        Check::warn(ID, evidence, remedy)
+    } else {
+        Check::fail(ID, evidence, remedy)
+    };
+    Some(check.at(call.at("command")))
+}

@@ -1,0 +1,15 @@
+//! The other of two equal keys has no effect.
+
+use super::prelude::*;
+
+const ID: &str = "duplicate-key";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Rest,
+    sees: "WARN: a key is twice in a map",
+    remedy: "keep one",
+    fails: "duplicate-key.yaml",
+    passes: "good-job-static.yaml",
+    find: Find::Files(|manifests| manifests.while_reading(ID)),
+};

@@ -1,0 +1,30 @@
+//! Every pod finds the store in itself: there are as many stores as pods, and each waits for the others.
+
+use super::prelude::*;
+
+const ID: &str = "endpoint-is-self";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Meet,
+    sees: "FAIL: `--rdzv-endpoint=$HOSTNAME:29500`, `localhost`: every pod hosts a store of its own (unless \
+           it has a [relay](relay.md))",
+    remedy: "the first pod's name, or a rallypoint server's Service",
+    fails: "bad-job-localhost.yaml",
+    passes: "good-job-relay.yaml",
+    find: Find::Launch(Tool::ALL, find),
+};
+
+fn find(call: &Call<'_>) -> Option<Check> {
+    let (told, Target::Own) = call.meeting()? else { return None };
+    let name = &told.text;
+    if !call.pods.are_several() || call.launch.conditional || call.pods.relays(name) {
+        return None;
+    }
+    let evidence = format!(
+        "the endpoint `{name}` ({}) is each pod itself: every one hosts a store of its own and waits there \
+         alone",
+        told.by
+    );
+    Some(Check::fail(ID, evidence, first_pod(call.pods)).at(call.at("command")))
+}

@@ -1,0 +1,51 @@
+//! A host that is not in these files may be in others, or nowhere.
+
+use super::prelude::*;
+
+const ID: &str = "endpoint-not-found";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Meet,
+    sees: "WARN: the host is no Service and no pod of these files",
+    remedy: "give the file with that Service too, or correct the name",
+    fails: "endpoint-not-found.yaml",
+    passes: "good-job-static.yaml",
+    find: Find::Launch(Tool::ALL, find),
+};
+
+fn find(call: &Call<'_>) -> Option<Check> {
+    let (told, target) = call.meeting()?;
+    let name = &told.text;
+    let check = match target {
+        // A standalone store is usually in other files.
+        Target::Absent
+            if matches!(call.launch.backend, Backend::Other(_))
+                || name.to_string().contains("rallypoint") =>
+        {
+            return None;
+        }
+        Target::Absent => {
+            let evidence =
+                format!("the endpoint `{name}` ({}) is no Service and no pod of these files", told.by);
+            let remedy =
+                format!("give the file with the Service `{name}` as well; or {}", first_pod(call.pods));
+            Check::warn(ID, evidence, remedy)
+        }
+        Target::Pod { pods: other, .. }
+            if other.object != call.pods.object
+                && !other.serve()
+                && !other.train()
+                && call.manifests.training(other.object).next().is_none()
+                && other.maker != Maker::Unknown =>
+        {
+            let evidence = format!(
+                "the endpoint `{name}` ({}) is a pod of {}, which launches no training",
+                told.by, other.place.object
+            );
+            Check::warn(ID, evidence, first_pod(call.pods))
+        }
+        _ => return None,
+    };
+    Some(check.at(call.at("command")))
+}

@@ -1,0 +1,71 @@
+//! A Service forwards only its own ports; a connection to another port hangs.
+
+use super::prelude::*;
+
+const ID: &str = "endpoint-port";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Meet,
+    sees: "FAIL: the Service does not have the port, or the port is no number",
+    remedy: "the port that the Service has",
+    fails: "case-fn38-port-differs.yaml",
+    passes: "good-service-of-one-pod.yaml",
+    find: Find::Files(find),
+};
+
+fn find(manifests: &Manifests) -> Vec<Check> {
+    let of_rallypoint = |(pods, container): (&Pods, &Container)| {
+        let (host, port) = container.rallypoint_endpoint()?;
+        let Target::Service(service) = resolve(&host, pods, manifests) else { return None };
+        let selects_all = takes(service, pods) == Taken::All && pods.are_several();
+        let port = port.literal()?.parse().ok().filter(|_| !selects_all)?;
+        Some(of_service(service, port)?.at(pods.at(&container.at("env"))))
+    };
+    manifests
+        .calls()
+        .filter_map(|call| of_launch(&call))
+        .chain(manifests.containers().filter_map(of_rallypoint))
+        .collect()
+}
+
+fn of_launch(call: &Call<'_>) -> Option<Check> {
+    let told = call.launch.port.as_ref()?;
+    let text = told.text.literal().filter(|text| !text.is_empty())?;
+    let check = match text.trim().parse::<u16>() {
+        Err(_) => {
+            let evidence = format!("the port ({}) is `{text}`, not a number", told.by);
+            Check::fail(ID, evidence, "a port such as 29500")
+        }
+        Ok(port) => {
+            let host = call.launch.host.as_ref()?;
+            let Target::Service(service) = resolve(&host.text, call.pods, call.manifests) else {
+                return None;
+            };
+            of_service(service, port)?
+        }
+    };
+    Some(check.at(call.at("command")))
+}
+
+/// The mistake if a Service does not have this port. Behind a headless Service every port can be reached.
+fn of_service(service: &Object, port: u16) -> Option<Check> {
+    let ports: Vec<u64> = list(&service.value, "/spec/ports")
+        .iter()
+        .filter_map(|item| item.get("port").and_then(Value::as_u64))
+        .collect();
+    if is_headless(service) || ports.is_empty() || ports.contains(&u64::from(port)) {
+        return None;
+    }
+    let shown: Vec<String> = ports.iter().map(ToString::to_string).collect();
+    let evidence = format!(
+        "port {port} of the Service `{}` is asked for, but it has {}",
+        service.name,
+        shown.join(", ")
+    );
+    Some(Check::fail(
+        ID,
+        evidence,
+        format!("add {{port: {port}}} to the Service, or use the port that it has"),
+    ))
+}

@@ -1,0 +1,59 @@
+//! Behind a Service over all pods each connection meets another pod, and only one has the store. With c10d
+//! each pod finds its own address behind the name, and hosts a store.
+
+use super::prelude::*;
+
+const ID: &str = "endpoint-selects-all";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Meet,
+    sees: "FAIL: the endpoint is a Service over all pods of the job",
+    remedy: "the first pod's name, or a Service of the server alone",
+    fails: "endpoint-selects-all.yaml",
+    passes: "good-service-of-one-pod.yaml",
+    find: Find::Files(find),
+};
+
+fn find(manifests: &Manifests) -> Vec<Check> {
+    let of_rallypoint = |(pods, container): (&Pods, &Container)| {
+        let (host, _) = container.rallypoint_endpoint()?;
+        let Target::Service(service) = resolve(&host, pods, manifests) else { return None };
+        let evidence = format!(
+            "the endpoint `{}` is a Service over all pods of {}: each meets another store",
+            service.name, pods.place.object
+        );
+        let all = takes(service, pods) == Taken::All && pods.are_several();
+        all.then(|| Check::fail(ID, evidence, first_pod(pods)).at(pods.at(&container.at("env"))))
+    };
+    manifests
+        .calls()
+        .filter_map(|call| of_launch(&call))
+        .chain(manifests.containers().filter_map(of_rallypoint))
+        .collect()
+}
+
+fn of_launch(call: &Call<'_>) -> Option<Check> {
+    let (_, Target::Service(service)) = call.meeting()? else { return None };
+    let of_pods = |own: &Pods| match takes(service, own) {
+        Taken::None => Some(0),
+        Taken::One => Some(1),
+        Taken::All => own.count,
+    };
+    // A Service that selects a single pod is a good endpoint.
+    if call.manifests.training(call.pods.object).map(of_pods).sum::<Option<u64>>()? < 2 {
+        return None;
+    }
+    let (name, object) = (&service.name, &call.pods.place.object);
+    let (headless, then) = match (is_headless(service), &call.launch.backend) {
+        (true, Backend::C10d) => (
+            "headless ",
+            "each finds its own address behind the name and hosts a store of its own; with --nnodes=1:N each \
+             trains alone, and all exit 0",
+        ),
+        (true, _) => ("headless ", "each connection goes to any of them, and only one has the store"),
+        (false, _) => ("", "each connection goes to another pod"),
+    };
+    let evidence = format!("the endpoint `{name}` is a {headless}Service over all pods of {object}: {then}");
+    Some(Check::fail(ID, evidence, first_pod(call.pods)).at(call.at("command")))
+}

@@ -1,0 +1,47 @@
+//! Nodes that pull the image at different times may get different images, with different PyTorch.
+
+use super::prelude::*;
+
+const ID: &str = "image-not-pinned";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Rest,
+    sees: "WARN: `:latest` or no tag, where more runs than `sleep` and its like",
+    remedy: "a version, a digest",
+    fails: "image-not-pinned.yaml",
+    passes: "good-job-static.yaml",
+    find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),
+};
+
+fn find(pods: &Pods, container: &Container) -> Option<Check> {
+    // A variable or `<YOUR IMAGE>` is a placeholder.
+    let is_open = |image: &&str| image.contains(['$', '<']);
+    let image = container.value.get("image").and_then(Value::as_str).filter(|image| !is_open(image))?;
+    if only_waits(container) {
+        return None;
+    }
+    let name = image.rsplit('/').next().unwrap_or(image);
+    let pinned = image.contains('@') || name.split_once(':').is_some_and(|(_, tag)| tag != "latest");
+    (!pinned).then(|| {
+        let evidence = format!("`{image}` may be another image on each node, with another PyTorch");
+        Check::warn(ID, evidence, "name a version, or better a digest").at(pods.at(&container.at("image")))
+    })
+}
+
+/// Whether the container runs only small programs of a shell, such as `sleep` in busybox: it needs no
+/// PyTorch.
+fn only_waits(container: &Container) -> bool {
+    const SMALL: [&str; 12] = [
+        "cat", "date", "echo", "exit", "false", "hostname", "nslookup", "printf", "set", "sleep", "test",
+        "true",
+    ];
+    let is_small = |command: &Command| {
+        command
+            .words
+            .first()
+            .and_then(Text::literal)
+            .is_some_and(|program| SMALL.contains(&basename(program)))
+    };
+    container.unread.is_empty() && !container.commands.is_empty() && container.commands.iter().all(is_small)
+}

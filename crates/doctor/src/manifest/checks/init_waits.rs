@@ -1,0 +1,77 @@
+//! An init container that waits for another pod's init containers to be done, while that pod waits here.
+
+use super::prelude::*;
+
+const ID: &str = "init-waits";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Meet,
+    sees: "FAIL: an init container waits for a name or a port that is there only after it",
+    remedy: "publish the addresses; remove the wait",
+    fails: "bad-init-waits-port.yaml",
+    passes: "good-init-waits-store.yaml",
+    find: Find::Pods(|manifests, pods| find(manifests, pods).into_iter().collect()),
+};
+
+fn find(manifests: &Manifests, pods: &Pods) -> Option<Check> {
+    const ASK_NAME: [&str; 5] = ["nslookup", "getent", "dig", "host", "ping"];
+    const ASK_PORT: [&str; 3] = ["nc", "ncat", "curl"];
+    if !pods.are_several() && pods.count != Some(1) {
+        return None;
+    }
+    for (n, container) in pods.init_containers.iter().enumerate() {
+        let is_sidecar = container.value.get("restartPolicy").and_then(Value::as_str) == Some("Always");
+        // A branch may exclude pod 0.
+        let branches = container
+            .argv
+            .iter()
+            .any(|text| ["if ", "[[", "case ", "-ne ", "!= "].iter().any(|word| text.contains(word)));
+        if is_sidecar || branches {
+            continue;
+        }
+        let served_before = pods.init_containers[..n].iter().any(Container::serves);
+        for command in &container.commands {
+            let program = command.words[0].literal().unwrap_or_default();
+            let (asks_name, asks_port) = (ASK_NAME.contains(&program), ASK_PORT.contains(&program));
+            if !asks_name && !asks_port {
+                continue;
+            }
+            for word in &command.words[1..] {
+                let host = word.split(':').swap_remove(0);
+                let Target::Pod { pods: other, .. } = resolve(&host, pods, manifests) else { continue };
+                if other.object != pods.object || other.place.field != pods.place.field {
+                    continue;
+                }
+                let place = pods.at(&container.at("command"));
+                let hides = |service: &&Object| {
+                    Some(&service.name) == other.subdomain.as_ref() && !publishes_not_ready(service)
+                };
+                let hidden = manifests.of_kind("Service").find(hides);
+                if let Some(service) = hidden.filter(|_| asks_name || !served_before) {
+                    let evidence = format!(
+                        "it waits for the name `{host}`, which the Service `{}` publishes only when that pod \
+                         is Ready, and that pod waits here as well: for ever",
+                        service.name
+                    );
+                    let check = Check::fail(ID, evidence, "publishNotReadyAddresses: true in that Service");
+                    return Some(check.at(place));
+                }
+                if asks_port && !served_before {
+                    let evidence = format!(
+                        "it waits for a port of `{host}`, but that pod has the same init container and opens \
+                         no port before it is done: for ever"
+                    );
+                    let remedy = "take it out: torch itself waits for rank 0, or use `rallypoint wait` with \
+                                  a rallypoint server";
+                    return Some(Check::fail(ID, evidence, remedy).at(place));
+                }
+            }
+        }
+    }
+    None
+}
+
+fn publishes_not_ready(service: &Object) -> bool {
+    service.value.pointer("/spec/publishNotReadyAddresses") == Some(&Value::Bool(true))
+}

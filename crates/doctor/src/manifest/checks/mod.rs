@@ -1,0 +1,183 @@
+//! The checks of manifests: one check, one file. The first lines of a file say why the mistake makes a job
+//! hang. Its `RULE` says what the check sees, which examples fail and pass, what the remedy is, and which
+//! function finds it. `docs/doctor.md` and the tests are made from the rules.
+
+mod backoff_limit;
+mod c10d_restarts;
+mod cluster_domain;
+mod command_endpoint;
+mod constant_run_id;
+mod duplicate_key;
+mod endpoint_is_self;
+mod endpoint_names_nothing;
+mod endpoint_not_found;
+mod endpoint_not_rank_0;
+mod endpoint_port;
+mod endpoint_selects_all;
+mod flags_of_other_backend;
+mod image_not_pinned;
+mod init_waits;
+mod manifests;
+mod master_is_address;
+mod network_guess;
+mod network_policy_ports;
+mod no_index;
+mod no_pods;
+mod no_subdomain;
+mod node_count;
+mod node_rank;
+mod not_read;
+mod not_ready_addresses;
+mod operator_rejects;
+mod operator_variables;
+mod ordered_ready;
+mod parallelism;
+pub(super) mod prelude;
+mod rank_from_pod_name;
+mod ranks_beside_torchrun;
+mod rdzv_conf_keys;
+mod run_id;
+mod selector_matches_none;
+mod service_link;
+mod shared_memory;
+mod sidecar_form;
+mod sidecar_index;
+mod sidecar_probe;
+mod skipped;
+mod sleep_as_synchronisation;
+mod template;
+mod unknown_kind;
+mod unset_variable;
+mod world_size;
+mod yaml;
+
+use prelude::{Call, Check, Container, Manifests, Pods, Tool};
+
+/// The part of `docs/doctor.md` that lists a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Chapter {
+    /// Do the pods find each other?
+    Meet,
+    /// Can the pods be told apart, and do they agree?
+    Agree,
+    /// Everything else.
+    Rest,
+}
+
+/// A check of manifests.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(super) id: &'static str,
+    pub(super) chapter: Chapter,
+    /// What it sees, for the documentation.
+    pub(super) sees: &'static str,
+    /// What to do, for the documentation.
+    pub(super) remedy: &'static str,
+    /// A file of `tests/data/manifests` in which it finds something.
+    pub(super) fails: &'static str,
+    /// A similar file in which it finds nothing.
+    pub(super) passes: &'static str,
+    pub(super) find: Find,
+}
+
+/// The function that finds a mistake, by what it looks at.
+#[derive(Debug)]
+pub(crate) enum Find {
+    /// Each launch by one of these launchers.
+    Launch(&'static [Tool], fn(&Call<'_>) -> Option<Check>),
+    /// Each container.
+    Container(fn(&Pods, &Container) -> Vec<Check>),
+    /// The pods of each template.
+    Pods(fn(&Manifests, &Pods) -> Vec<Check>),
+    /// All files together.
+    Files(fn(&Manifests) -> Vec<Check>),
+    /// All files, and what the checks before found.
+    After(fn(&Manifests, &[Check]) -> Vec<Check>),
+}
+
+impl Rule {
+    fn apply(&self, manifests: &Manifests, found: &[Check]) -> Vec<Check> {
+        match self.find {
+            Find::Launch(tools, find) => manifests
+                .calls()
+                .filter(|call| tools.contains(&call.launch.tool))
+                .filter_map(|it| find(&it))
+                .collect(),
+            Find::Container(find) => manifests
+                .pods
+                .iter()
+                .flat_map(|pods| {
+                    pods.init_containers.iter().chain(&pods.containers).map(move |it| (pods, it))
+                })
+                .flat_map(|(pods, container)| find(pods, container))
+                .collect(),
+            Find::Pods(find) => manifests.pods.iter().flat_map(|pods| find(manifests, pods)).collect(),
+            Find::Files(find) => find(manifests),
+            Find::After(find) => find(manifests, found),
+        }
+    }
+}
+
+/// Applies every check. What two of them find in the same words is one finding.
+pub(super) fn all(manifests: &Manifests) -> Vec<Check> {
+    let mut found = Vec::new();
+    for rule in RULES {
+        for check in rule.apply(manifests, &found) {
+            if !found.contains(&check) {
+                found.push(check);
+            }
+        }
+    }
+    found
+}
+
+/// Every check, in the order of `docs/doctor.md`.
+pub(super) const RULES: &[&Rule] = &[
+    &command_endpoint::RULE,
+    &endpoint_is_self::RULE,
+    &endpoint_names_nothing::RULE,
+    &endpoint_not_found::RULE,
+    &endpoint_not_rank_0::RULE,
+    &endpoint_selects_all::RULE,
+    &endpoint_port::RULE,
+    &selector_matches_none::RULE,
+    &service_link::RULE,
+    &no_subdomain::RULE,
+    &not_ready_addresses::RULE,
+    &init_waits::RULE,
+    &network_policy_ports::RULE,
+    &cluster_domain::RULE,
+    &master_is_address::RULE,
+    &node_rank::RULE,
+    &no_index::RULE,
+    &rank_from_pod_name::RULE,
+    &node_count::RULE,
+    &world_size::RULE,
+    &parallelism::RULE,
+    &unset_variable::RULE,
+    &run_id::RULE,
+    &constant_run_id::RULE,
+    &operator_variables::RULE,
+    &operator_rejects::RULE,
+    &rdzv_conf_keys::RULE,
+    &flags_of_other_backend::RULE,
+    &c10d_restarts::RULE,
+    &ranks_beside_torchrun::RULE,
+    &sleep_as_synchronisation::RULE,
+    &shared_memory::RULE,
+    &network_guess::RULE,
+    &backoff_limit::RULE,
+    &ordered_ready::RULE,
+    &sidecar_form::RULE,
+    &sidecar_probe::RULE,
+    &sidecar_index::RULE,
+    &image_not_pinned::RULE,
+    &yaml::RULE,
+    &duplicate_key::RULE,
+    &template::RULE,
+    &unknown_kind::RULE,
+    &not_read::RULE,
+    &skipped::RULE,
+    &no_pods::RULE,
+    &manifests::RULE,
+];

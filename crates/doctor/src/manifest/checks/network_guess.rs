@@ -1,0 +1,48 @@
+//! A network that the hosts do not have, or a slow one though they have a fast one.
+
+use super::prelude::*;
+
+const ID: &str = "network-guess";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Rest,
+    sees: "WARN: `NCCL_IB_DISABLE=1` beside an RDMA device; `eth0` with hostNetwork",
+    remedy: "remove it",
+    fails: "network-guess.yaml",
+    passes: "good-job-static.yaml",
+    find: Find::Container(find),
+};
+
+fn find(pods: &Pods, container: &Container) -> Vec<Check> {
+    if !container.trains() {
+        return Vec::new();
+    }
+    let place = || pods.at(&container.at("env"));
+    let is = |name: &str, bad: &str| container.variable(name).and_then(Text::literal) == Some(bad);
+    let devices: Vec<String> = texts(container.value.pointer("/resources/limits"))
+        .into_keys()
+        .filter(|name| {
+            name.starts_with("rdma/")
+                || name.contains("infiniband")
+                || name.contains("/hostdev")
+                || name.contains("/ib")
+        })
+        .collect();
+    let mut found = Vec::new();
+    if is("NCCL_IB_DISABLE", "1") && !devices.is_empty() {
+        let evidence = format!(
+            "NCCL_IB_DISABLE=1, though the container asks for {}: NCCL uses slow TCP",
+            devices.join(", ")
+        );
+        found.push(Check::warn(ID, evidence, "take NCCL_IB_DISABLE out").at(place()));
+    }
+    for name in ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"] {
+        if pods.on_host() && is(name, "eth0") {
+            let evidence = format!("{name}=eth0 with hostNetwork: few hosts call their network so");
+            let remedy = "leave it out, or name what the hosts have (`ip -br link`)";
+            found.push(Check::warn(ID, evidence, remedy).at(place()));
+        }
+    }
+    found
+}

@@ -1,0 +1,47 @@
+//! A file without pods says nothing about a job.
+
+use super::prelude::*;
+
+const ID: &str = "pods";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Rest,
+    sees: "WARN: nothing in the file makes pods",
+    remedy: "give all files together",
+    fails: "nothing-to-look-at.yaml",
+    passes: "good-job-static.yaml",
+    find: Find::After(find),
+};
+
+fn find(manifests: &Manifests, found: &[Check]) -> Vec<Check> {
+    let without_template = |(number, object): (usize, &Object)| {
+        let known = Maker::of_kind(&object.api, &object.kind) != Maker::Unknown;
+        let none = known && manifests.of_object(number).next().is_none();
+        none.then(|| {
+            let check = Check::warn(ID, "no pod template was found in it", "see that its spec is complete");
+            check.at(object.place("spec"))
+        })
+    };
+    let mut checks: Vec<Check> = manifests.objects.iter().enumerate().filter_map(without_template).collect();
+    for file in &manifests.files {
+        let said = found.iter().chain(&checks).any(|check| {
+            check.verdict != Verdict::Pass && check.place.as_ref().is_some_and(|place| place.file == *file)
+        });
+        let understood = manifests.objects.iter().enumerate().any(|(number, object)| {
+            let of_names = matches!(object.kind.as_str(), "Service" | "NetworkPolicy" | "ConfigMap");
+            object.file == *file
+                && (of_names && manifests.files.len() > 1 || manifests.of_object(number).next().is_some())
+        });
+        if !understood && !said && (manifests.files.len() == 1 || manifests.pods.is_empty()) {
+            let place = Location { file: file.clone(), object: "-".into(), field: "-".into() };
+            let check = Check::warn(
+                ID,
+                "no object in this file makes pods; there was nothing to check",
+                "give all files of the job together",
+            );
+            checks.push(check.at(place));
+        }
+    }
+    checks
+}

@@ -1,0 +1,64 @@
+//! With c10d the workers get the host name of a pod as their `MASTER_ADDR`, and the other pods must be able
+//! to resolve it. A pod has a name for others only behind a headless Service.
+
+use super::prelude::*;
+
+const ID: &str = "no-subdomain";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Meet,
+    sees: "FAIL: c10d, and pods without names that others can resolve. WARN: no headless Service in \
+           these files",
+    remedy: "`spec.subdomain` with a headless Service, or `--local-addr=$(POD_IP)`",
+    fails: "no-subdomain.yaml",
+    passes: "good-job-c10d.yaml",
+    find: Find::Pods(|manifests, pods| find(manifests, pods).into_iter().collect()),
+};
+
+fn find(manifests: &Manifests, pods: &Pods) -> Option<Check> {
+    if !pods.need_own_service() {
+        return None;
+    }
+    let Some(subdomain) = &pods.subdomain else { return without(pods) };
+    match manifests.service(subdomain, pods) {
+        None => {
+            let evidence = format!(
+                "the subdomain `{subdomain}` needs a headless Service of that name; it is not in these files"
+            );
+            let remedy = "a Service with clusterIP: None, publishNotReadyAddresses: true, and the pods' \
+                          labels as selector";
+            Some(Check::warn(ID, evidence, remedy).at(pods.at("subdomain")))
+        }
+        Some(service) if !is_headless(service) => {
+            let evidence = format!("the Service `{subdomain}` is not headless, so the pods get no names");
+            Some(Check::fail(ID, evidence, "clusterIP: None").at(service.place("spec.clusterIP")))
+        }
+        Some(_) => None,
+    }
+}
+
+fn without(pods: &Pods) -> Option<Check> {
+    let meets = |container: &&Container| {
+        let launches = &container.launches;
+        launches.iter().any(|launch| launch.backend == Backend::C10d)
+            && launches.iter().any(|launch| launch.most_nodes().is_some_and(|nodes| nodes > 1))
+    };
+    let told = |container: &Container| {
+        let by_flag = container.launches.iter().any(|launch| launch.local_addr);
+        let by_run = container.launches.iter().any(|launch| launch.by_rallypoint);
+        by_flag || by_run && container.variable("POD_IP").is_some()
+    };
+    let lost = pods.containers.iter().find(meets).filter(|container| !told(container))?;
+    let is_address =
+        |launch: &Launch| launch.host.as_ref().is_some_and(|told| told.text.source() == Some(Source::PodIp));
+    (!lost.launches.iter().any(is_address) && !pods.on_host()).then(|| {
+        let check = Check::fail(
+            ID,
+            "with c10d the workers' MASTER_ADDR is the bare host name of another pod: the rendezvous \
+             completes, then every rank hangs",
+            "spec.subdomain naming a headless Service over the pods, or --local-addr=$(POD_IP)",
+        );
+        check.at(pods.at("subdomain"))
+    })
+}

@@ -1,0 +1,63 @@
+//! More nodes than pods: all wait for the missing ones. Fewer: some pods never get in, or train alone.
+
+use super::prelude::*;
+
+const ID: &str = "node-count";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Agree,
+    sees: "FAIL: `--nnodes=8` and 4 pods, or no `--nnodes`. WARN: several pods that train alone",
+    remedy: "the same number in both places",
+    fails: "node-count.yaml",
+    passes: "good-job-static.yaml",
+    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate], find),
+};
+
+fn find(call: &Call<'_>) -> Option<Check> {
+    let Call { pods, launch, .. } = call;
+    if launch.by_rallypoint || launch.is_told_elsewhere || launch.conditional {
+        return None;
+    }
+    let total = call.total()?;
+    let check = match &launch.nodes {
+        None if total < 2 || launch.open || !pods.are_several() => return None,
+        None => {
+            let evidence = format!(
+                "{} is not told how many nodes there are, and takes itself for the only one",
+                launch.tool.name()
+            );
+            let remedy = format!("--nnodes={total}");
+            match &launch.host {
+                Some(told) => {
+                    let evidence =
+                        format!("{evidence}; but {total} pods are to meet at {} ({})", told.text, told.by);
+                    Check::fail(ID, evidence, remedy)
+                }
+                None => Check::warn(ID, format!("{evidence}: each of {total} pods trains alone"), remedy),
+            }
+        }
+        Some(told) => {
+            let nodes = Nodes::parse(told.text.literal()?)?;
+            let in_unit = pods.in_unit.filter(|_| !pods.is_alone);
+            let possible = [Some(total), pods.count, in_unit, pods.nodes].into_iter().flatten();
+            let (min, max) = (u64::from(nodes.min), u64::from(nodes.max));
+            let fits = |count: u64| (min..=max).contains(&count) || nodes.fixed().is_none() && count > max;
+            if max == 1 || possible.into_iter().any(fits) {
+                return None;
+            }
+            let evidence = format!(
+                "{} expects {nodes} nodes ({}), but there are {total} pods: {}",
+                launch.tool.name(),
+                told.by,
+                if min > total {
+                    "they wait for the missing ones until the time-out"
+                } else {
+                    "those that are too many never get in"
+                },
+            );
+            Check::fail(ID, evidence, "change both together: the number of pods and --nnodes")
+        }
+    };
+    Some(check.at(call.at("command")))
+}

@@ -1,0 +1,81 @@
+//! Two nodes with one number: the other numbers never come, and everybody waits for them.
+
+use super::prelude::*;
+use crate::manifest::identity::{self, Rank};
+
+const ID: &str = "node-rank";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Agree,
+    sees: "FAIL: `--node-rank=0` in every pod, none at all, the pod's name, or an index that repeats. WARN: \
+           no `RANK`",
+    remedy: "the index that the maker gives, as the message writes it",
+    fails: "bad-job-rank-constant.yaml",
+    passes: "good-job-static.yaml",
+    find: Find::Launch(Tool::ALL, find),
+};
+
+fn find(call: &Call<'_>) -> Option<Check> {
+    let Call { pods, launch, .. } = call;
+    let remedy = identity::remedy(pods, launch);
+    let all = call.total().unwrap_or(1);
+    let check = match identity::rank(call)? {
+        Rank::Constant(rank, by) => {
+            let evidence = format!(
+                "every one of {} pods is rank {rank} ({by}): the others wait for ranks that never come",
+                pods.count.unwrap_or_default()
+            );
+            Check::fail(ID, evidence, remedy)
+        }
+        Rank::Of(source, by) => {
+            let why = unfit(call, source)?;
+            Check::fail(ID, format!("the rank ({by}) is {why}"), remedy)
+        }
+        Rank::Missing if launch.tool == Tool::Program && pods.has_index() => {
+            let evidence = format!(
+                "WORLD_SIZE and MASTER_ADDR are set, but nothing tells {all} pods which RANK each has, \
+                 unless the program finds it out by itself"
+            );
+            Check::warn(ID, evidence, remedy)
+        }
+        Rank::Missing
+            if launch.tool != Tool::Program && (pods.has_index() || pods.maker == Maker::Unknown) =>
+        {
+            let evidence = format!(
+                "{} pods use the static backend without --node-rank: each takes itself for node 0",
+                pods.count.unwrap_or(all)
+            );
+            Check::fail(ID, evidence, remedy)
+        }
+        Rank::Missing | Rank::WithoutIndex(_) => return None,
+    };
+    Some(check.at(call.at(identity::field(launch))))
+}
+
+/// Why a rank from this source cannot be right.
+fn unfit(call: &Call<'_>, source: Source) -> Option<String> {
+    let Call { pods, launch, .. } = call;
+    match source {
+        Source::PodName | Source::HostName => Some(format!("{}, not a number", source.name())),
+        Source::IndexInRole | Source::EndOfPodName | Source::EndOfHostName if !pods.is_alone => {
+            let others = call.manifests.training(pods.object).count() > 1 || pods.in_unit != pods.count;
+            let most_nodes = launch.most_nodes().filter(|_| launch.tool != Tool::Program);
+            let spans =
+                most_nodes.is_some_and(|most| pods.in_unit.is_some_and(|unit| u64::from(most) > unit));
+            // The host name of a leader ends in the number of its group.
+            let of_group = pods.maker == Maker::LeaderWorkerSet && source != Source::IndexInRole;
+            (others && spans && !of_group && !identity::is_random(pods, source)).then(|| {
+                format!(
+                    "{}, which begins at 0 in each part of {}: two pods have the same",
+                    source.name(),
+                    pods.place.object
+                )
+            })
+        }
+        Source::PodUid | Source::PodIp | Source::Drawn | Source::ChildJobUid | Source::RunUid => {
+            Some(format!("{}, not a number from 0 on", source.name()))
+        }
+        _ => None,
+    }
+}

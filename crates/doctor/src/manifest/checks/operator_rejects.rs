@@ -1,0 +1,32 @@
+//! The training operator rejects a PyTorchJob with several Masters, or without the container that it expects.
+
+use super::prelude::*;
+
+const ID: &str = "operator-rejects";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Agree,
+    sees: "FAIL: a PyTorchJob with two Masters, or without a container `pytorch`",
+    remedy: "what the operator accepts",
+    fails: "bad-pytorchjob-container-name.yaml",
+    passes: "good-pytorchjob.yaml",
+    find: Find::Pods(|_, pods| find(pods).into_iter().collect()),
+};
+
+fn find(pods: &Pods) -> Option<Check> {
+    if pods.maker != Maker::PyTorchJob || !pods.train() {
+        return None;
+    }
+    if pods.has(When::Master) && pods.role == "master" && pods.count.is_some_and(|count| count != 1) {
+        let evidence = format!("{} Masters; the operator accepts one", pods.count.unwrap_or_default());
+        let remedy = "replicas: 1 for the Master, the others as Worker";
+        return Some(Check::fail(ID, evidence, remedy).at(pods.at("")));
+    }
+    let is_named =
+        |container: &Container| container.value.get("name").and_then(Value::as_str) == Some("pytorch");
+    (!pods.containers.iter().any(is_named)).then(|| {
+        let evidence = "no container is called `pytorch`; the operator refuses the job";
+        Check::fail(ID, evidence, "name: pytorch for the container that trains").at(pods.at("containers"))
+    })
+}

@@ -1,0 +1,36 @@
+//! Pod 0 must be Ready before pod 1 is started, and may wait for pod 1 to become Ready.
+
+use super::prelude::*;
+
+const ID: &str = "ordered-ready";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Rest,
+    sees: "FAIL: a StatefulSet that starts its pods one after the other, with a readinessProbe. WARN \
+           without",
+    remedy: "`podManagementPolicy: Parallel`",
+    fails: "ordered-ready.yaml",
+    passes: "good-statefulset.yaml",
+    find: Find::Pods(|_, pods| find(pods).into_iter().collect()),
+};
+
+fn find(pods: &Pods) -> Option<Check> {
+    if pods.maker != Maker::StatefulSet || !pods.train() {
+        return None;
+    }
+    let policy = pods.owner.get("podManagementPolicy").and_then(Value::as_str);
+    if policy == Some("Parallel") || !pods.are_several() {
+        return None;
+    }
+    let evidence = "pods start one after the other, each when the one before is Ready";
+    let remedy = "podManagementPolicy: Parallel";
+    let check = if pods.are_probed() {
+        let evidence =
+            format!("{evidence}; with this readinessProbe pod 0 may wait for pods that are not started");
+        Check::fail(ID, evidence, remedy)
+    } else {
+        Check::warn(ID, evidence, remedy)
+    };
+    Some(check.at(pods.of_owner("podManagementPolicy")))
+}

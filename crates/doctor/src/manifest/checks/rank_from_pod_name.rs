@@ -1,0 +1,29 @@
+//! The names of some makers' pods end in five random characters, which are no number.
+
+use super::prelude::*;
+use crate::manifest::identity::{self, Rank};
+
+const ID: &str = "rank-from-pod-name";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Agree,
+    sees: "FAIL: `${POD_NAME##*-}` of a Job's pod is five random characters",
+    remedy: "`$JOB_COMPLETION_INDEX`",
+    fails: "rank-from-pod-name.yaml",
+    passes: "good-job-host-end.yaml",
+    find: Find::Launch(Tool::ALL, find),
+};
+
+fn find(call: &Call<'_>) -> Option<Check> {
+    let Rank::Of(source, by) = identity::rank(call)? else { return None };
+    let what = match source {
+        Source::EndOfPodName => "the end of the pod's name, which is random here (`job-3-x7k2p`)",
+        _ => "the end of the host name, which is random here (`job-x7k2p`)",
+    };
+    identity::is_random(call.pods, source).then(|| {
+        let check =
+            Check::fail(ID, format!("the rank ({by}) is {what}"), identity::remedy(call.pods, call.launch));
+        check.at(call.at(identity::field(call.launch)))
+    })
+}

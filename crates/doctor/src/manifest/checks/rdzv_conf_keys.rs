@@ -1,0 +1,19 @@
+//! A key that the backend ignores: the time limit stays at its default, and slow nodes come too late.
+
+use super::prelude::*;
+
+const ID: &str = "rdzv-conf-keys";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Rest,
+    sees: "WARN: `--rdzv-conf=timeout=1800` with c10d, which ignores it",
+    remedy: "`join_timeout=1800`",
+    fails: "rdzv-conf-timeout.yaml",
+    passes: "good-job-c10d.yaml",
+    find: Find::Launch(&[Tool::Torchrun], find),
+};
+
+fn find(call: &Call<'_>) -> Option<Check> {
+    call.in_command(ID)
+}

@@ -1,0 +1,51 @@
+//! Nodes that give the run different names wait in different runs. A run without a name meets others.
+
+use super::prelude::*;
+
+const ID: &str = "run-id";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Agree,
+    sees: "FAIL: empty, or different in each pod (`metadata.uid`, `$RANDOM`, `$(date)`). WARN: none on a \
+           store that outlives the run; `RDZV_ID`, which torchrun does not read",
+    remedy: "the UID of the run, as the message writes it for this maker",
+    fails: "bad-job-id-random.yaml",
+    passes: "good-jobset-uid.yaml",
+    find: Find::Launch(&[Tool::Torchrun], find),
+};
+
+fn find(call: &Call<'_>) -> Option<Check> {
+    let Call { pods, launch, .. } = call;
+    if !call.uses_run_id() {
+        return None;
+    }
+    let remedy = pods.run_id_remedy();
+    let Some(told) = &launch.run_id else {
+        let of_no_effect = launch.environment.has_any(&["RDZV_ID"]);
+        let evidence = match of_no_effect {
+            _ if launch.open => return None,
+            true => "RDZV_ID is set, but torchrun reads PET_RDZV_ID; the run is called `none`",
+            false if call.store_outlives_run() => {
+                "torchrun calls the run `none`; two jobs on this store would meet"
+            }
+            false => return None,
+        };
+        return Some(Check::warn(ID, evidence, remedy).at(call.at("command")));
+    };
+    let text = &told.text;
+    if text.literal() == Some("") {
+        return Some(Check::fail(ID, format!("{} is empty", told.by), remedy).at(call.at("command")));
+    }
+    let shared_by = |source: Source| {
+        let in_unit = |nodes| pods.in_unit.is_some_and(|unit| u64::from(nodes) <= unit);
+        source == Source::ChildJobUid && launch.most_nodes().is_none_or(in_unit)
+    };
+    let varies = text.varies() && !text.source().is_some_and(shared_by);
+    (varies && pods.are_several() && !launch.conditional).then(|| {
+        let what = text.source().map_or("another one in each pod", Source::name);
+        let evidence =
+            format!("the run's id ({}) is {what}: each pod waits alone in a run of its own", told.by);
+        Check::fail(ID, evidence, remedy).at(call.at("command"))
+    })
+}

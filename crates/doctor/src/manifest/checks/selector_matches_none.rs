@@ -1,0 +1,64 @@
+//! A Service without pods has no address: its name never resolves, and every rank tries until its time-out.
+
+use super::prelude::*;
+
+const ID: &str = "selector-matches-none";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Meet,
+    sees: "FAIL: the Service that the pods use selects labels that no pod has",
+    remedy: "the pods' labels",
+    fails: "selector-matches-none.yaml",
+    passes: "good-job-c10d.yaml",
+    find: Find::Files(find),
+};
+
+fn find(manifests: &Manifests) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let strange = manifests.pods.iter().any(|pods| pods.maker == Maker::Unknown);
+    for service in manifests.of_kind("Service") {
+        let selector = selector(service);
+        let taken = manifests.pods.iter().any(|pods| takes(service, pods) != Taken::None);
+        if selector.is_empty() || taken || strange {
+            continue;
+        }
+        let name = &service.name;
+        let uses = |pods: &&Pods| {
+            let told = pods
+                .containers
+                .iter()
+                .flat_map(|container| &container.launches)
+                .filter_map(|launch| launch.host.as_ref())
+                .map(|told| told.text.to_string())
+                .any(|host| {
+                    let mut labels = host.split('.');
+                    labels.next() == Some(name) || labels.next() == Some(name)
+                });
+            pods.train() && (told || pods.subdomain.as_ref() == Some(name))
+        };
+        let Some(_) = manifests
+            .pods
+            .iter()
+            .filter(|pods| service.shares_namespace(pods.namespace.as_deref()))
+            .find(uses)
+        else {
+            continue;
+        };
+        // The selected pods may be in another file: a store, a server.
+        let of_own = |pods: &Pods| {
+            pods.subdomain.as_ref() == Some(name)
+                || pods.labels.iter().any(|(key, value)| selector.get(key) == Some(value))
+        };
+        if !is_headless(service) && !manifests.pods.iter().any(of_own) {
+            continue;
+        }
+        let shown: Vec<String> = selector.iter().map(|(label, value)| format!("{label}={value}")).collect();
+        let evidence =
+            format!("no pod in these files has the labels {}: the name never resolves", shown.join(", "));
+        let remedy = "make the selector equal to the pods' labels (spec.template.metadata.labels)";
+        let check = Check::fail(ID, evidence, remedy);
+        checks.push(check.at(service.place("spec.selector")));
+    }
+    checks
+}

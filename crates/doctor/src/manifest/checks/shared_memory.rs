@@ -1,0 +1,45 @@
+//! Processes of one pod communicate through `/dev/shm`, which has 64 MiB unless a volume is mounted there.
+
+use super::prelude::*;
+
+const ID: &str = "shared-memory";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Rest,
+    sees: "WARN: several processes in a pod, and nothing mounted at `/dev/shm`",
+    remedy: "an emptyDir with `medium: Memory`",
+    fails: "bad-job-no-shm.yaml",
+    passes: "good-job-static.yaml",
+    find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),
+};
+
+fn find(pods: &Pods, container: &Container) -> Option<Check> {
+    if !container.trains() {
+        return None;
+    }
+    let by_flag = |launch: &Launch| {
+        let told = launch.processes.as_ref().filter(|told| told.by.starts_with("--"))?;
+        told.text.literal()?.parse::<u64>().ok()
+    };
+    let said = container.launches.iter().find_map(by_flag);
+    // Processes on CPUs communicate over TCP.
+    let on_cpus = container.argv.iter().any(|text| text.contains("gloo"));
+    let processes = said.or_else(|| container.gpus()).unwrap_or(1);
+    let mounted = list(&container.value, "/volumeMounts").iter().any(|mount| {
+        let at = mount.get("mountPath").and_then(Value::as_str).unwrap_or_default();
+        matches!(at.trim_end_matches('/'), "/dev/shm" | "/dev")
+    });
+    let by_host = pods.spec.get("hostIPC") == Some(&Value::Bool(true));
+    // A TrainJob has the volumes of its runtime.
+    let elsewhere =
+        pods.maker == Maker::TrainJob || container.launches.iter().all(|launch| launch.conditional);
+    (processes > 1 && !on_cpus && !mounted && !by_host && !elsewhere && !pods.is_open).then(|| {
+        let evidence = format!(
+            "{processes} processes share the 64 MiB that /dev/shm has by itself; NCCL and \
+             data loaders need more"
+        );
+        let remedy = "a volume {name: shm, emptyDir: {medium: Memory}}, mounted at /dev/shm";
+        Check::warn(ID, evidence, remedy).at(pods.at(&container.at("volumeMounts")))
+    })
+}

@@ -1,0 +1,28 @@
+//! A server in each pod is a store in each pod.
+
+use super::prelude::*;
+
+const ID: &str = "sidecar-index";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Rest,
+    sees: "WARN: every pod serves a store of its own",
+    remedy: "`serve --only-on-index=0`",
+    fails: "sidecar-in-every-pod.yaml",
+    passes: "good-indexed-job.yaml",
+    find: Find::Pods(|_, pods| find(pods)),
+};
+
+fn find(pods: &Pods) -> Vec<Check> {
+    let told = |container: &Container| {
+        container.argv.iter().any(|word| word.starts_with("--only-on-index"))
+            || container.own.iter().any(|name| name == "RALLYPOINT_ONLY_ON_INDEX")
+    };
+    let check = |container: &Container| {
+        let remedy = "serve --only-on-index=0";
+        Check::warn(ID, "every pod serves a store of its own", remedy).at(pods.at(&container.at("args")))
+    };
+    let in_each = |container: &&Container| container.serves() && pods.are_several() && !told(container);
+    pods.init_containers.iter().filter(in_each).map(check).collect()
+}

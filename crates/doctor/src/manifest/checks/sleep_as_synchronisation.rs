@@ -1,0 +1,35 @@
+//! A pause hopes that the other pods are up by then; on a slow day they are not.
+
+use super::prelude::*;
+
+const ID: &str = "sleep-as-synchronisation";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Rest,
+    sees: "WARN: `sleep 30` in front of torchrun",
+    remedy: "`rallypoint wait --nodes N`, or `rallypoint run`",
+    fails: "sleep.yaml",
+    passes: "good-job-static.yaml",
+    find: Find::Launch(Tool::ALL, find),
+};
+
+fn find(call: &Call<'_>) -> Option<Check> {
+    let Call { container, launch, .. } = call;
+    let several = launch.most_nodes().is_none_or(|nodes| nodes > 1);
+    let sleep = container.commands[..launch.at.min(container.commands.len())].iter().find(|command| {
+        command.words[0].literal() == Some("sleep")
+            && !command.conditional
+            && command.words.get(1).and_then(Text::literal) != Some("infinity")
+    })?;
+    let words: Vec<String> = sleep.words.iter().map(ToString::to_string).collect();
+    several.then(|| {
+        let check = Check::warn(
+            ID,
+            format!("`{}` hopes that the others are up by then", words.join(" ")),
+            "wait for what is needed: an init container with `rallypoint wait --nodes N`, or start with \
+             `rallypoint run`",
+        );
+        check.at(call.at("command"))
+    })
+}

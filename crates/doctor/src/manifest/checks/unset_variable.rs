@@ -1,0 +1,102 @@
+//! An endpoint, a rank or a number that is made of an empty variable is another one than its reader thinks.
+
+use super::prelude::*;
+
+const ID: &str = "unset-variable";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Agree,
+    sees: "FAIL: a launch value uses `$(NAME)` or `$NAME`, and nothing sets it",
+    remedy: "define it, or use a variable that the maker of the pods sets",
+    fails: "unset-variable.yaml",
+    passes: "good-job-static.yaml",
+    find: Find::Container(find),
+};
+
+fn find(pods: &Pods, container: &Container) -> Vec<Check> {
+    let of_launch = |launch| in_launch(pods, container, launch);
+    let launches: Vec<Check> =
+        container.launches.iter().filter(|_| container.trains()).flat_map(of_launch).collect();
+    launches.into_iter().chain(left_as_written(pods, container)).collect()
+}
+
+/// Unset variables in the values for the endpoint and the node's rank. Other values are left to the script.
+fn in_launch(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Check> {
+    let mut said = std::collections::BTreeSet::new();
+    let mut found = Vec::new();
+    if launch.open {
+        return found;
+    }
+    for (what, told) in launch.told() {
+        for name in told.text.unset() {
+            let of_maker = pods.facts().prefixes.iter().any(|prefix| name.starts_with(prefix));
+            let of_service = name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT");
+            // Another check names the cause: pods without an index.
+            let is_index = pods.maker == Maker::Job && name == "JOB_COMPLETION_INDEX";
+            let is_early = container.too_early.iter().any(|(_, early)| early == name);
+            if of_maker || of_service || is_index || is_early || !said.insert(name.to_owned()) {
+                continue;
+            }
+            let evidence = if name.contains('/') {
+                format!(
+                    "{what} comes from the label {name}, which a {} does not give to its pods: it is empty",
+                    pods.facts().name
+                )
+            } else {
+                format!("{what} ({}) is made of ${name}, but nothing sets it: it is empty", told.by)
+            };
+            found.push(Check::fail(ID, evidence, remedy(pods, name)).at(pods.at(&container.at("command"))));
+        }
+    }
+    found
+}
+
+/// `$(NAME)` that the kubelet does not expand: in a command without a shell, and in variables that come too
+/// early.
+fn left_as_written(pods: &Pods, container: &Container) -> Vec<Check> {
+    let of_maker = |name: &str| pods.facts().prefixes.iter().any(|prefix| name.starts_with(prefix));
+    let mut found = Vec::new();
+    for (variable, name) in &container.too_early {
+        let later = container.variables.contains_key(name);
+        let why = match (later, container.own.contains(name)) {
+            (true, true) => "which is defined only after it",
+            (true, false) => "which the maker adds only after it",
+            (false, _) => "which is not defined",
+        };
+        let evidence = format!("{variable} names $({name}), {why}: the text stays as it is written");
+        let advice = match (later, container.own.contains(name)) {
+            (true, false) => format!("use ${name} in the command, where it is filled in"),
+            _ => remedy(pods, name),
+        };
+        found.push(Check::fail(ID, evidence, advice).at(pods.at(&container.at("env"))));
+    }
+    for name in &container.left_as_written {
+        if of_maker(name)
+            || container
+                .launches
+                .iter()
+                .any(|launch| launch.told().any(|(_, told)| told.text.unset().any(|unset| unset == name)))
+        {
+            continue;
+        }
+        let evidence =
+            format!("$({name}) is used, but no variable of that name is defined: it stays as it is written");
+        found.push(Check::fail(ID, evidence, remedy(pods, name)).at(pods.at(&container.at("command"))));
+    }
+    found
+}
+
+fn remedy(pods: &Pods, name: &str) -> String {
+    let facts = pods.facts();
+    let is_rank = ["RANK", "INDEX", "ORDINAL"].iter().any(|word| name.to_uppercase().contains(word));
+    let is_id = ["UID", "RUN_ID", "JOB_ID", "RDZV_ID"].iter().any(|word| name.to_uppercase().contains(word));
+    match (facts.index, facts.run_id) {
+        (Some(index), _) if is_rank => match index.in_env() {
+            Some(line) => format!("put into env: {line}, and use $POD_INDEX"),
+            None => format!("use {}, which a {} sets", index.in_shell(), facts.name),
+        },
+        (_, Some(path)) if is_id => format!("put into env: {}", env_of_field(name, path)),
+        _ => format!("define {name} in env, before its first use; a {} does not set it", facts.name),
+    }
+}

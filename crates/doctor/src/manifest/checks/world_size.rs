@@ -1,0 +1,45 @@
+//! torch waits until `WORLD_SIZE` processes are there. If it is more than there are, all wait for ever.
+
+use super::prelude::*;
+
+const ID: &str = "world-size";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Agree,
+    sees: "FAIL: `WORLD_SIZE` counts pods, but each has 8 processes; or it is not pods x processes",
+    remedy: "pods x processes",
+    fails: "world-size-in-pods.yaml",
+    passes: "good-pytorchjob-world-size.yaml",
+    find: Find::Launch(&[Tool::Program], find),
+};
+
+fn find(call: &Call<'_>) -> Option<Check> {
+    let Call { pods, launch, container, .. } = call;
+    let told = call.variable("WORLD_SIZE")?;
+    let world: u64 = told.literal()?.parse().ok()?;
+    let own = container.own.iter().any(|name| name == "WORLD_SIZE")
+        || container.variable("WORLD_SIZE") != Some(&told);
+    let total = call.total()?;
+    if !own || world < 2 || launch.conditional || launch.by_rallypoint || pods.in_unit != pods.count {
+        return None;
+    }
+    let said = ["PET_NPROC_PER_NODE", "NPROC_PER_NODE", "GPUS_PER_NODE"];
+    let said = said.iter().find_map(|name| Some(call.variable(name)?.literal()?.to_owned()));
+    let number = said.as_ref().and_then(|each| each.parse().ok());
+    let each = number.or_else(|| container.gpus()).unwrap_or(1);
+    let check = if world == total && said.as_ref().is_some_and(|each| each != "1") {
+        let each = said.unwrap_or_default();
+        let evidence = format!("WORLD_SIZE={world} counts pods, but each has {each} processes");
+        Check::fail(ID, evidence, "WORLD_SIZE is pods x processes; with torchrun leave it out")
+    } else if world != total && world != total.saturating_mul(each) && pods.are_several() {
+        let evidence = format!(
+            "WORLD_SIZE={world}, but there are {total} pods with {} each: torch waits for {world}",
+            counted(each, "process", "processes")
+        );
+        Check::fail(ID, evidence, format!("WORLD_SIZE={}", total.saturating_mul(each)))
+    } else {
+        return None;
+    };
+    Some(check.at(call.at("env")))
+}

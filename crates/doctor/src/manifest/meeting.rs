@@ -1,0 +1,103 @@
+//! Where the nodes of a launch meet.
+
+use super::super::{Check, check_command};
+use super::container::Container;
+use super::launch::{Launch, Told, Tool};
+use super::names::{Taken, Target, resolve, takes};
+use super::pods::Pods;
+use super::{Location, Manifests};
+use rallypoint_node::launch::Backend;
+use rallypoint_shell::{Text, Variable};
+
+/// A launch, with everything around it.
+pub(crate) struct Call<'m> {
+    pub(super) manifests: &'m Manifests,
+    pub(super) pods: &'m Pods,
+    pub(super) container: &'m Container,
+    pub(super) launch: &'m Launch,
+}
+
+impl<'m> Call<'m> {
+    /// A field of the container.
+    pub(crate) fn at(&self, field: &str) -> Location {
+        self.pods.at(&self.container.at(field))
+    }
+
+    /// How many pods have to meet.
+    pub(crate) fn total(&self) -> Option<u64> {
+        self.manifests.nodes(self.pods)
+    }
+
+    /// A variable's text at the time of the launch.
+    pub(crate) fn variable(&self, name: &str) -> Option<Text> {
+        let command = self.container.commands.get(self.launch.at);
+        let variables = command.map_or(&self.container.variables, |command| &*command.variables);
+        match variables.get(name)? {
+            Variable::One(text) => Some(text.clone()),
+            Variable::Array(_) => None,
+        }
+    }
+
+    /// Whether several pods have to meet, as far as it is known.
+    pub(crate) fn are_to_meet(&self) -> bool {
+        let total = self.total().unwrap_or(1);
+        match self.launch.tool {
+            Tool::Torchrun | Tool::Accelerate if self.launch.nodes.is_none() => {
+                total > 1 && self.launch.host.is_some()
+            }
+            _ => self.launch.most_nodes().map_or(total > 1, |nodes| nodes > 1),
+        }
+    }
+
+    /// The host at which several pods are to meet, and what it means.
+    pub(crate) fn meeting(&self) -> Option<(&'m Told, Target<'m>)> {
+        let told = self.launch.host.as_ref().filter(|told| told.text.literal() != Some(""))?;
+        self.are_to_meet().then(|| (told, resolve(&told.text, self.pods, self.manifests)))
+    }
+
+    /// Whether the nodes must agree on the run's id.
+    pub(crate) fn uses_run_id(&self) -> bool {
+        let Launch { backend, nodes, .. } = self.launch;
+        matches!(backend, Backend::C10d | Backend::Rallypoint)
+            && nodes.is_some()
+            && self.launch.most_nodes().is_none_or(|nodes| nodes > 1)
+            && !self.launch.is_told_elsewhere
+            && !self.launch.by_rallypoint
+    }
+
+    /// Whether the store outlives the run: it is not in one of the run's own pods.
+    pub(crate) fn store_outlives_run(&self) -> bool {
+        let Some(host) = &self.launch.host else { return false };
+        match resolve(&host.text, self.pods, self.manifests) {
+            Target::Pod { pods: other, .. } => other.object != self.pods.object,
+            Target::Service(service) => {
+                let is_own = |own: &Pods| takes(service, own) != Taken::None;
+                !self.manifests.training(self.pods.object).any(is_own)
+            }
+            Target::Absent => true,
+            Target::Own | Target::Nothing(_) | Target::Elsewhere => false,
+        }
+    }
+
+    /// A mistake in torchrun's flags that any pod can have.
+    pub(crate) fn in_command(&self, id: &str) -> Option<Check> {
+        let torchrun = self.launch.torchrun.as_ref().filter(|_| !self.launch.is_told_elsewhere)?;
+        let found = check_command(torchrun, &self.launch.environment).into_iter();
+        let check = found.filter(|check| check.remedy.is_some()).find(|check| check.id == id)?;
+        Some(check.at(self.at("command")))
+    }
+}
+
+/// The remedy: the line to change.
+pub(crate) fn first_pod(pods: &Pods) -> String {
+    match pods.first_host() {
+        Some(host) => {
+            format!(
+                "name the first pod, `{host}`, or a rallypoint server's Service with --rdzv-conf=is_host=0"
+            )
+        }
+        None => "name pod 0 (spec.subdomain and a headless Service of that name give pods names), or a \
+                 rallypoint server's Service"
+            .into(),
+    }
+}
