@@ -30,6 +30,8 @@ pub(crate) struct Container {
     pub(super) too_early: Vec<(String, String)>,
     /// `$(NAME)` in the command, without a definition.
     pub(super) left_as_written: BTreeSet<String>,
+    /// Words with `$NAME` that no shell reads, each with that name.
+    pub(super) unexpanded: Vec<(String, String)>,
 }
 
 impl Container {
@@ -81,6 +83,21 @@ impl Container {
             Variable::One(text) => Some(text),
             Variable::Array(_) => None,
         }
+    }
+
+    /// Whether it runs only small programs of a shell, such as `sleep` in busybox: it needs no PyTorch.
+    pub(crate) fn only_waits(&self) -> bool {
+        self.unread.is_empty() && !self.commands.is_empty() && self.commands.iter().all(Self::is_small)
+    }
+
+    /// Whether a command is a small program of a shell.
+    pub(crate) fn is_small(command: &Command) -> bool {
+        const SMALL: [&str; 12] = [
+            "cat", "date", "echo", "exit", "false", "hostname", "nslookup", "printf", "set", "sleep", "test",
+            "true",
+        ];
+        let program = command.words.first().and_then(Text::literal);
+        program.is_some_and(|program| SMALL.contains(&basename(program)))
     }
 
     /// The number of GPUs that it requests.

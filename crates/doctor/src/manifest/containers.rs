@@ -38,6 +38,7 @@ impl Container {
             launches: Vec::new(),
             too_early: Vec::new(),
             left_as_written: BTreeSet::new(),
+            unexpanded: Vec::new(),
             value,
         };
         container.read_env(pods, objects);
@@ -151,6 +152,7 @@ impl Container {
         };
         let mut commands = Vec::new();
         let mut unread = Vec::new();
+        let mut unexpanded = Vec::new();
         if let Some(at) = shell_at {
             // The part before the shell counts as a separate command: `rallypoint run --`, `numactl`, …
             let before: Vec<Text> = self.argv[..at].iter().map(&mut expand).collect();
@@ -184,13 +186,22 @@ impl Container {
             if shell::is_script(&self.argv[0]) {
                 unread.push(format!("`{}` is not in these files", self.argv[0]));
             }
-            let words = self.argv.iter().map(&mut expand).collect();
+            let words = self.argv.iter().map(|word| match dollar(word) {
+                // What a program makes of a word that is left as it is, is not known.
+                Some(name) if !reads_dollars(&self.argv) => {
+                    unexpanded.push((word.clone(), name.to_owned()));
+                    Text::unknown(word, false)
+                }
+                _ => expand(word),
+            });
+            let words = words.collect();
             let variables = Rc::new(self.variables.clone());
             commands.push(Command { words, variables, open: self.open, conditional: false });
         }
         self.commands = commands;
         self.unread = unread;
         self.left_as_written = missing;
+        self.unexpanded = unexpanded;
     }
 
     /// A script as the shell gets it: the kubelet expands `$(NAME)` if the variable exists, and leaves the
@@ -268,6 +279,21 @@ impl Container {
             _ => None,
         }
     }
+}
+
+/// The variable in a word that is written for a shell, such as `--rank=$RANK`.
+fn dollar(word: &str) -> Option<&str> {
+    let (_, rest) = word.split_once('$').filter(|_| !word.contains(char::is_whitespace))?;
+    let name = rest.strip_prefix('{').unwrap_or(rest);
+    let end = name.find(|c: char| !c.is_ascii_uppercase() && !c.is_ascii_digit() && c != '_');
+    let name = &name[..end.unwrap_or(name.len())];
+    name.starts_with(|c: char| c.is_ascii_uppercase()).then_some(name).filter(|name| name.len() > 1)
+}
+
+/// Whether the program has a meaning of its own for `$`.
+fn reads_dollars(argv: &[String]) -> bool {
+    const PROGRAMS: [&str; 8] = ["awk", "sed", "jq", "perl", "grep", "envsubst", "find", "nginx"];
+    argv.first().is_some_and(|program| PROGRAMS.contains(&shell::basename(program)))
 }
 
 fn is_name(name: &str) -> bool {

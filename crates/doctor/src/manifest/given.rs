@@ -71,13 +71,13 @@ pub(crate) fn field(pods: &Pods, path: &str) -> Text {
         "metadata.namespace" => pods.namespace.as_ref().map_or_else(|| of(Source::Namespace), Text::known),
         "status.podIP" | "status.podIPs" => of(Source::PodIp),
         _ => match quoted(path) {
-            Some(key) => labelled(pods, key),
+            Some((what, key)) => labelled(pods, what, key),
             None => Text::unknown(format!("$({path})"), false),
         },
     }
 }
 
-fn labelled(pods: &Pods, key: &str) -> Text {
+fn labelled(pods: &Pods, what: &str, key: &str) -> Text {
     const UIDS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
     let of = |source| Text::of(Part::Of(source));
     let in_child_job = matches!(pods.maker, Maker::JobSet | Maker::TrainJob);
@@ -94,28 +94,24 @@ fn labelled(pods: &Pods, key: &str) -> Text {
             of(Source::ChildJobUid)
         }
         Some(LabelIs::Later) if UIDS.contains(&key) || key.ends_with("-uid") => of(Source::RunUid),
-        None if is_of_another_maker(pods, key) => Text::of(Part::Unset(key.to_owned())),
+        None if !may_come_later(pods, key) => Text::of(Part::Unset(format!("{what} {key}"))),
         Some(LabelIs::Later) | None => Text::unknown(format!("$({key})"), false),
     }
 }
 
-/// Whether only other makers set this label: the variable is then empty.
-fn is_of_another_maker(pods: &Pods, key: &str) -> bool {
-    const DOMAINS: [&str; 7] = [
-        "batch.kubernetes.io/",
-        "apps.kubernetes.io/",
-        "statefulset.kubernetes.io/",
-        "jobset.sigs.k8s.io/",
-        "leaderworkerset.sigs.k8s.io/",
-        "training.kubeflow.org/",
-        "volcano.sh/",
-    ];
-    pods.facts().is_known && DOMAINS.iter().any(|domain| key.starts_with(domain))
+/// Whether something else than the template and the maker may set this label.
+fn may_come_later(pods: &Pods, key: &str) -> bool {
+    const KUBERNETES: [&str; 3] =
+        ["batch.kubernetes.io/", "apps.kubernetes.io/", "statefulset.kubernetes.io/"];
+    const OTHERS: [&str; 6] =
+        ["kueue.x-k8s.io", "kubernetes.io/", "k8s.v1.cni.cncf.io", "istio.io", "amazonaws.com", "run.ai"];
+    let by_other = OTHERS.iter().any(|domain| key.contains(domain));
+    pods.is_open || by_other && !KUBERNETES.iter().any(|domain| key.starts_with(domain))
 }
 
-/// The key in `metadata.labels['KEY']`.
-fn quoted(path: &str) -> Option<&str> {
-    let inside =
-        path.strip_prefix("metadata.labels[").or_else(|| path.strip_prefix("metadata.annotations["))?;
-    inside.strip_suffix(']')?.trim_matches(['\'', '"']).into()
+/// What `metadata.labels['KEY']` reads, and the key.
+fn quoted(path: &str) -> Option<(&'static str, &str)> {
+    let label = path.strip_prefix("metadata.labels[").map(|rest| ("label", rest));
+    let (what, rest) = label.or_else(|| Some(("annotation", path.strip_prefix("metadata.annotations[")?)))?;
+    Some((what, rest.strip_suffix(']')?.trim_matches(['\'', '"'])))
 }

@@ -33,15 +33,35 @@ pub(crate) fn rank<'m>(call: &Call<'m>) -> Option<Rank<'m>> {
         let matters = !launch.open && pods.are_several() && is_missed(call);
         return matters.then_some(Rank::Missing);
     };
-    let index =
-        text.unset().find(|name| *name == "JOB_COMPLETION_INDEX" || name.contains("completion-index"));
-    if let Some(name) = index.filter(|_| pods.maker == Maker::Job) {
+    let without = |name: &&str| !pods.has_index() && is_index(name);
+    if let Some(name) = text.unset().find(without).filter(|_| pods.maker != Maker::Unknown) {
         return Some(Rank::WithoutIndex(name));
     }
     if let Some(constant) = text.literal() {
-        return (pods.are_several() && !constant.is_empty()).then_some(Rank::Constant(constant, by));
+        let several = call
+            .manifests
+            .together(pods)
+            .filter(|other| has_rank(other, constant))
+            .map(|it| it.count)
+            .sum::<Option<u64>>();
+        let shared =
+            pods.are_several() || several.is_some_and(|several| several > 1) && pods.count == Some(1);
+        return (shared && !constant.is_empty()).then_some(Rank::Constant(constant, by));
     }
     Some(Rank::Of(text.source()?, by))
+}
+
+/// Whether a variable or a label of this name holds an index.
+pub(crate) fn is_index(name: &str) -> bool {
+    name == "JOB_COMPLETION_INDEX" || name.ends_with("-index")
+}
+
+/// Whether a launch of these pods always has this rank.
+fn has_rank(pods: &Pods, rank: &str) -> bool {
+    let launches = pods.containers.iter().flat_map(|container| &container.launches);
+    launches
+        .filter(|launch| launch.needs_rank() && !launch.conditional)
+        .any(|launch| launch.node_rank.as_ref().is_some_and(|told| told.text.literal() == Some(rank)))
 }
 
 /// Whether pods whose rank nothing sets lack one.
@@ -85,6 +105,7 @@ pub(crate) fn remedy(pods: &Pods, launch: &Launch) -> String {
         Tool::Torchrun => "--node-rank=",
         Tool::Accelerate => "--machine_rank=",
         Tool::DeepSpeed => "--node_rank=",
+        Tool::Other => "--node-rank=",
         Tool::Program => "RANK=",
     };
     let index = match pods.maker {

@@ -9,20 +9,22 @@ pub(crate) enum Tool {
     Torchrun,
     Accelerate,
     DeepSpeed,
+    /// Another program with flags for the nodes, their rank and the master: vLLM, SGLang, composer, …
+    Other,
     /// A program that reads `MASTER_ADDR`, `RANK` and `WORLD_SIZE` itself.
     Program,
 }
 
 impl Tool {
     pub(crate) const ALL: &'static [Self] =
-        &[Self::Torchrun, Self::Accelerate, Self::DeepSpeed, Self::Program];
+        &[Self::Torchrun, Self::Accelerate, Self::DeepSpeed, Self::Other, Self::Program];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Torchrun => "torchrun",
             Self::Accelerate => "accelerate launch",
             Self::DeepSpeed => "deepspeed",
-            Self::Program => "the program",
+            Self::Other | Self::Program => "the program",
         }
     }
 }
@@ -50,6 +52,8 @@ pub(crate) struct Launch {
     pub(super) run_id: Option<Told>,
     /// Whether another program sets all values: `rallypoint run`, or an `accelerate` configuration.
     pub(super) is_told_elsewhere: bool,
+    /// Whether it reads a file with its configuration.
+    pub(super) is_configured: bool,
     pub(super) by_rallypoint: bool,
     pub(super) local_addr: bool,
     pub(super) conditional: bool,
@@ -82,7 +86,7 @@ impl Launch {
     /// Whether each node must know its number.
     pub(crate) fn needs_rank(&self) -> bool {
         match self.tool {
-            Tool::Torchrun | Tool::Accelerate => self.backend == Backend::Static,
+            Tool::Torchrun | Tool::Accelerate | Tool::Other => self.backend == Backend::Static,
             Tool::Program => true,
             Tool::DeepSpeed => self.node_rank.is_some(),
         }

@@ -19,8 +19,10 @@ pub(crate) fn of(pods: &Pods, container: &Container) -> Vec<Launch> {
                 && pair[1].literal() == Some("run")
         });
         by_rallypoint |= run;
-        let launch =
-            torchrun(command, at).or_else(|| accelerate(command, at)).or_else(|| deepspeed(command, at));
+        let launch = torchrun(command, at)
+            .or_else(|| accelerate(command, at))
+            .or_else(|| deepspeed(command, at))
+            .or_else(|| other(command, at));
         if let Some(launch) = launch {
             found.push(Launch { by_rallypoint, ..launch });
         } else if run {
@@ -50,6 +52,7 @@ fn empty(tool: Tool, command: &Command, at: usize) -> Launch {
         port: None,
         run_id: None,
         is_told_elsewhere: false,
+        is_configured: false,
         by_rallypoint: false,
         local_addr: false,
         conditional: command.conditional,
@@ -198,6 +201,7 @@ fn accelerate(command: &Command, at: usize) -> Option<Launch> {
         || words.iter().any(|word| word.literal().is_none() && word.parts().len() == 1 && word.is_unknown());
     let nodes = flag(words, &["num-machines"]);
     Some(Launch {
+        is_configured: configured,
         is_told_elsewhere: configured || nodes.is_none(),
         nodes,
         node_rank: flag(words, &["machine-rank"]),
@@ -229,6 +233,32 @@ fn deepspeed(command: &Command, at: usize) -> Option<Launch> {
     })
 }
 
+/// Any program with flags for the number of nodes, their rank and the master.
+fn other(command: &Command, at: usize) -> Option<Launch> {
+    let words = &command.words;
+    let nodes = flag(words, &["nnodes", "num-nodes", "num-machines"])?;
+    let node_rank = flag(words, &["node-rank", "machine-rank"]);
+    let host = flag(words, &["master-addr", "dist-init-addr", "main-address", "rdzv-endpoint"])?;
+    let (host, port) = match host.text.split_once(':') {
+        Some((name, port)) => {
+            let port = Told { text: port, by: host.by.clone() };
+            (Told { text: name, ..host }, Some(port))
+        }
+        None => (host, flag(words, &["master-port", "main-port"])),
+    };
+    let backend = flag(words, &["rdzv-backend"]).map_or(Backend::Static, |told| {
+        told.text.literal().map_or_else(|| Backend::Other("$".into()), Backend::parse)
+    });
+    Some(Launch {
+        nodes: Some(nodes),
+        node_rank,
+        host: Some(host),
+        port,
+        backend,
+        ..empty(Tool::Other, command, at)
+    })
+}
+
 /// A program that reads torch's variables: `MASTER_ADDR` is set, and no launcher is called.
 fn program(pods: &Pods, container: &Container) -> Option<Launch> {
     let whole = Command {
@@ -243,12 +273,19 @@ fn program(pods: &Pods, container: &Container) -> Option<Launch> {
             .iter()
             .any(|word| word.literal().is_some_and(|word| basename(word).starts_with("python")))
     };
-    let python = container.commands.iter().enumerate().rfind(|(_, command)| is_python(command));
-    if python.is_none() && !container.commands.is_empty() {
+    let commands = || container.commands.iter().enumerate();
+    // Another program reads torch's variables if it is given all of them.
+    let has_all = |command: &&Command| {
+        let has = |names: &[&str]| variable(&command.variables, names).is_some();
+        has(&["WORLD_SIZE"]) && has(&["RANK", "NODE_RANK"]) && !Container::is_small(command)
+    };
+    let started =
+        commands().rfind(|(_, it)| is_python(it)).or_else(|| commands().rfind(|(_, it)| has_all(it)));
+    if started.is_none() && !container.commands.is_empty() {
         // It runs something else, such as a server or a waiting shell.
         return None;
     }
-    let (at, command) = python.unwrap_or((0, &whole));
+    let (at, command) = started.unwrap_or((0, &whole));
     let variables = &command.variables;
     let host = variable(variables, &["MASTER_ADDR"])?;
     let is_own = container.own.iter().any(|name| name == "MASTER_ADDR")
@@ -259,7 +296,7 @@ fn program(pods: &Pods, container: &Container) -> Option<Launch> {
     Some(Launch {
         host: Some(host),
         port: variable(variables, &["MASTER_PORT"]),
-        node_rank: variable(variables, &["RANK"]),
+        node_rank: variable(variables, &["RANK", "NODE_RANK"]),
         ..empty(Tool::Program, command, at)
     })
 }

@@ -28,6 +28,11 @@ impl<'m> Call<'m> {
         self.manifests.nodes(self.pods)
     }
 
+    /// Whether some of these pods train together with the pods of this call.
+    pub(crate) fn is_together(&self, other: &Pods) -> bool {
+        self.manifests.together(self.pods).any(|own| own.object == other.object)
+    }
+
     /// A variable's text at the time of the launch.
     pub(crate) fn variable(&self, name: &str) -> Option<Text> {
         let command = self.container.commands.get(self.launch.at);
@@ -36,6 +41,12 @@ impl<'m> Call<'m> {
             Variable::One(text) => Some(text.clone()),
             Variable::Array(_) => None,
         }
+    }
+
+    /// Whether the manifest itself sets a variable, in `env` or in the script.
+    pub(crate) fn sets(&self, name: &str) -> bool {
+        self.container.own.iter().any(|own| own == name)
+            || self.variable(name).as_ref() != self.container.variable(name)
     }
 
     /// Whether several pods have to meet, as far as it is known.
@@ -55,10 +66,25 @@ impl<'m> Call<'m> {
         self.are_to_meet().then(|| (told, resolve(&told.text, self.pods, self.manifests)))
     }
 
+    /// Whether the store is in the pod itself.
+    pub(crate) fn hosts_store(&self) -> bool {
+        self.launch.host.as_ref().is_some_and(|told| match resolve(&told.text, self.pods, self.manifests) {
+            Target::Own => true,
+            Target::Pod { pods, .. } => pods.object == self.pods.object,
+            Target::Service(service) => takes(service, self.pods) != Taken::None,
+            _ => false,
+        })
+    }
+
     /// Whether the nodes must agree on the run's id.
     pub(crate) fn uses_run_id(&self) -> bool {
         let Launch { backend, nodes, .. } = self.launch;
-        matches!(backend, Backend::C10d | Backend::Rallypoint)
+        let is_dynamic = match backend {
+            Backend::C10d | Backend::Rallypoint => true,
+            Backend::Other(name) => name.starts_with("etcd"),
+            Backend::Static => false,
+        };
+        is_dynamic
             && nodes.is_some()
             && self.launch.most_nodes().is_none_or(|nodes| nodes > 1)
             && !self.launch.is_told_elsewhere
@@ -69,10 +95,10 @@ impl<'m> Call<'m> {
     pub(crate) fn store_outlives_run(&self) -> bool {
         let Some(host) = &self.launch.host else { return false };
         match resolve(&host.text, self.pods, self.manifests) {
-            Target::Pod { pods: other, .. } => other.object != self.pods.object,
+            Target::Pod { pods: other, .. } => other.object != self.pods.object && !self.is_together(other),
             Target::Service(service) => {
                 let is_own = |own: &Pods| takes(service, own) != Taken::None;
-                !self.manifests.training(self.pods.object).any(is_own)
+                !self.manifests.together(self.pods).any(is_own)
             }
             Target::Absent => true,
             Target::Own | Target::Nothing(_) | Target::Elsewhere => false,

@@ -10,6 +10,7 @@
 //! | `containers` | a container's variables and commands |
 //! | `launches` | how a container launches a training |
 //! | `names` | the meaning of a host name; selectors |
+//! | `jobs` | which pods train together |
 //! | `meeting` | where the nodes of a launch meet |
 //! | `identity` | what a launch knows about its rank |
 //! | `checks` | the checks, one a file |
@@ -19,6 +20,7 @@ mod container;
 mod containers;
 mod given;
 mod identity;
+mod jobs;
 mod launch;
 mod launches;
 mod meeting;
@@ -38,6 +40,8 @@ pub(crate) struct Manifests {
     files: Vec<String>,
     objects: Vec<Object>,
     pods: Vec<Pods>,
+    /// The number of the job of each template.
+    jobs: Vec<usize>,
     /// What was found while the files were read.
     unreadable: Vec<Check>,
 }
@@ -53,7 +57,9 @@ impl Manifests {
             pods.init_containers = Container::all(pods, &objects, "initContainers");
         }
         let files = files.iter().map(|(file, _)| file.clone()).collect();
-        Self { files, objects, pods, unreadable }
+        let mut read = Self { files, objects, pods, jobs: Vec::new(), unreadable };
+        read.jobs = jobs::group(&read);
+        read
     }
 
     fn while_reading(&self, id: &str) -> Vec<Check> {
@@ -93,8 +99,23 @@ impl Manifests {
         })
     }
 
-    /// How many pods have to meet: the training pods of the object, or the number that the maker counts.
+    /// The pods that train together with these, themselves included.
+    fn together(&self, pods: &Pods) -> impl Iterator<Item = &Pods> {
+        let job = self.pods.iter().zip(&self.jobs).find(|(own, _)| own.object == pods.object);
+        let job = job.map(|(_, job)| *job);
+        let all = self.pods.iter().zip(&self.jobs);
+        all.filter(move |(own, it)| Some(**it) == job && own.train()).map(|(own, _)| own)
+    }
+
+    /// How many pods have to meet: those of all objects of the job.
     fn nodes(&self, pods: &Pods) -> Option<u64> {
+        let others = self.together(pods).filter(|other| other.object != pods.object);
+        let others: Option<u64> = others.map(|other| other.count).sum();
+        Some(self.own_nodes(pods)?.saturating_add(others?))
+    }
+
+    /// The training pods of the object, or the number that the maker counts.
+    fn own_nodes(&self, pods: &Pods) -> Option<u64> {
         // The pods of a RayCluster are workers of Ray. They are no training by themselves.
         if pods.maker == Maker::Ray {
             return pods.count;

@@ -35,6 +35,7 @@ pub(crate) struct Pods {
     owner_at: String,
     pub(super) spec: Value,
     pub(super) labels: BTreeMap<String, String>,
+    pub(super) annotations: BTreeMap<String, String>,
     pub(super) count: Option<u64>,
     /// The number of pods in one child Job or group, if there can be several.
     pub(super) in_unit: Option<u64>,
@@ -152,7 +153,7 @@ impl Pods {
 
     /// The value of a label on these pods; `None` if they do not have it.
     pub(crate) fn label(&self, key: &str) -> Option<LabelIs<'_>> {
-        if let Some(value) = self.labels.get(key) {
+        if let Some(value) = self.labels.get(key).or_else(|| self.annotations.get(key)) {
             return Some(LabelIs::Text(value));
         }
         let label = self.facts().labels.iter().find(|label| label.key == key)?;
@@ -206,8 +207,10 @@ impl Draft<'_> {
             let at = format!("/{}", self.owner_at.replace('.', "/"));
             self.object.value.pointer(&at).cloned().unwrap_or(Value::Null)
         };
+        let annotations = texts(template.pointer("/metadata/annotations"));
         Some(Pods {
             place: self.object.place(&field),
+            annotations,
             ..self.made(spec, owner, texts(template.pointer("/metadata/labels")), drafts, roles)
         })
     }
@@ -257,6 +260,7 @@ impl Draft<'_> {
             owner_at: self.owner_at.to_owned(),
             spec,
             labels,
+            annotations: BTreeMap::new(),
             count: self.count,
             in_unit: self.in_unit.or(self.count),
             nodes: self.nodes,

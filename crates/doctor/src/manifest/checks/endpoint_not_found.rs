@@ -37,7 +37,8 @@ fn find(call: &Call<'_>) -> Option<Check> {
                 && !other.serve()
                 && !other.train()
                 && call.manifests.training(other.object).next().is_none()
-                && other.maker != Maker::Unknown =>
+                && other.maker != Maker::Unknown
+                && !call.is_together(other) =>
         {
             let evidence = format!(
                 "the endpoint `{name}` ({}) is a pod of {}, which launches no training",

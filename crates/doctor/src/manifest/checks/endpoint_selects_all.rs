@@ -41,7 +41,7 @@ fn of_launch(call: &Call<'_>) -> Option<Check> {
         Taken::All => own.count,
     };
     // A Service that selects a single pod is a good endpoint.
-    if call.manifests.training(call.pods.object).map(of_pods).sum::<Option<u64>>()? < 2 {
+    if call.manifests.together(call.pods).map(of_pods).sum::<Option<u64>>()? < 2 {
         return None;
     }
     let (name, object) = (&service.name, &call.pods.place.object);

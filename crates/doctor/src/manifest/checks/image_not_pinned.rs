@@ -18,7 +18,7 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
     // A variable or `<YOUR IMAGE>` is a placeholder.
     let is_open = |image: &&str| image.contains(['$', '<']);
     let image = container.value.get("image").and_then(Value::as_str).filter(|image| !is_open(image))?;
-    if only_waits(container) {
+    if container.only_waits() {
         return None;
     }
     let name = image.rsplit('/').next().unwrap_or(image);
@@ -27,21 +27,4 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
         let evidence = format!("`{image}` may be another image on each node, with another PyTorch");
         Check::warn(ID, evidence, "name a version, or better a digest").at(pods.at(&container.at("image")))
     })
-}
-
-/// Whether the container runs only small programs of a shell, such as `sleep` in busybox: it needs no
-/// PyTorch.
-fn only_waits(container: &Container) -> bool {
-    const SMALL: [&str; 12] = [
-        "cat", "date", "echo", "exit", "false", "hostname", "nslookup", "printf", "set", "sleep", "test",
-        "true",
-    ];
-    let is_small = |command: &Command| {
-        command
-            .words
-            .first()
-            .and_then(Text::literal)
-            .is_some_and(|program| SMALL.contains(&basename(program)))
-    };
-    container.unread.is_empty() && !container.commands.is_empty() && container.commands.iter().all(is_small)
 }

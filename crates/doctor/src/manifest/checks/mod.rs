@@ -14,6 +14,7 @@ mod endpoint_not_found;
 mod endpoint_not_rank_0;
 mod endpoint_port;
 mod endpoint_selects_all;
+mod flag_takes_script;
 mod flags_of_other_backend;
 mod image_not_pinned;
 mod init_waits;
@@ -46,6 +47,7 @@ mod sidecar_probe;
 mod skipped;
 mod sleep_as_synchronisation;
 mod template;
+mod trains_alone;
 mod unknown_kind;
 mod unset_variable;
 mod world_size;
@@ -152,6 +154,7 @@ pub(super) const RULES: &[&Rule] = &[
     &no_index::RULE,
     &rank_from_pod_name::RULE,
     &node_count::RULE,
+    &trains_alone::RULE,
     &world_size::RULE,
     &parallelism::RULE,
     &unset_variable::RULE,
@@ -159,6 +162,7 @@ pub(super) const RULES: &[&Rule] = &[
     &constant_run_id::RULE,
     &operator_variables::RULE,
     &operator_rejects::RULE,
+    &flag_takes_script::RULE,
     &rdzv_conf_keys::RULE,
     &flags_of_other_backend::RULE,
     &c10d_restarts::RULE,

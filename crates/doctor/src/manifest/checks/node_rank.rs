@@ -23,8 +23,11 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let check = match identity::rank(call)? {
         Rank::Constant(rank, by) => {
             let evidence = format!(
-                "every one of {} pods is rank {rank} ({by}): the others wait for ranks that never come",
-                pods.count.unwrap_or_default()
+                "{} rank {rank} ({by}): the others wait for ranks that never come",
+                match pods.count {
+                    Some(count) if count > 1 => format!("every one of {count} pods is"),
+                    _ => "several pods of the job are".into(),
+                }
             );
             Check::fail(ID, evidence, remedy)
         }

@@ -1,6 +1,7 @@
 //! An endpoint, a rank or a number that is made of an empty variable is another one than its reader thinks.
 
 use super::prelude::*;
+use crate::manifest::identity::is_index;
 
 const ID: &str = "unset-variable";
 
@@ -33,14 +34,16 @@ fn in_launch(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Check> 
             let of_maker = pods.facts().prefixes.iter().any(|prefix| name.starts_with(prefix));
             let of_service = name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT");
             // Another check names the cause: pods without an index.
-            let is_index = pods.maker == Maker::Job && name == "JOB_COMPLETION_INDEX";
+            let is_index = is_index(name) && !pods.has_index() && what == "the node rank";
             let is_early = container.too_early.iter().any(|(_, early)| early == name);
             if of_maker || of_service || is_index || is_early || !said.insert(name.to_owned()) {
                 continue;
             }
-            let evidence = if name.contains('/') {
+            let evidence = if name.contains(' ') {
                 format!(
-                    "{what} comes from the label {name}, which a {} does not give to its pods: it is empty",
+                    "{what} ({}) comes from the {name}, which neither the template nor a {} gives to the \
+                     pods: it is empty",
+                    told.by,
                     pods.facts().name
                 )
             } else {
@@ -70,6 +73,17 @@ fn left_as_written(pods: &Pods, container: &Container) -> Vec<Check> {
             _ => remedy(pods, name),
         };
         found.push(Check::fail(ID, evidence, advice).at(pods.at(&container.at("env"))));
+    }
+    for (written, name) in &container.unexpanded {
+        let known = container.variables.contains_key(name);
+        if !known && (pods.is_open || !container.trains()) {
+            continue;
+        }
+        let evidence = format!(
+            "`{written}` stays as it is written: no shell reads it, and Kubernetes fills in only $(NAME)"
+        );
+        let remedy = if known { format!("write $({name})") } else { remedy(pods, name) };
+        found.push(Check::fail(ID, evidence, remedy).at(pods.at(&container.at("command"))));
     }
     for name in &container.left_as_written {
         if of_maker(name)

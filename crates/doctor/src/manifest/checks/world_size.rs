@@ -18,26 +18,38 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, container, .. } = call;
     let told = call.variable("WORLD_SIZE")?;
     let world: u64 = told.literal()?.parse().ok()?;
-    let own = container.own.iter().any(|name| name == "WORLD_SIZE")
-        || container.variable("WORLD_SIZE") != Some(&told);
     let total = call.total()?;
-    if !own || world < 2 || launch.conditional || launch.by_rallypoint || pods.in_unit != pods.count {
+    if !call.sets("WORLD_SIZE")
+        || world < 2
+        || launch.conditional
+        || launch.by_rallypoint
+        || pods.in_unit != pods.count
+    {
         return None;
     }
-    let said = ["PET_NPROC_PER_NODE", "NPROC_PER_NODE", "GPUS_PER_NODE"];
-    let said = said.iter().find_map(|name| Some(call.variable(name)?.literal()?.to_owned()));
-    let number = said.as_ref().and_then(|each| each.parse().ok());
-    let each = number.or_else(|| container.gpus()).unwrap_or(1);
+    // What the operator sets (`auto`) is a number of processes only for torchrun.
+    let names = ["PET_NPROC_PER_NODE", "NPROC_PER_NODE", "GPUS_PER_NODE"];
+    let own = |name: &&str| call.sets(name);
+    let said =
+        names.into_iter().filter(own).find_map(|name| Some(call.variable(name)?.literal()?.to_owned()));
+    let each = said.as_ref().and_then(|each| each.parse().ok()).or_else(|| container.gpus()).unwrap_or(1);
+    let is_one = |name: &str| launch.environment.get(name) == Some("0");
     let check = if world == total && said.as_ref().is_some_and(|each| each != "1") {
-        let each = said.unwrap_or_default();
-        let evidence = format!("WORLD_SIZE={world} counts pods, but each has {each} processes");
+        let evidence =
+            format!("WORLD_SIZE={world} counts pods, but each has {} processes", said.unwrap_or_default());
         Check::fail(ID, evidence, "WORLD_SIZE is pods x processes; with torchrun leave it out")
-    } else if world != total && world != total.saturating_mul(each) && pods.are_several() {
+    } else if world != total && world != total.saturating_mul(each) && total > 1 {
         let evidence = format!(
             "WORLD_SIZE={world}, but there are {total} pods with {} each: torch waits for {world}",
             counted(each, "process", "processes")
         );
         Check::fail(ID, evidence, format!("WORLD_SIZE={}", total.saturating_mul(each)))
+    } else if total == 1 && is_one("RANK") && is_one("LOCAL_RANK") && call.hosts_store() {
+        let evidence = format!(
+            "WORLD_SIZE={world}, but RANK=0 and LOCAL_RANK=0 are set for one process in one pod: it waits \
+             for the others"
+        );
+        Check::fail(ID, evidence, format!("torchrun --nproc-per-node={world}, without these variables"))
     } else {
         return None;
     };

@@ -1,0 +1,76 @@
+//! A job is a set of objects: which pods train together.
+//!
+//! The pods of one object do. The pods of two objects do if one of them is too few for what its command asks
+//! for, and they meet at one host, or one hosts the other's store, or both are named alike.
+
+use super::Manifests;
+use super::names::{Taken, Target, resolve, takes};
+use super::pods::Pods;
+
+/// The number of the job of each template.
+pub(crate) fn group(manifests: &Manifests) -> Vec<usize> {
+    let pods = &manifests.pods;
+    let mut jobs: Vec<usize> = pods.iter().map(|pods| pods.object).collect();
+    for (one, a) in pods.iter().enumerate() {
+        for (other, b) in pods.iter().enumerate().skip(one).skip(1) {
+            if jobs[one] != jobs[other] && belong(manifests, a, b) {
+                let (from, to) = (jobs[other], jobs[one]);
+                jobs.iter_mut().filter(|job| **job == from).for_each(|job| *job = to);
+            }
+        }
+    }
+    jobs
+}
+
+fn belong(manifests: &Manifests, a: &Pods, b: &Pods) -> bool {
+    let near = a.namespace == b.namespace || a.namespace.is_none() || b.namespace.is_none();
+    let lacks = |pods: &Pods| manifests.own_nodes(pods).is_some_and(|own| wanted(pods) > own);
+    near && a.train()
+        && b.train()
+        && (lacks(a) || lacks(b))
+        && (hosts(manifests, a, b) || hosts(manifests, b, a) || meets(a, b) || stem(&a.name) == stem(&b.name))
+}
+
+/// How many nodes or processes the launches of these pods wait for.
+fn wanted(pods: &Pods) -> u64 {
+    let launches = pods.containers.iter().flat_map(|container| &container.launches);
+    let of_launch = |launch: &super::launch::Launch| {
+        let world = || launch.environment.get("WORLD_SIZE")?.parse().ok();
+        launch.most_nodes().map(u64::from).or_else(world)
+    };
+    launches.filter_map(of_launch).max().unwrap_or(0)
+}
+
+fn endpoints(pods: &Pods) -> impl Iterator<Item = &rallypoint_shell::Text> {
+    let launches = pods.containers.iter().flat_map(|container| &container.launches);
+    launches.filter_map(|launch| Some(&launch.host.as_ref()?.text)).filter(|text| !text.varies())
+}
+
+fn meets(a: &Pods, b: &Pods) -> bool {
+    let local = |text: &str| matches!(text, "" | "localhost" | "127.0.0.1" | "0.0.0.0");
+    endpoints(a).any(|host| !local(&host.to_string()) && endpoints(b).any(|other| other == host))
+}
+
+/// Whether the store of `b` is in a pod of `a`.
+fn hosts(manifests: &Manifests, a: &Pods, b: &Pods) -> bool {
+    endpoints(b).any(|host| match resolve(host, b, manifests) {
+        Target::Pod { pods, .. } => pods.object == a.object,
+        Target::Service(service) => takes(service, a) != Taken::None,
+        _ => false,
+    })
+}
+
+/// The part of a name that the objects of one job share.
+fn stem(name: &str) -> Option<&str> {
+    const ROLES: [&str; 11] =
+        ["master", "worker", "workers", "leader", "head", "node", "rank", "chief", "launcher", "main", "pod"];
+    let mut stem = name;
+    while let Some((begin, end)) = stem.rsplit_once('-') {
+        let role = end.trim_end_matches(|c: char| c.is_ascii_digit());
+        if !role.is_empty() && !ROLES.contains(&role) {
+            break;
+        }
+        stem = begin;
+    }
+    Some(stem).filter(|stem| !stem.is_empty())
+}
