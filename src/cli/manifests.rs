@@ -22,7 +22,7 @@ pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<Vec<Check>> {
     Ok(check_manifests(&files))
 }
 
-/// The file itself, or every YAML and JSON file in a folder, at any depth.
+/// The file itself, or every manifest and every script for sbatch in a folder, at any depth.
 fn files_below(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let wrong = |error: std::io::Error| UsageError(format!("--manifest {}: {error}", path.display()));
     if !path.is_dir() {
@@ -37,7 +37,7 @@ fn files_below(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
         let ending = entry.extension().and_then(std::ffi::OsStr::to_str);
         if entry.is_dir() && !entry.is_symlink() {
             found.extend(files_below(&entry)?);
-        } else if entry.is_file() && matches!(ending, Some("yaml" | "yml" | "json")) {
+        } else if entry.is_file() && matches!(ending, Some("yaml" | "yml" | "json" | "sbatch" | "slurm")) {
             found.push(entry);
         }
     }

@@ -20,19 +20,28 @@ impl Container {
     }
 
     fn read(pods: &Pods, objects: &[Object], field: String, value: Value) -> Self {
-        let argv: Vec<String> =
-            ["/command", "/args"].into_iter().flat_map(|at| list(&value, at)).filter_map(scalar).collect();
-        let field = if pods.place.field == "spec.trainer" || pods.place.field == "spec.entrypoint" {
-            String::new()
-        } else {
-            field
-        };
-        let mut container = Self {
+        let argv: Vec<String> = ["/command", "/args"]
+            .into_iter()
+            .flat_map(|at| list(&value, at))
+            .filter_map(scalar)
+            .chain(source(&value))
+            .collect();
+        let field = if pods.is_container { String::new() } else { field };
+        let mut container = Self { open: pods.is_open, ..Self::empty(field, argv, value) };
+        container.read_env(pods, objects);
+        container.read_command(pods, objects);
+        container.launches = launches::of(pods, &container);
+        container
+    }
+
+    /// A container before it is read.
+    pub(crate) fn empty(field: String, argv: Vec<String>, value: Value) -> Self {
+        Self {
             field,
             argv,
             variables: Variables::new(),
             own: Vec::new(),
-            open: pods.is_open,
+            open: false,
             commands: Vec::new(),
             unread: Vec::new(),
             launches: Vec::new(),
@@ -40,11 +49,7 @@ impl Container {
             left_as_written: BTreeSet::new(),
             unexpanded: Vec::new(),
             value,
-        };
-        container.read_env(pods, objects);
-        container.read_command(pods, objects);
-        container.launches = launches::of(pods, &container);
-        container
+        }
     }
 
     fn read_env(&mut self, pods: &Pods, objects: &[Object]) {
@@ -95,6 +100,7 @@ impl Container {
                 }
             }
         }
+        self.variables.insert(BLANK.into(), Variable::One(Text::unknown("{{…}}", false)));
         self.variables
             .entry("HOSTNAME".into())
             .or_insert_with(|| Variable::One(Text::of(Part::Of(rallypoint_shell::Source::HostName))));
@@ -104,6 +110,9 @@ impl Container {
     fn expanded(&self, written: &str) -> (Text, Vec<String>) {
         let mut text = Text::default();
         let mut missing = Vec::new();
+        if written.contains("{{") && written.contains("}}") {
+            return (Text::unknown(written, false), missing);
+        }
         let mut rest = written;
         while let Some((before, behind)) = rest.split_once('$') {
             text.push(Part::Known(before.into()));
@@ -207,8 +216,9 @@ impl Container {
     /// A script as the shell gets it: the kubelet expands `$(NAME)` if the variable exists, and leaves the
     /// rest.
     fn for_shell(&self, script: &str) -> String {
+        let script = without_blanks(script);
         let mut made = String::with_capacity(script.len());
-        let mut rest = script;
+        let mut rest = script.as_str();
         while let Some(at) = rest.find("$(").or_else(|| rest.find("$$")) {
             let at = rest.find("$$").map_or(at, |dollars| dollars.min(at));
             made.push_str(&rest[..at]);
@@ -281,6 +291,15 @@ impl Container {
     }
 }
 
+/// The words of Argo's `script`, whose `source` a shell reads.
+fn source(value: &Value) -> Vec<String> {
+    let program = value.pointer("/command/0").and_then(Value::as_str);
+    match value.get("source").and_then(Value::as_str) {
+        Some(text) if program.is_none_or(is_shell) => vec!["-c".into(), text.into()],
+        _ => Vec::new(),
+    }
+}
+
 /// The variable in a word that is written for a shell, such as `--rank=$RANK`.
 fn dollar(word: &str) -> Option<&str> {
     let (_, rest) = word.split_once('$').filter(|_| !word.contains(char::is_whitespace))?;
@@ -295,6 +314,21 @@ fn reads_dollars(argv: &[String]) -> bool {
     const PROGRAMS: [&str; 8] = ["awk", "sed", "jq", "perl", "grep", "envsubst", "find", "nginx"];
     argv.first().is_some_and(|program| PROGRAMS.contains(&shell::basename(program)))
 }
+
+/// A script in which `{{ … }}` is a variable that nobody knows.
+fn without_blanks(script: &str) -> String {
+    let mut made = String::new();
+    let mut rest = script;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let Some((_, behind)) = after.split_once("}}") else { break };
+        made.extend([before, "${", BLANK, "}"]);
+        rest = behind;
+    }
+    made + rest
+}
+
+/// The variable that stands for a place to be filled in.
+const BLANK: &str = "_BLANK";
 
 fn is_name(name: &str) -> bool {
     !name.is_empty()

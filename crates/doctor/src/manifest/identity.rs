@@ -118,6 +118,11 @@ pub(crate) fn remedy(pods: &Pods, launch: &Launch) -> String {
         Maker::Deployment => {
             return format!("an Indexed Job with {flag}$JOB_COMPLETION_INDEX, or a StatefulSet");
         }
+        Maker::Slurm => {
+            return format!(
+                "srun bash -c '… {flag}$SLURM_NODEID …', in single quotes, so that each node fills it in"
+            );
+        }
         _ => facts.index,
     };
     match index.map(|index| (index, index.in_env())) {

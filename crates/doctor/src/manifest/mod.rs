@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `objects` | files to documents and objects |
 //! | `pods` | the pods that each object makes |
+//! | `slurm` | scripts for sbatch |
 //! | `given` | the values of their variables and fields |
 //! | `containers` | a container's variables and commands |
 //! | `launches` | how a container launches a training |
@@ -25,8 +26,9 @@ mod launch;
 mod launches;
 mod meeting;
 mod names;
-mod objects;
+use super::Check;
 mod pods;
+mod slurm;
 
 use super::{Check, Location};
 use container::Container;
@@ -50,9 +52,12 @@ impl Manifests {
     fn read(files: &[(String, String)]) -> Self {
         let mut unreadable = Vec::new();
         let objects = objects::read(files, &mut unreadable);
-        let mut pods: Vec<Pods> =
-            objects.iter().enumerate().flat_map(|(number, object)| pods::of(object, number)).collect();
-        for pods in &mut pods {
+        let mut pods: Vec<Pods> = objects
+            .iter()
+            .enumerate()
+            .flat_map(|(number, object)| pods::of(object, number, &objects))
+            .collect();
+        for pods in pods.iter_mut().filter(|pods| pods.maker != Maker::Slurm) {
             pods.containers = Container::all(pods, &objects, "containers");
             pods.init_containers = Container::all(pods, &objects, "initContainers");
         }

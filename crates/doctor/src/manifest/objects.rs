@@ -7,6 +7,7 @@ use serde_saphyr::{DuplicateKeyPolicy, options};
 
 use super::super::Check;
 use super::Location;
+use rallypoint_node::makers::Maker;
 
 /// An object of a file.
 #[derive(Debug, Clone)]
@@ -30,6 +31,30 @@ impl Object {
         Location { file: self.file.clone(), object, field: format!("{}{field}", self.at) }
     }
 
+    /// Whether its kind is known to make no pods.
+    pub(crate) fn has_no_pods(&self) -> bool {
+        const GROUPS: [&str; 14] = [
+            "policy",
+            "autoscaling",
+            "kueue.x-k8s.io",
+            "scheduling.volcano.sh",
+            "scheduling.x-k8s.io",
+            "monitoring.coreos.com",
+            "cert-manager.io",
+            "external-secrets.io",
+            "networking.istio.io",
+            "k8s.cni.cncf.io",
+            "keda.sh",
+            "karpenter.sh",
+            "resource.nvidia.com",
+            "networking.gke.io",
+        ];
+        let group = self.api.split_once('/').map_or("", |(group, _)| group);
+        let of_kubernetes = group.is_empty() || group.ends_with(".k8s.io") && !group.ends_with("x-k8s.io");
+        let known = Maker::of_kind(&self.api, &self.kind) != Maker::Unknown;
+        !known && (of_kubernetes || GROUPS.contains(&group))
+    }
+
     /// Whether another object may be in the same namespace, as far as the files say.
     pub(crate) fn shares_namespace(&self, other: Option<&str>) -> bool {
         match (self.namespace.as_deref(), other) {
@@ -44,7 +69,12 @@ pub(crate) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
     let mut objects = Vec::new();
     for (file, text) in files {
         let place = |object: &str| Location { file: file.clone(), object: object.into(), field: "-".into() };
-        if is_helm(text) {
+        if text.starts_with("#!") || super::slurm::is_script(text) {
+            script(file, text, &mut objects, checks);
+            continue;
+        }
+        let is_template = |document: &&str| has_braces(document) && parse(document).is_err();
+        if documents(text).iter().any(is_template) {
             let check = Check::warn(
                 "template",
                 "a Helm or Jinja template; it was not looked at",
@@ -93,8 +123,8 @@ pub(crate) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
         if blanks {
             let check = Check::warn(
                 "template",
-                "the file has places to be filled in, such as ${NAME}; what depends on them was not looked \
-                 at",
+                "the file has places to be filled in, such as ${NAME} or {{ name }}; what depends on them \
+                 was not looked at",
                 "fill them in first: `envsubst < FILE | rallypoint doctor --manifest -`",
             );
             checks.push(check.at(place("-")));
@@ -143,9 +173,31 @@ fn parse(document: &str) -> Result<(Value, Option<String>), String> {
     Ok((found.into_iter().next().unwrap_or(Value::Null), duplicate))
 }
 
-fn is_helm(text: &str) -> bool {
-    const MARKS: [&str; 7] = ["{{ .", "{{.", "{{-", "{{ include", "{{ if", "{{ $", "{%"];
-    MARKS.iter().any(|mark| text.contains(mark))
+fn has_braces(text: &str) -> bool {
+    text.contains("{{") && text.contains("}}") || text.contains("{%")
+}
+
+/// A shell script: only those for sbatch say how many nodes run them.
+fn script(file: &str, text: &str, objects: &mut Vec<Object>, checks: &mut Vec<Check>) {
+    let object = Object {
+        file: file.to_owned(),
+        api: "slurm".into(),
+        kind: "Script".into(),
+        name: rallypoint_shell::basename(file).to_owned(),
+        namespace: None,
+        value: serde_json::json!({ "script": text }),
+        at: String::new(),
+        has_blanks: false,
+    };
+    if super::slurm::is_script(text) {
+        return objects.push(object);
+    }
+    let check = Check::warn(
+        "not-read",
+        "a script without #SBATCH lines: nothing says who starts it, so it was not looked at",
+        "give the manifest that starts it; `rallypoint doctor -- CMD` in the pod",
+    );
+    checks.push(check.at(object.place("-")));
 }
 
 /// Whether a field that no container expands has a `$` in it.
@@ -165,12 +217,14 @@ fn has_blanks(value: &Value) -> bool {
         "nprocPerNode",
     ];
     let blank = |text: &str| text.contains("${") || text.starts_with('$');
+    let in_braces = |text: &str| has_braces(text) && !text.contains('\n');
     match value {
         Value::Object(map) => map.iter().any(|(key, value)| {
             let own = NEVER.contains(&key.as_str()) && value.as_str().is_some_and(blank);
             own || blank(key) || key != "data" && has_blanks(value)
         }),
         Value::Array(items) => items.iter().any(has_blanks),
+        Value::String(text) => in_braces(text),
         _ => false,
     }
 }
@@ -207,26 +261,41 @@ fn take(file: &str, document: Value, at: &str, objects: &mut Vec<Object>, checks
         checks.push(check.at(object.place("kind")));
         return;
     }
-    let inside =
-        |pointer: &str| object.value.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default();
-    let (items, field) = match object.kind.as_str() {
-        kind if kind.ends_with("List") && object.value.get("items").is_some() => (inside("/items"), "items"),
-        "Template" => (inside("/objects"), "objects"),
-        _ => (Vec::new(), ""),
-    };
-    for (n, item) in items.into_iter().enumerate() {
-        take(file, item, &format!("{at}{field}[{n}]."), objects, checks);
+    let mut inner = Vec::new();
+    let known = Maker::of_kind(&object.api, &object.kind) != Maker::Unknown;
+    if !known && !matches!(object.kind.as_str(), "ConfigMap" | "Secret" | "CustomResourceDefinition") {
+        embedded(&object.value, at, &mut inner);
     }
-    if object.kind == "AppWrapper" {
-        for (n, component) in inside("/spec/components").into_iter().enumerate() {
-            if let Some(template) = component.get("template") {
-                take(file, template.clone(), &format!("{at}spec.components[{n}].template."), objects, checks);
-            }
-        }
-        return;
-    }
-    if field.is_empty() {
+    if inner.is_empty() {
         objects.push(object);
+    }
+    for (at, document) in inner {
+        take(file, document, &at, objects, checks);
+    }
+}
+
+/// The objects inside another one, such as a List, a Template, an AppWrapper, an Experiment of Katib.
+fn embedded(value: &Value, at: &str, found: &mut Vec<(String, Value)>) {
+    let below: Vec<(String, Value)> = match value {
+        Value::Object(map) => map.iter().map(|(key, inner)| (format!("{at}{key}"), inner.clone())).collect(),
+        Value::Array(items) => {
+            let at = at.trim_end_matches('.');
+            items.iter().enumerate().map(|(n, inner)| (format!("{at}[{n}]"), inner.clone())).collect()
+        }
+        _ => Vec::new(),
+    };
+    for (at, inner) in below {
+        // A workflow of Argo has manifests as texts.
+        let parsed =
+            inner.as_str().filter(|text| text.contains("kind:")).and_then(|text| Some(parse(text).ok()?.0));
+        let inner = parsed.unwrap_or(inner);
+        let is_object = inner.get("kind").is_some_and(Value::is_string)
+            && ["spec", "metadata", "data"].iter().any(|key| inner.get(key).is_some_and(Value::is_object));
+        if is_object {
+            found.push((format!("{at}."), inner));
+        } else {
+            embedded(&inner, &format!("{at}."), found);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::Location;
 use super::container::Container;
 use super::objects::{Object, list, texts};
+use super::slurm::Step;
 use rallypoint_node::makers::{Facts, LabelValue, Maker, When, env_of_field};
 use rallypoint_shell::Text;
 
@@ -32,7 +33,7 @@ pub(crate) struct Pods {
     pub(super) role: String,
     /// The part below the Job's own `spec`.
     pub(super) owner: Value,
-    owner_at: String,
+    pub(super) owner_at: String,
     pub(super) spec: Value,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
@@ -51,11 +52,21 @@ pub(crate) struct Pods {
     /// Other roles of the object.
     pub(super) roles: Vec<String>,
     pub(super) is_open: bool,
+    /// Whether the place is the container itself.
+    pub(super) is_container: bool,
+    /// How they run, if a script for Slurm starts them.
+    pub(super) step: Option<Step>,
     pub(super) containers: Vec<Container>,
     pub(super) init_containers: Vec<Container>,
 }
 
 impl Pods {
+    /// Pods of an object about which nothing is known but their maker.
+    pub(crate) fn bare(object: &Object, number: usize, maker: Maker) -> Self {
+        let draft = draft(object, number, maker, "", String::new(), None);
+        draft.made(Value::Null, Value::Null, BTreeMap::new(), 1, &[])
+    }
+
     pub(crate) fn facts(&self) -> &'static Facts {
         self.maker.facts()
     }
@@ -197,10 +208,18 @@ struct Draft<'o> {
 impl Draft<'_> {
     fn build(self, drafts: usize, roles: &[String]) -> Option<Pods> {
         let template = self.object.value.pointer(&self.base)?;
-        let spec = template.get("spec")?.clone();
-        spec.is_object().then_some(())?;
         let field = self.base.trim_start_matches('/').replace('/', ".");
-        let field = if field.is_empty() { "spec".into() } else { format!("{field}.spec") };
+        // Some kinds have the spec of a pod, or a container, where others have a template.
+        let is_spec = template.get("containers").is_some();
+        let container = template.get("container").or_else(|| template.get("script"));
+        let container = container.filter(|container| container.get("image").is_some());
+        let (spec, field) = match container {
+            Some(container) => (json!({ "containers": [container] }), format!("{field}.container")),
+            None if is_spec => (template.clone(), field),
+            None if field.is_empty() => (template.get("spec")?.clone(), "spec".into()),
+            None => (template.get("spec")?.clone(), format!("{field}.spec")),
+        };
+        spec.is_object().then_some(())?;
         let owner = if self.owner_at.is_empty() {
             self.object.value.clone()
         } else {
@@ -210,6 +229,7 @@ impl Draft<'_> {
         let annotations = texts(template.pointer("/metadata/annotations"));
         Some(Pods {
             place: self.object.place(&field),
+            is_container: container.is_some(),
             annotations,
             ..self.made(spec, owner, texts(template.pointer("/metadata/labels")), drafts, roles)
         })
@@ -271,6 +291,8 @@ impl Draft<'_> {
             is_alone: drafts == 1 && (self.in_unit.is_none() || self.in_unit == self.count),
             roles: roles.to_vec(),
             is_open: object.has_blanks || !facts.is_known,
+            is_container: false,
+            step: None,
             containers: Vec::new(),
             init_containers: Vec::new(),
         };
@@ -280,8 +302,11 @@ impl Draft<'_> {
 }
 
 /// The pods of an object, without their containers.
-pub(crate) fn of(object: &Object, number: usize) -> Vec<Pods> {
+pub(crate) fn of(object: &Object, number: usize, objects: &[Object]) -> Vec<Pods> {
     let maker = Maker::of_kind(&object.api, &object.kind);
+    if maker == Maker::Slurm {
+        return super::slurm::of(object, number);
+    }
     let mut drafts = drafts(object, number, maker);
     if drafts.is_empty() && (maker == Maker::Unknown || maker.facts().is_known) {
         drafts = anywhere(&object.value, "")
@@ -292,7 +317,7 @@ pub(crate) fn of(object: &Object, number: usize) -> Vec<Pods> {
     let count = drafts.len();
     let roles: Vec<String> = drafts.iter().map(|draft| draft.role.clone()).collect();
     let mut pods: Vec<Pods> = drafts.into_iter().filter_map(|draft| draft.build(count, &roles)).collect();
-    pods.extend(trainer(object, number));
+    pods.extend(trainer(object, number, objects));
     pods.extend(entrypoint(object, number));
     pods
 }
@@ -393,7 +418,7 @@ fn drafts(object: &Object, number: usize, maker: Maker) -> Vec<Draft<'_>> {
                 draft(object, number, maker, role, format!("/spec/replicaSpecs/{n}/template"), count)
             })
             .collect(),
-        Maker::Unknown => Vec::new(),
+        Maker::Slurm | Maker::Unknown => Vec::new(),
     }
 }
 
@@ -591,21 +616,46 @@ fn ray(object: &Object, number: usize) -> Vec<Draft<'_>> {
     std::iter::once(head).chain(groups).collect()
 }
 
-/// A TrainJob has no template of its own, but a command and variables.
-fn trainer(object: &Object, number: usize) -> Option<Pods> {
-    let trainer = object.value.pointer("/spec/trainer").filter(|_| object.kind == "TrainJob")?;
-    let count = trainer.get("numNodes").and_then(Value::as_u64);
+/// A TrainJob has no template of its own, but a runtime, and a command and variables that replace those of
+/// the runtime. Without either there is nothing to look at.
+fn trainer(object: &Object, number: usize, objects: &[Object]) -> Option<Pods> {
+    let runtime = runtime(object, objects);
+    let own = object.value.pointer("/spec/trainer").filter(|_| object.kind == "TrainJob");
+    (object.kind == "TrainJob" && (own.is_some() || runtime.is_some())).then_some(())?;
+    let nothing = json!({});
+    let own = own.unwrap_or(&nothing);
+    let policy =
+        |field: &str| runtime.and_then(|runtime| runtime.value.pointer(&format!("/spec/mlPolicy/{field}")));
+    let count = own.get("numNodes").or_else(|| policy("numNodes")).map_or(Some(1), Value::as_u64);
     let hosts = vec![Hosts { begin: format!("{}-node-0-", object.name), count, has_first: true }];
-    let processes = trainer.get("numProcPerNode").and_then(super::objects::scalar);
+    let processes =
+        own.get("numProcPerNode").or_else(|| policy("torch/numProcPerNode")).and_then(super::objects::scalar);
     let draft = Draft {
         nodes: count,
         processes: Some(processes.unwrap_or_else(|| "auto".into())),
         hosts,
         ..draft(object, number, Maker::TrainJob, "node", String::new(), count)
     };
-    let spec = json!({ "containers": [trainer] });
+    let template = runtime.and_then(|runtime| {
+        let jobs = list(&runtime.value, "/spec/template/spec/replicatedJobs");
+        let is_node = |job: &&Value| job.get("name").and_then(Value::as_str) == Some("node");
+        jobs.iter().find(is_node)?.pointer("/template/spec/template/spec")
+    });
+    let mut spec = template.cloned().unwrap_or_else(|| json!({ "containers": [{}] }));
+    let container = spec.pointer_mut("/containers/0")?.as_object_mut()?;
+    let mut env = own.get("env").and_then(Value::as_array).cloned().unwrap_or_default();
+    let below = container.get("env").and_then(Value::as_array).cloned().unwrap_or_default();
+    env.splice(0..0, below);
+    container.extend(own.as_object().cloned().unwrap_or_default());
+    container.insert("env".into(), env.into());
     let pods = draft.made(spec, object.value.clone(), BTreeMap::new(), 1, &[]);
-    Some(Pods { place: object.place("spec.trainer"), ..pods })
+    Some(Pods { place: object.place("spec.trainer"), is_container: true, ..pods })
+}
+
+/// The runtime of a TrainJob, if these files have it.
+pub(crate) fn runtime<'o>(object: &Object, objects: &'o [Object]) -> Option<&'o Object> {
+    let name = object.value.pointer("/spec/runtimeRef/name").and_then(Value::as_str)?;
+    objects.iter().find(|other| other.kind.ends_with("TrainingRuntime") && other.name == name)
 }
 
 /// The entry point of a RayJob runs once, on the head or beside it.
@@ -618,31 +668,27 @@ fn entrypoint(object: &Object, number: usize) -> Option<Pods> {
     let spec = json!({ "containers": [{ "name": "entrypoint", "command": ["sh", "-c", command] }] });
     let draft = draft(object, number, Maker::Ray, "head", String::new(), Some(1));
     let pods = draft.made(spec, object.value.clone(), BTreeMap::new(), 1, &[]);
-    Some(Pods { place: object.place("spec.entrypoint"), is_open: true, ..pods })
+    Some(Pods { place: object.place("spec.entrypoint"), is_container: true, is_open: true, ..pods })
 }
 
-/// The paths of the pod templates in an object of any kind.
+/// The paths of the pod templates, the specs of pods and the containers in an object of any kind.
 fn anywhere(value: &Value, at: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    let is_template = list(value, "/spec/containers")
-        .iter()
-        .any(|item| item.get("image").is_some() || item.get("command").is_some());
-    if is_template {
-        found.push(at.to_owned());
-        return found;
+    let runs = |item: &Value| item.get("image").is_some() || item.get("command").is_some();
+    let has_pods = |pointer: &str| list(value, pointer).iter().any(runs);
+    let is_container = ["/container", "/script"].iter().any(|at| value.pointer(at).is_some_and(runs));
+    if has_pods("/spec/containers") || has_pods("/containers") || is_container {
+        return vec![at.to_owned()];
     }
     match value {
         Value::Object(map) => {
-            for (key, inner) in map {
-                found.extend(anywhere(inner, &format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"))));
-            }
+            let below = |(key, inner): (&String, &Value)| {
+                anywhere(inner, &format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")))
+            };
+            map.iter().flat_map(below).collect()
         }
         Value::Array(items) => {
-            for (n, inner) in items.iter().enumerate() {
-                found.extend(anywhere(inner, &format!("{at}/{n}")));
-            }
+            items.iter().enumerate().flat_map(|(n, inner)| anywhere(inner, &format!("{at}/{n}"))).collect()
         }
-        _ => {}
+        _ => Vec::new(),
     }
-    found
 }

@@ -41,6 +41,8 @@ pub enum Maker {
     VolcanoJob,
     /// KubeRay's RayCluster, RayJob and RayService.
     Ray,
+    /// A script for Slurm's sbatch.
+    Slurm,
     /// SageMaker HyperPod's HyperPodPyTorchJob.
     HyperPod,
     /// Another kind with a pod template.
@@ -232,6 +234,7 @@ impl Maker {
             (_, "TFJob" | "XGBoostJob" | "PaddleJob") => Self::KubeflowJob,
             (_, "RayCluster" | "RayJob" | "RayService" | "RayCronJob") => Self::Ray,
             (_, "HyperPodPyTorchJob") => Self::HyperPod,
+            ("slurm", _) => Self::Slurm,
             _ => Self::Unknown,
         }
     }

@@ -116,8 +116,16 @@ const KUBEFLOW_LABELS: [Label; 5] = [
     label("training.kubeflow.org/job-role", Later),
 ];
 
-pub(crate) static TABLE: [Facts; 15] = [
+pub(crate) static TABLE: [Facts; 16] = [
     Facts { maker: Maker::Pod, name: "Pod", source: "Kubernetes 1.33", hosts: &["{name}"], ..NOTHING },
+    Facts {
+        maker: Maker::Slurm,
+        name: "Slurm job",
+        source: "slurm.schedmd.com: srun and sbatch, output environment variables",
+        prefixes: &["SLURM_"],
+        index: Some(Index::Variable("SLURM_NODEID")),
+        ..NOTHING
+    },
     Facts {
         maker: Maker::Job,
         name: "Job",

@@ -7,6 +7,7 @@ mod c10d_restarts;
 mod cluster_domain;
 mod command_endpoint;
 mod constant_run_id;
+mod dns_policy;
 mod duplicate_key;
 mod endpoint_is_self;
 mod endpoint_names_nothing;
@@ -29,6 +30,7 @@ mod node_count;
 mod node_rank;
 mod not_read;
 mod not_ready_addresses;
+mod object_name;
 mod operator_rejects;
 mod operator_variables;
 mod ordered_ready;
@@ -46,6 +48,7 @@ mod sidecar_index;
 mod sidecar_probe;
 mod skipped;
 mod sleep_as_synchronisation;
+mod slurm_tasks;
 mod template;
 mod trains_alone;
 mod unknown_kind;
@@ -149,6 +152,7 @@ pub(super) const RULES: &[&Rule] = &[
     &init_waits::RULE,
     &network_policy_ports::RULE,
     &cluster_domain::RULE,
+    &dns_policy::RULE,
     &master_is_address::RULE,
     &node_rank::RULE,
     &no_index::RULE,
@@ -160,6 +164,8 @@ pub(super) const RULES: &[&Rule] = &[
     &unset_variable::RULE,
     &run_id::RULE,
     &constant_run_id::RULE,
+    &object_name::RULE,
+    &slurm_tasks::RULE,
     &operator_variables::RULE,
     &operator_rejects::RULE,
     &flag_takes_script::RULE,

@@ -7,8 +7,9 @@ const ID: &str = "network-guess";
 pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
-    sees: "WARN: `NCCL_IB_DISABLE=1` beside an RDMA device; `eth0` with hostNetwork",
-    remedy: "remove it",
+    sees: "WARN: `NCCL_IB_DISABLE=1` beside an RDMA device; hostNetwork with `eth0`, or without \
+           `GLOO_SOCKET_IFNAME`. FAIL: `GLOO_SOCKET_IFNAME=^lo`",
+    remedy: "remove it; the name of one interface",
     fails: "network-guess.yaml",
     passes: "good-job-static.yaml",
     find: Find::Container(find),
@@ -36,6 +37,22 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
             devices.join(", ")
         );
         found.push(Check::warn(ID, evidence, "take NCCL_IB_DISABLE out").at(place()));
+    }
+    for name in ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"] {
+        let value = container.variable(name).and_then(Text::literal).unwrap_or_default();
+        if value.starts_with(['^', '=', '!']) {
+            let evidence =
+                format!("{name}={value}: only NCCL reads `^` and `=`; gloo looks for this very name");
+            let remedy = format!("{name} with the name of one interface (`ip -br link`)");
+            found.push(Check::fail(ID, evidence, remedy).at(place()));
+        }
+    }
+    let gloo = container.variable("GLOO_SOCKET_IFNAME");
+    if pods.on_host() && pods.are_several() && gloo.is_none() && !container.open {
+        let evidence = "hostNetwork, and no GLOO_SOCKET_IFNAME: gloo takes the address of the node's own \
+                        name, which may be 127.0.0.1";
+        let remedy = "GLOO_SOCKET_IFNAME with the interface that the nodes share (`ip -br link`)";
+        found.push(Check::warn(ID, evidence, remedy).at(place()));
     }
     for name in ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"] {
         if pods.on_host() && is(name, "eth0") {

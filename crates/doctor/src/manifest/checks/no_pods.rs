@@ -15,9 +15,17 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(manifests: &Manifests, found: &[Check]) -> Vec<Check> {
+    if manifests.files.is_empty() {
+        let place = Location { file: "-".into(), object: "-".into(), field: "-".into() };
+        let remedy = "give the files of the job: *.yaml, *.json, a script for sbatch";
+        return vec![Check::warn(ID, "no manifest was found; there was nothing to check", remedy).at(place)];
+    }
     let without_template = |(number, object): (usize, &Object)| {
         let known = Maker::of_kind(&object.api, &object.kind) != Maker::Unknown;
-        let none = known && manifests.of_object(number).next().is_none();
+        let said = found
+            .iter()
+            .any(|check| check.place.as_ref().is_some_and(|place| *place == object.place("spec.runtimeRef")));
+        let none = known && !said && manifests.of_object(number).next().is_none();
         none.then(|| {
             let check = Check::warn(ID, "no pod template was found in it", "see that its spec is complete");
             check.at(object.place("spec"))

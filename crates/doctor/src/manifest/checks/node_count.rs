@@ -16,12 +16,14 @@ pub(super) const RULE: Rule = Rule {
 
 fn find(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, .. } = call;
-    if launch.by_rallypoint || launch.is_told_elsewhere || launch.conditional {
+    let in_batch = pods.step.as_ref().is_some_and(|step| !step.by_srun);
+    if launch.by_rallypoint || launch.is_told_elsewhere || launch.conditional || in_batch {
         return None;
     }
     let total = call.total()?;
     let check = match &launch.nodes {
-        None if total < 2 || launch.open || !pods.are_several() => return None,
+        // Nobody sets PET_NNODES for a script.
+        None if total < 2 || launch.open && pods.step.is_none() || !pods.are_several() => return None,
         None => {
             let evidence = format!(
                 "{} is not told how many nodes there are, and takes itself for the only one",

@@ -1,20 +1,39 @@
 //! A script that is not in these files may start the training in any way.
 
 use super::prelude::*;
+use crate::manifest::pods::runtime;
 
 const ID: &str = "not-read";
 
 pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
-    sees: "WARN: a script that is not in these files",
+    sees: "WARN: a script, or a TrainJob's runtime, that is not in these files",
     remedy: "give its ConfigMap; `rallypoint doctor -- CMD` in the pod",
     fails: "bad-job-unread.yaml",
     passes: "good-configmap-script.yaml",
-    find: Find::Pods(find),
+    find: Find::Files(find),
 };
 
-fn find(_: &Manifests, pods: &Pods) -> Vec<Check> {
+fn find(manifests: &Manifests) -> Vec<Check> {
+    let of_runtime = manifests.objects.iter().filter_map(|object| without_runtime(manifests, object));
+    let of_pods = manifests.pods.iter().flat_map(of_pods);
+    manifests.while_reading(ID).into_iter().chain(of_runtime).chain(of_pods).collect()
+}
+
+/// A TrainJob has only what its runtime has, and the runtime may be in another file.
+fn without_runtime(manifests: &Manifests, object: &Object) -> Option<Check> {
+    let has_command = object.value.pointer("/spec/trainer/command").is_some();
+    if object.kind != "TrainJob" || has_command || runtime(object, &manifests.objects).is_some() {
+        return None;
+    }
+    let name = object.value.pointer("/spec/runtimeRef/name").and_then(Value::as_str).unwrap_or_default();
+    let evidence = format!("its runtime `{name}` is not in these files, so its command was not looked at");
+    let remedy = format!("give the runtime as well: `kubectl get clustertrainingruntime {name} -o yaml`");
+    Some(Check::warn(ID, evidence, remedy).at(object.place("spec.runtimeRef")))
+}
+
+fn of_pods(pods: &Pods) -> Vec<Check> {
     let plain = matches!(pods.maker, Maker::StatefulSet | Maker::Deployment | Maker::Pod | Maker::Unknown);
     let matters = |container: &&Container| {
         let has = |field: &str| container.value.get(field).is_some();

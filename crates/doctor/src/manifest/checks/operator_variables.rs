@@ -18,7 +18,7 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
     let its_own = |name: &&String| {
         name.starts_with("PET_") && pods.facts().variables.iter().any(|known| known.name == name.as_str())
     };
-    let of_job = pods.place.field == "spec.trainer" && container.trains();
+    let of_job = pods.maker == Maker::TrainJob && pods.is_container && container.trains();
     let set: Vec<&str> =
         container.own.iter().filter(|_| of_job).filter(its_own).map(String::as_str).collect();
     (!set.is_empty()).then(|| {

@@ -15,7 +15,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(pods: &Pods, container: &Container) -> Option<Check> {
-    if !container.trains() {
+    if !container.trains() || pods.step.is_some() {
         return None;
     }
     let by_flag = |launch: &Launch| {

@@ -16,9 +16,8 @@ pub(super) const RULE: Rule = Rule {
 
 fn find(manifests: &Manifests) -> Vec<Check> {
     let check = |(number, object): (usize, &Object)| {
-        let known = Maker::of_kind(&object.api, &object.kind) != Maker::Unknown;
         let of_names = matches!(object.kind.as_str(), "Service" | "NetworkPolicy");
-        let none = manifests.of_object(number).next().is_none() && !known && !of_names;
+        let none = manifests.of_object(number).next().is_none() && object.has_no_pods() && !of_names;
         none.then(|| {
             Check::pass(ID, "a kind without pods or names; nothing to check").at(object.place("kind"))
         })

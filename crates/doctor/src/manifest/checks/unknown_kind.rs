@@ -7,7 +7,7 @@ const ID: &str = "unknown-kind";
 pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
-    sees: "WARN: only the pod templates of this kind were looked at",
+    sees: "WARN: a kind, or a version of a kind, of which at most the pod templates were looked at",
     remedy: "check the rest by hand",
     fails: "unknown-kind.yaml",
     passes: "good-job-static.yaml",
@@ -16,13 +16,22 @@ pub(super) const RULE: Rule = Rule {
 
 fn find(manifests: &Manifests) -> Vec<Check> {
     let check = |(number, object): (usize, &Object)| {
-        let is_unknown = manifests.of_object(number).next()?.maker == Maker::Unknown;
-        is_unknown.then(|| {
-            let evidence =
-                format!("the kind {} is not known; only its pod templates were looked at", object.kind);
-            let remedy = "check by hand which variables, names and index it gives to its pods";
-            Check::warn(ID, evidence, remedy).at(object.place("kind"))
-        })
+        let (kind, api) = (&object.kind, &object.api);
+        let known = Maker::of_kind(api, kind) != Maker::Unknown;
+        let what = if known {
+            format!("{api} of the kind {kind} is not known")
+        } else {
+            format!("the kind {kind} is not known")
+        };
+        let evidence = match manifests.of_object(number).next() {
+            Some(pods) if pods.maker == Maker::Unknown => {
+                format!("{what}; only its pod templates were looked at")
+            }
+            None if !known && !object.has_no_pods() => format!("{what}; it was not looked at"),
+            _ => return None,
+        };
+        let remedy = "check by hand which variables, names and index it gives to its pods";
+        Some(Check::warn(ID, evidence, remedy).at(object.place("kind")))
     };
     manifests.objects.iter().enumerate().filter_map(check).collect()
 }

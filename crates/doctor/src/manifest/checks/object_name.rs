@@ -1,0 +1,68 @@
+//! Kubernetes rejects some names. A host name ends after 63 characters, and with it the pod's number.
+
+use super::prelude::*;
+
+const ID: &str = "object-name";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Agree,
+    sees: "FAIL: capital letters or `_` in a name; a pod's host name of more than 63 characters",
+    remedy: "a shorter name of small letters, digits and `-`",
+    fails: "object-name.yaml",
+    passes: "good-job-static.yaml",
+    find: Find::Files(find),
+};
+
+fn find(manifests: &Manifests) -> Vec<Check> {
+    let named =
+        manifests.objects.iter().enumerate().filter(|(number, object)| {
+            object.kind == "Service" || manifests.of_object(*number).next().is_some()
+        });
+    let of_object = |(_, object): (usize, &Object)| {
+        let name = Some(object.name.as_str()).filter(|name| is_filled_in(name))?;
+        let why = mistake(name, object.kind == "Service")?;
+        Some(Check::fail(ID, format!("`{name}` {why}"), REMEDY).at(object.place("metadata.name")))
+    };
+    let of_pods = |pods: &Pods| {
+        let host = pods.hosts.iter().map(|hosts| match hosts.count {
+            Some(0) => hosts.begin.clone(),
+            count => format!("{}{}", hosts.begin, count.unwrap_or(1).saturating_sub(1)),
+        });
+        let host = host.filter(|host| is_filled_in(host)).find(|host| host.len() > 63)?;
+        let evidence = format!(
+            "the host name `{host}` has {} characters: after 63 it is cut off, and the pod's number with it",
+            host.len()
+        );
+        Some(Check::fail(ID, evidence, REMEDY).at(pods.at("")))
+    };
+    let of_container = |(pods, container): (&Pods, &Container)| {
+        let name = container.value.get("name").and_then(Value::as_str).filter(|name| is_filled_in(name))?;
+        let why = mistake(name, false)?;
+        Some(Check::fail(ID, format!("`{name}` {why}"), REMEDY).at(pods.at(&container.at("name"))))
+    };
+    let found = named.filter_map(of_object).chain(manifests.pods.iter().filter_map(of_pods));
+    found.chain(manifests.containers().filter_map(of_container)).collect()
+}
+
+const REMEDY: &str = "a shorter name of small letters, digits and `-`";
+
+/// Whether it is more than a word such as `YOUR_NAME`, to be filled in.
+fn is_filled_in(name: &str) -> bool {
+    name.contains(|c: char| c.is_ascii_lowercase()) && !name.contains(['$', '{', '<', '%', ' '])
+}
+
+/// Why Kubernetes rejects a name. The name of a Service is a label.
+fn mistake(name: &str, is_label: bool) -> Option<&'static str> {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.' && !is_label;
+    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    if !name.chars().all(allowed) {
+        Some("is no name for Kubernetes, which rejects it: small letters, digits and `-` only")
+    } else if !name.starts_with(ends) || !name.ends_with(ends) {
+        Some("is no name for Kubernetes, which rejects it: it begins and ends with a letter or a digit")
+    } else if is_label && name.len() > 63 {
+        Some("is too long for a Service: 63 characters")
+    } else {
+        None
+    }
+}
