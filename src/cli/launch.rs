@@ -67,6 +67,7 @@ impl LaunchArgs {
                 (text.len() <= 256).then(|| text.to_owned())
             })?,
             hostname: hostname(),
+            host_network: on_host_network(),
         })
     }
 
@@ -99,11 +100,22 @@ pub(super) fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// Whether the kubelet says, in the file that it writes, that the pod has its node's network and name.
+pub(super) fn on_host_network() -> bool {
+    std::fs::read_to_string("/etc/hosts").is_ok_and(|hosts| {
+        hosts
+            .lines()
+            .next()
+            .is_some_and(|line| line.contains("Kubernetes-managed") && line.contains("host network"))
+    })
+}
+
 /// The endpoint for a command that needs no other value, and takes the endpoint as its first word.
 pub(super) fn endpoint(given: Option<&str>) -> Result<Derived<Meeting>, UsageError> {
     let given = given.filter(|text| !text.trim().is_empty()).map(parse_endpoint).transpose()?;
     let env = environment();
-    let said = Given { endpoint: given, hostname: hostname(), ..Given::default() };
+    let said =
+        Given { endpoint: given, hostname: hostname(), host_network: on_host_network(), ..Given::default() };
     let found =
         rallypoint_node::launch::endpoint(&env, &said).map_err(|error| UsageError(error.to_string()))?;
     let mut found = found.ok_or_else(|| UsageError(no_endpoint(&env)))?;

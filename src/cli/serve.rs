@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::etcd::{EtcdFlags, JournalPlace};
-use super::launch::{environment, hostname};
+use super::launch::{environment, hostname, on_host_network};
 use super::test_settings;
 use super::units::{MaybeOff, duration, duration_or_off, on_or_off, size, size_text};
 use super::{Outcome, UsageError};
@@ -676,7 +676,10 @@ fn bind(addr: SocketAddr, flag: &str) -> anyhow::Result<std::net::TcpListener> {
 
 /// The pod's index, as the platform gives it.
 fn pod_index() -> Result<u32, String> {
-    let index = launch::node_rank(&environment(), &Given { hostname: hostname(), ..Given::default() });
+    let index = launch::node_rank(
+        &environment(),
+        &Given { hostname: hostname(), host_network: on_host_network(), ..Given::default() },
+    );
     let index = index.map_err(|error| format!("--only-on-index needs the pod's index: {error}"))?;
     index.map(|index| index.value).ok_or_else(|| {
         "--only-on-index needs the pod's index, but RALLYPOINT_POD_INDEX and JOB_COMPLETION_INDEX are unset or empty, \

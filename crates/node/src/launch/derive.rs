@@ -11,7 +11,7 @@ mod sources;
 mod values;
 mod volcano;
 
-use super::names::{first_label, random_suffix};
+use super::names::{first_label, is_of_a_node, random_suffix};
 use super::platform::Kind;
 use super::slurm::Step;
 use super::{Environment, LaunchError, Platform, Torchrun};
@@ -35,6 +35,15 @@ pub struct Given {
     pub run_id: Option<String>,
     /// The host's name.
     pub hostname: String,
+    /// Whether the host's name is certainly the node's, and not the pod's.
+    pub host_network: bool,
+}
+
+impl Given {
+    /// The host's name, if it can be the pod's. With the host's network it is the node's.
+    pub(super) fn pods_hostname(&self) -> &str {
+        if self.host_network || is_of_a_node(&self.hostname) { "" } else { &self.hostname }
+    }
 }
 
 const GIVEN: &str = "said to rallypoint, overrides every other source";
@@ -116,7 +125,7 @@ impl<'a> Derivation<'a> {
     }
 
     fn of(env: &'a Environment, given: &'a Given, command: Option<&'a Torchrun>) -> Self {
-        let platform = Platform::recognize(env, &given.hostname);
+        let platform = Platform::recognize(env, given.pods_hostname());
         Self { env, given, command, platform, slurm: None, task: None }
     }
 
@@ -188,7 +197,7 @@ impl<'a> Derivation<'a> {
     fn pod_name(&self) -> (&'static str, &str) {
         match self.env.get("POD_NAME") {
             Some(name) => ("POD_NAME", name),
-            None => ("the host's name", first_label(&self.given.hostname)),
+            None => ("the host's name", first_label(self.given.pods_hostname())),
         }
     }
 

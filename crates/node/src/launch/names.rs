@@ -17,6 +17,22 @@ pub fn ordinal(pod: &str) -> Option<(&str, u32)> {
     digits.parse().ok().map(|ordinal| (name, ordinal))
 }
 
+/// Whether a host's name is one that clouds and clusters give to nodes: `ip-10-1-2-3`, `gpu-node-7`,
+/// `dgx-01`. A number of such a name is no rank.
+pub(crate) fn is_of_a_node(host: &str) -> bool {
+    const WORDS: [&str; 12] =
+        ["ip", "node", "nodes", "host", "gke", "aks", "eks", "vmss", "dgx", "hgx", "compute", "server"];
+    let words: Vec<&str> = first_label(host).split('-').collect();
+    let number = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
+    let Some((last, set)) = words.split_last().filter(|(last, _)| number(last)) else { return false };
+    // A TrainJob calls its pods `JOB-node-0-3`.
+    let of_train_job = matches!(set, [.., "node", "0"]);
+    let named = set.iter().any(|word| WORDS.contains(word)) && !of_train_job;
+    let leading_zero = last.len() > 1 && last.starts_with('0');
+    let is_address = words.len() >= 4 && words.iter().rev().take(4).all(|word| number(word));
+    named || leading_zero || is_address
+}
+
 /// Whether a name seems to end in a random suffix. Five digits of this alphabet count as random, since no
 /// StatefulSet has 22222 pods.
 pub fn random_suffix(pod: &str) -> bool {

@@ -70,6 +70,7 @@ pub(crate) enum Chapter {
 }
 
 /// A check of manifests.
+#[cfg_attr(not(test), expect(dead_code, reason = "docs/doctor.md and the tests are made from these fields"))]
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(super) id: &'static str,

@@ -29,6 +29,14 @@ impl Task {
         }
     }
 
+    /// Whether another launcher counts exactly these tasks.
+    fn is_told_by(&self, other: &Self) -> bool {
+        let count = |of: &Option<Derived<u32>>| of.as_ref().map(|of| of.value);
+        self.rank.value == other.rank.value
+            && count(&other.tasks).is_none_or(|tasks| count(&self.tasks) == Some(tasks))
+            && count(&other.local_rank).is_none_or(|local| count(&self.local_rank) == Some(local))
+    }
+
     /// Whether all tasks are on this node.
     pub(crate) fn is_alone(&self) -> bool {
         let count = |of: &Option<Derived<u32>>| of.as_ref().map(|of| of.value);
@@ -86,7 +94,7 @@ impl Derivation<'_> {
         };
         if let Some(rank) = one(Says::TaskRank, "the rank of the process", "the process's rank")? {
             let counted = |what, called, why| Ok(one(what, called, why)?.filter(|count| count.value > 0));
-            return Ok(Some(Task {
+            let task = Task {
                 rank,
                 tasks: counted(Says::Tasks, "the number of processes", "number of processes")?,
                 local_rank: one(
@@ -99,21 +107,28 @@ impl Derivation<'_> {
                     "the number of processes on this node",
                     "processes of this node",
                 )?,
-            }));
+            };
+            // PMI of srun counts the tasks of Slurm, which says more.
+            let by_slurm = self.slurm_task().filter(|slurm| slurm.is_told_by(&task));
+            return Ok(Some(by_slurm.unwrap_or(task)));
         }
-        let Some(step) = self.slurm.as_ref().filter(|step| step.started_by_srun) else { return Ok(None) };
+        Ok(self.slurm_task())
+    }
+
+    fn slurm_task(&self) -> Option<Task> {
+        let step = self.slurm.as_ref().filter(|step| step.started_by_srun)?;
         let why = "Slurm starts each process as a task";
         let value = |value: Option<u32>, from: &str| {
             value.map(|value| Derived { value, from: from.to_owned(), why: why.to_owned() })
         };
-        let Some(rank) = value(step.rank, "SLURM_PROCID") else { return Ok(None) };
+        let rank = value(step.rank, "SLURM_PROCID")?;
         let from = step.per_node.as_ref().map_or("SLURM_NTASKS", |per_node| per_node.from);
-        Ok(Some(Task {
+        Some(Task {
             rank,
             tasks: step.tasks.and_then(|(tasks, from)| value(Some(tasks), from)),
             local_rank: value(step.local_rank, "SLURM_LOCALID"),
             on_this_node: value(step.on_this_node().filter(|&tasks| tasks > 0), from),
-        }))
+        })
     }
 
     /// Whether Slurm's numbers describe this process, and not the program that started its launcher.

@@ -4,6 +4,7 @@
 use super::facts::said;
 use super::{Derivation, LaunchEnv};
 use crate::launch::Platform;
+use crate::launch::names::{first_label, ordinal};
 use crate::launch::platform::{Says, Value};
 
 /// Ends of variable names with a likely meaning, and the `RALLYPOINT_*` variable for that value.
@@ -86,13 +87,14 @@ const FOREIGN: [(Value, &str, &[&str]); 3] = [
 ];
 /// Variables with these prefixes are read elsewhere, or say nothing about nodes: the rank of a process on its
 /// node, a Service.
-const NOT_FOREIGN: [&str; 7] =
-    ["RALLYPOINT_", "PET_", "TORCHELASTIC_", "OMPI_", "KUBERNETES_", "SLURM_", "PBS_"];
+const NOT_FOREIGN: [&str; 8] =
+    ["RALLYPOINT_", "PET_", "TORCHELASTIC_", "OMPI_", "KUBERNETES_", "SLURM_", "PBS_", "GROVE_"];
 
 impl Derivation<'_> {
     pub(crate) fn notes(&self, launch: &LaunchEnv) -> Vec<String> {
         let mut notes = Vec::new();
         self.note_slurm(launch, &mut notes);
+        self.note_host(launch, &mut notes);
         let missing = |value| match value {
             Value::NodeRank => launch.node_rank.is_none(),
             Value::Nodes => launch.nodes.is_none(),
@@ -100,6 +102,7 @@ impl Derivation<'_> {
         };
         for platform in Platform::all_in(self.env) {
             let hints = platform.hints.iter().filter(|(value, _)| missing(*value));
+            let hints = hints.filter(|(_, hint)| self.can_follow(platform, hint));
             notes.extend(hints.map(|(_, hint)| format!("{}: {hint}", platform.name)));
         }
         for (value, ours, ends) in FOREIGN {
@@ -109,6 +112,13 @@ impl Derivation<'_> {
         }
         self.note_counts(launch, &mut notes);
         notes
+    }
+
+    /// Whether the variables of the platform that a hint calculates with are set.
+    fn can_follow(&self, platform: &Platform, hint: &str) -> bool {
+        let Some((_, formula)) = hint.split_once("$((") else { return true };
+        let words = || formula.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        platform.says().all(|(name, _)| self.env.get(name).is_some() || words().all(|word| word != name))
     }
 
     /// Variables whose names suggest a value, each with the line that would set the value.
@@ -137,9 +147,28 @@ impl Derivation<'_> {
             .collect()
     }
 
+    /// A number in the host's name that is not taken for a rank.
+    fn note_host(&self, launch: &LaunchEnv, notes: &mut Vec<String>) {
+        let host = &self.given.hostname;
+        let is_nodes = self.given.pods_hostname().is_empty() && ordinal(first_label(host)).is_some();
+        if self.env.in_kubernetes() && is_nodes && launch.node_rank.is_none() {
+            notes.push(format!(
+                "the host's name `{host}` is that of a node, so its number is no rank; hand in the pod's \
+                 name: POD_NAME from metadata.name"
+            ));
+        }
+    }
+
     fn note_slurm(&self, launch: &LaunchEnv, notes: &mut Vec<String>) {
         let Some(step) = &self.slurm else { return };
         let nodes = step.nodes.map_or(1, |(nodes, _)| nodes);
+        if self.env.get("SLURM_HOSTFILE").is_some() && launch.endpoint.is_none() {
+            notes.push(
+                "Slurm: with SLURM_HOSTFILE the first node of the list need not have rank 0; set \
+                 RALLYPOINT_ENDPOINT=\"$(head -n 1 \"$SLURM_HOSTFILE\"):29500\""
+                    .to_owned(),
+            );
+        }
         if !step.started_by_srun && nodes > 1 && launch.node_rank.is_none() {
             notes.push(format!(
                 "Slurm: srun did not start this (SLURM_STEP_ID is not set), so it runs once and not on each \

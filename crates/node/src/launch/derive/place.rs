@@ -35,14 +35,16 @@ impl Derivation<'_> {
         if let Some(said) = self.said(said, "--endpoint", "RALLYPOINT_ENDPOINT", read) {
             return Ok(Some(said.map(Meeting::Store)));
         }
-        if let Some((text, from)) = self.flag("rdzv-endpoint") {
+        // With etcd the endpoint of the rendezvous is no store.
+        let is_store = !matches!(self.backend(), Some(Backend::Other(_)));
+        if let Some((text, from)) = self.flag("rdzv-endpoint").filter(|_| is_store) {
             return self.rendezvous(text, &from, OF_COMMAND).map(Some);
         }
         if let Some(master) = self.master_of_command()? {
             return Ok(Some(master.map(Meeting::Store)));
         }
         let name = "PET_RDZV_ENDPOINT";
-        if let Some(text) = self.env.get(name) {
+        if let Some(text) = self.env.get(name).filter(|_| is_store) {
             return self.rendezvous(text, name, "torchrun's own variable").map(Some);
         }
         Ok(self.master()?.map(|master| master.map(Meeting::Store)))
@@ -157,6 +159,8 @@ impl Derivation<'_> {
                 let port = self.port("POD_PORT")?;
                 return at(&host, port, &from.join(", "), &why);
             }
+            // The order of a SLURM_HOSTFILE is arbitrary: rank 0 may be on any node of the list.
+            Kind::Slurm if self.env.get("SLURM_HOSTFILE").is_some() => return Ok(None),
             Kind::Slurm => {
                 let lists = ["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
                 if let Some((name, list)) =
@@ -276,7 +280,7 @@ impl Derivation<'_> {
         }
         let (from, pod) = match self.env.get("JOB_COMPLETION_INDEX") {
             // The host name of a Job's pod ends in the index; the pod's own name does not.
-            Some(_) => ("the host's name", first_label(&self.given.hostname)),
+            Some(_) => ("the host's name", first_label(self.given.pods_hostname())),
             None => self.pod_name(),
         };
         let numbered = self.env.in_kubernetes()

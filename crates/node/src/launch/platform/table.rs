@@ -29,6 +29,26 @@ pub(crate) const PLATFORMS: &[Platform] = &[
         ..ROW
     },
     Platform {
+        id: "model-arts",
+        name: "ModelArts",
+        mark: &["MA_NUM_HOSTS", "MA_NUM_GPUS"],
+        says: &[("MA_NUM_HOSTS", Nodes), ("MA_NUM_GPUS", Gpus)],
+        source: "support.huaweicloud.com: ModelArts, environment variables of a training container",
+        ..ROW
+    },
+    Platform {
+        id: "grove",
+        name: "Grove",
+        mark: &["GROVE_PCS_NAME", "GROVE_PCLQ_NAME"],
+        hints: &[(
+            Value::NodeRank,
+            "Grove counts the pods of each clique from 0, leaders and workers apart; with one leader set \
+             RALLYPOINT_NODE_RANK to 0 in the leader, and in a worker to \"$((GROVE_PCLQ_POD_INDEX + 1))\"",
+        )],
+        source: "ai-dynamo/grove, operator/api/common/constants",
+        ..ROW
+    },
+    Platform {
         id: "flux",
         name: "Flux",
         mark: &["FLUX_JOB_ID", "FLUX_TASK_RANK"],
@@ -230,6 +250,7 @@ pub(crate) const PLATFORMS: &[Platform] = &[
             ("NGC_ARRAY_INDEX", NodeRank),
             ("NGC_ARRAY_SIZE", Nodes),
             ("NGC_MASTER_ADDR", Master),
+            ("NGC_GPUS_PER_NODE", Gpus),
             ("NGC_JOB_ID", RunId),
         ],
         source: "docs.nvidia.com: base-command-platform, multi-node jobs",
@@ -311,6 +332,7 @@ pub(crate) const PLATFORMS: &[Platform] = &[
         mark: &["PBS_JOBID", "PALS_RANKID"],
         says: &[
             ("PBS_NUM_NODES", Nodes),
+            ("PALS_NODEID", NodeRank),
             ("PALS_RANKID", TaskRank),
             ("PALS_LOCAL_RANKID", LocalTaskRank),
             ("PBS_JOBID", RunId),
@@ -371,11 +393,24 @@ pub(crate) const PLATFORMS: &[Platform] = &[
             ("MV2_COMM_WORLD_LOCAL_RANK", LocalTaskRank),
             ("MV2_COMM_WORLD_LOCAL_SIZE", LocalTasks),
         ],
-        hints: &[(
-            Value::NodeRank,
-            "MPI may deal its ranks out to the nodes in turn; with ranks in blocks set \
-             RALLYPOINT_NODE_RANK=\"$((PMI_RANK / MPI_LOCALNRANKS))\"",
-        )],
+        // Only the formula whose variables are set is shown.
+        hints: &[
+            (
+                Value::NodeRank,
+                "MPI may deal its ranks out to the nodes in turn; with ranks in blocks set \
+                 RALLYPOINT_NODE_RANK=\"$((PMI_RANK / MPI_LOCALNRANKS))\"",
+            ),
+            (
+                Value::NodeRank,
+                "MPI may deal its ranks out to the nodes in turn; with ranks in blocks set \
+                 RALLYPOINT_NODE_RANK=\"$((PMI_RANK / PMI_LOCAL_SIZE))\"",
+            ),
+            (
+                Value::NodeRank,
+                "MVAPICH may deal its ranks out to the nodes in turn; with ranks in blocks set \
+                 RALLYPOINT_NODE_RANK=\"$((MV2_COMM_WORLD_RANK / MV2_COMM_WORLD_LOCAL_SIZE))\"",
+            ),
+        ],
         source: "pmodels/mpich, src/pm/hydra; MVAPICH2 user guide",
         ..ROW
     },

@@ -383,3 +383,80 @@ fn what_is_seen_and_not_used_is_named_with_the_line_that_would_say_it() {
     assert!(notes(&[("PBS_JOBID", "1")]).iter().any(|note| note.contains("$PBS_NODEFILE")));
     assert!(notes(&[("MODAL_TASK_ID", "1")]).iter().any(|note| note.contains("get_cluster_info().rank")));
 }
+
+/// With the host's network the name is the node's: its number is neither a rank nor a part of the run's name.
+#[test]
+fn a_nodes_name_gives_no_rank_and_no_run() {
+    let vars: Vars =
+        &[K8S, ("PET_RDZV_BACKEND", "c10d"), ("PET_RDZV_ENDPOINT", "head:1"), ("PET_NNODES", "8")];
+    let derived = |hostname: &str, host_network: bool| {
+        let given = Given { hostname: hostname.into(), host_network, ..Given::default() };
+        let launch = derive(&vars.iter().copied().collect(), &given, None).expect("no contradiction");
+        (launch.node_rank.map(|it| it.value), launch.run_id.map(|it| it.value))
+    };
+    assert_eq!(derived("train-3", false), (Some(3), Some("train".into())));
+    for (host, host_network) in
+        [("gpu-node-7", false), ("ip-10-1-2-3", false), ("dgx-01", false), ("train-3", true)]
+    {
+        assert_eq!(derived(host, host_network), (None, None), "{host}");
+    }
+}
+
+#[test]
+fn pmi_beside_slurm_counts_the_tasks_of_slurm() {
+    let slurm = [
+        ("SLURM_JOB_ID", "77"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_NNODES", "2"),
+        ("SLURM_STEP_NUM_NODES", "2"),
+        ("SLURM_NTASKS", "8"),
+        ("SLURM_NTASKS_PER_NODE", "4"),
+        ("SLURM_TASKS_PER_NODE", "4(x2)"),
+        ("SLURM_NODEID", "1"),
+        ("SLURM_PROCID", "6"),
+        ("SLURM_LOCALID", "2"),
+        ("SLURM_JOB_NODELIST", "n[1-2]"),
+    ];
+    for pmi in [[("PMI_RANK", "6"), ("PMI_SIZE", "8")], [("PMIX_RANK", "6"), ("PMIX_NAMESPACE", "s")]] {
+        let env = slurm.into_iter().chain(pmi).collect();
+        let launch = derive(&env, &Given::default(), None).expect("no contradiction");
+        assert_eq!(ranks(&launch), ["6", "8", "2"], "{pmi:?}");
+        assert_eq!(launch.node_rank.map(|rank| rank.value), Some(1), "{pmi:?}");
+    }
+}
+
+#[test]
+fn the_endpoint_of_etcd_is_no_store() {
+    let endpoint = |backend: &str| {
+        let vars = [("PET_RDZV_BACKEND", backend), ("PET_RDZV_ENDPOINT", "etcd:2379"), ("PET_NNODES", "2")];
+        let launch = derive(&vars.into_iter().collect(), &Given::default(), None).expect("no contradiction");
+        launch.endpoint.map(|endpoint| endpoint.value.to_string())
+    };
+    assert_eq!(endpoint("etcd-v2"), None);
+    assert_eq!(endpoint("c10d").as_deref(), Some("etcd:2379"));
+}
+
+#[test]
+fn a_hint_calculates_with_variables_that_are_set() {
+    let notes = |vars: Vars| {
+        let launch =
+            derive(&vars.iter().copied().collect(), &Given::default(), None).expect("no contradiction");
+        launch.notes.join("\n")
+    };
+    let mvapich = notes(&[
+        ("MV2_COMM_WORLD_RANK", "5"),
+        ("MV2_COMM_WORLD_SIZE", "8"),
+        ("MV2_COMM_WORLD_LOCAL_RANK", "1"),
+        ("MV2_COMM_WORLD_LOCAL_SIZE", "4"),
+    ]);
+    assert!(mvapich.contains("MV2_COMM_WORLD_RANK / MV2_COMM_WORLD_LOCAL_SIZE"), "{mvapich}");
+    assert!(!mvapich.contains("MPI_LOCALNRANKS"), "{mvapich}");
+    let ngc = notes(&[
+        ("NGC_JOB_ID", "4"),
+        ("NGC_ARRAY_INDEX", "1"),
+        ("NGC_ARRAY_SIZE", "2"),
+        ("NGC_MASTER_ADDR", "a"),
+        ("NGC_GPUS_PER_NODE", "8"),
+    ]);
+    assert!(ngc.contains("RALLYPOINT_NPROC_PER_NODE=\"$NGC_GPUS_PER_NODE\""), "{ngc}");
+}
