@@ -59,12 +59,17 @@ pub(super) struct Claim {
 
 /// Assigns a rank to each claim, in the order of the claims: requested ranks first, then ranks that nodes had
 /// before, then the ranks that are left, in order. In a round smaller than the maximum, a requested rank may
-/// be too high. Nodes with such requests get the free ranks, in the order of their requests.
+/// be too high. Nodes with such requests get the free ranks, in the order of their requests. In a round too
+/// small for a rank that a node had, all nodes keep the order of their ranks instead.
 pub(super) fn assign_ranks(claims: &[Claim]) -> Vec<u32> {
     let world = claims.len();
     let mut taken = vec![false; world];
     let mut ranks: Vec<Option<u32>> = vec![None; world];
-    for wish in [|claim: &Claim| claim.requested, |claim: &Claim| claim.previous] {
+    let shrinks = claims
+        .iter()
+        .any(|claim| claim.requested.is_none() && claim.previous.is_some_and(|rank| rank as usize >= world));
+    let wishes = [|claim: &Claim| claim.requested, |claim: &Claim| claim.previous];
+    for wish in wishes.into_iter().take(if shrinks { 1 } else { 2 }) {
         for (n, claim) in claims.iter().enumerate() {
             if ranks[n].is_none()
                 && let Some(rank) = wish(claim)
@@ -76,7 +81,10 @@ pub(super) fn assign_ranks(claims: &[Claim]) -> Vec<u32> {
         }
     }
     let mut rest: Vec<usize> = (0..world).filter(|&n| ranks[n].is_none()).collect();
-    rest.sort_by_key(|&n| (claims[n].requested.is_none(), claims[n].requested, n));
+    rest.sort_by_key(|&n| {
+        let Claim { requested, previous } = claims[n];
+        (requested.is_none(), requested, previous.is_none(), previous, n)
+    });
     let free = (0..world).filter(|&rank| !taken[rank]);
     for (n, rank) in rest.into_iter().zip(free) {
         ranks[n] = Some(count(rank));
@@ -99,6 +107,17 @@ mod tests {
         assert_eq!(ranks(&[(None, None), (None, None)]), [0, 1]);
         assert_eq!(ranks(&[(Some(1), None), (None, None), (None, Some(0))]), [1, 2, 0]);
         assert_eq!(ranks(&[(None, Some(2)), (None, Some(2)), (Some(2), Some(0))]), [0, 1, 2]);
+    }
+
+    #[test]
+    fn the_survivors_of_a_round_keep_the_order_of_their_ranks() {
+        // Rank 1 of 4 is lost, whoever joins again first; then rank 0.
+        assert_eq!(ranks(&[(None, Some(3)), (None, Some(0)), (None, Some(2))]), [2, 0, 1]);
+        assert_eq!(ranks(&[(None, Some(3)), (None, Some(1)), (None, Some(2))]), [2, 0, 1]);
+        // Ranks 1 and 2 of 5 are lost, and a new node comes: it is the last.
+        assert_eq!(ranks(&[(None, None), (None, Some(4)), (None, Some(0)), (None, Some(3))]), [3, 2, 0, 1]);
+        // In a round of the same size nobody moves.
+        assert_eq!(ranks(&[(None, None), (None, Some(3)), (None, Some(0)), (None, Some(2))]), [1, 3, 0, 2]);
     }
 
     #[test]
