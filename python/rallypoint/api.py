@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import secrets
 import time
@@ -36,6 +37,8 @@ class OfNode(TypedDict, total=False):
     """The address where the others reach it. By default it is the address that the server sees."""
     role: str | None
     """What it does in the job."""
+    payload: str | None
+    """What it tells its peers with this join, in at most 4 KiB of text. They read it as `peer.payload`."""
     node_rank: int | None
     """The rank that it wants."""
     local_world_size: int | None
@@ -44,6 +47,10 @@ class OfNode(TypedDict, total=False):
     """How long the round may wait for its nodes, in seconds. It must be the same on all nodes."""
     last_call: float | None
     """How long a round that has enough nodes waits for more, in seconds. It must be the same on all nodes."""
+    keep_alive: float | None
+    """How often the server must hear from each node, in seconds. It must be the same on all nodes."""
+    keep_alive_misses: int | None
+    """For how many of these times a node may be silent before it is lost. It must be the same on all nodes."""
 
 
 class Membership:
@@ -79,8 +86,12 @@ class Membership:
         """What the last keep-alive said: go on, or join again because nodes wait or a node is gone. This never asks the server."""
         return self._node.news
 
-    def rejoin(self) -> Round:
-        """Joins the next round, and waits until it is complete. The rank stays the same if possible."""
+    def rejoin(self, payload: str | None = None) -> Round:
+        """Joins the next round, and waits until it is complete. The rank stays the same if possible.
+
+        The peers read `payload` in that round; without it, the node has none there.
+        """
+        self._node.identity = dataclasses.replace(self._node.identity, payload=payload)
         self.round = self._node.join(participants=True, on_waiting=self._on_waiting)
         return self.round
 
@@ -112,7 +123,7 @@ def join(
 
     All nodes must give the same `nodes`. With `store` the round gets a TCPStore of its own (`round.store`). `on_waiting` is called
     every few seconds while the node waits. `of_node` may be any of the arguments that OfNode lists: `endpoint`, `name`, `address`,
-    `role`, `node_rank`, `local_world_size`, `timeout`, `last_call`.
+    `role`, `payload`, `node_rank`, `local_world_size`, `timeout`, `last_call`, `keep_alive`, `keep_alive_misses`.
     Raises a RallypointError: TimedOutError, ClosedError, MismatchError, UnreachableError, …
     """
     node = _node(run_id, nodes, heartbeat=True, store=store, **of_node)
@@ -213,12 +224,23 @@ def _node(
     name: str | None = None,
     address: str | None = None,
     role: str | None = None,
+    payload: str | None = None,
     node_rank: int | None = None,
     local_world_size: int | None = None,
     timeout: float | None = None,
     last_call: float | None = None,
+    keep_alive: float | None = None,
+    keep_alive_misses: int | None = None,
 ) -> Node:
     least, most = _bounds(nodes)
-    terms = Terms(least, most, join_timeout=timeout, last_call=last_call, store=store)
-    identity = Identity(node_id(), name or host_name(), address, role, node_rank, local_world_size)
+    terms = Terms(
+        least,
+        most,
+        join_timeout=timeout,
+        last_call=last_call,
+        keep_alive=keep_alive,
+        keep_alive_misses=keep_alive_misses,
+        store=store,
+    )
+    identity = Identity(node_id(), name or host_name(), address, role, node_rank, local_world_size, payload=payload)
     return Node(_endpoint(endpoint), run_id, terms, identity, heartbeat=heartbeat)

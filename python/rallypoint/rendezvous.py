@@ -69,6 +69,8 @@ class Identity:
     node_rank: int | None = None
     local_world_size: int | None = None
     torch_version: str | None = None
+    payload: str | None = None
+    """What it tells its peers with the next join. May be another text at each join."""
 
     def body(self) -> dict[str, Any]:
         return {
@@ -79,6 +81,7 @@ class Identity:
             "node_rank": self.node_rank,
             "local_world_size": self.local_world_size,
             "torch_version": self.torch_version,
+            "payload": self.payload,
         }
 
 
@@ -102,6 +105,7 @@ class Peer:
     address: str
     role: str | None = None
     local_world_size: int | None = None
+    payload: str | None = None
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,15 @@ class Round:
 
 
 def _peer(body: Mapping[str, Any]) -> Peer:
-    return Peer(int(body["group_rank"]), body["node"], body["name"], body["address"], body.get("role"), body.get("local_world_size"))
+    return Peer(
+        int(body["group_rank"]),
+        body["node"],
+        body["name"],
+        body["address"],
+        body.get("role"),
+        body.get("local_world_size"),
+        body.get("payload"),
+    )
 
 
 @dataclass(frozen=True)

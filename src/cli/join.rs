@@ -43,6 +43,10 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_ROLE", value_name = "ROLE")]
     role: Option<String>,
 
+    /// Any text for its peers, at most 4 KiB; with --format json they read it among the participants
+    #[arg(long, env = "RALLYPOINT_PAYLOAD", value_name = "TEXT")]
+    payload: Option<String>,
+
     /// Where its peers reach this node [default: the address that the server sees]
     #[arg(long, env = "RALLYPOINT_ADDR", value_name = "ADDR")]
     addr: Option<String>,
@@ -156,6 +160,7 @@ impl Args {
             address: self.addr.clone(),
             node_rank: self.node_rank,
             role: self.role.clone(),
+            payload: self.payload.clone(),
             local_world_size: None,
             torch_version: None,
             min_nodes: self.nodes.min,
@@ -224,6 +229,7 @@ mod tests {
             address: address.into(),
             role: Some(role.into()),
             local_world_size: None,
+            payload: None,
         };
         let round = api::JoinComplete {
             state: api::JoinState::Complete,

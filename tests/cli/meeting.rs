@@ -55,7 +55,10 @@ fn nodes_meet_and_print_their_peers() {
     let hosts = start(&server, &format!("{join} --node c --addr 10.0.0.3 --role worker --format hosts"));
     let env =
         start(&server, &format!("{join} --node b --addr 10.0.0.2 --role worker --node-rank 1 --format env"));
-    let json = run(&server, &format!("{join} --node a --addr 10.0.0.1 --role head --node-rank 0"));
+    let json = run(
+        &server,
+        &format!("{join} --node a --addr 10.0.0.1 --role head --node-rank 0 --payload ssh-ed25519"),
+    );
     let (hosts, env) = (Ran::of(hosts), Ran::of(env));
     assert_eq!((hosts.code, hosts.out.as_str()), (Some(0), "10.0.0.1\n10.0.0.2\n10.0.0.3\n"), "{hosts:?}");
     let wanted = "ROUND='1'\nNODE_RANK='1'\nNNODES='3'\nPEERS='10.0.0.1 10.0.0.2 10.0.0.3'\n\
@@ -63,6 +66,7 @@ fn nodes_meet_and_print_their_peers() {
     assert_eq!(env.out, wanted, "{env:?}");
     let answer: serde_json::Value = serde_json::from_str(&json.out).expect("JSON");
     assert_eq!((&answer["group_rank"], &answer["participants"][2]["role"]), (&0.into(), &"worker".into()));
+    assert_eq!(answer["participants"][0]["payload"], "ssh-ed25519");
     assert_eq!(answer["store"], serde_json::Value::Null);
 }
 

@@ -106,6 +106,19 @@ fn nodes_that_join_get_ranks_a_list_of_peers_and_a_store_that_answers() {
 }
 
 #[test]
+fn peers_read_the_payload_of_a_join() {
+    let server = server(&[]);
+    let text = "gloo:1\n".repeat(585) + "x";
+    let long = with(join("a"), &json!({"payload": text.clone() + "x"}));
+    let refused = post(server.admin, JOIN, &long);
+    assert_problem(&refused, 400, "bad_request", "`payload` has 4097 bytes, and may have at most 4096");
+    let (a, b) = meet(&server, with(join("a"), &json!({"payload": text, "node_rank": 0})), &join("b"));
+    assert_eq!(b["participants"], a["participants"]);
+    assert_eq!(b["participants"][0]["payload"], json!(text));
+    assert_eq!(b["participants"][1].get("payload"), None);
+}
+
+#[test]
 fn a_round_has_as_many_nodes_as_an_operator_expects() {
     let server = server(&[]);
     let wants = json!({"max_nodes": 4, "last_call_seconds": 600});

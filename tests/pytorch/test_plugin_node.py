@@ -223,6 +223,24 @@ def test_peers_meet_once(meeting: Server) -> None:
     assert {peer.address for peer in found[0]} == {"127.0.0.1"}
 
 
+def test_peers_read_the_payload_of_each_join(meeting: Server) -> None:
+    def meet(member: str) -> list[list[str | None]]:
+        me = rallypoint.join("run", 2, endpoint=endpoint, name=member, payload=f"{member} 1", keep_alive=1.5, keep_alive_misses=4)
+        assert (me.round.keep_alive, me.round.keep_alive_misses) == (1.5, 4)
+        read = [[peer.payload for peer in me.peers]]
+        for payload in (f"{member} 2", None):
+            me.rejoin(payload)
+            read.append([peer.payload for peer in me.peers])
+        rallypoint.barrier("read", 2, endpoint=endpoint)
+        me.leave()
+        return [sorted(payload or "" for payload in round) for round in read]
+
+    endpoint = f"127.0.0.1:{meeting.admin_port}"
+    with ThreadPoolExecutor(2) as pool:
+        read = [future.result(60) for future in [pool.submit(meet, "a"), pool.submit(meet, "b")]]
+    assert read == 2 * [[["a 1", "b 1"], ["a 2", "b 2"], ["", ""]]]
+
+
 def test_membership_joins_again(meeting: Server) -> None:
     endpoint = f"127.0.0.1:{meeting.admin_port}"
     with ThreadPoolExecutor(2) as pool:

@@ -26,6 +26,9 @@ pub struct Join {
     /// The node's role for the launcher, such as `head`; shown to its peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
+    /// What the node tells its peers with this join: any text of at most 4 KiB. The server does not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
     /// Processes of the node; shown to its peers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_world_size: Option<u32>,
@@ -146,6 +149,9 @@ pub struct Participant {
     /// Its processes.
     #[cfg_attr(feature = "openapi", schema(required))]
     pub local_world_size: Option<u32>,
+    /// The payload of its join, if it had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
 }
 
 /// 202: not yet. Ask again with the same body; the place is kept until the keep-alive runs out.

@@ -85,6 +85,7 @@ impl Run {
             .map(|(_, (node, m))| Participant {
                 node: node.clone(),
                 info: m.info.clone(),
+                payload: m.payload.clone(),
                 watched: m.watched,
             })
             .collect();

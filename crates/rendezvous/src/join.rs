@@ -50,6 +50,7 @@ impl Run {
         self.serials = self.serials.saturating_add(1);
         let member = Member {
             info: join.info,
+            payload: join.payload,
             join_id: join.join_id,
             rank: join.rank,
             watched: join.watched,

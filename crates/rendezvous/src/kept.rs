@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::run::{Closed, Current, Member, Run, Seat, Work};
-use super::{Break, Label, NodeInfo, Participant, Rendezvous, Round, Terms, Who};
+use super::{Break, Label, NodeInfo, Participant, Payload, Rendezvous, Round, Terms, Who};
 use rallypoint_protocol::ids::{RunId, Timestamp, count};
 
 /// The record of a run.
@@ -48,6 +48,8 @@ pub struct MemberRecord {
     round: u64,
     node: Label,
     info: NodeInfo,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    payload: Option<Payload>,
     watched: bool,
     /// Its join, if it is still in the round.
     join: Option<JoinRecord>,
@@ -140,6 +142,7 @@ impl Run {
             round: current.round.number,
             node: participant.node.clone(),
             info: participant.info.clone(),
+            payload: participant.payload.clone(),
             watched: participant.watched,
             join: member.map(|member| JoinRecord { id: member.join_id.clone(), rank: member.rank }),
         })
@@ -199,7 +202,7 @@ impl Run {
         }
         let participants: Vec<_> = members
             .into_iter()
-            .map(|it| Participant { node: it.node, info: it.info, watched: it.watched })
+            .map(|it| Participant { node: it.node, info: it.info, payload: it.payload, watched: it.watched })
             .collect();
         self.current = Some(Current {
             memory: participants.iter().map(Participant::memory).sum(),

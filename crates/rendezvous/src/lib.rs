@@ -48,7 +48,7 @@ pub use absent::{Absent, Fate};
 pub use adoption::Report;
 pub use expected::Unfit;
 pub use kept::{KeptChange, MemberRecord, RunRecord};
-pub use node::{Join, LeaveRequest, NodeInfo, Outcome, RankInRound};
+pub use node::{Join, LeaveRequest, LongPayload, NodeInfo, Outcome, Payload, RankInRound};
 use rallypoint_map::HashMap;
 use rallypoint_protocol::ids::{Label, RunId, Timestamp};
 pub use reason::{Break, Fact, Lost, RunRefusal, Who};
@@ -148,7 +148,7 @@ impl Rendezvous {
             self.make_room(run, now)?;
             self.begin(Run::new(run.clone(), join.wanted.settle(&self.defaults), now));
         }
-        self.make_memory(run, &join.node, now)?;
+        self.make_memory(run, &join.node, join.payload.as_ref(), now)?;
         let (defaults, who, node) = (self.defaults, join.info.who(), join.node.clone());
         let joined = self.with(run, |run, out| {
             run.join(join, &defaults, now, out).inspect_err(|why| {
@@ -219,7 +219,7 @@ impl Rendezvous {
             let terms = report.wanted.settle(&self.defaults);
             self.begin(Run::new(run.clone(), terms, now));
         }
-        self.make_memory(run, &report.node, now)?;
+        self.make_memory(run, &report.node, None, now)?;
         self.with(run, |run, out| run.heartbeat(report, now, out)).ok_or(RunRefusal::UnknownRun)
     }
 
@@ -376,13 +376,21 @@ impl Rendezvous {
 
     /// Makes memory free for `node`, if it is new. First it drops the nodes of runs that are over, the oldest
     /// run first, and only their number stays known. Then it drops whole runs.
-    fn make_memory(&mut self, run: &RunId, node: &Label, now: Timestamp) -> Result<(), RunRefusal> {
-        /// An upper bound of the bytes of a node with the longest texts.
+    fn make_memory(
+        &mut self,
+        run: &RunId,
+        node: &Label,
+        payload: Option<&Payload>,
+        now: Timestamp,
+    ) -> Result<(), RunRefusal> {
+        /// An upper bound of the bytes of a node with the longest texts, without its payload.
         const NODE: usize = 8192;
+        // A payload is kept for the node's next round, and with its round.
+        let payload = payload.map_or(0, Payload::memory).saturating_mul(2);
         if self.runs.get(run).is_some_and(|run| run.members.contains_key(node)) {
             return Ok(());
         }
-        while self.memory.saturating_add(NODE) > self.max_memory {
+        while self.memory.saturating_add(NODE).saturating_add(payload) > self.max_memory {
             let over = self.runs.values().filter_map(|run| Some((run.shrinks_since()?, run.id())));
             if let Some(oldest) = over.min().map(|(_, id)| id.clone()) {
                 self.with(&oldest, |run, out| run.summarize(now, out));

@@ -59,6 +59,40 @@ impl NodeInfo {
     }
 }
 
+/// What a node tells its peers with one join. The server does not read it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Payload(Box<str>);
+
+/// A text that is too long for a [`Payload`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("has {0} bytes, and may have at most {most}", most = Payload::MOST)]
+pub struct LongPayload(usize);
+
+impl Payload {
+    /// Most bytes.
+    pub const MOST: usize = 4096;
+
+    /// Takes the text.
+    pub fn new(text: &str) -> Result<Self, LongPayload> {
+        if text.len() <= Self::MOST { Ok(Self(text.into())) } else { Err(LongPayload(text.len())) }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Bytes that it takes, also in the list of a round as it is sent, where JSON escapes it.
+    pub(super) fn memory(&self) -> usize {
+        let in_json = |byte: u8| match byte {
+            0..=0x1f => 6,
+            b'"' | b'\\' => 2,
+            _ => 1,
+        };
+        self.0.bytes().map(in_json).fold(self.0.len(), usize::saturating_add)
+    }
+}
+
 /// The join of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Join {
@@ -68,6 +102,8 @@ pub struct Join {
     pub join_id: Box<str>,
     /// What it says about itself.
     pub info: NodeInfo,
+    /// What it tells its peers with this join.
+    pub payload: Option<Payload>,
     /// The rank that it must get.
     pub rank: Option<u32>,
     /// Whether it sends heartbeats once its round is complete, so that its loss is noticed.

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::{Label, NodeInfo, Terms, Who};
+use super::{Label, NodeInfo, Payload, Terms, Who};
 use rallypoint_protocol::ids::{RunId, Timestamp, count};
 
 /// How long before its deadline the end of a round is announced, but at most a fifth of its whole time.
@@ -19,6 +19,8 @@ pub struct Participant {
     pub node: Label,
     /// What it says about itself.
     pub info: NodeInfo,
+    /// What it tells its peers.
+    pub payload: Option<Payload>,
     /// Whether it sends heartbeats.
     pub watched: bool,
 }
@@ -27,7 +29,8 @@ impl Participant {
     /// Bytes that it takes in the list of a round, and in the list as it is sent.
     pub(super) fn memory(&self) -> usize {
         const PARTICIPANT: usize = 256;
-        [PARTICIPANT, self.node.as_str().len(), self.info.text_len()].into_iter().sum()
+        let payload = self.payload.as_ref().map_or(0, Payload::memory);
+        [PARTICIPANT, self.node.as_str().len(), self.info.text_len(), payload].into_iter().sum()
     }
 }
 

@@ -9,8 +9,8 @@ use super::looks::look;
 use super::redundant::Redundant;
 use super::round::{Adoption, Forming};
 use super::{
-    Break, Decision, Fact, Label, LeaveRequest, Lost, NodeInfo, Outcome, Participant, RETENTION, Round,
-    RunRefusal, Terms, Who,
+    Break, Decision, Fact, Label, LeaveRequest, Lost, NodeInfo, Outcome, Participant, Payload, RETENTION,
+    Round, RunRefusal, Terms, Who,
 };
 use rallypoint_map::HashMap;
 use rallypoint_protocol::ids::{RunId, Timestamp, count, counted};
@@ -115,6 +115,7 @@ pub(super) enum Seat {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) info: NodeInfo,
+    pub(super) payload: Option<Payload>,
     pub(super) join_id: Box<str>,
     pub(super) rank: Option<u32>,
     pub(super) watched: bool,
@@ -143,6 +144,7 @@ impl Member {
     ) -> Self {
         Self {
             info,
+            payload: None,
             join_id,
             rank: None,
             watched,
@@ -196,7 +198,8 @@ impl Member {
         /// Bytes of a member and of the node that is shown of it, which has the name once more.
         const MEMBER: usize = 768;
         let texts = [node.as_str(), self.info.name.as_str(), &*self.join_id].map(str::len);
-        [MEMBER, self.info.text_len()].into_iter().chain(texts).sum()
+        let payload = self.payload.as_ref().map_or(0, |payload| payload.as_str().len());
+        [MEMBER, self.info.text_len(), payload].into_iter().chain(texts).sum()
     }
 }
 

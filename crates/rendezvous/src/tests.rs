@@ -37,7 +37,16 @@ fn join(node: &str, min: u32, max: u32) -> Join {
         torch_version: None,
     };
     let wanted = Wanted { min_nodes: min, max_nodes: max, ..Wanted::default() };
-    Join { node: label(node), join_id: "1".into(), info, rank: None, watched: true, previous: None, wanted }
+    Join {
+        node: label(node),
+        join_id: "1".into(),
+        info,
+        payload: None,
+        rank: None,
+        watched: true,
+        previous: None,
+        wanted,
+    }
 }
 
 fn again(node: &str, id: &str, min: u32, max: u32) -> Join {
@@ -351,6 +360,52 @@ fn more_time_and_that_a_run_is_to_go_outlive_a_restart() {
     assert!(table.leave("a") && table.leave("b"));
     table.advance(SECOND);
     assert!(table.core.snapshot(table.now).is_empty(), "it is forgotten with its last node");
+}
+
+#[test]
+fn peers_read_the_payload_of_each_join_also_after_a_restart() {
+    let mut table = Table::new();
+    table.core.keep_changes();
+    let said = |node: &str, id: &str, text: &str| Join {
+        payload: Some(Payload::new(text).expect("it is short")),
+        ..again(node, id, 2, 2)
+    };
+    let read = |round: &Round| -> Vec<Option<String>> {
+        let payloads = round.participants.iter().map(|it| it.payload.as_ref());
+        payloads.map(|payload| payload.map(|payload| payload.as_str().to_owned())).collect()
+    };
+    table.join(said("a", "1", "{\"step\": 1}")).expect("a place");
+    table.join(join("b", 2, 2)).expect("complete");
+    table.join(said("a", "2", "two\nlines")).expect("a place");
+    table.join(said("b", "2", "")).expect("complete");
+    assert_eq!(read(&table.completed[0]), [Some("{\"step\": 1}".into()), None]);
+    assert_eq!(read(&table.completed[1]), [Some("two\nlines".into()), Some(String::new())]);
+    let Some(KeptChange::Run(id, record, members)) = table.core.take_kept().pop() else {
+        panic!("it is kept")
+    };
+    // The journal of an older server has no payloads.
+    let rows: Vec<_> = members.iter().map(|(_, row)| serde_json::to_value(row).expect("JSON")).collect();
+    for is_old in [false, true] {
+        let member = |mut row: serde_json::Value| {
+            if is_old {
+                row.as_object_mut().expect("an object").remove("payload").expect("it is kept");
+            }
+            serde_json::from_value(row).expect("a member")
+        };
+        let members = rows.iter().cloned().map(member).collect();
+        let round = Table::new().core.restore(&id, (*record).clone(), members, table.now).expect("a round");
+        let wanted = if is_old { vec![None, None] } else { read(&table.completed[1]) };
+        assert_eq!(read(&round), wanted);
+    }
+}
+
+#[test]
+fn a_payload_has_at_most_4_kib() {
+    assert!(Payload::new(&"x".repeat(4096)).is_ok());
+    let refused = Payload::new(&"x".repeat(4097)).expect_err("it is too long");
+    assert_eq!(refused.to_string(), "has 4097 bytes, and may have at most 4096");
+    // JSON writes a control character in six bytes.
+    assert_eq!(Payload::new("a\n\"").expect("it is short").memory(), 3 + 1 + 6 + 2);
 }
 
 #[test]

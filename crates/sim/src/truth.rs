@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rallypoint_rendezvous::Round;
+use rallypoint_rendezvous::{Payload, Round};
 
 /// What nodes were told about one round.
 #[derive(Debug, Default)]
@@ -58,6 +58,11 @@ impl RunTruth {
         }
         if nodes.get(rank as usize).map(String::as_str) != Some(node) {
             return Err(format!("{node} is told rank {rank} of round {number}, which has {nodes:?}"));
+        }
+        // Each node's payload is the id of its join.
+        let payload = round.participants[rank as usize].payload.as_ref().map(Payload::as_str);
+        if payload != Some(join_id) {
+            return Err(format!("join {join_id} of {node} has the payload {payload:?} in round {number}"));
         }
         let last = self.last();
         if !self.rounds.contains_key(&number) && last.is_some_and(|last| last > number) {

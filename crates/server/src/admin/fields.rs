@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::problem::Problem;
 use rallypoint_api::{self as api, PeerDuration};
 use rallypoint_protocol::ids::{Label, RunId};
+use rallypoint_rendezvous::Payload;
 
 pub(super) fn run_id(text: &str) -> Result<RunId, Problem> {
     label("run_id", text).map(|label| RunId::new(label.as_str().as_bytes()))
@@ -16,6 +17,10 @@ pub(super) fn label(name: &str, text: &str) -> Result<Label, Problem> {
 
 pub(super) fn optional(name: &str, text: Option<&str>) -> Result<Option<Label>, Problem> {
     text.map(|text| label(name, text)).transpose()
+}
+
+pub(super) fn payload(text: &str) -> Result<Payload, Problem> {
+    Payload::new(text).map_err(|error| Problem::bad_request(format!("`payload` {error}")))
 }
 
 /// A label that may be empty.

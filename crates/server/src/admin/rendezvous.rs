@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::access::{Caller, LocalAddr, PeerAddr, reaches_stores};
 use super::body::{Body, Parts};
-use super::fields::{label, optional, run_id, token, wait};
+use super::fields::{label, optional, payload, run_id, token, wait};
 use super::problem::Problem;
 use super::target::{Named, RunPath};
 use crate::{Joined, Server, SharedRound};
@@ -117,6 +117,7 @@ fn list(round: &Round) -> Bytes {
         address: participant.info.address.to_string(),
         role: participant.info.role.as_ref().map(Label::to_string),
         local_world_size: participant.info.local_world_size,
+        payload: participant.payload.as_ref().map(|payload| payload.as_str().to_owned()),
     });
     // Strings and numbers always have a JSON form.
     serde_json::to_vec(&participants.collect::<Vec<_>>()).unwrap_or_default().into()
@@ -275,6 +276,7 @@ fn join_event(body: api::Join, peer: IpAddr) -> Result<Join, Problem> {
             torch_version: optional("torch_version", body.torch_version.as_deref())?,
         },
         node,
+        payload: body.payload.as_deref().map(payload).transpose()?,
         rank: body.node_rank,
         watched: body.heartbeat,
         previous: body.previous.map(|api::Placed { round, rank }| RankInRound { round, rank }),

@@ -15,7 +15,8 @@ use super::workers::Starter;
 use super::{Checked, Event, World};
 use rallypoint_protocol::ids::{Label, RunId};
 use rallypoint_rendezvous::{
-    Action, HeartbeatView, Join, LeaveRequest, NodeInfo, Outcome, RankInRound, Report, RunRefusal, Wanted,
+    Action, HeartbeatView, Join, LeaveRequest, NodeInfo, Outcome, Payload, RankInRound, Report, RunRefusal,
+    Wanted,
 };
 use rallypoint_server::{Ended, Joined};
 
@@ -178,6 +179,7 @@ impl World {
                     node: it.label(),
                     join_id: it.join_id(),
                     info: it.info(),
+                    payload: Payload::new(&it.join_id()).ok(),
                     rank: None,
                     watched: true,
                     previous: it.previous,
