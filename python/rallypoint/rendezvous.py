@@ -44,6 +44,7 @@ class Terms:
     last_call: float | None = None
     keep_alive: float | None = None
     keep_alive_misses: int | None = None
+    grace: float | None = None
     store: bool | None = None
 
     def body(self) -> dict[str, Any]:
@@ -54,6 +55,7 @@ class Terms:
             "last_call_seconds": self.last_call,
             "keep_alive_seconds": self.keep_alive,
             "keep_alive_misses": self.keep_alive_misses,
+            "grace_seconds": self.grace,
             "store": self.store,
         }
 

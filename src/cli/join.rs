@@ -169,6 +169,7 @@ impl Args {
             last_call_seconds: self.last_call,
             keep_alive_seconds: None,
             keep_alive_misses: None,
+            grace_seconds: None,
             store: Some(self.store),
             heartbeat: false,
             previous: None,

@@ -52,6 +52,10 @@ pub struct Join {
     /// A node that is silent for this many intervals is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_alive_misses: Option<u32>,
+    /// A node whose connection closed without a word is lost after this time, unless it comes again. By
+    /// default it has the time of a silent node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace_seconds: Option<PeerDuration>,
     /// Whether each round gets a store for its workers. By default it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<bool>,

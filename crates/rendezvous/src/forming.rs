@@ -64,7 +64,7 @@ impl Run {
     pub(super) fn closes_at(&self) -> Option<Timestamp> {
         let forming = self.forming.as_ref()?;
         let doubtful = self.doubtful.iter().filter_map(|node| self.members.get(node));
-        let given_up = doubtful.map(|member| member.last_seen + self.terms.patience()).max();
+        let given_up = doubtful.map(|member| member.given_up(&self.terms)).max();
         let is_full = self.joined >= self.most_nodes();
         let complete = forming.last_call.max(given_up.filter(|_| is_full || forming.last_call.is_some()));
         Some(complete.map_or(forming.deadline, |at| at.min(forming.deadline)))

@@ -160,7 +160,7 @@ impl Member {
     }
 
     /// Whether nothing but signs of life shows that it is there.
-    fn may_be_late(&self) -> bool {
+    pub(super) fn may_be_late(&self) -> bool {
         let counts = match self.seat {
             Seat::InRound(_) => self.watched,
             Seat::Forming | Seat::Redundant => true,
@@ -177,6 +177,11 @@ impl Member {
     /// Whether its connection broke, or its sign of life is late.
     pub(super) fn may_be_dead(&self, now: Timestamp, terms: &Terms) -> bool {
         self.may_be_late() && self.cut || self.is_silent(now, terms)
+    }
+
+    /// When it is lost, if nothing comes from it.
+    pub(super) fn given_up(&self, terms: &Terms) -> Timestamp {
+        self.last_seen + if self.cut { terms.grace() } else { terms.patience() }
     }
 
     /// Whether its sign of life is late.
@@ -650,6 +655,8 @@ impl Run {
             if member.seat == Seat::Forming {
                 self.doubtful.insert(node.clone());
             }
+            let lost = member.given_up(&self.terms);
+            self.members_check = self.members_check.map(|check| check.min(lost));
         }
         if self.cut.len() < MOST {
             self.cut.push((now, node.clone()));
@@ -677,7 +684,7 @@ impl Run {
         nodes.sort_unstable();
         nodes.dedup();
         let again = self.successors_of(now, |predecessor| due.iter().any(|(_, node)| node == predecessor));
-        let (since, patience) = (now.since(since), self.terms.patience());
+        let (since, patience) = (now.since(since), self.terms.grace());
         self.silences = self.silences.saturating_add(1);
         self.publish(Fact::Disconnected { nodes, again, since, patience }, out);
     }
@@ -924,10 +931,11 @@ impl Run {
 
     /// Does what is due at this time. Nodes that were silent for too long are lost.
     pub(super) fn tick(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
-        let (late, patience) = (self.terms.late_after(), self.terms.patience());
+        let terms = self.terms;
+        let (late, patience) = (terms.late_after(), terms.patience());
         let over = |member: &Member| match member.seat {
             Seat::Ended(_) => Some(member.last_seen + ENDED_KEPT),
-            _ => member.may_be_late().then(|| member.last_seen + patience),
+            _ => member.may_be_late().then(|| member.given_up(&terms)),
         };
         if let Some(at) = self.members_check.filter(|at| *at <= now) {
             if now.since(at) > OWN_LAG {
@@ -1033,9 +1041,9 @@ impl Run {
         if !self.members.get(lost).is_some_and(is_in_round) {
             return;
         }
-        let least = self.terms.patience().saturating_sub(self.terms.hold());
         let silent = self.walk().filter(|(_, member)| is_in_round(member) && member.may_be_late());
-        let together = silent.filter(|(node, member)| *node == lost || now.since(member.last_seen) >= least);
+        let soon = now + self.terms.hold();
+        let together = silent.filter(|(node, member)| *node == lost || member.given_up(&self.terms) <= soon);
         if let Some(lost) = all_lost(together.map(|(_, member)| member), now) {
             self.break_round(Break::Lost(lost), now, out);
         }

@@ -61,13 +61,12 @@ impl Run {
         for (node, member) in self.walk().filter(|(_, member)| is_new(member)) {
             newcomers.entry(&member.info.name).or_default().push((node, member));
         }
-        let patience = self.terms.patience();
         let find = |(predecessor, was): (_, &Member)| {
             let newcomers = newcomers.get_mut(&was.info.name)?;
             let is_there = |(_, member): &(_, &Member)| member.info.address == was.info.address;
             let at = newcomers.iter().position(is_there).unwrap_or(0);
             let (node, member) = (at < newcomers.len()).then(|| newcomers.swap_remove(at))?;
-            Some(Successor { predecessor, node, member, given_up: was.last_seen + patience })
+            Some(Successor { predecessor, node, member, given_up: was.given_up(&self.terms) })
         };
         predecessors.into_iter().filter_map(find).collect()
     }

@@ -28,6 +28,10 @@ pub struct Terms {
     pub keep_alive: Duration,
     /// A node that is silent for this many intervals is lost.
     pub keep_alive_misses: u32,
+    /// A node whose connection closed without a word, and that has not come again after this time, is lost.
+    /// Without it, such a node has the time of a silent one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace: Option<Duration>,
     /// Whether each round gets a store.
     pub store: bool,
 }
@@ -41,6 +45,7 @@ impl Default for Terms {
             last_call: Duration::from_secs(30),
             keep_alive: Duration::from_secs(5),
             keep_alive_misses: 3,
+            grace: None,
             store: true,
         }
     }
@@ -63,6 +68,11 @@ impl Terms {
     pub fn patience(&self) -> Duration {
         self.keep_alive.saturating_mul(self.keep_alive_misses).min(MAX_PATIENCE)
     }
+
+    /// A node whose connection closed is lost after this time, if it does not come again.
+    pub(super) fn grace(&self) -> Duration {
+        self.grace.map_or(self.patience(), |grace| grace.min(self.patience()))
+    }
 }
 
 /// What one node wants. A value that it leaves open is the run's.
@@ -80,6 +90,8 @@ pub struct Wanted {
     pub keep_alive: Option<Duration>,
     /// See [`Terms`].
     pub keep_alive_misses: Option<u32>,
+    /// See [`Terms`].
+    pub grace: Option<Duration>,
     /// See [`Terms`].
     pub store: Option<bool>,
 }
@@ -127,7 +139,7 @@ impl Wanted {
         if every.saturating_mul(misses) > MAX_PATIENCE {
             return bad("keep_alive_seconds times keep_alive_misses must not be more than an hour");
         }
-        let times = [self.join_timeout, self.last_call];
+        let times = [self.join_timeout, self.last_call, self.grace];
         if times.into_iter().flatten().any(|time| time > MAX_TIME) {
             return bad("no time may be longer than 7 days");
         }
@@ -143,6 +155,7 @@ impl Wanted {
             last_call: self.last_call.unwrap_or(defaults.last_call),
             keep_alive: self.keep_alive.unwrap_or(defaults.keep_alive),
             keep_alive_misses: self.keep_alive_misses.unwrap_or(defaults.keep_alive_misses),
+            grace: self.grace.or(defaults.grace),
             store: self.store.unwrap_or(defaults.store),
         }
     }
@@ -160,6 +173,7 @@ impl Wanted {
             ("last_call", seconds(settled.last_call), seconds(wanted.last_call)),
             ("keep_alive", seconds(settled.keep_alive), seconds(wanted.keep_alive)),
             ("keep_alive_misses", number(settled.keep_alive_misses), number(wanted.keep_alive_misses)),
+            ("grace", seconds(settled.grace()), seconds(wanted.grace())),
             ("store", settled.store.to_string(), wanted.store.to_string()),
         ];
         all.into_iter()

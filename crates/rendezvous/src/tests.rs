@@ -362,6 +362,79 @@ fn more_time_and_that_a_run_is_to_go_outlive_a_restart() {
     assert!(table.core.snapshot(table.now).is_empty(), "it is forgotten with its last node");
 }
 
+/// Joins of a run that loses a node one second after its connection closed.
+fn with_grace(node: &str, id: &str) -> Join {
+    let join = again(node, id, 2, 8);
+    let wanted = Wanted { grace: Some(SECOND), last_call: Some(Duration::from_millis(200)), ..join.wanted };
+    Join { wanted, ..join }
+}
+
+/// Four nodes in a round, each with a heartbeat that waits.
+fn four_with_grace() -> Table {
+    let mut table = Table::new();
+    for node in ["a", "b", "c", "d"] {
+        table.join(with_grace(node, "1")).expect("a place");
+    }
+    table.advance(SECOND);
+    for node in ["a", "b", "c", "d"] {
+        assert_eq!(table.beat(node, 1), Action::Continue);
+    }
+    table
+}
+
+#[test]
+fn nodes_whose_connections_closed_are_lost_after_the_grace_and_the_others_keep_their_order() {
+    let mut table = four_with_grace();
+    for node in ["a", "c"] {
+        table.core.cut(&run(), &label(node), table.now);
+        table.advance(Duration::from_millis(100));
+    }
+    table.advance(Duration::from_millis(799));
+    assert_eq!(table.action("b", 1), Action::Continue, "they may come again");
+    table.advance(Duration::from_millis(1));
+    assert_eq!(table.action("b", 1), Action::Rejoin);
+    assert!(
+        table.facts.iter().any(|fact| fact.contains("rank 0, c (10.0.0.1), rank 2: the connections closed")),
+        "{:?}",
+        table.facts
+    );
+    for node in ["d", "b"] {
+        table.join(with_grace(node, "2")).expect("a place");
+    }
+    table.advance(Duration::from_millis(300));
+    assert_eq!(table.ranks(&["b", "d"]), [Some(0), Some(1)]);
+    assert_eq!(table.completed[1].participants.len(), 2);
+}
+
+#[test]
+fn a_node_that_comes_again_within_the_grace_keeps_its_place() {
+    let mut table = four_with_grace();
+    table.core.cut(&run(), &label("a"), table.now);
+    table.advance(Duration::from_millis(900));
+    assert_eq!(table.beat("a", 1), Action::Continue);
+    table.advance(10 * SECOND);
+    assert_eq!(table.action("b", 1), Action::Continue);
+    // Silence behind an open connection has the keep-alive time.
+    table.cut("a");
+    table.advance(14 * SECOND);
+    assert_eq!(table.action("b", 1), Action::Continue);
+    table.advance(SECOND);
+    assert_eq!(table.action("b", 1), Action::Rejoin);
+}
+
+#[test]
+fn a_node_that_dies_while_it_waits_holds_the_others_up_for_the_grace_only() {
+    let mut table = Table::new();
+    for node in ["a", "b", "c"] {
+        table.join(with_grace(node, "1")).expect("a place");
+    }
+    table.core.cut(&run(), &label("b"), table.now);
+    table.advance(Duration::from_millis(999));
+    assert!(table.completed.is_empty());
+    table.advance(Duration::from_millis(201));
+    assert_eq!(table.ranks(&["a", "c"]), [Some(0), Some(1)]);
+}
+
 #[test]
 fn peers_read_the_payload_of_each_join_also_after_a_restart() {
     let mut table = Table::new();

@@ -13,8 +13,10 @@ const MAX: u32 = 4;
 enum Step {
     /// A node joins, retries, or joins again because its last answer said so.
     Join(usize),
-    /// Its connection breaks.
+    /// It falls silent.
     Cut(usize),
+    /// The connection of its poll breaks.
+    Break(usize),
     /// It sends a heartbeat for the round in which it believes to be.
     Beat(usize),
     /// Its process ends, and another process takes its name.
@@ -35,6 +37,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         10 => node.clone().prop_map(Step::Join),
         3 => node.clone().prop_map(Step::Cut),
+        3 => node.clone().prop_map(Step::Break),
         6 => node.clone().prop_map(Step::Beat),
         1 => node.clone().prop_map(Step::Restart),
         1 => (node, prop_oneof![Just(None), Just(Some(Outcome::Succeeded)), Just(Some(Outcome::Failed))])
@@ -90,7 +93,9 @@ impl World {
         let node = &self.nodes[n];
         let previous = node.place.map(|(round, rank, _)| RankInRound { round, rank });
         let rank = node.asked_rank.then_some(1);
-        Join { rank, previous, ..again(&name(n), &node.join_id.to_string(), MIN, MAX) }
+        let join = again(&name(n), &node.join_id.to_string(), MIN, MAX);
+        let wanted = Wanted { grace: Some(SECOND), ..join.wanted };
+        Join { rank, previous, wanted, ..join }
     }
 
     fn step(&mut self, step: &Step) {
@@ -109,6 +114,10 @@ impl World {
                 self.take_answer(n, answer);
             }
             Step::Cut(n) => self.table.cut(&name(n)),
+            Step::Break(n) => {
+                self.table.core.cut(&run(), &label(&name(n)), self.table.now);
+                self.table.collect();
+            }
             Step::Beat(n) => {
                 let node = self.nodes[n].clone();
                 if let (Some((round, rank, world)), false) = (node.place, node.waits) {
@@ -226,9 +235,7 @@ impl World {
         prop_assert_eq!(count(|state| matches!(state, NodeState::Redundant { .. })), view.redundant);
         // With enough nodes and nobody to wait for, the round is complete, at the latest after the last call.
         if view.waiting >= MAX {
-            let is_awaited =
-                |node: &NodeSnapshot| node.is_late && matches!(node.state, NodeState::Waiting { .. });
-            let waits = view.nodes.iter().any(is_awaited);
+            let waits = !self.table.core.runs[&run()].doubtful.is_empty();
             prop_assert!(view.state == RoundState::Closed || waits, "a full round waits: {view:?}");
         }
         if view.waiting > 0 {
@@ -240,6 +247,10 @@ impl World {
             "no deadline is missed"
         );
         let run = &self.table.core.runs[&run()];
+        // Who is silent too long is lost, and who has closed its connection sooner.
+        let is_late =
+            |member: &&run::Member| member.may_be_late() && member.given_up(&run.terms) <= self.table.now;
+        prop_assert_eq!(run.members.values().find(is_late).map(|member| &member.info.name), None);
         let parked = run.members.values().filter(|member| member.parked).count();
         prop_assert_eq!(run.silent_since().is_none(), parked > 0, "{} polls wait", parked);
         let members = run.members.iter().map(|(node, member)| member.memory(node)).sum::<usize>();
@@ -276,9 +287,12 @@ impl World {
         let actor = match step {
             // A report of a later round ends a learned round that is not complete yet.
             Step::Beat(_) | Step::Stranger(_) if !is_whole => return Ok(()),
-            Step::Join(n) | Step::Leave(n, _) | Step::Restart(n) | Step::Cut(n) | Step::Beat(n) => {
-                Some(name(*n))
-            }
+            Step::Join(n)
+            | Step::Leave(n, _)
+            | Step::Restart(n)
+            | Step::Cut(n)
+            | Step::Break(n)
+            | Step::Beat(n) => Some(name(*n)),
             Step::Extend | Step::Stranger(_) => None,
             Step::Wait(secs) if Duration::from_secs(*secs) < deadline.unwrap_or(Duration::from_mins(30)) => {
                 None

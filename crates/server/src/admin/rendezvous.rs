@@ -287,6 +287,7 @@ fn join_event(body: api::Join, peer: IpAddr) -> Result<Join, Problem> {
             last_call: body.last_call_seconds.map(PeerDuration::get),
             keep_alive: body.keep_alive_seconds.map(PeerDuration::get),
             keep_alive_misses: body.keep_alive_misses,
+            grace: body.grace_seconds.map(PeerDuration::get),
             store: body.store,
         },
     })

@@ -111,6 +111,8 @@ impl World {
             last_call: Some(Duration::from_millis(300)),
             keep_alive: Some(Duration::from_millis(500)),
             keep_alive_misses: Some(4),
+            // In each second run, a node whose connection closed is lost sooner than a silent one.
+            grace: (run % 2 == 1).then_some(Duration::from_millis(500)),
             store: Some(plan.store),
         }
     }
