@@ -1,0 +1,300 @@
+"""A process group that goes on in its own processes when ranks die or come: nobody is started again.
+
+PyTorch 2.15 can give a living process group new peers, if something tells all of them the same fresh number and the same ordered list.
+A round of the native rendezvous is that. docs/elastic.md says what this can do, and what not.
+
+The interface of PyTorch is experimental, so this module works with the releases in `TORCH` only. Everything that it uses of that
+interface is in `_Group`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Protocol
+
+from ._http import Endpoint
+from .api import Membership, Nodes, _bounds, _endpoint
+from .errors import ClosedError
+from .rendezvous import Action, Identity, Node, Outcome, Round, Terms, host_name, node_id
+
+log = logging.getLogger("rallypoint")
+
+TORCH = ("2.15",)
+"""The releases of PyTorch whose interface is known here."""
+STORE_PORT = 29500
+"""The port of the server's first store, unless the caller names another one."""
+CONNECT_SECONDS = 10.0
+"""How long the ranks of a new round may take to connect to each other, in seconds."""
+LOOK_SECONDS = 0.01
+"""How often a rank that waits looks for news, in seconds."""
+
+
+class Stateful(Protocol):
+    """What has a state that a new rank needs: a model, an optimizer, or an object of yours, as for torch.distributed.checkpoint."""
+
+    def state_dict(self) -> Any: ...
+
+    def load_state_dict(self, state_dict: Any) -> Any: ...
+
+
+class World:
+    """The ranks of a run, in this moment, and the default process group between them.
+
+    with rallypoint.elastic.World("my-run", nodes="2:8", state={"model": model, "optimizer": optimizer}) as world:
+        while world.step < STEPS:
+            with world.try_step():
+                train(world.step, world.rank, world.size)
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        nodes: Nodes,
+        *,
+        state: Mapping[str, Stateful],
+        step: int = 0,
+        endpoint: str | None = None,
+        store: str | None = None,
+        name: str | None = None,
+        backend: str = "gloo",
+        timeout: float = 60.0,
+        join_timeout: float = 600.0,
+        last_call: float = 0.2,
+        keep_alive: float = 1.0,
+        keep_alive_misses: int = 5,
+        grace: float = 1.0,
+    ) -> None:
+        """Joins the run and waits until the minimum of `nodes` is there, but for at most `join_timeout` seconds.
+
+        A rank that has done fewer steps than another one, and each that starts, gets `state` from the rank that has done the most. `step`
+        says how many steps the state has seen that this process has loaded from a checkpoint. `store` is `HOST:PORT` of a store of the
+        server; by default RALLYPOINT_ENDPOINT, or port 29500 beside the endpoint. No collective takes longer than `timeout` seconds.
+        `grace` says how soon a process is lost whose connection closed and that has not come again; one that is silent behind an
+        open connection is lost after `keep_alive` times `keep_alive_misses`. All ranks must give the same times. Raises a
+        RallypointError, or a RuntimeError if PyTorch cannot do this.
+        """
+        where, bounds = _endpoint(endpoint), _bounds(nodes)
+        self.step = step
+        """How many steps are done. Only `try_step` changes it."""
+        self._state = dict(state)
+        self._is_fresh = True
+        self._patience = join_timeout
+        self._suspicion = grace + keep_alive * keep_alive_misses + 2.0
+        self._group = _Group(run_id, _store(store, where), backend, timeout)
+        terms = Terms(
+            *bounds,
+            join_timeout=join_timeout,
+            last_call=last_call,
+            keep_alive=keep_alive,
+            keep_alive_misses=keep_alive_misses,
+            grace=grace,
+            store=False,
+        )
+        identity = Identity(node_id(), name or host_name(), payload=self._payload())
+        node = Node(where, run_id, terms, identity)
+        self._me = Membership(node, node.join(participants=True), None)
+        self._number = 0
+        self._come_together()
+
+    @property
+    def rank(self) -> int:
+        """This process' rank, at present."""
+        return self._me.rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are, at present."""
+        return self._me.world_size
+
+    @property
+    def round(self) -> int:
+        """The number of the round: a greater one each time that the ranks have changed."""
+        return self._me.round.number
+
+    @contextlib.contextmanager
+    def try_step(self) -> Iterator[None]:
+        """One step, as the body of a `with`. It counts if the body ends without an error.
+
+        If a collective fails because a rank was lost, the body ends there. The ranks that are left meet, and `step` stays as it was, or
+        becomes that of a rank that had ended the step. Every other error is raised as it is. The body may change `state` only after
+        its last collective.
+        """
+        if self._has_news():
+            self._regroup()
+        try:
+            yield
+        except RuntimeError as error:
+            if not self._others_regroup():
+                raise
+            log.warning("rallypoint: %s: step %d is done again: %s", self._about(), self.step, str(error)[:200])
+            # The frames keep what failed, and that keeps the connections to the peers open.
+            traceback.clear_frames(error.__traceback__)
+        else:
+            self.step += 1
+            return
+        self._regroup()
+
+    def finish(self) -> None:
+        """Waits until all ranks have done as many steps as this one, then leaves the run."""
+        counted = None
+        while True:
+            if self._has_news():
+                self._regroup()
+            if counted != self._number:
+                counted = self._number
+                self._group.count(f"finished/{counted}", 1)
+            if self._group.count(f"finished/{counted}", 0) >= self.size:
+                break
+            time.sleep(10 * LOOK_SECONDS)
+        self._leave("it is done", Outcome.SUCCEEDED)
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            self.finish()
+        else:
+            self._leave(f"it failed: {type(error).__name__}", None)
+
+    def _leave(self, why: str, outcome: Outcome | None) -> None:
+        self._me._node.leave(why, outcome=outcome)
+        self._group.destroy()
+
+    def _about(self) -> str:
+        return f"run {self._me.round.run_id!r}, round {self.round}"
+
+    def _has_news(self) -> bool:
+        """Whether the ranks of this round must meet again."""
+        news = self._me.news
+        if news.action is Action.CLOSED:
+            raise ClosedError(news.reason)
+        return news.action is Action.REJOIN
+
+    def _others_regroup(self) -> bool:
+        """Whether the server says, soon enough, that this round is over: if not, an error is the program's own."""
+        until = time.monotonic() + self._suspicion
+        while not self._has_news():
+            if time.monotonic() > until:
+                return False
+            time.sleep(LOOK_SECONDS)
+        return True
+
+    def _payload(self) -> str:
+        return json.dumps({"handle": self._group.handle(), "slot": self._group.slot, "step": self.step, "is_fresh": self._is_fresh})
+
+    def _regroup(self) -> None:
+        """Meets the ranks that are left, and those that came."""
+        self._meet()
+        self._come_together()
+
+    def _meet(self) -> None:
+        self._group.disconnect()
+        self._me.rejoin(self._payload())
+
+    def _come_together(self) -> None:
+        """Connects the ranks of the round. If one of them dies meanwhile, the others join the next round."""
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                self._connect(self._me.round)
+                return
+            except RuntimeError as error:
+                if time.monotonic() > until:
+                    raise
+                log.warning("rallypoint: %s: the ranks meet again: %s", self._about(), str(error)[:200])
+                traceback.clear_frames(error.__traceback__)
+            self._meet()
+
+    def _connect(self, round: Round) -> None:
+        said = [json.loads(peer.payload or "{}") for peer in round.peers]
+        if not all("handle" in one for one in said):
+            raise ValueError(f"run {round.run_id!r} has nodes that are no ranks of a rallypoint.elastic.World; use another run id")
+        # Rounds are counted anew when a run was forgotten, and slots never.
+        self._number = said[0]["slot"] << 32 | round.number
+        self._group.connect(self._number, [one["handle"] for one in said])
+        self._share_state([(one["step"], not one["is_fresh"]) for one in said])
+        log.info("rallypoint: %s: rank %d of %d goes on with step %d", self._about(), self.rank, self.size, self.step)
+
+    def _share_state(self, progress: list[tuple[int, bool]]) -> None:
+        """Gives the state of the rank that has done the most to those that have done less."""
+        most = max(progress)
+        source = progress.index(most)
+        if not (most[1] and all(one == most for one in progress)):
+            mine = {name: it.state_dict() for name, it in self._state.items()} if self.rank == source else None
+            step, state = self._group.broadcast((self.step, mine), source)
+            if self.rank != source and (progress[self.rank] != most or not most[1]):
+                for name, it in self._state.items():
+                    it.load_state_dict(state[name])
+            self.step = step
+        self._is_fresh = False
+
+
+def _store(given: str | None, endpoint: Endpoint) -> tuple[str, int]:
+    named = given or os.environ.get("RALLYPOINT_ENDPOINT")
+    if not named:
+        return endpoint.host, STORE_PORT
+    host, _, port = named.rpartition(":")
+    if not host or not port.isdigit():
+        raise ValueError(f"store={named!r}: expected HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+class _Group:
+    """The default process group, and all that is used of PyTorch's experimental interface."""
+
+    def __init__(self, run_id: str, address: tuple[str, int], backend: str, timeout: float) -> None:
+        import torch
+        import torch.distributed as dist
+
+        if ".".join(torch.__version__.split(".")[:2]) not in TORCH:
+            raise RuntimeError(
+                f"rallypoint.elastic uses an experimental interface of PyTorch that may change with each release: it works with "
+                f"{', '.join(TORCH)}, and this is {torch.__version__}"
+            )
+        self._dist = dist
+        self._solo = 0
+        limit = timedelta(seconds=timeout)
+        self._store = dist.PrefixStore(f"rallypoint/elastic/{run_id}", dist.TCPStore(*address, is_master=False, timeout=limit))
+        self.slot: int = self.count("slots", 1)
+        """A number that no other process of the run has or had."""
+        # The group needs a rank of its own until it gets peers; the size that it has until then means nothing.
+        dist.init_process_group(
+            backend, store=self._store, rank=self.slot, world_size=self.slot + 1, timeout=limit, enable_reconfigure=True
+        )
+        if not dist._supports_reconfigure():
+            raise RuntimeError(f"PyTorch's backend {backend!r} cannot give a process group new peers; gloo can")
+
+    def count(self, key: str, more: int) -> int:
+        """Adds to a counter that all ranks share."""
+        return int(self._store.add(key, more))
+
+    def handle(self) -> str:
+        """What a peer must know of this process to connect. Another one after each `connect`."""
+        return str(self._dist._get_reconfigure_handle())
+
+    def connect(self, number: int, handles: list[str]) -> None:
+        """Gives the group these peers, in the order of their ranks. No number may come twice."""
+        self._dist._reconfigure(uuid=number, handles=handles, timeout=timedelta(seconds=CONNECT_SECONDS)).wait()
+
+    def disconnect(self) -> None:
+        """Makes a group of this process alone. So the connections to the peers close, and none of them waits for this one any more."""
+        self._solo += 1
+        self.connect(1 << 62 | self.slot << 24 | self._solo, [self.handle()])
+
+    def broadcast(self, what: Any, source: int) -> Any:
+        """What the rank `source` says."""
+        box = [what]
+        self._dist.broadcast_object_list(box, src=source)
+        return box[0]
+
+    def destroy(self) -> None:
+        self._dist.destroy_process_group()
