@@ -176,7 +176,7 @@ class World:
         """Whether the ranks of this round must meet again."""
         news = self._me.news
         if news.action is Action.CLOSED:
-            raise ClosedError(news.reason)
+            raise ClosedError(410, "closed", news.reason)
         return news.action is Action.REJOIN
 
     def _others_regroup(self) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 import installed
 import pytest
-from forks import ForkedProcess, ForkServer
+from forks import STAND_IN, ForkedProcess, ForkServer
 from servers import HOST, TORCH_VERSION, Server, binary, poll
 
 pytestmark = pytest.mark.skipif(TORCH_VERSION != (2, 15), reason="the interface is that of PyTorch 2.15")
@@ -193,6 +193,28 @@ def test_without_the_minimum_the_others_end_with_an_error(job: Job) -> None:
     ranks[0].kill()
     assert ranks[1].process.wait(60) == 1
     assert "TimedOutError" in ranks[1].said
+
+
+def test_a_run_that_is_closed_ends_its_ranks(job: Job, rallypoint: Server) -> None:
+    ranks = job.start(2)
+    job.together(ranks, 2)
+    close = ["ctl", "close", "--yes", "--run-id", "elastic", "--admin", f"{HOST}:{rallypoint.admin_port}"]
+    subprocess.run([binary(), *close], check=True, timeout=30)
+    assert [rank.process.wait(60) for rank in ranks] == [1, 1]
+    assert all("ClosedError: the run was closed by an operator" in rank.said for rank in ranks)
+
+
+def test_torchrun_loses_a_node_and_the_others_go_on(job: Job) -> None:
+    job.environment |= job.forks.environment
+    agent = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=0"]
+    lost, left = job.start(2, *agent, *STAND_IN, str(RANK), str(STEPS), "2:8")
+    job.together([lost, left], 4)
+    os.kill(lost.facts[0]["pid"], signal.SIGKILL)
+    assert lost.process.wait(60) == 1
+    job.together([left], 2)
+    assert left.process.wait(90) == 0, left.said[-2000:]
+    ends = [fact["steps"] for fact in left.facts if "end" in fact]
+    assert ends == 2 * [list(range(STEPS))]
 
 
 def test_the_example_has_the_losses_of_an_undisturbed_run(job: Job) -> None:

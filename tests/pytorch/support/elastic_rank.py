@@ -1,4 +1,4 @@
-"""A rank of a rallypoint.elastic.World that keeps a record of the steps: `elastic_rank.py STEPS NODES`. It prints a line of JSON for each step."""
+"""A rank of a rallypoint.elastic.World that keeps a record of the steps, and prints a line of JSON for each: `elastic_rank.py STEPS NODES`."""
 
 from __future__ import annotations
 
