@@ -5,6 +5,7 @@ Every job keeps a record of its steps in the state that ranks copy from each oth
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -239,6 +240,32 @@ def test_the_example_has_the_losses_of_an_undisturbed_run(job: Job) -> None:
         assert found == pytest.approx({step: wanted[step] for step in found}, rel=1e-4)
 
 
+@contextlib.contextmanager
+def behind_relay(forks: ForkServer, folder: Path, server: Server) -> Iterator[Job]:
+    """A job whose ranks know only the relay of their node."""
+    ports = folder / "relay.json"
+    command = [str(binary()), "relay", "--server", f"{HOST}:{server.admin_port}", "--listen", f"{HOST}:0", "--admin", f"{HOST}:0"]
+    relay = subprocess.Popen([*command, "--ports-file", str(ports)])
+    found = poll(lambda: ports.exists() and json.loads(ports.read_text()), "the relay listens")
+    job = Job(forks, folder, found["stores"][0], found["admin"])
+    try:
+        yield job
+    finally:
+        job.stop()
+        relay.kill()
+        relay.wait()
+
+
+def test_the_server_knows_at_once_of_a_rank_that_is_killed_behind_a_relay(forks: ForkServer, tmp_path: Path, rallypoint: Server) -> None:
+    with behind_relay(forks, tmp_path, rallypoint) as job:
+        ranks = job.start(3)
+        job.together(ranks, 3)
+        ranks.pop().kill()
+        job.together(ranks, 2)
+        assert "the connection closed, and nothing came for 1 s" in rallypoint.log_text()
+        job.end(ranks)
+
+
 @pytest.mark.parametrize("is_rank_killed_too", [False, True])
 def test_the_server_is_killed_and_starts_again_with_its_journal(
     forks: ForkServer, tmp_path: Path, rallypoint_factory: Callable[..., Server], is_rank_killed_too: bool
@@ -246,13 +273,7 @@ def test_the_server_is_killed_and_starts_again_with_its_journal(
     journal = ("--journal", str(tmp_path / "journal"))
     server = rallypoint_factory(*journal)
     addresses = ("--listen", f"{HOST}:{server.port}", "--admin", f"{HOST}:{server.admin_port}")
-    ports = tmp_path / "relay.json"
-    command = [str(binary()), "relay", "--server", f"{HOST}:{server.admin_port}", "--listen", f"{HOST}:0", "--admin", f"{HOST}:0"]
-    relay = subprocess.Popen([*command, "--ports-file", str(ports)])
-    job: Job | None = None
-    try:
-        found = poll(lambda: ports.exists() and json.loads(ports.read_text()), "the relay listens")
-        job = Job(forks, tmp_path, found["stores"][0], found["admin"])
+    with behind_relay(forks, tmp_path, server) as job:
         ranks = job.start(3)
         job.together(ranks, 3)
         server.process.kill()
@@ -263,8 +284,3 @@ def test_the_server_is_killed_and_starts_again_with_its_journal(
         rallypoint_factory(*journal, *addresses)
         job.together(ranks, len(ranks))
         job.end(ranks)
-    finally:
-        if job:
-            job.stop()
-        relay.kill()
-        relay.wait()
