@@ -196,6 +196,7 @@ proptest! {
         let settings = Settings { explain_after: std::time::Duration::from_mins(2), ..Settings::default() };
         let mut lab = Lab::with(settings, StaleKeyConfig::default());
         lab.pauses = pauses;
+        lab.scene.is_free();
         let mut job = Job::new(&sizes, close);
         for (pick, millis) in order.into_iter().cycle() {
             if !job.step(&mut lab, usize::from(pick)) {
@@ -220,6 +221,7 @@ proptest! {
     ) {
         let mut lab = Lab::expecting(nodes, nodes);
         lab.pauses = pauses;
+        lab.scene.is_free();
         let pass = millis as f64 / 1000.0;
         for n in 0..nodes {
             lab.agent(n, "job");
@@ -282,6 +284,7 @@ proptest! {
         for (name, script) in jobs {
             let mut lab = Lab::new();
             lab.pauses.clone_from(&pauses);
+            lab.scene.is_free();
             let lab = replay::replay(name, script, lab, 20.0);
             prop_assert_eq!(lab.complaints(), [""; 0], "{}", name);
             prop_assert_eq!(lab.texts("run_finished").len() + lab.texts("run_ended").len(), 1, "{}", name);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::pickle::StateModel;
+use super::yardstick::{self, Scene};
 use crate::{Change, Insight, Settings};
 use rallypoint_api::{self as api, Explanation, Severity};
 use rallypoint_journal::{self as journal, Image, OpenStore, Row};
@@ -79,6 +80,8 @@ pub(super) struct Lab {
     /// Everything said aloud: seconds, and what.
     pub(super) said: Vec<(f64, Explanation)>,
     pub(super) news: Vec<Change>,
+    /// What it is compared with.
+    pub(super) scene: Scene,
     states: BTreeMap<String, StateModel>,
     clients: BTreeMap<u32, (ConnId, IpAddr, u32)>,
     pub(super) serial: u32,
@@ -112,6 +115,7 @@ impl Lab {
             next_waits: Timestamp::default(),
             said: Vec::new(),
             news: Vec::new(),
+            scene: Scene::of_test(),
             states: BTreeMap::new(),
             clients: BTreeMap::new(),
             serial: 0,
@@ -177,8 +181,11 @@ impl Lab {
         self.insight.tick(self.now);
         let at = self.began + self.now.0.as_secs_f64();
         for news in self.insight.take_changes() {
-            if let Change::Explanation { explanation, aloud: true } = &news {
-                self.said.push((at, explanation.clone()));
+            if let Change::Explanation { explanation, aloud } = &news {
+                self.scene.tell(at, self.began - self.epoch, explanation, *aloud);
+                if *aloud {
+                    self.said.push((at, explanation.clone()));
+                }
             }
             self.news.push(news);
         }
@@ -283,6 +290,7 @@ impl Lab {
     /// but for those that `go`.
     pub(super) fn restart(&mut self, away: f64, go: &[u32]) {
         const ID: u32 = 1;
+        self.scene.restarts(self.began + self.now.0.as_secs_f64());
         let mut image = Image::default();
         self.store.keep_rows(ID);
         let mut rows = Vec::new();
@@ -531,6 +539,14 @@ impl Lab {
         );
         assert_eq!(found[0].1.text, text);
         found[0].0
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if self.scene.is_held() && !std::thread::panicking() {
+            yardstick::hold(&self.scene).unwrap_or_else(|lost| panic!("{lost}"));
+        }
     }
 }
 

@@ -18,3 +18,4 @@ mod room;
 mod strangers;
 pub(crate) mod truth;
 mod unnamed;
+mod yardstick;

@@ -10,6 +10,7 @@ mod twins;
 use std::time::Duration;
 
 use super::lab::Lab;
+use super::yardstick;
 use crate::Settings;
 use rallypoint_store::StaleKeyConfig;
 
@@ -45,9 +46,13 @@ const WAIT: f64 = 3.0 + 2.5;
 
 fn check(fault: &Fault) -> Result<(), String> {
     let mut lab = lab();
+    lab.scene.is_row("faults", fault.name);
     (fault.play)(&mut lab);
     let known = lab.now.0.as_secs_f64();
+    lab.scene.begins(known);
     lab.pass(12.0);
+    let held = yardstick::hold(&lab.scene);
+    lab.scene.is_free();
     let said: Vec<String> = lab
         .said
         .iter()
@@ -85,7 +90,7 @@ fn check(fault: &Fault) -> Result<(), String> {
     if has_none != WITHOUT_EVIDENCE.contains(&fault.code) {
         return fail(format!("has as its evidence {:?}", shown.evidence));
     }
-    Ok(())
+    held
 }
 
 fn check_all(faults: &[Fault]) {

@@ -91,6 +91,7 @@ fn healthy_twins_are_silent() {
     ];
     for (name, play) in twins {
         let mut lab = lab();
+        lab.scene.is_row("twins", name);
         play(&mut lab);
         assert_healthy(name, &mut lab);
     }

@@ -144,6 +144,7 @@ type Schedule<O> = Vec<(O, u32)>;
 
 /// Plays a schedule, and compares what is said. An error tells what was played and said.
 fn played<W: World>(mut world: W, about: &str, schedule: Schedule<W::Op>) -> Checked {
+    world.lab_mut().scene.is_free();
     let mut lines = Vec::new();
     let mut checked = Ok(());
     for (op, tenths) in schedule {

@@ -1,0 +1,120 @@
+//! The yardstick: what was said in each scene, and may not be lost: who is named, when, and how severe. Wording and codes
+//! are free.
+//!
+//! Each [`Lab`](super::lab::Lab) of a test is a scene, under the name of the test or of the row of its table; it is
+//! compared with the `.txt` file of its module when it is dropped. One line is one finding: seconds since the beginning (of
+//! a fault: since it can be known), severity, since when it holds, the code, and the names. `RALLYPOINT_YARDSTICK=write`
+//! writes the scenes anew: a name that is gone in the diff is a name that is lost.
+
+mod names;
+mod scene;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, Write as _};
+
+pub(super) use self::scene::{Scene, Telling};
+
+/// Names that were told and are not told any more, or later: the scene, the code that the finding had, the name (each
+/// `*` for all), and why that is right.
+const GIVEN_UP: [(&str, &str, &str, &str); 0] = [];
+
+/// A finding may be told so much later, in seconds: what is seen is looked at once a second.
+const SLACK: f64 = 0.3;
+
+thread_local! {
+    static SCENES: RefCell<BTreeMap<String, usize>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// The file and the name of the scene that begins in this test.
+fn name_of_test() -> (String, String) {
+    let thread = std::thread::current();
+    let path = thread.name().and_then(|name| name.strip_prefix("tests::"));
+    let path = path.expect("a test runs in a thread that has its name");
+    let (module, test) = path.split_once("::").expect("a test of a module");
+    let number = SCENES.with_borrow_mut(|scenes| {
+        let number = scenes.entry(path.to_owned()).or_default();
+        *number += 1;
+        *number
+    });
+    let name = if number == 1 { test.to_owned() } else { format!("{test} ({number})") };
+    (module.to_owned(), name)
+}
+
+/// All scenes of a file, by name.
+fn scenes_of(text: &str) -> BTreeMap<&str, &str> {
+    let scenes = text.split("== ").skip(1);
+    scenes.map(|scene| scene.split_once('\n').expect("a scene has a line with its name")).collect()
+}
+
+/// Compares a scene with what is written of it, or writes it.
+pub(super) fn hold(scene: &Scene) -> Result<(), String> {
+    let (file, name) = scene.place();
+    let path = format!("{}/src/tests/yardstick/{file}.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("RALLYPOINT_YARDSTICK").is_some() {
+        write(&path, name, &scene.to_string());
+        return Ok(());
+    }
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    let before = scenes_of(&text).get(name).map(|before| Scene::read(before));
+    let before = before.ok_or(format!("{file}.txt has no scene {name}: RALLYPOINT_YARDSTICK=write"))?;
+    let lost: Vec<String> = before
+        .iter()
+        .flat_map(|told| told.names().map(move |name| (told, name)))
+        .filter(|(told, name)| {
+            !scene.still_tells(told, name, SLACK) && !is_given_up(scene.place().1, told, name)
+        })
+        .map(|(told, name)| format!("  {name}: {told}"))
+        .collect();
+    if lost.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "{name}: not told any more, or later, or not as a warning:\n{}\nbut\n{scene}",
+        lost.join("\n")
+    ))
+}
+
+fn is_given_up(scene: &str, told: &Telling, name: &str) -> bool {
+    let is_it = |pattern: &str, word: &str| pattern == "*" || pattern == word;
+    GIVEN_UP.iter().any(|(of, code, who, _)| is_it(of, scene) && is_it(code, told.code()) && is_it(who, name))
+}
+
+/// Tests of several processes write at the same time.
+fn write(path: &str, name: &str, lines: &str) {
+    let mut options = File::options();
+    let mut file = options.read(true).write(true).create(true).truncate(false).open(path).expect(path);
+    file.lock().expect("a lock");
+    let mut text = String::new();
+    file.read_to_string(&mut text).expect("text");
+    let mut scenes = scenes_of(&text);
+    scenes.insert(name, lines);
+    let all: String = scenes.iter().map(|(name, lines)| format!("== {name}\n{lines}")).collect();
+    file.set_len(0).expect("an empty file");
+    file.rewind().expect("its start");
+    file.write_all(all.as_bytes()).expect("written");
+}
+
+/// A scene that nobody plays any more holds nothing.
+#[test]
+fn every_scene_is_played() {
+    fn sources(folder: &std::path::Path, ending: &str) -> String {
+        let files = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+        let of_file = |path: std::path::PathBuf| match path.extension() {
+            None => sources(&path, ending),
+            Some(its) if its == ending => std::fs::read_to_string(&path).expect("text"),
+            Some(_) => String::new(),
+        };
+        files.map(of_file).collect()
+    }
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tests");
+    let (code, yardstick) = (sources(&folder, "rs"), sources(&folder, "txt"));
+    let scenes = scenes_of(&yardstick);
+    let is_played = |name: &str| {
+        let test = name.split(" (").next().and_then(|test| test.split("::").last()).unwrap_or(name);
+        code.contains(&format!("\"{name}\"")) || code.contains(&format!("fn {test}()"))
+    };
+    let lost: Vec<_> = scenes.keys().filter(|name| !is_played(name)).collect();
+    assert!(!scenes.is_empty() && lost.is_empty(), "nobody plays {lost:?}");
+}
