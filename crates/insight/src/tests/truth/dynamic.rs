@@ -1047,7 +1047,7 @@ fn schedule() -> impl Strategy<Value = ([(usize, usize); HOSTS], Expected, Sched
 
 #[test]
 fn what_is_said_of_c10d_nodes_is_the_truth() {
-    play_all(&schedule(), |(nodes, expected, schedule)| {
+    play_all("c10d", &schedule(), |(nodes, expected, schedule)| {
         played(Truth::new(nodes, expected), &format!("{nodes:?} {expected:?}"), schedule)
     });
 }

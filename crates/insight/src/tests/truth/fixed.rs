@@ -716,7 +716,7 @@ fn schedule() -> impl Strategy<Value = (usize, Option<(usize, usize)>, Schedule<
 
 #[test]
 fn what_is_said_of_static_nodes_is_the_truth() {
-    play_all(&schedule(), |(nodes, wrong, schedule)| {
+    play_all("static", &schedule(), |(nodes, wrong, schedule)| {
         let mut ranks = [0, 1, 2, 3];
         if let Some((host, rank)) = wrong {
             ranks[host] = rank;

@@ -20,22 +20,39 @@ use proptest::test_runner::{RngSeed, TestRunner};
 
 use self::complete::{Due, FACT, is_sound};
 use super::lab::Lab;
+use super::yardstick::{self, Scene};
 use crate::RunFigures;
 use crate::testing::{Checked, DELAY, Past, names, number, text, yes};
 use rallypoint_api::{Explanation, Run, RunSummary, Severity};
 
 /// Plays random schedules. Of each kind of failure the first is shown, as short as it can be made.
-fn play_all<S: Strategy>(schedules: &S, play: impl Fn(S::Value) -> Checked) {
+fn play_all<S: Strategy>(kind: &str, schedules: &S, play: impl Fn(S::Value) -> (Checked, Scene)) {
     const SHRINKS: usize = 400;
+    /// The first of them are held against the yardstick.
+    const HELD: u32 = 160;
+    /// Of so many the names are counted.
+    const COUNTED: u32 = 2000;
     let config = ProptestConfig::default();
     let rng_seed = if config.rng_seed == RngSeed::Random { RngSeed::Fixed(16) } else { config.rng_seed };
+    let (held, counted) = if rng_seed == RngSeed::Fixed(16) { (HELD, COUNTED) } else { (0, 0) };
     let config = ProptestConfig { rng_seed, ..config };
     let cases = config.cases;
     let mut runner = TestRunner::new(config);
     let mut failed: BTreeMap<String, (usize, String)> = BTreeMap::new();
-    for _ in 0..cases {
+    let (mut lost, mut names) = (Vec::new(), 0);
+    for case in 0..cases {
         let mut schedule = schedules.new_tree(&mut runner).expect("a schedule");
-        let Err(mut shortest) = play(schedule.current()) else { continue };
+        let (checked, mut scene) = play(schedule.current());
+        let Err(mut shortest) = checked else {
+            scene.is_schedule(kind, case);
+            if case < held {
+                lost.extend(yardstick::hold(&scene).err());
+            }
+            if case < counted {
+                names += scene.names();
+            }
+            continue;
+        };
         let kind = kind_of(&shortest);
         if let Some((times, _)) = failed.get_mut(&kind) {
             *times += 1;
@@ -45,7 +62,7 @@ fn play_all<S: Strategy>(schedules: &S, play: impl Fn(S::Value) -> Checked) {
             if !schedule.simplify() {
                 break;
             }
-            match play(schedule.current()) {
+            match play(schedule.current()).0 {
                 Err(why) if kind_of(&why) == kind => shortest = why,
                 _ if schedule.complicate() => {}
                 _ => break,
@@ -53,10 +70,14 @@ fn play_all<S: Strategy>(schedules: &S, play: impl Fn(S::Value) -> Checked) {
         }
         failed.insert(kind, (1, shortest));
     }
+    if cases == counted {
+        lost.extend(yardstick::hold_count(kind, names).err());
+    }
     let times: usize = failed.values().map(|(times, _)| times).sum();
     let stories: Vec<String> =
         failed.into_values().map(|(times, story)| format!("{times} times: {story}")).collect();
     assert!(stories.is_empty(), "{times} of {cases} schedules fail:\n{}\n", stories.join("\n\n"));
+    assert!(lost.is_empty(), "{} schedules:\n{}", lost.len(), lost.join("\n"));
 }
 
 /// A failure without what differs from schedule to schedule: of something that is not so, the code and why.
@@ -143,8 +164,7 @@ trait World {
 type Schedule<O> = Vec<(O, u32)>;
 
 /// Plays a schedule, and compares what is said. An error tells what was played and said.
-fn played<W: World>(mut world: W, about: &str, schedule: Schedule<W::Op>) -> Checked {
-    world.lab_mut().scene.is_free();
+fn played<W: World>(mut world: W, about: &str, schedule: Schedule<W::Op>) -> (Checked, Scene) {
     let mut lines = Vec::new();
     let mut checked = Ok(());
     for (op, tenths) in schedule {
@@ -160,14 +180,15 @@ fn played<W: World>(mut world: W, about: &str, schedule: Schedule<W::Op>) -> Che
         world.lab_mut().pass(STEP);
         world.check_end()
     });
-    checked.map_err(|why| {
+    let checked = checked.map_err(|why| {
         let line =
             |(at, said): &(f64, Explanation)| (*at, format!("        {at:5.1} {}: {}", said.code, said.text));
         lines.extend(world.lab().said.iter().map(line));
         lines.sort_by(|a, b| a.0.total_cmp(&b.0));
         let story: Vec<_> = lines.into_iter().map(|(_, line)| line).collect();
         format!("{why}\n{about}\n{}", story.join("\n"))
-    })
+    });
+    (checked, world.lab_mut().scene.take())
 }
 
 /// What the metrics show of a run agrees with its document.

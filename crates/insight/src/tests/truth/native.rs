@@ -635,5 +635,7 @@ fn schedule() -> impl Strategy<Value = ((u32, u32), Schedule<Op>)> {
 
 #[test]
 fn what_is_said_of_native_nodes_is_the_truth() {
-    play_all(&schedule(), |(nodes, schedule)| played(Truth::new(nodes), &format!("{nodes:?}"), schedule));
+    play_all("native", &schedule(), |(nodes, schedule)| {
+        played(Truth::new(nodes), &format!("{nodes:?}"), schedule)
+    });
 }

@@ -1163,10 +1163,10 @@ fn schedule() -> impl Strategy<Value = Schedule<Op>> {
 
 #[test]
 fn what_is_said_of_ranks_is_the_truth() {
-    play_all(&schedule(), |schedule| played(Truth::new(), "", schedule));
+    play_all("ranks", &schedule(), |schedule| played(Truth::new(), "", schedule));
 }
 
 #[test]
 fn what_is_said_of_ranks_beside_a_c10d_run_is_the_truth() {
-    play_all(&schedule(), |schedule| played(Truth::beside_a_c10d_run(), "", schedule));
+    play_all("ranks_beside", &schedule(), |schedule| played(Truth::beside_a_c10d_run(), "", schedule));
 }

@@ -59,6 +59,22 @@ impl Scene {
         self.place = Some((file.into(), name.into()));
     }
 
+    /// It is one of many random schedules, of which the alarms are kept.
+    pub(in super::super) fn is_schedule(&mut self, kind: &str, number: u32) {
+        self.place = Some((format!("truth_{kind}"), number.to_string()));
+        self.told.retain(|told| told.is_alarm);
+    }
+
+    /// How many names were told.
+    pub(in super::super) fn names(&self) -> usize {
+        self.told.iter().map(|told| told.names.len()).sum()
+    }
+
+    /// What was told so far; the rest has another judge.
+    pub(in super::super) fn take(&mut self) -> Self {
+        Self { place: self.place.take(), begins: self.begins, told: std::mem::take(&mut self.told) }
+    }
+
     /// It has another judge.
     pub(in super::super) fn is_free(&mut self) {
         self.place = None;
