@@ -17,8 +17,8 @@ use std::io::{Read as _, Seek as _, Write as _};
 pub(super) use self::scene::Scene;
 use self::scene::Telling;
 
-/// Names that were told and are not told any more, or later: the scene, the code that the finding had, the name (each
-/// `*` for all), and why that is right.
+/// Names that were told and are not told any more, or later, and names that an alarm tells now: the scene, the code that
+/// the finding had or has, the name (each `*` for all), and why that is right.
 const GIVEN_UP: [(&str, &str, &str, &str); 0] = [];
 
 /// A finding may be told so much later, in seconds: what is seen is looked at once a second.
@@ -60,7 +60,7 @@ pub(super) fn hold(scene: &Scene) -> Result<(), String> {
     let text = std::fs::read_to_string(&path).unwrap_or_default();
     let before = scenes_of(&text).get(name).map(|before| Scene::read(before));
     let before = before.ok_or(format!("{file}.txt has no scene {name}: RALLYPOINT_YARDSTICK=write"))?;
-    let lost: Vec<String> = before
+    let mut lost: Vec<String> = before
         .iter()
         .flat_map(|told| told.names().map(move |name| (told, name)))
         .filter(|(told, name)| {
@@ -68,6 +68,11 @@ pub(super) fn hold(scene: &Scene) -> Result<(), String> {
         })
         .map(|(told, name)| format!("  {name}: {told}"))
         .collect();
+    // Nobody is blamed of whom nothing was said before.
+    let news = scene.alarms().flat_map(|told| told.names().map(move |name| (told, name)));
+    let known = |name: &str| before.iter().any(|told| told.names().any(|other| other == name));
+    let news = news.filter(|(told, name)| !known(name) && !is_given_up(scene.place().1, told, name));
+    lost.extend(news.map(|(told, name)| format!("  {name} is new: {told}")));
     if lost.is_empty() {
         return Ok(());
     }

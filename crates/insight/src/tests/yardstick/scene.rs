@@ -123,6 +123,11 @@ impl Scene {
         self.told.iter_mut().for_each(|told| (told.until, told.id) = (told.until.min(at), u64::MAX));
     }
 
+    /// What is more than good to know.
+    pub(super) fn alarms(&self) -> impl Iterator<Item = &Telling> {
+        self.told.iter().filter(|told| told.is_alarm)
+    }
+
     /// Whether this name is told as early and as loud as `before` did: since it began to hold, or in what still held.
     pub(super) fn still_tells(&self, before: &Telling, name: &str, slack: f64) -> bool {
         let (at, since) = (before.at + self.begins, before.since + self.begins);
