@@ -173,7 +173,7 @@ fn waits_name_their_writer_and_the_reason() {
     }
     let run_id = format!("store:{}", server.store.port());
     let run = eventually_run(&server, &run_id, "why they wait", |run| !run["explanation"].is_null());
-    assert_eq!(run["explanation"]["code"], "rank_zero_slow");
+    assert_eq!(run["explanation"]["code"], "waiting");
     assert_eq!(run["ranks"]["joined"], 2);
     assert_eq!(run["rank_grid"]["states"], ".jj");
     let waits = get(&server, "/api/v1/waits").json();
@@ -182,7 +182,7 @@ fn waits_name_their_writer_and_the_reason() {
     assert_eq!(wait["run_id"], run_id);
     assert_eq!(wait["writer"], "rank 0");
     assert_eq!(wait["missing"][0], "/default_pg/0//cpu//0/0");
-    assert_eq!(wait["reason"], "the address must come from rank 0: it has not come");
+    assert_eq!(wait["reason"], "the address must come from rank 0: never seen");
     assert_eq!(get(&server, "/metrics").body.lines().filter(|l| l.contains("ranks_joined")).count(), 3);
 }
 

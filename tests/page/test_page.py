@@ -137,7 +137,7 @@ def test_who_waits_for_what_is_one_row_a_reason(admin: Admin, open_page: Open) -
     page.until_says("#waits-rows", "rank 0, rank 1, rank 3")
     row = page.text("#waits-rows")
     assert page.js("document.querySelectorAll('#waits-rows tr').length") == 1
-    for words in ("/default_pg/0//cpu//0/2", "the address must come from rank 2: it has not come", "38 s"):
+    for words in ("/default_pg/0//cpu//0/2", "the address must come from rank 2: never seen", "38 s"):
         assert words in row
     assert page.text("#sentence") == "Waiting for 1 of 4 ranks"
     assert page.text("#ranks-legend").split("\n") == ["3 joined", "1 missing"]

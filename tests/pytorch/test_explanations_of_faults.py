@@ -257,12 +257,12 @@ FEW = 5
 
 WITHOUT_EVIDENCE = {"run_ended", "run_finished"}
 """They follow from the traffic of the run as a whole."""
-NEVER_DROPPED = r"from rank 0: it has not come|EADDRINUSE|deadlock"
+NEVER_DROPPED = r"for rank 0: never seen|EADDRINUSE|deadlock"
 FAULTS = [
-    Fault(two_never_come, 4, "waiting_for_rank", r".*rank 1: it has not come; 2 of 4 ranks have published.*missing: rank 1 and rank 2", "have they started", "EADDRINUSE", shows="ranks_joined 2"),
+    Fault(two_never_come, 4, "waiting", r".*2 of 4 ranks have published; for TIME waiting for rank 1: never seen; not published either: rank 2;.*", "has it started", "EADDRINUSE", shows="ranks_joined 2"),
     Fault(one_dies_before_all_have_come, 4, "rank_lost", r".*rank 1 .* ended before all ranks had come; 2 of 4 are still there", "log of what ended", "none of 4|0 of 4", shows="ranks_joined 2"),
     Fault(all_are_killed, 2, "run_ended", r".*ended: the connections of both processes closed after TIME(; first: .*)?", "cannot be seen here", "finished", shows="ranks_joined 0"),
-    Fault(a_paired_rank_is_replaced, 3, "rank_zero_slow", r".*rank 0 .*it had published it, and it was dropped: .* a process of rank 1, and another took.*", "restart all", NEVER_DROPPED, shows="ranks_expected 3"),
+    Fault(a_paired_rank_is_replaced, 3, "waiting", r".*rank 0 .*what it had published was dropped: it was paired with rank 1, whose place another process took.*", "restart all", NEVER_DROPPED, shows="ranks_expected 3"),
     Fault(
         a_store_is_reset_while_ranks_come,
         3,
@@ -275,8 +275,8 @@ FAULTS = [
     Fault(
         a_client_leaves_without_a_word,
         2,
-        "waiting_for_rank",
-        r".*rank 1: it has not come; .*without telling a rank: process \d+ at 127\.0\.0\.1 \(after TIME\)",
+        "waiting",
+        r".*rank 1: never seen; .*without telling who they are: process \d+ at 127\.0\.0\.1 \(after TIME\).*",
         "process that ended",
         "deadlock",
         shows="ranks_joined 1",
@@ -328,8 +328,8 @@ FAULTS = [
     Fault(
         a_rank_of_a_store_of_its_own_is_slow,
         0,
-        "waiting_for_rank",
-        r"store:\d+: 2 processes have waited TIME for the address of rank 1: it has not come; 2 of 3 ranks have published, 2 processes have connected",
+        "waiting",
+        r"store:\d+: 2 of 3 ranks have published; for TIME waiting for rank 1: never seen; 2 processes wait for the address",
         "has it started",
         "deadlock|nobody has come",
         shows="ranks_joined 2",
@@ -374,10 +374,10 @@ FAULTS = [
     Fault(
         a_rank_is_started_again_alone,
         3,
-        "rank_zero_slow",
-        r".*: 1 process has waited TIME for the address from rank 0 on \S+: it is there, and goes on with the attempt before, as rank 2 on \S+ does",
+        "waiting",
+        r".*waiting for rank 0 on \S+: connected, .*it has met with others before; .*in the attempt before: rank 2 on \S+; 1 process waits for the address",
         "all ranks, of the job together",
-        "busy, stuck|has not come|finished",
+        "never seen|finished",
     ),
     Fault(
         static_jobs_follow_each_other,

@@ -86,15 +86,14 @@ def test_rank_0_is_slow(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> No
     run = f"store:{server.port}"
     job = env(jobs, server, fork(3), train=["--late", "0:0"])
     beside = env(jobs, other, fork(4), train=["--late", "2:0"])
-    explained(server, "rank_zero_slow", rf"{run}: 2 processes have waited TIME for the address from rank 0: it has not come", waiters=2, who="rank 0")
+    explained(server, "waiting", rf"{run}: 2 of 3 ranks have published; for TIME waiting for rank 0: never seen", waiters=2, who="rank 0")
     waits = server.get_json(f"/api/v1/runs/{run}")["waits"]
     assert sorted(wait["who"].split(" on ")[0] for wait in waits) == ["rank 1", "rank 2"]
-    assert {(wait["writer"], wait["reason"]) for wait in waits} == {("rank 0", "the address must come from rank 0: it has not come")}
+    assert {(wait["writer"], wait["reason"]) for wait in waits} == {("rank 0", "the address must come from rank 0: never seen")}
     explained(
         other,
-        "waiting_for_rank",
-        rf"store:{other.port}: 3 processes have waited TIME for the address of rank 2: it has not come; 3 of 4 ranks have published, "
-        r"3 processes have connected",
+        "waiting",
+        rf"store:{other.port}: 3 of 4 ranks have published; for TIME waiting for rank 2: never seen; 3 processes wait for the address",
         joined=3,
         world_size=4,
     )
@@ -102,8 +101,8 @@ def test_rank_0_is_slow(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> No
         late.release()
         late.results()
     explained(server, "ranks_complete", rf"{run}: all 3 ranks have published their addresses in TIME; last: {WHO.format(0)} .*")
-    assert_silent(server, "for the address from rank 0")
-    assert_silent(other, "for the address of rank 2")
+    assert_silent(server, "waiting for rank 0")
+    assert_silent(other, "waiting for rank 2")
 
 
 @pytest.mark.parametrize("key", ["default_pg/0//cuda//0", "default_pg/0//cuda//0/nccl_storekey_0", "0//cuda//0/nccl_storekey_0"])
@@ -118,8 +117,8 @@ def test_rank_0_is_slow_to_publish_its_nccl_id(key: str, rallypoint_factory: Ser
         waiter.start()
     explained(
         server,
-        "rank_zero_slow",
-        rf"{run}: 2 processes have waited TIME for the NCCL id from rank 0: the keys do not tell which process that is",
+        "waiting",
+        rf"{run}: for TIME waiting for rank 0: the keys do not tell which process that is",
         waiters=2,
         what="the NCCL id",
     )

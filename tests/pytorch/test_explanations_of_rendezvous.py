@@ -140,8 +140,8 @@ def test_a_round_counts_a_node_that_died_while_joining(rallypoint_factory: Serve
     assert complete["severity"] == "error"
     explained(
         server,
-        "waiting_for_node",
-        rf"job round 0: 2 processes have waited TIME for the role of {dead}: its connection closed TIME ago, and nobody can take its place in this round, which is complete",
+        "waiting",
+        rf"job round 0: for TIME waiting for {dead}: connection closed TIME ago; 2 processes wait for the role",
     )
 
 

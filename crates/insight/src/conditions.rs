@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::expect::Plan;
 use super::links::Links;
 use super::missing::{is_gone, missing, turned_away};
+use super::presence::Presence;
 use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::{FormerNode, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, with_pid};
 use rallypoint_api::{Expected, KnownFrom, MissingNode, RunKind, RunState, Seen};
@@ -118,7 +119,7 @@ fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<
             missing.iter().filter(|node| node.known_from == KnownFrom::Announced).filter_map(|node| {
                 let pod = node.name.as_deref()?;
                 let seen = node.last_seen.map(|at| Timestamp(Duration::from_secs_f64(at)));
-                Some(format!("{pod} {}", links.since_announced(plan, pod, seen, now)))
+                Some(format!("{pod}: {}", links.since_announced(plan, pod, seen, now)))
             });
         let announced = Names::of(announced);
         let there = run.participants().filter(|node| node.is_there());
@@ -129,7 +130,6 @@ fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<
             from: expected.map(|expected| expected.source),
             missing: Names::of(missing.into_iter().map(name)),
             announced,
-            claimed: run.claimed_nodes(),
             gone: Names::of(gone.into_iter().map(name)),
             connected: Names::of(connected.into_iter().map(name)),
             present,
@@ -364,7 +364,10 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
 
 /// Nothing has come from the processes of the pods that have passed their gate.
 fn pods_idle(gate: &GateSnapshot, plan: &Plan, links: &Links, opened: Timestamp, now: Timestamp) -> Reason {
-    let since_then = |pod: &str| links.since_announced(plan, pod, None, now).since_then();
+    let since_then = |pod: &str| {
+        let since = links.since_announced(plan, pod, None, now);
+        (since != Presence::Announced).then_some(since)
+    };
     let gone: BTreeMap<_, _> =
         gate.known().filter_map(|pod| Some((pod.name, since_then(pod.name)?))).collect();
     let pods = gate.announced();

@@ -10,7 +10,8 @@ use super::explanation_log::{Subject, Topic, Utterance};
 use super::fold::Fold;
 use super::graph::wanted;
 use super::jobs::Jobs;
-use super::reason::{Evidence, Finding, Names, Reason, Silence, Whereabouts};
+use super::presence::{Place, Presence};
+use super::reason::{Evidence, Finding, Names, Reason, Silence};
 use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
@@ -399,8 +400,9 @@ impl Look<'_> {
             run: None,
             finding,
         }));
-        for &port in self.jobs.stores.keys() {
-            self.of_store(port, &mut held);
+        let idle = self.jobs.stores.keys().map(|&port| (port, self.of_store(port, &mut held)));
+        for (port, idle) in idle.collect::<Vec<_>>() {
+            self.jobs.store(port).idle = idle;
         }
         self.join_halves(&mut held);
         self.join_gatherings(&mut held);
@@ -468,8 +470,8 @@ impl Look<'_> {
             }));
             match &mut held.finding.reason {
                 Reason::NodesMissing { apart, .. } => *apart = others,
-                Reason::RankZeroSlow { of_agent: true, awaited, .. }
-                    if awaited.whereabouts == Whereabouts::NeverCame =>
+                Reason::Waiting { place: Place::Node, awaited, .. }
+                    if awaited.seen.presence == Presence::NeverSeen =>
                 {
                     awaited.apart = others;
                 }
@@ -524,22 +526,20 @@ impl Look<'_> {
         groups.into_values().filter(|parts| parts.len() > 1).collect()
     }
 
-    /// What the waits and the clients of a store show.
-    fn of_store(&self, port: u16, held: &mut Vec<Held>) {
-        let Some(graph) = self.jobs.graph(port, self.now) else { return };
+    /// What the waits and the clients of a store show. Returns the connections of which it is to be known when they asked for
+    /// something last.
+    fn of_store(&self, port: u16, held: &mut Vec<Held>) -> Vec<ConnId> {
+        let Some(graph) = self.jobs.graph(port, self.now) else { return Vec::new() };
         for (key, finding) in graph.explain() {
             let run = key.as_ref().and_then(|key| self.jobs.runs.get(key));
             let state = run.map(TrackedRun::state);
             // Said with more names.
             let is_past = finding.round.zip(run).is_some_and(|(round, run)| round != run.round().number);
             let names_more = |held: &Held| match (&held.finding.reason, &finding.reason) {
-                (Reason::NodesMissing { .. }, Reason::WaitingForNode { .. }) => {
-                    state == Some(RunState::Joining) && !is_past
+                (Reason::NodesMissing { .. }, Reason::Waiting { place: Place::Node, awaited, .. }) => {
+                    state == Some(RunState::Joining) && !is_past && awaited.seen.is_plain()
                 }
-                (
-                    Reason::TwoBackends { .. },
-                    Reason::WaitingForNode { .. } | Reason::RankZeroSlow { .. } | Reason::WaitCycle { .. },
-                ) => true,
+                (Reason::TwoBackends { .. }, Reason::Waiting { .. } | Reason::WaitCycle { .. }) => true,
                 _ => false,
             };
             let id = key.as_ref().and_then(RunKey::id);
@@ -571,6 +571,7 @@ impl Look<'_> {
             held.push(Held { store: Some(port), run: None, finding });
         }
         held.extend(self.two_jobs(port));
+        graph.idle_connections()
     }
 
     /// Clients of the stores that came to the admin port.

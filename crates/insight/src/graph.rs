@@ -5,8 +5,8 @@ mod own_keys;
 mod pods;
 mod processes;
 mod root;
+mod sighting;
 mod wanted;
-mod whereabouts;
 
 pub(super) use self::processes::Graph;
 pub(super) use self::root::Traced;

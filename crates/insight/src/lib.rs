@@ -28,6 +28,7 @@ mod jobs;
 mod links;
 mod missing;
 mod pasts;
+mod presence;
 mod reason;
 mod run;
 mod show;
@@ -62,9 +63,10 @@ use rallypoint_store::{Observed, WaitView};
 pub use self::expect::Expectation;
 pub use self::links::{AwayLink, LinkEvent, LinkNews};
 pub use self::pasts::PastRow;
+pub use self::presence::{Behind, But, Place, Presence, Sighting, Waits};
 pub use self::reason::{
-    Absence, Arrival, Awaited, Moment, Names, Numbered, Others, PodSince, Reason, Said, Silence, Standing,
-    Unit, Vacancy, Whereabouts,
+    Absence, Arrival, Awaited, Moment, Names, Numbered, Others, Published, Reason, Said, Silence, Standing,
+    Unit, Vacancy,
 };
 pub use self::run::Past;
 pub use self::show::RunFigures;
@@ -161,7 +163,8 @@ impl Insight {
             let late = run.late_nodes(self.jobs.looked).filter_map(|node| node.conn);
             run.life().left.keys().copied().chain(late)
         });
-        asked.collect()
+        let idle = self.jobs.stores.get(&port).into_iter().flat_map(|store| store.idle.iter().copied());
+        asked.chain(idle).collect()
     }
 
     /// The outstanding waits of the store on `port` that have lasted over a second, which replace those told before, and when

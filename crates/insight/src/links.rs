@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::expect::Plan;
-use super::reason::{Finding, Names, PodSince, Reason, Silence};
+use super::presence::Presence;
+use super::reason::{Finding, Names, Reason, Silence};
 use rallypoint_api::{LinkCounts, Seen};
 use rallypoint_protocol::ids::{Elapsed, Timestamp};
 
@@ -70,8 +71,6 @@ pub(super) struct Links {
     pub(super) refused: Vec<Finding>,
     /// How and when those ended whose relays have not come again.
     pub(super) ended: BTreeMap<String, LinkNews>,
-    /// Those whose names others have, and when such a one was turned away last.
-    pub(super) namesakes: BTreeMap<String, LinkNews>,
     /// For how long the clients of a link stay while it is away.
     pub(super) grace: Duration,
     /// Goes up with every relay that comes or goes.
@@ -105,7 +104,6 @@ impl Links {
                     let name = news.name.clone();
                     let reason = Reason::RelayRefused { relay: name.clone(), from, other };
                     self.refused.push(Finding::new(reason, name, news.at));
-                    Self::remember(&mut self.namesakes, news);
                 }
                 LinkEvent::Left | LinkEvent::Lost { .. } => {
                     Self::remember(&mut self.ended, news.clone());
@@ -136,22 +134,17 @@ impl Links {
         pod: &str,
         seen: Option<Timestamp>,
         now: Timestamp,
-    ) -> PodSince {
-        let silent = || seen.map(|seen| PodSince::Silent { for_seconds: Elapsed(now.since(seen)) });
+    ) -> Presence {
+        let silent = || seen.map(|seen| Presence::Silent { for_seconds: Elapsed(now.since(seen)) });
         // What was before is of another job.
         let began = plan.gate().map(|gate| gate.since).unwrap_or_default();
-        self.of_pod(pod, plan.is_only(pod), began, now).or_else(silent).unwrap_or(PodSince::Nothing)
+        let of_relay = if plan.is_only(pod) { self.of_pod(pod, began, now) } else { None };
+        of_relay.or_else(silent).unwrap_or(Presence::Announced)
     }
 
-    /// What became of the relay of a pod, if it is not connected. Of one that `is_only` one of its name the relay is known by
-    /// that; outside of Kubernetes it has the port in its name, too.
-    fn of_pod(&self, pod: &str, is_only: bool, began: Timestamp, now: Timestamp) -> Option<PodSince> {
-        /// It is told once a minute.
-        const TURNED_AWAY: Duration = Duration::from_secs(75);
-        if !is_only {
-            let turned_away = self.namesakes.get(pod).filter(|news| now.since(news.at) < TURNED_AWAY);
-            return turned_away.map(|_| PodSince::Namesake);
-        }
+    /// What became of the relay of a pod that is the only one of its name, if it is not connected. Outside of Kubernetes the
+    /// relay has the port in its name, too.
+    fn of_pod(&self, pod: &str, began: Timestamp, now: Timestamp) -> Option<Presence> {
         let first = self.away.partition_point(|link| link.name.as_str() < pod);
         let named_so = self.away.iter().skip(first).take_while(|link| link.name.starts_with(pod));
         let away = named_so.filter(|link| link.since >= began).find(|link| is_of_pod(&link.name, pod));
@@ -243,8 +236,8 @@ impl Links {
     }
 }
 
-fn away_for(link: &AwayLink, now: Timestamp) -> PodSince {
-    PodSince::LinkAway { for_seconds: Elapsed(now.since(link.since)) }
+fn away_for(link: &AwayLink, now: Timestamp) -> Presence {
+    Presence::Away { link: link.name.clone(), for_seconds: Elapsed(now.since(link.since)) }
 }
 
 /// Whether it is the relay of this pod: its name says also which of that name, and outside of Kubernetes the port.
@@ -252,11 +245,13 @@ fn is_of_pod(relay: &str, pod: &str) -> bool {
     relay == pod || pod_of(relay) == pod
 }
 
-fn ended_for(news: &LinkNews, now: Timestamp) -> PodSince {
+fn ended_for(news: &LinkNews, now: Timestamp) -> Presence {
     let for_seconds = Elapsed(now.since(news.at));
     match news.what {
-        LinkEvent::Lost { .. } => PodSince::LinkLost { for_seconds },
-        LinkEvent::Left | LinkEvent::Came | LinkEvent::Namesake { .. } => PodSince::RelayLeft { for_seconds },
+        LinkEvent::Lost { .. } => Presence::Unreachable { for_seconds },
+        LinkEvent::Left | LinkEvent::Came | LinkEvent::Namesake { .. } => {
+            Presence::Left { for_seconds: Some(for_seconds) }
+        }
     }
 }
 

@@ -14,13 +14,12 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-pub use self::awaited::Awaited;
-pub(super) use self::awaited::{ANNOUNCED_NODE, ANNOUNCED_NODES, MISSING_NODE, MISSING_NODES};
+pub use self::awaited::{Awaited, Published};
 pub(super) use self::evidence::{Evidence, Finding};
 pub use self::values::{
-    Absence, Arrival, Moment, Names, Numbered, Others, PodSince, Said, Silence, Standing, Unit, Vacancy,
-    Whereabouts,
+    Absence, Arrival, Moment, Names, Numbered, Others, Said, Silence, Standing, Unit, Vacancy,
 };
+use super::presence::Place;
 use rallypoint_api::{Certainty, ExpectedFrom, RunKind, Severity};
 use rallypoint_protocol::ids::Elapsed;
 
@@ -94,8 +93,6 @@ pub enum Reason {
         missing: Names,
         /// The pods of missing ones that announced themselves, each with what was heard of it since.
         announced: Names,
-        /// Nodes that several live processes claim to be: one of those may be a missing one.
-        claimed: Names,
         /// Of those that had joined: who died, or was taken out.
         gone: Names,
         /// Of those that had joined: who is connected, and has not joined this round.
@@ -236,12 +233,14 @@ pub enum Reason {
         may_go_on: bool,
         restarted: Elapsed,
     },
-    /// Waits whose root is node rank or group rank 0.
-    RankZeroSlow {
-        what: String,
+    /// Waits that all lead to one node or rank.
+    Waiting {
         who: String,
-        /// It is the agent of node rank 0, and no worker.
-        of_agent: bool,
+        /// What it is to write.
+        what: String,
+        place: Place,
+        #[serde(flatten)]
+        published: Option<Published>,
         #[serde(flatten)]
         awaited: Awaited,
     },
@@ -261,8 +260,6 @@ pub enum Reason {
         gone: Names,
         /// Those that have not come, as far as they are known.
         missing: Names,
-        /// Nodes or ranks that several live processes claim to be: one of those may be a missing one.
-        claimed: Names,
         /// Processes that have told no rank: some of those that are missing may be among them.
         silent: Names,
         /// Processes that connected and ended without telling who they are.
@@ -272,22 +269,6 @@ pub enum Reason {
         /// Who waits for the host.
         waiters: usize,
         waited: Elapsed,
-    },
-    /// Waits whose root is another node.
-    WaitingForNode {
-        node: String,
-        what: String,
-        #[serde(flatten)]
-        awaited: Awaited,
-    },
-    /// Waits whose root is a rank.
-    WaitingForRank {
-        rank: String,
-        joined: u32,
-        connected: u32,
-        world_size: Option<u32>,
-        #[serde(flatten)]
-        awaited: Awaited,
     },
     /// Waits at a store-based barrier, or in a sub-group.
     WaitingForGroup {
@@ -494,7 +475,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 80] = [
+    pub const CODES: [&'static str; 78] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -522,10 +503,8 @@ impl Reason {
         "ranks_missing",
         "all_left",
         "not_back",
-        "rank_zero_slow",
+        "waiting",
         "waiting_for_processes",
-        "waiting_for_node",
-        "waiting_for_rank",
         "waiting_for_group",
         "waiting_for_key",
         "waiting_at_barrier",
@@ -607,10 +586,8 @@ impl Reason {
             Self::RanksMissing { .. } => "ranks_missing",
             Self::AllLeft { .. } => "all_left",
             Self::NotBack { .. } => "not_back",
-            Self::RankZeroSlow { .. } => "rank_zero_slow",
+            Self::Waiting { .. } => "waiting",
             Self::WaitingForProcesses { .. } => "waiting_for_processes",
-            Self::WaitingForNode { .. } => "waiting_for_node",
-            Self::WaitingForRank { .. } => "waiting_for_rank",
             Self::WaitingForGroup { .. } => "waiting_for_group",
             Self::WaitingForKey { .. } => "waiting_for_key",
             Self::WaitingAtBarrier { .. } => "waiting_at_barrier",
@@ -676,10 +653,8 @@ impl Reason {
             | Self::RoundNotComplete { .. }
             | Self::AllLeft { .. }
             | Self::NotBack { may_go_on: false, .. }
-            | Self::RankZeroSlow { .. }
+            | Self::Waiting { .. }
             | Self::WaitingForProcesses { .. }
-            | Self::WaitingForNode { .. }
-            | Self::WaitingForRank { .. }
             | Self::WaitingForGroup { .. }
             | Self::LeftOver { .. }
             | Self::NoHeartbeat { .. }
@@ -721,22 +696,7 @@ impl Reason {
             | Self::WaitingAtBarrier { others, .. }
             | Self::WaitingForKey { others, .. }
             | Self::WaitingForGroup { others, .. } => !others.is_empty(),
-            Self::RankZeroSlow { awaited, .. }
-            | Self::WaitingForNode { awaited, .. }
-            | Self::WaitingForRank { awaited, .. } => {
-                matches!(
-                    awaited.whereabouts,
-                    Whereabouts::NeverCame
-                        | Whereabouts::NotSinceRestart { .. }
-                        | Whereabouts::Announced { .. }
-                        | Whereabouts::Twin { .. }
-                        | Whereabouts::NotTold { .. }
-                        | Whereabouts::MayBe { .. }
-                        | Whereabouts::Joined
-                        | Whereabouts::Busy
-                        | Whereabouts::Unknown
-                )
-            }
+            Self::Waiting { awaited, .. } => awaited.seen.is_eliminated(),
             _ => false,
         };
         if is_eliminated { Certainty::Eliminated } else { Certainty::Seen }
@@ -775,10 +735,8 @@ impl Reason {
                 | Self::PodsIdle { .. }
                 | Self::NodesMissing { .. }
                 | Self::RoundNotComplete { .. }
-                | Self::RankZeroSlow { .. }
+                | Self::Waiting { .. }
                 | Self::WaitingForProcesses { .. }
-                | Self::WaitingForNode { .. }
-                | Self::WaitingForRank { .. }
                 | Self::WaitingForGroup { .. }
                 | Self::WaitingForKey { .. }
                 | Self::WaitingAtBarrier { .. }

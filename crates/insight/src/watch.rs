@@ -265,7 +265,9 @@ pub(super) struct StoreWatch {
     pub(super) waits: HashMap<ConnId, Waiting>,
     /// When the processes that waited here just now were last seen to, by address and process id.
     pub(super) waited: HashMap<(IpAddr, Option<u32>), Timestamp>,
-    /// When agents of which no heartbeat comes asked for something last.
+    /// Connections of processes that others wait for, and that wait for nothing here.
+    pub(super) idle: Vec<ConnId>,
+    /// When those, and agents of which no heartbeat comes, asked for something last.
     pub(super) heard: HashMap<ConnId, Timestamp>,
     /// By the run and the key.
     pub(super) given_up: BTreeMap<(Option<RunKey>, Box<[u8]>), GivenUp>,
@@ -287,6 +289,7 @@ impl StoreWatch {
             clients: HashMap::new(),
             waits: HashMap::new(),
             waited: HashMap::new(),
+            idle: Vec::new(),
             heard: HashMap::new(),
             given_up: BTreeMap::new(),
             quiet: BTreeMap::new(),

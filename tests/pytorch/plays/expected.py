@@ -15,10 +15,10 @@ FACT = 5 + 1.5
 BEGINS = ("run_started", "round_complete")
 GONE = r"died|ended|closed|left|gone|not heard|gave up|failed|missing|was refused|was taken|no heartbeat|nothing has come|frozen|away"
 WORDS = {
-    "never": r"has not come|missing|not published|nobody has published|more nodes? (is|are) needed|have? joined|has joined|was dropped",
-    "twin": r"live processes|turned away|goes on with the attempt|met with|refused|cannot join|stands? by|waits?|waited|beside"
+    "never": r"never seen|missing|not published|more nodes? (is|are) needed|have? joined|has joined|was dropped",
+    "twin": r"live processes|turned away|in the attempt before|met with|refused|cannot join|stands? by|waits?|waited|beside"
     r"|next round|first to join again|joined and|again",
-    "wrong-rank": r"live processes|refused|met with|waited|waits|missing|has not come",
+    "wrong-rank": r"live processes|refused|met with|waited|waits|missing|never seen",
     "more-nodes": r"disagree|differ|counts on|another number|asks? for|asked for|parameters|are expected|more nodes?|missing",
     "freeze": GONE,
     "cut": GONE + r"|cut off|did not answer",

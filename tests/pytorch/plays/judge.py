@@ -32,9 +32,7 @@ CLAIMS: dict[str, dict[str, str]] = {
     "rank_lost": {"ranks": DEAD, "then": DEAD, "unseen": ABSENT},
     "ranks_ended": {"ranks": DEAD},
     "all_left": {"first": DEAD},
-    "rank_zero_slow": {"missing": ABSENT, "ended": DEAD, "staying": THERE},
-    "waiting_for_node": {"missing": ABSENT, "ended": DEAD, "staying": THERE},
-    "waiting_for_rank": {"missing": ABSENT, "ended": DEAD, "staying": THERE},
+    "waiting": {"missing": ABSENT, "ended": DEAD, "staying": THERE, "candidates": THERE},
     "waiting_for_processes": {"missing": ABSENT, "gone": DEAD, "passed": DEAD, "silent": THERE},
     "waiting_for_group": {"ended": DEAD, "others": THERE},
     "waiting_for_key": {"who": THERE, "ended": DEAD, "others": THERE},
@@ -178,7 +176,7 @@ class Judge:
         """Who was there once needs no advice how to start."""
         kind = (
             "rank"
-            if said["code"] in ("rank_zero_slow", "waiting_for_rank", "ranks_missing") and "node rank" not in said["text"]
+            if said["code"] == "ranks_missing" or said["facts"].get("place") == "rank"
             else "agent"
         )
         places = range((job.plan.nodes + ("more-nodes" in self.kinds)) * (job.plan.procs if kind == "rank" else 1))
@@ -197,25 +195,13 @@ class Judge:
 
     def whereabouts(self, job: Job, said: dict[str, Any]) -> None:
         facts = said["facts"]
-        where = facts.get("whereabouts")
-        target = facts.get("who") if said["code"] == "rank_zero_slow" else facts.get("rank") or facts.get("node")
-        if not where or not isinstance(target, str):
+        where, target = facts.get("presence"), facts.get("who")
+        if said["code"] != "waiting" or not where or not isinstance(target, str):
             return
-        claim = {
-            "never_came": ABSENT,
-            "gone": DEAD,
-            "gone_for_round": DEAD,
-            "busy": THERE,
-            "waits": THERE,
-            "met": THERE,
-            "not_again": THERE,
-            "node_gone": ABSENT,
-        }
-        if where["is"] in claim and not (where["is"] == "met" and where.get("ended")):
-            if facts.get("of_agent") and target.startswith("rank"):
-                target = "node " + target.partition(" ")[2]
+        claim = {"never_seen": ABSENT, "closed": DEAD, "connected": THERE}
+        if where["is"] in claim and not (where["is"] == "never_seen" and facts["candidates"]["shown"]):
             self.claim(job, target, claim[where["is"]], said["at"], said)
-        if where["is"] == "gone" and not job.plan.relay and (found := self.named(job, target)):
+        if where["is"] == "closed" and not job.plan.relay and (found := self.named(job, target)):
             ended = [process.ended for process in found if process.ended and process.ended < said["at"] + 0.5]
             if ended and min(abs(said["at"] - end - where["for_seconds"]) for end in ended) > GRACE + 1:
                 self.find(said["at"], f"off by {min(said['at'] - end - where['for_seconds'] for end in ended):.0f} s: {said['text']}")
@@ -331,7 +317,7 @@ class Judge:
             facts.get("left")
             if code in ("node_died", "ranks_ended", "node_removed")
             else facts.get("joined")
-            if code != "waiting_for_rank"
+            if code != "waiting"
             else None
         )
         if number is None and (found := re.search(r"(\d+) of \d+ nodes? ha(?:s|ve) joined", text)):

@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::processes::{Graph, Silent, WAITS_SHOWN};
 use super::root::Root;
 use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
-use crate::reason::{Awaited, Finding, Names, Others, Reason, Standing, Whereabouts};
+use crate::presence::{But, Place, Presence, Sighting};
+use crate::reason::{Awaited, Finding, Names, Others, Published, Reason, Standing};
 use crate::run::{LeftNode, Meeting, RunKey, TrackedNode, TrackedRun};
 use crate::watch::{Client, Waiting};
 use rallypoint_api::{RunKind, Seen};
@@ -68,19 +69,15 @@ impl Graph<'_> {
                     asked: Wanted { writer: ExpectedWriter::LastAtExit | ExpectedWriter::Unknown, .. },
                     ..
                 } => continue,
-                Root::At {
-                    asked: Wanted { writer: ExpectedWriter::Rank(_), .. },
-                    whereabouts:
-                        Whereabouts::NeverCame
-                        | Whereabouts::Announced { .. }
-                        | Whereabouts::NotSinceRestart { .. }
-                        | Whereabouts::NotTold { .. }
-                        | Whereabouts::Twin { .. },
-                    ..
-                } => NEVER_CAME.to_owned(),
-                Root::At { asked: Wanted { writer, what, .. }, whereabouts: Whereabouts::WentOn } => {
-                    format!("{writer:?} {what} of another round")
+                Root::At { asked: Wanted { writer: ExpectedWriter::Rank(_), .. }, seen }
+                    if seen.is_unseen() =>
+                {
+                    NEVER_CAME.to_owned()
                 }
+                Root::At {
+                    asked: Wanted { writer, what, .. },
+                    seen: Sighting { but: Some(But::RoundOver { how: None }), .. },
+                } => format!("{writer:?} {what} of another round"),
                 Root::At { asked: Wanted { writer, what, round, .. }, .. } => {
                     format!("{writer:?} {what} {round:?}")
                 }
@@ -183,53 +180,43 @@ impl Graph<'_> {
                 })
             }
             Root::Counting { host, counted } => self.counts(Some((run, meeting)), *host, *counted, waiters),
-            Root::At { asked, whereabouts } => {
-                let (writer, what, whereabouts) = (&asked.writer, asked.what.to_owned(), whereabouts.clone());
-                // A complete round counts all of them.
-                let others_without_role = |rank: u32| {
-                    let without_role = move |other: u32| other != rank && !run.round().roles.contains(&other);
-                    let dead = run.participants().filter(|node| node.is_dead());
-                    dead.filter(move |node| node.rank.is_some_and(without_role))
-                };
-                let missing = match (writer, &whereabouts) {
-                    // Its own wait may be the cause.
-                    (_, Whereabouts::JustCame | Whereabouts::JustWaited) => return None,
-                    (_, Whereabouts::Met { .. }) => Names::default(),
-                    (ExpectedWriter::Node(rank), Whereabouts::GoneForRound { .. }) => {
-                        let cut_off = others_without_role(*rank).filter(|node| node.is_cut_off);
-                        Names::of(cut_off.map(TrackedNode::fate))
+            Root::At { asked, seen } => {
+                // Its own wait may be the cause.
+                if seen.is_settling() {
+                    return None;
+                }
+                let (writer, what) = (&asked.writer, asked.what.to_owned());
+                let is_unseen = seen.is_unseen();
+                let missing = match (writer, run.kind()) {
+                    (ExpectedWriter::Rank(_), _)
+                        if seen.but == Some(But::MetBefore) && meeting.replaced.is_empty() =>
+                    {
+                        Names::default()
                     }
-                    (ExpectedWriter::Rank(rank), whereabouts) => {
-                        self.absent(run, meeting, *rank, whereabouts)
-                    }
+                    (ExpectedWriter::Rank(rank), _) => self.absent(run, meeting, *rank),
+                    // A complete round counts all of them.
+                    (ExpectedWriter::Node(rank), RunKind::C10d) => self.gone_without_role(run, *rank),
                     // A static node that has come shows that there are all with lower ranks.
-                    (
-                        _,
-                        Whereabouts::NeverCame
-                        | Whereabouts::Announced { .. }
-                        | Whereabouts::NotSinceRestart { .. }
-                        | Whereabouts::NotTold { .. },
-                    ) if run.kind() == RunKind::Static => {
-                        Names::of(run.never_came().map(|rank| format!("node {rank}")))
+                    (ExpectedWriter::Node(rank), RunKind::Static) if is_unseen => {
+                        let others = run.never_came().filter(|other| other != rank);
+                        Names::of(others.map(|rank| format!("node {rank}")))
                     }
                     _ => Names::default(),
                 };
-                let ended = match (writer, missing.is_empty()) {
-                    (ExpectedWriter::Node(rank), _)
-                        if matches!(whereabouts, Whereabouts::GoneForRound { .. }) =>
-                    {
-                        let ended = others_without_role(*rank).filter(|node| !node.is_cut_off);
-                        Names::of(ended.map(TrackedNode::label))
+                let is_short = is_unseen || !missing.is_empty();
+                let (ended, elsewhere) = match (writer, run.kind()) {
+                    (ExpectedWriter::Rank(_), _) if is_short => {
+                        (self.ended_near(run, |_| true), self.elsewhere(run, meeting))
                     }
                     // The other ranks of an NCCL job before have told no rank either.
-                    (ExpectedWriter::NcclRankZero, _) | (ExpectedWriter::Node(_), false) => {
-                        self.ended_near(run, |it| it.only_counted_itself)
+                    (ExpectedWriter::NcclRankZero, _) => {
+                        (self.ended_near(run, |it| it.only_counted_itself), Names::default())
                     }
-                    (ExpectedWriter::Rank(_), false) => self.ended_near(run, |_| true),
-                    _ => Names::default(),
+                    (ExpectedWriter::Node(_), RunKind::Static) if is_unseen => {
+                        (self.ended_near(run, |it| it.only_counted_itself), Names::default())
+                    }
+                    _ => Default::default(),
                 };
-                let elsewhere =
-                    if missing.is_empty() { Names::default() } else { self.elsewhere(run, meeting) };
                 let staying = self.staying(run, meeting, writer);
                 let who = self.writer(Some(run), *waits.first()?, asked)?;
                 // Of some it is not decided yet whether they are workers, and some are alike to others.
@@ -238,20 +225,23 @@ impl Graph<'_> {
                 let not_counted = || self.silent(run, meeting).iter().filter(is_not_counted).count();
                 // It is looked for in all runs.
                 let apart = Names::default();
-                let awaited =
-                    Awaited { whereabouts, missing, ended, elsewhere, apart, staying, waiters, waited };
+                let seen = seen.clone();
+                let awaited = Awaited { seen, missing, ended, elsewhere, apart, staying, waiters, waited };
+                let published = || Published {
+                    joined: meeting.published(),
+                    connected: run.world().processes_for(meeting).saturating_add(count(not_counted())),
+                    world_size: meeting.size,
+                };
                 Some(match writer {
-                    ExpectedWriter::Rank(1..) => Reason::WaitingForRank {
-                        rank: who,
-                        joined: meeting.published(),
-                        connected: run.world().processes_for(meeting).saturating_add(count(not_counted())),
-                        world_size: meeting.size,
-                        awaited,
-                    },
-                    ExpectedWriter::Node(1..) => Reason::WaitingForNode { node: who, what, awaited },
-                    ExpectedWriter::Node(0) | ExpectedWriter::Rank(_) | ExpectedWriter::NcclRankZero => {
-                        let of_agent = matches!(writer, ExpectedWriter::Node(_));
-                        Reason::RankZeroSlow { what, who, of_agent, awaited }
+                    ExpectedWriter::Rank(_) => {
+                        let published = Some(published());
+                        Reason::Waiting { who, what, place: Place::Rank, published, awaited }
+                    }
+                    ExpectedWriter::NcclRankZero => {
+                        Reason::Waiting { who, what, place: Place::Rank, published: None, awaited }
+                    }
+                    ExpectedWriter::Node(_) => {
+                        Reason::Waiting { who, what, place: Place::Node, published: None, awaited }
                     }
                     ExpectedWriter::Group(_) => {
                         let what = match (what == BARRIER, members.is_empty()) {
@@ -266,6 +256,16 @@ impl Graph<'_> {
                 })
             }
         }
+    }
+
+    /// c10d: the other nodes of the round that are gone, and have not told their roles.
+    fn gone_without_role(&self, run: &TrackedRun, asked: u32) -> Names {
+        let is_without = |rank: u32| rank != asked && !run.round().roles.contains(&rank);
+        let dead = run.participants().filter(|node| node.rank.is_some_and(is_without));
+        let gone = dead.filter_map(|node| Some((node, node.gone.filter(|_| node.is_dead())?)));
+        Names::of_some(gone, |(node, at)| {
+            format!("{} ({})", node.label(), Presence::gone(Elapsed(self.now.since(at)), node.is_cut_off))
+        })
     }
 
     /// What is said of a host that counts who comes, and of those that wait for it. `waiters` has the host.
@@ -305,11 +305,6 @@ impl Graph<'_> {
         };
         let those_missing = run.zip(of_ranks).filter(|_| !missing.is_empty());
         let silent = those_missing.map(|(run, meeting)| self.may_be_ranks(run, meeting));
-        let claimed = match (run.filter(|_| !missing.is_empty()), of_agents) {
-            (Some(run), Some(_)) => run.claimed_nodes(),
-            (Some(run), None) => run.claimed_ranks(),
-            (None, _) => Names::default(),
-        };
         let passed = run.filter(|_| !missing.is_empty()).map(|run| self.ended_near(run, |_| true));
         // c10d agents do not count themselves.
         let is_of_c10d = |client: &Client| {
@@ -330,7 +325,6 @@ impl Graph<'_> {
             elsewhere: those_missing.map(|(run, meeting)| self.elsewhere(run, meeting)).unwrap_or_default(),
             gone,
             missing,
-            claimed,
             silent: silent.unwrap_or_default(),
             passed: passed.unwrap_or_default(),
             waiters: waiters.saturating_sub(1),

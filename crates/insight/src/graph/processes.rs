@@ -1,6 +1,6 @@
 //! The waits of one store, and the processes that have them.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
@@ -46,6 +46,8 @@ pub(crate) struct Graph<'i> {
     /// Computed when one of the explanations needs them, for all of them.
     pub(super) processes: OnceCell<Processes>,
     pub(super) counted: OnceCell<CountedRanks>,
+    /// Connections of processes that others wait for, and that wait for nothing here.
+    pub(super) idle: RefCell<BTreeSet<ConnId>>,
 }
 
 impl<'i> Graph<'i> {
@@ -57,12 +59,26 @@ impl<'i> Graph<'i> {
         awake_since: Timestamp,
         now: Timestamp,
     ) -> Self {
-        let (processes, counted) = (OnceCell::new(), OnceCell::new());
-        Self { store, runs, links, plans, awake_since, now, processes, counted }
+        let (processes, counted, idle) = (OnceCell::new(), OnceCell::new(), RefCell::default());
+        Self { store, runs, links, plans, awake_since, now, processes, counted, idle }
     }
 }
 
 impl Graph<'_> {
+    /// All connections of the processes that others were found to wait for, and that wait for nothing here.
+    pub(crate) fn idle_connections(&self) -> Vec<ConnId> {
+        let idle = self.idle.borrow();
+        if idle.is_empty() {
+            return Vec::new();
+        }
+        let process = |conn: &ConnId| self.store.clients.get(conn).and_then(Client::process);
+        let processes: HashSet<_> = idle.iter().filter_map(process).collect();
+        let is_its_own = |(conn, client): &(&ConnId, &Client)| {
+            idle.contains(conn) || client.process().is_some_and(|process| processes.contains(&process))
+        };
+        self.store.clients.iter().filter(is_its_own).map(|(conn, _)| *conn).collect()
+    }
+
     pub(super) fn run_of(&self, client: Option<&Client>, wanted: &Wanted) -> Option<RunKey> {
         match &wanted.run {
             Some(id) => Some(self.store.key_of(id)),

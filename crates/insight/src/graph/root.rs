@@ -1,11 +1,11 @@
 //! Where a chain of waits ends: with a process that does not write what it should, or in a circle.
 
 use super::processes::Graph;
+use super::sighting::{Found, OVERWRITTEN, RESET};
 use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
-use super::whereabouts::{Found, OVERWRITTEN, RESET};
-use crate::reason::{Names, Whereabouts};
+use crate::presence::{But, Presence, Sighting, Waits};
+use crate::reason::Names;
 use crate::run::{RankInfo, RunKey, Seat, TrackedNode, TrackedRun, Withdrawn};
-use rallypoint_api::RunKind;
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use rallypoint_store::Counted;
 
@@ -24,7 +24,7 @@ pub(crate) struct Traced {
 #[derive(Debug, Clone)]
 pub(crate) enum Root {
     /// With someone who does not wait here.
-    At { asked: Wanted, whereabouts: Whereabouts },
+    At { asked: Wanted, seen: Sighting },
     /// With a process that goes on when all others have come.
     Counting { host: ConnId, counted: Counted },
     /// Nowhere.
@@ -53,7 +53,7 @@ impl Root {
     /// The round of a node that it ends with, where it is known who that was.
     pub(super) const fn round(&self) -> Option<u64> {
         match self {
-            Self::At { whereabouts: Whereabouts::WentOn | Whereabouts::RoundOver { .. }, .. }
+            Self::At { seen: Sighting { but: Some(But::RoundOver { .. }), .. }, .. }
             | Self::Counting { .. }
             | Self::Cycle { .. } => None,
             Self::At { asked, .. } => asked.round,
@@ -176,6 +176,8 @@ impl Graph<'_> {
         let mut at = start;
         // What the one before in the chain waits for, once that is a known process.
         let mut asked: Option<Wanted> = None;
+        let dropped =
+            |conn, how: &str| Sighting::from(self.idle(conn)).but(But::Dropped { how: how.to_owned() });
         loop {
             let wait = self.wait_of(at, run);
             if let Some(counted) = wait.and_then(|wait| wait.view.counted) {
@@ -183,73 +185,69 @@ impl Graph<'_> {
             }
             let missing = wait.and_then(|wait| wait.view.missing.first());
             let next = missing.map(|key| wanted(key));
-            let root = |asked, whereabouts| Root::At { asked, whereabouts };
+            let root = |asked, seen: Sighting| Root::At { asked, seen };
             let (next, key) = match (next, missing, asked) {
                 (Some(next), Some(key), asked) => {
                     if let (ExpectedWriter::Unknown, Some(asked)) = (&next.writer, asked) {
                         let key = ShownKey(key).to_string();
                         let away = self.away_from(self.store.clients.get(&at).map(|client| client.peer));
-                        return root(asked, away.unwrap_or(Whereabouts::Waits { key }));
+                        let waits = Presence::Connected { asked: None, waits: Waits::ForKey(key) };
+                        return root(asked, away.unwrap_or(waits).into());
                     }
                     (next, key)
                 }
                 // A process for which others wait, and which waits for nothing.
-                (_, _, Some(asked)) => return root(asked, self.without_wait(at, run)),
-                (..) => return root(wanted(b""), Whereabouts::Unknown),
+                (_, _, Some(asked)) => return root(asked, self.without_wait(at, run).into()),
+                (..) => return root(wanted(b""), Presence::Unknown.into()),
             };
             if let Some(from) = path.iter().position(|&member| member == at) {
                 return self.cycle(&path[from..], run);
             }
             path.push(at);
             if matches!(next.writer, ExpectedWriter::Node(_)) && Self::is_copy(at, run) {
-                let ended = self.find(run, start, &next).and_then(Found::gone);
-                let ended = ended.map(|at| Elapsed(self.now.since(at)));
-                return root(next, Whereabouts::Met { ended });
+                let presence = match self.find(run, start, &next) {
+                    Some(Found::Gone(gone)) => Presence::gone(Elapsed(self.now.since(gone)), false),
+                    Some(Found::There(conn)) => self.idle(conn),
+                    None => Presence::Unknown,
+                };
+                return root(next, Sighting::from(presence).but(But::MetBefore));
             }
             let is_past = next.is_of_another_round(run);
-            if let Some(whereabouts) = run.filter(|_| !is_past).and_then(|run| Self::without_ranks(run, key))
-            {
-                return root(next, whereabouts);
+            if let Some(but) = run.filter(|_| !is_past).and_then(|run| Self::without_ranks(run, key)) {
+                return root(next, Sighting::from(Presence::idle(None)).but(but));
             }
             let host = run.and_then(|run| run.world().host).filter(|host| !path.contains(host));
             match self.find(run, start, &next) {
                 None if is_past => {
                     let given_up = run.and_then(|run| run.life().given_up.as_ref());
                     let it = given_up.filter(|(round, _)| next.round == Some(*round));
-                    let whereabouts = it.map(|(_, why)| Whereabouts::RoundOver { why: why.clone() });
-                    return root(next, whereabouts.unwrap_or(Whereabouts::WentOn));
+                    let how = it.map(|(_, why)| why.clone());
+                    return root(next, Sighting::from(Presence::Unknown).but(But::RoundOver { how }));
                 }
                 found @ (None | Some(Found::Gone(_)))
                     if next.writer == ExpectedWriter::NcclRankZero && host.is_none() =>
                 {
                     let gone = found.and_then(Found::gone);
-                    let whereabouts = run.map(|run| self.missed_nccl_root(run, gone));
-                    return root(next, whereabouts.unwrap_or(Whereabouts::Unknown));
+                    let seen = run.map(|run| self.missed_nccl_root(run, gone));
+                    return root(next, seen.unwrap_or_else(|| Presence::Unknown.into()));
                 }
                 Some(Found::Gone(gone)) if !matches!(next.writer, ExpectedWriter::Rank(_)) => {
                     let for_seconds = Elapsed(self.now.since(gone));
                     let node = run.and_then(|run| next.seat(run)).map(Seat::node);
                     let is_cut_off = node.is_some_and(|node| node.is_cut_off);
-                    let whereabouts = match run.filter(|run| run.kind() == RunKind::C10d) {
-                        Some(run) => {
-                            let has_heir = node.is_some_and(|node| run.has_heir(node));
-                            Whereabouts::GoneForRound { for_seconds, has_heir, is_cut_off }
-                        }
-                        None => Whereabouts::gone(for_seconds, is_cut_off),
-                    };
-                    return root(next, whereabouts);
+                    return root(next, Presence::gone(for_seconds, is_cut_off).into());
                 }
-                Some(Found::There(_))
+                Some(Found::There(conn))
                     if !is_past && run.is_some_and(|run| self.was_dropped(run, start, &next, key)) =>
                 {
-                    return root(next, Whereabouts::Dropped { why: RESET.to_owned() });
+                    return root(next, dropped(conn, RESET));
                 }
                 Some(Found::There(conn)) if next.is_role && run.is_some_and(|run| run.is_heir(conn)) => {
-                    return root(next, Whereabouts::Dropped { why: OVERWRITTEN.to_owned() });
+                    return root(next, dropped(conn, OVERWRITTEN));
                 }
                 Some(Found::There(conn)) => {
-                    if let Some(whereabouts) = run.and_then(|run| self.made_otherwise(run, start, key)) {
-                        return root(next, whereabouts);
+                    if let Some(but) = run.and_then(|run| self.made_otherwise(run, start, key)) {
+                        return root(next, Sighting::from(self.idle(conn)).but(but));
                     }
                     at = conn;
                     asked = Some(next);
@@ -261,16 +259,17 @@ impl Graph<'_> {
                         (at, asked) = (host, Some(next));
                         continue;
                     }
-                    let whereabouts = match next.writer {
-                        ExpectedWriter::Rank(rank) => run.map_or(Whereabouts::NeverCame, |run| {
-                            self.missed(run, self.meeting(start, run), rank)
-                        }),
-                        ExpectedWriter::Node(rank) => {
-                            run.map_or(Whereabouts::NeverCame, |run| self.missed_node(run, rank))
+                    let seen = match (&next.writer, run) {
+                        (ExpectedWriter::Rank(rank), Some(run)) => {
+                            self.missed(run, self.meeting(start, run), *rank)
                         }
-                        _ => Whereabouts::Unknown,
+                        (ExpectedWriter::Node(rank), Some(run)) => self.missed_node(run, *rank),
+                        (ExpectedWriter::Rank(_) | ExpectedWriter::Node(_), None) => {
+                            Presence::NeverSeen.into()
+                        }
+                        _ => Presence::Unknown.into(),
                     };
-                    return root(next, whereabouts);
+                    return root(next, seen);
                 }
             }
         }
@@ -317,8 +316,8 @@ impl Graph<'_> {
                 counted.clients,
                 if counted.clients == 1 { "has" } else { "have" }
             ),
-            Root::At { asked, whereabouts } => {
-                format!("{} must come from {}: {whereabouts}", asked.what, self.writer(run, conn, asked)?)
+            Root::At { asked, seen } => {
+                format!("{} must come from {}: {seen}", asked.what, self.writer(run, conn, asked)?)
             }
             Root::Cycle { members, .. } => {
                 format!(

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use super::Reason;
-use super::awaited::{
-    ANNOUNCED_NODE, ANNOUNCED_NODES, LINK_AWAY, MISSING_NODE, MISSING_NODES, NODE_TWICE, OTHER_PORT,
-    RANK_TWICE, SAME_WORLD_SIZE, Writer, missing_ranks,
-};
+use super::awaited::{OTHER_PORT, SAME_WORLD_SIZE};
 use super::values::{Absence, Arrival, ONE_JOB, Others, Silence, Standing, Vacancy, for_each};
+use crate::presence::{ANNOUNCED, AWAY, MISSING_NODE, MISSING_POD, Place, Presence};
 use rallypoint_api::{ExpectedFrom, RunKind};
 
 /// Who ends this soon may not have reached the others at the addresses that they published.
@@ -18,7 +16,6 @@ impl Reason {
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::NodesMissing { apart, .. } if !apart.is_empty() => ONE_JOB,
-            Self::NodesMissing { claimed, .. } if !claimed.is_empty() => NODE_TWICE,
             Self::NodesMissing { joined, expected: Some(expected), gone, connected, .. }
                 if gone.is_empty()
                     && !connected.is_empty()
@@ -94,11 +91,7 @@ impl Reason {
                     }
                 }
             }
-            Self::PodsMissing { missing, .. } => for_each(
-                missing,
-                "look at the missing pod: is it scheduled, has its image come, does it reach this server's admin port?",
-                "look at the missing pods: are they scheduled, have their images come, do they reach this server's admin port?",
-            ),
+            Self::PodsMissing { .. } => MISSING_POD,
             Self::TorchVersionsDiffer { .. } => {
                 "use one image on every node; different releases of PyTorch may not understand each other"
             }
@@ -112,17 +105,10 @@ impl Reason {
             Self::NodesMissing { missing, announced, .. }
                 if !announced.is_empty() && announced.count() >= missing.count() =>
             {
-                for_each(announced, ANNOUNCED_NODE, ANNOUNCED_NODES)
-            }
-            Self::NodesMissing { joined, expected, connected, .. }
-                if (expected.unwrap_or(0).saturating_sub(*joined) as usize)
-                    > connected.count().saturating_add(1) =>
-            {
-                MISSING_NODES
+                ANNOUNCED
             }
             Self::NodesMissing { .. } => MISSING_NODE,
-            Self::RankZeroSlow { awaited, of_agent: true, .. } => awaited.remedy(Writer::FirstAgent),
-            Self::RankZeroSlow { awaited, .. } => awaited.remedy(Writer::FirstRank),
+            Self::Waiting { awaited, place, .. } => awaited.remedy(*place),
             Self::WaitingForProcesses { reset: Some(_), .. } => {
                 "restart all processes of the job together: those that had connected before the reset do not do so again"
             }
@@ -132,10 +118,6 @@ impl Reason {
                 SAME_WORLD_SIZE
             }
             Self::WaitingForProcesses { elsewhere, .. } if !elsewhere.is_empty() => OTHER_PORT,
-            Self::WaitingForProcesses { claimed, of_agents, .. } if !claimed.is_empty() => match of_agents {
-                true => NODE_TWICE,
-                false => RANK_TWICE,
-            },
             Self::WaitingForProcesses { gone, of_agents, .. } if !gone.is_empty() => match of_agents {
                 true => for_each(
                     gone,
@@ -157,22 +139,15 @@ impl Reason {
                 "look at the logs of the processes that ended: a failed import, too little memory, a wrong interface? Where \
                  those were others, look whether the missing ones have started and reach this server",
             ),
-            Self::WaitingForProcesses { missing, of_agents: true, .. } if !missing.is_empty() => {
-                for_each(missing, MISSING_NODE, MISSING_NODES)
+            Self::WaitingForProcesses { missing, of_agents: true, .. } if !missing.is_empty() => MISSING_NODE,
+            Self::WaitingForProcesses { missing, .. } if !missing.is_empty() => {
+                Presence::NeverSeen.look_at(Place::Rank)
             }
-            Self::WaitingForProcesses { missing, .. } if !missing.is_empty() => missing_ranks(missing),
             Self::WaitingForProcesses { .. } => {
                 "look for the nodes or ranks of the job that have not connected: have they started, do they reach this server, \
                  and have all the same --nnodes or WORLD_SIZE?"
             }
-            Self::WaitingForNode { awaited, .. } => awaited.remedy(Writer::Agent),
-            Self::WaitingForRank { awaited, .. } => awaited.remedy(Writer::Rank),
-            Self::LinkAway { links, .. } => for_each(
-                links,
-                LINK_AWAY,
-                "look whether those pods still run, at the network between them and this server, and at the logs of their relays; \
-                 their clients go on when the links are back",
-            ),
+            Self::LinkAway { .. } => AWAY,
             Self::WorldSizesDiffer { have_met: true, .. } => {
                 "stop what came last, or give it its own store (--listen twice, or POST /api/v1/stores): those who have met do \
                  not wait for it. If it is to take part, restart all processes of the job together with the same WORLD_SIZE \

@@ -273,7 +273,6 @@ impl Reason {
                 from,
                 missing,
                 announced,
-                claimed,
                 gone,
                 connected,
                 present,
@@ -292,9 +291,8 @@ impl Reason {
                 let (gone, apart) = (if_any("; gone: ", gone), if_any("; not complete either: ", apart));
                 let connected = if_any("; connected, and not in this round yet: ", connected);
                 let announced = if_any("; ", announced);
-                let claimed = if_any("; several live processes claim ", claimed);
                 format!(
-                    "{there} {are} joined{who}{gone}{connected}{apart}{}{announced}{claimed}",
+                    "{there} {are} joined{who}{gone}{connected}{apart}{}{announced}",
                     from.unwrap_or_default()
                 )
             }
@@ -627,13 +625,11 @@ impl Reason {
     /// What processes wait for.
     fn waits(&self) -> Option<String> {
         Some(match self {
-            Self::RankZeroSlow { what, who, of_agent, awaited } => {
-                format!(
-                    "{} for {what} from {who}: {}{}",
-                    awaited.waits(),
-                    awaited.because(),
-                    awaited.besides(*of_agent)
-                )
+            Self::Waiting { who, what, published, awaited, .. } => {
+                let published = published.as_ref().map_or_else(String::new, |it| {
+                    format!("{} published; ", of_ranks(it.joined, it.world_size))
+                });
+                format!("{published}{}", awaited.sentence(who, what))
             }
             Self::WaitingForProcesses {
                 host,
@@ -643,7 +639,6 @@ impl Reason {
                 expected,
                 gone,
                 missing,
-                claimed,
                 silent,
                 passed,
                 elsewhere,
@@ -675,31 +670,12 @@ impl Reason {
                 let gone = if_any("; gone: ", gone);
                 let missing =
                     if_any(if silent.is_empty() { "; missing: " } else { "; not published: " }, missing);
-                let claimed = if_any("; several live processes claim ", claimed);
                 let silent = if_any("; connected, and told no rank: ", silent);
                 let passed = if_any("; connected and ended without publishing anything: ", passed);
                 let elsewhere = if_any("; in another store: ", elsewhere);
                 format!(
                     "{host} has waited {waited} until all processes of the job have connected: {connected}{ended}\
-                     {reset}{gone}{missing}{claimed}{silent}{passed}{elsewhere}{others}"
-                )
-            }
-            Self::WaitingForNode { node, what, awaited } => {
-                format!(
-                    "{} for {what} of {node}: {}{}",
-                    awaited.waits(),
-                    awaited.because(),
-                    awaited.besides(true)
-                )
-            }
-            Self::WaitingForRank { rank, joined, connected, world_size, awaited } => {
-                let published = of_ranks(*joined, *world_size);
-                let connected = have(*connected as usize, "process", "processes");
-                format!(
-                    "{} for the address of {rank}: {}; {published} published, {connected} connected{}",
-                    awaited.waits(),
-                    awaited.because(),
-                    awaited.besides(false)
+                     {reset}{gone}{missing}{silent}{passed}{elsewhere}{others}"
                 )
             }
             Self::WaitingForGroup { what, waiters, others, ended, waited } => {

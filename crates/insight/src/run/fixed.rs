@@ -1,6 +1,5 @@
 //! The static rendezvous: nodes with fixed ranks, known by the role exchange of each attempt.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -200,13 +199,6 @@ impl TrackedRun {
             rival.rank == node.rank && self.round.completed.is_none_or(|completed| rival.joined <= completed)
         };
         self.life.rivals.iter().rposition(is_it)
-    }
-
-    /// Nodes that several live processes claim to be, while not all have come.
-    pub(crate) fn claimed_nodes(&self) -> Names {
-        let rivals = self.life.rivals.iter().filter(|_| self.round.completed.is_none());
-        let ranks: BTreeSet<u32> = rivals.filter_map(|rival| rival.rank).collect();
-        Names::of(ranks.iter().map(|rank| format!("node {rank}")))
     }
 
     /// What had come again were copies of nodes that go on, and has gone: there is no other attempt.

@@ -11,10 +11,8 @@ use super::limits::{MISSING_SHOWN, MOST_NODES};
 use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::World;
-use crate::reason::{
-    ANNOUNCED_NODE, ANNOUNCED_NODES, Evidence, Finding, MISSING_NODE, MISSING_NODES, Names, Reason, Said,
-    Unit,
-};
+use crate::presence::{ANNOUNCED, MISSING_NODE};
+use crate::reason::{Evidence, Finding, Names, Reason, Said, Unit};
 use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, KnownFrom, MissingNode, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Label, Timestamp, count};
 use rallypoint_rendezvous::{
@@ -437,8 +435,7 @@ impl TrackedRun {
         let given_up = given_up.map(|left| format!("; what is silent is given up in {left}"));
         let given_up = given_up.unwrap_or_default();
         let (severity, remedy) = match native.remedy {
-            (severity, MISSING_NODE | MISSING_NODES) if pods > 1 => (severity, ANNOUNCED_NODES),
-            (severity, MISSING_NODE | MISSING_NODES) if pods == 1 => (severity, ANNOUNCED_NODE),
+            (severity, MISSING_NODE) if pods > 0 => (severity, ANNOUNCED),
             remedy => remedy,
         };
         let said = Said {
@@ -716,8 +713,6 @@ fn remedy_of_missing(snapshot: &RunSnapshot, lacks: u32, at_exit: u32, has_left:
     } else if at_exit > 0 && lacks <= at_exit {
         "look why those that join again ended or failed: what has finished does not join again, and closes the run when it \
          gives up at the exit barrier, after up to 300 s"
-    } else if needed > 1 {
-        MISSING_NODES
     } else {
         MISSING_NODE
     }

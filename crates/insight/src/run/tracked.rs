@@ -185,16 +185,6 @@ impl TrackedRun {
             .or_else(|| former.find(|former| is_it(&former.node, former.round)).map(Seat::Former))
     }
 
-    /// Whether another process has come for a node that died. One in the same round has a place of its own there.
-    pub(crate) fn has_heir(&self, dead: &TrackedNode) -> bool {
-        let is_of_round = self.participants().any(|node| node.id == dead.id);
-        let is_beside = |node: &TrackedNode| !(is_of_round && node.is_participant());
-        let is_it = |node: &TrackedNode| {
-            node.id != dead.id && node.name == dead.name && node.is_there() && is_beside(node)
-        };
-        self.life.nodes.iter().chain(self.beside()).any(is_it)
-    }
-
     /// Nodes that are in no list of the state, and that are there.
     pub(crate) fn beside(&self) -> impl Iterator<Item = &TrackedNode> {
         self.life.left.values().filter(|left| !left.is_silent()).map(|left| &left.node)

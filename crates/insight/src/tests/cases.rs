@@ -61,7 +61,7 @@ fn case_1_a_missing_node_is_named_if_it_announced_itself() {
     lab.until(35.0);
     lab.assert_said(
         "nodes_missing",
-        "job round 0: 3 of 4 nodes have joined; node2 has been missing for 30 s (4 by the pods' announcements); node2 announced itself",
+        "job round 0: 3 of 4 nodes have joined; node2 has been missing for 30 s (4 by the pods' announcements); node2: announced itself",
     );
     let missing = lab.run("job").missing;
     assert_eq!((missing.len(), missing[0].name.as_deref(), missing[0].rank), (1, Some("node2"), Some(2)));
@@ -119,7 +119,7 @@ fn case_1_a_node_that_neither_joined_nor_announced_itself_is_named_by_its_rank()
     );
     lab.assert_said(
         "nodes_missing",
-        "job round 0: 1 of 3 nodes has joined; node1-aaaaa and node 2 have been missing for 30 s (3 by the pods' announcements); node1-aaaaa announced itself",
+        "job round 0: 1 of 3 nodes has joined; node1-aaaaa and node 2 have been missing for 30 s (3 by the pods' announcements); node1-aaaaa: announced itself",
     );
 }
 
@@ -287,8 +287,9 @@ fn case_5_rank_zero_is_slow() {
     }
     lab.until(35.0);
     lab.assert_said(
-        "rank_zero_slow",
-        "store:29500: 2 processes have waited 30 s for the address from rank 0: nobody has published it, and process 2000 at 10.0.0.1 is connected and has told no rank yet",
+        "waiting",
+        "store:29500: 2 of 3 ranks have published; for 30 s waiting for rank 0: never seen; connected, and told no rank: process \
+         2000 at 10.0.0.1; 2 processes wait for the address",
     );
     // The same with NCCL in both its forms, where nobody but rank 0 writes anything.
     for id in ["/default_pg/0//cuda//0", "/default_pg/0//cuda//0/nccl_storekey_0"] {
@@ -300,8 +301,9 @@ fn case_5_rank_zero_is_slow() {
         lab.wait(2, &[id]);
         lab.until(35.0);
         lab.assert_said(
-            "rank_zero_slow",
-            "store:29500: 2 processes have waited 30 s for the NCCL id from rank 0: nobody has published it; process 2000 at 10.0.0.1 is connected and does not wait for it: it may be rank 0",
+            "waiting",
+            "store:29500: for 30 s waiting for rank 0: never seen; connected, and told no rank: process 2000 at 10.0.0.1; 2 \
+             processes wait for the NCCL id",
         );
         assert_eq!(lab.run("store:29500").waits.len(), 2);
     }
@@ -330,8 +332,9 @@ fn case_5_a_chain_of_waits_is_followed_to_its_root() {
     lab.wait_for_rank(1, 2);
     lab.until(35.0);
     lab.assert_said(
-        "waiting_for_rank",
-        "store:29500: 2 processes have waited 30 s for the address of rank 2: nobody has published it, and process 2002 at 10.0.0.2 is connected and has told no rank yet; 2 of 4 ranks have published, 3 processes have connected; not published: rank 2 and rank 3",
+        "waiting",
+        "store:29500: 2 of 4 ranks have published; for 30 s waiting for rank 2: never seen; connected, and told no rank: process \
+         2002 at 10.0.0.2; not published either: rank 3; 2 processes wait for the address",
     );
     let run = lab.run("store:29500");
     assert_eq!(run.rank_grid.expect("ranks").states, "jj..");
@@ -777,9 +780,9 @@ fn case_10_who_waits_in_a_round_that_is_over_is_not_told_of_the_nodes_of_the_nex
     lab.exchange("job", 1, 1, 1);
     lab.pass(40.0);
     lab.assert_said(
-        "waiting_for_node",
-        "job round 1: 1 process has waited 30 s for the role of node rank 9: that was in another round, and the run has gone \
-         on without it",
+        "waiting",
+        "job round 1: for 30 s waiting for node rank 9: that was in another round, which the run has left; 1 process waits \
+         for the role",
     );
     assert!(lab.texts("elastic_deadlock").is_empty());
 }
@@ -1581,13 +1584,12 @@ fn static_runs_that_have_each_node_rank_together_are_told_of_each_other() {
         "{}",
         said("nodes_missing")
     );
-    let slow = said("rank_zero_slow");
+    let slow = said("waiting");
     assert!(
         slow.starts_with("trian: ") && slow.contains("; not complete either: run train (node 0)"),
         "{slow}"
     );
-    let remedies =
-        lab.said.iter().filter(|(_, said)| ["nodes_missing", "rank_zero_slow"].contains(&&*said.code));
+    let remedies = lab.said.iter().filter(|(_, said)| ["nodes_missing", "waiting"].contains(&&*said.code));
     assert!(remedies.clone().all(|(_, said)| said.remedy.contains("the same --rdzv-id")), "{:?}", lab.said);
     assert_eq!(remedies.count(), 2);
 

@@ -7,7 +7,8 @@ use crate::epoch::Epoch;
 use crate::explanation_log::{ExplanationLog, Subject, Topic};
 use crate::reason::{Finding, Names, Reason, Said};
 use crate::{
-    Absence, Arrival, Awaited, Moment, Others, PodSince, Silence, Standing, Unit, Vacancy, Whereabouts,
+    Absence, Arrival, Awaited, But, Moment, Others, Place, Presence, Published, Sighting, Silence, Standing,
+    Unit, Vacancy, Waits,
 };
 use rallypoint_api::{ExpectedFrom, RunKind};
 use rallypoint_protocol::ids::{Elapsed, Label, Timestamp};
@@ -34,60 +35,49 @@ fn time() -> Elapsed {
     Elapsed(Duration::from_secs(31))
 }
 
-/// Where a process may be, with so many of whatever is counted there.
-fn whereabouts(n: u32) -> Vec<Whereabouts> {
-    let announced = |since| Whereabouts::Announced { pod: "a".into(), since };
-    vec![
-        Whereabouts::NeverCame,
-        announced(PodSince::Nothing),
-        announced(PodSince::Namesake),
-        announced(PodSince::Silent { for_seconds: time() }),
-        announced(PodSince::RelayLeft { for_seconds: time() }),
-        announced(PodSince::LinkAway { for_seconds: time() }),
-        announced(PodSince::LinkLost { for_seconds: time() }),
-        Whereabouts::Twin { claimed: names(n.max(1)) },
-        Whereabouts::NotTold { candidates: names(n), alike: names(0), gone_for: None },
-        Whereabouts::NotTold { candidates: names(0), alike: names(n), gone_for: None },
-        Whereabouts::NotTold { candidates: names(n), alike: names(n), gone_for: Some(time()) },
-        Whereabouts::MayBe { candidates: names(n), gone_for: None },
-        Whereabouts::MayBe { candidates: names(n), gone_for: Some(time()) },
-        Whereabouts::NodeGone { for_seconds: time(), is_cut_off: false },
-        Whereabouts::NodeGone { for_seconds: time(), is_cut_off: true },
-        Whereabouts::NodeFinished,
-        Whereabouts::Met { ended: None },
-        Whereabouts::Met { ended: Some(time()) },
-        Whereabouts::MadeOtherwise { made: 1, asked: 3 },
-        Whereabouts::Busy,
-        Whereabouts::Away { link: "a".into(), for_seconds: time() },
-        Whereabouts::JustCame,
-        Whereabouts::Alike,
-        Whereabouts::JustWaited,
-        Whereabouts::NotAgain,
-        Whereabouts::Waits { key: "k".into() },
-        Whereabouts::Dropped { why: "an operator reset the store".into() },
-        Whereabouts::Gone { for_seconds: time() },
-        Whereabouts::CutOff { for_seconds: time() },
-        Whereabouts::NotSinceRestart { for_seconds: time() },
-        Whereabouts::GoneForRound { for_seconds: time(), has_heir: false, is_cut_off: false },
-        Whereabouts::GoneForRound { for_seconds: time(), has_heir: true, is_cut_off: false },
-        Whereabouts::GoneForRound { for_seconds: time(), has_heir: false, is_cut_off: true },
-        Whereabouts::NodeSilent { link: None, for_seconds: time() },
-        Whereabouts::NodeSilent { link: Some("node-a".into()), for_seconds: time() },
-        Whereabouts::NotCounted { nodes: n },
-        Whereabouts::Disputed,
-        Whereabouts::LeftRound,
-        Whereabouts::WentOn,
-        Whereabouts::RoundOver { why: "a (10.0.0.1), rank 1, left".into() },
-        Whereabouts::Unknown,
-    ]
+/// What may have been seen of a process, with so many of whatever is counted there.
+fn sightings(n: u32) -> Vec<Sighting> {
+    let seen = || {
+        vec![
+            Presence::NeverSeen,
+            Presence::Announced,
+            Presence::idle(None),
+            Presence::idle(Some(time())),
+            Presence::Connected { asked: None, waits: Waits::ForKey("k".into()) },
+            Presence::Connected { asked: None, waits: Waits::Unclear },
+            Presence::Connected { asked: None, waits: Waits::NotKnownYet },
+            Presence::Silent { for_seconds: time() },
+            Presence::Away { link: "a".into(), for_seconds: time() },
+            Presence::gone(time(), true),
+            Presence::gone(time(), false),
+            Presence::Left { for_seconds: None },
+            Presence::Left { for_seconds: Some(time()) },
+            Presence::TakenOut { for_seconds: time() },
+            Presence::Finished,
+            Presence::NotBack { for_seconds: time() },
+            Presence::Unknown,
+        ]
+    };
+    let buts = [
+        But::MetBefore,
+        But::Dropped { how: "an operator reset the store".into() },
+        But::MadeOtherwise { made: 1, asked: 3 },
+        But::NotCounted { nodes: n },
+        But::RoundOver { how: None },
+        But::RoundOver { how: Some("a (10.0.0.1), rank 1, left".into()) },
+    ];
+    let of_pods = seen().into_iter().map(|presence| Sighting::behind("pod a", presence));
+    let hindered = buts.into_iter().map(|but| Sighting::from(Presence::idle(None)).but(but));
+    let some = seen().into_iter().map(|presence| Sighting::from(presence).or_one_of(names(n)));
+    some.chain(of_pods).chain(hindered).collect()
 }
 
 fn awaited(n: u32, m: u32) -> impl Iterator<Item = Awaited> {
     let (others, waiters, waited) = (names(m), m as usize, time());
-    whereabouts(n).into_iter().map(move |whereabouts| {
+    sightings(n).into_iter().map(move |seen| {
         let (missing, ended, elsewhere, staying) = (others.clone(), names(n), others.clone(), others.clone());
         let apart = others.clone();
-        Awaited { whereabouts, missing, ended, elsewhere, apart, staying, waiters, waited }
+        Awaited { seen, missing, ended, elsewhere, apart, staying, waiters, waited }
     })
 }
 
@@ -316,7 +306,6 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
                 expected,
                 gone: others(),
                 missing: some(),
-                claimed: others(),
                 silent: others(),
                 passed: others(),
                 elsewhere: others(),
@@ -325,8 +314,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             });
         }
         for awaited in awaited(n, m) {
-            let (rank, joined, connected) = ("rank 7".into(), n, m);
-            all.push(Reason::WaitingForRank { rank, joined, connected, world_size, awaited });
+            let published = Some(Published { joined: n, connected: m, world_size });
+            let (who, what) = ("rank 7".to_owned(), "the address".to_owned());
+            all.push(Reason::Waiting { who, what, place: Place::Rank, published, awaited });
         }
     }
     if some_of_many {
@@ -361,7 +351,6 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             from: Some(from),
             missing: names(missing),
             announced: names(0),
-            claimed: names(missing),
             gone: names(gone),
             connected: names(connected),
             present: names(at_least_one),
@@ -377,7 +366,6 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         from,
         missing,
         announced: names(0),
-        claimed: names(0),
         gone: others(),
         connected: names(0),
         present: names(at_least_one),
@@ -386,9 +374,8 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         waited,
     });
     for awaited in awaited(n, m) {
-        all.push(Reason::WaitingForNode { node: text(), what: text(), awaited: awaited.clone() });
-        let (who, what) = ("rank 0".to_owned(), "the address".to_owned());
-        all.push(Reason::RankZeroSlow { what, who, of_agent: n == 0, awaited });
+        let (who, what) = ("node rank 0".to_owned(), "the role".to_owned());
+        all.push(Reason::Waiting { who, what, place: Place::Node, published: None, awaited });
     }
     let absences = [Absence::NotWritten, Absence::NotThere, Absence::Deleted, Absence::Reset { ago: waited }];
     for (absence, similar) in absences.into_iter().flat_map(|it| [(it, None), (it, Some(text()))]) {

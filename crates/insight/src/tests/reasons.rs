@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    Absence, Arrival, Awaited, Moment, Names, Others, Reason, Said, Silence, Standing, Unit, Vacancy,
-    Whereabouts,
+    Absence, Arrival, Awaited, Moment, Names, Others, Place, Presence, Published, Reason, Said, Sighting,
+    Silence, Standing, Unit, Vacancy,
 };
 use rallypoint_api::{Certainty, ExpectedFrom, RunKind, Severity};
 use rallypoint_protocol::ids::Elapsed;
@@ -18,9 +18,18 @@ fn examples() -> Vec<(Reason, &'static str)> {
     let secs = |secs: f64| Elapsed(Duration::from_secs_f64(secs));
     let (node, rank) = ("train-llm-2 (node rank 2)".to_owned(), "rank 2 on train-llm-1".to_owned());
     let from = Some(ExpectedFrom::Announced);
-    let awaited = |whereabouts, waiters| {
+    let awaited = |presence: Presence, waiters| {
         let (missing, ended, elsewhere, apart, staying) = Default::default();
-        Awaited { whereabouts, missing, ended, elsewhere, apart, staying, waiters, waited: secs(30.0) }
+        Awaited {
+            seen: Sighting::from(presence),
+            missing,
+            ended,
+            elsewhere,
+            apart,
+            staying,
+            waiters,
+            waited: secs(30.0),
+        }
     };
     vec![
         (
@@ -82,8 +91,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 expected: Some(4),
                 from,
                 missing: names(&["train-llm-2"]),
-                announced: names(&["train-llm-2 announced itself"]),
-                claimed: names(&[]),
+                announced: names(&["train-llm-2: announced itself"]),
                 gone: names(&[]),
                 connected: names(&[]),
                 present: names(&["train-llm-0", "train-llm-1", "train-llm-3"]),
@@ -91,7 +99,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 first: secs(41.0),
                 waited: secs(41.0),
             },
-            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank; else the nodes that are there are named. Nodes that died or are not heard from are told apart (`gone`), and so are those that are still busy with the round before (`connected`). Another run that is not complete either is named if both together have as many nodes as each expects: it may be one job, with a slip in an id. A static run without node rank 0 is told as `rank_zero_slow`.",
+            "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank; else the nodes that are there are named. Nodes that died or are not heard from are told apart (`gone`), and so are those that are still busy with the round before (`connected`). Another run that is not complete either is named if both together have as many nodes as each expects: it may be one job, with a slip in an id. A static run without node rank 0 is told as `waiting`.",
         ),
         (
             Reason::RoundNotComplete {
@@ -250,17 +258,17 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "With a journal: those who were connected to the last server have not come back 30 s after this one was started. Without a relay no process connects again, so each fails at its next request. Information only if all had met and use the store no more until they end (`env://` and static agents).",
         ),
         (
-            Reason::RankZeroSlow {
-                what: "the NCCL id".into(),
-                who: "rank 0".into(),
-                of_agent: false,
-                awaited: awaited(
-                    Whereabouts::MayBe { candidates: names(&["process 11 at 10.0.0.5"]), gone_for: None },
-                    31,
-                ),
+            Reason::Waiting {
+                who: "rank 2".into(),
+                what: "the address".into(),
+                place: Place::Rank,
+                published: Some(Published { joined: 3, connected: 3, world_size: Some(4) }),
+                awaited: awaited(Presence::NeverSeen, 3),
             },
-            "Waits that all lead to rank 0: to its gloo address, its NCCL id, or the address or the ranks that the agent \
-             of node rank 0 publishes.",
+            "Waits that all lead to one rank, or to the agent of one node: to its gloo address, its NCCL id, its role, the \
+             addresses or the ranks that it is to hand out. `presence` is what was seen of it last, `behind` what was seen of \
+             its node or pod, `but` why it does not write it although it is there, `candidates` are processes that have told no \
+             rank.",
         ),
         (
             Reason::WaitingForProcesses {
@@ -272,7 +280,6 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 expected: Some(4),
                 gone: names(&[]),
                 missing: names(&["rank 2"]),
-                claimed: names(&[]),
                 silent: names(&[]),
                 passed: names(&[]),
                 elsewhere: names(&[]),
@@ -280,24 +287,6 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 waited: secs(30.0),
             },
             "Rank 0, or the agent of node rank 0, hosts a store of its own, as it was not told to be a client. It publishes nothing before as many processes as it expects have connected here. How many that are is only known if others tell.",
-        ),
-        (
-            Reason::WaitingForNode {
-                node: "node rank 2".into(),
-                what: "the role".into(),
-                awaited: awaited(Whereabouts::NeverCame, 3),
-            },
-            "Waits that all lead to the agent of one node.",
-        ),
-        (
-            Reason::WaitingForRank {
-                rank: "rank 2".into(),
-                joined: 3,
-                connected: 3,
-                world_size: Some(4),
-                awaited: awaited(Whereabouts::NeverCame, 3),
-            },
-            "Waits that all lead to the gloo address of one rank.",
         ),
         (
             Reason::WaitingForGroup {

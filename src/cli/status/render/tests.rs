@@ -140,11 +140,12 @@ fn several_runs_stand_in_columns_and_each_tells_its_reason() {
 
     static-job         [######################] 2/2 nodes  running for 42 s
       ranks            [#################.....] 3/4 ranks  missing: 2
-      warning, by elimination: static-job: 3 processes have waited 38 s for the address of rank 2: it has not
-        come; 3 of 4 ranks have published theirs, 3 processes have connected
-        remedy: look at the process with that rank: has it started, does it reach this server?
+      warning, by elimination: static-job: 3 of 4 ranks have published; for 38 s waiting for rank 2: never seen;
+        3 processes wait for the address
+        remedy: look at the process of each missing rank: has it started, does it import or load still, has it
+          ended, does it reach this server?
       38 s: rank 0, rank 1, rank 3 wait for /default_pg/0//cpu//0/2, which rank 2 writes
-        the address must come from rank 2: it has not come
+        the address must come from rank 2: never seen
 
     big round 1        [#####################x] 64/48:64 nodes  running for 14 min 34 s  gone: 1
       ranks            [#####################x] 504/512 ranks  gone: 136-143
@@ -172,18 +173,18 @@ fn forty_columns_are_enough() {
       ranks            [######..] 3/4 ranks
         missing: 2
       warning, by elimination: static-job: 3
-        processes have waited 38 s for the
-        address of rank 2: it has not come;
-        3 of 4 ranks have published theirs,
-        3 processes have connected
-        remedy: look at the process with
-          that rank: has it started, does it
-          reach this server?
+        of 4 ranks have published; for 38 s
+        waiting for rank 2: never seen; 3
+        processes wait for the address
+        remedy: look at the process of each
+          missing rank: has it started, does
+          it import or load still, has it
+          ended, does it reach this server?
       38 s: rank 0, rank 1, rank 3 wait for
         /default_pg/0//cpu//0/2, which rank
         2 writes
         the address must come from rank 2:
-          it has not come
+          never seen
     ");
 }
 
@@ -344,7 +345,7 @@ fn a_run_of_bare_ranks_has_no_nodes() {
     insta::assert_snapshot!(overview(&[&run], 100), @r"
     store:29500  [###############.....] 3/4 ranks  running for 42 s  missing: 2
       38 s: rank 0, rank 1, rank 3 wait for /default_pg/0//cpu//0/2, which rank 2 writes
-        the address must come from rank 2: it has not come
+        the address must come from rank 2: never seen
     ");
 }
 

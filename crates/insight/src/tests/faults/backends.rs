@@ -68,11 +68,9 @@ fn faults_of_backends() {
                 lab.pass(1.0);
                 lab.leave(1);
             },
-            code: "waiting_for_rank",
-            says: &[
-                "rank 1 (local rank 0 on node1): it has not come, and its node died, failed or was stopped",
-            ],
-            remedy: "look why that node ended",
+            code: "waiting",
+            says: &["rank 1 (local rank 0 on node1): never seen, its node: connection closed"],
+            remedy: "look at its log",
             within: WAIT,
             never: &["has it started"],
         },
@@ -138,8 +136,8 @@ fn faults_of_backends() {
                 lab.static_node(1, "job", 1, 3);
                 lab.static_node(2, "jbo", 2, 3);
             },
-            code: "rank_zero_slow",
-            says: &["jbo: ", "node rank 0: it has not come", "missing: node 0 and node 1"],
+            code: "waiting",
+            says: &["jbo: ", "node rank 0: never seen", "not published either: node 1"],
             remedy: "same --rdzv-id",
             within: WAIT,
             never: &["two jobs", "EADDRINUSE"],
@@ -329,11 +327,11 @@ fn faults_of_backends() {
                 lab.agent(3, "job");
                 lab.cas(3, "job", "wait drop:0");
             },
-            code: "rank_zero_slow",
-            says: &["2 processes", "from node0 (node rank 0): it is connected, but waits for nothing here"],
+            code: "waiting",
+            says: &["2 processes", "waiting for node0 (node rank 0): connected"],
             remedy: "is it stopped, overloaded, or cut off",
             within: WAIT,
-            never: &["it has not come"],
+            never: &["never seen"],
         },
         Fault {
             name: "c10d: two agents are cut off while the nodes join",

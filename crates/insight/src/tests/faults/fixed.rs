@@ -22,11 +22,11 @@ fn faults_of_static_runs() {
                 lab.pass(3.0);
                 lab.static_node(12, "none", 2, 3);
             },
-            code: "rank_zero_slow",
-            says: &["the assigned ranks", "it is there, and goes on with the attempt before"],
+            code: "waiting",
+            says: &["the assigned ranks", "it has met with others before"],
             remedy: "restart all agents",
             within: WAIT,
-            never: &["it has not come", "missing"],
+            never: &["never seen", "missing"],
         },
         Fault {
             name: "static: a node comes again, and another dies that went on with the attempt before",
@@ -43,11 +43,11 @@ fn faults_of_static_runs() {
                 lab.pass(1.0);
                 lab.leave(1);
             },
-            code: "waiting_for_node",
-            says: &["node rank 1: its connection closed"],
-            remedy: "why that process ended",
+            code: "waiting",
+            says: &["node rank 1: connection closed"],
+            remedy: "look why the first of them ended",
             within: WAIT,
-            never: &["it has not come", "while joining"],
+            never: &["never seen", "while joining"],
         },
         Fault {
             name: "static: a node that nobody counts on dies while another has not come",
@@ -111,7 +111,7 @@ fn faults_of_static_runs() {
                 lab.pass(2.0);
                 lab.reset();
             },
-            code: "rank_zero_slow",
+            code: "waiting",
             says: &["an operator reset the store"],
             remedy: "restart all processes",
             within: WAIT,
@@ -152,9 +152,9 @@ fn faults_of_static_runs() {
                 lab.wait_for_rank(100, 2);
                 lab.wait_for_rank(101, 2);
             },
-            code: "waiting_for_rank",
+            code: "waiting",
             says: &["rank 2 (local rank 0 on node 1 at 10.77.0.11)", "rank 3 (local rank 1 on node 1"],
-            remedy: "have they started",
+            remedy: "has it started",
             within: WAIT,
             never: &["meet at"],
         },
@@ -218,13 +218,10 @@ fn faults_of_static_runs() {
                 lab.static_node(3, "s", 2, 4);
             },
             code: "nodes_missing",
-            says: &[
-                "3 of 4 nodes have joined; node 3 has been missing",
-                "several live processes claim node 1",
-            ],
-            remedy: "give each agent its own --node-rank",
+            says: &["3 of 4 nodes have joined; node 3 has been missing"],
+            remedy: "has each agent its own --node-rank",
             within: WAIT,
-            never: &["is it scheduled"],
+            never: &["died"],
         },
         Fault {
             name: "static: two agents have one node rank, and 0 is free",
@@ -233,13 +230,11 @@ fn faults_of_static_runs() {
                 lab.static_node(2, "s", 1, 3);
                 lab.static_node(3, "s", 2, 3);
             },
-            code: "rank_zero_slow",
-            says: &[
-                "it has not come, and node 1 is claimed by several live processes: it may be one of them",
-            ],
-            remedy: "give each agent its own --node-rank",
+            code: "waiting",
+            says: &["node rank 0: never seen"],
+            remedy: "has each agent its own --node-rank",
             within: WAIT,
-            never: &["is it scheduled"],
+            never: &["died"],
         },
         Fault {
             name: "static: a rank fails before all have come, and its agent ends the other one of its node",
@@ -293,8 +288,8 @@ fn faults_of_static_runs() {
                     lab.wait_for_rank(202 + rank, 0);
                 }
             },
-            code: "rank_zero_slow",
-            says: &["the address from rank 0", "its node has finished, and does not start it again"],
+            code: "waiting",
+            says: &["waiting for rank 0", "its node: finished"],
             remedy: "restart all agents",
             within: WAIT,
             never: &["has not come", "has it started"],
@@ -396,9 +391,9 @@ fn faults_of_static_runs() {
                 lab.static_node(1, "s", 1, 2);
                 lab.static_node(2, "s", 2, 2);
             },
-            code: "rank_zero_slow",
-            says: &["the assigned ranks from node rank 0: it has not come"],
-            remedy: "--node-rank begins at 0",
+            code: "waiting",
+            says: &["waiting for node rank 0: never seen"],
+            remedy: "the pod of each missing node",
             within: WAIT,
             never: &["3 nodes"],
         },
@@ -456,7 +451,7 @@ fn a_static_node_that_is_missing_is_said_once() {
     lab.static_node(1, "job", 1, 3);
     lab.pass(20.0);
     assert!(!lab.texts("nodes_missing").is_empty());
-    assert_eq!(lab.texts("waiting_for_node"), Vec::<&str>::new());
+    assert_eq!(lab.texts("waiting"), Vec::<&str>::new());
 }
 
 /// It waits for nobody: nothing of the round changes, whatever the others do.
@@ -580,7 +575,7 @@ fn a_node_that_ended_alone_just_before_the_others_came_is_not_said_to_be_absent(
             let missing: Vec<_> = run.missing.iter().map(|node| (node.rank, node.known_from)).collect();
             assert_eq!(missing, [(Some(ended), known_from)], "{pause}");
             let (says, absent) = match ended {
-                0 => ("its connection closed", "it has not come"),
+                0 => ("connection closed", "never seen"),
                 _ => ("; gone: node 1", "node 1 has been missing"),
             };
             let said = &run.explanations[0];

@@ -16,9 +16,9 @@ fn faults_of_ranks_without_agents() {
                 ranks(lab, &[0, 3], 4);
                 read_each_other(lab, &[0, 3], 4);
             },
-            code: "waiting_for_rank",
-            says: &["rank 1: it has not come", "2 of 4 ranks have published", "missing: rank 1 and rank 2"],
-            remedy: "have they started",
+            code: "waiting",
+            says: &["rank 1: never seen", "2 of 4 ranks have published", "not published either: rank 2"],
+            remedy: "has it started",
             within: WAIT,
             never: &["EADDRINUSE"],
         },
@@ -28,9 +28,9 @@ fn faults_of_ranks_without_agents() {
                 ranks(lab, &[1, 3], 4);
                 read_each_other(lab, &[1, 3], 4);
             },
-            code: "rank_zero_slow",
-            says: &["from rank 0: it has not come", "missing: rank 0 and rank 2"],
-            remedy: "have they started",
+            code: "waiting",
+            says: &["waiting for rank 0: never seen", "not published either: rank 2"],
+            remedy: "has it started",
             within: WAIT,
             never: &[],
         },
@@ -45,8 +45,8 @@ fn faults_of_ranks_without_agents() {
                 lab.wait(10, &["data_redy"]);
                 lab.wait(1, &["/default_pg/0//cpu//1/0"]);
             },
-            code: "rank_zero_slow",
-            says: &["from rank 0 on host0: it waits itself for `data_redy`"],
+            code: "waiting",
+            says: &["waiting for rank 0 on host0: connected, waits for `data_redy`"],
             remedy: "should write that key",
             within: WAIT,
             never: &["waits for nothing", "busy"],
@@ -62,11 +62,14 @@ fn faults_of_ranks_without_agents() {
                 replace(lab, 11, 1, 3);
                 lab.wait_for_rank(11, 0);
             },
-            code: "rank_zero_slow",
-            says: &["rank 0 on host0", "it was dropped", "a process of rank 1, and another took"],
+            code: "waiting",
+            says: &[
+                "rank 0 on host0",
+                "was dropped: it was paired with rank 1, whose place another process took",
+            ],
             remedy: "restart all processes",
             within: WAIT,
-            never: &["EADDRINUSE", "from rank 0: it has not come"],
+            never: &["EADDRINUSE", "waiting for rank 0: never seen"],
         },
         Fault {
             name: "env: an operator resets the store while ranks come",
@@ -78,11 +81,11 @@ fn faults_of_ranks_without_agents() {
                 ranks(lab, &[2], 3);
                 lab.wait_for_rank(2, 0);
             },
-            code: "rank_zero_slow",
+            code: "waiting",
             says: &["rank 0 on host0", "an operator reset the store"],
             remedy: "restart all processes",
             within: WAIT,
-            never: &["from rank 0: it has not come", "EADDRINUSE", "deadlock"],
+            never: &["waiting for rank 0: never seen", "EADDRINUSE", "deadlock"],
         },
         Fault {
             name: "env: a rank dies in the middle of it",
@@ -108,11 +111,11 @@ fn faults_of_ranks_without_agents() {
                 ranks(lab, &[3], 4);
                 lab.wait_for_rank(3, 0);
             },
-            code: "rank_zero_slow",
-            says: &["rank 0 on host0: its connection closed"],
-            remedy: "why that process ended",
+            code: "waiting",
+            says: &["rank 0 on host0: connection closed"],
+            remedy: "look at its log",
             within: WAIT,
-            never: &["EADDRINUSE", "has it started", "it has not come"],
+            never: &["EADDRINUSE", "has it started", "never seen"],
         },
         Fault {
             name: "env: a rank dies, and others have never come",
@@ -124,11 +127,11 @@ fn faults_of_ranks_without_agents() {
                 lab.publish(12, 3, 4);
                 lab.wait_for_rank(12, 1);
             },
-            code: "waiting_for_rank",
-            says: &["rank 1 on host1: its connection closed", "; not published: rank 2"],
-            remedy: "have they started",
+            code: "waiting",
+            says: &["rank 1 on host1: connection closed", "; not published either: rank 2"],
+            remedy: "look at its log",
             within: WAIT,
-            never: &["not published: rank 1", "EADDRINUSE"],
+            never: &["not published either: rank 1", "EADDRINUSE"],
         },
         Fault {
             name: "env: one that met the others before dies while they meet again",
@@ -141,14 +144,14 @@ fn faults_of_ranks_without_agents() {
                 lab.leave(1);
                 lab.wait_for_rank(12, 0);
             },
-            code: "rank_zero_slow",
+            code: "waiting",
             says: &[
-                "goes on with the attempt before",
-                "; not published: rank 1 on host1 (its connection closed)",
+                "rank 0 on host0: connected, waits for nothing here, it has met with others before",
+                "; not published either: rank 1 on host1 (connection closed",
             ],
             remedy: "restart all",
             within: WAIT,
-            never: &["it has not come"],
+            never: &["never seen"],
         },
         Fault {
             name: "env: three processes with one rank",
@@ -177,12 +180,12 @@ fn faults_of_ranks_without_agents() {
                 lab.leave(7);
                 lab.wait_for_rank(0, 1);
             },
-            code: "waiting_for_rank",
+            code: "waiting",
             says: &[
-                "rank 1: it has not come",
-                "without telling a rank: process 2007 at 10.0.0.7 (after 0.2 s)",
+                "rank 1: never seen",
+                "without telling who they are: process 2007 at 10.0.0.7 (after 0.2 s)",
             ],
-            remedy: "of the process",
+            remedy: "of each process",
             within: WAIT,
             never: &["has it started"],
         },
@@ -196,10 +199,10 @@ fn faults_of_ranks_without_agents() {
                 lab.wait_for_rank(0, 2);
                 lab.wait_for_rank(1, 2);
             },
-            code: "waiting_for_rank",
+            code: "waiting",
             says: &[
-                "rank 2: nobody has published it, and process 1 at 10.0.0.9 has connected once more without telling a rank",
-                "2 of 3 ranks have published, 3 processes have connected",
+                "2 of 3 ranks have published; for ",
+                "rank 2: never seen; connected, and told no rank: process 1 at 10.0.0.9",
             ],
             remedy: "processes that have told no rank",
             within: WAIT,
@@ -213,8 +216,8 @@ fn faults_of_ranks_without_agents() {
                 container(lab, 2);
                 lab.wait_for_rank(0, 1);
             },
-            code: "waiting_for_rank",
-            says: &["process 1 at 10.0.0.9 (2 connections) is connected and has told no rank yet"],
+            code: "waiting",
+            says: &["connected, and told no rank: process 1 at 10.0.0.9 (2 connections)"],
             remedy: "processes that have told no rank",
             within: WAIT,
             never: &["has not come", "has it started"],
@@ -232,9 +235,9 @@ fn faults_of_ranks_without_agents() {
                 lab.wait_for_rank(0, 2);
                 lab.wait_for_rank(1, 2);
             },
-            code: "waiting_for_rank",
-            says: &["without telling a rank: a connection of process 1 at 10.0.0.9 (after 0.2 s)"],
-            remedy: "of the process",
+            code: "waiting",
+            says: &["without telling who they are: a connection of process 1 at 10.0.0.9 (after 0.2 s)"],
+            remedy: "of each process",
             within: WAIT,
             never: &["has it started"],
         },
@@ -246,10 +249,10 @@ fn faults_of_ranks_without_agents() {
                 lab.ping(7);
                 lab.wait_for_rank(0, 1);
             },
-            code: "waiting_for_rank",
+            code: "waiting",
             says: &[
-                "process 77 at 10.0.0.7 is connected and has told no rank yet; 1 of 2",
-                "2 processes have connected",
+                "1 of 2 ranks has published",
+                "never seen; connected, and told no rank: process 77 at 10.0.0.7",
             ],
             remedy: "processes that have told no rank",
             within: WAIT,
@@ -301,12 +304,12 @@ fn faults_of_ranks_without_agents() {
                 lab.wait(1, &["/default_pg/0//cuda//0"]);
                 lab.wait(2, &["/default_pg/0//cuda//0"]);
             },
-            code: "rank_zero_slow",
+            code: "waiting",
             says: &[
-                "the NCCL id from rank 0",
-                "without telling a rank: process 2000 at 10.0.0.0 (after 0.5 s)",
+                "waiting for rank 0: never seen",
+                "without telling who they are: process 2000 at 10.0.0.0 (after 0.5 s)",
             ],
-            remedy: "of the process",
+            remedy: "of each process",
             within: WAIT,
             never: &["EADDRINUSE"],
         },
@@ -322,11 +325,8 @@ fn faults_of_ranks_without_agents() {
                 lab.insight.observe(port, at, Observed::Wrote { conn, key, value });
                 read_each_other(lab, &[0, 1], 3);
             },
-            code: "waiting_for_rank",
-            says: &[
-                "rank 2: it has not come; 2 of 3 ranks",
-                "; in another store: rank 2 on host2 (port 29501)",
-            ],
+            code: "waiting",
+            says: &["rank 2: never seen", "; in another store: rank 2 on host2 (port 29501)"],
             remedy: "same MASTER_PORT",
             within: WAIT,
             never: &[],
@@ -774,9 +774,9 @@ fn faults_at_the_end_of_ranks() {
                 ranks(lab, &[2, 3], 4);
                 read_each_other(lab, &[2, 3], 4);
             },
-            code: "rank_zero_slow",
-            says: &["from rank 0: it has not come; missing: rank 0 and rank 1"],
-            remedy: "the processes of the missing ranks",
+            code: "waiting",
+            says: &["waiting for rank 0: never seen; not published either: rank 1"],
+            remedy: "the process of each missing rank",
             within: WAIT,
             never: &["rank 0's process:"],
         },
@@ -787,9 +787,9 @@ fn faults_at_the_end_of_ranks() {
                 lab.leave(0);
                 read_each_other(lab, &[2, 3], 4);
             },
-            code: "rank_zero_slow",
-            says: &["rank 0 on host0: its connection closed", "not published: rank 1"],
-            remedy: "at those whose addresses are not there",
+            code: "waiting",
+            says: &["rank 0 on host0: connection closed", "not published either: rank 1"],
+            remedy: "look at its log",
             within: WAIT,
             never: &[],
         },
@@ -819,8 +819,8 @@ fn faults_at_the_end_of_ranks() {
                 replace(lab, 12, 2, 3);
                 lab.wait_for_rank(12, 0);
             },
-            code: "rank_zero_slow",
-            says: &["rank 0 on host0: it is there, and goes on with the attempt before"],
+            code: "waiting",
+            says: &["rank 0 on host0: connected, waits for nothing here, it has met with others before"],
             remedy: "all ranks, of the job together",
             within: WAIT,
             never: &["busy, stuck", "has not come", "none of 3"],
@@ -833,8 +833,8 @@ fn faults_at_the_end_of_ranks() {
                 lab.add(7, "init/", 1);
                 lab.wait_for_rank(0, 2);
             },
-            code: "waiting_for_rank",
-            says: &["rank 2", "nobody has published it, and a process at 10.0.0.1 is connected"],
+            code: "waiting",
+            says: &["rank 2: never seen; connected, and told no rank: a process at 10.0.0.1"],
             remedy: "told no rank",
             within: WAIT,
             never: &["has not come"],
@@ -846,12 +846,8 @@ fn faults_at_the_end_of_ranks() {
                 lab.worker(2, "10.0.0.2");
                 read_each_other(lab, &[0, 1], 3);
             },
-            code: "waiting_for_rank",
-            says: &[
-                "rank 2: nobody has published it",
-                "process 2002 at 10.0.0.2 is connected and has told no rank",
-                "3 processes have connected",
-            ],
+            code: "waiting",
+            says: &["rank 2: never seen; connected, and told no rank: process 2002 at 10.0.0.2"],
             remedy: "told no rank",
             within: WAIT,
             never: &["has not come", "missing"],
@@ -932,7 +928,7 @@ fn a_rank_is_the_first_ones_again_when_the_second_that_claimed_it_has_ended() {
     lab.wait_for_rank(0, 1);
     lab.pass(6.0);
     assert!(lab.texts("rank_lost").is_empty(), "{:?}", lab.said);
-    let said = lab.texts("waiting_for_rank").join("; ");
+    let said = lab.texts("waiting").join("; ");
     assert!(!said.contains("its connection closed"), "{said}");
     assert!(said.contains("another process with that rank wrote it as well"), "{said}");
 }
@@ -954,13 +950,13 @@ fn a_rank_of_the_job_before_that_ended_well_is_not_the_one_that_is_missing() {
             lab.wait_for_rank(n, 1);
         }
         lab.pass(6.0);
-        lab.texts("waiting_for_rank").join("; ")
+        lab.texts("waiting").join("; ")
     };
     let said = said_of_rank_1(|rank| (1, 2010 + rank));
-    assert!(said.contains("the address of rank 1: it has not come"), "{said}");
+    assert!(said.contains("waiting for rank 1: never seen"), "{said}");
     // Those that meet again close their connections, too: they are the same processes.
     let said = said_of_rank_1(|rank| (rank, 2000 + rank));
-    assert!(said.contains("rank 1 on host1: its connection closed"), "{said}");
+    assert!(said.contains("rank 1 on host1: connection closed"), "{said}");
 }
 
 #[test]
@@ -1010,12 +1006,9 @@ fn processes_with_one_address_and_process_id_are_not_taken_for_one() {
     lab.publish(1, 1, 3);
     read_each_other(&mut lab, &[0, 1], 3);
     lab.pass(20.0);
-    let waits = lab.texts("waiting_for_rank");
+    let waits = lab.texts("waiting");
     assert!(
-        !waits.is_empty()
-            && waits
-                .iter()
-                .all(|text| text.contains("process 7 at 10.0.0.1 has connected once more without telling")),
+        !waits.is_empty() && waits.iter().all(|text| text.contains("told no rank: process 7 at 10.0.0.1")),
         "{waits:?}"
     );
 
@@ -1032,9 +1025,9 @@ fn processes_with_one_address_and_process_id_are_not_taken_for_one() {
     lab.wait(1, &["/job/torchelastic/assigned_ranks/1"]);
     lab.pass(20.0);
     assert_eq!(lab.texts("wait_cycle"), Vec::<&str>::new());
-    let slow = lab.texts("rank_zero_slow");
+    let slow = lab.texts("waiting");
     assert!(
-        !slow.is_empty() && slow.iter().all(|text| text.contains("it is busy, stuck elsewhere, or cut off")),
+        !slow.is_empty() && slow.iter().all(|text| text.contains("connected, waits for nothing here")),
         "{slow:?}"
     );
 }
@@ -1056,14 +1049,14 @@ fn who_was_there_when_all_met_is_no_rank_that_is_missing() {
     lab.publish(2, 0, 2);
     lab.wait_for_rank(2, 1);
     lab.pass(20.0);
-    let waits = lab.texts("waiting_for_rank");
+    let waits = lab.texts("waiting");
     assert!(!waits.is_empty() && waits.iter().all(|text| !text.contains("process 2009")), "{waits:?}");
     // One that has come since may be it.
     lab.worker(3, "10.0.0.2");
     lab.pass(30.0);
-    let waits = lab.texts("waiting_for_rank");
+    let waits = lab.texts("waiting");
     assert!(
-        waits.last().is_some_and(|text| text.contains("process 2003 at 10.0.0.2 is connected")),
+        waits.last().is_some_and(|text| text.contains("told no rank: process 2003 at 10.0.0.2")),
         "{waits:?}"
     );
 }
@@ -1078,7 +1071,7 @@ fn a_node_whose_wait_was_answered_just_now_is_not_called_busy() {
     lab.static_node(2, "job", 2, 3);
     let since = lab.said.len();
     lab.pass(4.0);
-    let slow = |lab: &Lab| lab.said[since..].iter().filter(|(_, said)| said.code == "rank_zero_slow").count();
+    let slow = |lab: &Lab| lab.said[since..].iter().filter(|(_, said)| said.code == "waiting").count();
     assert_eq!(slow(&lab), 0, "{:?}", lab.said);
     lab.pass(6.0);
     assert!(slow(&lab) > 0, "it has been quiet for long");
@@ -1106,15 +1099,9 @@ fn a_rank_beyond_the_smaller_world_size_may_not_exist() {
     read_each_other(&mut lab, &[0, 1], 3);
     lab.wait_for_rank(3, 4);
     lab.pass(6.0);
-    let waits = lab.texts("waiting_for_rank");
-    assert!(
-        waits.iter().any(|text| text.contains("for the address of rank 4: it may not exist")),
-        "{waits:?}"
-    );
-    assert!(
-        waits.iter().any(|text| text.contains("for the address of rank 2: it has not come")),
-        "{waits:?}"
-    );
+    let waits = lab.texts("waiting");
+    assert!(waits.iter().any(|text| text.contains("waiting for rank 4: never seen")), "{waits:?}");
+    assert!(waits.iter().any(|text| text.contains("waiting for rank 2: never seen")), "{waits:?}");
     assert!(
         waits.iter().all(|text| !text.contains("rank 4: it has not") && !text.contains("missing:")),
         "{waits:?}"

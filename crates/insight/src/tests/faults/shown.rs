@@ -16,7 +16,7 @@ fn an_explanation_says_how_sure_it_is() {
         let said = lab.said.iter().find(|(_, said)| said.code == code).map(|(_, said)| said.certainty);
         said.unwrap_or_else(|| panic!("{code} was not said"))
     };
-    assert_eq!(certainty("waiting_for_rank"), Certainty::Eliminated, "rank 3 was never seen");
+    assert_eq!(certainty("waiting"), Certainty::Eliminated, "rank 3 was never seen");
     assert_eq!(certainty("rank_lost"), Certainty::Seen, "the connection of rank 1 closed");
 }
 
@@ -34,7 +34,7 @@ fn an_explanation_carries_its_evidence() {
         found.unwrap_or_else(|| panic!("{code} is not shown")).evidence.clone()
     };
     let key = Some("/default_pg/0//cpu//0/2".to_owned());
-    let [waits] = &of("waiting_for_rank")[..] else { panic!("{:?}", of("waiting_for_rank")) };
+    let [waits] = &of("waiting")[..] else { panic!("{:?}", of("waiting")) };
     assert_eq!((waits.seen, &*waits.who, &waits.key), (Seen::Waits, "rank 0 on host0", &key));
     assert_eq!((waits.peer.as_deref(), waits.pid), (Some("10.0.0.0:40000"), Some(2000)));
     assert!(waits.at < 1.0, "it began to wait then: {}", waits.at);

@@ -87,7 +87,7 @@ impl Cause {
                 None,
             ),
             Self::NeverCame => words(
-                &["has not come", "missing", "not published", "nobody has published", "not yet joined"],
+                &["never seen", "missing", "not published", "not yet joined"],
                 &[
                     "started",
                     "is it scheduled",
@@ -102,30 +102,30 @@ impl Cause {
                 None,
             ),
             Self::CameBefore => words(
-                &["has not come", "missing", "gone:", "ended", "closed"],
+                &["never seen", "missing", "gone:", "ended", "closed"],
                 &[
                     "is it scheduled",
                     "are they scheduled",
                     "pods are scheduled",
+                    "look at its log",
                     "look why",
                     "what do they do",
-                    "of the process",
+                    "of each process",
                 ],
                 &[],
                 None,
             ),
-            Self::AsAnother => words(
-                &["has not come", "missing"],
-                &["give each agent its own --node-rank"],
-                &["look why", "is it scheduled"],
-                None,
-            ),
+            Self::AsAnother => {
+                words(&["never seen", "missing"], &["is it scheduled", "started"], &["look why"], None)
+            }
             Self::Silent => words(&["told no rank"], &["what do they do"], &[], eliminated),
             Self::Passed => words(
                 &["connected and ended without "],
                 &[
                     "of the process that ended",
                     "of the processes that ended",
+                    "look at the log of each process",
+                    "look at its log",
                     "what do they do",
                     "look why",
                     "restart all",
@@ -133,7 +133,7 @@ impl Cause {
                 &["has it started"],
                 None,
             ),
-            Self::Busy => words(&["busy, stuck"], &["look at"], &STARTS, eliminated),
+            Self::Busy => words(&["waits for nothing here"], &["look at"], &STARTS, eliminated),
             Self::Frozen => words(
                 &["no heartbeat", "nothing has come", "not heard", "taken out", "gone:"],
                 &["frozen", "stopped", "cut off", "taken out", "log"],
@@ -141,7 +141,7 @@ impl Cause {
                 None,
             ),
             Self::Withdrawn => {
-                words(&["was dropped", "attempt before", "has met"], &["restart all"], &STARTS, seen)
+                words(&["was dropped", "attempt before", "has met with"], &["restart all"], &STARTS, seen)
             }
             Self::Reset => words(&["reset the store"], &["restart all"], &STARTS, seen),
             Self::Elsewhere => words(
@@ -156,9 +156,12 @@ impl Cause {
                 &STARTS,
                 eliminated,
             ),
-            Self::Met => {
-                words(&["met with the others of its job before"], &["stop what came last"], &STARTS, seen)
-            }
+            Self::Met => words(
+                &["met with others before", "and has met"],
+                &["restart all processes", "stop what came last"],
+                &STARTS,
+                seen,
+            ),
             Self::Twice => words(&["two live processes", "two jobs"], &["its own"], &STARTS, seen),
             Self::WorldSize => words(&["disagree", "counts on more"], &["same WORLD_SIZE"], &STARTS, seen),
             Self::Nnodes => words(
@@ -209,7 +212,7 @@ pub(super) fn is_sound(said: &Explanation) -> Checked {
         !said.evidence.is_empty() || nobody_is_there || WITHOUT_EVIDENCE.contains(&said.code.as_str());
     yes(shows, "it has no evidence")?;
     yes(said.evidence.iter().all(|evidence| !evidence.who.is_empty()), "its evidence has no name")?;
-    let guesses = ["it has not come", "nobody has published it", "not there: ", "busy, stuck"];
+    let guesses = ["never seen", "not there: "];
     let guesses = guesses.iter().any(|guess| said.text.contains(guess));
     yes(!guesses || said.certainty == Certainty::Eliminated, "it is too sure")
 }

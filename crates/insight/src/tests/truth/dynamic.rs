@@ -873,45 +873,31 @@ impl World for Truth {
                 yes(names(facts, "silent").is_empty(), "no agent is missed here, and no link is away")?;
                 self.all(at, &names(facts, "dead"), |_, agent| !agent.connected && !agent.finished)
             }
-            "waiting_for_node" | "rank_zero_slow" => {
+            "waiting" => {
                 self.all(at, &names(facts, "ended"), |_, agent| !agent.connected)?;
-                let who = text(facts, if said.code == "rank_zero_slow" { "who" } else { "node" });
-                let rank = if said.code == "rank_zero_slow" { Some(0) } else { rank_in(who) };
+                let rank = rank_in(text(facts, "who"));
                 let holds = |m: &Moment, is_it: &dyn Fn(&Agent) -> bool| {
                     let has_rank = |agent: &&Agent| agent.seat.map(|seat| seat.rank) == rank;
                     m.agents.iter().filter(has_rank).any(is_it)
                 };
-                match text(&facts["whereabouts"], "is") {
-                    "never_came" => any(&|m| !holds(m, &|agent| agent.connected), "it is there"),
-                    "busy" => any(
+                if facts["but"]["why"] == "round_over" {
+                    return Ok(());
+                }
+                match text(&facts["presence"], "is") {
+                    "never_seen" => any(&|m| !holds(m, &|agent| agent.connected), "it is there"),
+                    "connected" => any(
                         &|m| holds(m, &|agent| agent.connected && !(agent.waits && agent.acts)),
-                        "it is not busy",
+                        "it is not connected, or waits",
                     ),
-                    "gone_for_round" => {
-                        let is_said = facts["whereabouts"]["has_heir"] == true;
-                        let has_heir = |m: &Moment, dead: &Agent| {
-                            let is_beside = |heir: &Agent| heir.place != Place::In || dead.place != Place::In;
-                            let is_heir = |heir: &Agent| {
-                                heir.connected
-                                    && heir.host == dead.host
-                                    && heir.conn != dead.conn
-                                    && is_beside(heir)
-                            };
-                            m.agents.iter().any(is_heir)
-                        };
-                        let is_so = |m: &Moment| {
-                            holds(m, &|agent| !agent.connected && (!is_said || has_heir(m, agent)))
-                        };
-                        any(&is_so, "it is not gone, or not so of who comes for it")
-                    }
-                    "left_round" => any(
+                    "closed" => any(&|m| holds(m, &|agent| !agent.connected), "it is not gone"),
+                    "left" => any(
                         &|m| {
                             let is_of_round = |seat: Seat| seat.round == m.round.number;
                             m.round.complete && !holds(m, &|agent| agent.seat.is_some_and(is_of_round))
                         },
                         "it is in the round, or died in it",
                     ),
-                    "went_on" | "unknown" => Ok(()),
+                    "unknown" => Ok(()),
                     other => Err(format!("cannot be: {other}")),
                 }
             }

@@ -430,14 +430,6 @@ impl Truth {
     }
 
     /// Whether several live agents had each of these ranks just before.
-    fn are_claimed(&self, at: f64, nodes: &[String]) -> Checked {
-        nodes.iter().try_for_each(|node| {
-            let rank = Self::rank_of(node)?;
-            let are_two = |m: &Moment| m.live().filter(|agent| agent.rank == rank).count() > 1;
-            yes(self.past.any(at, are_two), &format!("one has claimed {node}"))
-        })
-    }
-
     /// Whether an agent with the rank of each of these names was so just before; at its address, if the name has one.
     fn all(&self, at: f64, names: &[String], holds: impl Fn(&Moment, &Agent) -> bool) -> Checked {
         for name in names {
@@ -527,7 +519,7 @@ impl World for Truth {
                 for name in missing {
                     any(&gone_of(Self::rank_of(&name)?), &format!("{name} is there"))?;
                 }
-                self.are_claimed(at, &names(facts, "claimed"))
+                Ok(())
             }
             "node_came_late" => {
                 let joined = number(facts, "joined");
@@ -575,32 +567,30 @@ impl World for Truth {
                 self.all(at, &names(facts, "running"), |_, agent| agent.connected && !agent.finished)?;
                 self.all(at, &names(facts, "dead"), |_, agent| !agent.connected && !agent.finished)
             }
-            "waiting_for_node" | "rank_zero_slow" => {
-                let who = text(facts, if said.code == "rank_zero_slow" { "who" } else { "node" });
-                let rank = Self::rank_of(who)?;
-                match text(&facts["whereabouts"], "is") {
-                    "not_again" => any(&|m| m.ranks().contains(&rank), "it is not there"),
-                    // One of the job before may be frozen.
-                    "not_told" => {
-                        let candidates = names(&facts["whereabouts"], "candidates");
-                        let is_silent = |m: &Moment, name: &String| {
-                            m.live().any(|agent| {
-                                name.starts_with(&format!("process {} at ", 1000 + agent.conn))
-                                    && matches!(agent.phase, Phase::Counts(_))
-                                    && !agent.acts
-                            })
-                        };
-                        any(&|m| candidates.iter().all(|name| is_silent(m, name)), "it is not silent")
+            "waiting" => {
+                let rank = Self::rank_of(text(facts, "who"))?;
+                // One of the job before may be frozen.
+                let candidates = names(facts, "candidates");
+                let is_silent = |m: &Moment, name: &String| {
+                    m.live().any(|agent| {
+                        name.starts_with(&format!("process {} at ", 1000 + agent.conn))
+                            && matches!(agent.phase, Phase::Counts(_))
+                            && !agent.acts
+                    })
+                };
+                any(&|m| candidates.iter().all(|name| is_silent(m, name)), "it is not silent")?;
+                let is_it = |m: &Moment, agent: &Agent| agent.rank == rank && agent.job == m.job;
+                match (text(&facts["presence"], "is"), facts["but"]["why"].as_str()) {
+                    ("never_seen" | "closed", None) if !candidates.is_empty() => Ok(()),
+                    ("never_seen" | "closed", None) => {
+                        any(&|m| !m.live().any(|agent| is_it(m, agent)), "it is there")
                     }
-                    "never_came" | "twin" | "gone" => {
-                        let is_it = |m: &Moment, agent: &Agent| agent.rank == rank && agent.job == m.job;
-                        any(&|m| !m.live().any(|agent| is_it(m, agent)), "it is there")?;
-                        self.are_claimed(at, &names(&facts["whereabouts"], "claimed"))
+                    ("closed", Some("met_before")) => any(&gone_of(rank), "it is there"),
+                    ("connected", Some("dropped" | "met_before")) => {
+                        any(&|m| m.ranks().contains(&rank), "it is not there")
                     }
-                    "met" if facts["whereabouts"]["ended"].is_number() => any(&gone_of(rank), "it is there"),
-                    "dropped" | "met" => any(&|m| m.ranks().contains(&rank), "it is not there"),
-                    "busy" => any(&|m| m.live().any(|a| a.rank == rank && !a.waits), "it is not busy"),
-                    other => Err(format!("cannot be: {other}")),
+                    ("connected", None) => any(&|m| m.live().any(|a| a.rank == rank && !a.waits), "it waits"),
+                    other => Err(format!("cannot be: {other:?}")),
                 }
             }
             "waiting_for_processes" => self.check_host(at, facts),

@@ -683,19 +683,18 @@ impl Truth {
         // Whether one published it since nobody was there, and is not there any more.
         let had_come = |m: &Moment| m.processes.iter().any(|p| p.rank == rank && p.published);
         let is_there = |m: &Moment| m.live().any(|p| p.rank == rank);
-        match text(&facts["whereabouts"], "is") {
-            // That of another job is none of them.
-            "never_came" | "twin" => any(&|m| !is_there(m) || self.mixed, "its process is there")?,
-            "not_told" => {
-                let silent = names(&facts["whereabouts"], "candidates");
-                self.all(at, &silent, |_, process| process.is_silent())?;
+        let silent = names(facts, "candidates");
+        self.all(at, &silent, |_, process| process.is_silent())?;
+        match (text(&facts["presence"], "is"), facts["but"]["why"].as_str()) {
+            ("never_seen" | "closed", None) if !silent.is_empty() => {
                 any(&|m| !m.last_of_ranks().contains(&rank) || self.mixed, "it has published")?;
             }
-            "disputed" => {
-                let beyond = |m: &Moment| m.live().any(|p| p.published && p.world <= rank);
-                any(&|m| beyond(m) && !is_there(m), "all count on it")?;
-            }
-            "gone" => {
+            // That of another job is none of them; a silent one may be it.
+            ("never_seen", None) => any(
+                &|m| !is_there(m) || self.mixed || !m.last_of_ranks().contains(&rank),
+                "its process is there",
+            )?,
+            ("closed", None) => {
                 let is_of = |m: &Moment, p: &Process| m.live().any(|q| q.rank == rank && q.world == p.world);
                 let has_ended = |m: &Moment| match self.called(who) {
                     Ok(Named::Process(n)) => {
@@ -706,17 +705,19 @@ impl Truth {
                 any(&|m| !m.last_of_ranks().contains(&rank) || has_ended(m), "it is there")?;
                 any(&had_come, "it never came")?;
             }
-            "dropped" => any(&|m| m.has(rank) && !m.there.contains(&rank), "its address is there")?,
+            ("connected", Some("dropped")) => {
+                any(&|m| m.has(rank) && !m.there.contains(&rank), "its address is there")?;
+            }
             // All had published, and it may have ended before it read that.
-            "met" => any(
+            ("connected" | "closed", Some("met_before")) => any(
                 &|m| {
                     let met = |world: u32| m.processes.iter().any(|p| p.world == world && p.met.is_finite());
-                    m.processes.iter().any(|p| p.rank == rank && p.published && met(p.world))
+                    m.has(rank) || m.processes.iter().any(|p| p.rank == rank && p.published && met(p.world))
                 },
                 "it has not met the others",
             )?,
-            "busy" | "waits" | "not_again" => any(&|m| m.has(rank), "it is not there")?,
-            other => return Err(format!("cannot be: {other}")),
+            ("connected", None) => any(&|m| m.has(rank), "it is not there")?,
+            other => return Err(format!("cannot be: {other:?}")),
         }
         for name in names(facts, "missing") {
             let rank = match self.called(name.split(" (").next().unwrap_or_default())? {
@@ -726,11 +727,7 @@ impl Truth {
                     continue;
                 }
             };
-            let is_told = !["never_came", "twin"].contains(&text(&facts["whereabouts"], "is"));
-            any(
-                &|m| self.mixed || if is_told { !m.has(rank) } else { !m.live().any(|p| p.rank == rank) },
-                &format!("{name} is there"),
-            )?;
+            any(&|m| self.mixed || !m.has(rank), &format!("{name} has published"))?;
         }
         self.check_ended(at, facts)?;
         if facts.get("connected").is_some() {
@@ -947,8 +944,7 @@ impl World for Truth {
                 self.all(at, &ended, |_, process| !process.connected && !process.published)
             }
             "waiting_for_processes" => self.check_host(at, facts),
-            "waiting_for_rank" => self.check_wait(at, facts, text(facts, "rank")),
-            "rank_zero_slow" => self.check_wait(at, facts, text(facts, "who")),
+            "waiting" => self.check_wait(at, facts, text(facts, "who")),
             "duplicate_rank" | "two_jobs" => {
                 let name = |field| text(facts, field).trim_start_matches("that of ").to_owned();
                 let mut both = vec![name("first"), name("second")];

@@ -211,25 +211,25 @@ impl RunOf<'_> {
                 self.all(&names(facts, "not_back"), is_dead, "is alive")?;
                 self.all(&names(facts, "dead"), is_dead, "is alive")
             }
-            "rank_zero_slow" if text(facts, "who").starts_with("rank ") => {
-                self.world.check_said_of_workers(self.run, said)
-            }
-            "waiting_for_node" | "rank_zero_slow" => {
-                let is_zero = said.code == "rank_zero_slow";
-                let who = text(facts, if is_zero { "who" } else { "node" });
-                let rank = if is_zero { Some(0) } else { rank_in(who) };
+            "waiting" if facts["place"] == "rank" => self.world.check_said_of_workers(self.run, said),
+            "waiting" => {
+                let rank = rank_in(text(facts, "who"));
                 let holds = |holds: &dyn Fn(&AgentNow) -> bool, why: &str| {
                     self.was(|moment| self.agents(moment).any(|it| it.rank == rank && holds(it)), why)
                 };
                 let is_there = |moment: &Moment| self.agents(moment).any(|it| it.rank == rank && it.is_alive);
-                match text(&facts["whereabouts"], "is") {
-                    "gone" | "gone_for_round" => {
+                match (text(&facts["presence"], "is"), facts["but"]["why"].as_str()) {
+                    // It was in a round that is over, or the server does not know.
+                    (_, Some("round_over")) | ("unknown", _) => Ok(()),
+                    ("closed" | "unreachable", None) => {
                         holds(&|it| !it.is_alive || self.is_cut_off(it), "it is alive")
                     }
-                    "away" => self.world.some_link_was_away(),
-                    "busy" | "just_came" => holds(&|it| !it.is_known_dead && !it.waits, "it is not busy"),
-                    "never_came" => self.was(|moment| !is_there(moment), "it is there"),
-                    "left_round" => {
+                    ("away", _) => self.world.some_link_was_away(),
+                    ("connected", None) if facts["presence"]["waits"] == "nothing" => {
+                        holds(&|it| !it.is_known_dead && !it.waits, "it waits")
+                    }
+                    ("never_seen", None) => self.was(|moment| !is_there(moment), "it is there"),
+                    ("left", None) => {
                         let rank = rank.and_then(|rank| u32::try_from(rank).ok());
                         let is_in =
                             |state: &RendezvousState| state.participants.iter().any(|it| Some(it.1) == rank);
@@ -237,10 +237,8 @@ impl RunOf<'_> {
                         let has_begun = |state: &RendezvousState| state.complete || state.closed;
                         self.state_was(|state| has_begun(state) && !is_in(state), "it is in the round")
                     }
-                    // It was in a round that is over, or the server does not know.
-                    "went_on" | "unknown" => Ok(()),
-                    "dropped" | "waits" => holds(&|it| it.is_alive, "it is not there"),
-                    other => Err(format!("it is never {other}")),
+                    ("connected", _) => holds(&|it| it.is_alive, "it is not there"),
+                    other => Err(format!("it is never {other:?}")),
                 }
             }
             "round_not_complete" => Err("all ask for the same number".into()),
@@ -324,7 +322,7 @@ impl World {
         let shown = server.watch.run(&it.agent.terms.run, None, None);
         let codes = match it.agent.terms.backend {
             Backend::C10d => &["nodes_missing"][..],
-            Backend::Static => &["nodes_missing", "waiting_for_node", "rank_zero_slow"],
+            Backend::Static => &["nodes_missing", "waiting"],
         };
         let is_it = |said: &Explanation| said.holds && codes.contains(&said.code.as_str());
         shown.is_some_and(|run| run.explanations.iter().any(is_it))

@@ -83,27 +83,22 @@ impl RunOf<'_> {
                 self.all_ranks(&names(facts, "running"), |it| it.is_alive, "is not there")?;
                 self.all_ranks(&names(facts, "dead"), is_dead, "is alive")
             }
-            "rank_zero_slow" if text(facts, "who").starts_with("rank ") => {
-                self.world.check_said_of_workers(self.run, said)
-            }
-            "waiting_for_node" | "rank_zero_slow" => {
-                let who = text(facts, if said.code == "rank_zero_slow" { "who" } else { "node" });
-                let who = [who.to_owned()];
-                match text(&facts["whereabouts"], "is") {
-                    "never_came" | "not_told" => self.nobody(&who),
-                    "not_since_restart" => yes(self.world.server_life > 1, "the server was not restarted"),
-                    "gone" | "cut_off" => {
+            "waiting" if facts["place"] == "rank" => self.world.check_said_of_workers(self.run, said),
+            "waiting" => {
+                let who = [text(facts, "who").to_owned()];
+                match (text(&facts["presence"], "is"), facts["but"]["why"].as_str()) {
+                    ("never_seen", None) => self.nobody(&who),
+                    ("not_back", None) => yes(self.world.server_life > 1, "the server was not restarted"),
+                    ("closed" | "unreachable", None) => {
                         self.all_ranks(&who, |it| !it.is_alive || self.is_cut_off(it), "is alive")
                     }
-                    "away" => self.world.some_link_was_away(),
-                    "busy" | "just_came" => {
-                        self.all_ranks(&who, |it| !it.is_known_dead && !it.waits, "is not busy")
+                    ("away", _) => self.world.some_link_was_away(),
+                    ("connected", None) if facts["presence"]["waits"] == "nothing" => {
+                        self.all_ranks(&who, |it| !it.is_known_dead && !it.waits, "waits")
                     }
-                    "unknown" => Ok(()),
-                    "dropped" | "waits" | "not_again" => {
-                        self.all_ranks(&who, |it| it.is_alive, "is not there")
-                    }
-                    other => Err(format!("it is never {other}")),
+                    ("unknown", _) => Ok(()),
+                    ("connected", _) => self.all_ranks(&who, |it| it.is_alive, "is not there"),
+                    other => Err(format!("it is never {other:?}")),
                 }
             }
             "two_jobs" => ["first", "second"].into_iter().try_for_each(|which| {

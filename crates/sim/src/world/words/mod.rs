@@ -203,7 +203,7 @@ impl World {
         let apart = aheads().max().unwrap_or(0) - aheads().min().unwrap_or(0);
         let most = self.seconds() + DELAY + apart as f64;
         for name in LENGTHS {
-            let lengths = [&said.facts[name], &said.facts["whereabouts"][name]];
+            let lengths = [&said.facts[name], &said.facts["presence"][name]];
             if lengths.iter().any(|it| it.as_f64().is_some_and(|it| it > most)) {
                 return Err(format!("{name} is longer than the world is old: {}: {}", said.code, said.text));
             }

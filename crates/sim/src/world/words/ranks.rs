@@ -132,25 +132,23 @@ impl World {
                 let left = number(facts, "left");
                 self.was_so_of_many(left, |it| it.is_alive, "there are not so many left")
             }
-            "rank_zero_slow" | "waiting_for_rank" => {
-                let who = text(facts, if said.code == "rank_zero_slow" { "who" } else { "rank" });
+            "waiting" => {
+                let who = text(facts, "who");
                 self.nobody_has_come(&names(facts, "missing"))?;
                 let waiters = number(facts, "waiters");
                 let waits = |it: &RankNow| it.is_alive && it.waits_for.is_some();
                 self.was_so_of_many(waiters, waits, "so many do not wait")?;
                 let who = [who.to_owned()];
-                match text(&facts["whereabouts"], "is") {
-                    "never_came" | "not_told" => self.nobody_has_come(&who),
-                    "not_since_restart" => yes(self.server_life > 1, "the server was not restarted"),
-                    "gone" | "cut_off" => dead(&who),
-                    "away" => self.some_link_was_away(),
-                    "busy" | "just_came" | "just_waited" => {
-                        self.was_so_of_ranks(&who, |it| it.is_alive && it.waits_for.is_none(), "is not busy")
+                match (text(&facts["presence"], "is"), facts["but"]["why"].as_str()) {
+                    ("never_seen", None) => self.nobody_has_come(&who),
+                    ("not_back", None) => yes(self.server_life > 1, "the server was not restarted"),
+                    ("closed" | "unreachable", None) => dead(&who),
+                    ("away", _) => self.some_link_was_away(),
+                    ("connected", None) if facts["presence"]["waits"] == "nothing" => {
+                        self.was_so_of_ranks(&who, |it| it.is_alive && it.waits_for.is_none(), "waits")
                     }
-                    "dropped" | "waits" | "not_again" => {
-                        self.was_so_of_ranks(&who, |it| it.is_alive, "is not there")
-                    }
-                    other => Err(format!("it is never {other}")),
+                    ("connected", _) => self.was_so_of_ranks(&who, |it| it.is_alive, "is not there"),
+                    other => Err(format!("it is never {other:?}")),
                 }
             }
             "duplicate_rank" | "two_jobs" => {
@@ -181,9 +179,7 @@ impl World {
         let now = self.ranks_now();
         let Some(stuck) = now.iter().find(|it| it.is_alive && it.waits_for.is_some()) else { return Ok(()) };
         let held = server.watch.run(&job_name(), None, None).map_or_else(Vec::new, |run| run.explanations);
-        let is_it = |said: &&Explanation| {
-            said.holds && ["rank_zero_slow", "waiting_for_rank"].contains(&said.code.as_str())
-        };
+        let is_it = |said: &&Explanation| said.holds && said.code == "waiting";
         yes(held.iter().any(|said| is_it(&said)), &format!("nobody says why {stuck:?} waits: {held:?}"))
     }
 }

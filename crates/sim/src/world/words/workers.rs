@@ -130,27 +130,23 @@ impl World {
                 let left = number(facts, "left");
                 self.was_so_of_workers(run, left, |it| it.is_alive, "there are not so many left")
             }
-            "rank_zero_slow" | "waiting_for_rank" => {
-                let who = text(facts, if said.code == "rank_zero_slow" { "who" } else { "rank" });
+            "waiting" => {
+                let who = text(facts, "who");
                 self.no_worker_has_come(run, &names(facts, "missing"))?;
                 let waiters = number(facts, "waiters");
                 let waits = |it: &WorkerNow| it.is_alive && it.waits;
                 self.was_so_of_workers(run, waiters, waits, "so many do not wait")?;
                 let who = [who.to_owned()];
-                match text(&facts["whereabouts"], "is") {
-                    "never_came" | "twin" | "not_told" | "node_gone" | "node_silent" => {
-                        self.no_worker_has_come(run, &who)
+                match (text(&facts["presence"], "is"), facts["but"]["why"].as_str()) {
+                    ("never_seen", None) => self.no_worker_has_come(run, &who),
+                    ("not_back", None) => yes(self.server_life > 1, "the server was not restarted"),
+                    ("closed" | "unreachable", None) => dead(&who),
+                    ("away", _) => self.some_link_was_away(),
+                    ("connected", None) if facts["presence"]["waits"] == "nothing" => {
+                        self.was_so_of_named(run, &who, |it| it.is_alive && !it.waits, "waits")
                     }
-                    "not_since_restart" => yes(self.server_life > 1, "the server was not restarted"),
-                    "gone" | "cut_off" => dead(&who),
-                    "away" => self.some_link_was_away(),
-                    "busy" | "just_came" | "just_waited" => {
-                        self.was_so_of_named(run, &who, |it| it.is_alive && !it.waits, "is not busy")
-                    }
-                    "dropped" | "waits" | "not_again" => {
-                        self.was_so_of_named(run, &who, |it| it.is_alive, "is not there")
-                    }
-                    other => Err(format!("it is never {other}")),
+                    ("connected", _) => self.was_so_of_named(run, &who, |it| it.is_alive, "is not there"),
+                    other => Err(format!("it is never {other:?}")),
                 }
             }
             "world_sizes_differ" => {

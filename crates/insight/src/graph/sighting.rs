@@ -1,4 +1,4 @@
-//! Where a process is that others wait for, and who else is not there.
+//! What was seen of a process that others wait for, and who else is not there.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::processes::{Graph, Silent};
 use super::wanted::{ExpectedWriter, Wanted, wanted};
-use crate::reason::{Names, PodSince, Whereabouts};
+use crate::presence::{Behind, But, NODE, Presence, Sighting, Waits};
+use crate::reason::Names;
 use crate::run::{Departure, Meeting, RankInfo, Seat, TrackedNode, TrackedRun, Withdrawn};
 use crate::watch::{Client, Passed, Waiting};
 use rallypoint_api::RunKind;
@@ -48,11 +49,6 @@ fn processes_of<'c>(clients: impl Iterator<Item = &'c Client>) -> Names {
         1 => process,
         _ => format!("{process} ({connections} connections)"),
     }))
-}
-
-/// Whether none of the processes that are there can be of this pod.
-fn is_pod_gone(pod: Option<&Whereabouts>) -> bool {
-    matches!(pod, Some(Whereabouts::Announced { since, .. }) if since.is_gone())
 }
 
 impl Graph<'_> {
@@ -103,11 +99,11 @@ impl Graph<'_> {
     }
 
     /// A rank that has published, as one that has made its groups more or less often than who asks for `key`.
-    pub(super) fn made_otherwise(&self, run: &TrackedRun, asking: ConnId, key: &[u8]) -> Option<Whereabouts> {
+    pub(super) fn made_otherwise(&self, run: &TrackedRun, asking: ConnId, key: &[u8]) -> Option<But> {
         let Some(KeyPattern::Address(address)) = classify(key) else { return None };
         let (asked, rank) = (address.made_before()?, self.meeting(asking, run).ranks.get(&address.member)?);
         let made = rank.made_before.filter(|made| *made != asked)?;
-        Some(Whereabouts::MadeOtherwise { made: made.saturating_add(1), asked: asked.saturating_add(1) })
+        Some(But::MadeOtherwise { made: made.saturating_add(1), asked: asked.saturating_add(1) })
     }
 
     /// Whether a connection is a copy of a static node, which has met with the others and goes on.
@@ -117,99 +113,111 @@ impl Graph<'_> {
     }
 
     /// A process that comes from there, if that is behind a link that is away: it may be dead, whatever its relay holds.
-    pub(super) fn away_from(&self, peer: Option<SocketAddr>) -> Option<Whereabouts> {
+    pub(super) fn away_from(&self, peer: Option<SocketAddr>) -> Option<Presence> {
         let link = self.links.away_at(peer?.ip())?;
         let for_seconds = Elapsed(self.now.since(link.since));
-        Some(Whereabouts::Away { link: link.name.clone(), for_seconds })
+        Some(Presence::Away { link: link.name.clone(), for_seconds })
+    }
+
+    /// A process that is there, and does not wait here.
+    pub(super) fn idle(&self, conn: ConnId) -> Presence {
+        self.idle.borrow_mut().insert(conn);
+        let process = |conn: &ConnId| self.store.clients.get(conn).and_then(Client::process);
+        let its_own = process(&conn);
+        // Nothing has been asked for since the server was restarted.
+        let heard = self.store.heard.iter().filter(|(_, at)| **at > Timestamp::default());
+        let of_process =
+            heard.filter(|(other, _)| **other == conn || its_own.is_some() && process(other) == its_own);
+        Presence::idle(of_process.map(|(_, at)| Elapsed(self.now.since(*at))).min())
     }
 
     /// What a process does of which no wait is known.
-    pub(super) fn without_wait(&self, conn: ConnId, run: Option<&TrackedRun>) -> Whereabouts {
+    pub(super) fn without_wait(&self, conn: ConnId, run: Option<&TrackedRun>) -> Presence {
         /// Waits are told once a second, when they have lasted for one.
         const UNTOLD: Duration = Duration::from_millis(2500);
         let client = self.store.clients.get(&conn);
         if let Some(away) = self.away_from(client.map(|client| client.peer)) {
             return away;
         }
-        match client {
-            Some(client) if self.now.since(client.since) < UNTOLD => Whereabouts::JustCame,
-            Some(client)
-                if self.links.back_for(client.peer.ip(), self.now).is_some_and(|since| since < UNTOLD) =>
-            {
-                Whereabouts::JustCame
-            }
-            Some(client) if Self::has_alike(client, run) => {
-                // A wait on another connection may be its own.
-                if self.waits_like(client, run) { Whereabouts::Alike } else { Whereabouts::Busy }
-            }
-            Some(client) if self.store.waited_just_now(client, self.now) => Whereabouts::JustWaited,
-            _ => Whereabouts::Busy,
+        let Some(client) = client else { return self.idle(conn) };
+        let is_back = self.links.back_for(client.peer.ip(), self.now).is_some_and(|since| since < UNTOLD);
+        let waits = if self.now.since(client.since) < UNTOLD || is_back {
+            Waits::NotKnownYet
+        } else if Self::has_alike(client, run) {
+            // A wait on another connection may be its own.
+            if self.waits_like(client, run) { Waits::Unclear } else { Waits::Nothing }
+        } else if self.store.waited_just_now(client, self.now) {
+            Waits::NotKnownYet
+        } else {
+            Waits::Nothing
+        };
+        match self.idle(conn) {
+            Presence::Connected { asked, .. } => Presence::Connected { asked, waits },
+            other => other,
         }
     }
 
     /// A static node waits for its ranks, and the node with rank 0 has handed out those of others only.
-    pub(super) fn without_ranks(run: &TrackedRun, key: &[u8]) -> Option<Whereabouts> {
+    pub(super) fn without_ranks(run: &TrackedRun, key: &[u8]) -> Option<But> {
         let node = match classify(key)? {
             KeyPattern::Rendezvous { part: RendezvousPart::AssignedRanks(node), .. } => node,
             KeyPattern::Address(address) if address.kind == AddressKind::AssignedRanks => address.node_rank(),
             _ => return None,
         };
         let nodes = run.counted_on().filter(|&nodes| node >= nodes)?;
-        Some(Whereabouts::NotCounted { nodes })
+        Some(But::NotCounted { nodes })
     }
 
-    /// Where a node is whose connection is not known. torchrun's c10d backend gives a rank only to nodes that have come.
-    pub(super) fn missed_node(&self, run: &TrackedRun, rank: u32) -> Whereabouts {
+    /// A node that is there, unless its link is away.
+    fn there(&self, node: &TrackedNode) -> Presence {
+        self.away_from(node.peer).unwrap_or_else(|| {
+            node.conn.map_or_else(
+                || Presence::idle(Some(Elapsed(self.now.since(node.last_heartbeat)))),
+                |conn| self.idle(conn),
+            )
+        })
+    }
+
+    /// A node whose connection is not known. torchrun's c10d backend gives a rank only to nodes that have come.
+    pub(super) fn missed_node(&self, run: &TrackedRun, rank: u32) -> Sighting {
         if let Some(node) = run.not_again().find(|node| node.rank == Some(rank)) {
-            return self.away_from(node.peer).unwrap_or(Whereabouts::NotAgain);
+            return Sighting::from(self.there(node)).but(But::MetBefore);
         }
-        if run.node_of_rank(rank).is_some() && run.native().is_some() {
-            let has_written = run.round().roles.contains(&rank);
-            return if has_written { Whereabouts::Unknown } else { Whereabouts::Joined };
+        let node = run.node_of_rank(rank);
+        if let (Some(node), Some(_), false) = (node, run.native(), run.round().roles.contains(&rank)) {
+            let for_seconds = Elapsed(self.now.since(node.last_heartbeat));
+            return if node.is_unheard { Presence::Silent { for_seconds } } else { self.there(node) }.into();
         }
-        let is_there = run.node_of_rank(rank).is_some();
         // Static: it ended, and the others have begun another attempt since.
         let known = run.nodes().iter().chain(run.life().earlier.iter().map(|former| &former.node));
         let ended = known.filter(|node| node.rank == Some(rank) && node.is_dead());
-        if let (false, Some(ended)) = (is_there, ended.max_by_key(|node| node.gone)) {
+        if let (None, Some(ended)) = (node, ended.max_by_key(|node| node.gone)) {
             let for_seconds = Elapsed(self.now.since(ended.gone.unwrap_or(self.now)));
+            let gone = Sighting::from(Presence::gone(for_seconds, ended.is_cut_off));
             // The one that takes its place may be there already.
-            let candidates = match run.kind() {
-                RunKind::Static if !ended.is_cut_off => self.may_be_nodes(run),
-                _ => Names::default(),
-            };
-            if candidates.is_empty() {
-                return Whereabouts::gone(for_seconds, ended.is_cut_off);
-            }
-            let (alike, gone_for) = (Names::default(), Some(for_seconds));
-            return Whereabouts::NotTold { candidates, alike, gone_for };
+            let may_be_there = run.kind() == RunKind::Static && !ended.is_cut_off;
+            return if may_be_there { gone.or_one_of(self.may_be_nodes(run)) } else { gone };
         }
         match run.kind() {
-            RunKind::C10d if !is_there && run.round().completed.is_some() => Whereabouts::LeftRound,
-            RunKind::C10d => Whereabouts::Unknown,
-            _ if is_there => Whereabouts::Unknown,
-            _ => self.announced_node(run, rank).unwrap_or_else(|| {
-                let candidates = self.may_be_nodes(run);
-                if !candidates.is_empty() {
-                    return Whereabouts::NotTold { candidates, alike: Names::default(), gone_for: None };
-                }
-                let claimed = run.claimed_nodes();
-                if claimed.is_empty() { self.never_came(run) } else { Whereabouts::Twin { claimed } }
-            }),
+            _ if node.is_some() => Presence::Unknown.into(),
+            RunKind::C10d if run.round().completed.is_some() => Presence::Left { for_seconds: None }.into(),
+            RunKind::C10d => Presence::Unknown.into(),
+            _ => self
+                .announced_node(run, rank)
+                .unwrap_or_else(|| self.never_came(run).or_one_of(self.may_be_nodes(run))),
         }
     }
 
     /// Nobody has come, as far as this server knows.
-    fn never_came(&self, run: &TrackedRun) -> Whereabouts {
-        run.life().had_met_before.map_or(Whereabouts::NeverCame, |restarted| Whereabouts::NotSinceRestart {
-            for_seconds: Elapsed(self.now.since(restarted)),
-        })
+    fn never_came(&self, run: &TrackedRun) -> Sighting {
+        let restarted = run.life().had_met_before.map(|at| Elapsed(self.now.since(at)));
+        restarted.map_or(Presence::NeverSeen, |for_seconds| Presence::NotBack { for_seconds }).into()
     }
 
-    /// Where rank 0 is, which is to publish an NCCL id: nobody else tells a rank. `gone`: when the last one ended.
-    pub(super) fn missed_nccl_root(&self, run: &TrackedRun, gone: Option<Timestamp>) -> Whereabouts {
-        let gone_for = gone.map(|gone| Elapsed(self.now.since(gone)));
+    /// Rank 0, which is to publish an NCCL id: nobody else tells a rank. `gone`: when the last one ended.
+    pub(super) fn missed_nccl_root(&self, run: &TrackedRun, gone: Option<Timestamp>) -> Sighting {
         let is_cut_off = run.nccl_root().is_some_and(|root| root.is_cut_off);
+        let gone = gone.map(|gone| Presence::gone(Elapsed(self.now.since(gone)), is_cut_off));
         let seat = run.seat_with(0);
         let host = seat.and_then(|seat| run.address_of(seat.node()));
         let asks_for_it = |wait: &&Waiting| {
@@ -236,38 +244,33 @@ impl Graph<'_> {
         let (alike, others): (Vec<_>, Vec<_>) =
             others.partition(|client| asking.contains(&(client.peer.ip(), client.pid)));
         let candidates = processes_of(others.into_iter());
-        match gone_for {
-            _ if !candidates.is_empty() => {
-                Whereabouts::MayBe { candidates, gone_for: gone_for.filter(|_| !is_cut_off) }
-            }
-            Some(for_seconds) => Whereabouts::gone(for_seconds, is_cut_off),
+        match gone {
+            Some(gone) => Sighting::from(gone).or_one_of(candidates),
+            None if !candidates.is_empty() => self.never_came(run).or_one_of(candidates),
             // A second store of a process that asks, or another one, as in containers with one network.
             None if alike.iter().any(|client| client.has_counted_itself || !count_themselves) => {
-                Whereabouts::Unknown
+                Presence::Unknown.into()
             }
             None => self.fate_of_node(run, 0).unwrap_or_else(|| self.never_came(run)),
         }
     }
 
     /// What is known of a rank that has not come by what became of its node.
-    fn fate_of_node(&self, run: &TrackedRun, rank: u32) -> Option<Whereabouts> {
+    fn fate_of_node(&self, run: &TrackedRun, rank: u32) -> Option<Sighting> {
         let seat = run.seat_with(rank);
         let dead = seat.map(Seat::node).filter(|node| node.is_dead());
         let gone = dead.and_then(|node| Some((node.gone?, node.is_cut_off)));
-        let before = || run.fell(rank).map(|fallen| (fallen.gone, fallen.is_cut_off));
-        match (gone.or_else(before), seat) {
-            (Some((gone, is_cut_off)), _) => {
-                Some(Whereabouts::NodeGone { for_seconds: Elapsed(self.now.since(gone)), is_cut_off })
+        let gone = gone.or_else(|| run.fell(rank).map(|fallen| (fallen.gone, fallen.is_cut_off)));
+        let presence = match (gone, seat) {
+            (Some((gone, is_cut_off)), _) => Presence::gone(Elapsed(self.now.since(gone)), is_cut_off),
+            (None, Some(seat)) if seat.node().finished => Presence::Finished,
+            (None, Some(Seat::Left(left))) if left.is_silent() => {
+                let for_seconds = Elapsed(self.now.since(left.node.last_heartbeat));
+                self.away_from(left.node.peer).unwrap_or(Presence::TakenOut { for_seconds })
             }
-            (None, Some(Seat::Left(left))) if left.is_silent() => Some(self.silent_node(&left.node)),
-            (None, _) => None,
-        }
-    }
-
-    /// What is known of a rank that has not come, whose node others have taken out of the round.
-    fn silent_node(&self, node: &TrackedNode) -> Whereabouts {
-        let link = node.peer.and_then(|peer| self.links.away_at(peer.ip())).map(|link| link.name.clone());
-        Whereabouts::NodeSilent { link, for_seconds: Elapsed(self.now.since(node.last_heartbeat)) }
+            (None, _) => return None,
+        };
+        Some(Sighting::behind(NODE, presence))
     }
 
     /// Processes that have told no rank, and may be one of those that are missing.
@@ -286,98 +289,93 @@ impl Graph<'_> {
         may_be.map(|(client, _)| client)
     }
 
-    /// Where a rank is that has not come to this meeting: it may have been in the last one.
-    pub(super) fn missed(&self, run: &TrackedRun, meeting: &Meeting, rank: u32) -> Whereabouts {
+    /// A rank that has not come to this meeting: it may have been in the last one.
+    pub(super) fn missed(&self, run: &TrackedRun, meeting: &Meeting, rank: u32) -> Sighting {
         let before = run.world().holder(meeting, rank);
         let Some(before) = before.filter(|before| before.gone.is_none()) else {
-            let gone_for = before.and_then(|before| before.gone).map(|gone| Elapsed(self.now.since(gone)));
             if let (None, Some(met)) = (before, run.world().met_elsewhere(meeting, rank)) {
-                // All were there, but who is not known.
-                let awaited = self.store.waits.get(&met.conn).and_then(|wait| wait.view.missing.first());
-                let lacks_one =
-                    awaited.is_some_and(|key| matches!(wanted(key).writer, ExpectedWriter::Rank(_)));
-                if lacks_one && !run.world().claimed_twice.is_empty() {
-                    return Self::disputed_place(run);
-                }
-                let ended = met.gone.map(|gone| Elapsed(self.now.since(gone)));
-                let away = self.away_from(Some(met.peer)).filter(|_| ended.is_none());
-                return away.unwrap_or(Whereabouts::Met { ended });
+                return self.met_elsewhere(run, met);
             }
-            let silent = self.silent(run, meeting);
-            let those =
-                |what| processes_of(silent.iter().filter(|(_, is)| *is == what).map(|(client, _)| *client));
-            let (candidates, alike) = (those(Silent::MayBeRank), those(Silent::Alike));
+            let gone = before.and_then(|before| Some((before.gone?, before.is_cut_off)));
+            let gone = gone.map(|(at, is_cut_off)| Presence::gone(Elapsed(self.now.since(at)), is_cut_off));
             if run.seat_with(rank).is_some_and(|seat| seat.node().finished) {
-                return Whereabouts::NodeFinished;
+                let presence = gone.unwrap_or(Presence::NeverSeen);
+                return Sighting { presence, ..Sighting::behind(NODE, Presence::Finished) };
             }
-            let pod = self.announced_rank(run, meeting, rank).filter(|_| gone_for.is_none());
-            return match gone_for {
-                _ if is_pod_gone(pod.as_ref()) => pod.unwrap_or(Whereabouts::NeverCame),
-                // Even if none of them is likely to be it, it may have come.
-                _ if !silent.is_empty() => Whereabouts::NotTold { candidates, alike, gone_for },
-                Some(for_seconds) => {
-                    Whereabouts::gone(for_seconds, before.is_some_and(|before| before.is_cut_off))
-                }
-                None if run.world().is_disputed(meeting, rank) => Whereabouts::Disputed,
-                None => self.fate_of_node(run, rank).unwrap_or_else(|| {
-                    let claimed = run.claimed_ranks();
-                    if claimed.is_empty() {
-                        return pod.unwrap_or_else(|| self.never_came(run));
-                    }
-                    Whereabouts::Twin { claimed }
-                }),
+            let pod = || self.announced_rank(run, meeting, rank);
+            let is_gone = |pod: &Sighting| {
+                let behind = pod.behind.as_ref().map(|pod| &pod.presence);
+                matches!(behind, Some(Presence::Left { .. } | Presence::Unreachable { .. }))
+            };
+            // None of the processes that are there can be of a pod that is gone. Of those that are, none may be likely to be
+            // it, and it may have come all the same.
+            let silent = self.silent(run, meeting);
+            return match gone {
+                Some(gone) => Sighting::from(gone).or_one_of(self.may_be_ranks(run, meeting)),
+                None if let Some(pod) = pod().filter(is_gone) => pod,
+                None if !silent.is_empty() => self.never_came(run).or_one_of(self.may_be_ranks(run, meeting)),
+                None => self.fate_of_node(run, rank).or_else(pod).unwrap_or_else(|| self.never_came(run)),
             };
         };
+        let presence = || self.away_from(Some(before.peer)).unwrap_or_else(|| self.idle(before.conn));
+        let dropped = |how: String| Sighting::from(self.idle(before.conn)).but(But::Dropped { how });
         match before.withdrawn {
-            Some(Withdrawn::Reset(_)) => Whereabouts::Dropped { why: RESET.to_owned() },
+            Some(Withdrawn::Reset(_)) => dropped(RESET.to_owned()),
             Some(Withdrawn::Overwritten) => {
-                Whereabouts::Dropped { why: "another process with that rank wrote it as well".to_owned() }
+                dropped("another process with that rank wrote it as well".to_owned())
             }
             Some(Withdrawn::Paired) => {
                 let replaced = Names::of(meeting.replaced.iter().map(|rank| format!("rank {rank}")));
-                let (of, took) = match replaced.count() {
-                    0 => ("a process of another rank".to_owned(), "another took that one's place"),
-                    1 => (format!("a process of {replaced}"), "another took that one's place"),
-                    _ => (format!("processes of {replaced}"), "others took their places"),
+                let of = match replaced.count() {
+                    0 => "another rank".to_owned(),
+                    _ => replaced.to_string(),
                 };
-                Whereabouts::Dropped { why: format!("it was paired with {of}, and {took}") }
+                dropped(format!("it was paired with {of}, whose place another process took"))
             }
             // It may have met with a process of the other job.
-            None if !run.world().claimed_twice.is_empty() => Self::disputed_place(run),
-            // It met with the processes of before, of which another now has the place of at least one.
-            None if !meeting.replaced.is_empty() => {
-                self.away_from(Some(before.peer)).unwrap_or(Whereabouts::NotAgain)
+            None if !run.world().claimed_twice.is_empty() => {
+                Self::disputed_place(self.idle(before.conn), run)
             }
-            None => self.away_from(Some(before.peer)).unwrap_or(Whereabouts::Busy),
+            // It met with the processes of before, of which another now has the place of at least one.
+            None if !meeting.replaced.is_empty() => Sighting::from(presence()).but(But::MetBefore),
+            None => presence().into(),
         }
     }
 
-    /// What was written is not there, as it may be of those that were with the other process of two.
-    fn disputed_place(run: &TrackedRun) -> Whereabouts {
-        Whereabouts::Dropped { why: format!("two live processes claim {}", run.claimed_ranks()) }
+    /// A rank of a meeting in which all were there; of those who wait for it now it is not known who they are.
+    fn met_elsewhere(&self, run: &TrackedRun, met: &RankInfo) -> Sighting {
+        let awaited = self.store.waits.get(&met.conn).and_then(|wait| wait.view.missing.first());
+        let lacks_one = awaited.is_some_and(|key| matches!(wanted(key).writer, ExpectedWriter::Rank(_)));
+        if lacks_one && !run.world().claimed_twice.is_empty() {
+            return Self::disputed_place(self.idle(met.conn), run);
+        }
+        let presence = match met.gone {
+            Some(gone) => Presence::gone(Elapsed(self.now.since(gone)), met.is_cut_off),
+            None => self.away_from(Some(met.peer)).unwrap_or_else(|| self.idle(met.conn)),
+        };
+        Sighting::from(presence).but(But::MetBefore)
     }
 
-    /// All ranks of which nobody is there, where others wait for `asked`. That its process ended is said already.
-    pub(super) fn absent(
-        &self,
-        run: &TrackedRun,
-        meeting: &Meeting,
-        asked: u32,
-        whereabouts: &Whereabouts,
-    ) -> Names {
-        let is_told = |it: &Whereabouts| matches!(it, Whereabouts::Gone { .. } | Whereabouts::CutOff { .. });
-        let is_said = |rank: u32| rank == asked && is_told(whereabouts);
-        Names::of_some(run.world().absent(meeting).filter(|rank| !is_said(*rank)), |rank| {
-            match run.world().holder(meeting, rank) {
-                Some(info) if info.is_cut_off => format!("{} (cut off)", run.rank_label_in(meeting, rank)),
-                Some(_) => format!("{} (its connection closed)", run.rank_label_in(meeting, rank)),
-                None => match self.announced_rank(run, meeting, rank) {
-                    Some(Whereabouts::Announced { pod, since })
-                        if since != PodSince::Nothing && rank != asked =>
-                    {
-                        format!("{} (pod {pod} {since})", run.rank_label_in(meeting, rank))
-                    }
-                    _ => run.rank_label_in(meeting, rank),
+    /// What was written is not there, as it may be of those that were with the other process of two.
+    fn disputed_place(presence: Presence, run: &TrackedRun) -> Sighting {
+        let how = format!("two live processes claim {}", run.claimed_ranks());
+        Sighting::from(presence).but(But::Dropped { how })
+    }
+
+    /// All ranks of which nobody is there, but for the one that others wait for.
+    pub(super) fn absent(&self, run: &TrackedRun, meeting: &Meeting, asked: u32) -> Names {
+        let others = run.world().absent(meeting).filter(|rank| *rank != asked);
+        Names::of_some(others, |rank| {
+            let label = run.rank_label_in(meeting, rank);
+            let gone = run.world().holder(meeting, rank).and_then(|info| Some((info.gone?, info.is_cut_off)));
+            let pod = || self.announced_rank(run, meeting, rank)?.behind;
+            match (gone, pod) {
+                (Some((at, is_cut_off)), _) => {
+                    format!("{label} ({})", Presence::gone(Elapsed(self.now.since(at)), is_cut_off))
+                }
+                (None, pod) => match pod().filter(|pod| pod.presence != Presence::Announced) {
+                    Some(Behind { what, presence }) => format!("{label} ({what}: {presence})"),
+                    None => label,
                 },
             }
         })
