@@ -26,7 +26,7 @@ mod launch;
 mod launches;
 mod meeting;
 mod names;
-use super::Check;
+mod objects;
 mod pods;
 mod slurm;
 

@@ -17,9 +17,22 @@ use std::io::{Read as _, Seek as _, Write as _};
 pub(super) use self::scene::Scene;
 use self::scene::Telling;
 
-/// Names that were told and are not told any more, or later, and names that an alarm tells now: the scene, the code that
-/// the finding had or has, the name (each `*` for all), and why that is right.
-const GIVEN_UP: [(&str, &str, &str, &str); 0] = [];
+/// Names that were told and are not told any more, or later, and names that an alarm tells now: the scene, the code
+/// that the finding had or has, the name (each `*` for all), and why that is right.
+const GIVEN_UP: [(&str, &str, &str, &str); 2] = [
+    (
+        "a_rank_is_the_first_ones_again_when_the_second_that_claimed_it_has_ended",
+        "waiting_for_rank",
+        "rank 1",
+        "that it is claimed twice is said by `duplicate_rank`, in time",
+    ),
+    (
+        "a_static_node_that_has_not_come_is_linked_to_its_pod",
+        "rank_zero_slow",
+        "node 0",
+        "it is told as missing, under the name of its pod",
+    ),
+];
 
 /// A finding may be told so much later, in seconds: what is seen is looked at once a second.
 const SLACK: f64 = 0.3;
