@@ -205,11 +205,11 @@ fn a_lost_node_is_missing_by_name_and_counted() {
     });
     let again = joining(&server, "train", "a", 0, &json!({"join_id": "2"}));
     let shown = eventually_run(&server, "the next round", |run| {
-        run["round"] == 2 && run["nodes"]["joined"] == 1 && codes(run).contains(&"node_died")
+        run["round"] == 2 && run["nodes"]["joined"] == 1 && codes(run).contains(&"lost")
     });
     assert_eq!((&shown["state"], &shown["nodes"]["missing"]), (&json!("joining"), &json!(1)));
     assert!(
-        shown["explanations"].as_array().expect("some").iter().any(|said| said["code"] == "node_died"),
+        shown["explanations"].as_array().expect("some").iter().any(|said| said["code"] == "lost"),
         "{shown}"
     );
     assert_metrics(&server, &["node_deaths_total 1", "rendezvous_complete{run_id=\"train\"} 0"]);

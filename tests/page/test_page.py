@@ -81,9 +81,9 @@ def test_a_moment_shows_before_the_document_is_fetched_again(admin: Admin, open_
     admin.set(run_of(4, 2))
     page = open_page(admin.url)
     page.until_says("#moments", "train-llm-1 joined")
-    admin.send("moment", {"at": NOW + 1, "run_id": "train-llm", "code": "node_died", "text": "train-llm-1 died"})
-    admin.send("moment", {"at": NOW + 2, "run_id": "other", "code": "node_died", "text": "other-1 died"})
-    page.until_says("#moments", "train-llm-1 died")
+    admin.send("moment", {"at": NOW + 1, "run_id": "train-llm", "code": "lost", "text": "train-llm-1: connection closed"})
+    admin.send("moment", {"at": NOW + 2, "run_id": "other", "code": "lost", "text": "other-1: connection closed"})
+    page.until_says("#moments", "train-llm-1: connection closed")
     assert "other-1" not in page.text("#moments")
 
 

@@ -205,7 +205,7 @@ def two_native_nodes_die(stage: Stage) -> None:
         job.wait_for_mark("training", rank)
     job.kill_node(0)
     job.kill_node(2)
-    explained(stage.server, "node_died", r"job round 1 is over for its nodes: \S+ \(\S+\), rank [0-2], \S+ \(\S+\), rank [0-2]: the connections closed, and nothing came for TIME; they are told to join again")
+    explained(stage.server, "lost", r"job round 1 is over for its nodes: \S+ \(\S+\), rank [0-2], \S+ \(\S+\), rank [0-2]: the connections closed, and nothing came for TIME; they are told to join again")
 
 
 OWN_STORE = """
@@ -260,7 +260,7 @@ WITHOUT_EVIDENCE = {"run_ended", "run_finished"}
 NEVER_DROPPED = r"for rank 0: never seen|EADDRINUSE|deadlock"
 FAULTS = [
     Fault(two_never_come, 4, "waiting", r".*2 of 4 ranks have published; for TIME waiting for rank 1: never seen; not published either: rank 2;.*", "has it started", "EADDRINUSE", shows="ranks_joined 2"),
-    Fault(one_dies_before_all_have_come, 4, "rank_lost", r".*rank 1 .* ended before all ranks had come; 2 of 4 are still there", "log of what ended", "none of 4|0 of 4", shows="ranks_joined 2"),
+    Fault(one_dies_before_all_have_come, 4, "rank_lost", r".*rank 1 on \S+: connection closed before all ranks had published; 2 of 4 are still there", "log of what ended", "none of 4|0 of 4", shows="ranks_joined 2"),
     Fault(all_are_killed, 2, "run_ended", r".*ended: the connections of both processes closed after TIME(; first: .*)?", "cannot be seen here", "finished", shows="ranks_joined 0"),
     Fault(a_paired_rank_is_replaced, 3, "waiting", r".*rank 0 .*what it had published was dropped: it was paired with rank 1, whose place another process took.*", "restart all", NEVER_DROPPED, shows="ranks_expected 3"),
     Fault(
@@ -296,7 +296,7 @@ FAULTS = [
         "node_removed",
         r"job round 0: \S+ \(node rank [01]\) has sent no heartbeat for TIME, though its connection is open: \S+ \(node rank [01]\) took it out of the round; 1 node left",
         "frozen",
-        "died, failed",
+        "connection closed",
         shows="rendezvous_joined_nodes 1",
     ),
     Fault(
@@ -323,7 +323,7 @@ FAULTS = [
         "nnodes_differ",
         r"job round 0: \S+ came to a complete round of 2 nodes and asks for more, while \S+ \(node rank [01]\) asks for no more: their --nnodes differ; .*",
         "same --nnodes",
-        "died, failed|is it scheduled",
+        "connection closed|is it scheduled",
     ),
     Fault(
         a_rank_of_a_store_of_its_own_is_slow,
@@ -352,7 +352,7 @@ FAULTS = [
         "deadlock|; ended|does not exist",
         shows="ranks_joined 3",
     ),
-    Fault(a_static_node_dies, 2, "node_died", r"job: node 1 at 127\.0\.0\.1 died, failed or was stopped: the connection closed after the round was complete; 1 node left", "static", "heartbeats|while training", shows="rendezvous_missing_nodes 1"),
+    Fault(a_static_node_dies, 2, "lost", r"job: node 1 at 127\.0\.0\.1: connection closed, after the round was complete; 1 of 2 nodes left", "static", "heartbeats|while training", shows="rendezvous_missing_nodes 1"),
     Fault(
         a_program_polls_a_key,
         2,
@@ -385,7 +385,7 @@ FAULTS = [
         "run_finished",
         r"run none finished: 2 nodes after TIME",
         "",
-        "started again|died, failed|left without finishing",
+        "started again|connection closed|and none had finished",
         shows="rendezvous_joined_nodes 0",
     ),
     Fault(
@@ -394,7 +394,7 @@ FAULTS = [
         "two_backends",
         r"job: nodes of this run use two rendezvous backends, and never meet: rallypoint \(\S+\), and c10d \(\S+\)",
         "same --rdzv-backend",
-        "deadlock|died, failed",
+        "deadlock|connection closed",
     ),
     Fault(
         a_static_node_comes_to_a_c10d_run,
@@ -402,7 +402,7 @@ FAULTS = [
         "two_backends",
         r"job round 0: nodes of this run use two rendezvous backends, and never meet: static \(node 2 at 127\.0\.0\.1\), and c10d \(\S+ and \S+\)",
         "same --rdzv-backend",
-        "no heartbeat|died, failed|have joined",
+        "no heartbeat|connection closed|have joined",
         shows="rendezvous_joined_nodes 2",
     ),
     Fault(
@@ -411,7 +411,7 @@ FAULTS = [
         "state_dropped",
         r"job round 0: 2 processes have waited TIME for the rendezvous state of run job, which was dropped: .*",
         "restart all agents",
-        "deadlock|died, failed|have joined",
+        "deadlock|connection closed|have joined",
     ),
 ]
 

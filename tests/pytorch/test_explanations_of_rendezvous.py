@@ -118,7 +118,7 @@ def test_a_node_dies_during_the_join(rallypoint_factory: Serve, jobs: Jobs, fork
     job = c10d(jobs, server, fork(3), start=[0, 1])
     poll(lambda: any(run["nodes"]["joined"] == 2 for run in runs(server)), "two nodes have joined", 30)
     job.kill_node(1)
-    explained(server, "node_died_joining", rf"job round 0: {B} died, failed or was stopped: the connection closed while joining; 1 of 3 nodes left", joined=1, expected=3)
+    explained(server, "lost", rf"job round 0: {B}: connection closed, while joining; 1 of 3 nodes left", left=1, expected=3)
     # torch takes a dead node for a live one until its heartbeats expire, and would complete the round with it.
     poll(lambda: runs(server)[0]["nodes"]["gone"] == 0, "the other node drops the dead one", 30)
     job.start(1, 2)
@@ -135,7 +135,7 @@ def test_a_round_counts_a_node_that_died_while_joining(rallypoint_factory: Serve
     job.start(2)
     dead = rf"{B} \(node rank 1\)"
     complete = explained(
-        server, "round_complete", rf"job round 0 complete: 3 nodes in TIME; last: {C} \(\+TIME\); it counts {dead}, which died, failed or was stopped while joining", nodes=3
+        server, "round_complete", rf"job round 0 complete: 3 nodes in TIME; last: {C} \(\+TIME\); it counts {dead}, whose connection had closed", nodes=3
     )
     assert complete["severity"] == "error"
     explained(
@@ -157,7 +157,7 @@ def test_a_node_is_frozen_and_killed_when_others_have_taken_it_out(rallypoint_fa
     job.freeze_node(1)
     explained(server, "node_removed", rf"job round 0: {B} \(node rank 1\) has sent no heartbeat for TIME, though its connection is open: .* took it out of the round; 2 nodes left", left=2)
     job.kill_node(1)
-    explained(server, "node_died", rf"job round 0: {B} \(node rank 1\) died, failed or was stopped: the connection closed after the round was complete; 2 nodes left", left=2)
+    explained(server, "lost", rf"job round 0: {B} \(node rank 1\): connection closed, after the round was complete; 2 of 3 nodes left", left=2)
 
 
 def test_a_node_dies_while_training_and_is_missed_by_name(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
@@ -168,7 +168,7 @@ def test_a_node_dies_while_training_and_is_missed_by_name(rallypoint_factory: Se
         job.wait_for_mark("training", rank)
     assert_silent(server, "missing")
     job.kill_node(1)
-    died = explained(server, "node_died", rf"job round 0: {B} \(node rank 1\) died, failed or was stopped: the connection closed after the round was complete; 2 nodes left", left=2)
+    died = explained(server, "lost", rf"job round 0: {B} \(node rank 1\): connection closed, after the round was complete; 2 of 3 nodes left", left=2)
     assert died["severity"] == "error"
     job.fail_workers()
     explained(server, "nodes_missing", rf"job round 1: 2 of 3 nodes have joined, and the first has waited TIME; gone: {B} \(3 by an earlier round\)")
@@ -194,7 +194,7 @@ def test_a_job_in_pods_is_told_by_the_names_of_its_pods(pods: Pods, rallypoint_f
         (pod.name, rank, True) for rank, pod in enumerate(pods.nodes)
     ]
     job.kill_node(1)
-    told("node_died", r"job round 0: node-1 \(node rank 1\) died, failed or was stopped: the connection closed (while training|after the round was complete|before all ranks had published their addresses); 1 node left")
+    told("lost", r"job round 0: node-1 \(node rank 1\): connection closed, (after the round was complete|(after|before) all ranks had published their addresses); 1 of 2 nodes left")
 
 
 def test_workers_that_use_this_server_do_not_meet_elsewhere(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
@@ -303,7 +303,7 @@ def test_a_node_still_trains_while_others_have_finished(rallypoint_factory: Serv
     explained(
         server,
         "exit_barrier",
-        rf"job round 0: 2 of 3 nodes have finished and waited TIME at the exit barrier; still running: {B} \(node rank 1\)",
+        rf"job round 0: 2 of 3 nodes have finished and waited TIME at the exit barrier; connected, not finished: {B} \(node rank 1\)",
         arrived=2,
         nodes=3,
     )

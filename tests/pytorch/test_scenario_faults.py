@@ -169,7 +169,7 @@ def partition_that_heals(pods: Scenario) -> None:
     cut.heal(server)
     job.release()
     job.results(2)
-    assert "died, failed" not in pods.server.nodes[0].output
+    assert "connection closed" not in pods.server.nodes[0].output
 
 
 def pod_killed_and_replaced(pods: Scenario) -> None:

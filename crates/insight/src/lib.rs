@@ -66,7 +66,7 @@ pub use self::pasts::PastRow;
 pub use self::presence::{Behind, But, Place, Presence, Sighting, Waits};
 pub use self::reason::{
     Absence, Arrival, Awaited, Moment, Names, Numbered, Others, Published, Reason, Said, Silence, Standing,
-    Unit, Vacancy,
+    Unit,
 };
 pub use self::run::Past;
 pub use self::show::RunFigures;

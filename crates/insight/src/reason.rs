@@ -16,9 +16,7 @@ use serde::Serialize;
 
 pub use self::awaited::{Awaited, Published};
 pub(super) use self::evidence::{Evidence, Finding};
-pub use self::values::{
-    Absence, Arrival, Moment, Names, Numbered, Others, Said, Silence, Standing, Unit, Vacancy,
-};
+pub use self::values::{Absence, Arrival, Moment, Names, Numbered, Others, Said, Silence, Standing, Unit};
 use super::presence::Place;
 use rallypoint_api::{Certainty, ExpectedFrom, RunKind, Severity};
 use rallypoint_protocol::ids::Elapsed;
@@ -128,28 +126,21 @@ pub enum Reason {
         joined: u32,
         expected: Option<u32>,
     },
-    /// Nodes died before the round was complete.
-    NodeDiedJoining {
+    /// Nodes, or ranks of a job without agents: their connections closed, or were given up.
+    Lost {
         nodes: Names,
-        joined: u32,
-        expected: Option<u32>,
-        vacancy: Vacancy,
-        backend: RunKind,
-        /// They had given up on others just before.
-        gave_up: bool,
-    },
-    /// Nodes died after the round was complete.
-    NodeDied {
-        nodes: Names,
+        /// Their connections were given up: their links were away for too long, or their hosts did not answer.
+        cut_off: bool,
+        /// Those links.
+        links: Names,
+        moment: Option<Moment>,
         left: u32,
-        moment: Moment,
+        expected: Option<u32>,
+        unit: Unit,
         backend: RunKind,
         /// They had given up on others just before.
         gave_up: bool,
     },
-    /// Contact with nodes was lost, or with ranks of a job without agents: with their links, or else as their hosts did not
-    /// answer.
-    NodeCutOff { nodes: Names, links: Names, left: u32, unit: Unit },
     /// The links of relays are away; their clients wait.
     LinkAway {
         links: Names,
@@ -475,7 +466,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code.
-    pub const CODES: [&'static str; 78] = [
+    pub const CODES: [&'static str; 76] = [
         "run_started",
         "round_complete",
         "ranks_complete",
@@ -487,11 +478,9 @@ impl Reason {
         "nodes_missing",
         "round_not_complete",
         "node_came_late",
-        "node_died_joining",
-        "node_died",
+        "lost",
         "node_removed",
         "no_heartbeat",
-        "node_cut_off",
         "link_away",
         "link_lost",
         "relay_refused",
@@ -570,11 +559,9 @@ impl Reason {
             Self::NodesMissing { .. } => "nodes_missing",
             Self::RoundNotComplete { .. } => "round_not_complete",
             Self::NodeCameLate { .. } => "node_came_late",
-            Self::NodeDiedJoining { .. } => "node_died_joining",
-            Self::NodeDied { .. } => "node_died",
+            Self::Lost { .. } => "lost",
             Self::NodeRemoved { .. } => "node_removed",
             Self::NoHeartbeat { .. } => "no_heartbeat",
-            Self::NodeCutOff { .. } => "node_cut_off",
             Self::LinkAway { .. } => "link_away",
             Self::LinkLost { .. } => "link_lost",
             Self::RelayRefused { .. } => "relay_refused",
@@ -671,8 +658,7 @@ impl Reason {
             | Self::RelayRefused { .. }
             | Self::UnreadableState { .. }
             | Self::WorkersRestarted { .. }
-            | Self::NodeDied { gave_up: true, .. }
-            | Self::NodeDiedJoining { gave_up: true, .. }
+            | Self::Lost { gave_up: true, .. }
             | Self::RankLost { gave_up: true, .. }
             | Self::RankLost { go_on: true, .. }
             | Self::NodeRemoved { why: Silence::Waits, .. } => Severity::Warning,

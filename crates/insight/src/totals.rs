@@ -69,7 +69,7 @@ impl Totals {
             Reason::RoundComplete { took, .. } => self.completed(took.0),
             Reason::ClosedIncomplete { .. } => add(&mut self.rounds.timed_out, 1),
             Reason::ClosedUnfinished { .. } => add(&mut self.rounds.closed, 1),
-            Reason::NodeDied { nodes, .. } | Reason::NodeDiedJoining { nodes, .. } => {
+            Reason::Lost { nodes, cut_off: false, .. } => {
                 add(&mut self.node_deaths, nodes.count() as u64);
             }
             _ => {}

@@ -676,7 +676,7 @@ impl Fact {
             Self::Forms { .. } => "run_started",
             Self::Complete { .. } => "round_complete",
             Self::Broken { why, .. } => match why {
-                Break::Lost(_) => "node_died",
+                Break::Lost(_) => "lost",
                 Break::Left { .. } => "node_left",
                 Break::Rejoined { .. }
                 | Break::RejoinedBesideSilent { .. }
@@ -686,11 +686,11 @@ impl Fact {
                 Break::Unreported { .. } => "nodes_unreported",
                 Break::BeforeRestart { .. } => "round_broken",
             },
-            Self::Lost { .. } => "node_died",
+            Self::Lost { .. } => "lost",
             Self::NotBack { .. } => "nodes_unreported",
             Self::Disconnected { .. } => "node_disconnected",
             Self::Silent { .. } => "node_silent",
-            Self::WaiterLost { .. } => "node_died_joining",
+            Self::WaiterLost { .. } => "lost",
             Self::Displaced { .. } => "node_displaced",
             Self::Abandoned { .. } => "round_abandoned",
             Self::Expiring { .. } => "round_expiring",

@@ -24,11 +24,10 @@ NODES = rf"((?:{NODE}(?:, rank \d+)?(?:, | and )?)+)"
 ABSENT, DEAD, THERE, QUIET, OVER = "absent", "dead", "there", "quiet", "over"
 CLAIMS: dict[str, dict[str, str]] = {
     "nodes_missing": {"missing": ABSENT, "gone": OVER, "present": THERE, "connected": THERE},
-    "node_died": {"nodes": DEAD},
-    "node_died_joining": {"nodes": DEAD},
+    "lost": {"nodes": DEAD},
+    "lost_cut_off": {"nodes": QUIET},
     "node_removed": {"nodes": QUIET, "by": THERE},
     "no_heartbeat": {"nodes": QUIET},
-    "node_cut_off": {"nodes": QUIET},
     "rank_lost": {"ranks": DEAD, "then": DEAD, "unseen": ABSENT},
     "ranks_ended": {"ranks": DEAD},
     "all_left": {"first": DEAD},
@@ -89,7 +88,7 @@ ONLY_WITH = {
     "node_removed": {"freeze", "cut", "kill-agent", "reset", "restart", "kill", "again", "all-again", "twin", "late"},
     "node_silent": {"freeze", "cut", "kill-agent", "kill", "again", "all-again"},
     "relay_refused": {"twin", "wrong-rank", "all-again"},
-    "node_cut_off": {"freeze", "cut", "kill", "kill-agent", "again", "all-again"},
+    "lost_cut_off": {"freeze", "cut", "kill", "kill-agent", "again", "all-again"},
 }
 """Codes that are false without one of these faults."""
 IS_OVER = ("finished", "ended", "closed", "gone")
@@ -150,6 +149,7 @@ class Judge:
 
     def sentence(self, said: dict[str, Any]) -> None:
         at, text, facts, code = said["at"], said["text"], said["facts"], said["code"]
+        code += "_cut_off" if facts.get("cut_off") else ""
         job = self.job_of(said["run_id"]) or self.job_of_link(facts) or self.job_of_process(facts)
         if not job:
             self.find(at, f"unknown run: {text}", f"run {said['run_id']}")
@@ -315,7 +315,7 @@ class Judge:
         kind = "rank" if code in ("rank_lost", "ranks_ended") or job.plan.is_bare else "agent"
         number = (
             facts.get("left")
-            if code in ("node_died", "ranks_ended", "node_removed")
+            if code in ("lost", "ranks_ended", "node_removed")
             else facts.get("joined")
             if code != "waiting"
             else None

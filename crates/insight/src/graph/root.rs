@@ -299,9 +299,9 @@ impl Graph<'_> {
                 let (cut_off, dead): (Vec<_>, Vec<_>) = gone.partition(|node| node.is_cut_off);
                 let of = |nodes: Vec<&TrackedNode>| Names::of(nodes.into_iter().map(TrackedNode::label));
                 let told = [
-                    ("still running", running),
-                    ("not heard from", of(cut_off)),
-                    ("died, failed or stopped", of(dead)),
+                    ("connected, not finished", running),
+                    ("given up, as nothing came back", of(cut_off)),
+                    ("connection closed", of(dead)),
                 ];
                 let told = told.into_iter().filter(|(_, names)| !names.is_empty());
                 let told: Vec<String> = told.map(|(what, names)| format!("{what}: {names}")).collect();

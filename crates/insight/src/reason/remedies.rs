@@ -4,12 +4,16 @@ use std::time::Duration;
 
 use super::Reason;
 use super::awaited::{OTHER_PORT, SAME_WORLD_SIZE};
-use super::values::{Absence, Arrival, ONE_JOB, Others, Silence, Standing, Vacancy, for_each};
+use super::values::Moment;
+use super::values::{Absence, Arrival, ONE_JOB, Others, Silence, Standing, for_each};
 use crate::presence::{ANNOUNCED, AWAY, MISSING_NODE, MISSING_POD, Place, Presence};
 use rallypoint_api::{ExpectedFrom, RunKind};
 
 /// Who ends this soon may not have reached the others at the addresses that they published.
 const SHORT: Duration = Duration::from_secs(5);
+
+const COUNTED: &str = "look at the log and events of each pod; what comes in its place cannot join this round, and the others wait for it until \
+                       their time-outs: restart all agents of the job together";
 
 impl Reason {
     /// What to do about it; empty if there is nothing to do.
@@ -201,76 +205,43 @@ impl Reason {
                 "look which part of the program writes that key, and whether its name is the same there"
             }
             Self::WaitingForGroup { .. } => "look for ranks that have not reached this call, or have left",
-            Self::NodeDiedJoining { gave_up: true, .. } | Self::NodeDied { gave_up: true, .. } => {
+            Self::Lost { gave_up: true, .. } => {
                 "look at what they gave up on, and why that was not there; their own logs say no more than that. The others need \
                  them all the same, or they have to be restarted"
             }
-            Self::NodeDiedJoining { nodes, backend: RunKind::Static, .. } => for_each(
-                nodes,
-                "look at that pod's log and events; the others wait until it comes again with the same --node-rank",
-                "look at the logs and events of those pods; the others wait until they come again with the same --node-rank",
-            ),
-            Self::NodeDiedJoining { nodes, vacancy: Vacancy::Filled, .. } => for_each(
-                nodes,
-                "look at that pod's log and events; another has its place",
-                "look at the logs and events of those pods; others have their places",
-            ),
-            Self::NodeDiedJoining { nodes, vacancy: Vacancy::Unknown, .. } => for_each(
-                nodes,
-                "look at that pod's log and events; nobody has said whether the round needs it or a replacement (rallypoint ctl \
-                 expect RUN N, or serve --nodes)",
-                "look at the logs and events of those pods; nobody has said whether the round needs them or replacements \
-                 (rallypoint ctl expect RUN N, or serve --nodes)",
-            ),
-            Self::NodeDiedJoining { nodes, vacancy: Vacancy::Waited, .. } => for_each(
-                nodes,
-                "look at that pod's log and events; torch takes it for one that waits until its heartbeats expire, 15 s by default, \
-                 and may stop the workers of all nodes for it, more than once",
-                "look at the logs and events of those pods; torch takes them for nodes that wait until their heartbeats expire, 15 s \
-                 by default, and may stop the workers of all nodes for them, more than once",
-            ),
-            Self::NodeDiedJoining { nodes, vacancy: Vacancy::Spare, .. } => for_each(
-                nodes,
-                "look at that pod's log and events; there are as many nodes as the round needs without it",
-                "look at the logs and events of those pods; there are as many nodes as the round needs without them",
-            ),
-            Self::NodeDiedJoining { nodes, vacancy: Vacancy::Counted, .. }
-            | Self::RoundComplete { dead: nodes, .. }
-                if !nodes.is_empty() =>
-            {
-                for_each(
-                    nodes,
-                    "look at that pod's log and events; what comes in its place cannot join this round, and the others wait for \
-                     it until their time-outs: restart all agents of the job together",
-                    "look at the logs and events of those pods; what comes in their places cannot join this round, and the others \
-                     wait for them until their time-outs: restart all agents of the job together",
-                )
+            Self::Lost { cut_off: true, .. } => {
+                "look at each of them and at the network: is it gone, or only cut off from this server? Its processes end, as \
+                 their sessions are over"
             }
-            Self::NodeDiedJoining { nodes, .. } => for_each(
-                nodes,
-                "look at that pod's log and events; the round needs it or a replacement",
-                "look at the logs and events of those pods; the round needs them or replacements",
-            ),
-            Self::NodeDied { nodes, backend: RunKind::Static, .. } => for_each(
-                nodes,
-                "look at that pod's log and events; agents of the static rendezvous do not watch each other: restart all \
-                 nodes if the job hangs",
-                "look at the logs and events of those pods; agents of the static rendezvous do not watch each other: restart \
-                 all nodes if the job hangs",
-            ),
-            Self::NodeDied { nodes, .. } => for_each(
-                nodes,
-                "look at that pod's log and events; torchrun takes it out of the round when its heartbeats expire, 15 s by \
-                 default, and restarts the others only when another node comes",
-                "look at the logs and events of those pods; torchrun takes them out of the round when their heartbeats \
-                 expire, 15 s by default, and restarts the others only when another node comes",
-            ),
-            Self::NodeCutOff { nodes, .. } => for_each(
-                nodes,
-                "look at that node and its network: is it gone, or only its link? Its processes end, as their sessions are over",
-                "look at those nodes and their network: are they gone, or only their links? Their processes end, as their \
-                 sessions are over",
-            ),
+            Self::Lost { moment: Some(Moment::Waiting), .. } => {
+                "look at the log and events of each pod; torch takes it for one that waits until its heartbeats expire, 15 s by \
+                 default, and may stop the workers of all nodes for it, more than once"
+            }
+            Self::Lost { moment: Some(Moment::Counted), .. } => COUNTED,
+            Self::RoundComplete { dead, .. } if !dead.is_empty() => COUNTED,
+            Self::Lost { moment: Some(Moment::Joining), left, expected: Some(expected), .. }
+                if left >= expected =>
+            {
+                "look at the log and events of each pod; there are as many nodes as the round needs without it"
+            }
+            Self::Lost { moment: Some(Moment::Joining), backend: RunKind::Static, .. } => {
+                "look at the log and events of each pod; the others wait until it comes again with the same --node-rank"
+            }
+            Self::Lost { moment: Some(Moment::Joining), expected: None, .. } => {
+                "look at the log and events of each pod; nobody has said whether the round needs it or a replacement (rallypoint \
+                 ctl expect RUN N, or serve --nodes)"
+            }
+            Self::Lost { moment: Some(Moment::Joining), .. } => {
+                "look at the log and events of each pod; the round needs it or a replacement"
+            }
+            Self::Lost { backend: RunKind::Static, .. } => {
+                "look at the log and events of each pod; agents of the static rendezvous do not watch each other: restart all \
+                 nodes if the job hangs"
+            }
+            Self::Lost { .. } => {
+                "look at the log and events of each pod; torchrun takes it out of the round when its heartbeats expire, 15 s by \
+                 default"
+            }
             Self::LinkLost { links, .. } => for_each(
                 links,
                 "look at that node: is it gone, or its network? A longer --link-grace rides out longer breaks",
@@ -469,7 +440,7 @@ impl Reason {
                  in it if that does not come about; a second job needs another --rdzv-id"
             }
             Self::NnodesDiffer { .. } => {
-                "stop what came last, or start every node again with the same --nnodes; a second job needs another --rdzv-id"
+                "stop what came last, or start every node again with the same --nnodes: torch restarts all nodes to take it in; a second job needs another --rdzv-id"
             }
             Self::LeftOver { left_over, .. } => for_each(
                 left_over,

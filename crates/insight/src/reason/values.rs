@@ -192,24 +192,6 @@ pub enum Others {
     Silent,
 }
 
-/// What becomes of the place of a node that died while its round was not complete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Vacancy {
-    /// The round needs it, or another.
-    Open,
-    /// Nobody has said how many nodes there should be.
-    Unknown,
-    /// Another process has joined in its place.
-    Filled,
-    /// There are as many nodes as the round needs without it.
-    Spare,
-    /// It had none yet: it waited for the next round.
-    Waited,
-    /// Nobody can have it: the others have completed the round with it.
-    Counted,
-}
-
 /// Why nothing came of nodes that another one took out of their round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
@@ -227,10 +209,16 @@ pub enum Silence {
     NotBack,
 }
 
-/// How far a run had got when a node of it died.
+/// How far a run had got when a node of it was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Moment {
+    /// It waited for the next round.
+    Waiting,
+    /// Its round was not complete.
+    Joining,
+    /// Its round was not complete, and is now: the others count on it.
+    Counted,
     /// The round was complete; what its workers do is not seen here.
     RoundComplete,
     /// Its ranks come together here, and not all had published their addresses.
@@ -242,9 +230,12 @@ pub enum Moment {
 impl Display for Moment {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Waiting => "while waiting for the next round",
+            Self::Joining => "while joining",
+            Self::Counted => "while joining, and the others count on it, as the round is complete",
             Self::RoundComplete => "after the round was complete",
             Self::RanksComing => "before all ranks had published their addresses",
-            Self::RanksComplete => "while training",
+            Self::RanksComplete => "after all ranks had published their addresses",
         })
     }
 }

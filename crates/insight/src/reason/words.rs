@@ -3,7 +3,7 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::Reason;
-use super::values::{Arrival, Names, Others, Silence, Standing, Unit, Vacancy};
+use super::values::{Arrival, Names, Others, Silence, Standing, Unit};
 use rallypoint_api::ExpectedFrom;
 use rallypoint_protocol::ids::{Elapsed, counted};
 
@@ -73,11 +73,6 @@ fn the_link(links: &Names) -> &'static str {
     if links.count() == 1 { "the link" } else { "the links" }
 }
 
-/// A signal ends an agent as a crash does.
-fn died(nodes: &Names) -> &'static str {
-    if nodes.count() == 1 { "died, failed or was stopped" } else { "died, failed or were stopped" }
-}
-
 /// Why victims of others ended.
 fn after_giving_up(gave_up: bool, those: &Names) -> &'static str {
     match (gave_up, those.count()) {
@@ -85,10 +80,6 @@ fn after_giving_up(gave_up: bool, those: &Names) -> &'static str {
         (true, 1) => ", after it had given up on another",
         (true, _) => ", after they had given up on others",
     }
-}
-
-fn its_connection(nodes: &Names) -> &'static str {
-    if nodes.count() == 1 { "the connection" } else { "the connections" }
 }
 
 /// `1 of 4 ranks has`, `1 rank has`, `3 ranks have`.
@@ -183,7 +174,7 @@ impl Reason {
                 let dead = if dead.is_empty() {
                     String::new()
                 } else {
-                    format!("; it counts {dead}, which {} while joining", died(dead))
+                    format!("; it counts {dead}, whose connection had closed")
                 };
                 format!("complete: {nodes} in {took}; last: {last} (+{last_after}){dead}")
             }
@@ -411,47 +402,24 @@ impl Reason {
     /// Nodes and ranks that are gone.
     fn losses(&self) -> Option<String> {
         Some(match self {
-            Self::NodeDiedJoining { nodes, joined, expected, vacancy, gave_up, .. } => format!(
-                "{nodes} {}: {} closed while {}{}; {} left{}",
-                died(nodes),
-                its_connection(nodes),
-                if *vacancy == Vacancy::Waited { "waiting for the next round" } else { "joining" },
-                after_giving_up(*gave_up, nodes),
-                of_expected(*joined, *expected),
-                match (vacancy, nodes.count()) {
-                    (Vacancy::Open | Vacancy::Unknown | Vacancy::Spare | Vacancy::Waited, _) => "",
-                    (Vacancy::Filled, 1) => ", its replacement among them",
-                    (Vacancy::Filled, _) => ", their replacements among them",
-                    (Vacancy::Counted, 1) => ", and the round is complete with it",
-                    (Vacancy::Counted, _) => ", and the round is complete with them",
-                }
-            ),
-            Self::NodeDied { nodes, left, moment, gave_up, .. } => {
-                let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
-                let (died, its) = (died(nodes), its_connection(nodes));
-                format!(
-                    "{nodes} {died}: {its} closed {moment}{}; {left} left",
-                    after_giving_up(*gave_up, nodes)
-                )
-            }
-            Self::NodeCutOff { nodes, links, left, unit } => {
-                let left = match (left, unit) {
-                    (0, Unit::Node) => "no node".to_owned(),
-                    (0, Unit::Process) => "no process".to_owned(),
-                    _ => unit.count(*left),
+            Self::Lost { nodes, cut_off, links, moment, left, expected, unit, gave_up, .. } => {
+                let many = nodes.count() > 1;
+                let how = match (*cut_off, links.is_empty()) {
+                    (false, _) if many => "connections closed".to_owned(),
+                    (false, _) => "connection closed".to_owned(),
+                    (true, false) => {
+                        format!("{} of {links} away for longer than --link-grace", the_link(links))
+                    }
+                    (true, true) if many => "given up, as the hosts did not answer".to_owned(),
+                    (true, true) => "given up, as the host did not answer".to_owned(),
                 };
-                if links.is_empty() {
-                    let (have, are) =
-                        if nodes.count() == 1 { ("has", "it is") } else { ("have", "they are") };
-                    return Some(format!(
-                        "{nodes} {have} not answered for too long: {are} cut off from this server, or gone without a word; \
-                         {left} left"
-                    ));
-                }
-                let (are, link) = (are(nodes.count()), the_link(links));
-                format!(
-                    "{nodes} {are} lost with {link} of {links}, away for longer than --link-grace; {left} left"
-                )
+                let left = match (left, expected) {
+                    (0, _) => format!("no {} left", unit.count(1).trim_start_matches("1 ")),
+                    (left, Some(all)) if left <= all => format!("{left} of {} left", unit.count(*all)),
+                    (left, _) => format!("{} left", unit.count(*left)),
+                };
+                let moment = moment.map_or_else(String::new, |moment| format!(", {moment}"));
+                format!("{nodes}: {how}{moment}{}; {left}", after_giving_up(*gave_up, nodes))
             }
             Self::BarrierWaits { barrier, arrived, size, there, missing, silent, gave_up, waited } => {
                 let there = if there.is_empty() { String::new() } else { format!(" ({there})") };
@@ -543,9 +511,10 @@ impl Reason {
                 let why = after_giving_up(*gave_up, ranks);
                 let again = match (*times >= CRASH_LOOP, ranks.count()) {
                     (false, _) => String::new(),
-                    (true, 1) => format!("; it has ended {times} times"),
-                    (true, _) => format!("; one of them has ended {times} times"),
+                    (true, 1) => format!(", {times} times by now"),
+                    (true, _) => format!(", one of them {times} times by now"),
                 };
+                let how = if ranks.count() == 1 { "connection closed" } else { "connections closed" };
                 let met = if *go_on { ", and had met before" } else { "" };
                 let then = match then.count() {
                     0 => String::new(),
@@ -554,10 +523,12 @@ impl Reason {
                 };
                 let unseen = match unseen.count() {
                     0 => String::new(),
-                    1 => format!("; {unseen} of the same node had not come"),
-                    _ => format!("; {unseen} of the same nodes had not come"),
+                    1 => format!("; {unseen} of the same node had not published"),
+                    _ => format!("; {unseen} of the same nodes had not published"),
                 };
-                format!("{ranks} ended before all ranks had come{why}{again}{then}{unseen}; {there}{met}")
+                format!(
+                    "{ranks}: {how} before all ranks had published{why}{again}{then}{unseen}; {there}{met}"
+                )
             }
             Self::WorkersRestarted { nodes, times, first_ended } => {
                 let (have, their, start) =
@@ -578,7 +549,7 @@ impl Reason {
                 )
             }
             Self::EndedUnpublished { processes, port } => format!(
-                "{processes} connected to the store on port {port}, counted {} there, and ended without publishing an \
+                "{processes} connected to the store on port {port}, counted {} there, and closed without publishing an \
                  address",
                 if processes.count() == 1 { "itself" } else { "themselves" }
             ),
@@ -602,14 +573,19 @@ impl Reason {
             Self::AllLeft { members, unit, finished, first } => {
                 let first = first.as_ref().map_or_else(String::new, |first| format!("; first: {first}"));
                 let everyone = all(*members, unit.many());
-                let left = match (members, finished) {
-                    (1, _) => {
-                        format!("its only {} left without finishing", unit.count(1).trim_start_matches("1 "))
-                    }
-                    (_, 0) => format!("{everyone} left without finishing"),
-                    (_, 1) => format!("{everyone} left, and only 1 had finished"),
-                    (_, finished) => format!("{everyone} left, and only {finished} of them had finished"),
+                let closed = match members {
+                    1 => format!(
+                        "the connection of its only {} closed",
+                        unit.count(1).trim_start_matches("1 ")
+                    ),
+                    _ => format!("the connections of {everyone} closed"),
                 };
+                let had_finished = match (unit, finished) {
+                    (Unit::Process, _) => String::new(),
+                    (Unit::Node, 0) => ", and none had finished".to_owned(),
+                    (Unit::Node, _) => format!(", and only {finished} had finished"),
+                };
+                let left = format!("{closed}{had_finished}");
                 format!("{left}{first}")
             }
             Self::NotBack { who, restarted, .. } => format!(
@@ -708,15 +684,13 @@ impl Reason {
                 clients(*waiters)
             ),
             Self::StoreClosed { round, met: Some(false), since } => format!(
-                "an operator's reset closed the store of round {round} {since} ago, before its ranks had met: they cannot meet in it"
+                "an operator's reset closed the store of round {round} {since} ago, before its ranks had met"
             ),
             Self::StoreClosed { round, met: Some(true), since } => format!(
-                "an operator's reset closed the store of round {round} {since} ago: its ranks had met, and go on until they need \
-                 it again"
+                "an operator's reset closed the store of round {round} {since} ago, after its ranks had met"
             ),
             Self::StoreClosed { round, met: None, since } => format!(
-                "an operator's reset closed the store of round {round} {since} ago: ranks that have met go on until they need it \
-                 again, and others cannot meet in it"
+                "an operator's reset closed the store of round {round} {since} ago; whether its ranks had met is not seen here"
             ),
             Self::GaveUp { who, key, waited, writer, missing, similar, others, ended, reset, again } => {
                 let again = match (*again, who.count()) {
@@ -788,9 +762,9 @@ impl Reason {
             Self::AnnouncementsDiffer { pod, says, other_pod, other_says } => format!(
                 "the pods disagree on the number of nodes: {pod} expects {says}, {other_pod} expects {other_says}"
             ),
-            Self::StaleAddress { reader, key, gone_for } => format!(
-                "{reader} read `{key}`, written by a process that ended {gone_for} ago; it will fail to connect"
-            ),
+            Self::StaleAddress { reader, key, gone_for } => {
+                format!("{reader} read `{key}`, written by a process whose connection closed {gone_for} ago")
+            }
             Self::ForeignClient { peer, protocol, port, times, ago } => {
                 let requests = match times {
                     0 | 1 => format!("one request, {ago} ago"),
@@ -815,10 +789,9 @@ impl Reason {
             Self::NnodesDiffer { newcomers, group, other } => {
                 let (group, asks) =
                     (Unit::Node.count(*group), if newcomers.count() == 1 { "asks" } else { "ask" });
-                let them = if newcomers.count() == 1 { "it" } else { "them" };
                 format!(
                     "{newcomers} came to a complete round of {group} and {asks} for more, while {other} asks for no more: \
-                     their --nnodes differ; torch stops the workers of all nodes and starts a new round to take {them} in"
+                     their --nnodes differ"
                 )
             }
             Self::UnreadableState { detail } => format!("the rendezvous state cannot be read: {detail}"),
@@ -847,7 +820,7 @@ impl Reason {
                     finished => format!("only {finished} of {} had", Unit::Node.count(*nodes)),
                 };
                 let running = if_any("; still in the round: ", running);
-                format!("closed by {by} although {finished} finished: it failed or was stopped{running}")
+                format!("closed by {by} although {finished} finished{running}")
             }
             Self::ExitBarrier { arrived, nodes, running, taken_out, dead, not_back, silent, waited } => {
                 let arrived_of = |nodes: u32| {
@@ -855,10 +828,10 @@ impl Reason {
                 };
                 let have = nodes.map_or_else(|| have(*arrived as usize, "node", "nodes"), arrived_of);
                 let (running, dead) =
-                    (if_any("; still running: ", running), if_any("; died, failed or stopped: ", dead));
+                    (if_any("; connected, not finished: ", running), if_any("; connection closed: ", dead));
                 let taken_out = if_any("; taken out of the round: ", taken_out);
                 let not_back = if_any("; not back since the server was restarted: ", not_back);
-                let silent = if_any("; not heard from: ", silent);
+                let silent = if_any("; nothing heard: ", silent);
                 let others = format!("{running}{silent}{taken_out}{dead}{not_back}");
                 format!("{have} finished and waited {waited} at the exit barrier{others}")
             }

@@ -7,7 +7,7 @@ use super::limits::{MOST_NODES, SETTLE};
 use super::node::{Membership, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::ENDS_WITHIN;
-use crate::reason::{Finding, Moment, Names, Reason, Unit, Vacancy};
+use crate::reason::{Finding, Moment, Names, Reason, Unit};
 use crate::watch::CutOff;
 use rallypoint_api::RunKind;
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
@@ -166,70 +166,48 @@ impl TrackedRun {
         let (cut_off, mut dying): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.cut_off.is_some());
         let is_with_link = |one: &Dying| one.cut_off.as_ref().is_some_and(|cut_off| cut_off.link().is_some());
         let (with_links, unanswered): (Vec<_>, Vec<_>) = cut_off.into_iter().partition(is_with_link);
-        for lost in [with_links, unanswered].into_iter().filter(|lost| !lost.is_empty()) {
-            let links = lost.iter().filter_map(|one| one.cut_off.as_ref()?.link().map(str::to_owned));
-            let links = Names::of(links.collect::<BTreeSet<_>>());
-            let nodes = Names::of(lost.into_iter().map(|one| one.label));
-            let about = nodes.to_string();
-            self.finds(Reason::NodeCutOff { nodes, links, left, unit: Unit::Node }, about, since);
+        for lost in [with_links, unanswered] {
+            self.lose(lost, left, expected, since);
         }
         if self.agents.is_empty() {
             // Reported as the end of the run, unless somebody comes before that.
             self.life.dying.append(&mut dying);
             return;
         }
-        let (training, others): (Vec<_>, Vec<_>) =
-            dying.into_iter().partition(|one| one.stage == Stage::InRound);
-        let (joining, waiting): (Vec<_>, Vec<_>) =
-            others.into_iter().partition(|one| one.stage == Stage::Joining);
-        let names = |dead: &[Dying]| Names::of(dead.iter().map(|one| one.label.clone()));
-        let round = |dead: &[Dying]| dead.first().map(|one| one.round);
-        let closed = |dead: Vec<Dying>| dead.into_iter().map(|one| one.closed);
-        // Those that gave up on others are their victims.
-        let by_cause = |dead: Vec<Dying>| -> [Vec<Dying>; 2] {
-            let (victims, others) = dead.into_iter().partition(|one| one.gave_up);
-            [others, victims]
+        for stage in [Stage::Joining, Stage::Waiting, Stage::InRound] {
+            // Those that gave up on others are their victims.
+            for gave_up in [false, true] {
+                let is_one = |one: &mut Dying| (one.stage, one.gave_up) == (stage, gave_up);
+                let lost = dying.extract_if(.., is_one).collect();
+                self.lose(lost, left, expected, since);
+            }
+        }
+    }
+
+    /// Reports nodes whose connections closed, or were given up, in the same way.
+    fn lose(&mut self, lost: Vec<Dying>, left: u32, expected: Option<u32>, since: Timestamp) {
+        let Some(first) = lost.first() else { return };
+        let (cut_off, gave_up, round) = (first.cut_off.is_some(), first.gave_up, first.round);
+        let world = &self.life.world;
+        // They may have met in the round before.
+        let met = world.shown().met.filter(|met| self.round.completed.is_none_or(|round| *met >= round));
+        let moment = match first.stage {
+            Stage::Waiting => Moment::Waiting,
+            Stage::Joining if self.kind == RunKind::C10d && self.round.completed.is_some() => Moment::Counted,
+            Stage::Joining => Moment::Joining,
+            Stage::InRound if met.is_some() => Moment::RanksComplete,
+            Stage::InRound if !world.shown().ranks.is_empty() => Moment::RanksComing,
+            Stage::InRound => Moment::RoundComplete,
         };
-        for dead in [joining, waiting].into_iter().flat_map(by_cause) {
-            let Some(stage) = dead.first().map(|one| one.stage) else { continue };
-            let nodes = names(&dead);
-            let about = nodes.to_string();
-            let backend = self.kind;
-            let again = self.names_there();
-            let has_come = |one: &Dying| again.contains(one.name.as_str());
-            let vacancy = if stage == Stage::Waiting {
-                Vacancy::Waited
-            } else if self.kind == RunKind::C10d && self.round.completed.is_some() {
-                Vacancy::Counted
-            } else if dead.iter().all(has_come) {
-                Vacancy::Filled
-            } else {
-                expected.map_or(Vacancy::Unknown, |expected| {
-                    if left < expected { Vacancy::Open } else { Vacancy::Spare }
-                })
-            };
-            let gave_up = dead.iter().any(|one| one.gave_up);
-            let reason = Reason::NodeDiedJoining { nodes, joined: left, expected, vacancy, backend, gave_up };
-            let round = round(&dead);
-            self.found(Finding::new(reason, about, since).seen(closed(dead)).in_round(round));
-        }
-        for training in by_cause(training).into_iter().filter(|dead| !dead.is_empty()) {
-            let nodes = names(&training);
-            let about = nodes.to_string();
-            let world = &self.life.world;
-            // They may have met in the round before.
-            let met = world.shown().met.filter(|met| self.round.completed.is_none_or(|round| *met >= round));
-            let moment = match met {
-                Some(_) => Moment::RanksComplete,
-                None if !world.shown().ranks.is_empty() => Moment::RanksComing,
-                None => Moment::RoundComplete,
-            };
-            let backend = self.kind;
-            let gave_up = training.iter().any(|one| one.gave_up);
-            let reason = Reason::NodeDied { nodes, left, moment, backend, gave_up };
-            let round = round(&training);
-            self.found(Finding::new(reason, about, since).seen(closed(training)).in_round(round));
-        }
+        let expected = if first.stage == Stage::Joining { expected } else { self.round.group };
+        let moment = Some(moment);
+        let links = lost.iter().filter_map(|one| one.cut_off.as_ref()?.link().map(str::to_owned));
+        let links = Names::of(links.collect::<BTreeSet<_>>());
+        let nodes = Names::of(lost.iter().map(|one| one.label.clone()));
+        let (about, backend, unit) = (nodes.to_string(), self.kind, Unit::Node);
+        let reason = Reason::Lost { nodes, cut_off, links, moment, left, expected, unit, backend, gave_up };
+        let closed = lost.into_iter().map(|one| one.closed).filter(|_| !cut_off);
+        self.found(Finding::new(reason, about, since).seen(closed).in_round(Some(round)));
     }
 }
 

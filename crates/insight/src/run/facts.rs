@@ -256,7 +256,6 @@ pub(super) enum Stage {
 /// A node whose connection closed, not yet reported.
 #[derive(Debug, Clone)]
 pub(super) struct Dying {
-    pub(super) name: String,
     pub(super) label: String,
     pub(super) closed: Evidence,
     pub(super) at: Timestamp,
@@ -276,9 +275,9 @@ impl Dying {
         cut_off: Option<&CutOff>,
         at: Timestamp,
     ) -> Self {
-        let (name, label) = (node.name.clone(), node.label());
+        let label = node.label();
         let closed = node.evidence(Seen::Closed, None, at);
-        Self { name, label, closed, at, round, stage, cut_off: cut_off.cloned(), gave_up: false }
+        Self { label, closed, at, round, stage, cut_off: cut_off.cloned(), gave_up: false }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::limits::SETTLE;
 use super::tracked::TrackedRun;
 use super::world::{Lost, Meeting};
-use crate::reason::{Finding, Names, Reason, Unit};
+use crate::reason::{Finding, Moment, Names, Reason, Unit};
 use rallypoint_api::RunState;
 use rallypoint_protocol::ids::{ConnId, Timestamp};
 
@@ -72,7 +72,22 @@ impl TrackedRun {
         } else {
             world.meetings().iter().map(Meeting::present).sum()
         };
-        let reason = Reason::NodeCutOff { nodes, links: Names::default(), left, unit: Unit::Process };
+        let reason = Reason::Lost {
+            nodes,
+            cut_off: true,
+            links: Names::default(),
+            moment: Some(if world.shown().met.is_some() {
+                Moment::RanksComplete
+            } else {
+                Moment::RanksComing
+            })
+            .filter(|_| !world.is_unnamed()),
+            left,
+            expected: world.shown().size,
+            unit: Unit::Process,
+            backend: self.kind,
+            gave_up: false,
+        };
         self.found(Finding::new(reason, about, since).seen(cut));
     }
 

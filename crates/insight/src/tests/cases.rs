@@ -170,10 +170,8 @@ fn case_3_a_node_dies_while_joining() {
     let died = lab.now.0.as_secs_f64();
     lab.leave(1);
     lab.pass(5.0);
-    let at = lab.assert_said(
-        "node_died_joining",
-        "job round 0: node1 died, failed or was stopped: the connection closed while joining; 2 of 4 nodes left",
-    );
+    let at =
+        lab.assert_said("lost", "job round 0: node1: connection closed, while joining; 2 of 4 nodes left");
     assert!(at - died < 5.0);
     assert_eq!(lab.insight.totals().node_deaths, 1);
     let gone = lab.run("job").participants.into_iter().find(|node| node.name == "node1").expect("shown");
@@ -190,8 +188,8 @@ fn case_4_a_node_dies_while_training() {
     lab.leave(2);
     lab.pass(5.0);
     let at = lab.assert_said(
-        "node_died",
-        "job round 0: node2 (node rank 2) died, failed or was stopped: the connection closed after the round was complete; 3 nodes left",
+        "lost",
+        "job round 0: node2 (node rank 2): connection closed, after the round was complete; 3 of 4 nodes left",
     );
     assert!(at - died < 5.0);
 }
@@ -605,9 +603,9 @@ fn an_agent_that_gave_up_on_another_and_ends_is_its_victim() {
     lab.pass(0.5);
     lab.leave(1);
     lab.pass(5.0);
-    let said: Vec<_> = lab.said.iter().filter(|(_, said)| said.code == "node_died_joining").collect();
+    let said: Vec<_> = lab.said.iter().filter(|(_, said)| said.code == "lost").collect();
     let [(_, said)] = said[..] else { panic!("{:?}", lab.said) };
-    assert!(said.text.contains("closed while joining, after it had given up on another; "), "{}", said.text);
+    assert!(said.text.contains("closed, while joining, after it had given up on another; "), "{}", said.text);
     assert_eq!(said.severity, Severity::Warning);
     assert!(said.remedy.starts_with("look at what they gave up on"), "{}", said.remedy);
 }
@@ -719,8 +717,8 @@ fn case_9_a_stale_address_was_read() {
     lab.pass(3.0);
     lab.assert_said(
         "stale_address",
-        "store:29500: process 2005 at 10.0.0.9 read `/default_pg/0//cpu//0/0`, written by a process that ended 12 s ago; \
-         it will fail to connect",
+        "store:29500: process 2005 at 10.0.0.9 read `/default_pg/0//cpu//0/0`, written by a process whose connection closed 12 s \
+         ago",
     );
 
     let mut healthy = Lab::new();
@@ -914,13 +912,15 @@ fn case_14_the_exit_barrier() {
     lab.pass(35.0);
     lab.assert_said(
         "exit_barrier",
-        "job round 0: 2 of 3 nodes have finished and waited 30 s at the exit barrier; still running: node1 (node rank 1)",
+        "job round 0: 2 of 3 nodes have finished and waited 30 s at the exit barrier; connected, not finished: node1 (node rank 1)",
     );
     let run = lab.run("job");
     assert_eq!(run.summary.state, RunState::Exiting);
     assert_eq!(run.summary.exit.expect("an exit barrier").arrived, 2);
     assert!(
-        run.waits.iter().all(|wait| wait.reason.as_deref() == Some("still running: node1 (node rank 1)"))
+        run.waits
+            .iter()
+            .all(|wait| wait.reason.as_deref() == Some("connected, not finished: node1 (node rank 1)"))
     );
     // The last one may be evaluating: a note, until that takes long or it dies.
     let severities = |lab: &Lab| {
@@ -1001,7 +1001,7 @@ fn a_process_that_leaves_before_all_have_met() {
     lab.pass(5.0);
     lab.assert_said(
         "rank_lost",
-        "store:29500: rank 1 on host1 ended before all ranks had come; 2 of 4 are still there",
+        "store:29500: rank 1 on host1: connection closed before all ranks had published; 2 of 4 are still there",
     );
     assert_eq!(lab.run("store:29500").rank_grid.expect("ranks").states, "jxj.");
 }
@@ -1092,9 +1092,9 @@ fn many_that_die_together_are_one_line() {
         lab.leave(n);
     }
     lab.pass(5.0);
-    let texts = lab.texts("node_died");
+    let texts = lab.texts("lost");
     assert_eq!(texts.len(), 1);
-    assert!(texts[0].contains("and 22 more died, failed or were stopped"), "{}", texts[0]);
+    assert!(texts[0].contains("and 22 more: connections closed"), "{}", texts[0]);
     assert_eq!(lab.insight.totals().node_deaths, 30);
 }
 
@@ -1107,7 +1107,10 @@ fn a_job_that_is_stopped_is_one_line() {
         lab.leave(n);
     }
     lab.pass(5.0);
-    assert_eq!(lab.complaints(), ["job round 0: all 8 nodes left without finishing"]);
+    assert_eq!(
+        lab.complaints(),
+        ["job round 0: the connections of all 8 nodes closed, and none had finished"]
+    );
     assert_eq!(lab.run("job").summary.state, RunState::Gone);
 }
 
@@ -1344,7 +1347,7 @@ fn who_left_a_moment_before_the_end_is_not_dead_when_the_next_job_comes() {
     lab.static_node(2, "s", 1, 2);
     lab.pass(3.0);
     assert_eq!(lab.texts("run_finished").len(), 1, "{:?}", lab.said);
-    assert!(lab.texts("node_died").is_empty(), "{:?}", lab.said);
+    assert!(lab.texts("lost").is_empty(), "{:?}", lab.said);
 }
 
 #[test]
@@ -1370,7 +1373,7 @@ fn who_closes_a_round_that_was_complete_and_takes_all_out_with_that_has_ended_th
     lab.pass(5.0);
     lab.assert_said(
         "closed_unfinished",
-        "job round 0: closed by node2 (node rank 2) although none of 3 nodes had finished: it failed or was stopped; \
+        "job round 0: closed by node2 (node rank 2) although none of 3 nodes had finished; \
          still in the round: node0 (node rank 0) and node1 (node rank 1)",
     );
     assert_eq!(lab.texts("closed_incomplete"), [""; 0]);
@@ -1409,7 +1412,7 @@ fn who_closes_a_complete_round_is_named_with_those_that_go_on() {
     lab.pass(5.0);
     lab.assert_said(
         "closed_unfinished",
-        "job round 0: closed by node1 (node rank 1) although none of 2 nodes had finished: it failed or was stopped; \
+        "job round 0: closed by node1 (node rank 1) although none of 2 nodes had finished; \
          still in the round: node0 (node rank 0)",
     );
     let run = lab.run("job");

@@ -8,7 +8,7 @@ use crate::explanation_log::{ExplanationLog, Subject, Topic};
 use crate::reason::{Finding, Names, Reason, Said};
 use crate::{
     Absence, Arrival, Awaited, But, Moment, Others, Place, Presence, Published, Sighting, Silence, Standing,
-    Unit, Vacancy, Waits,
+    Unit, Waits,
 };
 use rallypoint_api::{ExpectedFrom, RunKind};
 use rallypoint_protocol::ids::{Elapsed, Label, Timestamp};
@@ -136,23 +136,6 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             asks_for_other: Some(text()),
             waited,
         },
-        Reason::NodeDied {
-            nodes: some(),
-            left: m,
-            moment: Moment::RanksComplete,
-            backend: RunKind::C10d,
-            gave_up: true,
-        },
-        Reason::NodeDied {
-            nodes: some(),
-            left: m,
-            moment: Moment::RanksComing,
-            backend: RunKind::Static,
-            gave_up: false,
-        },
-        Reason::NodeCutOff { nodes: some(), links: names(m.max(1)), left: n, unit: Unit::Node },
-        Reason::NodeCutOff { nodes: some(), links: names(0), left: m, unit: Unit::Node },
-        Reason::NodeCutOff { nodes: some(), links: names(0), left: m, unit: Unit::Process },
         removed(Silence::Connected, false),
         removed(Silence::Connected, true),
         removed(Silence::Waits, true),
@@ -262,22 +245,28 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             times: m,
             first_ended: world_size.map(|_| (text(), time())),
         });
-        let vacancies = [
-            Vacancy::Open,
-            Vacancy::Unknown,
-            Vacancy::Filled,
-            Vacancy::Spare,
-            Vacancy::Waited,
-            Vacancy::Counted,
+        let moments = [
+            Moment::Waiting,
+            Moment::Joining,
+            Moment::Counted,
+            Moment::RoundComplete,
+            Moment::RanksComing,
+            Moment::RanksComplete,
         ];
-        all.extend(vacancies.map(|vacancy| Reason::NodeDiedJoining {
-            nodes: names(at_least_one),
-            joined: n,
-            expected: world_size,
-            vacancy,
-            backend: RunKind::C10d,
-            gave_up: n == 1,
-        }));
+        let moments = moments.map(Some).into_iter().chain([None]);
+        for (moment, cut_off) in moments.flat_map(|moment| [(moment, false), (moment, true)]) {
+            all.extend([RunKind::C10d, RunKind::Static].map(|backend| Reason::Lost {
+                nodes: names(at_least_one),
+                cut_off,
+                links: if cut_off { others() } else { names(0) },
+                moment,
+                left: n,
+                expected: world_size,
+                unit: if n == 2 { Unit::Process } else { Unit::Node },
+                backend,
+                gave_up: n == 1 && !cut_off,
+            }));
+        }
         all.extend([Arrival::First, Arrival::Again, Arrival::Back].map(|arrival| Reason::NodeCameLate {
             node: names(at_least_one).to_string(),
             nodes: at_least_one as usize,

@@ -470,9 +470,9 @@ fn nodes_that_have_finished_are_of_the_round_after_others_have_taken_them_out() 
     lab.pass(1.0);
     lab.leave(2);
     lab.pass(3.0);
-    let died = "job round 0: node2 (node rank 2) died, failed or was stopped: the connection closed after the round was \
-                complete; 2 nodes left";
-    lab.assert_said("node_died", died);
+    let died = "job round 0: node2 (node rank 2): connection closed, after the round was \
+                complete; 2 of 3 nodes left";
+    lab.assert_said("lost", died);
     let nodes = lab.run("job").summary.nodes;
     assert_eq!((nodes.joined, nodes.gone, nodes.missing), (2, 1, Some(1)));
 

@@ -128,7 +128,7 @@ fn a_node_that_dies_while_node_rank_0_counts_does_not_end_the_job() {
     lab.leave(1);
     count(&mut lab, 6);
     assert_eq!(lab.texts("all_left"), Vec::<&str>::new());
-    assert_eq!(lab.texts("node_died_joining").len(), 1, "{:?}", lab.said);
+    assert_eq!(lab.texts("lost").len(), 1, "{:?}", lab.said);
     let waits = lab.texts("waiting_for_processes");
     assert!(waits[0].ends_with(": 2 have, of which 1 has ended; gone: node 1 at 10.0.0.11"), "{waits:?}");
     let run = lab.run("job");
@@ -146,7 +146,9 @@ fn a_rank_that_ended_while_rank_0_counts_is_told_as_such() {
     let end = ": 3 of 4 have, of which 1 has ended; gone: rank 1 on host1; missing: rank 2; 1 other process waits for it";
     assert!(texts.last().is_some_and(|text| text.ends_with(end)), "{texts:?}");
     // Their host is one of those that are still there.
-    let lost = ["store:29500: rank 1 on host1 ended before all ranks had come; 2 of 4 are still there"];
+    let lost = [
+        "store:29500: rank 1 on host1: connection closed before all ranks had published; 2 of 4 are still there",
+    ];
     assert_eq!(lab.texts("rank_lost"), lost);
     // The last of the others ends, too: their host is still there.
     lab.leave(3);

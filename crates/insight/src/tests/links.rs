@@ -273,11 +273,11 @@ fn a_node_whose_link_was_away_for_too_long_is_lost_with_it_and_not_dead() {
     lab.cut_off(1, Some("train-1"));
     lab.cut_off(10, Some("train-1"));
     lab.pass(5.0);
-    assert_eq!(codes(&lab)[before..], ["link_lost", "node_cut_off"]);
+    assert_eq!(codes(&lab)[before..], ["link_lost", "lost"]);
     assert_eq!(
-        lab.texts("node_cut_off"),
+        lab.texts("lost"),
         [
-            "job round 0: node1 (node rank 1) is lost with the link of train-1, away for longer than --link-grace; 2 nodes \
+            "job round 0: node1 (node rank 1): the link of train-1 away for longer than --link-grace, before all ranks had published their addresses; 2 of 3 nodes \
           left"
         ]
     );
@@ -285,7 +285,7 @@ fn a_node_whose_link_was_away_for_too_long_is_lost_with_it_and_not_dead() {
     lab.cut_off(0, Some("train-0"));
     lab.cut_off(2, Some("train-2"));
     lab.pass(5.0);
-    assert_eq!(codes(&lab)[before + 2..], ["node_cut_off"]);
+    assert_eq!(codes(&lab)[before + 2..], ["lost"]);
     assert_eq!(lab.run("job").summary.state, RunState::Gone);
 }
 
@@ -350,9 +350,9 @@ fn ranks_whose_hosts_do_not_answer_are_cut_off_and_have_not_ended() {
     lab.cut_off(1, None);
     lab.cut_off(2, None);
     lab.pass(70.0);
-    let text = "store:29500: rank 1 on host1 and rank 2 on host2 have not answered for too long: they are cut off from this \
-                server, or gone without a word; no process left";
-    assert_eq!(lab.texts("node_cut_off"), [text]);
+    let text = "store:29500: rank 1 on host1 and rank 2 on host2: given up, as the hosts did not answer, after all ranks had \
+                published their addresses; no process left";
+    assert_eq!(lab.texts("lost"), [text]);
     let names_them =
         |text: &&str| text.contains("rank 1 on host1 ended") || text.contains("rank 2 on host2 ended");
     assert!(!lab.texts("ranks_ended").iter().any(names_them), "{:?}", lab.said);
@@ -371,7 +371,7 @@ fn a_rank_that_is_cut_off_before_all_have_met_is_told_so_to_those_that_wait_for_
     lab.cut_off(1, None);
     lab.pass(5.0);
     assert!(lab.texts("rank_lost").is_empty(), "{:?}", lab.said);
-    assert_eq!(lab.texts("node_cut_off").len(), 1, "{:?}", lab.said);
+    assert_eq!(lab.texts("lost").len(), 1, "{:?}", lab.said);
     lab.wait_for_rank(0, 1);
     lab.pass(32.0);
     let said = lab.run("store:29500").explanations.into_iter().find(|said| said.code == "waiting");
@@ -387,10 +387,9 @@ fn a_node_whose_host_does_not_answer_is_cut_off_and_not_dead() {
     lab.pass(2.0);
     lab.cut_off(1, None);
     lab.pass(5.0);
-    let text = "job round 0: node1 (node rank 1) has not answered for too long: it is cut off from this server, or gone \
-                without a word; 2 nodes left";
-    assert_eq!(lab.texts("node_cut_off"), [text]);
-    assert!(lab.texts("node_died").is_empty());
+    let text = "job round 0: node1 (node rank 1): given up, as the host did not answer, after the round was \
+                complete; 2 of 3 nodes left";
+    assert_eq!(lab.texts("lost"), [text]);
 }
 
 #[test]
@@ -438,9 +437,9 @@ fn nodes_that_are_cut_off_are_not_said_to_have_ended() {
     at_exit.cut_off(1, None);
     at_exit.pass(8.0);
     let said = at_exit.texts("exit_barrier").last().map(ToString::to_string).unwrap_or_default();
-    assert!(said.ends_with("at the exit barrier; not heard from: node1 (node rank 1)"), "{said}");
+    assert!(said.ends_with("at the exit barrier; nothing heard: node1 (node rank 1)"), "{said}");
     let waits = at_exit.run("job").waits;
-    assert_eq!(waits[0].reason.as_deref(), Some("not heard from: node1 (node rank 1)"));
+    assert_eq!(waits[0].reason.as_deref(), Some("given up, as nothing came back: node1 (node rank 1)"));
 
     let mut of_static = lab();
     of_static.static_node(1, "none", 1, 3);
@@ -451,7 +450,7 @@ fn nodes_that_are_cut_off_are_not_said_to_have_ended() {
     let waits = of_static.run("none").waits;
     let because = waits.iter().find_map(|wait| wait.reason.as_deref()).unwrap_or_default();
     assert!(because.contains("given up 8 s ago, nothing came back"), "{because}");
-    assert!(!because.contains("closed") && of_static.texts("node_died_joining").is_empty(), "{because}");
+    assert!(!because.contains("closed"), "{because}");
 }
 
 #[test]
@@ -529,11 +528,11 @@ fn at_exit(addresses: [&str; 2]) -> String {
 #[test]
 fn a_node_behind_a_link_that_is_away_is_not_said_to_run_still() {
     let said = at_exit(["10.77.0.11", "10.77.0.12"]);
-    let end = "; still running: node2 (node rank 2); not heard from: node1 (node rank 1)";
+    let end = "; connected, not finished: node2 (node rank 2); nothing heard: node1 (node rank 1)";
     assert!(said.ends_with(end), "{said}");
     // It may be the link of either.
     let said = at_exit(["10.77.0.11", "10.77.0.11"]);
-    assert!(said.contains("; still running: node1") && !said.contains("not heard from"), "{said}");
+    assert!(said.contains("; connected, not finished: node1") && !said.contains("nothing heard"), "{said}");
 }
 
 /// Three pods at their gate, each at an address of its own.

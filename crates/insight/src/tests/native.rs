@@ -446,7 +446,7 @@ fn what_native_nodes_did_is_shown_with_when() {
     native.pass(20);
     assert_eq!(seen(&native, "run_started")[0].1, "a (10.0.0.1)");
     assert_eq!(seen(&native, "node_disconnected"), [(Seen::Closed, "b (10.0.0.1), rank 1".into(), 3)]);
-    assert_eq!(seen(&native, "node_died"), [(Seen::Closed, "b (10.0.0.1), rank 1".into(), 15)]);
+    assert_eq!(seen(&native, "lost"), [(Seen::Closed, "b (10.0.0.1), rank 1".into(), 15)]);
     native.rejoin("a", 0);
     native.pass(40);
     let waits = seen(&native, "nodes_missing");
@@ -625,7 +625,7 @@ fn agents_at_the_exit_barrier_of_a_native_run_are_told_with_those_they_wait_for(
     native.reach_exit(0);
     native.pass(33);
     let said = native.shown("exit_barrier");
-    let text = "job: 1 of 3 nodes has finished and waited 34 s at the exit barrier; still running: b (node rank 1) and c \
+    let text = "job: 1 of 3 nodes has finished and waited 34 s at the exit barrier; connected, not finished: b (node rank 1) and c \
                 (node rank 2)";
     assert_eq!(said, [text]);
     let run = native.lab.run("job").summary;
@@ -638,7 +638,10 @@ fn agents_at_the_exit_barrier_of_a_native_run_are_told_with_those_they_wait_for(
     native.unpark("id0");
     native.ask_again("id0");
     native.pass(1);
-    assert!(native.shown("exit_barrier")[0].ends_with("still running: b (node rank 1) and c (node rank 2)"));
+    assert!(
+        native.shown("exit_barrier")[0]
+            .ends_with("connected, not finished: b (node rank 1) and c (node rank 2)")
+    );
     // The run is closed by a node that fails; the others are there still.
     assert!(native.close("node c"));
     native.leave("id2", failed());
@@ -646,7 +649,7 @@ fn agents_at_the_exit_barrier_of_a_native_run_are_told_with_those_they_wait_for(
     native.pass(4);
     let said = native.shown("exit_barrier");
     assert!(
-        matches!(&said[..], [text] if text.starts_with("job: 2 of 3 nodes have finished") && text.ends_with("; died, failed or stopped: c (node rank 2)")),
+        matches!(&said[..], [text] if text.starts_with("job: 2 of 3 nodes have finished") && text.ends_with("; connection closed: c (node rank 2)")),
         "{said:?}"
     );
     let nodes = native.lab.run("job").summary.nodes;
@@ -810,8 +813,8 @@ fn nobody_is_told_to_join_again_where_no_node_is_left() {
     native.pass(20);
     let text = "job round 1 is over: a (10.0.0.1), rank 0, b (10.0.0.1), rank 1: the connections closed, and nothing came for 15 s; none of its \
                 nodes is left";
-    native.lab.assert_said("node_died", text);
-    let said = native.lab.said.iter().find(|(_, said)| said.code == "node_died");
+    native.lab.assert_said("lost", text);
+    let said = native.lab.said.iter().find(|(_, said)| said.code == "lost");
     assert_eq!(said.map(|(_, said)| said.severity), Some(Severity::Error));
 }
 
@@ -916,13 +919,13 @@ fn a_node_that_dies_in_a_closed_run_is_told_and_no_more_in_the_round() {
     native.lab.assert_said("node_disconnected", text);
     native.pass(13);
     let text = "job round 1: b (10.0.0.1), rank 1: the connection closed, and nothing came for 16 s; still in the round: a (10.0.0.0)";
-    native.lab.assert_said("node_died", text);
+    native.lab.assert_said("lost", text);
     let run = native.lab.run("job");
     assert_eq!((run.summary.nodes.joined, run.summary.nodes.gone), (1, 2));
     assert_eq!(run.waits.len(), 1, "what lingers in a closed run still waits");
     native.leave("id0", failed());
     native.pass(20);
-    assert_eq!(native.lab.texts("node_died").len(), 1, "who leaves has not died");
+    assert_eq!(native.lab.texts("lost").len(), 1, "who leaves has not died");
 }
 
 #[test]
@@ -1061,7 +1064,7 @@ fn a_round_is_not_complete_with_a_node_that_died_while_it_waited() {
     );
     native.pass(9);
     native.lab.assert_said(
-        "node_died_joining",
+        "lost",
         "job: b (10.0.0.1) waited: the connection closed, and nothing came for 16 s; its place is free",
     );
     native.lab.assert_said("round_complete", "job round 1 complete: 3 nodes in 16 s; last: d (10.0.0.1)");
@@ -1162,7 +1165,7 @@ fn after_a_restart_who_does_not_come_back_is_named_and_the_restart_is_told() {
             if keep_alive == 5 { "15" } else { "6" }
         );
         native.lab.assert_said("nodes_unreported", &text);
-        assert_eq!(native.lab.texts("node_died"), Vec::<&str>::new());
+        assert_eq!(native.lab.texts("lost"), Vec::<&str>::new());
     }
 }
 
@@ -1276,7 +1279,7 @@ fn in_each_state_each_event_is_told_as_what_it_is() {
             let texts = native.lab.texts(code);
             assert!(!texts.iter().any(|text| text.contains(part)), "{case}: {code} with {part}: {texts:?}");
         };
-        let died = if was_complete { "node_died" } else { "node_died_joining" };
+        let died = if was_complete { "lost" } else { "lost" };
         let b = "b (10.0.0.1)";
         match (event, state) {
             ("is killed", _) => {
@@ -1311,9 +1314,9 @@ fn in_each_state_each_event_is_told_as_what_it_is() {
                 told(died, b);
             }
             (_, "joining" | "last call") => assert_eq!(native.lab.run("job").summary.state, RunState::Gone),
-            (_, "closed") => untold("node_died", b),
+            (_, "closed") => untold("lost", b),
             (_, "next round") => told("nodes_unreported", b),
-            _ => told("node_died", b),
+            _ => told("lost", b),
         }
     }
 }
@@ -1349,13 +1352,13 @@ fn a_round_with_enough_nodes_waits_only_until_what_is_silent_is_given_up() {
     let closes = run.summary.deadline.map(|at| (at - run.now).round());
     assert_eq!(closes, Some(39.0), "and the last call begins then");
     assert!(told.remedy.starts_with("nothing for the round: it goes on without"), "{}", told.remedy);
-    assert_eq!(native.lab.texts("node_died"), Vec::<&str>::new());
+    assert_eq!(native.lab.texts("lost"), Vec::<&str>::new());
     native.pass(12);
     native.lab.assert_said(
-        "node_died",
+        "lost",
         "job round 1: c (10.0.0.2), rank 2: the connection closed, and nothing came for 15 s",
     );
-    assert_eq!(native.lab.texts("node_died").len(), 1);
+    assert_eq!(native.lab.texts("lost").len(), 1);
     // It is told once, if the round is over for it.
     let mut native = Native::of_all_soon(2, &["a", "b", "c"]);
     native.cut("id1");
@@ -1364,7 +1367,7 @@ fn a_round_with_enough_nodes_waits_only_until_what_is_silent_is_given_up() {
     native.pass(20);
     native.joins_again("a", 0);
     native.pass(4);
-    let died = native.lab.texts("node_died");
+    let died = native.lab.texts("lost");
     assert!(
         matches!(died[..], [text] if text.contains("b (10.0.0.1), rank 1, c (10.0.0.2), rank 2")),
         "{died:?}"
@@ -1547,7 +1550,7 @@ fn who_waits_in_a_round_that_was_given_up_is_told_why_it_was() {
     let mut native = Native::without_role_of_b();
     native.unpark("id1");
     native.pass(33);
-    assert_eq!(native.lab.texts("node_died").len(), 1, "{:?}", native.lab.said);
+    assert_eq!(native.lab.texts("lost").len(), 1, "{:?}", native.lab.said);
     let shown = native.shown("waiting");
     assert!(!shown.is_empty());
     for text in shown {
@@ -1568,6 +1571,6 @@ fn a_node_that_is_not_heard_from_is_not_said_to_run_still() {
     native.cut("id1");
     native.pass(6);
     let [said] = &native.shown("exit_barrier")[..] else { panic!("{:?}", native.lab.said) };
-    let end = "; still running: c (node rank 2); not heard from: b (node rank 1)";
+    let end = "; connected, not finished: c (node rank 2); nothing heard: b (node rank 1)";
     assert!(said.ends_with(end), "{said}");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     Absence, Arrival, Awaited, Moment, Names, Others, Place, Presence, Published, Reason, Said, Sighting,
-    Silence, Standing, Unit, Vacancy,
+    Silence, Standing, Unit,
 };
 use rallypoint_api::{Certainty, ExpectedFrom, RunKind, Severity};
 use rallypoint_protocol::ids::Elapsed;
@@ -125,25 +125,21 @@ fn examples() -> Vec<(Reason, &'static str)> {
             "A node that was reported missing has joined. If it had been in the round before (`arrival`: `again`), the time is since it was gone. If others had taken it out of a complete round and it is heard from again, it goes on with its ranks (`back`).",
         ),
         (
-            Reason::NodeDiedJoining {
-                nodes: names(&["train-llm-2"]),
-                joined: 2,
-                expected: Some(4),
-                vacancy: Vacancy::Open,
-                backend: RunKind::C10d,
-                gave_up: false,
-            },
-            "An agent's connection closed before its round was complete. A warning if it had given up on others (`gave_up`). `vacancy` says what becomes of its place: the round needs it (`open`), nobody has said whether it does (`unknown`), another process has it (`filled`), it is not needed (`spare`), it waited for the next round (`waited`), or the round was completed with it (`counted`).",
-        ),
-        (
-            Reason::NodeDied {
+            Reason::Lost {
                 nodes: names(&[&node]),
+                cut_off: false,
+                links: names(&[]),
+                moment: Some(Moment::RoundComplete),
                 left: 3,
-                moment: Moment::RoundComplete,
+                expected: Some(4),
+                unit: Unit::Node,
                 backend: RunKind::C10d,
                 gave_up: false,
             },
-            "An agent's connection closed after its round was complete, and it had not finished.",
+            "The connection of an agent that had not finished closed, or it was given up (`cut_off`): its link was away for \
+             longer than `serve --link-grace`, or without a relay its host answered nothing for 20 s. The node itself may be \
+             alive then. A warning if it had given up on others just before (`gave_up`). In jobs without agents contact with \
+             ranks is lost so.",
         ),
         (
             Reason::NodeRemoved {
@@ -163,15 +159,6 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 standing: Standing::InRound { others: Others::Send },
             },
             "A torchrun agent is connected and waits for nothing here, but has missed two heartbeats. The time between two is learned from the run: 5 s, unless `keep_alive_interval` says otherwise.",
-        ),
-        (
-            Reason::NodeCutOff {
-                nodes: names(&["train-llm-2 (node rank 2)"]),
-                links: names(&["train-llm-2"]),
-                left: 3,
-                unit: Unit::Node,
-            },
-            "Contact with a node was lost: the link of its relay was away for longer than `serve --link-grace`, or without a relay its host answered nothing for 20 s (`links` is empty). The node itself may be alive. In jobs without agents it is said of ranks.",
         ),
         (
             Reason::LinkAway {
@@ -207,7 +194,7 @@ fn examples() -> Vec<(Reason, &'static str)> {
                 times: 1,
                 go_on: false,
             },
-            "A worker's connection closed before all ranks had published their addresses. torchrun's agents then end the other ranks of the node (`then`). A rank of it that had not come (`unseen`) may have failed first.",
+            "A worker's connection closed, before all ranks had published their addresses. torchrun's agents then end the other ranks of the node (`then`). A rank of it that had not come (`unseen`) may have failed first.",
         ),
         (
             Reason::WorkersRestarted {

@@ -39,7 +39,11 @@ fn a_node_that_was_taken_out_and_is_back_is_not_missing() {
     // Its death is one of the round.
     lab.leave(1);
     lab.pass(3.0);
-    assert!(lab.texts("node_died")[0].contains("node1 (node rank 1) died"), "{:?}", lab.texts("node_died"));
+    assert!(
+        lab.texts("lost")[0].contains("node1 (node rank 1): connection closed"),
+        "{:?}",
+        lab.texts("lost")
+    );
 }
 
 /// Agents send no heartbeats while they wait: who is taken out then is there, waits with the others, and joins later. The
@@ -100,8 +104,8 @@ fn a_dead_node_is_missing_by_name_while_its_successor_has_another_place() {
         lab.cas(n, "job", "join");
     }
     lab.pass(3.0);
-    let died = lab.texts("node_died_joining");
-    assert!(died[0].ends_with("its replacement among them"), "{died:?}");
+    let died = lab.texts("lost");
+    assert!(died[0].contains("node1: connection closed, while joining"), "{died:?}");
     lab.cas(2, "job", "complete");
     lab.pass(5.0);
     let run = lab.run("job");
@@ -128,15 +132,16 @@ fn a_round_that_counts_a_dead_node_says_so() {
         lab.pass(2.0);
         let (_, complete) =
             lab.said.iter().find(|(_, said)| said.code == "round_complete").expect("it is said");
-        let counts = "; it counts node1 (node rank 1), which died, failed or was stopped while joining";
+        let counts = "; it counts node1 (node rank 1), whose connection had closed";
         assert!(complete.text.ends_with(counts), "{}", complete.text);
         assert_eq!(complete.severity, Severity::Error);
         assert!(complete.remedy.contains("restart all agents"), "{}", complete.remedy);
         assert!(complete.evidence.iter().any(|closed| closed.pid == Some(1001)), "{:?}", complete.evidence);
-        let (_, died) =
-            lab.said.iter().find(|(_, said)| said.code == "node_died_joining").expect("it is said");
+        let (_, died) = lab.said.iter().find(|(_, said)| said.code == "lost").expect("it is said");
         let (end, remedy) = match died_before {
-            0.5 => ("2 of 3 nodes left, and the round is complete with it", "restart all agents"),
+            0.5 => {
+                ("the others count on it, as the round is complete; 2 of 3 nodes left", "restart all agents")
+            }
             _ => ("1 node left", "the round needs it"),
         };
         let is_told = died.text.ends_with(end) && died.remedy.contains(remedy);
@@ -181,9 +186,10 @@ fn the_death_of_a_node_that_was_taken_out_is_said() {
     lab.pass(5.0);
     lab.leave(1);
     lab.pass(3.0);
-    let died = lab.texts("node_died");
+    let died = lab.texts("lost");
     assert!(
-        died[0].starts_with("job round 0: node1 (node rank 1) died") && died[0].ends_with("2 nodes left")
+        died[0].starts_with("job round 0: node1 (node rank 1): connection closed")
+            && died[0].ends_with("2 of 3 nodes left")
     );
 
     let mut lab = self::lab();
@@ -193,8 +199,11 @@ fn the_death_of_a_node_that_was_taken_out_is_said() {
     lab.pass(5.0);
     lab.leave(1);
     lab.pass(3.0);
-    let died = lab.texts("node_died_joining");
-    assert!(died[0].starts_with("job round 0: node1 died") && died[0].ends_with("1 node left"), "{died:?}");
+    let died = lab.texts("lost");
+    assert!(
+        died[0].starts_with("job round 0: node1: connection closed") && died[0].ends_with("1 node left"),
+        "{died:?}"
+    );
 }
 
 /// A node that was taken out, came back, and is frozen again: that is news, and its silence is counted from then.
@@ -288,7 +297,7 @@ fn who_asked_for_another_number_and_has_gone_is_no_loss() {
     lab.pass(5.0);
     lab.leave(3);
     lab.pass(3.0);
-    is_last(&lab, "node_died_joining", "2 of 2 nodes left", "as many nodes as the round needs without it");
+    is_last(&lab, "lost", "2 of 2 nodes left", "as many nodes as the round needs without it");
     lab.pass(60.0);
     is_last(&lab, "round_not_complete", "enough: node3 (gone since) asked for more", all_again);
     // It comes while others join.
@@ -300,7 +309,7 @@ fn who_asked_for_another_number_and_has_gone_is_no_loss() {
     }
     lab.leave(1);
     lab.pass(3.0);
-    is_last(&lab, "node_died_joining", "2 of 2 nodes left", "as many nodes as the round needs without it");
+    is_last(&lab, "lost", "2 of 2 nodes left", "as many nodes as the round needs without it");
     for change in ["", "drop:1"] {
         lab.cas(0, "job", change);
         lab.pass(60.0);
@@ -312,7 +321,7 @@ fn who_asked_for_another_number_and_has_gone_is_no_loss() {
     lab.join("job", 0..3);
     lab.leave(1);
     lab.pass(40.0);
-    is_last(&lab, "node_died_joining", "2 nodes left", "nobody has said whether the round needs it");
+    is_last(&lab, "lost", "2 nodes left", "nobody has said whether the round needs it");
     is_last(&lab, "nodes_missing", "gone: node1", "nobody has said whether the round needs it");
 }
 
@@ -326,8 +335,8 @@ fn the_death_of_a_node_that_waits_is_said() {
     lab.pass(1.0);
     lab.leave(3);
     lab.pass(3.0);
-    let (_, died) = lab.said.iter().find(|(_, said)| said.code == "node_died_joining").expect("it is said");
-    let words = "node3 died, failed or was stopped: the connection closed while waiting for the next round; 2 of 2 nodes left";
+    let (_, died) = lab.said.iter().find(|(_, said)| said.code == "lost").expect("it is said");
+    let words = "node3: connection closed, while waiting for the next round; 2 of 2 nodes left";
     assert!(died.text.ends_with(words), "{}", died.text);
     assert!(died.remedy.contains("may stop the workers of all nodes for it"), "{}", died.remedy);
 }

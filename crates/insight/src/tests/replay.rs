@@ -204,7 +204,7 @@ fn an_elastic_run_with_a_death_a_newcomer_and_the_deadlock() {
             (16.8, "elastic1 round 0 complete: 3 nodes in 4.1 s; last: node0 (+0.1 s)"),
             (
                 30.8,
-                "elastic1 round 0: node1 (node rank 1) died, failed or was stopped: the connection closed after the round was complete; 2 nodes left",
+                "elastic1 round 0: node1 (node rank 1): connection closed, after the round was complete; 2 of 3 nodes left",
             ),
             (31.6, "elastic1 round 1 started: node2 is the first; 2 nodes are expected (serve --nodes)"),
             (39.6, "elastic1 round 1 complete: 2 nodes in 8.1 s; last: node0 (+3.7 s)"),
@@ -216,7 +216,7 @@ fn an_elastic_run_with_a_death_a_newcomer_and_the_deadlock() {
             ),
             (
                 117.5,
-                "elastic1 round 2: closed by node3 (node rank 2) although none of 3 nodes had finished: it failed or was stopped; still in the round: node2 (node rank 1) and node0 (node rank 0)",
+                "elastic1 round 2: closed by node3 (node rank 2) although none of 3 nodes had finished; still in the round: node2 (node rank 1) and node0 (node rank 0)",
             ),
             (
                 118.0,
@@ -301,7 +301,7 @@ fn a_rank_zero_that_cannot_bind() {
                 45.2,
                 "store:29500: rank 3 on node1, rank 2 on node1 and rank 1 on node0 gave up on `/default_pg/0//cpu//0/0` after 40 s; rank 0 should have written it",
             ),
-            (45.6, "store:29500: all 3 processes left without finishing"),
+            (45.6, "store:29500: the connections of all 3 processes closed"),
         ],
     );
 }
@@ -350,13 +350,19 @@ fn an_env_run_twice_whose_second_part_fails() {
                 "store:29500 ended: the connections of all 8 processes closed after 9.6 s; first: rank 7 on node3, 1.2 s before the last",
             ),
             (21.1, "store:29500 started: rank 4 on node3 is the first"),
-            (22.8, "store:29500: rank 4 on node3 ended before all ranks had come; 1 of 8 is still there"),
+            (
+                22.8,
+                "store:29500: rank 4 on node3: connection closed before all ranks had published; 1 of 8 is still there",
+            ),
             (
                 24.4,
-                "store:29500: rank 2 on node2, rank 3 on node2, rank 7 on node3, rank 0 on node2 and rank 5 on node3 ended before all ranks had come; 2 of 8 are still there",
+                "store:29500: rank 2 on node2, rank 3 on node2, rank 7 on node3, rank 0 on node2 and rank 5 on node3: connections closed before all ranks had published; 2 of 8 are still there",
             ),
-            (26.1, "store:29500: rank 6 on node3 ended before all ranks had come; 1 of 8 is still there"),
-            (68.8, "store:29500: all 8 processes left without finishing"),
+            (
+                26.1,
+                "store:29500: rank 6 on node3: connection closed before all ranks had published; 1 of 8 is still there",
+            ),
+            (68.8, "store:29500: the connections of all 8 processes closed"),
         ],
     );
 }
@@ -395,9 +401,12 @@ fn a_static_run_twice_whose_second_part_fails() {
             (17.0, "s1 complete: 2 nodes in 0.3 s; last: node 1 at 10.77.0.13 (+0.3 s)"),
             (
                 22.2,
-                "s1: rank 0 on node2 and rank 3 on node3 ended before all ranks had come, and then rank 1 on node2 and rank 2 on node3 of the same nodes; none of 4 is still there",
+                "s1: rank 0 on node2 and rank 3 on node3: connections closed before all ranks had published, and then rank 1 on node2 and rank 2 on node3 of the same nodes; none of 4 is still there",
             ),
-            (23.4, "s1: both nodes left without finishing; first: node 0 at 10.77.0.12"),
+            (
+                23.4,
+                "s1: the connections of both nodes closed, and none had finished; first: node 0 at 10.77.0.12",
+            ),
         ],
     );
 }
@@ -452,17 +461,20 @@ fn a_static_restart_that_fails() {
             ),
             (
                 15.3,
-                "run none: rank 1 on node2 ended before all ranks had come, and then rank 0 on node2 of the same node; none of 4 is still there",
+                "run none: rank 1 on node2: connection closed before all ranks had published, and then rank 0 on node2 of the same node; none of 4 is still there",
             ),
             (
                 16.8,
-                "run none: node 0 at 10.77.0.12 died, failed or was stopped: the connection closed before all ranks had published their addresses; 1 node left",
+                "run none: node 0 at 10.77.0.12: connection closed, before all ranks had published their addresses; 1 of 2 nodes left",
             ),
             (
                 17.8,
-                "run none: rank 2 on node3 ended before all ranks had come, and then rank 3 on node3 of the same node; none of 4 is still there",
+                "run none: rank 2 on node3: connection closed before all ranks had published, and then rank 3 on node3 of the same node; none of 4 is still there",
             ),
-            (18.9, "run none: both nodes left without finishing; first: node 0 at 10.77.0.12"),
+            (
+                18.9,
+                "run none: the connections of both nodes closed, and none had finished; first: node 0 at 10.77.0.12",
+            ),
         ],
     );
 }
@@ -504,7 +516,7 @@ fn a_run_whose_agents_were_terminated_is_started_again() {
         &[
             (8.3, "term round 0 started: node2 is the first"),
             (8.4, "term round 0 complete: 2 nodes in 0.2 s; last: node3 (+0.2 s)"),
-            (17.2, "term round 0: both nodes left without finishing"),
+            (17.2, "term round 0: the connections of both nodes closed, and none had finished"),
             (29.2, "term round 1 started: node2 is the first"),
             (30.2, "term round 1 complete: 2 nodes in 1 s; last: node3 (+0.1 s)"),
             (34.5, "term round 1 finished: 2 nodes after 4.3 s"),

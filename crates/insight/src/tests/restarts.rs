@@ -206,12 +206,8 @@ fn who_dies_after_a_restart_is_named_as_ever() {
     (0..3).for_each(|n| lab.cas(n, "job", ""));
     lab.leave(1);
     lab.pass(5.0);
-    assert_eq!(lab.texts("node_died").len(), 1, "{:?}", lab.said);
-    assert!(
-        lab.texts("node_died")[0].contains("node1 (node rank 1) died, failed or was stopped"),
-        "{:?}",
-        lab.said
-    );
+    assert_eq!(lab.texts("lost").len(), 1, "{:?}", lab.said);
+    assert!(lab.texts("lost")[0].contains("node1 (node rank 1): connection closed"), "{:?}", lab.said);
 }
 
 #[test]
@@ -261,8 +257,7 @@ fn nobody_is_said_to_run_still_who_went_with_the_server() {
     lab.restart(1.0, &[2]);
     lab.pass(60.0);
     let said = lab.texts("exit_barrier").join("; ");
-    let who =
-        "; still running: node1 (node rank 1); not back since the server was restarted: node2 (node rank 2)";
+    let who = "; connected, not finished: node1 (node rank 1); not back since the server was restarted: node2 (node rank 2)";
     assert!(said.contains(who), "{said}");
 }
 
@@ -292,12 +287,12 @@ fn who_finished_before_a_restart_does_not_die_in_the_next_job() {
         lab.pass(0.2);
         (0..3).for_each(|n| lab.leave(n));
         lab.pass(5.0);
-        assert_eq!(lab.texts("node_died_joining"), [""; 0], "restarts: {restarts}");
+        assert_eq!(lab.texts("lost"), [""; 0], "restarts: {restarts}");
         // Of the next job it is said.
         lab.static_node(12, "job", 2, 3);
         lab.leave(11);
         lab.pass(5.0);
-        assert_eq!(lab.texts("node_died_joining").len(), 1, "restarts: {restarts}");
+        assert_eq!(lab.texts("lost").len(), 1, "restarts: {restarts}");
     }
 }
 
@@ -311,7 +306,7 @@ fn who_finished_before_a_restart_does_not_die_in_the_next_attempt() {
         lab.pass(3.0);
         lab.leave(0);
         lab.pass(5.0);
-        let died = lab.texts("node_died").join("; ");
+        let died = lab.texts("lost").join("; ");
         assert!(died.contains("node 1 at") && !died.contains("node 0 at"), "restarts: {restarts}: {died}");
     }
 }
@@ -350,7 +345,9 @@ fn a_node_that_went_with_the_server_is_missing_by_its_name() {
     let said = lab.texts("exit_barrier").join("; ");
     assert!(said.contains("1 of 3 nodes has finished"), "{said}");
     assert!(
-        said.contains("; still running: node1 (node rank 1); not back since the server was restarted: node2"),
+        said.contains(
+            "; connected, not finished: node1 (node rank 1); not back since the server was restarted: node2"
+        ),
         "{said}"
     );
 }
@@ -415,7 +412,7 @@ fn a_node_that_has_left_is_not_taken_for_one_that_stays() {
     lab.pass(2.0);
     lab.leave(0);
     lab.pass(5.0);
-    assert!(lab.texts("node_died_joining").is_empty(), "{:?}", lab.said);
+    assert!(lab.texts("lost").is_empty(), "{:?}", lab.said);
 }
 
 #[test]

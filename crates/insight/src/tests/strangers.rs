@@ -256,7 +256,7 @@ fn a_copy_of_a_static_node_leaves_the_job_as_it_was() {
     assert_eq!((summary.state, summary.nodes.joined, summary.round), (RunState::Running, 2, 0));
     lab.leave(10);
     lab.pass(6.0);
-    assert!(lab.texts("node_died_joining").is_empty() && lab.texts("node_died").is_empty(), "{:?}", lab.said);
+    assert!(lab.texts("lost").is_empty() && lab.texts("lost").is_empty(), "{:?}", lab.said);
     let summary = lab.run("job").summary;
     assert_eq!((summary.state, summary.nodes.joined, summary.round), (RunState::Running, 2, 0));
     lab.exit_static(1, "job", false);
@@ -284,7 +284,7 @@ fn a_job_that_ends_beside_a_stranger_is_told_to_have_ended() {
     assert!(waits.is_some_and(|said| said.remedy.starts_with("those who have met")), "{:?}", lab.said);
     lab.leave(10);
     lab.pass(5.0);
-    assert_eq!(lab.texts("all_left"), [format!("{RUN}: its only process left without finishing")]);
+    assert_eq!(lab.texts("all_left"), [format!("{RUN}: the connection of its only process closed")]);
 }
 
 /// Torch counts in each process how often it makes its group.
@@ -315,12 +315,11 @@ fn a_static_node_that_dies_beside_its_copy_is_told() {
     let mut lab = static_job_with_copy();
     lab.leave(1);
     lab.pass(4.0);
-    let died = lab.texts("node_died");
+    let died = lab.texts("lost");
     assert!(died.first().is_some_and(|text| text.contains("node 1 at 10.77.0.11")), "{:?}", lab.said);
     lab.leave(10);
     lab.pass(4.0);
-    assert_eq!(lab.texts("node_died").len(), 1, "{:?}", lab.said);
-    assert!(lab.texts("node_died_joining").is_empty(), "{:?}", lab.said);
+    assert_eq!(lab.texts("lost").len(), 1, "{:?}", lab.said);
 }
 
 /// It is not said to be there any more.
@@ -444,7 +443,7 @@ fn a_rank_that_ends_again_and_again_is_told_as_such() {
     }
     let lost = lab.texts("rank_lost");
     assert!(lost.iter().take(2).all(|text| !text.contains("times")), "{lost:?}");
-    assert!(lost.last().is_some_and(|text| text.contains("it has ended 3 times")), "{lost:?}");
+    assert!(lost.last().is_some_and(|text| text.contains(", 3 times by now")), "{lost:?}");
 }
 
 #[test]
@@ -490,14 +489,14 @@ fn the_end_of_a_rank_of_another_world_size_is_told_though_one_before_it_ended() 
     lab.pass(5.0);
     lab.assert_said(
         "rank_lost",
-        "store:29500: rank 2 on host2 ended before all ranks had come; 1 of 4 is still there",
+        "store:29500: rank 2 on host2: connection closed before all ranks had published; 1 of 4 is still there",
     );
     rank(&mut lab, 5, 2, 3);
     lab.pass(0.5);
     lab.leave(5);
     lab.pass(5.0);
     let told = lab.texts("rank_lost");
-    assert!(told.len() == 2 && told[1].contains(": rank 2 on host5 ended"), "{told:?}");
+    assert!(told.len() == 2 && told[1].contains(": rank 2 on host5: connection closed"), "{told:?}");
 }
 
 #[test]
@@ -547,7 +546,7 @@ fn ranks_that_come_from_where_no_agent_is_are_a_job_of_their_own() {
     // A node of the run dies. It had no rank here.
     lab.leave(1);
     lab.pass(5.0);
-    assert!(lab.texts("node_died")[0].starts_with("job round 0: node1"), "{:?}", lab.said);
+    assert!(lab.texts("lost")[0].starts_with("job round 0: node1"), "{:?}", lab.said);
     assert_eq!(of_ranks(&lab, RUN), (RunState::Running, Some((1, 1, Some(2)))));
 }
 

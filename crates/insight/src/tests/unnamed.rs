@@ -93,10 +93,9 @@ fn a_process_that_told_no_rank_and_does_not_answer_is_cut_off() {
         lab.cut_off(2, None);
         lab.pass(4.0);
         let text = format!(
-            "{RUN}: process 2002 at 10.0.0.2 has not answered for too long: it is cut off from this server, or gone without a \
-             word; 3 processes left"
+            "{RUN}: process 2002 at 10.0.0.2: given up, as the host did not answer; 3 processes left"
         );
-        assert_eq!(lab.texts("node_cut_off"), [text]);
+        assert_eq!(lab.texts("lost"), [text]);
         assert_eq!(lab.complaints().len(), 1, "{:?}", lab.said);
     }
 }
@@ -113,7 +112,8 @@ fn rank_0_that_published_the_id_and_does_not_answer_is_not_said_to_have_ended() 
     let told = lab.texts("waiting");
     assert!(told[0].contains("given up 4 s ago"), "{told:?}");
     assert!(
-        lab.texts("node_cut_off")[0].contains("rank 0 (process 2000 at 10.0.0.0) has not answered"),
+        lab.texts("lost")[0]
+            .contains("rank 0 (process 2000 at 10.0.0.0): given up, as the host did not answer"),
         "{:?}",
         lab.said
     );
@@ -219,7 +219,7 @@ fn an_ended_process_is_named_with_its_node_and_its_ranks() {
         // The agent notices.
         lab.leave(1);
         lab.pass(4.0);
-        let died = lab.texts("node_died");
+        let died = lab.texts("lost");
         assert!(matches!(died[..], [text] if !text.contains("addresses")), "{died:?}");
     }
 }

@@ -149,8 +149,8 @@ fn several_runs_stand_in_columns_and_each_tells_its_reason() {
 
     big round 1        [#####################x] 64/48:64 nodes  running for 14 min 34 s  gone: 1
       ranks            [#####################x] 504/512 ranks  gone: 136-143
-      error, 4 s ago: big round 1: big-17 (node rank 17) died or failed: the connection closed while training; 63
-        nodes left
+      error, 4 s ago: big round 1: big-17 (node rank 17): connection closed, after all ranks had published their
+        addresses; 63 of 64 nodes left
     ");
 }
 
@@ -203,16 +203,16 @@ fn one_run_is_told_with_its_timeline() {
     insta::assert_snapshot!(whole(&sixty_four(), 100), @r"
     big round 1  [###################x] 64/48:64 nodes  running for 14 min 34 s  gone: 1
       ranks      [###################x] 504/512 ranks  gone: 136-143
-      error, 4 s ago: big round 1: big-17 (node rank 17) died or failed: the connection closed while
-        training; 63 nodes left
+      error, 4 s ago: big round 1: big-17 (node rank 17): connection closed, after all ranks had
+        published their addresses; 63 of 64 nodes left
         remedy: look at that pod's log and events; torchrun notices when its heartbeats expire, 15 s by
           default
       last to join: node 63 (big-63) +25.2 s, node 62 (big-62) +24.8 s, node 61 (big-61) +24.4 s, node
         60 (big-60) +24.0 s, node 59 (big-59) +23.6 s
       timeline (UTC)
         22:00:26 big round 1 complete: 64 nodes in 26.0 s; last: big-63 (+25.2 s)
-        22:14:56 big round 1: big-17 (node rank 17) died or failed: the connection closed while
-                 training; 63 nodes left
+        22:14:56 big round 1: big-17 (node rank 17): connection closed, after all ranks had published
+                 their addresses; 63 of 64 nodes left
     ");
 }
 

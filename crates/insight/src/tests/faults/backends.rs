@@ -103,8 +103,8 @@ fn faults_of_backends() {
                 lab.pass(0.3);
                 lab.cas(3, "job", "join complete");
             },
-            code: "node_died_joining",
-            says: &["node1 died, failed or was stopped", "3 of 4 nodes left"],
+            code: "lost",
+            says: &["node1: connection closed", "3 of 4 nodes left"],
             remedy: "log and events",
             within: FACT,
             never: &["no heartbeat"],
@@ -249,7 +249,7 @@ fn faults_of_backends() {
             ],
             remedy: "frozen",
             within: FACT,
-            never: &["died, failed"],
+            never: &["connection closed"],
         },
         Fault {
             name: "c10d: the only agent of a round is frozen, and the next takes it out as the next round begins",
@@ -267,7 +267,7 @@ fn faults_of_backends() {
             ],
             remedy: "frozen",
             within: FACT,
-            never: &["died, failed"],
+            never: &["connection closed"],
         },
         Fault {
             name: "c10d: a node dies as the last one comes, and the round takes it in",
@@ -278,9 +278,9 @@ fn faults_of_backends() {
                 lab.agent(2, "job");
                 lab.cas(2, "job", "join complete");
             },
-            code: "node_died_joining",
-            says: &["node1 died, failed or was stopped"],
-            remedy: "pod's log",
+            code: "lost",
+            says: &["node1: connection closed"],
+            remedy: "log and events of each pod",
             within: FACT,
             never: &["node2 died"],
         },
@@ -295,7 +295,7 @@ fn faults_of_backends() {
                 lab.reach_exit(0, "job", false);
             },
             code: "exit_barrier",
-            says: &["1 of 2 nodes has finished", "; died, failed or stopped: node1"],
+            says: &["1 of 2 nodes has finished", "; connection closed: node1"],
             remedy: "log of what died",
             within: WAIT,
             never: &["still running"],
@@ -344,7 +344,7 @@ fn faults_of_backends() {
             says: &["node1 and node2 have sent no heartbeat", "took them out of the round; 1 node left"],
             remedy: "cut off",
             within: FACT,
-            never: &["died, failed"],
+            never: &["connection closed"],
         },
         Fault {
             name: "c10d: a node that was cut off while the nodes join is missing by its name",
@@ -358,7 +358,7 @@ fn faults_of_backends() {
             says: &["1 of 3 nodes has joined", "1 has been missing", "gone: node1"],
             remedy: "",
             within: WAIT,
-            never: &["died, failed"],
+            never: &["connection closed"],
         },
         Fault {
             name: "c10d: only the node that was cut off is not there",
@@ -382,7 +382,7 @@ fn faults_of_backends() {
                 lab.pass(15.0);
                 lab.cas(0, "job", "drop:2");
             },
-            code: "node_died",
+            code: "lost",
             says: &["node2 (node rank 2)"],
             remedy: "heartbeats",
             within: 0.0,
@@ -395,8 +395,8 @@ fn faults_of_backends() {
                 lab.pass(5.0);
                 lab.leave(2);
             },
-            code: "node_died",
-            says: &["node2 (node rank 2)", "after the round was complete", "2 nodes left"],
+            code: "lost",
+            says: &["node2 (node rank 2)", "after the round was complete", "2 of 3 nodes left"],
             remedy: "heartbeats",
             within: FACT,
             never: &["while training"],

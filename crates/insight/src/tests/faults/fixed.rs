@@ -124,7 +124,7 @@ fn faults_of_static_runs() {
                 workers(lab, 0..2, 4);
                 lab.leave(1);
             },
-            code: "node_died",
+            code: "lost",
             says: &["node 1 at 10.77.0.11", "before all ranks had published"],
             remedy: "do not watch each other",
             within: FACT,
@@ -139,7 +139,7 @@ fn faults_of_static_runs() {
                 lab.leave(2);
             },
             code: "exit_barrier",
-            says: &["2 of 3 nodes have finished", "died, failed or stopped: node 2"],
+            says: &["2 of 3 nodes have finished", "connection closed: node 2"],
             remedy: "log of what died",
             within: WAIT,
             never: &["still train", "heartbeats"],
@@ -248,11 +248,11 @@ fn faults_of_static_runs() {
             },
             code: "rank_lost",
             says: &[
-                "rank 3 on host103 ended before all ranks had come, and then rank 2 on host102 of the same node; 1 of 4",
+                "rank 3 on host103: connection closed before all ranks had published, and then rank 2 on host102 of the same node; 1 of 4",
             ],
             remedy: "log of what ended first",
             within: FACT,
-            never: &["rank 2 on host102 ended"],
+            never: &["rank 2 on host102: connection"],
         },
         Fault {
             name: "static: a rank fails before it has published, and its agent ends the other one of its node",
@@ -264,7 +264,7 @@ fn faults_of_static_runs() {
             },
             code: "rank_lost",
             says: &[
-                "rank 2 on host102 ended before all",
+                "rank 2 on host102: connection closed before all",
                 "; rank 3 (local rank 1 on node 1 at 10.77.0.11) of the same node had not",
             ],
             remedy: "which of the node's ranks failed",
@@ -311,7 +311,9 @@ fn faults_of_static_runs() {
                 lab.restart_workers(1, "s", 1);
             },
             code: "rank_lost",
-            says: &["rank 2 on host204 ended before all ranks had come, and then rank 3 on host205"],
+            says: &[
+                "rank 2 on host204: connection closed before all ranks had published, and then rank 3 on host205",
+            ],
             remedy: "restart all processes",
             within: FACT,
             never: &["20 s earlier"],
@@ -328,7 +330,7 @@ fn faults_of_static_runs() {
             },
             code: "rank_lost",
             says: &[
-                "rank 2 on host102 and rank 3 on host103 ended before all ranks had come; 1 of 4 is still there",
+                "rank 2 on host102 and rank 3 on host103: connections closed before all ranks had published; 1 of 4 is still there",
             ],
             remedy: "logs of what ended",
             within: FACT,
@@ -365,7 +367,7 @@ fn faults_of_static_runs() {
                 lab.leave(1);
             },
             code: "all_left",
-            says: &["both nodes left without finishing; first: rank 3 on host103"],
+            says: &["the connections of both nodes closed, and none had finished; first: rank 3 on host103"],
             remedy: "log of what ended first",
             within: FACT,
             never: &["first: node"],
@@ -380,7 +382,9 @@ fn faults_of_static_runs() {
                 }
             },
             code: "all_left",
-            says: &["all 3 nodes left without finishing; first: node 1 at 10.77.0.11"],
+            says: &[
+                "the connections of all 3 nodes closed, and none had finished; first: node 1 at 10.77.0.11",
+            ],
             remedy: "log of what ended first",
             within: FACT,
             never: &["finished:"],
@@ -405,7 +409,7 @@ fn faults_of_static_runs() {
                 lab.leave(1);
             },
             code: "all_left",
-            says: &["both nodes left without finishing"],
+            says: &["the connections of both nodes closed, and none had finished"],
             remedy: "logs",
             within: FACT,
             never: &["finished:"],

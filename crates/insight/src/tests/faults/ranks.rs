@@ -894,7 +894,7 @@ fn who_takes_the_place_of_a_rank_that_ended_is_not_said_to_have_ended() {
     lab.publish(10, 1, 3);
     lab.pass(3.0);
     let lost = lab.texts("rank_lost");
-    assert!(matches!(lost[..], [text] if text.contains("rank 1 on host1 ended")), "{lost:?}");
+    assert!(matches!(lost[..], [text] if text.contains("rank 1 on host1: connection closed")), "{lost:?}");
 }
 
 /// What gathers again has begun when that began.

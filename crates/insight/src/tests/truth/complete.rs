@@ -65,15 +65,7 @@ impl Cause {
         let words = |says, advises, never, certainty| Words { says, advises, never, certainty };
         match self {
             Self::Dead => words(
-                &[
-                    "died, failed",
-                    "ended",
-                    "closed",
-                    "left without finishing",
-                    "gone:",
-                    "not heard from",
-                    "gave up",
-                ],
+                &["ended", "closed", "gone:", "not heard from", "gave up"],
                 &[
                     "log",
                     "look at the process that should have",

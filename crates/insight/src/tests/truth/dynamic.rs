@@ -761,21 +761,12 @@ impl World for Truth {
                 }
                 self.all(at, &who, |_, agent| agent.place == Place::In)
             }
-            "node_died" | "node_died_joining" => {
-                let left = if said.code == "node_died" { "left" } else { "joined" };
-                let (nodes, left) = (names(facts, "nodes"), number(facts, left));
+            "lost" => {
+                let (nodes, left) = (names(facts, "nodes"), number(facts, "left"));
                 self.all(at, &nodes, |_, agent| !agent.connected && !agent.finished)?;
                 // It was alive not long before.
                 for node in &nodes {
                     self.all(at - 1.0, std::slice::from_ref(node), |_, agent| agent.connected)?;
-                }
-                let joining = said.code == "node_died_joining";
-                if joining && facts["vacancy"] == "filled" {
-                    let is_back = |name: &String| {
-                        let called = self.called(name).unwrap_or_default();
-                        called.iter().any(|&n| self.now.agents[n].connected)
-                    };
-                    yes(nodes.iter().all(is_back), "nobody has come for it")?;
                 }
                 let (least, most) = (left.saturating_sub(HOSTS), left);
                 let is_so = |m: &Moment| {

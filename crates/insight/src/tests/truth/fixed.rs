@@ -525,10 +525,10 @@ impl World for Truth {
                 let joined = number(facts, "joined");
                 any(&|m| m.ranks().iter().filter(|rank| **rank < self.nodes).count() == joined, "not so many")
             }
-            "node_died" | "node_died_joining" => {
-                let left = number(facts, if said.code == "node_died" { "left" } else { "joined" });
+            "lost" => {
+                let left = number(facts, "left");
                 let nodes = names(facts, "nodes");
-                let joining = said.code == "node_died_joining";
+                let joining = ["waiting", "joining", "counted"].contains(&text(facts, "moment"));
                 let was_there = |m: &Moment, agent: &Agent| {
                     agent.connected && (m.again || !agent.acts || agent.joins() == joining)
                 };

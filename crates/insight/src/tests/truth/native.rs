@@ -493,7 +493,8 @@ impl World for Truth {
                 self.all(at, &before(": nothing has"), |_, agent| agent.heard <= at - silence + 1.0)?;
                 self.all(at, &before(": nothing has"), is_silent)
             }
-            "node_died" => {
+            "lost" if text.contains(" waited") => self.all(at, &before(" waited"), is_silent),
+            "lost" => {
                 const CLOSED: &str = " closed, and nothing came for ";
                 let (text, others) = text.split_once("; still in the round: ").unwrap_or((text, ""));
                 if !others.is_empty() {
@@ -510,7 +511,6 @@ impl World for Truth {
                 }
                 Ok(())
             }
-            "node_died_joining" => self.all(at, &before(" waited"), is_silent),
             "node_left" => self.all(at, &before(" left"), |_, agent| !agent.connected),
             "node_rejoined" => {
                 let (first, silent) = text.split_once(" was the first").unwrap_or_default();

@@ -21,7 +21,7 @@ use self::scene::Telling;
 /// that the finding had or has, the name (each `*` for all), and why that is right.
 const GIVEN_UP: [(&str, &str, &str, &str); 2] = [
     (
-        "a_rank_is_the_first_ones_again_when_the_second_that_claimed_it_has_ended",
+        "ranks::a_rank_is_the_first_ones_again_when_the_second_that_claimed_it_has_ended",
         "waiting_for_rank",
         "rank 1",
         "that it is claimed twice is said by `duplicate_rank`, in time",

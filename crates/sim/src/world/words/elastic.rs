@@ -147,9 +147,9 @@ impl RunOf<'_> {
                 self.all(&list("node"), |moment, it| self.is_part(moment, it), "has not joined")?;
                 self.were(number(facts, "joined"), |moment, it| self.is_part(moment, it), "not so many")
             }
-            "node_died" | "node_died_joining" => {
+            "lost" if facts["cut_off"] == false => {
                 self.all(&names(facts, "nodes"), is_dead, "is alive")?;
-                let left = number(facts, if said.code == "node_died" { "left" } else { "joined" });
+                let left = number(facts, "left");
                 // Finished nodes belong to the round, even if other nodes have removed them from the state.
                 let is_of_it = |moment: &Moment, it: &AgentNow| it.has_finished || self.is_part(moment, it);
                 let goes_on = |moment: &Moment, it: &AgentNow| is_of_it(moment, it) || it.rank.is_some();
@@ -165,7 +165,7 @@ impl RunOf<'_> {
                         },
                     )
             }
-            "node_cut_off" => {
+            "lost" => {
                 let relays: Vec<Option<usize>> =
                     names(facts, "links").iter().map(|it| relay_of(it)).collect();
                 let is_behind =

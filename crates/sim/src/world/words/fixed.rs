@@ -61,11 +61,11 @@ impl RunOf<'_> {
                 self.nobody(&names(facts, "missing"))
             }
             "node_came_late" => self.were(number(facts, "joined"), |_, it| it.has_told, "not so many"),
-            "node_died" | "node_died_joining" => {
+            "lost" if facts["cut_off"] == false => {
                 self.all_ranks(&names(facts, "nodes"), is_dead, "is alive")?;
-                self.so_many(number(facts, if said.code == "node_died" { "left" } else { "joined" }))
+                self.so_many(number(facts, "left"))
             }
-            "node_cut_off" => {
+            "lost" => {
                 let relays: Vec<Option<usize>> =
                     names(facts, "links").iter().map(|it| relay_of(it)).collect();
                 let is_behind = |it: &AgentNow| relays.contains(&self.relay_of(it)) && self.is_cut_off(it);

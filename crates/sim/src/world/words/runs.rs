@@ -127,7 +127,7 @@ impl World {
                 yes((plan.min as usize..=plan.max as usize).contains(&nodes), "not with so many")?;
                 self.were_there(run, nodes)
             }
-            "node_died" | "node_died_joining" => {
+            "lost" => {
                 let text = text.split("over for its nodes: ").last().unwrap_or_default();
                 let closed = text.split_once(" closed, and nothing came for ");
                 let silent = closed.map_or(text, |(_, silent)| silent).split_once("not heard from for ");
