@@ -140,8 +140,8 @@ fn several_runs_stand_in_columns_and_each_tells_its_reason() {
 
     static-job         [######################] 2/2 nodes  running for 42 s
       ranks            [#################.....] 3/4 ranks  missing: 2
-      warning, by elimination: static-job: 3 of 4 ranks have published; for 38 s waiting for rank 2: never seen;
-        3 processes wait for the address
+      warning, by elimination: static-job: 3 of 4 ranks have published; for 38 s waiting for rank 2: never seen; 3
+        processes wait for the address
         remedy: look at the process of each missing rank: has it started, does it import or load still, has it
           ended, does it reach this server?
       38 s: rank 0, rank 1, rank 3 wait for /default_pg/0//cpu//0/2, which rank 2 writes
