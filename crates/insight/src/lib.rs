@@ -65,8 +65,8 @@ pub use self::links::{AwayLink, LinkEvent, LinkNews};
 pub use self::pasts::PastRow;
 pub use self::presence::{Behind, But, Place, Presence, Sighting, Waits};
 pub use self::reason::{
-    Absence, Arrival, Awaited, Moment, Names, Numbered, Others, Published, Reason, Said, Silence, Standing,
-    Unit,
+    Absence, Arrival, Awaited, Moment, Names, Numbered, Others, Published, RULES, Reason, Rule, Said,
+    Silence, Standing, Unit,
 };
 pub use self::run::Past;
 pub use self::show::RunFigures;

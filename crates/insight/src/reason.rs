@@ -6,6 +6,7 @@
 mod awaited;
 mod evidence;
 mod remedies;
+mod rules;
 mod values;
 mod words;
 
@@ -16,6 +17,8 @@ use serde::Serialize;
 
 pub use self::awaited::{Awaited, Published};
 pub(super) use self::evidence::{Evidence, Finding};
+use self::rules::Hold;
+pub use self::rules::{RULES, Rule};
 pub use self::values::{Absence, Arrival, Moment, Names, Numbered, Others, Said, Silence, Standing, Unit};
 use super::presence::Place;
 use rallypoint_api::{Certainty, ExpectedFrom, RunKind, Severity};
@@ -465,199 +468,22 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Every code.
-    pub const CODES: [&'static str; 76] = [
-        "run_started",
-        "round_complete",
-        "ranks_complete",
-        "run_finished",
-        "run_ended",
-        "pods_missing",
-        "pods_idle",
-        "torch_versions_differ",
-        "nodes_missing",
-        "round_not_complete",
-        "node_came_late",
-        "lost",
-        "node_removed",
-        "no_heartbeat",
-        "link_away",
-        "link_lost",
-        "relay_refused",
-        "rank_lost",
-        "workers_restarted",
-        "addresses_dropped",
-        "ended_unpublished",
-        "ranks_ended",
-        "ranks_missing",
-        "all_left",
-        "not_back",
-        "waiting",
-        "waiting_for_processes",
-        "waiting_for_group",
-        "waiting_for_key",
-        "waiting_at_barrier",
-        "duplicate_rank",
-        "two_jobs",
-        "two_backends",
-        "fewer_than_expected",
-        "nnodes_differ",
-        "left_over",
-        "world_sizes_differ",
-        "node_rank_beyond",
-        "announcements_differ",
-        "run_is_closed",
-        "closed_incomplete",
-        "closed_unfinished",
-        "run_restarted",
-        "stale_address",
-        "elastic_deadlock",
-        "wait_cycle",
-        "gave_up",
-        "foreign_client",
-        "store_client_at_admin",
-        "workers_elsewhere",
-        "exit_barrier",
-        "state_dropped",
-        "store_closed",
-        "watchdog_fired",
-        "unreadable_state",
-        "stands_by",
-        "waits_for_rank",
-        "barrier_waits",
-        "node_left",
-        "node_rejoined",
-        "nodes_taken_in",
-        "round_resized",
-        "nodes_unreported",
-        "node_disconnected",
-        "node_silent",
-        "round_expiring",
-        "node_displaced",
-        "round_abandoned",
-        "round_timed_out",
-        "round_extended",
-        "join_refused",
-        "node_failed",
-        "run_closed",
-        "round_adopted",
-        "mixed_releases",
-        "no_store",
-    ];
-
     /// The name of this kind of explanation.
-    pub const fn code(&self) -> &'static str {
-        match self {
-            Self::RunStarted { .. } => "run_started",
-            Self::RoundComplete { .. } => "round_complete",
-            Self::RanksComplete { .. } => "ranks_complete",
-            Self::RunFinished { .. } => "run_finished",
-            Self::RunEnded { .. } => "run_ended",
-            Self::PodsMissing { .. } => "pods_missing",
-            Self::PodsIdle { .. } => "pods_idle",
-            Self::TorchVersionsDiffer { .. } => "torch_versions_differ",
-            Self::NodesMissing { .. } => "nodes_missing",
-            Self::RoundNotComplete { .. } => "round_not_complete",
-            Self::NodeCameLate { .. } => "node_came_late",
-            Self::Lost { .. } => "lost",
-            Self::NodeRemoved { .. } => "node_removed",
-            Self::NoHeartbeat { .. } => "no_heartbeat",
-            Self::LinkAway { .. } => "link_away",
-            Self::LinkLost { .. } => "link_lost",
-            Self::RelayRefused { .. } => "relay_refused",
-            Self::RankLost { .. } => "rank_lost",
-            Self::WorkersRestarted { .. } => "workers_restarted",
-            Self::AddressesDropped { .. } => "addresses_dropped",
-            Self::EndedUnpublished { .. } => "ended_unpublished",
-            Self::RanksEnded { .. } => "ranks_ended",
-            Self::RanksMissing { .. } => "ranks_missing",
-            Self::AllLeft { .. } => "all_left",
-            Self::NotBack { .. } => "not_back",
-            Self::Waiting { .. } => "waiting",
-            Self::WaitingForProcesses { .. } => "waiting_for_processes",
-            Self::WaitingForGroup { .. } => "waiting_for_group",
-            Self::WaitingForKey { .. } => "waiting_for_key",
-            Self::WaitingAtBarrier { .. } => "waiting_at_barrier",
-            Self::DuplicateRank { .. } => "duplicate_rank",
-            Self::TwoJobs { .. } => "two_jobs",
-            Self::TwoBackends { .. } => "two_backends",
-            Self::FewerThanExpected { .. } => "fewer_than_expected",
-            Self::NnodesDiffer { .. } => "nnodes_differ",
-            Self::LeftOver { .. } => "left_over",
-            Self::WorldSizesDiffer { .. } => "world_sizes_differ",
-            Self::NodeRankBeyond { .. } => "node_rank_beyond",
-            Self::AnnouncementsDiffer { .. } => "announcements_differ",
-            Self::RunIsClosed { .. } => "run_is_closed",
-            Self::ClosedIncomplete { .. } => "closed_incomplete",
-            Self::ClosedUnfinished { .. } => "closed_unfinished",
-            Self::RunRestarted {} => "run_restarted",
-            Self::StaleAddress { .. } => "stale_address",
-            Self::ElasticDeadlock { .. } => "elastic_deadlock",
-            Self::WaitCycle { .. } => "wait_cycle",
-            Self::GaveUp { .. } => "gave_up",
-            Self::ForeignClient { .. } => "foreign_client",
-            Self::StoreClientAtAdmin { .. } => "store_client_at_admin",
-            Self::WorkersElsewhere { .. } => "workers_elsewhere",
-            Self::ExitBarrier { .. } => "exit_barrier",
-            Self::StateDropped { .. } => "state_dropped",
-            Self::StoreClosed { .. } => "store_closed",
-            Self::WatchdogFired { .. } => "watchdog_fired",
-            Self::UnreadableState { .. } => "unreadable_state",
-            Self::StandsBy { .. } => "stands_by",
-            Self::WaitsForRank { .. } => "waits_for_rank",
-            Self::BarrierWaits { .. } => "barrier_waits",
-            Self::Rendezvous(said) => said.code,
-        }
+    pub fn code(&self) -> &'static str {
+        self.rule().code
     }
 
-    /// How much it matters.
+    /// How much it matters: as its rule says, unless what was found makes it more or less.
     pub fn severity(&self) -> Severity {
         match self {
-            Self::LeftOver { dead, .. } if !dead.is_empty() => Severity::Info,
-            Self::PodsIdle { gone, .. } if !gone.is_empty() => Severity::Warning,
             Self::RoundComplete { dead, .. } if !dead.is_empty() => Severity::Error,
-            Self::RunStarted { .. }
-            | Self::RoundComplete { .. }
-            | Self::RanksComplete { .. }
-            | Self::RunFinished { .. }
-            | Self::RunEnded { .. }
-            | Self::NodeCameLate { .. }
-            | Self::RanksEnded { soon: None, .. }
-            | Self::EndedUnpublished { .. }
-            | Self::StandsBy { .. }
-            | Self::StoreClosed { met: Some(true) | None, .. }
-            | Self::LeftOver { redundant: true, fewer: false, .. }
-            | Self::WaitingForKey { .. }
-            | Self::WaitingAtBarrier { .. }
+            Self::PodsIdle { gone, .. } if !gone.is_empty() => Severity::Warning,
+            Self::LeftOver { dead, .. } if !dead.is_empty() => Severity::Info,
+            Self::LeftOver { redundant: true, fewer: false, .. }
             | Self::GaveUp { again: true, .. }
-            | Self::NotBack { may_go_on: true, .. }
-            | Self::BarrierWaits { .. }
-            | Self::PodsIdle { .. }
-            | Self::WorkersElsewhere { .. } => Severity::Info,
-            Self::PodsMissing { .. }
-            | Self::TorchVersionsDiffer { .. }
-            | Self::NodesMissing { .. }
-            | Self::RoundNotComplete { .. }
-            | Self::AllLeft { .. }
-            | Self::NotBack { may_go_on: false, .. }
-            | Self::Waiting { .. }
-            | Self::WaitingForProcesses { .. }
-            | Self::WaitingForGroup { .. }
-            | Self::LeftOver { .. }
-            | Self::NoHeartbeat { .. }
-            | Self::StateDropped { .. }
+            | Self::NotBack { may_go_on: true, .. } => Severity::Info,
+            Self::RanksEnded { soon: Some(_), .. }
             | Self::StoreClosed { met: Some(false), .. }
-            | Self::RanksEnded { .. }
-            | Self::RanksMissing { .. }
-            | Self::WaitsForRank { .. }
-            | Self::ClosedUnfinished { .. }
-            | Self::RunRestarted {}
-            | Self::ForeignClient { .. }
-            | Self::StoreClientAtAdmin { .. }
-            | Self::LinkAway { .. }
-            | Self::RelayRefused { .. }
-            | Self::UnreadableState { .. }
-            | Self::WorkersRestarted { .. }
             | Self::Lost { gave_up: true, .. }
             | Self::RankLost { gave_up: true, .. }
             | Self::RankLost { go_on: true, .. }
@@ -666,8 +492,7 @@ impl Reason {
                 let all_are_well = taken_out.is_empty() && dead.is_empty() && silent.is_empty();
                 if all_are_well && waited.0 < LONG_AT_EXIT { Severity::Info } else { Severity::Warning }
             }
-            Self::Rendezvous(said) => said.severity,
-            _ => Severity::Error,
+            _ => self.rule().severity,
         }
     }
 
@@ -688,17 +513,16 @@ impl Reason {
         if is_eliminated { Certainty::Eliminated } else { Certainty::Seen }
     }
 
-    /// How long it has to last before it is said. That some ranks have ended is no guess, and only good to know; that
-    /// they ended soon is a warning, which jobs of a few seconds should not get when their ranks end one by one. A node
-    /// that has missed heartbeats has been silent for long enough.
+    /// How long it has to last before it is said. That ranks ended soon is a warning, which jobs of a few seconds should not get
+    /// when their ranks end one by one. A node that has missed heartbeats has been silent for long enough.
     pub fn lasts_for(&self, explain_after: Duration) -> Duration {
-        const ENDED: Duration = Duration::from_secs(5);
         match self {
-            Self::RanksEnded { soon: None, .. } | Self::StoreClosed { .. } => explain_after.min(ENDED),
+            Self::RanksEnded { soon: Some(_), .. } => explain_after,
             // That they were silent was said when they were taken out.
-            Self::NoHeartbeat { standing: Standing::TakenOut { .. }, .. } => explain_after,
-            Self::NoHeartbeat { .. } => Duration::ZERO,
-            _ => explain_after,
+            Self::NoHeartbeat { standing: Standing::InRound { .. } | Standing::SilentAgain, .. } => {
+                Duration::ZERO
+            }
+            _ => self.rule().hold.lasts(explain_after),
         }
     }
 
@@ -714,29 +538,7 @@ impl Reason {
     }
 
     /// Whether it is a wait: reported only when it has lasted, and again with growing pauses.
-    pub const fn is_waiting(&self) -> bool {
-        matches!(
-            self,
-            Self::PodsMissing { .. }
-                | Self::PodsIdle { .. }
-                | Self::NodesMissing { .. }
-                | Self::RoundNotComplete { .. }
-                | Self::Waiting { .. }
-                | Self::WaitingForProcesses { .. }
-                | Self::WaitingForGroup { .. }
-                | Self::WaitingForKey { .. }
-                | Self::WaitingAtBarrier { .. }
-                | Self::LeftOver { .. }
-                | Self::NoHeartbeat { .. }
-                | Self::StateDropped { .. }
-                | Self::StoreClosed { .. }
-                | Self::ExitBarrier { .. }
-                | Self::RanksEnded { .. }
-                | Self::RanksMissing { .. }
-                | Self::StandsBy { .. }
-                | Self::WaitsForRank { .. }
-                | Self::BarrierWaits { .. }
-                | Self::Rendezvous(Said { waiting: true, .. })
-        )
+    pub fn is_waiting(&self) -> bool {
+        self.rule().hold != Hold::AtOnce
     }
 }

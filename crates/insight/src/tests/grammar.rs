@@ -7,8 +7,8 @@ use crate::epoch::Epoch;
 use crate::explanation_log::{ExplanationLog, Subject, Topic};
 use crate::reason::{Finding, Names, Reason, Said};
 use crate::{
-    Absence, Arrival, Awaited, But, Moment, Others, Place, Presence, Published, Sighting, Silence, Standing,
-    Unit, Waits,
+    Absence, Arrival, Awaited, But, Moment, Others, Place, Presence, Published, RULES, Sighting, Silence,
+    Standing, Unit, Waits,
 };
 use rallypoint_api::{ExpectedFrom, RunKind};
 use rallypoint_protocol::ids::{Elapsed, Label, Timestamp};
@@ -582,7 +582,8 @@ fn sentences_are_english_for_none_one_and_many() {
 #[test]
 fn each_reason_has_its_forms() {
     let codes: std::collections::BTreeSet<&str> = all_forms().map(|reason| reason.code()).collect();
-    let without: Vec<&str> = Reason::CODES.into_iter().filter(|code| !codes.contains(code)).collect();
+    let without: Vec<&str> =
+        RULES.iter().map(|rule| rule.code).filter(|code| !codes.contains(code)).collect();
     // Their only numbers are times and what is in the names.
     assert_eq!(without, ["round_expiring", "round_timed_out", "mixed_releases", "no_store"]);
 }
