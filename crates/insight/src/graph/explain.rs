@@ -74,10 +74,11 @@ impl Graph<'_> {
                 {
                     NEVER_CAME.to_owned()
                 }
-                Root::At {
-                    asked: Wanted { writer, what, .. },
-                    seen: Sighting { but: Some(But::RoundOver { how: None }), .. },
-                } => format!("{writer:?} {what} of another round"),
+                Root::At { asked: Wanted { writer, what, .. }, seen }
+                    if seen.but == Some(But::RoundOver { how: None }) =>
+                {
+                    format!("{writer:?} {what} of another round")
+                }
                 Root::At { asked: Wanted { writer, what, round, .. }, .. } => {
                     format!("{writer:?} {what} {round:?}")
                 }
@@ -225,7 +226,7 @@ impl Graph<'_> {
                 let not_counted = || self.silent(run, meeting).iter().filter(is_not_counted).count();
                 // It is looked for in all runs.
                 let apart = Names::default();
-                let seen = seen.clone();
+                let seen = Sighting::clone(seen);
                 let awaited = Awaited { seen, missing, ended, elsewhere, apart, staying, waiters, waited };
                 let published = || Published {
                     joined: meeting.published(),

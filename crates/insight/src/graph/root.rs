@@ -24,7 +24,7 @@ pub(crate) struct Traced {
 #[derive(Debug, Clone)]
 pub(crate) enum Root {
     /// With someone who does not wait here.
-    At { asked: Wanted, seen: Sighting },
+    At { asked: Wanted, seen: Box<Sighting> },
     /// With a process that goes on when all others have come.
     Counting { host: ConnId, counted: Counted },
     /// Nowhere.
@@ -51,11 +51,10 @@ impl Root {
     }
 
     /// The round of a node that it ends with, where it is known who that was.
-    pub(super) const fn round(&self) -> Option<u64> {
+    pub(super) fn round(&self) -> Option<u64> {
         match self {
-            Self::At { seen: Sighting { but: Some(But::RoundOver { .. }), .. }, .. }
-            | Self::Counting { .. }
-            | Self::Cycle { .. } => None,
+            Self::At { seen, .. } if matches!(seen.but, Some(But::RoundOver { .. })) => None,
+            Self::Counting { .. } | Self::Cycle { .. } => None,
             Self::At { asked, .. } => asked.round,
         }
     }
@@ -185,7 +184,7 @@ impl Graph<'_> {
             }
             let missing = wait.and_then(|wait| wait.view.missing.first());
             let next = missing.map(|key| wanted(key));
-            let root = |asked, seen: Sighting| Root::At { asked, seen };
+            let root = |asked, seen: Sighting| Root::At { asked, seen: Box::new(seen) };
             let (next, key) = match (next, missing, asked) {
                 (Some(next), Some(key), asked) => {
                     if let (ExpectedWriter::Unknown, Some(asked)) = (&next.writer, asked) {

@@ -1279,7 +1279,7 @@ fn in_each_state_each_event_is_told_as_what_it_is() {
             let texts = native.lab.texts(code);
             assert!(!texts.iter().any(|text| text.contains(part)), "{case}: {code} with {part}: {texts:?}");
         };
-        let died = if was_complete { "lost" } else { "lost" };
+        let died = "lost";
         let b = "b (10.0.0.1)";
         match (event, state) {
             ("is killed", _) => {
