@@ -19,7 +19,7 @@ use super::tcp::{Foreign, StoreListener, Throttle};
 use crate::clock::{Clock, now};
 use crate::engine::{LongWaits, Reservation, Seen};
 use rallypoint_api::{Explanation, Run, RunKind, RunList, Severity, Snapshot};
-use rallypoint_insight::{Change, Expectation, Insight, PastRow, Reason, Settings, StoreOwner};
+use rallypoint_insight::{Change, Expectation, Insight, PastRow, RULES, Settings, StoreOwner};
 use rallypoint_journal::{Image, Row, Table};
 use rallypoint_protocol::ids::{Nodes, RunId, Timestamp};
 use rallypoint_rendezvous::Unfit;
@@ -131,7 +131,7 @@ impl Watch {
             most_memory: server.max_memory / RUNS_SHARE,
             settings,
             events: broadcast::Sender::new(BACKLOG),
-            throttle: Throttle::new(Reason::CODES.len().saturating_add(1)),
+            throttle: Throttle::new(RULES.len().saturating_add(1)),
             said_short: AtomicBool::new(false),
             clock,
             stores,
@@ -183,7 +183,7 @@ impl Watch {
     }
 
     fn log(&self, said: &Explanation) {
-        let kind = Reason::CODES.iter().position(|code| *code == said.code).unwrap_or(Reason::CODES.len());
+        let kind = RULES.iter().position(|rule| rule.code == said.code).unwrap_or(RULES.len());
         let Some(held_back) = self.throttle.pass(kind) else { return };
         let held_back = (held_back > 0).then_some(held_back);
         let (store, code, run) = (said.store, said.code.as_str(), said.run_id.as_deref());
