@@ -208,7 +208,7 @@ impl LinkHost {
 
     /// The memory that is counted for all links, and the memory that they hold, without the bytes in their
     /// connections.
-    #[cfg(any(test, feature = "sim"))]
+    #[cfg(feature = "sim")]
     pub fn memory(&self) -> (usize, usize) {
         let all: Vec<_> = self.lock().values().map(|link| link.lock().sessions.memory()).collect();
         (all.iter().map(|(counted, _)| counted).sum(), all.iter().map(|(_, held)| held).sum())

@@ -532,7 +532,7 @@ impl LinkSessions {
     }
 
     /// The memory that is counted, and the memory in use without the bytes in the connection, summed up anew.
-    #[cfg(any(test, feature = "sim"))]
+    #[cfg(feature = "sim")]
     #[allow(clippy::arithmetic_side_effects, reason = "it is there for tests only")]
     pub(super) fn memory(&self) -> (usize, usize) {
         let input: usize = self.sessions.values().map(|session| session.input.len()).sum();
