@@ -66,7 +66,6 @@ enum Command {
 
 #[derive(Debug, Arbitrary)]
 struct Input {
-    keep_spent: bool,
     small: bool,
     steps: Vec<Step>,
 }
@@ -195,13 +194,12 @@ impl World {
             true => Capacity { keys: 6, bytes: 4096 },
             false => Capacity { keys: 1000, bytes: 1 << 30 },
         };
-        let config = StaleKeyConfig { drop_spent: !input.keep_spent, ..StaleKeyConfig::default() };
         let mut hello = Vec::new();
         encode_hello(&mut hello);
         let mut decoder = Decoder::new(Limits::default(), LegacyRelease::default());
         assert_eq!(decoder.decode(&hello, None), Ok(Decoded::Hello { len: 5 }));
         Self {
-            store: Store::new(capacity, config),
+            store: Store::new(capacity, StaleKeyConfig::default()),
             clients: [None; CLIENTS],
             waits: [false; CLIENTS],
             serial: 0,

@@ -12,8 +12,8 @@ use rallypoint_server::config::ServerConfig;
 type Change = fn(&mut ServerConfig, &str) -> Result<(), String>;
 
 const SETTINGS: [(&str, Change); 11] = [
-    ("forget-finished-after", |config, text| {
-        duration(text).map(|time| config.stale_keys.forget_finished_after = Some(time))
+    ("forget-closed-after", |config, text| {
+        duration(text).map(|time| config.stale_keys.forget_closed_after = time)
     }),
     ("handshake-timeout", |config, text| duration(text).map(|time| config.handshake_timeout = time)),
     ("keep-alive", |config, text| positive_duration(text).map(|time| config.rendezvous.keep_alive = time)),

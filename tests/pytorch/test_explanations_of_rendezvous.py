@@ -248,7 +248,7 @@ def test_nodes_disagree_on_their_number(rallypoint_factory: Serve, jobs: Jobs, f
 
 def test_a_new_agent_comes_to_a_run_that_is_closed(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
     """Case 8: first to a run that has finished, then to one that has failed."""
-    server = rallypoint_factory(*LOG_AS_JSON, "--test-settings", "forget-finished-after=1h", "--forget-run-after", "off", "--reset-when-idle", "off")
+    server = rallypoint_factory(*LOG_AS_JSON, "--test-settings", "forget-closed-after=1h", "--forget-run-after", "off", "--reset-when-idle", "off")
     places = fork(2)
     failed = c10d(jobs, server, places, run_id="failed", nnodes="2", conf=f"{CONF},join_timeout=3", start=[0])
     train_to_the_end(c10d(jobs, server, places), 2)

@@ -91,14 +91,14 @@ def test_static_run_twice_starts_too_early_if_keys_are_kept(torch_server: TorchS
 
 
 def test_c10d_run_twice_with_the_same_id(rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
-    server = rallypoint_factory("--test-settings", "forget-finished-after=2s")
+    server = rallypoint_factory("--test-settings", "forget-closed-after=2s")
     c10d_job(jobs, server, nodes=1).results()
     poll(lambda: dropped(server, "run_over"), "the run is over and its keys are dropped", 20)
     c10d_job(jobs, server, nodes=2).results()
 
 
 def test_c10d_run_twice_is_refused_if_finished_runs_are_remembered(rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
-    server = rallypoint_factory("--test-settings", "forget-finished-after=1h", "--forget-run-after", "1s", "--reset-when-idle", "off")
+    server = rallypoint_factory("--test-settings", "forget-closed-after=1h", "--forget-run-after", "1s", "--reset-when-idle", "off")
     c10d_job(jobs, server, nodes=1).results()
     time.sleep(3)
     assert "RendezvousClosedError" in c10d_job(jobs, server, nodes=1).failure(0)

@@ -46,8 +46,6 @@ pub enum Seen {
     Waits,
     /// It wrote the key.
     Wrote,
-    /// It read the key.
-    Read,
     /// It gave up waiting for the key.
     GaveUp,
     /// It joined.

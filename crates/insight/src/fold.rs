@@ -8,12 +8,12 @@ use bytes::Bytes;
 
 use super::graph::{ExpectedWriter, wanted};
 use super::jobs::Jobs;
-use super::reason::{Evidence, Finding, Reason};
+use super::reason::{Evidence, Reason};
 use super::run::{RankInfo, RunKey, TrackedRun, Writer, read_gloo};
 use super::told::Told;
 use super::watch::{Claim, Clash, Client, CutOff, GivenUp, Waiting};
 use rallypoint_api::{RunKind, Seen};
-use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
+use rallypoint_protocol::ids::{ConnId, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{Address, AddressKind, KeyPattern, Leftover, RendezvousPart, Role, classify};
 use rallypoint_store::{DropCause, Observed, WaitView};
 
@@ -52,9 +52,6 @@ impl Fold<'_> {
                 }
             }
             Observed::TwoWriters { key, first, second } => self.two_writers(&key, first, second),
-            Observed::StaleRead { key, reader, writer_gone_for } => {
-                self.stale_read(&key, reader, writer_gone_for);
-            }
             Observed::StoreReset { cause } => self.store_reset(cause),
             Observed::RunRestarted { run_id } => self.run_restarted(&run_id),
             Observed::Restored => {
@@ -590,18 +587,6 @@ impl Fold<'_> {
                 let closed = client.evidence(Seen::Closed, self.at);
                 run.worker_left(conn, client.rank, client.cut_off.as_ref(), closed);
             }
-        }
-    }
-
-    fn stale_read(&mut self, key: &[u8], reader: ConnId, writer_gone_for: Duration) {
-        let run = self.run_of(reader);
-        let read = self.evidence(Seen::Read, reader, key);
-        let reader = self.jobs.who(self.port, reader);
-        let key = ShownKey(key).to_string();
-        if let Some(run) = run.and_then(|run| self.jobs.runs.get_mut(&run)) {
-            let gone_for = Elapsed(writer_gone_for);
-            let reason = Reason::StaleAddress { reader, key: key.clone(), gone_for };
-            run.found(Finding::new(reason, key, self.at).seen([read]));
         }
     }
 

@@ -372,8 +372,6 @@ pub enum Reason {
     },
     /// A run that had finished is started again.
     RunRestarted {},
-    /// An address was read whose writer is gone.
-    StaleAddress { reader: String, key: String, gone_for: Elapsed },
     /// The deadlock of torch 2.15 when a node joins a running job.
     ElasticDeadlock { newcomer: String, rank_zero: String, waited: Elapsed },
     /// Processes wait for each other in a circle.

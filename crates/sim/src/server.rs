@@ -142,7 +142,6 @@ impl Server {
             stale_keys: StaleKeyConfig {
                 forget_run_after: None,
                 forget_closed_after: Duration::from_hours(1),
-                forget_finished_after: None,
                 reset_when_idle: None,
                 ..StaleKeyConfig::default()
             },

@@ -143,7 +143,7 @@ impl Store {
                 && slot.is_present()
                 && slot.is_older_than(sweep.age)
                 && (!sweep.only_rows || slot.record.is_some())
-                && (sweep.cause != DropCause::StoreIdle || !self.stale.outlives_idleness(slot))
+                && (sweep.cause != DropCause::StoreIdle || !StaleKeys::outlives_idleness(slot))
             {
                 self.empty(id, &mut sweep);
             }

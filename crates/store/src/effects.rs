@@ -111,16 +111,6 @@ pub enum Observed {
         /// The connection that wrote it now.
         second: ConnId,
     },
-    /// A client read an address whose writer is gone (only where spent addresses are kept, `--drop-spent
-    /// off`).
-    StaleRead {
-        /// The address.
-        key: Box<[u8]>,
-        /// The connection that read it.
-        reader: ConnId,
-        /// How long its writer has been gone.
-        writer_gone_for: Duration,
-    },
     /// The whole store was emptied.
     StoreReset {
         /// Why.

@@ -214,7 +214,7 @@ impl Store {
         for &(slot, writer) in &writers {
             match conns.get(&writer) {
                 Some(&conn) => drop(self.stale.on_write(&mut self.keys, conn, slot)),
-                None => self.stale.restore_orphan(&mut self.keys, writer, slot, now),
+                None => self.stale.restore_orphan(&mut self.keys, writer, slot),
             }
         }
         for (group, readers) in reads {

@@ -122,9 +122,9 @@ impl Store {
     pub(super) fn was_read(&mut self, conn: ConnId, id: SlotId, now: Timestamp, fx: &mut impl Effects) {
         if self.keys.slot(id).record.is_some() {
             self.touch(conn, id, fx);
-            let room = self.room_for(StaleKeys::MOST_BYTES_A_READ, 0).is_ok();
-            if let Some(stale_read) = self.stale.on_read(&mut self.keys, conn, id, now, room) {
-                fx.observe(stale_read);
+            // What there is no room for is not remembered.
+            if self.room_for(StaleKeys::MOST_BYTES_A_READ, 0).is_ok() {
+                self.stale.on_read(&self.keys, conn, id);
             }
             if fx.observes() && StaleKeys::is_worker_count(&self.keys, id) {
                 self.counts(conn, id, now);

@@ -82,7 +82,6 @@ ONLY_WITH = {
     "store_client_at_admin": set(),
     "mixed_releases": set(),
     "unreadable_state": set(),
-    "stale_address": set(),
     "watchdog_fired": set(),
     "no_heartbeat": {"freeze", "cut", "kill-agent", "reset", "restart"},
     "node_removed": {"freeze", "cut", "kill-agent", "reset", "restart", "kill", "again", "all-again", "twin", "late"},

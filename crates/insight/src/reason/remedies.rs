@@ -454,7 +454,7 @@ impl Reason {
             }
             Self::AnnouncementsDiffer { .. } => "give every pod the same number of nodes",
             Self::RunIsClosed { finished: true, .. } => {
-                "nothing, if the job is done; else start it with another --rdzv-id, or after --forget-finished-after"
+                "nothing, if the job is done; else start it with another --rdzv-id, or 10 s after its last connection"
             }
             Self::RunIsClosed { .. } => {
                 "start all nodes again when the old ones have left and the run is forgotten (10 s later), or with another \
@@ -477,7 +477,6 @@ impl Reason {
             Self::RunRestarted {} => {
                 "a late node would train alone over the checkpoints: stop it if this is not a new run"
             }
-            Self::StaleAddress { .. } => "restart all ranks, or run the server with --drop-spent on",
             Self::ElasticDeadlock { .. } => {
                 "a known fault of torch 2.15: restart all agents, and set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every \
                  node before nodes join a running job"

@@ -163,8 +163,6 @@ rules! {
         "An agent closed the run after a failure, or because it was stopped.";
     RunRestarted "run_restarted" Warning AtOnce
         "A run that had finished has a client again under the same id.";
-    StaleAddress "stale_address" Error AtOnce
-        "Only with `--drop-spent off`; else such addresses are dropped and their readers wait for the new ones.";
     ElasticDeadlock "elastic_deadlock" Error AtOnce
         "A fresh node joined a running c10d job of torch 2.15 whose rank 0 stays: rank 0 does not publish the workers' address again.";
     WaitCycle "wait_cycle" Error AtOnce

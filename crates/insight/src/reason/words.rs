@@ -762,9 +762,6 @@ impl Reason {
             Self::AnnouncementsDiffer { pod, says, other_pod, other_says } => format!(
                 "the pods disagree on the number of nodes: {pod} expects {says}, {other_pod} expects {other_says}"
             ),
-            Self::StaleAddress { reader, key, gone_for } => {
-                format!("{reader} read `{key}`, written by a process whose connection closed {gone_for} ago")
-            }
             Self::ForeignClient { peer, protocol, port, times, ago } => {
                 let requests = match times {
                     0 | 1 => format!("one request, {ago} ago"),

@@ -702,36 +702,6 @@ fn case_8_the_run_is_closed() {
 }
 
 #[test]
-fn case_9_a_stale_address_was_read() {
-    let keep = StaleKeyConfig { drop_spent: false, ..StaleKeyConfig::default() };
-    let mut lab = Lab::with(Settings::default(), keep);
-    for n in 0..2 {
-        lab.worker(n, "10.0.0.1");
-        lab.publish(n, n, 2);
-    }
-    lab.pass(10.0);
-    lab.worker(5, "10.0.0.9");
-    lab.leave(0);
-    lab.pass(12.0);
-    lab.get(5, "/default_pg/0//cpu//0/0");
-    lab.pass(3.0);
-    lab.assert_said(
-        "stale_address",
-        "store:29500: process 2005 at 10.0.0.9 read `/default_pg/0//cpu//0/0`, written by a process whose connection closed 12 s \
-         ago",
-    );
-
-    let mut healthy = Lab::new();
-    for n in 0..2 {
-        healthy.worker(n, "10.0.0.1");
-        healthy.publish(n, n, 2);
-        healthy.get(n, "/default_pg/0//cpu//0/0");
-    }
-    healthy.pass(20.0);
-    assert_silent(&healthy);
-}
-
-#[test]
 fn case_10_the_elastic_deadlock() {
     let mut lab = Lab::expecting(2, 4);
     lab.complete_run("job", 2);

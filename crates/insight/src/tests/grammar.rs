@@ -206,7 +206,6 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         },
         Reason::NodeRankBeyond { node: text(), rank: 2, nodes: n },
         Reason::AnnouncementsDiffer { pod: text(), says: text(), other_pod: text(), other_says: text() },
-        Reason::StaleAddress { reader: text(), key: text(), gone_for: waited },
         Reason::ElasticDeadlock { newcomer: text(), rank_zero: text(), waited },
         Reason::WaitCycle { members: names(m.max(2)), waited },
         Reason::StoreClientAtAdmin { peer: text(), port: 1, stores: some(), times: n.into(), ago: waited },

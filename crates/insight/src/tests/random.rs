@@ -94,10 +94,6 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (conn(), conn(), key()).prop_map(move |(first, second, key)| {
             Step::Observe(Observed::TwoWriters { key: bytes(key), first, second })
         }),
-        1 => (conn(), key()).prop_map(move |(reader, key)| {
-            let writer_gone_for = Duration::from_secs(3);
-            Step::Observe(Observed::StaleRead { key: bytes(key), reader, writer_gone_for })
-        }),
         1 => (0..9_u32).prop_map(|run| {
             let run_id = RunId::new(format!("r{run}").as_bytes());
             Step::Observe(Observed::RunRestarted { run_id })

@@ -289,11 +289,6 @@ fn examples() -> Vec<Reason> {
             ]),
         },
         Reason::RunRestarted {},
-        Reason::StaleAddress {
-            reader: "process 12 at 10.0.0.9".into(),
-            key: "/default_pg/0//cpu//0/0".into(),
-            gone_for: secs(12.0),
-        },
         Reason::ElasticDeadlock {
             newcomer: "train-llm-3 (node rank 2)".into(),
             rank_zero: "train-llm-0 (node rank 0)".into(),

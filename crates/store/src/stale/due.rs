@@ -4,7 +4,7 @@
 
 use super::{DropCause, KeySpace, Notes, Record, SlotId, StaleKeys};
 use crate::keyspace::Slot;
-use rallypoint_protocol::ids::{ConnId, Timestamp};
+use rallypoint_protocol::ids::ConnId;
 
 /// A list of names, some of which go. When its turn comes, a slot may belong to another name or hold a later
 /// value.
@@ -22,8 +22,8 @@ pub(super) struct Due {
 /// Which names of the list go.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Filter {
-    /// Addresses that this connection wrote. It closed at this time.
-    Writer(ConnId, Timestamp),
+    /// Addresses that this connection wrote, which has closed.
+    Writer(ConnId),
     /// What an attempt left behind. Keys that match no pattern go only if nobody but agents is left.
     Attempt { only_agents: bool },
     /// What this connection has published.
@@ -44,7 +44,7 @@ impl Due {
     fn cause(&self, slot: &Slot, record: &Record) -> Option<DropCause> {
         let is_old = || slot.is_older_than(self.age);
         let goes = match self.filter {
-            Filter::Writer(conn, _) | Filter::Publisher(conn) => record.writer == Some(conn),
+            Filter::Writer(conn) | Filter::Publisher(conn) => record.writer == Some(conn),
             Filter::Run(run) => record.run == Some(run) && is_old(),
             Filter::Attempt { only_agents } => {
                 let cause = record.kind.attempt_over().filter(|_| is_old())?;
@@ -115,11 +115,11 @@ impl StaleKeys {
                 let Some(cause) = slot.record.as_ref().and_then(|record| due.cause(slot, record)) else {
                     continue;
                 };
-                if let Filter::Writer(_, at) = due.filter {
-                    self.spend(keys, id, at, &mut drops);
-                } else {
-                    drops.push((id, cause));
+                // Rule 1 (a).
+                if let Filter::Writer(_) = due.filter {
+                    self.on_value_gone(keys, id);
                 }
+                drops.push((id, cause));
             }
             if !due.ids.as_slice().is_empty() {
                 self.due.push_front(due);
@@ -129,21 +129,5 @@ impl StaleKeys {
         }
         self.looks += looks;
         drops
-    }
-
-    /// Rule 1 (a) for an address whose writer is gone.
-    fn spend(
-        &mut self,
-        keys: &mut KeySpace,
-        id: SlotId,
-        at: Timestamp,
-        drops: &mut Vec<(SlotId, DropCause)>,
-    ) {
-        if self.config.drop_spent {
-            self.on_value_gone(keys, id);
-            drops.push((id, DropCause::WriterGone));
-        } else if let Some(record) = &mut keys.slot_mut(id).record {
-            record.writer_gone_at = Some(at);
-        }
     }
 }

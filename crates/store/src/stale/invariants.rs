@@ -82,8 +82,7 @@ impl StaleKeys {
             *names.entry(group).or_default() += 1;
             assert_eq!(record.writer.is_some(), slot.value().is_some(), "who wrote {:?}?", slot.key());
             let Some(writer) = record.writer else { continue };
-            assert_eq!(is_live(writer), record.writer_gone_at.is_none());
-            assert!(is_live(writer) || !self.config.drop_spent, "a spent address is kept");
+            assert!(is_live(writer), "a spent address is kept");
             let knows = |notes: &Notes| {
                 notes.conn != writer || notes.wrote.as_slice().get(record.in_wrote as usize) == Some(&id)
             };

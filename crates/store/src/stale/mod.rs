@@ -35,9 +35,9 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use smallvec::SmallVec;
 
-use super::keyspace::{KeySpace, Slot};
+use super::DropCause;
+use super::keyspace::KeySpace;
 use super::slot::SlotId;
-use super::{DropCause, Observed};
 use due::{Due, Filter};
 use groups::{GroupId, Groups, WholeGroup};
 use members::Members;
@@ -55,14 +55,10 @@ use runs::{RunNumber, Runs};
 /// When keys are dropped without a client asking for it. `None` switches a rule off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StaleKeyConfig {
-    /// Rule 1.
-    pub drop_spent: bool,
-    /// Rule 3, for a run that neither finished nor was closed, and rule 5.
+    /// Rule 3, for a run that is neither finished nor closed, and rule 5.
     pub forget_run_after: Option<Duration>,
-    /// Rule 3, for a run that is closed.
+    /// Rule 3, for a run that is finished or closed.
     pub forget_closed_after: Duration,
-    /// Rule 3, for a run that is closed and whose agents had all arrived at the exit barrier.
-    pub forget_finished_after: Option<Duration>,
     /// Rule 4.
     pub reset_when_idle: Option<Duration>,
     /// Everything is dropped when the last connection of any client has gone.
@@ -72,10 +68,8 @@ pub struct StaleKeyConfig {
 impl Default for StaleKeyConfig {
     fn default() -> Self {
         Self {
-            drop_spent: true,
             forget_run_after: Some(Duration::from_mins(1)),
             forget_closed_after: Duration::from_secs(10),
-            forget_finished_after: Some(Duration::from_secs(10)),
             reset_when_idle: Some(Duration::from_secs(30)),
             one_job: false,
         }
@@ -269,7 +263,7 @@ impl StaleKeys {
             _ => 0,
         };
         self.bytes += Record::BYTES;
-        let record = Record { kind, user, run, writer: None, writer_gone_at: None, at, in_run, in_wrote: 0 };
+        let record = Record { kind, user, run, writer: None, at, in_run, in_wrote: 0 };
         keys.slot_mut(id).record = Some(Box::new(record));
     }
 
@@ -360,7 +354,6 @@ impl StaleKeys {
             return None;
         }
         let before = record.writer.replace(conn);
-        let was_gone = record.writer_gone_at.take().is_some();
         if before.is_none() {
             record.at = self.groups.add(group, id);
         }
@@ -371,40 +364,27 @@ impl StaleKeys {
         if let Some(before) = before {
             self.remove_from_wrote(keys, before, in_wrote, id);
         }
-        before.filter(|_| !was_gone)
+        before
     }
 
-    /// `conn` reads the value of the name `id`, which it has touched. Without `room`, the read is not
-    /// remembered.
-    pub(super) fn on_read(
-        &mut self,
-        keys: &mut KeySpace,
-        conn: ConnId,
-        id: SlotId,
-        now: Timestamp,
-        room: bool,
-    ) -> Option<Observed> {
-        let record = keys.slot_mut(id).record.as_mut()?;
-        let Kind::Address { group, rank, .. } = record.kind else { return None };
-        if record.writer? == conn {
-            return None;
+    /// `conn` reads the value of the name `id`, which it has touched.
+    pub(super) fn on_read(&mut self, keys: &KeySpace, conn: ConnId, id: SlotId) {
+        let Some(&Record { kind: Kind::Address { group, rank, .. }, writer: Some(writer), .. }) =
+            record_of(keys, id)
+        else {
+            return;
+        };
+        if writer == conn {
+            return;
         }
-        let stale_since = record.writer_gone_at;
-        if room {
-            let is_new = self.note_read(conn, group, |ranks| {
-                let is_new = ranks.range_of(rank).is_none();
-                ranks.insert(rank);
-                is_new
-            });
-            if is_new && let Some(news) = &mut self.news {
-                news.read.push((conn, group, rank));
-            }
+        let is_new = self.note_read(conn, group, |ranks| {
+            let is_new = ranks.range_of(rank).is_none();
+            ranks.insert(rank);
+            is_new
+        });
+        if is_new && let Some(news) = &mut self.news {
+            news.read.push((conn, group, rank));
         }
-        stale_since.map(|gone_at| Observed::StaleRead {
-            key: keys.slot(id).key().into(),
-            reader: conn,
-            writer_gone_for: now.since(gone_at),
-        })
     }
 
     /// Remembers the reads that `add` adds to what `conn` has read. Returns what `add` returns, or false if
@@ -441,7 +421,7 @@ impl StaleKeys {
     /// The group of the names `slots`, if each is the address of another rank of that group: whoever reads
     /// all slots reads this whole set. `None` also where each read must be noted by itself.
     pub(super) fn whole_group(&self, keys: &KeySpace, slots: &[SlotId]) -> Option<WholeGroup> {
-        if self.news.is_some() || !self.config.drop_spent {
+        if self.news.is_some() {
             return None;
         }
         let mut whole: Option<WholeGroup> = None;
@@ -497,7 +477,6 @@ impl StaleKeys {
     /// The name `id`, which has a record, has lost its plain value.
     pub(super) fn on_value_gone(&mut self, keys: &mut KeySpace, id: SlotId) {
         let Some(record) = &mut keys.slot_mut(id).record else { return };
-        record.writer_gone_at = None;
         if record.kind == Kind::Rendezvous(RendezvousPart::State)
             && let Some(run) = record.run
         {
@@ -547,7 +526,7 @@ impl StaleKeys {
         left.was_of_job = true;
         let age = keys.new_age();
         self.bytes -= Notes::bytes_of(&notes.read);
-        self.add_due(Due::new(notes.wrote.into_vec(), Filter::Writer(conn, now), DropCause::WriterGone, age));
+        self.add_due(Due::new(notes.wrote.into_vec(), Filter::Writer(conn), DropCause::WriterGone, age));
         match notes.role {
             Role::Worker => self.workers -= 1,
             Role::Agent => self.agents -= 1,
@@ -636,11 +615,8 @@ impl StaleKeys {
 
     /// When the keys of a run go, if it is idle from now on.
     fn forget_at(&self, closed: bool, finished: bool, now: Timestamp) -> Option<Timestamp> {
-        let after = match (finished, closed) {
-            (true, _) => self.config.forget_finished_after,
-            (false, true) => Some(self.config.forget_closed_after),
-            (false, false) => self.config.forget_run_after,
-        };
+        let over = Some(self.config.forget_closed_after);
+        let after = if closed || finished { over } else { self.config.forget_run_after };
         after.map(|pause| now + pause)
     }
 
@@ -691,14 +667,9 @@ impl StaleKeys {
         }
     }
 
-    /// Whether a name is kept when the store is emptied for idleness: it was published, or it belongs to a
-    /// finished run that must stay closed.
-    pub(super) fn outlives_idleness(&self, slot: &Slot) -> bool {
-        let Some(record) = &slot.record else { return false };
-        let run = record.run;
-        record.kind == Kind::Published
-            || self.config.forget_finished_after.is_none()
-                && run.is_some_and(|run| self.runs.is_finished(run))
+    /// Whether a name is kept when the store is emptied for idleness: it was published.
+    pub(super) fn outlives_idleness(slot: &Slot) -> bool {
+        slot.record.as_ref().is_some_and(|record| record.kind == Kind::Published)
     }
 
     /// The store was emptied.

@@ -229,10 +229,8 @@ impl StaleKeys {
         {
             read.noted = self.groups.note_reads(group, &read.ranks, read.noted);
         }
-        let may_have_readers = is_first
-            && self.config.drop_spent
-            && self.groups.was_read(group, &[rank])
-            && self.has_reader(group, &[rank]);
+        let may_have_readers =
+            is_first && self.groups.was_read(group, &[rank]) && self.has_reader(group, &[rank]);
         if may_have_readers {
             self.groups.hold(group);
             let search = Search::new(place, id, self.groups.addresses(group).to_vec());

@@ -3,7 +3,7 @@
 use super::groups::GroupId;
 use super::runs::RunNumber;
 use crate::DropCause;
-use rallypoint_protocol::ids::{ConnId, Timestamp};
+use rallypoint_protocol::ids::ConnId;
 use rallypoint_protocol::keys::{RendezvousPart, Role};
 
 /// What is known of a key of PyTorch, beside its value.
@@ -15,8 +15,6 @@ pub(crate) struct Record {
     pub(super) run: Option<RunNumber>,
     /// The connection that wrote the present value.
     pub(super) writer: Option<ConnId>,
-    /// When that connection closed. Only where spent addresses are kept.
-    pub(super) writer_gone_at: Option<Timestamp>,
     /// Position in its list: the addresses of its group, the left-overs, the ends of its run, or what its
     /// writer has published.
     pub(super) at: u32,

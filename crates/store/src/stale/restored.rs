@@ -177,14 +177,14 @@ impl StaleKeys {
     }
 
     /// Restores a name whose writer was gone already, or is not known.
-    pub(crate) fn restore_orphan(&mut self, keys: &mut KeySpace, writer: u32, id: SlotId, now: Timestamp) {
+    pub(crate) fn restore_orphan(&mut self, keys: &mut KeySpace, writer: u32, id: SlotId) {
         let gone = ConnId::new(u32::MAX, writer);
         if Self::restore_published(keys, gone, id) {
             return;
         }
         self.on_write(keys, gone, id);
         let age = keys.new_age();
-        self.add_due(Due::new(vec![id], Filter::Writer(gone, now), DropCause::WriterGone, age));
+        self.add_due(Due::new(vec![id], Filter::Writer(gone), DropCause::WriterGone, age));
     }
 
     /// If no connection of a job is left, what its attempt left behind goes.

@@ -166,10 +166,6 @@ impl Runs {
         }
     }
 
-    pub(super) fn is_finished(&self, key: RunNumber) -> bool {
-        self.by_key.get(&key).is_some_and(|run| run.finished)
-    }
-
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
         self.by_key.values().filter_map(|run| run.forget_at).min()
     }

@@ -287,16 +287,13 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
 pub(super) fn config() -> impl Strategy<Value = StaleKeyConfig> {
     let times = [None, Some(Duration::from_secs(5)), Some(Duration::from_mins(1))];
     let time = || select(times.to_vec());
-    let switches = (any::<bool>(), prop::bool::weighted(0.1));
-    (switches, time(), time(), time()).prop_map(|((drop_spent, one_job), run, finished, idle)| {
-        StaleKeyConfig {
-            drop_spent,
-            forget_run_after: run,
-            forget_finished_after: finished,
-            reset_when_idle: idle,
-            one_job,
-            ..StaleKeyConfig::default()
-        }
+    let closed = select(times.into_iter().flatten().collect::<Vec<_>>());
+    let one_job = prop::bool::weighted(0.1);
+    (one_job, time(), closed, time()).prop_map(|(one_job, run, closed, idle)| StaleKeyConfig {
+        forget_run_after: run,
+        forget_closed_after: closed,
+        reset_when_idle: idle,
+        one_job,
     })
 }
 

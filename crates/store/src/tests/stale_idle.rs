@@ -1,7 +1,5 @@
 //! Rule 3: a run is forgotten some time after its last connection has closed.
 
-use std::time::Duration;
-
 use super::{Client, World};
 use crate::{Cleanup, DropCause, Observed, StaleKeyConfig};
 use rallypoint_protocol::ids::RunId;
@@ -190,33 +188,16 @@ fn starting_a_finished_run_again_is_told_once() {
 }
 
 #[test]
-fn a_finished_run_can_be_kept_closed() {
-    let world = with(|config| {
-        config.forget_finished_after = None;
-        config.reset_when_idle = Some(Duration::from_secs(30));
-    });
-    finish(&world);
-    let other = world.client();
-    other.set("/torch.rendezvous.other", "x");
-    other.leave();
-    world.pass(100_000);
-    assert_eq!(
-        world.keys(),
-        [STATE.to_owned(), format!("{EXIT}/last_member"), format!("{EXIT}/num_members")]
-    );
-    assert_eq!(agent(&world).compare_set(STATE, "x", "y"), state("closed after success"));
-    assert_eq!(restarts(&world), []);
-}
-
-#[test]
-fn a_run_that_closed_without_its_exit_barrier_is_not_kept() {
-    let world = with(|config| config.forget_finished_after = None);
+fn a_run_that_closed_without_its_exit_barrier_has_not_finished() {
+    let world = world();
     let a = agent(&world);
     a.add(format!("{EXIT}/num_members"), 1);
     a.set(STATE, state("closed after success"));
     a.leave();
     world.pass(10);
     world.assert_empty();
+    agent(&world);
+    assert_eq!(restarts(&world), []);
 }
 
 #[test]

@@ -1,9 +1,7 @@
 //! Rule 1 (a) and (b): an address is spent when its writer leaves, or when another writer overwrites it.
 
-use std::time::Duration;
-
 use super::{Client, World};
-use crate::{Cleanup, DropCause, Observed, StaleKeyConfig};
+use crate::{Cleanup, DropCause, Observed};
 
 const GLOO_0: &str = "/default_pg/0//cpu//0/0";
 const NCCL: &str = "/default_pg/0//cuda//0";
@@ -32,10 +30,6 @@ const ADDRESSES: [&str; 19] = [
     "/none/torchelastic/assigned_ranks/1",
 ];
 
-fn keeping_spent() -> World {
-    World::with(World::CAPACITY, StaleKeyConfig { drop_spent: false, ..StaleKeyConfig::default() })
-}
-
 fn two_writers(world: &World) -> Vec<(String, Client, Client)> {
     let found = world.observed().into_iter().filter_map(|observed| match observed {
         Observed::TwoWriters { key, first, second } => {
@@ -45,11 +39,6 @@ fn two_writers(world: &World) -> Vec<(String, Client, Client)> {
         _ => None,
     });
     found.collect()
-}
-
-fn stale_reads(world: &World) -> Vec<Observed> {
-    let is_stale = |observed: &Observed| matches!(observed, Observed::StaleRead { .. });
-    world.observed().into_iter().filter(is_stale).collect()
 }
 
 #[test]
@@ -275,37 +264,12 @@ fn two_connections_of_one_process_are_one_writer() {
 
 #[test]
 fn a_writer_that_is_gone_is_no_second_writer() {
-    for world in [World::new(), keeping_spent()] {
-        let [a, b] = world.clients();
-        a.set(GLOO_0, "a");
-        a.leave();
-        b.set(GLOO_0, "b");
-        assert_eq!(two_writers(&world).len(), 0);
-    }
-}
-
-#[test]
-fn spent_addresses_can_be_kept_and_reading_one_is_told() {
-    let world = keeping_spent();
-    let [writer, partner, reader] = world.clients();
-    writer.set(GLOO_0, "dead");
-    partner.wait_and_get(GLOO_0);
-    partner.set("/default_pg/0//cpu//0/1", "1");
-    writer.leave();
-    assert!(world.has(GLOO_0) && world.has("/default_pg/0//cpu//0/1"));
-    assert_eq!(world.cleanups(), []);
-    world.pass(20);
-    assert_eq!(reader.wait_and_get(GLOO_0), "dead");
-    let stale = Observed::StaleRead {
-        key: GLOO_0.as_bytes().into(),
-        reader: reader.conn,
-        writer_gone_for: Duration::from_secs(20),
-    };
-    assert_eq!(stale_reads(&world), [stale]);
-    reader.set(GLOO_0, "alive");
-    partner.get(GLOO_0);
-    assert_eq!(stale_reads(&world), [], "a live address is read");
-    assert_eq!(world.cleanups(), [], "nothing was dropped");
+    let world = World::new();
+    let [a, b] = world.clients();
+    a.set(GLOO_0, "a");
+    a.leave();
+    b.set(GLOO_0, "b");
+    assert_eq!(two_writers(&world).len(), 0);
 }
 
 #[test]

@@ -266,7 +266,7 @@ function showRuns(all) {
 }
 
 const SEEN = {
-  waits: "has waited", wrote: "wrote", read: "read", gave_up: "gave up to wait", joined: "joined", closed: "closed its connection", heard: "was heard of last", left: "left",
+  waits: "has waited", wrote: "wrote", gave_up: "gave up to wait", joined: "joined", closed: "closed its connection", heard: "was heard of last", left: "left",
 };
 
 // One thing that was seen: who did what, on which connection.
