@@ -1,5 +1,5 @@
-//! The closed table of key patterns: the keys that PyTorch itself keeps in a store, and those of NIXL. The key
-//! alone decides.
+//! The closed table of key patterns: the keys that PyTorch keeps in a store, and those of NIXL and NVRx. The
+//! key alone decides.
 //!
 //! `store::stale` acts on these keys and on no others. The table with sources and tests is in
 //! `proto-notes/key-patterns.md`. A key is given as on the wire: with the leading `/` that every PyTorch

@@ -353,7 +353,7 @@ impl Job<'_> {
         }
     }
 
-    /// Whether this node closes the rounds of `ft_launcher`: the node that hosts the store where no server is.
+    /// Whether this node closes the rounds of `ft_launcher`: it hosts the store where no server is.
     fn leads(&self) -> bool {
         let is_first = self.launch.node_rank.as_ref().is_none_or(|rank| rank.value == 0);
         is_first && self.torchrun.is_some_and(Torchrun::is_ft_launcher)

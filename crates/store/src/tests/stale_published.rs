@@ -197,7 +197,7 @@ proptest! {
             match step {
                 Step::Connect(n) => {
                     clients[n].get_or_insert_with(|| agent(&world, "10.0.0.1", n as u32));
-                    // Until now it was away for longer than the rule allows: what it had published may be gone.
+                    // What it had published may be gone if it was away for a minute.
                     published[n] &= away[n] < 60;
                     away[n] = 0;
                 }
