@@ -22,7 +22,7 @@ impl Args {
 
 /// Stands in for `doctor --manifest`.
 #[cfg(any(test, not(feature = "manifests")))]
-pub(super) fn check(_manifests: &[std::path::PathBuf]) -> anyhow::Result<Vec<rallypoint_doctor::Check>> {
+pub(super) fn check<T>(_manifests: &[std::path::PathBuf]) -> anyhow::Result<T> {
     Err(is_absent("doctor --manifest", "manifests").into())
 }
 
@@ -47,7 +47,7 @@ mod tests {
             let error = Args::from_arg_matches(&matches).expect("any words").run().expect_err("absent");
             assert!(error.is::<UsageError>() && error.to_string().contains("--features bench"), "{error}");
         }
-        let error = check(&["job.yaml".into()]).expect_err("absent");
+        let error = check::<()>(&["job.yaml".into()]).expect_err("absent");
         assert!(error.is::<UsageError>() && error.to_string().contains("--features manifests"), "{error}");
     }
 }

@@ -9,11 +9,12 @@ use anstyle::AnsiColor;
 use clap::builder::BoolishValueParser;
 use serde_json::json;
 
+use super::exit_codes::ExitCodes;
 use super::flags::Output;
 use super::launch::{LaunchArgs, environment, hostname};
 use super::reach::admin_of;
 use super::units::duration;
-use super::{Outcome, manifests, run_client};
+use super::{Outcome, manifests, run_client, sarif};
 use rallypoint_doctor::{self as doctor, Check, Verdict, probe};
 use rallypoint_node::client::http::AdminUrl;
 use rallypoint_node::launch::{self, Meeting};
@@ -52,6 +53,14 @@ pub(super) struct Args {
     #[arg(long, env = "RALLYPOINT_STRICT", value_parser = BoolishValueParser::new())]
     strict: bool,
 
+    /// Print SARIF, for code scanning
+    #[arg(long, env = "RALLYPOINT_SARIF", requires = "manifest", conflicts_with_all = ["json", "output"],
+        value_parser = BoolishValueParser::new())]
+    sarif: bool,
+
+    #[command(flatten)]
+    exit_codes: ExitCodes,
+
     #[command(flatten)]
     output: Output,
 
@@ -62,10 +71,15 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let checks =
-            if self.manifest.is_empty() { self.this_pod()? } else { manifests::check(&self.manifest)? };
+        let (files, checks) = if self.manifest.is_empty() {
+            (Vec::new(), self.this_pod()?)
+        } else {
+            manifests::check(&self.manifest)?
+        };
         let worst = doctor::worst(&checks);
-        if self.output.is_json() {
+        if self.sarif {
+            println!("{:#}", sarif::report(&checks, &files));
+        } else if self.output.is_json() {
             println!("{:#}", json!({ "verdict": worst, "checks": checks }));
         } else {
             let mut text: String = checks.iter().map(coloured).collect();
@@ -79,7 +93,7 @@ impl Args {
             print_coloured(&text)?;
         }
         let bad = worst == Verdict::Fail || self.strict && worst == Verdict::Warn;
-        Ok(if bad { Outcome::NotDone } else { Outcome::Done })
+        Ok(self.exit_codes.of_checks(worst, if bad { Outcome::NotDone } else { Outcome::Done }))
     }
 
     fn this_pod(&self) -> anyhow::Result<Vec<Check>> {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use super::UsageError;
 use rallypoint_doctor::{Check, check_manifests};
 
-/// Checks files, folders and stdin (`-`) together.
-pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<Vec<Check>> {
+/// Checks files, folders and stdin (`-`) together. Returns the names and texts of the files as well.
+pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<(Vec<(String, String)>, Vec<Check>)> {
     let mut files = Vec::new();
     for path in paths {
         if path.as_os_str() == "-" {
@@ -19,7 +19,8 @@ pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<Vec<Check>> {
             files.push((path.display().to_string(), text));
         }
     }
-    Ok(check_manifests(&files))
+    let checks = check_manifests(&files);
+    Ok((files, checks))
 }
 
 /// The file itself, or every manifest and every script for sbatch in a folder, at any depth.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::bail;
 use tokio::time::Instant;
 
+use super::exit_codes::ExitCodes;
 use super::flags::Output;
 use super::gather::{self, RetryPolicy};
 use super::launch::{self, LaunchArgs, environment};
@@ -49,11 +50,18 @@ pub(super) struct Args {
     interval: Duration,
 
     #[command(flatten)]
+    exit_codes: ExitCodes,
+
+    #[command(flatten)]
     output: Output,
 }
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        self.exit_codes.of_waiting(self.wait())
+    }
+
+    fn wait(&self) -> anyhow::Result<Outcome> {
         let found = launch::endpoint(self.endpoint.as_deref())?;
         let (meeting, from) = (found.value, format!(" (from {})", found.from));
         let gathers = if self.launch.gathers() {

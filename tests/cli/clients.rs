@@ -185,6 +185,10 @@ fn the_help_of_wait_tells_all() {
                                      10m]
           --interval <TIME>          Pause between two tries [env: RALLYPOINT_WAIT_INTERVAL=] [default:
                                      1s]
+          --exit-codes <CONVENTION>  Convention of the exit code. kep-3416 is that of Kubeflow Trainer's
+                                     init containers: 0 pass, 10 warning, 20 try again, 30 fatal [env:
+                                     RALLYPOINT_EXIT_CODES=] [default: own] [possible values: own,
+                                     kep-3416]
           --json                     Print JSON [env: RALLYPOINT_JSON=]
       -h, --help                     Print help
 

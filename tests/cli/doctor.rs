@@ -325,3 +325,63 @@ fn a_name_of_every_pod_is_a_risk_and_with_several_stores_a_failure() {
     assert!(verdict == "FAIL" && said.contains("a store answers on 2 of them"), "{said}");
     assert_eq!(code, Some(1));
 }
+
+/// What code scanning reads: each result has a rule, a level, and the line of its object in the file.
+#[test]
+fn sarif_names_the_line_of_each_object() {
+    let file = "tests/data/manifests/endpoint-selects-all.yaml";
+    let output = doctor(&["--sarif", "--manifest", file], &[]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["version"], "2.1.0");
+    let results = report["runs"][0]["results"].as_array().expect("results");
+    let found = results.iter().find(|result| result["ruleId"] == "endpoint-selects-all").expect("there");
+    let place = &found["locations"][0];
+    assert_eq!(
+        (&found["level"], &place["physicalLocation"]["artifactLocation"]["uri"]),
+        (&"error".into(), &file.into())
+    );
+    let line = place["physicalLocation"]["region"]["startLine"].as_u64().expect("a line");
+    let object = place["logicalLocations"][0]["fullyQualifiedName"].as_str().expect("a name");
+    let name = object.split(['/', ' ']).nth(1).expect("KIND/NAME FIELD");
+    let text = std::fs::read_to_string(file).expect("text");
+    let named = text.lines().nth(usize::try_from(line).expect("small") - 1).expect("a line");
+    assert!(named.contains(&format!("name: {name}")), "{object} at {line}: {named}");
+
+    let healthy =
+        doctor(&["--sarif", "--manifest", "deploy/kustomize/overlays/indexed-job/training.yaml"], &[]);
+    let report: Value = serde_json::from_slice(&healthy.stdout).expect("JSON");
+    let rules: Vec<&Value> =
+        report["runs"][0]["results"].as_array().expect("results").iter().map(|it| &it["level"]).collect();
+    assert!(!rules.contains(&&"error".into()), "{report:#}");
+    assert_eq!(doctor(&["--sarif"], &[]).status.code(), Some(2), "of this pod there are no files");
+}
+
+/// The exit codes that Kubeflow Trainer proposes for init containers.
+#[test]
+fn exit_codes_of_kep_3416() {
+    let code = |args: &[&str]| doctor(&[&["--exit-codes=kep-3416"], args].concat(), &[]).status.code();
+    let all = manifests();
+    let file = |verdict: Option<&str>| {
+        let says = |file: &&PathBuf| {
+            let worst = serde_json::from_slice::<Value>(
+                &doctor(&["--json", "--manifest", file.to_str().expect("a path")], &[]).stdout,
+            );
+            worst.expect("JSON")["verdict"].as_str() == verdict
+        };
+        all.iter().find(says).and_then(|file| file.to_str()).expect("one of this verdict")
+    };
+    assert_eq!(code(&["--manifest", file(Some("PASS"))]), Some(0));
+    assert_eq!(code(&["--manifest", file(Some("WARN"))]), Some(10));
+    assert_eq!(code(&["--manifest", file(Some("FAIL"))]), Some(30));
+
+    let wait = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
+        command.args(["wait", "--exit-codes=kep-3416"]).args(args).env_clear();
+        command.output().expect("the binary starts").status.code()
+    };
+    let server = TestServer::start(&[]);
+    assert_eq!(wait(&[&server.store.to_string()]), Some(0));
+    assert_eq!(wait(&["127.0.0.1:1", "--timeout=10ms"]), Some(20), "it may come later");
+    assert_eq!(wait(&["no port"]), Some(30), "a wrong call stays wrong");
+}

@@ -12,6 +12,7 @@ use super::Store;
 use super::deleted::Deleted;
 use super::effects::{Cleanup, DropCause, Effects, Observed};
 use super::slot::SlotId;
+use super::stale::StaleKeys;
 use rallypoint_protocol::ids::ConnId;
 
 /// The progress of emptying the whole store: everything that was written before `age` goes.
