@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from program import PACKAGE, ROOT, VERSION
+from program import PACKAGE, ROOT, VERSION, binary
+from render import call
 
 FOLDER = ROOT / ".github"
 WORKFLOWS = sorted((FOLDER / "workflows").glob("*.yml"))
@@ -75,3 +77,38 @@ def test_a_release_is_refused_while_something_is_missing() -> None:
     assert "Cargo.toml does not say" not in done.stderr
     if "OWNER" in PACKAGE["repository"]:
         assert "still have a placeholder" in done.stderr and " Cargo.toml " in done.stderr
+
+
+def test_the_action_runs_doctor_on_a_folder(tmp_path: Path) -> None:
+    """The script of its last step, as a runner starts it: exit codes and the report."""
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    assert action["runs"]["using"] == "composite"
+    *_, step = action["runs"]["steps"]
+    used = set(re.findall(r"inputs\.(\w+)", str(action["runs"]["steps"])))
+    assert used == set(action["inputs"])
+    report = tmp_path / "report.sarif"
+
+    def run(manifests: str) -> int:
+        given = {"PROGRAM": str(binary()), "MANIFESTS": manifests, "RALLYPOINT_STRICT": "false", "REPORT": str(report)}
+        assert given.keys() == step["env"].keys()
+        done = subprocess.run(["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]], env=os.environ | given, cwd=ROOT, capture_output=True, check=False)
+        return done.returncode
+
+    assert run("deploy/kustomize/overlays/leaderworkerset") == 0
+    assert json.loads(report.read_text())["runs"][0]["results"] == []
+    assert run("tests/data/manifests/endpoint-selects-all.yaml") == 1
+    assert json.loads(report.read_text())["runs"][0]["results"]
+
+
+def test_the_hook_of_pre_commit_calls_doctor() -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    program, *arguments = hook["entry"].split()
+    assert program == "rallypoint" and re.search(hook["files"], "deploy/job.yaml") and not re.search(hook["files"], "train.py")
+    call(binary(), *arguments, ROOT / "deploy/kustomize/overlays/leaderworkerset/serving.yaml")
+
+
+def test_kubectl_finds_the_program_as_a_plugin(tmp_path: Path) -> None:
+    (tmp_path / "kubectl-rallypoint").symlink_to(binary())
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(["kubectl", "rallypoint", "--version"], env=os.environ | {"PATH": path}, capture_output=True, text=True, check=True)
+    assert done.stdout == f"rallypoint {VERSION}\n"
