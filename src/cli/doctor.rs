@@ -54,7 +54,7 @@ pub(super) struct Args {
     strict: bool,
 
     /// Print SARIF, for code scanning
-    #[arg(long, env = "RALLYPOINT_SARIF", requires = "manifest", conflicts_with_all = ["json", "output"],
+    #[arg(long, env = "RALLYPOINT_SARIF", requires = "manifest", conflicts_with = "json",
         value_parser = BoolishValueParser::new())]
     sarif: bool,
 

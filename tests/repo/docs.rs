@@ -166,6 +166,32 @@ fn checks_are_called_as_in_doctor() {
     assert!(count > 10, "only {count} checks found");
 }
 
+/// A recipe says with what it was tried, and the test that holds it is there and knows its manifest.
+#[test]
+fn each_recipe_says_with_what_it_was_tried() {
+    let text = std::fs::read_to_string(Path::new(ROOT).join("docs/recipes.md")).expect("text");
+    let table = text.split("| you use |").nth(1).expect("the table");
+    let mut held = 0;
+    for row in table.lines().skip(2).take_while(|line| line.starts_with('|')) {
+        let tried = row.trim_end_matches(" |").rsplit("| ").next().expect("a cell");
+        assert!(
+            tried.contains(|digit: char| digit.is_ascii_digit())
+                || tried.contains("only")
+                || tried.contains("not tried"),
+            "{row}"
+        );
+        let Some((_, test)) = tried.split_once("**held** by `") else { continue };
+        let file = Path::new(ROOT).join("tests/pytorch").join(test.trim_end_matches('`'));
+        let test = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{error}: {row}"));
+        if let Some((_, overlay)) = row.split_once("deploy/kustomize/overlays/") {
+            let (overlay, _) = overlay.split_once('/').expect("a file");
+            assert!(test.contains(&format!("\"{overlay}\"")), "no test of {overlay}: {row}");
+        }
+        held += 1;
+    }
+    assert!(held > 8, "{held} rows are held by a test");
+}
+
 /// What nobody reads helps nobody. A page that grows makes another shorter: git keeps what is left out.
 #[test]
 fn the_documents_have_at_most_30_000_words() {
