@@ -27,7 +27,7 @@ pub(super) fn report(checks: &[Check], files: &[(String, String)]) -> Value {
 
 fn result(check: &Check, files: &[(String, String)]) -> Value {
     let level = if check.verdict == Verdict::Fail { "error" } else { "warning" };
-    let remedy = check.remedy.iter().map(|remedy| format!("\n{remedy}")).collect::<String>();
+    let remedy = check.remedy.as_ref().map_or(String::new(), |remedy| format!("\n{remedy}"));
     // Code scanning refuses a result without a place. What is said of all files stands in the first one.
     let (file, object, field) = match &check.place {
         Some(place) => (place.file.as_str(), place.object.as_str(), place.field.as_str()),
