@@ -410,9 +410,11 @@ impl Shell<'_> {
     fn shell(&mut self, words: &[Text]) {
         match called(&words[1..]) {
             Called::Script(script, arguments) => {
-                let text = script.to_string();
+                let before = Rc::clone(&self.variables);
+                let text = script.as_script(Rc::make_mut(&mut self.variables));
                 let arguments = arguments.get(1..).unwrap_or_default().to_vec();
                 self.call(&text, "the script of `-c`", &arguments);
+                self.variables = before;
             }
             Called::File(path, arguments) => match path.literal().and_then(|path| self.text_of(path)) {
                 Some(text) => {

@@ -174,6 +174,22 @@ impl Text {
         Some((left, right))
     }
 
+    /// The text as a script for another shell. Parts that are not known become variables, which are added.
+    pub fn as_script(&self, variables: &mut super::Variables) -> String {
+        let mut script = String::new();
+        for (n, part) in self.0.iter().enumerate() {
+            match part {
+                Part::Known(text) => script.push_str(text),
+                part => {
+                    let name = format!("_PART_{}_{n}", variables.len());
+                    script.extend(["${", &name, "}"]);
+                    variables.insert(name, super::Variable::One(Self::of(part.clone())));
+                }
+            }
+        }
+        script
+    }
+
     /// All pieces between the occurrences of a character.
     pub fn split(&self, at: char) -> Vec<Self> {
         let mut rest = self.clone();

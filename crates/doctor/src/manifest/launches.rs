@@ -13,7 +13,8 @@ use rallypoint_shell::{Command, Part, Text, Variable, Variables, basename};
 pub(crate) fn of(pods: &Pods, container: &Container) -> Vec<Launch> {
     let mut by_rallypoint = false;
     let mut found = Vec::new();
-    for (at, command) in container.commands.iter().enumerate() {
+    let commands = container.commands.iter().enumerate();
+    for (at, command) in commands.filter(|(_, command)| !Container::is_small(command)) {
         let run = command.words.windows(2).any(|pair| {
             pair[0].literal().is_some_and(|word| basename(word) == "rallypoint")
                 && pair[1].literal() == Some("run")

@@ -105,11 +105,17 @@ impl Manifests {
     }
 
     /// The pods that train together with these, themselves included.
-    fn together(&self, pods: &Pods) -> impl Iterator<Item = &Pods> {
+    fn together<'a>(&'a self, pods: &'a Pods) -> impl Iterator<Item = &'a Pods> {
         let job = self.pods.iter().zip(&self.jobs).find(|(own, _)| own.object == pods.object);
         let job = job.map(|(_, job)| *job);
         let all = self.pods.iter().zip(&self.jobs);
-        all.filter(move |(own, it)| Some(**it) == job && own.train()).map(|(own, _)| own)
+        let is_step = pods.step.is_some();
+        all.filter(
+            move |(own, it)| {
+                if is_step { std::ptr::eq(*own, pods) } else { Some(**it) == job && own.train() }
+            },
+        )
+        .map(|(own, _)| own)
     }
 
     /// How many pods have to meet: those of all objects of the job.
@@ -121,8 +127,9 @@ impl Manifests {
 
     /// The training pods of the object, or the number that the maker counts.
     fn own_nodes(&self, pods: &Pods) -> Option<u64> {
-        // The pods of a RayCluster are workers of Ray. They are no training by themselves.
-        if pods.maker == Maker::Ray {
+        // The pods of a RayCluster are workers of Ray. They are no training by themselves. The steps of a
+        // script run one after the other.
+        if matches!(pods.maker, Maker::Ray | Maker::Slurm) {
             return pods.count;
         }
         pods.nodes.max(self.training(pods.object).map(|own| own.count).sum())

@@ -113,6 +113,9 @@ pub(crate) fn of(object: &Object, number: usize) -> Vec<Pods> {
     let mut all = Vec::new();
     for command in &reading.commands {
         let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
+        if Container::is_small(command) {
+            continue;
+        }
         let is_srun = shell::basename(&words[0]) == "srun";
         let own = Options::read(if is_srun { words.get(1..).unwrap_or_default() } else { &[] });
         let nodes = own.number("nodes").or(nodes);
@@ -240,9 +243,9 @@ fn on_nodes(command: &Command, inner: usize, is_one_each: bool) -> (Vec<Command>
     let nothing = |_: &str| None;
     match shell::called(words.get(at.saturating_add(1)..).unwrap_or_default()) {
         Called::Script(script, arguments) => {
+            let script = script.as_script(&mut variables);
             let surroundings = Surroundings { variables, open: true, file: &nothing };
-            let reading =
-                shell::read(&script.to_string(), arguments.get(1..).unwrap_or_default(), surroundings);
+            let reading = shell::read(&script, arguments.get(1..).unwrap_or_default(), surroundings);
             let mut commands = reading.commands;
             for inner in &mut commands {
                 inner.conditional |= command.conditional;

@@ -40,6 +40,7 @@ mod rank_from_pod_name;
 mod ranks_beside_torchrun;
 mod rdzv_conf_keys;
 mod run_id;
+mod sbatch_ignored;
 mod selector_matches_none;
 mod service_link;
 mod shared_memory;
@@ -167,6 +168,7 @@ pub(super) const RULES: &[&Rule] = &[
     &constant_run_id::RULE,
     &object_name::RULE,
     &slurm_tasks::RULE,
+    &sbatch_ignored::RULE,
     &operator_variables::RULE,
     &operator_rejects::RULE,
     &flag_takes_script::RULE,

@@ -15,10 +15,9 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(manifests: &Manifests) -> Vec<Check> {
-    let named =
-        manifests.objects.iter().enumerate().filter(|(number, object)| {
-            object.kind == "Service" || manifests.of_object(*number).next().is_some()
-        });
+    let named = manifests.objects.iter().enumerate().filter(|(number, object)| {
+        object.kind == "Service" || manifests.of_object(*number).any(|pods| pods.maker != Maker::Slurm)
+    });
     let of_object = |(_, object): (usize, &Object)| {
         let name = Some(object.name.as_str()).filter(|name| is_filled_in(name))?;
         let why = mistake(name, object.kind == "Service")?;
@@ -42,7 +41,8 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         Some(Check::fail(ID, format!("`{name}` {why}"), REMEDY).at(pods.at(&container.at("name"))))
     };
     let found = named.filter_map(of_object).chain(manifests.pods.iter().filter_map(of_pods));
-    found.chain(manifests.containers().filter_map(of_container)).collect()
+    let containers = manifests.containers().filter(|(pods, _)| pods.maker != Maker::Slurm);
+    found.chain(containers.filter_map(of_container)).collect()
 }
 
 const REMEDY: &str = "a shorter name of small letters, digits and `-`";
