@@ -98,7 +98,7 @@ impl Args {
 
     fn this_pod(&self) -> anyhow::Result<Vec<Check>> {
         let env = environment();
-        let torchrun = launch::find_torchrun(&self.command);
+        let torchrun = launch::find_torchrun_in(&self.command, &env);
         let given = self.launch.given(self.endpoint.as_deref())?;
         let launch = launch::derive(&env, &given, torchrun.as_ref());
         let mut checks = doctor::check_environment(&env, &launch, torchrun.as_ref());
@@ -128,7 +128,8 @@ impl Args {
                 let facts = probe::probe_server(&admin, store.port(), run_id.as_deref(), client, step).await;
                 checks.extend(doctor::check_server(&facts));
             }
-            let facts = probe::probe_machine(&hostname(), towards, step).await;
+            let mut facts = probe::probe_machine(&hostname(), towards, step).await;
+            facts.listens_on = meeting.as_ref().map(|meeting| meeting.store().port());
             checks.extend(doctor::check_machine(&facts, &env, torchrun.as_ref()));
             Ok(())
         })?;

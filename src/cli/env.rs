@@ -76,10 +76,20 @@ impl Args {
             }
         }
         launch.notes.iter().for_each(say);
+        let missing = [
+            (launch.node_rank.is_none(), "RALLYPOINT_NODE_RANK"),
+            (launch.nodes.is_none(), "RALLYPOINT_NODES"),
+            (launch.endpoint.is_none(), "RALLYPOINT_ENDPOINT"),
+            (launch.run_id.is_none(), "RALLYPOINT_RUN_ID"),
+        ];
+        let missing: Vec<&str> = missing.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();
         if variables.is_empty() {
             say("nothing in the environment says which node this process is; set RALLYPOINT_NODE_RANK, \
                  RALLYPOINT_NODES, RALLYPOINT_ENDPOINT and RALLYPOINT_RUN_ID");
             return Ok(Outcome::NotDone);
+        }
+        if !missing.is_empty() {
+            say(&format!("nothing gives {}", missing.join(", ")));
         }
         Ok(Outcome::Done)
     }

@@ -225,6 +225,21 @@ fn the_commands_flags_and_the_environment_are_checked_together() {
     assert_eq!(verdict(&checks, "store-answers"), "PASS", "the rest is looked at all the same");
 }
 
+/// A script's endpoint is the one that its variables give, and no other.
+#[test]
+fn the_endpoint_of_a_script_is_the_one_that_is_looked_at() {
+    let script = "exec torchrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=$HEAD:$PORT t.py";
+    let command = ["--step-timeout=1s", "--", "sh", "-c", script];
+    let env = [("HEAD", "127.0.0.1"), ("PORT", "40001"), ("MASTER_ADDR", "elsewhere.invalid")];
+    let (found, code) = checks(&command, &env);
+    assert_eq!((verdict(&found, "port-open"), code), ("FAIL", Some(1)), "{found:#?}");
+    assert!(evidence(&found, "port-open").contains("127.0.0.1:40001"), "{found:#?}");
+    assert_eq!(verdict(&found, "command-endpoint"), "WARN", "a loopback address");
+    assert_eq!(verdict(&found, "ephemeral-port"), "WARN");
+    let (found, _) = checks(&command, &[("MASTER_ADDR", "elsewhere.invalid")]);
+    assert_eq!(verdict(&found, "command-endpoint"), "FAIL", "HEAD and PORT are not set: {found:#?}");
+}
+
 /// A server that gives every connection one answer.
 fn impostor(answer: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

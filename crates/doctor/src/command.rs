@@ -79,6 +79,23 @@ fn endpoint(torchrun: &Torchrun, env: &Environment) -> Option<Check> {
         torchrun.flag(flag).is_some_and(|value| !value.trim_start_matches(':').is_empty())
     });
     let by_env = env.has_any(&["PET_RDZV_ENDPOINT", "PET_MASTER_ADDR"]);
+    let value = named.and_then(|flag| torchrun.flag(flag)).unwrap_or_default();
+    if several && value.contains('$') {
+        let (evidence, remedy) = (format!("the endpoint `{value}` is not filled in"), "set its variables");
+        // What a command prints is not known before it runs.
+        let is_certain = !value.contains("$(");
+        return Some(if is_certain {
+            Check::fail(ID, evidence, remedy)
+        } else {
+            Check::warn(ID, evidence, remedy)
+        });
+    }
+    let is_loopback = ["localhost", "127."].iter().any(|own| value.starts_with(own));
+    if several && is_loopback {
+        let evidence = format!("the endpoint `{value}` is each node itself: every one waits there alone");
+        let remedy = "the first node's name; a loopback address is right only if a relay listens there";
+        return Some(Check::warn(ID, evidence, remedy));
+    }
     if !several || (filled && (named.is_some() || by_env)) {
         return Some(Check::pass(ID, "torchrun is told where to meet"));
     }
@@ -144,7 +161,7 @@ mod tests {
     #[test]
     fn each_mistake_in_a_command_is_found_and_its_cure_passes() {
         #[rustfmt::skip]
-        let rows: [(&str, &str, Vars, Verdict, &str); 21] = [
+        let rows: [(&str, &str, Vars, Verdict, &str); 24] = [
             ("rdzv-conf-keys", "--rdzv-backend=c10d --rdzv_conf=timeout=1800,read_timeout=120",
                 &[], Verdict::Warn, "join_timeout=1800"),
             ("rdzv-conf-keys", "--rdzv-backend=c10d", &[("PET_RDZV_CONF", "timeot=3")], Verdict::Warn,
@@ -164,6 +181,10 @@ mod tests {
             ("command-endpoint", "--nnodes=4 --rdzv-endpoint=a:1", &[], Verdict::Pass, ""),
             ("command-endpoint", "--nnodes=4", &[("PET_MASTER_ADDR", "a")], Verdict::Pass, ""),
             ("command-endpoint", "--nnodes=1", &[], Verdict::Pass, ""),
+            ("command-endpoint", "--nnodes=4 --rdzv-endpoint='$HEAD:1'", &[], Verdict::Fail, "`$HEAD:1`"),
+            ("command-endpoint", "--nnodes=4 --rdzv-endpoint='$(head):1'", &[], Verdict::Warn, "not \
+              filled in"),
+            ("command-endpoint", "--nnodes=4 --rdzv-endpoint=localhost:1", &[], Verdict::Warn, "relay"),
             ("run-id", "--rdzv-id=", &[], Verdict::Fail, "empty"),
             ("run-id", "--rdzv-backend=c10d", &[("RDZV_ID", "x")], Verdict::Warn, "PET_RDZV_ID"),
             ("run-id", "--rdzv-backend=c10d", &[], Verdict::Warn, "`none`"),

@@ -18,6 +18,10 @@ pub struct MachineFacts {
     pub hosts_file: String,
     /// The soft and the hard limit on open files of a process.
     pub descriptors: (Option<u64>, Option<u64>),
+    /// The ports from which the kernel takes one for an outgoing connection.
+    pub outgoing: Option<(u16, u16)>,
+    /// The port of the job's store.
+    pub listens_on: Option<u16>,
     /// Connections that the kernel queues for a listener.
     pub backlog: Option<i32>,
     /// How long the reverse look-up of the store's address took, up to a limit.
@@ -32,10 +36,16 @@ const SLOW_REVERSE: Duration = Duration::from_millis(500);
 
 /// Every check of this host.
 pub fn check_machine(facts: &MachineFacts, env: &Environment, torchrun: Option<&Torchrun>) -> Vec<Check> {
-    [Some(own_name(facts, env, torchrun)), descriptors(facts), backlog(facts), reverse_lookup(facts)]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        Some(own_name(facts, env, torchrun)),
+        descriptors(facts),
+        backlog(facts),
+        outgoing(facts),
+        reverse_lookup(facts),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// With c10d, rank 0's agent hands its FQDN to the workers of all pods.
@@ -120,6 +130,23 @@ fn backlog(facts: &MachineFacts) -> Option<Check> {
     })
 }
 
+/// An outgoing connection may have the port when rank 0 wants to listen there.
+fn outgoing(facts: &MachineFacts) -> Option<Check> {
+    const ID: &str = "ephemeral-port";
+    let ((first, last), port) = (facts.outgoing?, facts.listens_on?);
+    Some(if (first..=last).contains(&port) {
+        let evidence = format!(
+            "port {port} is one of {first}-{last}, from which the kernel takes ports for outgoing \
+             connections: one of them may have it when the store wants to listen"
+        );
+        let remedy =
+            format!("a port below {first}, such as 29500; or net.ipv4.ip_local_reserved_ports={port}");
+        Check::warn(ID, evidence, remedy)
+    } else {
+        Check::pass(ID, format!("no outgoing connection takes port {port}"))
+    })
+}
+
 fn reverse_lookup(facts: &MachineFacts) -> Option<Check> {
     const ID: &str = "reverse-dns";
     let took = facts.reverse_lookup?;
@@ -153,13 +180,15 @@ mod tests {
             hosts_file: with_subdomain.into(),
             descriptors: (Some(1 << 20), Some(1 << 20)),
             backlog: Some(4096),
+            outgoing: Some((32768, 60999)),
+            listens_on: Some(29500),
             reverse_lookup: Some(Duration::from_millis(2)),
         };
         let bare = || MachineFacts { hosts_file: without.into(), ..good() };
         let k8s = ("KUBERNETES_SERVICE_HOST", "10.96.0.1");
         let c10d = ("PET_RDZV_BACKEND", "c10d");
         #[rustfmt::skip]
-        let rows: [(&str, MachineFacts, Vars, Verdict, &str); 12] = [
+        let rows: [(&str, MachineFacts, Vars, Verdict, &str); 14] = [
             ("own-name", good(), &[k8s, c10d], Verdict::Pass, "train-0.train.ns.svc"),
             ("own-name", bare(), &[k8s, c10d], Verdict::Fail, "spec.subdomain"),
             ("own-name", bare(), &[k8s], Verdict::Warn, "MASTER_ADDR"),
@@ -173,6 +202,9 @@ mod tests {
                 &[], Verdict::Warn, "ulimit -n"),
             ("backlog", good(), &[], Verdict::Pass, ""),
             ("backlog", MachineFacts { backlog: Some(128), ..good() }, &[], Verdict::Warn, "somaxconn"),
+            ("ephemeral-port", good(), &[], Verdict::Pass, "29500"),
+            ("ephemeral-port", MachineFacts { listens_on: Some(40000), ..good() },
+                &[], Verdict::Warn, "32768-60999"),
             ("reverse-dns", good(), &[], Verdict::Pass, "2 ms"),
             ("reverse-dns", MachineFacts { reverse_lookup: Some(Duration::from_secs(5)), ..good() },
                 &[], Verdict::Warn, "5 s"),

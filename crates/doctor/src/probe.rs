@@ -199,8 +199,15 @@ pub async fn probe_machine(hostname: &str, towards: Option<IpAddr>, step: Durati
         hosts_file: file("/etc/hosts"),
         descriptors: (limit.current, limit.maximum),
         backlog: file("/proc/sys/net/core/somaxconn").trim().parse().ok(),
+        outgoing: two_ports(&file("/proc/sys/net/ipv4/ip_local_port_range")),
+        listens_on: None,
         reverse_lookup,
     }
+}
+
+fn two_ports(text: &str) -> Option<(u16, u16)> {
+    let mut ports = text.split_whitespace().map_while(|port| port.parse().ok());
+    Some((ports.next()?, ports.next()?))
 }
 
 #[cfg(test)]

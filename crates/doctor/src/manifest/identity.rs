@@ -102,10 +102,9 @@ pub(crate) fn field(launch: &Launch) -> &'static str {
 pub(crate) fn remedy(pods: &Pods, launch: &Launch) -> String {
     let facts = pods.facts();
     let flag = match launch.tool {
-        Tool::Torchrun => "--node-rank=",
         Tool::Accelerate => "--machine_rank=",
         Tool::DeepSpeed => "--node_rank=",
-        Tool::Other => "--node-rank=",
+        Tool::Torchrun | Tool::Other => "--node-rank=",
         Tool::Program => "RANK=",
     };
     let index = match pods.maker {

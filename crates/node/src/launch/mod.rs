@@ -41,4 +41,6 @@ pub use names::{ordinal, random_suffix};
 pub use plan::{Job, Mode, NEW_STORE_EACH_ROUND, Plan, PlanError, Server};
 pub use platform::Platform;
 pub use script::basename;
-pub use torchrun::{Backend, RdzvConf, Torchrun, find_torchrun, is_flag_of_torchrun, restarts_workers};
+pub use torchrun::{
+    Backend, RdzvConf, Torchrun, find_torchrun, find_torchrun_in, is_flag_of_torchrun, restarts_workers,
+};

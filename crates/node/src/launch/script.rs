@@ -3,6 +3,8 @@
 //! Enough of the grammar to find a launcher and its flags: quotes, comments, and where a command ends.
 //! Variables and substitutions stay as they are written; every branch counts, here-documents too.
 
+use super::Environment;
+
 /// Words before a command that are no part of it.
 const BEFORE: [&str; 14] = [
     "!", "builtin", "command", "do", "elif", "else", "exec", "if", "nohup", "then", "time", "until", "while",
@@ -38,6 +40,24 @@ fn script_of(argv: &[String]) -> Option<&str> {
             words.next();
         }
     }
+}
+
+/// The word with the values of `$NAME` and `${NAME}`. A variable that is not set stays as it is written.
+pub(super) fn expanded(word: &str, env: &Environment) -> String {
+    let mut parts = word.split('$');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_braced = part.starts_with('{');
+        let start = &part[usize::from(is_braced)..];
+        let end = start.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(start.len());
+        let (name, rest) = start.split_at(end);
+        let rest = if is_braced { rest.strip_prefix('}') } else { Some(rest) };
+        match (env.get(name), rest) {
+            (Some(value), Some(rest)) => text.extend([value, rest]),
+            _ => text.extend(["$", part]),
+        }
+    }
+    text
 }
 
 /// The last part of a program's path.

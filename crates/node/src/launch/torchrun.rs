@@ -109,6 +109,14 @@ pub fn find_torchrun(argv: &[String]) -> Option<Torchrun> {
     })
 }
 
+/// Finds torchrun as it would start with these variables: in a shell script they have their values.
+pub fn find_torchrun_in(argv: &[String], env: &Environment) -> Option<Torchrun> {
+    let expanded =
+        |command: &Vec<String>| command.iter().map(|word| script::expanded(word, env)).collect::<Vec<_>>();
+    let evaluated = || scripts(argv).iter().find_map(|command| Torchrun::parse(&expanded(command)));
+    Torchrun::parse(argv).or_else(|| Some(Torchrun { is_argv: false, ..evaluated()? }))
+}
+
 /// The flag that a word means to torchrun's parser.
 fn flag_name(word: &str) -> Option<&'static str> {
     let known = || WITH_VALUE.into_iter().chain(WITHOUT_VALUE);

@@ -7,7 +7,8 @@ const ID: &str = "operator-rejects";
 pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Agree,
-    sees: "FAIL: a PyTorchJob with two Masters, or without a container `pytorch`",
+    sees: "FAIL: a PyTorchJob with two Masters, or without a container `pytorch`; two tasks of a Volcano job \
+           with one name",
     remedy: "what the operator accepts",
     fails: "bad-pytorchjob-container-name.yaml",
     passes: "good-pytorchjob.yaml",
@@ -15,6 +16,11 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(pods: &Pods) -> Option<Check> {
+    let twice = pods.roles.iter().filter(|role| **role == pods.role).count() > 1;
+    if pods.maker == Maker::VolcanoJob && twice {
+        let evidence = format!("two tasks are called `{}`; Volcano rejects the job", pods.role);
+        return Some(Check::fail(ID, evidence, "another name for each task").at(pods.at("")));
+    }
     if pods.maker != Maker::PyTorchJob || !pods.train() {
         return None;
     }
