@@ -80,7 +80,6 @@ impl Args {
             (launch.node_rank.is_none(), "RALLYPOINT_NODE_RANK"),
             (launch.nodes.is_none(), "RALLYPOINT_NODES"),
             (launch.endpoint.is_none(), "RALLYPOINT_ENDPOINT"),
-            (launch.run_id.is_none(), "RALLYPOINT_RUN_ID"),
         ];
         let missing: Vec<&str> = missing.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();
         if variables.is_empty() {

@@ -52,11 +52,11 @@ impl Manifests {
     fn read(files: &[(String, String)]) -> Self {
         let mut unreadable = Vec::new();
         let objects = objects::read(files, &mut unreadable);
-        let mut pods: Vec<Pods> = objects
-            .iter()
-            .enumerate()
-            .flat_map(|(number, object)| pods::of(object, number, &objects))
-            .collect();
+        let of_object = |(number, object): (usize, &Object)| match Maker::of_kind(&object.api, &object.kind) {
+            Maker::Slurm => slurm::of(object, number),
+            _ => pods::of(object, number, &objects),
+        };
+        let mut pods: Vec<Pods> = objects.iter().enumerate().flat_map(of_object).collect();
         for pods in pods.iter_mut().filter(|pods| pods.maker != Maker::Slurm) {
             pods.containers = Container::all(pods, &objects, "containers");
             pods.init_containers = Container::all(pods, &objects, "initContainers");

@@ -69,7 +69,7 @@ pub(crate) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
     let mut objects = Vec::new();
     for (file, text) in files {
         let place = |object: &str| Location { file: file.clone(), object: object.into(), field: "-".into() };
-        if text.starts_with("#!") || super::slurm::is_script(text) {
+        if text.starts_with("#!") || is_for_sbatch(text) {
             script(file, text, &mut objects, checks);
             continue;
         }
@@ -173,6 +173,11 @@ fn parse(document: &str) -> Result<(Value, Option<String>), String> {
     Ok((found.into_iter().next().unwrap_or(Value::Null), duplicate))
 }
 
+/// Whether a text is a script for sbatch.
+fn is_for_sbatch(text: &str) -> bool {
+    text.lines().any(|line| line.starts_with("#SBATCH"))
+}
+
 fn has_braces(text: &str) -> bool {
     text.contains("{{") && text.contains("}}") || text.contains("{%")
 }
@@ -189,7 +194,7 @@ fn script(file: &str, text: &str, objects: &mut Vec<Object>, checks: &mut Vec<Ch
         at: String::new(),
         has_blanks: false,
     };
-    if super::slurm::is_script(text) {
+    if is_for_sbatch(text) {
         return objects.push(object);
     }
     let check = Check::warn(

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::Location;
 use super::container::Container;
 use super::objects::{Object, list, texts};
-use super::slurm::Step;
 use rallypoint_node::makers::{Facts, LabelValue, Maker, When, env_of_field};
 use rallypoint_shell::Text;
 
@@ -18,6 +17,14 @@ pub(crate) struct Hosts {
     pub(super) count: Option<u64>,
     /// Whether number 0 of them is the first of all pods.
     pub(super) has_first: bool,
+}
+
+/// How a part of a script runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Step {
+    pub(super) nodes: Option<u64>,
+    pub(super) tasks: Option<u64>,
+    pub(super) by_srun: bool,
 }
 
 /// The pods of one template.
@@ -208,7 +215,7 @@ struct Draft<'o> {
 impl Draft<'_> {
     fn build(self, drafts: usize, roles: &[String]) -> Option<Pods> {
         let template = self.object.value.pointer(&self.base)?;
-        let field = self.base.trim_start_matches('/').replace('/', ".");
+        let field = dotted(&self.base);
         // Some kinds have the spec of a pod, or a container, where others have a template.
         let is_spec = template.get("containers").is_some();
         let container = template.get("container").or_else(|| template.get("script"));
@@ -304,9 +311,6 @@ impl Draft<'_> {
 /// The pods of an object, without their containers.
 pub(crate) fn of(object: &Object, number: usize, objects: &[Object]) -> Vec<Pods> {
     let maker = Maker::of_kind(&object.api, &object.kind);
-    if maker == Maker::Slurm {
-        return super::slurm::of(object, number);
-    }
     let mut drafts = drafts(object, number, maker);
     if drafts.is_empty() && (maker == Maker::Unknown || maker.facts().is_known) {
         drafts = anywhere(&object.value, "")
@@ -669,6 +673,19 @@ fn entrypoint(object: &Object, number: usize) -> Option<Pods> {
     let draft = draft(object, number, Maker::Ray, "head", String::new(), Some(1));
     let pods = draft.made(spec, object.value.clone(), BTreeMap::new(), 1, &[]);
     Some(Pods { place: object.place("spec.entrypoint"), is_container: true, is_open: true, ..pods })
+}
+
+/// A pointer as `kubectl explain` and people write it: `spec.tasks[0].template`.
+fn dotted(pointer: &str) -> String {
+    let mut path = String::new();
+    for part in pointer.split('/').filter(|part| !part.is_empty()) {
+        match part.parse::<usize>() {
+            Ok(n) => path.push_str(&format!("[{n}]")),
+            Err(_) if path.is_empty() => path.push_str(part),
+            Err(_) => path.extend([".", part]),
+        }
+    }
+    path
 }
 
 /// The paths of the pod templates, the specs of pods and the containers in an object of any kind.

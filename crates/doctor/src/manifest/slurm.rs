@@ -9,19 +9,11 @@ use serde_json::{Value, json};
 use super::container::Container;
 use super::launches;
 use super::objects::Object;
-use super::pods::Pods;
+use super::pods::{Pods, Step};
 use rallypoint_node::makers::Maker;
 use rallypoint_shell::{
     self as shell, Called, Command, Part, Source, Surroundings, Text, Variable, Variables,
 };
-
-/// How a part of a script runs.
-#[derive(Debug, Clone)]
-pub(crate) struct Step {
-    pub(super) nodes: Option<u64>,
-    pub(super) tasks: Option<u64>,
-    pub(super) by_srun: bool,
-}
 
 /// Options of sbatch and srun by their long names, and the words after them.
 struct Options {
@@ -84,11 +76,6 @@ impl Options {
         // `--nodes=2-4` asks for a range.
         text.parse().ok()
     }
-}
-
-/// Whether a text is a script for sbatch.
-pub(crate) fn is_script(text: &str) -> bool {
-    text.lines().any(|line| line.starts_with("#SBATCH"))
 }
 
 /// The parts of a script that launch a training, as the pods of a job.

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "WARN: a Job of fixed size whose pods are replaced",
-    remedy: "`backoffLimit: 0`",
     fails: "backoff-limit.yaml",
     passes: "good-job-static.yaml",
     find: Find::Pods(|_, pods| find(pods).into_iter().collect()),

@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     chapter: Chapter::Rest,
     sees: "WARN: c10d with `--max-restarts`, or `--nnodes=MIN:MAX`, without \
            `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`",
-    remedy: "set it, or use `rallypoint run`",
     fails: "c10d-restarts.yaml",
     passes: "good-job-c10d.yaml",
     find: Find::Launch(&[Tool::Torchrun], find),

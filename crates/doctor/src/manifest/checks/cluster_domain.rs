@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Meet,
     sees: "WARN: an endpoint ends in `.svc.cluster.local`",
-    remedy: "`name.service`",
     fails: "cluster-domain.yaml",
     passes: "good-job-env.yaml",
     find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),

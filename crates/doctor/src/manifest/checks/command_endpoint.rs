@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     chapter: Chapter::Meet,
     sees: "FAIL: `torchrun --nnodes=4 train.py`, and nothing says where the nodes meet. WARN for a \
            PyTorchJob without Master if only the operator sets its number of nodes",
-    remedy: "`--master-addr=train-0.train`, or start it with `rallypoint run`",
     fails: "no-endpoint.yaml",
     passes: "good-job-static.yaml",
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate], find),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Agree,
     sees: "WARN: a constant id on a store that outlives the run",
-    remedy: "the UID of the run",
     fails: "constant-run-id.yaml",
     passes: "good-job-c10d.yaml",
     find: Find::Launch(&[Tool::Torchrun], find),

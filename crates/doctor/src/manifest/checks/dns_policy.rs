@@ -10,7 +10,6 @@ pub(super) const RULE: Rule = Rule {
     chapter: Chapter::Meet,
     sees: "FAIL: `hostNetwork` without `dnsPolicy: ClusterFirstWithHostNet`, or `dnsPolicy: Default`, and \
            the endpoint is a name of the cluster",
-    remedy: "`dnsPolicy: ClusterFirstWithHostNet`; `ClusterFirst`",
     fails: "third-fn04-hostnetwork-jobset.yaml",
     passes: "good-jobset-static.yaml",
     find: Find::Launch(Tool::ALL, find),

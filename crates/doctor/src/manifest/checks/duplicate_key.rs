@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "WARN: a key is twice in a map",
-    remedy: "keep one",
     fails: "duplicate-key.yaml",
     passes: "good-job-static.yaml",
     find: Find::Files(|manifests| manifests.while_reading(ID)),

@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     chapter: Chapter::Meet,
     sees: "FAIL: `--rdzv-endpoint=$HOSTNAME:29500`, `localhost`: every pod hosts a store of its own (unless \
            it has a [relay](relay.md))",
-    remedy: "the first pod's name, or a rallypoint server's Service",
     fails: "bad-job-localhost.yaml",
     passes: "good-job-relay.yaml",
     find: Find::Launch(Tool::ALL, find),

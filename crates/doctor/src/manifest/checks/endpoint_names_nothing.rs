@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Meet,
     sees: "FAIL: `--master-addr=trainer-0.train`, but the pods are called `train-0`, …; or no subdomain",
-    remedy: "the first pod's name, as the message writes it",
     fails: "bad-job-host-typo.yaml",
     passes: "good-job-static.yaml",
     find: Find::Files(find),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Meet,
     sees: "WARN: the host is no Service and no pod of these files",
-    remedy: "give the file with that Service too, or correct the name",
     fails: "endpoint-not-found.yaml",
     passes: "good-job-static.yaml",
     find: Find::Launch(Tool::ALL, find),

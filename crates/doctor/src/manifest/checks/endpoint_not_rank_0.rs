@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Meet,
     sees: "FAIL: static backend with `--master-addr=train-1.train`, but rank 0 hosts the store",
-    remedy: "the first pod's name",
     fails: "bad-job-second-pod.yaml",
     passes: "good-job-static.yaml",
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Program], find),

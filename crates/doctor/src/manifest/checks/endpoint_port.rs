@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Meet,
     sees: "FAIL: the Service does not have the port, or the port is no number",
-    remedy: "the port that the Service has",
     fails: "case-fn38-port-differs.yaml",
     passes: "good-service-of-one-pod.yaml",
     find: Find::Files(find),

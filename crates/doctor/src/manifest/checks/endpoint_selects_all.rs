@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Meet,
     sees: "FAIL: the endpoint is a Service over all pods of the job",
-    remedy: "the first pod's name, or a Service of the server alone",
     fails: "endpoint-selects-all.yaml",
     passes: "good-service-of-one-pod.yaml",
     find: Find::Files(find),

@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "FAIL: `accelerate launch --zero3_init_flag train.py`, `--multi_gpu true train.py`",
-    remedy: "`--zero3_init_flag true`; `--multi_gpu` alone",
     fails: "flag-takes-script.yaml",
     passes: "good-job-accelerate.yaml",
     find: Find::Launch(&[Tool::Accelerate], find),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "WARN: `--node-rank` with c10d, which ignores it",
-    remedy: "remove it",
     fails: "flags-of-other-backend.yaml",
     passes: "good-job-c10d.yaml",
     find: Find::Launch(&[Tool::Torchrun], find),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "WARN: `:latest` or no tag, where more runs than `sleep` and its like",
-    remedy: "a version, a digest",
     fails: "image-not-pinned.yaml",
     passes: "good-job-static.yaml",
     find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Meet,
     sees: "FAIL: an init container waits for a name or a port that is there only after it",
-    remedy: "publish the addresses; remove the wait",
     fails: "bad-init-waits-port.yaml",
     passes: "good-init-waits-store.yaml",
     find: Find::Pods(|manifests, pods| find(manifests, pods).into_iter().collect()),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "PASS: no known mistake; says how many pod templates were checked",
-    remedy: "",
     fails: "good-job-static.yaml",
     passes: "sleep.yaml",
     find: Find::After(find),

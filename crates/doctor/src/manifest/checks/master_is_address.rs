@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Meet,
     sees: "WARN: `MASTER_ADDR` is a pod's address",
-    remedy: "a name",
     fails: "master-is-address.yaml",
     passes: "good-job-env.yaml",
     find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),

@@ -1,6 +1,6 @@
 //! The checks of manifests: one check, one file. The first lines of a file say why the mistake makes a job
-//! hang. Its `RULE` says what the check sees, which examples fail and pass, what the remedy is, and which
-//! function finds it. `docs/doctor.md` and the tests are made from the rules.
+//! hang. Its `RULE` says what the check sees, which examples fail and pass, and which function finds it
+//! and says the remedy. `docs/doctor.md` and the tests are made from the rules.
 
 mod backoff_limit;
 mod c10d_restarts;
@@ -78,8 +78,6 @@ pub(crate) struct Rule {
     pub(super) chapter: Chapter,
     /// What it sees, for the documentation.
     pub(super) sees: &'static str,
-    /// What to do, for the documentation.
-    pub(super) remedy: &'static str,
     /// A file of `tests/data/manifests` in which it finds something.
     pub(super) fails: &'static str,
     /// A similar file in which it finds nothing.
@@ -125,12 +123,18 @@ impl Rule {
     }
 }
 
+/// Whether two findings say the same of one object, such as of its Master and of its Workers.
+fn is_same(a: &Check, b: &Check) -> bool {
+    let object = |check: &Check| check.place.as_ref().map(|place| (place.file.clone(), place.object.clone()));
+    (a.id, &a.evidence, &a.remedy) == (b.id, &b.evidence, &b.remedy) && object(a) == object(b)
+}
+
 /// Applies every check. What two of them find in the same words is one finding.
 pub(super) fn all(manifests: &Manifests) -> Vec<Check> {
     let mut found = Vec::new();
     for rule in RULES {
         for check in rule.apply(manifests, &found) {
-            if !found.contains(&check) {
+            if !found.iter().any(|other| is_same(other, &check)) {
                 found.push(check);
             }
         }

@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     chapter: Chapter::Rest,
     sees: "WARN: `NCCL_IB_DISABLE=1` beside an RDMA device; hostNetwork with `eth0`, or without \
            `GLOO_SOCKET_IFNAME`. FAIL: `GLOO_SOCKET_IFNAME=^lo`",
-    remedy: "remove it; the name of one interface",
     fails: "network-guess.yaml",
     passes: "good-job-static.yaml",
     find: Find::Container(find),

@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Meet,
     sees: "FAIL: a NetworkPolicy opens port 29500 only; gloo and NCCL use others",
-    remedy: "a rule without ports between the job's pods",
     fails: "network-policy-ports.yaml",
     passes: "good-network-policy.yaml",
     find: Find::Files(find),

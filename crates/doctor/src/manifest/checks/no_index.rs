@@ -10,7 +10,6 @@ pub(super) const RULE: Rule = Rule {
     chapter: Chapter::Agree,
     sees: "FAIL: the rank is asked of pods without an index: a Job without `completionMode: Indexed`, a \
            Deployment",
-    remedy: "an Indexed Job, a StatefulSet",
     fails: "no-index.yaml",
     passes: "good-indexed-job.yaml",
     find: Find::Launch(Tool::ALL, find),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "WARN: nothing in the file makes pods",
-    remedy: "give all files together",
     fails: "nothing-to-look-at.yaml",
     passes: "good-job-static.yaml",
     find: Find::After(find),

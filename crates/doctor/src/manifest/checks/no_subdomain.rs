@@ -10,7 +10,6 @@ pub(super) const RULE: Rule = Rule {
     chapter: Chapter::Meet,
     sees: "FAIL: c10d, and pods without names that others can resolve. WARN: no headless Service in \
            these files",
-    remedy: "`spec.subdomain` with a headless Service, or `--local-addr=$(POD_IP)`",
     fails: "no-subdomain.yaml",
     passes: "good-job-c10d.yaml",
     find: Find::Pods(|manifests, pods| find(manifests, pods).into_iter().collect()),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Agree,
     sees: "FAIL: `--nnodes=8` and 4 pods, or no `--nnodes`. WARN: several pods that train alone",
-    remedy: "the same number in both places",
     fails: "node-count.yaml",
     passes: "good-job-static.yaml",
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate], find),

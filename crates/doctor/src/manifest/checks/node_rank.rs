@@ -10,7 +10,6 @@ pub(super) const RULE: Rule = Rule {
     chapter: Chapter::Agree,
     sees: "FAIL: `--node-rank=0` in every pod, none at all, the pod's name, or an index that repeats. WARN: \
            no `RANK`",
-    remedy: "the index that the maker gives, as the message writes it",
     fails: "bad-job-rank-constant.yaml",
     passes: "good-job-static.yaml",
     find: Find::Launch(Tool::ALL, find),

@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "WARN: a script, or a TrainJob's runtime, that is not in these files",
-    remedy: "give its ConfigMap; `rallypoint doctor -- CMD` in the pod",
     fails: "bad-job-unread.yaml",
     passes: "good-configmap-script.yaml",
     find: Find::Files(find),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Meet,
     sees: "WARN: a readinessProbe, and a headless Service that names only Ready pods",
-    remedy: "`publishNotReadyAddresses: true`",
     fails: "not-ready-addresses.yaml",
     passes: "good-job-c10d.yaml",
     find: Find::Pods(|manifests, pods| find(manifests, pods).into_iter().collect()),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Agree,
     sees: "FAIL: capital letters or `_` in a name; a pod's host name of more than 63 characters",
-    remedy: "a shorter name of small letters, digits and `-`",
     fails: "object-name.yaml",
     passes: "good-job-static.yaml",
     find: Find::Files(find),

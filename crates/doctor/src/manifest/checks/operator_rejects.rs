@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     chapter: Chapter::Agree,
     sees: "FAIL: a PyTorchJob with two Masters, or without a container `pytorch`; two tasks of a Volcano job \
            with one name",
-    remedy: "what the operator accepts",
     fails: "bad-pytorchjob-container-name.yaml",
     passes: "good-pytorchjob.yaml",
     find: Find::Pods(|_, pods| find(pods).into_iter().collect()),

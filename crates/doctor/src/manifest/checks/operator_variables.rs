@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Agree,
     sees: "FAIL: a TrainJob that sets `PET_*` is rejected",
-    remedy: "`numNodes`, `numProcPerNode`",
     fails: "operator-variables.yaml",
     passes: "good-trainjob.yaml",
     find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),

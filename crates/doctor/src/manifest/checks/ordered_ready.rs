@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     chapter: Chapter::Rest,
     sees: "FAIL: a StatefulSet that starts its pods one after the other, with a readinessProbe. WARN \
            without",
-    remedy: "`podManagementPolicy: Parallel`",
     fails: "ordered-ready.yaml",
     passes: "good-statefulset.yaml",
     find: Find::Pods(|_, pods| find(pods).into_iter().collect()),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Agree,
     sees: "FAIL: completions and parallelism differ, so the pods are never all there",
-    remedy: "equal numbers",
     fails: "parallelism.yaml",
     passes: "good-indexed-job.yaml",
     find: Find::Pods(|_, pods| find(pods).into_iter().collect()),

@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Agree,
     sees: "FAIL: `${POD_NAME##*-}` of a Job's pod is five random characters",
-    remedy: "`$JOB_COMPLETION_INDEX`",
     fails: "rank-from-pod-name.yaml",
     passes: "good-job-host-end.yaml",
     find: Find::Launch(Tool::ALL, find),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "WARN: `RANK` or `WORLD_SIZE`, which torchrun sets itself",
-    remedy: "leave them out",
     fails: "ranks-beside-torchrun.yaml",
     passes: "good-job-static.yaml",
     find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),

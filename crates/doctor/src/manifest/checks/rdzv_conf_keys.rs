@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "WARN: `--rdzv-conf=timeout=1800` with c10d, which ignores it",
-    remedy: "`join_timeout=1800`",
     fails: "rdzv-conf-timeout.yaml",
     passes: "good-job-c10d.yaml",
     find: Find::Launch(&[Tool::Torchrun], find),

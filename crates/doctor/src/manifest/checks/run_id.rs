@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     chapter: Chapter::Agree,
     sees: "FAIL: empty, or different in each pod (`metadata.uid`, `$RANDOM`, `$(date)`). WARN: none on a \
            store that outlives the run; `RDZV_ID`, which torchrun does not read",
-    remedy: "the UID of the run, as the message writes it for this maker",
     fails: "bad-job-id-random.yaml",
     passes: "good-jobset-uid.yaml",
     find: Find::Launch(&[Tool::Torchrun], find),

@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Agree,
     sees: "FAIL: `#SBATCH` lines behind the first command of the script",
-    remedy: "above every command",
     fails: "sbatch-ignored.sbatch",
     passes: "good-slurm.sbatch",
     find: Find::Files(find),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Meet,
     sees: "FAIL: the Service that the pods use selects labels that no pod has",
-    remedy: "the pods' labels",
     fails: "selector-matches-none.yaml",
     passes: "good-job-c10d.yaml",
     find: Find::Files(find),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Meet,
     sees: "FAIL: a Service `master` makes Kubernetes set `MASTER_PORT=tcp://…`",
-    remedy: "`enableServiceLinks: false`",
     fails: "service-link.yaml",
     passes: "good-job-env.yaml",
     find: Find::Pods(find),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "WARN: several processes in a pod, and nothing mounted at `/dev/shm`",
-    remedy: "an emptyDir with `medium: Memory`",
     fails: "bad-job-no-shm.yaml",
     passes: "good-job-static.yaml",
     find: Find::Container(|pods, container| find(pods, container).into_iter().collect()),

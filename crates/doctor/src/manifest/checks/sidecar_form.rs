@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "FAIL: the server as an ordinary container, or an init container without `restartPolicy: Always`",
-    remedy: "a native sidecar",
     fails: "sidecar-as-container.yaml",
     passes: "good-indexed-job.yaml",
     find: Find::Pods(|_, pods| find(pods)),

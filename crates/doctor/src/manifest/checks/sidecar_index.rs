@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "WARN: every pod serves a store of its own",
-    remedy: "`serve --only-on-index=0`",
     fails: "sidecar-in-every-pod.yaml",
     passes: "good-indexed-job.yaml",
     find: Find::Pods(|_, pods| find(pods)),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "WARN: a sidecar without startupProbe",
-    remedy: "`/readyz` on 29501",
     fails: "sidecar-without-probe.yaml",
     passes: "good-indexed-job.yaml",
     find: Find::Pods(|_, pods| find(pods)),

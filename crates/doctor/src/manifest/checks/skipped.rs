@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "PASS: a kind without pods or names",
-    remedy: "",
     fails: "nothing-to-look-at.yaml",
     passes: "good-job-static.yaml",
     find: Find::Files(find),

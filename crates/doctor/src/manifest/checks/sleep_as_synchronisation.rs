@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "WARN: `sleep 30` in front of torchrun",
-    remedy: "`rallypoint wait --nodes N`, or `rallypoint run`",
     fails: "sleep.yaml",
     passes: "good-job-static.yaml",
     find: Find::Launch(Tool::ALL, find),

@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     chapter: Chapter::Agree,
     sees: "FAIL: in a script for sbatch, torchrun without `srun` on several nodes; `srun` that starts it on \
            one node only, or 8 times a node",
-    remedy: "`srun --ntasks-per-node=1 torchrun …`",
     fails: "slurm-eight-tasks.sbatch",
     passes: "good-slurm.sbatch",
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Other], find),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "WARN: a Helm template, or placeholders such as `${NAME}`: not checked, or only in part",
-    remedy: "render it first",
     fails: "blanks.yaml",
     passes: "good-job-static.yaml",
     find: Find::Files(|manifests| manifests.while_reading(ID)),

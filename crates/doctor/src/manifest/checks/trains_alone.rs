@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Agree,
     sees: "FAIL: `python`, `accelerate launch`, `trl` or `deepspeed` in a TrainJob of several nodes",
-    remedy: "`torchrun train.py`, or the launcher's own flags",
     fails: "bad-trainjob-python.yaml",
     passes: "good-trainjob.yaml",
     find: Find::Pods(find),

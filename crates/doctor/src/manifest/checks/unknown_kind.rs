@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "WARN: a kind, or a version of a kind, of which at most the pod templates were looked at",
-    remedy: "check the rest by hand",
     fails: "unknown-kind.yaml",
     passes: "good-job-static.yaml",
     find: Find::Files(find),

@@ -9,7 +9,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Agree,
     sees: "FAIL: a launch value uses `$(NAME)` or `$NAME`, and nothing sets it",
-    remedy: "define it, or use a variable that the maker of the pods sets",
     fails: "unset-variable.yaml",
     passes: "good-job-static.yaml",
     find: Find::Container(find),

@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Agree,
     sees: "FAIL: `WORLD_SIZE` counts pods, but each has 8 processes; or it is not pods x processes",
-    remedy: "pods x processes",
     fails: "world-size-in-pods.yaml",
     passes: "good-pytorchjob-world-size.yaml",
     find: Find::Launch(&[Tool::Program], find),

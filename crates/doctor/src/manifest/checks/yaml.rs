@@ -8,7 +8,6 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
     sees: "FAIL: a document that cannot be read. WARN: no Kubernetes object",
-    remedy: "correct it",
     fails: "yaml.yaml",
     passes: "good-job-static.yaml",
     find: Find::Files(|manifests| manifests.while_reading(ID)),
