@@ -53,7 +53,7 @@ impl Manifests {
         let mut unreadable = Vec::new();
         let objects = objects::read(files, &mut unreadable);
         let of_object = |(number, object): (usize, &Object)| match Maker::of_kind(&object.api, &object.kind) {
-            Maker::Slurm => slurm::of(object, number),
+            Maker::Slurm => slurm::of(object, number, &objects),
             _ => pods::of(object, number, &objects),
         };
         let mut pods: Vec<Pods> = objects.iter().enumerate().flat_map(of_object).collect();

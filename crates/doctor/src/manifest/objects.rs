@@ -70,7 +70,9 @@ pub(crate) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
     for (file, text) in files {
         let place = |object: &str| Location { file: file.clone(), object: object.into(), field: "-".into() };
         if text.starts_with("#!") || is_for_sbatch(text) {
-            script(file, text, &mut objects, checks);
+            let is_named = |(_, other): &(String, String)| other.contains(rallypoint_shell::basename(file));
+            let is_called = files.iter().filter(|(other, _)| other != file).any(is_named);
+            script(file, text, is_called, &mut objects, checks);
             continue;
         }
         let is_template = |document: &&str| has_braces(document) && parse(document).is_err();
@@ -174,7 +176,7 @@ fn parse(document: &str) -> Result<(Value, Option<String>), String> {
 }
 
 /// Whether a text is a script for sbatch.
-fn is_for_sbatch(text: &str) -> bool {
+pub(crate) fn is_for_sbatch(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("#SBATCH"))
 }
 
@@ -183,7 +185,7 @@ fn has_braces(text: &str) -> bool {
 }
 
 /// A shell script: only those for sbatch say how many nodes run them.
-fn script(file: &str, text: &str, objects: &mut Vec<Object>, checks: &mut Vec<Check>) {
+fn script(file: &str, text: &str, is_called: bool, objects: &mut Vec<Object>, checks: &mut Vec<Check>) {
     let object = Object {
         file: file.to_owned(),
         api: "slurm".into(),
@@ -194,15 +196,17 @@ fn script(file: &str, text: &str, objects: &mut Vec<Object>, checks: &mut Vec<Ch
         at: String::new(),
         has_blanks: false,
     };
-    if is_for_sbatch(text) {
-        return objects.push(object);
+    let place = object.place("-");
+    objects.push(object);
+    if is_for_sbatch(text) || is_called {
+        return;
     }
     let check = Check::warn(
         "not-read",
         "a script without #SBATCH lines: nothing says who starts it, so it was not looked at",
         "give the manifest that starts it; `rallypoint doctor -- CMD` in the pod",
     );
-    checks.push(check.at(object.place("-")));
+    checks.push(check.at(place));
 }
 
 /// Whether a field that no container expands has a `$` in it.

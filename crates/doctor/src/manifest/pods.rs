@@ -680,7 +680,7 @@ fn dotted(pointer: &str) -> String {
     let mut path = String::new();
     for part in pointer.split('/').filter(|part| !part.is_empty()) {
         match part.parse::<usize>() {
-            Ok(n) => path.push_str(&format!("[{n}]")),
+            Ok(_) => path.extend(["[", part, "]"]),
             Err(_) if path.is_empty() => path.push_str(part),
             Err(_) => path.extend([".", part]),
         }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::container::Container;
 use super::launches;
-use super::objects::Object;
+use super::objects::{Object, is_for_sbatch};
 use super::pods::{Pods, Step};
 use rallypoint_node::makers::Maker;
 use rallypoint_shell::{
@@ -79,8 +79,16 @@ impl Options {
 }
 
 /// The parts of a script that launch a training, as the pods of a job.
-pub(crate) fn of(object: &Object, number: usize) -> Vec<Pods> {
+pub(crate) fn of(object: &Object, number: usize, objects: &[Object]) -> Vec<Pods> {
     let text = object.value.get("script").and_then(Value::as_str).unwrap_or_default();
+    if !is_for_sbatch(text) {
+        return Vec::new();
+    }
+    let file = |path: &str| {
+        let scripts = objects.iter().filter_map(|other| Some((other, other.value.get("script")?.as_str()?)));
+        let mut named = scripts.filter(|(other, _)| other.name == shell::basename(path));
+        named.next().map(|(_, text)| text.to_owned())
+    };
     let words = text.lines().filter_map(|line| line.strip_prefix("#SBATCH"));
     let words: Vec<String> = words
         .flat_map(|line| {
@@ -93,8 +101,7 @@ pub(crate) fn of(object: &Object, number: usize) -> Vec<Pods> {
     let each = job.number("ntasks-per-node");
     let tasks = job.number("ntasks").or_else(|| Some(nodes?.saturating_mul(each?)));
     let variables = variables(nodes, tasks, each);
-    let nothing = |_: &str| None;
-    let surroundings = Surroundings { variables: variables.clone(), open: true, file: &nothing };
+    let surroundings = Surroundings { variables: variables.clone(), open: true, file: &file };
     let reading = shell::read(text, &[], surroundings);
     let base = Pods::of_script(object, number);
     let mut all = Vec::new();
@@ -117,7 +124,7 @@ pub(crate) fn of(object: &Object, number: usize) -> Vec<Pods> {
         let mut read = Container::of_script(object, base.is_open);
         if is_srun {
             let inner = own.rest.saturating_add(1);
-            (read.commands, read.unread) = on_nodes(command, inner, tasks == nodes);
+            (read.commands, read.unread) = on_nodes(command, inner, tasks == nodes, &file);
         } else {
             read.commands = vec![once(command)];
         }
@@ -206,7 +213,12 @@ fn once(command: &Command) -> Command {
 }
 
 /// The commands that `srun` starts on each node.
-fn on_nodes(command: &Command, inner: usize, is_one_each: bool) -> (Vec<Command>, Vec<String>) {
+fn on_nodes(
+    command: &Command,
+    inner: usize,
+    is_one_each: bool,
+    file: &dyn Fn(&str) -> Option<String>,
+) -> (Vec<Command>, Vec<String>) {
     let words: Vec<Text> = command.words.iter().skip(inner).map(fixed).collect();
     let mut variables = fixed_variables(&command.variables);
     let index = || Text::of(Part::Of(Source::Index));
@@ -221,27 +233,34 @@ fn on_nodes(command: &Command, inner: usize, is_one_each: bool) -> (Vec<Command>
         variables.insert(name.into(), Variable::One(text));
     }
     let shell_at = words.iter().position(|word| word.literal().is_some_and(shell::is_shell));
-    let Some(at) = shell_at else {
-        let is_unread = words.first().and_then(Text::literal).is_some_and(shell::is_script);
-        let unread = is_unread.then(|| format!("`{}` is not in these files", words[0]));
-        let command = Command { words, variables: Rc::new(variables), ..command.clone() };
-        return (vec![command], unread.into_iter().collect());
-    };
-    let nothing = |_: &str| None;
-    match shell::called(words.get(at.saturating_add(1)..).unwrap_or_default()) {
-        Called::Script(script, arguments) => {
-            let script = script.as_script(&mut variables);
-            let surroundings = Surroundings { variables, open: true, file: &nothing };
-            let reading = shell::read(&script, arguments.get(1..).unwrap_or_default(), surroundings);
-            let mut commands = reading.commands;
-            for inner in &mut commands {
-                inner.conditional |= command.conditional;
+    let (text, arguments) = match shell_at {
+        Some(at) => match shell::called(words.get(at.saturating_add(1)..).unwrap_or_default()) {
+            Called::Script(script, arguments) => {
+                (Ok(script.as_script(&mut variables)), arguments.get(1..).unwrap_or_default())
             }
-            (commands, reading.unread)
-        }
-        Called::File(path, _) => (Vec::new(), vec![format!("`{path}` is not in these files")]),
-        Called::Input => (Vec::new(), Vec::new()),
+            Called::File(path, arguments) => (file(&path.to_string()).ok_or(path), arguments),
+            Called::Input => return (Vec::new(), Vec::new()),
+        },
+        None => match words.split_first() {
+            Some((path, arguments)) if path.literal().is_some_and(shell::is_script) => {
+                (file(&path.to_string()).ok_or(path), arguments)
+            }
+            _ => {
+                let command = Command { words, variables: Rc::new(variables), ..command.clone() };
+                return (vec![command], Vec::new());
+            }
+        },
+    };
+    let text = match text {
+        Ok(text) => text,
+        Err(path) => return (Vec::new(), vec![format!("`{path}` is not in these files")]),
+    };
+    let reading = shell::read(&text, arguments, Surroundings { variables, open: true, file });
+    let mut commands = reading.commands;
+    for inner in &mut commands {
+        inner.conditional |= command.conditional;
     }
+    (commands, reading.unread)
 }
 
 impl Container {

@@ -177,3 +177,18 @@ fn odd_shapes_do_not_make_it_panic() {
         check(text);
     }
 }
+
+/// A script that `srun` starts is read if it is among the files.
+#[test]
+fn the_scripts_of_a_script_are_read_together() {
+    let batch = "#!/bin/bash\n#SBATCH -N 5\n#SBATCH --ntasks-per-node=4\nsrun --nodes=5 bash inner.sh\n";
+    let inner = "torchrun --nnodes=5 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=$HEAD:1 t.py\n";
+    let files = |names: &[(&str, &str)]| {
+        let files: Vec<(String, String)> =
+            names.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        check_manifests(&files).iter().map(|check| check.id).collect::<Vec<_>>()
+    };
+    assert_eq!(files(&[("a.sbatch", batch)]), ["not-read"]);
+    assert_eq!(files(&[("a.sbatch", batch), ("inner.sh", &format!("#!/bin/sh\n{inner}"))]), ["slurm-tasks"]);
+    assert_eq!(files(&[("inner.sh", &format!("#!/bin/sh\n{inner}"))]), ["not-read"]);
+}

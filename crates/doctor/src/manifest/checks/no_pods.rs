@@ -24,7 +24,7 @@ fn find(manifests: &Manifests, found: &[Check]) -> Vec<Check> {
         let said = found
             .iter()
             .any(|check| check.place.as_ref().is_some_and(|place| *place == object.place("spec.runtimeRef")));
-        let none = known && !said && manifests.of_object(number).next().is_none();
+        let none = known && object.kind != "Script" && !said && manifests.of_object(number).next().is_none();
         none.then(|| {
             let check = Check::warn(ID, "no pod template was found in it", "see that its spec is complete");
             check.at(object.place("spec"))
