@@ -45,6 +45,11 @@ impl Container {
         !self.serves() && !self.launches.is_empty()
     }
 
+    /// Whether no shell reads its command.
+    pub(crate) fn is_exec(&self) -> bool {
+        !self.argv.is_empty() && !self.argv.iter().any(|word| rallypoint_shell::is_shell(word))
+    }
+
     /// Whether it runs a rallypoint server.
     pub(crate) fn serves(&self) -> bool {
         self.rallypoint_command() == Some("serve")

@@ -3,7 +3,7 @@
 use super::launch::{Launch, Told, Tool};
 use super::meeting::Call;
 use super::pods::Pods;
-use rallypoint_node::makers::Maker;
+use rallypoint_node::makers::{Index, Maker};
 use rallypoint_shell::{Source, Text};
 
 /// A rank that cannot be right, or may not.
@@ -99,7 +99,8 @@ pub(crate) fn field(launch: &Launch) -> &'static str {
 }
 
 /// The remedy: the line to change.
-pub(crate) fn remedy(pods: &Pods, launch: &Launch) -> String {
+pub(crate) fn remedy(call: &Call<'_>) -> String {
+    let Call { pods, launch, container, .. } = *call;
     let facts = pods.facts();
     let flag = match launch.tool {
         Tool::Accelerate => "--machine_rank=",
@@ -107,11 +108,17 @@ pub(crate) fn remedy(pods: &Pods, launch: &Launch) -> String {
         Tool::Torchrun | Tool::Other => "--node-rank=",
         Tool::Program => "RANK=",
     };
+    // Without a shell only Kubernetes fills in a variable.
+    let written = |index: Index| match index.in_shell().strip_prefix('$') {
+        Some(name) if container.is_exec() && launch.tool != Tool::Program => format!("$({name})"),
+        _ => index.in_shell(),
+    };
     let index = match pods.maker {
         Maker::Job => {
             return format!(
                 "completionMode: Indexed with completions equal to parallelism, and \
-                 {flag}$JOB_COMPLETION_INDEX"
+                 {flag}{}",
+                written(Index::Variable("JOB_COMPLETION_INDEX"))
             );
         }
         Maker::Deployment => {
@@ -125,8 +132,8 @@ pub(crate) fn remedy(pods: &Pods, launch: &Launch) -> String {
         _ => facts.index,
     };
     match index.map(|index| (index, index.in_env())) {
-        Some((index, None)) => format!("{flag}{}, which a {} sets", index.in_shell(), facts.name),
-        Some((index, Some(line))) => format!("{flag}{}, with this in env: {line}", index.in_shell()),
+        Some((index, None)) => format!("{flag}{}, which a {} sets", written(index), facts.name),
+        Some((index, Some(line))) => format!("{flag}{}, with this in env: {line}", written(index)),
         None => {
             format!("give each pod its own number with {flag}N, from 0 on, or start it with `rallypoint run`")
         }

@@ -192,3 +192,23 @@ fn the_scripts_of_a_script_are_read_together() {
     assert_eq!(files(&[("a.sbatch", batch), ("inner.sh", &format!("#!/bin/sh\n{inner}"))]), ["slurm-tasks"]);
     assert_eq!(files(&[("inner.sh", &format!("#!/bin/sh\n{inner}"))]), ["not-read"]);
 }
+
+/// A remedy that repeats the mistake of the exec form would not help.
+#[test]
+fn a_remedy_has_the_form_of_the_command() {
+    let job = |command: &str| {
+        let text = format!(
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: t}}\n\
+             spec:\n  completionMode: Indexed\n  completions: 2\n  parallelism: 2\n  backoffLimit: 0\n  \
+             template: {{spec: {{subdomain: t, containers: [{{name: c, image: \"i:1\", command: \
+                                                                                {command}}}]}}}}\n"
+        );
+        let checks = check(&text);
+        let found = checks.iter().find(|check| check.id == "node-rank").expect("node-rank");
+        found.remedy.clone().expect("a remedy")
+    };
+    let exec = job("[torchrun, --nnodes=2, --node-rank=0, --master-addr=t-0.t, t.py]");
+    assert!(exec.contains("--node-rank=$(JOB_COMPLETION_INDEX)"), "{exec}");
+    let shell = job("[sh, -c, 'torchrun --nnodes=2 --node-rank=0 --master-addr=t-0.t t.py']");
+    assert!(shell.contains("--node-rank=$JOB_COMPLETION_INDEX"), "{shell}");
+}

@@ -35,5 +35,5 @@ fn find(call: &Call<'_>) -> Option<Check> {
         ),
         _ => return None,
     };
-    Some(Check::fail(ID, evidence, identity::remedy(pods, launch)).at(call.at(identity::field(launch))))
+    Some(Check::fail(ID, evidence, identity::remedy(call)).at(call.at(identity::field(launch))))
 }

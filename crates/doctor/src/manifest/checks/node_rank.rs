@@ -17,7 +17,7 @@ pub(super) const RULE: Rule = Rule {
 
 fn find(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, .. } = call;
-    let remedy = identity::remedy(pods, launch);
+    let remedy = identity::remedy(call);
     let all = call.total().unwrap_or(1);
     let check = match identity::rank(call)? {
         Rank::Constant(rank, by) => {

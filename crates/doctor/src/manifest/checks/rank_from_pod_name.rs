@@ -21,8 +21,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
         _ => "the end of the host name, which is random here (`job-x7k2p`)",
     };
     identity::is_random(call.pods, source).then(|| {
-        let check =
-            Check::fail(ID, format!("the rank ({by}) is {what}"), identity::remedy(call.pods, call.launch));
+        let check = Check::fail(ID, format!("the rank ({by}) is {what}"), identity::remedy(call));
         check.at(call.at(identity::field(call.launch)))
     })
 }

@@ -45,6 +45,11 @@ fn in_launch(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Check> 
                     told.by,
                     pods.facts().name
                 )
+            } else if container.left_as_written.contains(name) {
+                format!(
+                    "{what} ({}) names $({name}), which is not defined: it stays as it is written",
+                    told.by
+                )
             } else {
                 format!("{what} ({}) is made of ${name}, but nothing sets it: it is empty", told.by)
             };
