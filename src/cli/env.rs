@@ -88,7 +88,7 @@ impl Args {
             return Ok(Outcome::NotDone);
         }
         if !missing.is_empty() {
-            say(&format!("nothing gives {}", missing.join(", ")));
+            say(format!("nothing gives {}", missing.join(", ")));
         }
         Ok(Outcome::Done)
     }
