@@ -118,7 +118,9 @@ pub(crate) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
                 }
             }
         }
-        let blanks = objects[before..].iter().any(|object| has_blanks(&object.value));
+        // Alerts and dashboards have braces of their own.
+        let matters = |object: &&Object| object.kind == "Service" || !object.has_no_pods();
+        let blanks = objects[before..].iter().filter(matters).any(|object| has_blanks(&object.value));
         for object in &mut objects[before..] {
             object.has_blanks = blanks;
         }
@@ -255,7 +257,7 @@ fn take(file: &str, document: Value, at: &str, objects: &mut Vec<Object>, checks
         at: at.to_owned(),
         has_blanks: false,
     };
-    let is_object = ["apiVersion", "metadata", "spec"].iter().any(|key| object.value.get(key).is_some());
+    let is_object = ["metadata", "spec"].iter().any(|key| object.value.get(key).is_some());
     if object.kind.is_empty() && object.value.is_object() && !is_object {
         let check = Check::warn("yaml", "no Kubernetes object; it was not looked at", "leave the file out");
         checks.push(check.at(object.place("kind")));

@@ -106,6 +106,11 @@ fn files_that_are_no_manifests_are_said_to_be_none() {
         "{skipped:?}"
     );
     assert_eq!(skipped[1].verdict, Verdict::Warn, "nothing was looked at");
+    assert_eq!(ids("apiVersion: v2\nname: chart\nversion: 1.0.0\n"), [("yaml", Verdict::Warn)]);
+    let rule = "apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata: {name: r}\n\
+                spec: {groups: [{summary: '{{ $labels.run }} waits'}]}\n";
+    assert!(!ids(rule).iter().any(|(id, _)| *id == "template"), "{:?}", ids(rule));
+    assert_eq!(check_manifests(&[])[0].verdict, Verdict::Warn, "an empty folder is no PASS");
 }
 
 #[test]
