@@ -100,14 +100,11 @@ pub(super) fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Whether the kubelet says, in the file that it writes, that the pod has its node's network and name.
-pub(super) fn on_host_network() -> bool {
-    std::fs::read_to_string("/etc/hosts").is_ok_and(|hosts| {
-        hosts
-            .lines()
-            .next()
-            .is_some_and(|line| line.contains("Kubernetes-managed") && line.contains("host network"))
-    })
+/// Whether the pod has its node's network and name, as the kubelet says in the file that it writes.
+pub(super) fn on_host_network() -> Option<bool> {
+    let hosts = std::fs::read_to_string("/etc/hosts").ok()?;
+    let line = hosts.lines().next().filter(|line| line.contains("Kubernetes-managed"))?;
+    Some(line.contains("host network"))
 }
 
 /// The endpoint for a command that needs no other value, and takes the endpoint as its first word.

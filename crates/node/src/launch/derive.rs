@@ -35,14 +35,14 @@ pub struct Given {
     pub run_id: Option<String>,
     /// The host's name.
     pub hostname: String,
-    /// Whether the host's name is certainly the node's, and not the pod's.
-    pub host_network: bool,
+    /// Whether the host's name is the node's, and not the pod's, if the kubelet says so.
+    pub host_network: Option<bool>,
 }
 
 impl Given {
     /// The host's name, if it can be the pod's. With the host's network it is the node's.
     pub(super) fn pods_hostname(&self) -> &str {
-        if self.host_network || is_of_a_node(&self.hostname) { "" } else { &self.hostname }
+        if self.host_network.unwrap_or_else(|| is_of_a_node(&self.hostname)) { "" } else { &self.hostname }
     }
 }
 

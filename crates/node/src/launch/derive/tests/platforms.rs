@@ -389,14 +389,15 @@ fn what_is_seen_and_not_used_is_named_with_the_line_that_would_say_it() {
 fn a_nodes_name_gives_no_rank_and_no_run() {
     let vars: Vars =
         &[K8S, ("PET_RDZV_BACKEND", "c10d"), ("PET_RDZV_ENDPOINT", "head:1"), ("PET_NNODES", "8")];
-    let derived = |hostname: &str, host_network: bool| {
+    let derived = |hostname: &str, host_network: Option<bool>| {
         let given = Given { hostname: hostname.into(), host_network, ..Given::default() };
         let launch = derive(&vars.iter().copied().collect(), &given, None).expect("no contradiction");
         (launch.node_rank.map(|it| it.value), launch.run_id.map(|it| it.value))
     };
-    assert_eq!(derived("train-3", false), (Some(3), Some("train".into())));
+    assert_eq!(derived("compute-3", Some(false)).0, Some(3), "the kubelet says that it is a pod");
+    assert_eq!(derived("train-3", None), (Some(3), Some("train".into())));
     for (host, host_network) in
-        [("gpu-node-7", false), ("ip-10-1-2-3", false), ("dgx-01", false), ("train-3", true)]
+        [("gpu-node-7", None), ("ip-10-1-2-3", None), ("dgx-01", None), ("train-3", Some(true))]
     {
         assert_eq!(derived(host, host_network), (None, None), "{host}");
     }
