@@ -8,7 +8,9 @@ torchrun uses it with `--rdzv-backend=rallypoint` (see `rallypoint.torchrun`). Y
     check_env  say what the environment tells about this process, and whether its variables contradict each other
     diagnose   check everything that can keep a job from starting: PASS, WARN or FAIL, each with what to do
 
-This package needs only the standard library. Only `rallypoint.torchrun` imports torch.
+and `from rallypoint import elastic`, a process group that goes on in its processes when ranks die or come.
+
+This package needs only the standard library. Only `rallypoint.torchrun` and `rallypoint.elastic` use torch.
 """
 
 from __future__ import annotations
