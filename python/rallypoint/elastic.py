@@ -220,9 +220,23 @@ class World:
             raise ValueError(f"run {round.run_id!r} has nodes that are no ranks of a rallypoint.elastic.World; use another run id")
         # Rounds are counted anew when a run was forgotten, and slots never.
         self._number = said[0]["slot"] << 32 | round.number
+        self._call_the_roll(f"here/{self._number}")
         self._group.connect(self._number, [one["handle"] for one in said])
         self._share_state([(one["step"], not one["is_fresh"]) for one in said])
         log.info("rallypoint: %s: rank %d of %d goes on with step %d", self._about(), self.rank, self.size, self.step)
+
+    def _call_the_roll(self, key: str) -> None:
+        """Waits until all ranks of the round are here: PyTorch would wait up to a minute to connect to one that has died."""
+        here = self._group.count(key, 1)
+        while here < self.size:
+            if self._has_news():
+                # Unless all are here by now, and connect: then the news must wait.
+                if self._group.count(key, -1) + 1 < self.size:
+                    raise RuntimeError("the ranks have changed again")
+                self._group.count(key, 1)
+                return
+            time.sleep(LOOK_SECONDS)
+            here = self._group.count(key, 0)
 
     def _share_state(self, progress: list[tuple[int, bool]]) -> None:
         """Gives the state of the rank that has done the most to those that have done less."""
