@@ -27,6 +27,7 @@ mod graph;
 mod jobs;
 mod links;
 mod missing;
+mod names;
 mod pasts;
 mod presence;
 mod reason;

@@ -7,7 +7,7 @@ use std::fmt::{self, Display, Formatter};
 
 use serde::Serialize;
 
-use crate::reason::Names;
+use crate::names::Names;
 use rallypoint_protocol::ids::Elapsed;
 
 /// What was seen of a process last.

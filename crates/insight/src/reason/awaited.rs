@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::values::{Names, ONE_JOB};
+use super::Names;
+use super::values::ONE_JOB;
 use super::words::if_any;
 use crate::presence::{Place, Presence, Sighting};
 use rallypoint_protocol::ids::{Elapsed, counted};

@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::Reason;
-use super::values::{Arrival, Names, Others, Silence, Standing, Unit};
+use super::values::{Arrival, Others, Silence, Standing, Unit};
+use super::{Names, Reason};
 use rallypoint_api::ExpectedFrom;
 use rallypoint_protocol::ids::{Elapsed, counted};
 
