@@ -19,7 +19,7 @@ from program import PACKAGE, VERSION, binary, eventually, running
 from render import DEPLOY, call
 
 # What is pulled is a third of it.
-LIMIT = 17_000_000
+LIMIT = 18_000_000
 
 
 def build(folder: Path) -> Path:

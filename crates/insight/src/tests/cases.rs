@@ -677,7 +677,7 @@ fn case_8_the_run_is_closed() {
     let mut healthy = Lab::with(
         Settings::default(),
         StaleKeyConfig {
-            forget_finished_after: Some(std::time::Duration::from_secs(2)),
+            forget_closed_after: std::time::Duration::from_secs(2),
             ..StaleKeyConfig::default()
         },
     );

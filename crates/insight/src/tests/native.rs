@@ -107,6 +107,7 @@ impl Native {
             join_id: join_id.into(),
             info: Self::info(name, address),
             rank: None,
+            payload: None,
             watched: true,
             previous,
             wanted: self.wanted(),
@@ -271,7 +272,16 @@ impl Native {
     fn join_once(&mut self, node: &str, rank: Option<u32>) {
         let (info, wanted) = (Self::info(node, "10.0.0.1"), self.wanted());
         let (node, join_id) = (label(node), "1".into());
-        let join = Join { node: node.clone(), join_id, info, rank, watched: false, previous: None, wanted };
+        let join = Join {
+            node: node.clone(),
+            join_id,
+            info,
+            rank,
+            payload: None,
+            watched: false,
+            previous: None,
+            wanted,
+        };
         self.core.join(&self.run, join, self.lab.now).expect("it joins");
         self.ask_again(node.as_str());
     }

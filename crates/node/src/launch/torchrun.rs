@@ -3,7 +3,7 @@
 
 use super::Environment;
 use super::names::first_label;
-use super::script::{basename, scripts};
+use super::script::{basename, expanded, scripts};
 use rallypoint_protocol::ids::Nodes;
 
 /// Flags with a value. Torchrun treats `-` and `_` as equal, and accepts each long flag by any unambiguous
@@ -111,9 +111,8 @@ pub fn find_torchrun(argv: &[String]) -> Option<Torchrun> {
 
 /// Finds torchrun as it would start with these variables: in a shell script they have their values.
 pub fn find_torchrun_in(argv: &[String], env: &Environment) -> Option<Torchrun> {
-    let expanded =
-        |command: &Vec<String>| command.iter().map(|word| script::expanded(word, env)).collect::<Vec<_>>();
-    let evaluated = || scripts(argv).iter().find_map(|command| Torchrun::parse(&expanded(command)));
+    let in_env = |command: &Vec<String>| command.iter().map(|word| expanded(word, env)).collect::<Vec<_>>();
+    let evaluated = || scripts(argv).iter().find_map(|command| Torchrun::parse(&in_env(command)));
     Torchrun::parse(argv).or_else(|| Some(Torchrun { is_argv: false, ..evaluated()? }))
 }
 

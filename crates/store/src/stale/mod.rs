@@ -36,7 +36,7 @@ use hashbrown::HashMap;
 use smallvec::SmallVec;
 
 use super::DropCause;
-use super::keyspace::KeySpace;
+use super::keyspace::{KeySpace, Slot};
 use super::slot::SlotId;
 use due::{Due, Filter};
 use groups::{GroupId, Groups, WholeGroup};

@@ -3,14 +3,15 @@
 pub(crate) use serde_json::Value;
 
 pub(crate) use super::super::super::{Check, Verdict};
+pub(crate) use super::super::Manifests;
 pub(crate) use super::super::container::Container;
 pub(crate) use super::super::launch::{Launch, Tool};
 pub(crate) use super::super::meeting::{Call, first_pod};
 pub(crate) use super::super::names::{Taken, Target, is_headless, is_selected, resolve, selector, takes};
 pub(crate) use super::super::objects::{Object, list, texts};
 pub(crate) use super::super::pods::Pods;
-pub(crate) use super::super::{Location, Manifests};
 pub(crate) use super::{Chapter, Find, Rule};
+pub(crate) use crate::Location;
 pub(crate) use rallypoint_node::launch::Backend;
 pub(crate) use rallypoint_node::makers::{Maker, When, env_of_field};
 pub(crate) use rallypoint_protocol::ids::{Nodes, counted};
