@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 use super::UsageError;
 use rallypoint_doctor::{Check, check_manifests};
 
-/// Checks files, folders and stdin (`-`) together. Returns the names and texts of the files as well.
-pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<(Vec<(String, String)>, Vec<Check>)> {
+/// The names and texts of files.
+type Files = Vec<(String, String)>;
+
+/// Checks files, folders and stdin (`-`) together. Returns the files as well.
+pub(super) fn check(paths: &[PathBuf]) -> anyhow::Result<(Files, Vec<Check>)> {
     let mut files = Vec::new();
     for path in paths {
         if path.as_os_str() == "-" {

@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_variable_means_one_thing_to_all_commands() {
         /// Variables of a pod or a run, with one meaning in all commands.
-        const SHARED: [&str; 19] = [
+        const SHARED: [&str; 20] = [
             "RALLYPOINT_ADMIN",
             "RALLYPOINT_ENDPOINT",
             "RALLYPOINT_ETCD_CA",
@@ -273,6 +273,7 @@ mod tests {
             "RALLYPOINT_ETCD_KEY",
             "RALLYPOINT_ETCD_PASSWORD_FILE",
             "RALLYPOINT_ETCD_USER",
+            "RALLYPOINT_EXIT_CODES",
             "RALLYPOINT_JSON",
             "RALLYPOINT_NODE",
             "RALLYPOINT_NODES",

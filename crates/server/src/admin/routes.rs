@@ -162,9 +162,8 @@ pub(super) async fn health(State(server): State<Arc<Server>>, local: LocalAddr) 
         memory_bytes: server.stores().budget().used(),
         max_memory_bytes: server.stores().budget().limit(),
         waiters: stores.iter().map(|store| store.engine().stats().waiters).sum(),
-        endpoint: first.filter(|_| !config.relays_only).map(|port| match host.contains(':') {
-            true => format!("[{host}]:{port}"),
-            false => format!("{host}:{port}"),
+        endpoint: first.filter(|_| !config.relays_only).map(|port| {
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
         }),
         run_stores: (!config.relays_only).then(|| api::StorePorts {
             host,

@@ -19,7 +19,7 @@ use self::scene::Telling;
 
 /// Names that were told and are not told any more, or later, and names that an alarm tells now: the scene, the code
 /// that the finding had or has, the name (each `*` for all), and why that is right.
-const GIVEN_UP: [(&str, &str, &str, &str); 2] = [
+const GIVEN_UP: [(&str, &str, &str, &str); 8] = [
     (
         "ranks::a_rank_is_the_first_ones_again_when_the_second_that_claimed_it_has_ended",
         "waiting_for_rank",
@@ -32,6 +32,12 @@ const GIVEN_UP: [(&str, &str, &str, &str); 2] = [
         "node 0",
         "it is told as missing, under the name of its pod",
     ),
+    ("31", "rank_zero_slow", "*", "`lost` and `nodes_missing` name node 0 about a second later"),
+    ("58", "rank_zero_slow", "*", "`lost` and `nodes_missing` name node 0 about a second later"),
+    ("94", "rank_zero_slow", "*", "`lost` and `nodes_missing` name node 0 about a second later"),
+    ("21", "rank_zero_slow", "*", "`rank_lost` names rank 2 about a second later"),
+    ("75", "*", "*", "of ranks: who waits is named too; to be looked at again"),
+    ("142", "*", "*", "of ranks: pid 2005 is named two seconds later; to be looked at again"),
 ];
 
 /// A finding may be told so much later, in seconds: what is seen is looked at once a second.
