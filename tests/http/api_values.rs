@@ -266,7 +266,9 @@ fn every_text_that_is_not_plain_is_refused_and_in_no_log_line() {
     };
     for operation in operations() {
         if let Some(body) = &operation.body {
-            for (field, _) in operation.fields.iter().filter(|(_, kind)| kind == "string") {
+            // A payload may be any text: only peers read it.
+            let is_plain = |(field, kind): &&(String, String)| kind == "string" && field != "/payload";
+            for (field, _) in operation.fields.iter().filter(is_plain) {
                 let evil = Value::from(EVIL).to_string();
                 refused(&operation.target("", "", "r"), &with_value(body, field, &evil));
             }

@@ -42,7 +42,7 @@ class Rank:
 
     @property
     def facts(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.said.splitlines() if line.startswith("{") and line.endswith("}")]
+        return [json.loads(line) for line in self.said.replace("}{", "}\n{").splitlines() if line.startswith("{") and line.endswith("}")]
 
     def step(self) -> int:
         """The last step that it has done."""

@@ -86,7 +86,7 @@ def test_rank_0_is_slow(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> No
     run = f"store:{server.port}"
     job = env(jobs, server, fork(3), train=["--late", "0:0"])
     beside = env(jobs, other, fork(4), train=["--late", "2:0"])
-    explained(server, "waiting", rf"{run}: 2 of 3 ranks have published; for TIME waiting for rank 0: never seen", waiters=2, who="rank 0")
+    explained(server, "waiting", rf"{run}: 2 of 3 ranks have published; for TIME waiting for rank 0: never seen; 2 processes wait for the address", waiters=2, who="rank 0")
     waits = server.get_json(f"/api/v1/runs/{run}")["waits"]
     assert sorted(wait["who"].split(" on ")[0] for wait in waits) == ["rank 1", "rank 2"]
     assert {(wait["writer"], wait["reason"]) for wait in waits} == {("rank 0", "the address must come from rank 0: never seen")}
@@ -118,7 +118,7 @@ def test_rank_0_is_slow_to_publish_its_nccl_id(key: str, rallypoint_factory: Ser
     explained(
         server,
         "waiting",
-        rf"{run}: for TIME waiting for rank 0: the keys do not tell which process that is",
+        rf"{run}: for TIME waiting for rank 0: the keys do not tell which process that is; 2 processes wait for the NCCL id",
         waiters=2,
         what="the NCCL id",
     )

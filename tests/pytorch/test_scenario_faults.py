@@ -180,7 +180,7 @@ def pod_killed_and_replaced(pods: Scenario) -> None:
     job.start(0, 1)
     wait_until_all_train(job)
     job.kill_node(1)
-    says(pods.server, 0, "is lost with the link of")
+    says(pods.server, 0, "away for longer than --link-grace")
     job.start(2)
     job.release()
     job.results(2)
