@@ -26,7 +26,7 @@ pub struct ServerHealth {
     pub waiters: usize,
     /// `HOST:PORT` of the first store, for clients; `null` if the stores have no ports (`--listen none`).
     #[serde(default)]
-    #[schema(required)]
+    #[cfg_attr(feature = "openapi", schema(required))]
     pub endpoint: Option<String>,
     /// The ports for the own stores of runs and rounds; `null` if the stores have no ports (`--listen none`).
     #[serde(default)]

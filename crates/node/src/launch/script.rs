@@ -257,4 +257,18 @@ mod tests {
         let found = scripts(&argv);
         assert_eq!(found.last(), Some(&vec!["torchrun".to_owned(), "t.py".to_owned()]), "{found:?}");
     }
+
+    #[test]
+    fn a_variable_has_its_value_if_it_is_set() {
+        let env: Environment = [("HOST", "train-0"), ("PORT", "29500")].into_iter().collect();
+        for (word, value) in [
+            ("$HOST:${PORT}", "train-0:29500"),
+            ("$HOSTNAME:${POR}$", "$HOSTNAME:${POR}$"),
+            ("${PORT:-1}$PORT.", "${PORT:-1}29500."),
+            ("$(hostname)", "$(hostname)"),
+            ("plain", "plain"),
+        ] {
+            assert_eq!(expanded(word, &env), value);
+        }
+    }
 }

@@ -103,17 +103,16 @@ impl Backend {
 /// Finds torchrun in a command: as its program, as `python -m torch.distributed.run`, behind `env` and
 /// similar programs, or in a shell script that is an argument.
 pub fn find_torchrun(argv: &[String]) -> Option<Torchrun> {
-    Torchrun::parse(argv).or_else(|| {
-        let found = scripts(argv).iter().find_map(|command| Torchrun::parse(command))?;
-        Some(Torchrun { is_argv: false, ..found })
-    })
+    find_torchrun_in(argv, &Environment::default())
 }
 
 /// Finds torchrun as it would start with these variables: in a shell script they have their values.
 pub fn find_torchrun_in(argv: &[String], env: &Environment) -> Option<Torchrun> {
     let in_env = |command: &Vec<String>| command.iter().map(|word| expanded(word, env)).collect::<Vec<_>>();
-    let evaluated = || scripts(argv).iter().find_map(|command| Torchrun::parse(&in_env(command)));
-    Torchrun::parse(argv).or_else(|| Some(Torchrun { is_argv: false, ..evaluated()? }))
+    Torchrun::parse(argv).or_else(|| {
+        let found = scripts(argv).iter().find_map(|command| Torchrun::parse(&in_env(command)))?;
+        Some(Torchrun { is_argv: false, ..found })
+    })
 }
 
 /// The flag that a word means to torchrun's parser.
