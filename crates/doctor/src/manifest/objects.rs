@@ -69,7 +69,7 @@ pub(crate) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
     let mut objects = Vec::new();
     for (file, text) in files {
         let place = |object: &str| Location { file: file.clone(), object: object.into(), field: "-".into() };
-        if text.starts_with("#!") || is_for_sbatch(text) {
+        if text.starts_with("#!") || rallypoint_shell::is_script(file) || is_for_sbatch(text) {
             let is_named = |(_, other): &(String, String)| other.contains(rallypoint_shell::basename(file));
             let is_called = files.iter().filter(|(other, _)| other != file).any(is_named);
             script(file, text, is_called, &mut objects, checks);

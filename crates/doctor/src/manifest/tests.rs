@@ -196,6 +196,9 @@ fn the_scripts_of_a_script_are_read_together() {
     assert_eq!(files(&[("a.sbatch", batch)]), ["not-read"]);
     assert_eq!(files(&[("a.sbatch", batch), ("inner.sh", &format!("#!/bin/sh\n{inner}"))]), ["slurm-tasks"]);
     assert_eq!(files(&[("inner.sh", &format!("#!/bin/sh\n{inner}"))]), ["not-read"]);
+    // Its name says that it is a script.
+    assert_eq!(files(&[("a.sbatch", batch), ("inner.sh", inner)]), ["slurm-tasks"]);
+    assert_eq!(files(&[("inner.sh", inner)]), ["not-read"]);
 }
 
 /// A remedy that repeats the mistake of the exec form would not help.
