@@ -27,7 +27,6 @@ mod poll;
 mod process;
 mod reach;
 mod relay;
-mod removed;
 mod run;
 mod sarif;
 mod serve;
@@ -142,9 +141,8 @@ impl Cli {
         let mut command = Self::command();
         let matches = command
             .try_get_matches_from_mut(std::env::args_os())
-            .unwrap_or_else(|error| removed::explained(error).exit());
-        old_variables(&command, &matches).into_iter().for_each(terminal::say);
-        removed::variables(&matches).for_each(terminal::say);
+            .unwrap_or_else(|error| error.exit());
+        unread_variables(&command, &matches).into_iter().for_each(terminal::say);
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
     }
 
@@ -185,7 +183,7 @@ impl Cli {
 
 /// Hints for variables `RALLYPOINT_<FLAG>` that a flag does not read, because it has a variable of its own:
 /// another command gives that word another meaning. There is no hint for a flag that is given.
-fn old_variables(command: &clap::Command, matches: &ArgMatches) -> Vec<String> {
+fn unread_variables(command: &clap::Command, matches: &ArgMatches) -> Vec<String> {
     let (mut command, mut matches) = (command, matches);
     let mut path = Vec::new();
     while let Some((name, below)) = matches.subcommand() {

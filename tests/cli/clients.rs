@@ -253,13 +253,6 @@ fn a_variable_that_says_nothing_to_a_command_is_named_if_it_is_set() {
     assert!(ran.code == Some(0) && ran.err.contains(hint), "{}", ran.err);
     let ran = at.run(&["env", "--format", "docker"]);
     assert!(ran.code == Some(0) && !ran.err.contains("RALLYPOINT_FORMAT"), "{}", ran.err);
-    // No command reads these two any more.
-    let at = Rallypoint::new().with("RALLYPOINT_OUTPUT", "json").with("RALLYPOINT_MAX_KEYS", "9");
-    let gone = "RALLYPOINT_OUTPUT is gone, leave it out: --json prints JSON\n";
-    assert_eq!(at.run(&["version"]).err, format!("rallypoint: {gone}"));
-    let ran = at.run(&["serve", "--only-on-index", "0"]);
-    let gone = "RALLYPOINT_MAX_KEYS is gone, leave it out: --max-memory is the limit\n";
-    assert!(ran.code == Some(2) && ran.err.contains(gone), "{}", ran.err);
 }
 
 // ----- wait -----

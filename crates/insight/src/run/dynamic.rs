@@ -200,25 +200,12 @@ impl TrackedRun {
         let until = former.map(FormerNode::last_seen).max();
         let was_there = until.map(|until| Before { until, as_member });
         self.life.nodes.push(TrackedNode {
-            id,
-            name,
             conn: back.and_then(|back| back.node.conn),
-            peer: None,
             pid: Some(desc.pid),
             rank,
-            membership,
-            membership_since: now,
-            joined: now,
             was_there,
-            last_heartbeat: now,
             stamp,
-            gone: None,
-            is_cut_off: false,
-            finished: false,
-            restarts: 0,
-            asks_not_for: None,
-            not_back: false,
-            is_unheard: false,
+            ..TrackedNode::new(id, name, membership, now)
         });
         self.touch();
     }

@@ -400,24 +400,10 @@ fn static_node(
     now: Timestamp,
 ) -> TrackedNode {
     TrackedNode {
-        id: NodeId::Rank(rank),
-        name,
         conn: Some(conn),
         peer: Some(peer),
         pid,
         rank: Some(rank),
-        membership: Membership::Participant,
-        membership_since: now,
-        joined: now,
-        was_there: None,
-        last_heartbeat: now,
-        stamp: 0,
-        gone: None,
-        is_cut_off: false,
-        finished: false,
-        restarts: 0,
-        asks_not_for: None,
-        not_back: false,
-        is_unheard: false,
+        ..TrackedNode::new(NodeId::Rank(rank), name, Membership::Participant, now)
     }
 }

@@ -236,30 +236,19 @@ impl TrackedRun {
                 joined.push(self.life.nodes.len());
             }
             let agent = rank.and_then(|rank| self.round.native_agents.get(&rank)).filter(|_| !forms);
+            let (node, info) = (seen.node.clone(), seen.info.clone());
+            let id = NodeId::Native { node, info, is_watched: seen.is_watched };
+            let name = names.shown(&seen.info.name, &seen.info.address);
             self.life.nodes.push(TrackedNode {
-                id: NodeId::Native {
-                    node: seen.node.clone(),
-                    info: seen.info.clone(),
-                    is_watched: seen.is_watched,
-                },
-                name: names.shown(&seen.info.name, &seen.info.address),
                 conn: agent.map(|agent| agent.conn),
                 peer: agent.map(|agent| agent.peer),
                 pid: agent.and_then(|agent| agent.pid),
                 rank,
-                membership,
-                membership_since: came,
                 joined: since,
-                was_there: None,
                 last_heartbeat: ago(now, seen.silent.unwrap_or_default()),
-                stamp: 0,
-                gone: None,
-                is_cut_off: false,
                 finished: had_finished || agent.is_some_and(|agent| self.round.exit.contains(&agent.conn)),
-                restarts: 0,
-                asks_not_for: None,
-                not_back: false,
                 is_unheard: seen.is_late,
+                ..TrackedNode::new(id, name, membership, came)
             });
         }
         self.tell_native_joins(&joined);
@@ -278,29 +267,13 @@ impl TrackedRun {
             let was = before.remove(node.as_str());
             let (name, address) = (who.name.clone(), who.address.clone());
             let info = NodeInfo { name, address, role: None, local_world_size: None, torch_version: None };
-            let unseen = || TrackedNode {
-                id: NodeId::Native { node: node.clone(), info, is_watched: true },
-                name: names.shown(&who.name, &who.address),
-                conn: None,
-                peer: None,
-                pid: None,
-                rank: *rank,
-                membership: Membership::Participant,
-                membership_since: *heard,
-                joined: *heard,
-                was_there: None,
-                last_heartbeat: *heard,
-                stamp: 0,
-                gone: None,
-                is_cut_off: false,
-                finished: false,
-                restarts: 0,
-                asks_not_for: None,
-                not_back: false,
-                is_unheard: false,
+            let membership = Membership::Participant;
+            let unseen = || {
+                let id = NodeId::Native { node: node.clone(), info, is_watched: true };
+                TrackedNode::new(id, names.shown(&who.name, &who.address), membership, *heard)
             };
             let was = was.unwrap_or_else(unseen);
-            let (gone, membership) = (was.gone.or(Some(*heard)), Membership::Participant);
+            let gone = was.gone.or(Some(*heard));
             self.life.nodes.push(TrackedNode { gone, membership, rank: *rank, ..was });
         }
     }

@@ -72,6 +72,31 @@ pub(crate) struct TrackedNode {
 }
 
 impl TrackedNode {
+    /// A node that came at `at`, of whom nothing else is known yet.
+    pub(super) const fn new(id: NodeId, name: String, membership: Membership, at: Timestamp) -> Self {
+        Self {
+            id,
+            name,
+            conn: None,
+            peer: None,
+            pid: None,
+            rank: None,
+            membership,
+            membership_since: at,
+            joined: at,
+            was_there: None,
+            last_heartbeat: at,
+            stamp: 0,
+            gone: None,
+            is_cut_off: false,
+            finished: false,
+            restarts: 0,
+            asks_not_for: None,
+            not_back: false,
+            is_unheard: false,
+        }
+    }
+
     /// It is in the round.
     pub(crate) fn is_participant(&self) -> bool {
         self.membership == Membership::Participant
