@@ -4,6 +4,7 @@
 mod common;
 
 mod borders;
+mod budgets;
 mod docs;
 mod metrics;
 mod notes;
