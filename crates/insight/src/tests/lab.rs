@@ -527,19 +527,6 @@ impl Lab {
         }
         run
     }
-
-    /// The only thing said of a kind, with the time since `since` at which it was said.
-    #[track_caller]
-    pub(super) fn assert_said(&self, code: &str, text: &str) -> f64 {
-        let found: Vec<_> = self.said.iter().filter(|(_, said)| said.code == code).collect();
-        assert!(
-            !found.is_empty(),
-            "{code} was not said, but {:#?}",
-            self.said.iter().map(|(at, s)| format!("{at:.1} {}: {}", s.code, s.text)).collect::<Vec<_>>()
-        );
-        assert_eq!(found[0].1.text, text);
-        found[0].0
-    }
 }
 
 impl Drop for Lab {

@@ -136,11 +136,9 @@ fn a_relay_says_nothing_of_pods_with_one_name_or_with_several_ranks() {
         "train",
         LinkEvent::Namesake { from: [10, 0, 0, 7].into(), other: [10, 0, 0, 5].into() },
     );
-    lab.pass(1.0);
-    lab.assert_said(
-        "relay_refused",
-        "a relay named train at 10.0.0.7 was turned away: another of that name, at 10.0.0.5, is connected",
-    );
+    let said = of_rank_1(&mut lab);
+    assert!(said.text.contains("a relay of that name is turned away"), "{}", said.text);
+    assert!(said.remedy.contains("POD_NAME"), "{}", said.remedy);
     let mut lab = Lab::new();
     lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
     lab.gate("job", &[("a", 0, 2), ("b", 1, 2)], &[]);

@@ -220,9 +220,6 @@ fn nobody_is_said_to_have_died_whose_connection_ended_with_the_server() {
     assert_eq!(lab.run("job").summary.state, RunState::Gone);
     assert_eq!(lab.said.len(), said, "{:?}", lab.said);
     lab.pass(60.0);
-    let text = "job round 0: node0, node1 and node2 were connected to the last server, and have not come back since this one \
-                was started 30 s ago";
-    lab.assert_said("not_back", text);
     assert_eq!(lab.said.len(), said + 1, "{:?}", lab.said);
     // It is started again.
     for n in 3..5 {

@@ -487,10 +487,6 @@ fn the_end_of_a_rank_of_another_world_size_is_told_though_one_before_it_ended() 
     lab.pass(5.0);
     lab.leave(2);
     lab.pass(5.0);
-    lab.assert_said(
-        "rank_lost",
-        "store:29500: rank 2 on host2: connection closed before all ranks had published; 1 of 4 is still there",
-    );
     rank(&mut lab, 5, 2, 3);
     lab.pass(0.5);
     lab.leave(5);
@@ -586,7 +582,6 @@ fn ranks_beside_a_static_run_are_a_job_of_their_own_too() {
         assert_eq!(lab.run("job").summary.ranks.map_or(0, |ranks| ranks.joined), 0);
         (10..12).for_each(|n| lab.leave(n));
         lab.pass(5.0);
-        lab.assert_said("run_ended", "store:29500 ended: the connections of both processes closed after 3 s");
         assert_eq!(lab.texts("all_left"), [""; 0]);
     }
 }

@@ -78,10 +78,6 @@ fn the_end_of_a_process_that_told_no_rank_is_said() {
         assert_no_complaints(&lab);
         (1..4).filter(|n| *n != 2).for_each(|n| lab.leave(n));
         lab.pass(5.0);
-        lab.assert_said(
-            "run_ended",
-            &format!("{RUN} ended: the connections of all 4 processes closed after 1 min 8 s"),
-        );
     }
 }
 
@@ -229,10 +225,6 @@ fn a_rank_that_does_not_come_for_the_id_is_said() {
     let mut lab = static_run(2);
     publish(&mut lab, 10, [11, 21], ID);
     lab.pass(6.0);
-    lab.assert_said(
-        "ranks_missing",
-        "job: 3 of 4 ranks have come for the NCCL id, which rank 0 published 3 s ago; missing: 1 of ranks 2-3 on node 1",
-    );
     let said = lab.texts("ranks_missing");
     assert!(
         said.last().is_some_and(|text| text.ends_with("not asking for it: process 2020 at 10.77.0.11")),
