@@ -8,6 +8,7 @@ mod hosts;
 mod lab;
 mod links;
 mod native;
+mod outside;
 use crate::testing::pickle;
 mod random;
 mod reasons;
