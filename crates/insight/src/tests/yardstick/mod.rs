@@ -144,8 +144,7 @@ fn write(path: &str, name: &str, lines: &str) {
     file.read_to_string(&mut text).expect("text");
     let mut scenes = scenes_of(&text);
     scenes.insert(name, lines);
-    let parts: Vec<String> = scenes.iter().map(|(name, lines)| format!("== {name}\n{lines}")).collect();
-    let all = parts.concat();
+    let all: String = scenes.iter().flat_map(|(name, lines)| ["== ", *name, "\n", *lines]).collect();
     file.set_len(0).expect("an empty file");
     file.rewind().expect("its start");
     file.write_all(all.as_bytes()).expect("written");
