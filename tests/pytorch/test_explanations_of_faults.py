@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from explained import SOON, TIME, explained, log_lines
+from explained import SOON, explained, log_lines
 from forks import ForkedPlace
 from installed import PACKAGE, admin_endpoint
 from jobs import Job, Jobs, clients_only
@@ -52,7 +52,12 @@ class Stage:
         """Ranks without agents, one for each place."""
         environment = clients_only(self.server.endpoint) | {"TORCHELASTIC_RESTART_COUNT": "0"}
         return self.jobs.ranks(
-            self.server.endpoint, places=self.places, environment=environment, train=["--no-ddp", *train], world_size=len(self.places), start=start
+            self.server.endpoint,
+            places=self.places,
+            environment=environment,
+            train=["--no-ddp", *train],
+            world_size=len(self.places),
+            start=start,
         )
 
     def static(self, start: list[int], run_id: str = "job") -> Job:
@@ -60,7 +65,14 @@ class Stage:
         environment = clients_only(self.server.endpoint)
         nodes = len(self.places)
         return self.jobs.torchrun(
-            self.server.endpoint, backend="static", places=self.places, environment=environment, idle=True, nodes=nodes, start=start, run_id=run_id
+            self.server.endpoint,
+            backend="static",
+            places=self.places,
+            environment=environment,
+            idle=True,
+            nodes=nodes,
+            start=start,
+            run_id=run_id,
         )
 
     def reset(self) -> None:
@@ -70,7 +82,11 @@ class Stage:
 
     def published(self, ranks: int) -> None:
         """Waits until so many ranks have published their addresses."""
-        poll(lambda: any((run["ranks"] or {}).get("joined") == ranks for run in self.server.get_json("/api/v1/runs")["runs"]), f"{ranks} ranks", 30)
+        poll(
+            lambda: any((run["ranks"] or {}).get("joined") == ranks for run in self.server.get_json("/api/v1/runs")["runs"]),
+            f"{ranks} ranks",
+            30,
+        )
 
 
 def two_never_come(stage: Stage) -> None:
@@ -118,15 +134,19 @@ def static_nodes_never_come(stage: Stage) -> None:
 
 def a_static_node_dies(stage: Stage) -> None:
     job = stage.static([0, 1])
-    explained(stage.server, "round_complete", r"job complete: .*")
+    explained(stage.server, "round_complete", "job")
     job.kill_node(1)
 
 
 def an_agent_is_frozen(stage: Stage) -> None:
     job = stage.jobs.torchrun(stage.server.endpoint, places=stage.places, environment=clients_only(stage.server.endpoint), idle=True)
-    explained(stage.server, "round_complete", r"job round 0 complete: .*")
+    explained(stage.server, "round_complete", "job round 0")
     # Until the ranks are handed out, agents wait for each other on the connection of their heartbeats.
-    poll(lambda: all(node["base_rank"] is not None for node in stage.server.get_json("/api/v1/runs/job")["participants"]), "the ranks are handed out", 30)
+    poll(
+        lambda: all(node["base_rank"] is not None for node in stage.server.get_json("/api/v1/runs/job")["participants"]),
+        "the ranks are handed out",
+        30,
+    )
     job.freeze_node(1)
 
 
@@ -192,20 +212,24 @@ def the_store_is_reset_while_agents_train(stage: Stage) -> None:
 def a_native_node_is_frozen(stage: Stage) -> None:
     native = {"PYTHONPATH": str(PACKAGE)}
     conf = "keep_alive_interval=2,keep_alive_max_attempt=6"
-    job = stage.jobs.torchrun(admin_endpoint(stage.server), places=stage.places, backend="rallypoint", conf=conf, environment=native, idle=True)
-    explained(stage.server, "round_complete", r"job round 1 complete: .*")
+    job = stage.jobs.torchrun(
+        admin_endpoint(stage.server), places=stage.places, backend="rallypoint", conf=conf, environment=native, idle=True
+    )
+    explained(stage.server, "round_complete", "job round 1")
     job.freeze_node(1)
 
 
 def two_native_nodes_die(stage: Stage) -> None:
     native = {"PYTHONPATH": str(PACKAGE)}
     conf = "keep_alive_interval=1,keep_alive_max_attempt=3"
-    job = stage.jobs.torchrun(admin_endpoint(stage.server), places=stage.places, nodes=3, backend="rallypoint", conf=conf, environment=native, idle=True)
+    job = stage.jobs.torchrun(
+        admin_endpoint(stage.server), places=stage.places, nodes=3, backend="rallypoint", conf=conf, environment=native, idle=True
+    )
     for rank in range(3):
         job.wait_for_mark("training", rank)
     job.kill_node(0)
     job.kill_node(2)
-    explained(stage.server, "lost", r"job round 1 is over for its nodes: \S+ \(\S+\), rank [0-2], \S+ \(\S+\), rank [0-2]: the connections closed, and nothing came for TIME; they are told to join again")
+    explained(stage.server, "lost", "rank [0-2]")
 
 
 OWN_STORE = """
@@ -227,7 +251,7 @@ def a_rank_of_a_store_of_its_own_is_slow(stage: Stage) -> None:
 def a_newcomer_asks_for_more_nodes(stage: Stage) -> None:
     agents: dict[str, Any] = {"idle": True, "conf": "is_host=0,last_call_timeout=1", "environment": clients_only(stage.server.endpoint)}
     stage.jobs.torchrun(stage.server.endpoint, places=stage.places, nodes=3, nnodes="2", start=[0, 1], **agents)
-    explained(stage.server, "round_complete", r"job round 0 complete: .*")
+    explained(stage.server, "round_complete", "job round 0")
     stage.jobs.torchrun(stage.server.endpoint, places=stage.places, nodes=3, nnodes="3", start=[2], **agents)
 
 
@@ -238,9 +262,8 @@ class Fault:
     play: Callable[[Stage], None]
     places: int
     code: str
-    says: str
-    """A pattern of the whole sentence."""
-    remedy: str
+    names: tuple[str, ...]
+    """Patterns of those that are named."""
     never: str
     """A pattern that no line of the log may have."""
     shows: str = ""
@@ -259,16 +282,15 @@ WITHOUT_EVIDENCE = {"run_ended", "run_finished"}
 """They follow from the traffic of the run as a whole."""
 NEVER_DROPPED = r"for rank 0: never seen|EADDRINUSE|deadlock"
 FAULTS = [
-    Fault(two_never_come, 4, "waiting", r".*2 of 4 ranks have published; for TIME waiting for rank 1: never seen; not published either: rank 2;.*", "has it started", "EADDRINUSE", shows="ranks_joined 2"),
-    Fault(one_dies_before_all_have_come, 4, "rank_lost", r".*rank 1 on \S+: connection closed before all ranks had published; 2 of 4 are still there", "log of what ended", "none of 4|0 of 4", shows="ranks_joined 2"),
-    Fault(all_are_killed, 2, "run_ended", r".*ended: the connections of both processes closed after TIME(; first: .*)?", "cannot be seen here", "finished", shows="ranks_joined 0"),
-    Fault(a_paired_rank_is_replaced, 3, "waiting", r".*rank 0 .*what it had published was dropped: it was paired with rank 1, whose place another process took.*", "restart all", NEVER_DROPPED, shows="ranks_expected 3"),
+    Fault(two_never_come, 4, "waiting", ("rank 1", "rank 2"), "EADDRINUSE", shows="ranks_joined 2"),
+    Fault(one_dies_before_all_have_come, 4, "rank_lost", (r"rank 1 on \S+",), "none of 4|0 of 4", shows="ranks_joined 2"),
+    Fault(all_are_killed, 2, "run_ended", (), "finished", shows="ranks_joined 0"),
+    Fault(a_paired_rank_is_replaced, 3, "waiting", ("rank 0", "rank 1"), NEVER_DROPPED, shows="ranks_expected 3"),
     Fault(
         a_store_is_reset_while_ranks_come,
         3,
         "addresses_dropped",
-        r".*: an operator reset the store before all ranks had met: the addresses of rank 0 on \S+ and rank 1 on \S+ are gone",
-        "restart all processes",
+        (r"rank 0 on \S+", r"rank 1 on \S+"),
         "0 of 3|none of 3|rank 0.*has not come",
         shows="ranks_expected 3",
     ),
@@ -276,8 +298,7 @@ FAULTS = [
         a_client_leaves_without_a_word,
         2,
         "waiting",
-        r".*rank 1: never seen; .*without telling who they are: process \d+ at 127\.0\.0\.1 \(after TIME\).*",
-        "process that ended",
+        ("rank 1", r"127\.0\.0\.1"),
         "deadlock",
         shows="ranks_joined 1",
     ),
@@ -285,8 +306,7 @@ FAULTS = [
         static_nodes_never_come,
         4,
         "nodes_missing",
-        r"job: 2 of 4 nodes have joined; node 1 and node 3 have been missing for TIME \(4 by rank 0's role exchange\)",
-        "missing node",
+        ("node 1", "node 3", "rank 0"),
         "deadlock|node 0 .*missing",
         shows="rendezvous_missing_nodes 2",
     ),
@@ -294,8 +314,7 @@ FAULTS = [
         an_agent_is_frozen,
         2,
         "node_removed",
-        r"job round 0: \S+ \(node rank [01]\) has sent no heartbeat for TIME, though its connection is open: \S+ \(node rank [01]\) took it out of the round; 1 node left",
-        "frozen",
+        ("node rank [01]",),
         "connection closed",
         shows="rendezvous_joined_nodes 1",
     ),
@@ -303,8 +322,7 @@ FAULTS = [
         a_native_node_is_frozen,
         2,
         "node_silent",
-        r"job: \S+ \(\S+\), rank [01]: nothing has come for TIME; given up after TIME of silence",
-        "stopped, cut off",
+        ("rank [01]",),
         "deadlock|closed",
         shows="rendezvous_joined_nodes 2",
     ),
@@ -312,8 +330,7 @@ FAULTS = [
         two_native_nodes_die,
         3,
         "nodes_missing",
-        r"job round 2 is not complete after TIME: 1 of 3 nodes has joined; 2 more nodes are needed; gone: \S+ \(127\.0\.0\.10\), rank [0-2], \S+ \(127\.0\.0\.12\), rank [0-2]",
-        "or a replacement",
+        (r"127\.0\.0\.10", "rank [0-2]", r"127\.0\.0\.12"),
         "deadlock|is it scheduled|first to join again",
         shows="rendezvous_missing_nodes 2",
     ),
@@ -321,16 +338,14 @@ FAULTS = [
         a_newcomer_asks_for_more_nodes,
         3,
         "nnodes_differ",
-        r"job round 0: \S+ came to a complete round of 2 nodes and asks for more, while \S+ \(node rank [01]\) asks for no more: their --nnodes differ",
-        "same --nnodes",
+        ("node rank [01]",),
         "connection closed|is it scheduled",
     ),
     Fault(
         a_rank_of_a_store_of_its_own_is_slow,
         0,
         "waiting",
-        r"store:\d+: 2 of 3 ranks have published; for TIME waiting for rank 1: never seen; 2 processes wait for the address",
-        "has it started",
+        ("rank 1",),
         "deadlock|nobody has come",
         shows="ranks_joined 2",
     ),
@@ -338,8 +353,7 @@ FAULTS = [
         a_key_is_misspelt,
         3,
         "waiting_for_key",
-        r".*: rank 1 on \S+ and rank 2 on \S+ have waited TIME for `/default_pg/0//data_redy`, which nobody has written; `/default_pg/0//data_ready` exists; not there: rank 0 on \S+",
-        "may be a slip",
+        (r"rank 1 on \S+", r"rank 2 on \S+", "`/default_pg/0//data_redy`", "`/default_pg/0//data_ready`", r"rank 0 on \S+"),
         "deadlock|; ended",
         shows="ranks_joined 3",
     ),
@@ -347,18 +361,16 @@ FAULTS = [
         a_rank_does_not_reach_a_barrier,
         3,
         "waiting_at_barrier",
-        r".*: rank 1 on \S+ and rank 2 on \S+ have waited TIME at the barrier `/default_pg/0//checkpoint`; not there: rank 0 on \S+",
-        "gone another way",
+        (r"rank 1 on \S+", r"rank 2 on \S+", "`/default_pg/0//checkpoint`", r"rank 0 on \S+"),
         "deadlock|; ended|does not exist",
         shows="ranks_joined 3",
     ),
-    Fault(a_static_node_dies, 2, "lost", r"job: node 1 at 127\.0\.0\.1: connection closed, after the round was complete; 1 of 2 nodes left", "static", "heartbeats|while training", shows="rendezvous_missing_nodes 1"),
+    Fault(a_static_node_dies, 2, "lost", (r"node 1 at 127\.0\.0\.1",), "heartbeats|while training", shows="rendezvous_missing_nodes 1"),
     Fault(
         a_program_polls_a_key,
         2,
         "gave_up",
-        r".*: rank 1 on \S+ gave up on `/default_pg/0//next_shard` after TIME and tries again",
-        "nothing, if the program means to poll",
+        (r"rank 1 on \S+", "`/default_pg/0//next_shard`"),
         "most programs end|should have written|deadlock",
         shows="ranks_joined 2",
     ),
@@ -366,8 +378,7 @@ FAULTS = [
         a_rank_ends_soon_after_it_has_published,
         3,
         "ranks_ended",
-        r".*: rank 1 on \S+ closed its connection TIME ago, TIME after all had published their addresses, while 2 processes are still connected",
-        "GLOO_SOCKET_IFNAME",
+        (r"rank 1 on \S+",),
         "have met|finished",
         shows="ranks_joined 2",
     ),
@@ -375,16 +386,14 @@ FAULTS = [
         a_rank_is_started_again_alone,
         3,
         "waiting",
-        r".*waiting for rank 0 on \S+: connected, .*it has met with others before; .*in the attempt before: rank 2 on \S+; 1 process waits for the address",
-        "all ranks, of the job together",
+        (r"rank 0 on \S+", r"rank 2 on \S+"),
         "never seen|finished",
     ),
     Fault(
         static_jobs_follow_each_other,
         2,
         "run_finished",
-        r"run none finished: 2 nodes after TIME",
-        "",
+        (),
         "started again|connection closed|and none had finished",
         shows="rendezvous_joined_nodes 0",
     ),
@@ -392,16 +401,14 @@ FAULTS = [
         nodes_use_two_backends,
         2,
         "two_backends",
-        r"job: nodes of this run use two rendezvous backends, and never meet: rallypoint \(\S+\), and c10d \(\S+\)",
-        "same --rdzv-backend",
+        (),
         "deadlock|connection closed",
     ),
     Fault(
         a_static_node_comes_to_a_c10d_run,
         3,
         "two_backends",
-        r"job round 0: nodes of this run use two rendezvous backends, and never meet: static \(node 2 at 127\.0\.0\.1\), and c10d \(\S+ and \S+\)",
-        "same --rdzv-backend",
+        (r"node 2 at 127\.0\.0\.1",),
         "no heartbeat|connection closed|have joined",
         shows="rendezvous_joined_nodes 2",
     ),
@@ -409,8 +416,7 @@ FAULTS = [
         the_store_is_reset_while_agents_train,
         2,
         "state_dropped",
-        r"job round 0: 2 processes have waited TIME for the rendezvous state of run job, which was dropped: .*",
-        "restart all agents",
+        (),
         "deadlock|connection closed|have joined",
     ),
 ]
@@ -423,14 +429,13 @@ def test_fault(fault: Fault, rallypoint_factory: Serve, jobs: Jobs, fork: Fork) 
     try:
         fault.play(stage)
         played = time.time()
-        told = explained(server, fault.code, fault.says)
+        told = explained(server, fault.code, *fault.names)
         metrics = server.metrics()
     finally:
         stage.end()
     assert told.get("evidence") or fault.code in WITHOUT_EVIDENCE, told
-    assert fault.remedy in told["remedy"]
     of_code = [line for line in log_lines(server) if line.get("code") == fault.code]
-    said = next(line for line in of_code if re.match(fault.says.replace("TIME", TIME), line["message"]))
+    said = next(line for line in of_code if all(re.search(name, line["message"]) for name in fault.names))
     # Processes may start late: the fault begins with what the server saw of it.
     waited = datetime.fromisoformat(said["timestamp"]).timestamp() - max(played, told["since"])
     assert waited <= EXPLAIN_AFTER + fault.within
@@ -438,7 +443,9 @@ def test_fault(fault: Fault, rallypoint_factory: Serve, jobs: Jobs, fork: Fork) 
     assert [line["message"] for line in log_lines(server) if re.search(fault.never, line["message"])] == []
     assert_in_metrics(metrics, fault, told)
     run = [f"--run={told['run_id']}"] if told["run_id"] else []
-    shown = subprocess.run([binary(), "status", f"127.0.0.1:{server.admin_port}", *run], capture_output=True, text=True, timeout=20, check=True)
+    shown = subprocess.run(
+        [binary(), "status", f"127.0.0.1:{server.admin_port}", *run], capture_output=True, text=True, timeout=20, check=True
+    )
     # Its lines are wrapped, and the times in them go on.
     words = " ".join(shown.stdout.split())
     before, _, after = re.sub(r"\d+(\.\d)? (s|ms|min)( \d+ s)?", "TIME", told["text"]).partition("TIME")

@@ -34,7 +34,9 @@ def env(jobs: Jobs, server: Server, places: list[ForkedPlace], *, train: Iterabl
     """Ranks without agents, one for each place."""
     options = {"world_size": len(places)} | options
     attempt = {"TORCHELASTIC_RESTART_COUNT": "0"}  # torch before 2.6 reads it where ranks are only clients
-    return jobs.ranks(server.endpoint, places=places, environment=clients_only(server.endpoint) | attempt, train=["--no-ddp", *train], **options)
+    return jobs.ranks(
+        server.endpoint, places=places, environment=clients_only(server.endpoint) | attempt, train=["--no-ddp", *train], **options
+    )
 
 
 def static(jobs: Jobs, server: Server, places: list[ForkedPlace], **options: Any) -> Job:
@@ -50,18 +52,18 @@ def test_healthy_ranks_are_silent(rallypoint_factory: Serve, jobs: Jobs, fork: F
     server = rallypoint_factory(*LOG_AS_JSON, "--explain-after", "4s")
     run = f"store:{server.port}"
     job = env(jobs, server, fork(4), train=["--hold", "--new-group"])
-    explained(server, "ranks_complete", rf"{run}: all 4 ranks have published their addresses in TIME; last: {WHO.format('[0-3]')} \(\+TIME\)", ranks=4)
+    explained(server, "ranks_complete", WHO.format("[0-3]"), ranks=4)
     job.assert_waits(0, 6)
     job.release()
     job.results()
-    explained(server, "run_ended", rf"{run} ended: the connections of all 4 processes closed after TIME(; first: .*)?", processes=4)
+    explained(server, "run_ended", processes=4)
     assert_silent(server)
 
 
 def test_healthy_ranks_that_meet_twice_are_silent(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
     server = rallypoint_factory(*LOG_AS_JSON, "--explain-after", "4s")
     env(jobs, server, fork(2), train=["--reinit"]).results()
-    explained(server, "run_ended", rf"store:{server.port} ended: the connections of both processes closed after TIME(; first: .*)?")
+    explained(server, "run_ended")
     assert_silent(server)
 
 
@@ -71,9 +73,9 @@ def test_healthy_static_agents_with_their_workers_are_silent(rallypoint_factory:
         server.endpoint, backend="static", procs=2, places=fork(2), environment=clients_only(server.endpoint), train=["--no-ddp"]
     )
     job.results()
-    explained(server, "round_complete", r"job complete: 2 nodes in TIME; last: node \d at 127\.0\.0\.1 \(\+TIME\)", nodes=2)
-    explained(server, "ranks_complete", rf"job: all 4 ranks have published their addresses in TIME; last: {WHO.format('[0-3]')} \(\+TIME\)", ranks=4)
-    explained(server, "run_finished", r"job finished: 2 nodes after TIME")
+    explained(server, "round_complete", r"node \d at 127\.0\.0\.1", nodes=2)
+    explained(server, "ranks_complete", WHO.format("[0-3]"), ranks=4)
+    explained(server, "run_finished")
     assert_silent(server)
 
 
@@ -86,21 +88,21 @@ def test_rank_0_is_slow(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> No
     run = f"store:{server.port}"
     job = env(jobs, server, fork(3), train=["--late", "0:0"])
     beside = env(jobs, other, fork(4), train=["--late", "2:0"])
-    explained(server, "waiting", rf"{run}: 2 of 3 ranks have published; for TIME waiting for rank 0: never seen; 2 processes wait for the address", waiters=2, who="rank 0")
+    explained(server, "waiting", "rank 0", waiters=2, who="rank 0")
     waits = server.get_json(f"/api/v1/runs/{run}")["waits"]
     assert sorted(wait["who"].split(" on ")[0] for wait in waits) == ["rank 1", "rank 2"]
     assert {(wait["writer"], wait["reason"]) for wait in waits} == {("rank 0", "the address must come from rank 0: never seen")}
     explained(
         other,
         "waiting",
-        rf"store:{other.port}: 3 of 4 ranks have published; for TIME waiting for rank 2: never seen; 3 processes wait for the address",
+        "rank 2",
         joined=3,
         world_size=4,
     )
     for late in (job, beside):
         late.release()
         late.results()
-    explained(server, "ranks_complete", rf"{run}: all 3 ranks have published their addresses in TIME; last: {WHO.format(0)} .*")
+    explained(server, "ranks_complete", WHO.format(0))
     assert_silent(server, "waiting for rank 0")
     assert_silent(other, "waiting for rank 2")
 
@@ -118,7 +120,7 @@ def test_rank_0_is_slow_to_publish_its_nccl_id(key: str, rallypoint_factory: Ser
     explained(
         server,
         "waiting",
-        rf"{run}: for TIME waiting for rank 0: the keys do not tell which process that is; 2 processes wait for the NCCL id",
+        "rank 0",
         waiters=2,
         what="the NCCL id",
     )
@@ -145,7 +147,7 @@ def test_clients_give_up_on_rank_0(rallypoint_factory: Serve, jobs: Jobs, fork: 
     key = "/default_pg/0//cpu//0/0"
     job = env(jobs, server, fork(3), start=[1, 2], train=["--timeout", "3"])
     both = rf"({WHO.format(1)} and {WHO.format(2)}|{WHO.format(2)} and {WHO.format(1)})"
-    explained(server, "gave_up", rf"store:{server.port}: {both} gave up on `{key}` after 3 s; rank 0 should have written it", key=key, writer="rank 0")
+    explained(server, "gave_up", both, f"`{key}`", "rank 0", key=key, writer="rank 0")
     assert "wait timeout" in job.failure(1)
 
 
@@ -162,8 +164,9 @@ def test_two_processes_claim_one_rank(rallypoint_factory: Serve, jobs: Jobs, for
     explained(
         server,
         "duplicate_rank",
-        rf"store:{server.port}: two live processes have claimed rank 1: {WHO.format(1)} \(pid \d+\) and (process \d+ at 127\.0\.0\.1|{WHO.format(1)} \(pid \d+\)); "
-        "two jobs on one store, two nodes with one rank, or a process of an earlier round that was not ended",
+        "rank 1",
+        WHO.format(1),
+        r"127\.0\.0\.1",
         what="rank 1",
     )
 
@@ -174,7 +177,7 @@ def test_two_nodes_claim_one_node_rank(rallypoint_factory: Serve, jobs: Jobs, fo
     places = fork(2)
     for _ in range(2):
         static(jobs, server, places, start=[1])
-    explained(server, "duplicate_rank", r"job: two live processes have claimed node rank 1: process \d+ at 127\.0\.0\.1 and process \d+ at 127\.0\.0\.1; .*", what="node rank 1")
+    explained(server, "duplicate_rank", "node rank 1", r"127\.0\.0\.1", what="node rank 1")
 
 
 def test_ranks_disagree_on_the_world_size(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
@@ -186,7 +189,7 @@ def test_ranks_disagree_on_the_world_size(rallypoint_factory: Serve, jobs: Jobs,
     told = explained(
         server,
         "world_sizes_differ",
-        rf"store:{server.port}: the ranks disagree on the world size: rank [01] is prepared for [23] ranks, rank [01] for [23]",
+        "rank [01]",
     )
     facts = told["facts"]
     assert {facts["rank"]: facts["says"], facts["other_rank"]: facts["other_says"]} == {0: 2, 1: 3}
@@ -198,7 +201,7 @@ def test_a_static_node_that_nobody_counts_on(rallypoint_factory: Serve, jobs: Jo
     places = fork(3)
     job = static(jobs, server, places, nodes=2, nnodes="2", start=[0, 1])
     static(jobs, server, places, start=[2])
-    explained(server, "node_rank_beyond", r"job: node 2 at 127\.0\.0\.1 came as node rank 2, but rank 0 counts on 2 nodes", rank=2, nodes=2)
+    explained(server, "node_rank_beyond", r"node 2 at 127\.0\.0\.1", "node rank 2", "rank 0", rank=2, nodes=2)
     job.release()
 
 
@@ -229,8 +232,7 @@ def test_foreign_clients(rallypoint_factory: Serve) -> None:
     with pytest.raises(OSError), socket.create_connection((server.host, server.port), 5) as plain:
         tls.wrap_socket(plain, server_hostname="localhost")
     for protocol in ("HTTP", "TLS"):
-        sentence = rf"a foreign {protocol} client at 127\.0\.0\.1 came to the store port {server.port}: one request, TIME ago"
-        told = explained(server, "foreign_client", sentence, protocol=protocol, times=1)
+        told = explained(server, "foreign_client", r"127\.0\.0\.1", str(server.port), protocol=protocol, times=1)
         assert told["run_id"] is None
     assert runs(server) == []
 
@@ -260,7 +262,7 @@ def test_two_jobs_of_plain_ranks_use_one_store(rallypoint_factory: Serve, jobs: 
         first.wait_for_mark("training", rank)
     assert_silent(server)
     env(jobs, server, fork(2), train=["--timeout", "2"])
-    told = explained(server, "two_jobs", rf"store:{server.port}: two jobs on one store: that of process \d+ at 127\.0\.0\.1 and that of process \d+ at 127\.0\.0\.1 \(each of 2 ranks is claimed by two live processes\)")
+    told = explained(server, "two_jobs", r"127\.0\.0\.1")
     assert told["severity"] == "error"
 
 
@@ -269,13 +271,14 @@ def test_two_static_runs_use_one_store(rallypoint_factory: Serve, jobs: Jobs, fo
     server = rallypoint_factory(*LOG_AS_JSON)
     for run_id in ("a", "b"):
         static(jobs, server, fork(2), run_id=run_id)
-    explained(server, "two_jobs", r"[ab]: two jobs on one store: run a and run b \(their workers use the same keys\)")
+    explained(server, "two_jobs", "run a", "run b")
 
 
 def test_two_jobs_each_on_its_own_store_are_silent(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
     server = rallypoint_factory(*LOG_AS_JSON, "--listen", "127.0.0.1:0", "--listen", "127.0.0.1:0")
     both = [
-        jobs.ranks(f"127.0.0.1:{port}", places=fork(2), environment=clients_only(f"127.0.0.1:{port}"), train=["--no-ddp"]) for port in server.ports
+        jobs.ranks(f"127.0.0.1:{port}", places=fork(2), environment=clients_only(f"127.0.0.1:{port}"), train=["--no-ddp"])
+        for port in server.ports
     ]
     for job in both:
         job.results()

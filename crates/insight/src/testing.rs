@@ -11,7 +11,10 @@
     reason = "it is there for tests only"
 )]
 
+mod names;
 pub mod pickle;
+
+pub use self::names::names_in;
 
 use serde_json::Value;
 

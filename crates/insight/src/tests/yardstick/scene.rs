@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter};
 
-use super::names::names_in;
+use crate::testing::names_in;
 use rallypoint_api::{Explanation, Severity};
 
 /// One finding that was told.

@@ -33,7 +33,7 @@ fn is_name(word: &str) -> bool {
 
 /// The ranks, nodes, processes, hosts, pods and addresses in a sentence about `run`, and the keys of programs. It knows no
 /// sentence: `node rank 1 (train-1)` and `node 1 (train-1): closed` name the same.
-pub(super) fn names_in(text: &str, run: Option<&str>) -> BTreeSet<String> {
+pub fn names_in(text: &str, run: Option<&str>) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut outside = String::new();
     for (at, part) in text.split('`').enumerate() {
