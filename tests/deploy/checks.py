@@ -108,7 +108,7 @@ def pods(workload: Workload) -> Iterator[str]:
     if workload.kind in JOBS:
         if spec.get("completions", 1) != spec.get("parallelism", 1):
             yield f"node-count: {spec.get('completions')} completions, parallelism {spec.get('parallelism')}"
-        if spec.get("backoffLimit") != 0:
+        if spec.get("backoffLimit") != 0 and not is_elastic(workload):
             yield "backoff-limit: a pod that is tried again alone waits for a job that is over"
         if has_server and not workload.indexed:
             yield "not-indexed: a Job's pods have no index without completionMode Indexed"
@@ -124,6 +124,11 @@ def pods(workload: Workload) -> Iterator[str]:
             yield f"sleep: a fixed or random sleep as synchronization in {text!r}"
         if workload.kind in JOBS and re.search(r"\$\{(POD_NAME|HOSTNAME)##", text):
             yield f"rank-from-pod-name: a Job's pod name ends in random characters: {text!r}"
+
+
+def is_elastic(workload: Workload) -> bool:
+    """Whether a pod that is tried again alone may join the others."""
+    return any(re.fullmatch(r"--nnodes=\d+:\d+", word) for c in workload.containers for word in c.get("command", []))
 
 
 def containers(workload: Workload) -> Iterator[str]:
@@ -253,7 +258,8 @@ def launches(cluster: Cluster, workload: Workload) -> Iterator[str]:
                         yield "unread-variable: torchrun reads PET_RDZV_ID, not RDZV_ID"
                     nodes = Call(arguments, call.environment).option("nnodes")
                     # `run` gives torchrun the number of nodes that the operator says.
-                    if nodes != str(workload.count) and not (nodes is None and program == "rallypoint"):
+                    most = nodes and nodes.rpartition(":")[2]
+                    if most != str(workload.count) and not (nodes is None and program == "rallypoint"):
                         yield f"node-count: --nnodes is {nodes}, but there are {workload.count} pods"
 
 
@@ -274,6 +280,14 @@ def torchrun(cluster: Cluster, pod: Pod, call: Call, beside_store: bool) -> Iter
     if endpoint is None:
         yield "no-endpoint: without one each node waits alone for itself"
         return
+    run_id = call.option("rdzv_id")
+    metadata = pod.labels | pod.template["metadata"].get("annotations", {})
+    if not any(value in (run_id or "") for key, value in metadata.items() if "uid" in key or "hash" in key):
+        yield f"constant-run-id: {run_id}"
+    if call.option("rdzv_backend") == "rallypoint":
+        # The server tells the nodes where their workers meet.
+        yield from leads_to_one_store(cluster, endpoint, ADMIN)
+        return
     yield from leads_to_one_store(cluster, endpoint, pod=pod)
     if pod.workload.kind != "TrainJob" and any(call.option(name) is not None for name in ("master_addr", "master_port", "node_rank")):
         yield "ignored-flag: c10d ignores master_addr, master_port and node_rank"
@@ -284,10 +298,6 @@ def torchrun(cluster: Cluster, pod: Pod, call: Call, beside_store: bool) -> Iter
         yield "hosts-a-store: without is_host=0 a node that finds its own address behind the name hosts a store"
     if call.environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1":
         yield "old-addresses: with --max-restarts, ranks that are started again wait for ever"
-    run_id = call.option("rdzv_id")
-    metadata = pod.labels | pod.template["metadata"].get("annotations", {})
-    if not any(value in (run_id or "") for key, value in metadata.items() if "uid" in key or "hash" in key):
-        yield f"constant-run-id: {run_id}"
     has_name = cluster.resolve(f"{pod.hostname}.{pod.subdomain}")[0] == [pod]
     if not has_name and call.option("local_addr") != pod.address:
         yield "no-subdomain: other pods cannot resolve this pod's name, which torchrun gives to the workers"

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "rallypoint"
 # name: folder, below deploy/
-OVERLAYS = {folder.name: f"kustomize/overlays/{folder.name}" for folder in (DEPLOY / "kustomize" / "overlays").iterdir()} | {"kubeflow": "kubeflow"}
+OVERLAYS = {folder.name: f"kustomize/overlays/{folder.name}" for folder in (DEPLOY / "kustomize" / "overlays").iterdir()} | {"kubeflow": "kubeflow", "kubeflow-elastic": "kubeflow/elastic"}
 EVERYTHING_ON = ("serviceMonitor.enabled=true", "prometheusRule.enabled=true", "dashboard.enabled=true")
 # name: what `render` is to make
 RENDERS = {
@@ -26,6 +26,7 @@ RENDERS = {
     "helm-journal": ("helm", "journal.enabled=true", "journal.storageClass=fast", "journal.size=5Gi", "journal.durability=disk"),
     "helm-tls": ("helm", *EVERYTHING_ON, "tls.existingSecret=rp-tls", "tls.clientCA=ca.crt", "auth.existingSecret=rp-auth", "auth.relaysOnly=true"),
     "helm-replicas": ("helm", "replicaCount=2", "etcd.endpoints={etcd-0.etcd:2379,etcd-1.etcd:2379,etcd-2.etcd:2379}", "etcd.prefix=rallypoint"),
+    "helm-nixl": ("helm", "nixl.enabled=true", "journal.enabled=true"),
     "helm-sidecar": ("helm", *EVERYTHING_ON, "mode=sidecar", "job.image=registry.example/train:1.0", "job.nodes=3"),
 }
 

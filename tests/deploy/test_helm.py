@@ -63,6 +63,17 @@ def test_settings_arrive() -> None:
     assert [p["port"] for p in kinds["NetworkPolicy"]["spec"]["ingress"][0]["ports"]] == [1234, 1235, 29510]
 
 
+def test_programs_with_nixl_find_the_store() -> None:
+    kinds = {document["kind"]: document for document in render("helm-nixl")}
+    (port, _) = kinds["Service"]["spec"]["ports"]
+    found = kinds["ConfigMap"]
+    assert found["metadata"]["name"] == "rallypoint-nixl"
+    assert found["data"] == {"NIXL_TCPSTORE_ENDPOINT": f"{kinds['Service']['metadata']['name']}:{port['port']}"}
+    assert "ConfigMap" not in {document["kind"] for document in render("helm-journal")}
+    with pytest.raises(AssertionError, match="auth.relaysOnly must be off"):
+        call("helm", "template", "x", CHART, "--set", "nixl.enabled=true,auth.relaysOnly=true,auth.existingSecret=a,tls.existingSecret=b")
+
+
 EVERYWHERE = """
 image: {digest: "sha256:DIGEST"}
 serviceAccountName: trainer

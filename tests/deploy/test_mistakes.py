@@ -67,6 +67,9 @@ MISTAKES = [
     ("relay-name", "statefulset-journal", "        - name: POD_NAME\n          valueFrom:\n            fieldRef:\n              fieldPath: metadata.name\n        image", "        - name: NAME\n          value: x\n        image"),
     ("network-policy", "statefulset", "        rallypoint-client: \"true\"\n    spec:", "    spec:"),
     ("network-policy", "statefulset", "    - endPort: 29599\n      port: 29510\n", ""),
+    ("port", "kubeflow-elastic", "value: rallypoint:29501", "value: rallypoint:29500"),
+    ("node-count", "kubeflow-elastic", "--nnodes=1:4", "--nnodes=1:3"),
+    ("backoff-limit", "kubeflow-elastic", "--nnodes=1:4", "--nnodes=4"),
     ("target-port", "helm-sidecar", "port: 29500}\n", "port: 29500, targetPort: tcpstore}\n"),
     ("target-port", "standalone", "    targetPort: store\n", "    targetPort: tcp\n"),
 ]  # fmt: skip

@@ -14,7 +14,7 @@ OLDEST, MIDDLE = "1.29", "1.33"
 NEWEST = kubernetes_validate.latest_version()
 OPERATOR_GROUPS = {"jobset.x-k8s.io", "trainer.kubeflow.org", "leaderworkerset.x-k8s.io", "batch.volcano.sh", "kubeflow.org", "ray.io"}
 OPERATOR_KINDS = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
-OF_OPERATORS = {"jobset", "kubeflow", "leaderworkerset", "mpijob", "pytorchjob", "rayjob", "volcano"}
+OF_OPERATORS = {"jobset", "kubeflow", "kubeflow-elastic", "leaderworkerset", "mpijob", "nixl", "pytorchjob", "rayjob", "volcano"}
 SCENARIOS = OF_OPERATORS | {"indexed-job", "smoke-test", "statefulset", "statefulset-as-job", "statefulset-journal", "statefulset-replicas", "statefulset-tls", "driver", "ray", "platform-statefulset", "platform-job"}
 
 

@@ -10,8 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from scenario import IN_THE_FOLDER, Scenario
 from servers import REPOSITORY, Server
 from torch.distributed import TCPStore
+
+pytest_plugins = ["job_fixtures"]
 
 NIXL = "nixl-cu12==1.5.1"
 AGENT = Path(__file__).parent / "support" / "with_nixl.py"
@@ -50,12 +53,17 @@ class Agent:
 Agents = Callable[[Server, str], Agent]
 
 
-@pytest.fixture
-def agents() -> Iterator[Agents]:
-    """Starts agents. All of them end with the test."""
+@pytest.fixture(scope="module")
+def packages() -> Path:
     command = [REPOSITORY / "scripts" / "python-env", "nixl", "--no-deps", NIXL]
     made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
     (packages,) = Path(made).glob("lib/python*/site-packages")
+    return packages
+
+
+@pytest.fixture
+def agents(packages: Path) -> Iterator[Agents]:
+    """Starts agents. All of them end with the test."""
     with ExitStack() as ends:
 
         def start(server: Server, name: str) -> Agent:
@@ -112,3 +120,15 @@ def test_a_silent_agent_is_found_after_a_restart_with_a_journal(
     again = rallypoint_factory(*flags, "--listen", f"{server.host}:{server.port}")
     looker = agents(again, "looker after the restart")
     assert not looker.finds("nobody", 3) and looker.finds("silent")
+
+
+def test_the_agents_of_the_overlay_find_each_other(packages: Path, scenario: Callable[..., Scenario]) -> None:
+    """A LeaderWorkerSet with an agent in each pod, and a store with a journal."""
+    changes = [IN_THE_FOLDER, ("serve.py", "train.py"), ('"replicas": 4', '"replicas": 2')]
+    python = {"python": f'#!/bin/sh\nexec {sys.executable} "$@"\n'}
+    paths = {"PYTHONPATH": str(packages)}
+    names = ("serve-0", "serve-1")
+    job = scenario("nixl", *changes, programs=python, environment=paths, program="nixl_program.py", train=" ".join(names)).start()
+    job.finish()
+    for index, name in enumerate(names):
+        assert f"{name} has found {names[1 - index]}" in job.nodes[index].output
