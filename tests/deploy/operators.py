@@ -1,7 +1,7 @@
 """What operators make of their objects: pods with names, labels and variables, Jobs and Services.
 
-Only as much as the manifests of deploy/ use. Each function names the source that it was read from. The variables and labels should be
-those of the table in crates/node/src/makers, which was read from the same sources.
+Only as much as the manifests of deploy/ use. Each function names the source that it was read from. The variables and labels are those of
+the table in crates/node/src/makers, which was read from these sources too (test_operators.py).
 """
 
 from __future__ import annotations

@@ -249,7 +249,8 @@ pub(crate) static TABLE: [Facts; 16] = [
         source: "kubeflow/mpi-operator v0.8.0, pkg/controller/mpi_job_controller.go, \
                  pkg/apis/kubeflow/v2beta1/constants.go",
         variables: &[variable("K_MPI_JOB_ROLE", Other)],
-        prefixes: &["OMPI_", "I_MPI_", "HYDRA_", "PMI_", "PMIX_", "MPI_"],
+        // NVIDIA_*: the launcher gets no GPU.
+        prefixes: &["OMPI_", "I_MPI_", "HYDRA_", "PMI_", "PMIX_", "MPI_", "NVIDIA_"],
         labels: &[
             label("training.kubeflow.org/job-name", Name),
             label("training.kubeflow.org/operator-name", Word("mpi-operator")),
