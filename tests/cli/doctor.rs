@@ -144,7 +144,8 @@ fn a_finding_names_file_object_and_field() {
         ),
         "{text}"
     );
-    assert!(text.contains("-> name the first pod, `train-0.train`, or a rallypoint server"), "{text}");
+    let remedy = "-> name the first pod, `--rdzv-endpoint=train-0.train:29500`, or a rallypoint server";
+    assert!(text.contains(remedy), "{text}");
     assert!(text.ends_with("0 passed, 0 warned, 1 failed: endpoint-selects-all\n"), "{text}");
 }
 

@@ -382,6 +382,10 @@ impl Shell<'_> {
         if is_shell(&first) {
             return self.shell(&words);
         }
+        let shell = words.iter().position(|word| word.literal().is_some_and(is_shell));
+        if let Some(carried) = shell.filter(|_| carries(&first)).and_then(|at| words.get(at..)) {
+            return self.shell(carried);
+        }
         if is_script(&first) || first.starts_with("./") || self.written.contains_key(&first) {
             if let Some(text) = self.text_of(&first) {
                 return self.call(&text, &first, &words[1..]);
@@ -435,6 +439,25 @@ impl Shell<'_> {
         (self.variables, self.open) = before;
         self.positional = positional;
     }
+}
+
+/// Whether a program runs the command that follows, in a container or with other limits.
+fn carries(program: &str) -> bool {
+    const CARRIERS: [&str; 12] = [
+        "apptainer",
+        "docker",
+        "enroot",
+        "env",
+        "numactl",
+        "nice",
+        "podman",
+        "shifter",
+        "singularity",
+        "sudo",
+        "taskset",
+        "timeout",
+    ];
+    CARRIERS.contains(&basename(program))
 }
 
 /// Whether a pipeline only tests a condition.

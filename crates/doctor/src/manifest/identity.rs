@@ -122,7 +122,8 @@ pub(crate) fn remedy(call: &Call<'_>) -> String {
             );
         }
         Maker::Deployment => {
-            return format!("an Indexed Job with {flag}$JOB_COMPLETION_INDEX, or a StatefulSet");
+            let index = written(Index::Variable("JOB_COMPLETION_INDEX"));
+            return format!("an Indexed Job with {flag}{index}, or a StatefulSet");
         }
         Maker::Slurm => {
             return format!(

@@ -114,16 +114,20 @@ impl<'m> Call<'m> {
     }
 }
 
-/// The remedy: the line to change.
-pub(crate) fn first_pod(pods: &Pods) -> String {
+/// The remedy: the line to change. `by` is the flag or the variable that names the host now.
+pub(crate) fn first_pod(pods: &Pods, by: &str) -> String {
+    let server = match by {
+        "--rdzv-endpoint" => "a rallypoint server's Service with --rdzv-conf=is_host=0",
+        _ => "a rallypoint server's Service",
+    };
     match pods.first_host() {
-        Some(host) => {
-            format!(
-                "name the first pod, `{host}`, or a rallypoint server's Service with --rdzv-conf=is_host=0"
-            )
+        Some(host) if by.to_lowercase().ends_with("endpoint") => {
+            format!("name the first pod, `{by}={host}:29500`, or {server}")
         }
-        None => "name pod 0 (spec.subdomain and a headless Service of that name give pods names), or a \
-                 rallypoint server's Service"
-            .into(),
+        Some(host) => format!("name the first pod, `{by}={host}`, or {server}"),
+        None => format!(
+            "{by} with the name of pod 0 (spec.subdomain and a headless Service of that name give pods \
+             names), or {server}"
+        ),
     }
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::Manifests;
 use super::objects::{Object, list, texts};
 use super::pods::{LabelIs, Pods};
+use rallypoint_node::makers::Maker;
 use rallypoint_shell::{Part, Source, Text};
 
 /// What a host name means.
@@ -152,6 +153,17 @@ fn one_label<'m>(name: &str, pods: &Pods, manifests: &'m Manifests) -> Target<'m
         })
     {
         return Target::Elsewhere;
+    }
+    // A Job and a Deployment give no pod a number.
+    let is_numbered = |own: &Pods| {
+        let number = name.strip_prefix(own.name.as_str()).and_then(|rest| rest.strip_prefix('-'));
+        number.is_some_and(|number| number.parse::<u32>().is_ok()) && !own.is_open && !own.name.is_empty()
+    };
+    if matches!(pods.maker, Maker::Job | Maker::Deployment) && pods.hosts.is_empty() && is_numbered(pods) {
+        let kind = pods.facts().name;
+        return Target::Nothing(format!(
+            "the pods of a {kind} have random names, and none is called `{name}`"
+        ));
     }
     // A pod's own name does not resolve without its domain, unless the resolver has search domains.
     let searches =

@@ -227,7 +227,7 @@ fn has_blanks(value: &Value) -> bool {
         "minReplicas",
         "nprocPerNode",
     ];
-    let blank = |text: &str| text.contains("${") || text.starts_with('$');
+    let blank = |text: &str| text.contains("${") || text.starts_with('$') || is_underlined(text);
     let in_braces = |text: &str| has_braces(text) && !text.contains('\n');
     match value {
         Value::Object(map) => map.iter().any(|(key, value)| {
@@ -238,6 +238,22 @@ fn has_blanks(value: &Value) -> bool {
         Value::String(text) => in_braces(text),
         _ => false,
     }
+}
+
+/// Whether a text has a place such as `__NAME__`.
+fn is_underlined(text: &str) -> bool {
+    let name = text.split("__").nth(1).unwrap_or_default();
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')
+}
+
+/// Whether a text has a place to be filled in: `${NAME}`, `<NAME>`, `{{ name }}`, `__NAME__`, `YOUR_NAME`.
+pub(crate) fn is_placeholder(text: &str) -> bool {
+    let is_blank = |word: &str| {
+        let letters = word.bytes().filter(u8::is_ascii_uppercase).count();
+        let in_capitals = word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+        in_capitals && (letters > 3 || letters > 0 && word.contains('_'))
+    };
+    text.contains(['$', '{', '<', '%', ' ']) || text.split(['-', '.', '/', ':']).any(is_blank)
 }
 
 fn take(file: &str, document: Value, at: &str, objects: &mut Vec<Object>, checks: &mut Vec<Check>) {
@@ -300,7 +316,10 @@ fn embedded(value: &Value, at: &str, found: &mut Vec<(String, Value)>) {
         let parsed =
             inner.as_str().filter(|text| text.contains("kind:")).and_then(|text| Some(parse(text).ok()?.0));
         let inner = parsed.unwrap_or(inner);
-        let is_object = inner.get("kind").is_some_and(Value::is_string)
+        // A template of pods is no object, although some say so.
+        let is_template = at.ends_with("template") && inner.get("kind").is_some_and(|kind| kind == "Pod");
+        let is_object = !is_template
+            && inner.get("kind").is_some_and(Value::is_string)
             && ["spec", "metadata", "data"].iter().any(|key| inner.get(key).is_some_and(Value::is_object));
         if is_object {
             found.push((format!("{at}."), inner));

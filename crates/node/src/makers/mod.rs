@@ -238,6 +238,21 @@ impl Maker {
             _ => Self::Unknown,
         }
     }
+
+    /// The API group of its kinds.
+    pub const fn group(self) -> Option<&'static str> {
+        Some(match self {
+            Self::LeaderWorkerSet => "leaderworkerset.x-k8s.io",
+            Self::JobSet => "jobset.x-k8s.io",
+            Self::TrainJob => "trainer.kubeflow.org",
+            Self::PyTorchJob | Self::MpiJob | Self::JaxJob | Self::KubeflowJob => "kubeflow.org",
+            Self::VolcanoJob => "batch.volcano.sh",
+            Self::Ray => "ray.io",
+            Self::HyperPod => "sagemaker.amazonaws.com",
+            Self::Job | Self::IndexedJob => "batch",
+            Self::Pod | Self::StatefulSet | Self::Deployment | Self::Slurm | Self::Unknown => return None,
+        })
+    }
 }
 
 #[cfg(test)]

@@ -40,11 +40,14 @@ fn find(call: &Call<'_>) -> Option<Check> {
             "add a Master to pytorchReplicaSpecs (the operator then sets the endpoint), or an elasticPolicy"
                 .into()
         }
-        (_, Some(host)) => {
-            format!("add --master-addr={host}, or start it with `rallypoint run`, which sets the endpoint")
-        }
-        (_, None) => {
-            "add --rdzv-endpoint=HOST:29500, or start it with `rallypoint run`, which sets it".into()
+        (_, host) => {
+            let host = host.unwrap_or_else(|| "HOST".into());
+            let flag = match (launch.tool, &launch.backend) {
+                (Tool::Accelerate, _) => format!("--main_process_ip={host}"),
+                (_, Backend::Static) => format!("--master-addr={host}"),
+                _ => format!("--rdzv-endpoint={host}:29500"),
+            };
+            format!("add {flag}, or start it with `rallypoint run`, which sets the endpoint")
         }
     };
     // The operator sets PET_NNODES from release 1.7 on. Before that release, each pod trains alone.

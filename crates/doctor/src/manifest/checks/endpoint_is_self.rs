@@ -25,5 +25,5 @@ fn find(call: &Call<'_>) -> Option<Check> {
          alone",
         told.by
     );
-    Some(Check::fail(ID, evidence, first_pod(call.pods)).at(call.at("command")))
+    Some(Check::fail(ID, evidence, first_pod(call.pods, &told.by)).at(call.at("command")))
 }

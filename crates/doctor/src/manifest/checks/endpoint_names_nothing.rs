@@ -17,13 +17,16 @@ fn find(manifests: &Manifests) -> Vec<Check> {
     let of_launch = |call: Call<'_>| {
         let (told, Target::Nothing(why)) = call.meeting()? else { return None };
         let evidence = format!("the endpoint `{}` ({}) names nothing: {why}", told.text, told.by);
-        Some(Check::fail(ID, evidence, first_pod(call.pods)).at(call.at("command")))
+        Some(Check::fail(ID, evidence, first_pod(call.pods, &told.by)).at(call.at("command")))
     };
     let of_rallypoint = |(pods, container): (&Pods, &Container)| {
         let (host, _) = container.rallypoint_endpoint()?;
         let Target::Nothing(why) = resolve(&host, pods, manifests) else { return None };
         let evidence = format!("the endpoint `{host}` (RALLYPOINT_ENDPOINT) names nothing: {why}");
-        Some(Check::fail(ID, evidence, first_pod(pods)).at(pods.at(&container.at("env"))))
+        Some(
+            Check::fail(ID, evidence, first_pod(pods, "RALLYPOINT_ENDPOINT"))
+                .at(pods.at(&container.at("env"))),
+        )
     };
     manifests.calls().filter_map(of_launch).chain(manifests.containers().filter_map(of_rallypoint)).collect()
 }

@@ -27,8 +27,10 @@ fn find(call: &Call<'_>) -> Option<Check> {
         Target::Absent => {
             let evidence =
                 format!("the endpoint `{name}` ({}) is no Service and no pod of these files", told.by);
-            let remedy =
-                format!("give the file with the Service `{name}` as well; or {}", first_pod(call.pods));
+            let remedy = format!(
+                "give the file with the Service `{name}` as well; or {}",
+                first_pod(call.pods, &told.by)
+            );
             Check::warn(ID, evidence, remedy)
         }
         Target::Pod { pods: other, .. }
@@ -43,7 +45,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
                 "the endpoint `{name}` ({}) is a pod of {}, which launches no training",
                 told.by, other.place.object
             );
-            Check::warn(ID, evidence, first_pod(call.pods))
+            Check::warn(ID, evidence, first_pod(call.pods, &told.by))
         }
         _ => return None,
     };

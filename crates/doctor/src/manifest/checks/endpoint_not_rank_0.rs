@@ -38,6 +38,6 @@ fn find(call: &Call<'_>) -> Option<Check> {
              wait for a store that nobody starts",
             told.text, told.by
         );
-        Check::fail(ID, evidence, first_pod(pods)).at(call.at("command"))
+        Check::fail(ID, evidence, first_pod(pods, &told.by)).at(call.at("command"))
     })
 }

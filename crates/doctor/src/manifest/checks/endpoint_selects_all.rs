@@ -23,7 +23,10 @@ fn find(manifests: &Manifests) -> Vec<Check> {
             service.name, pods.place.object
         );
         let all = takes(service, pods) == Taken::All && pods.are_several();
-        all.then(|| Check::fail(ID, evidence, first_pod(pods)).at(pods.at(&container.at("env"))))
+        all.then(|| {
+            Check::fail(ID, evidence, first_pod(pods, "RALLYPOINT_ENDPOINT"))
+                .at(pods.at(&container.at("env")))
+        })
     };
     manifests
         .calls()
@@ -33,7 +36,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
 }
 
 fn of_launch(call: &Call<'_>) -> Option<Check> {
-    let (_, Target::Service(service)) = call.meeting()? else { return None };
+    let (told, Target::Service(service)) = call.meeting()? else { return None };
     let of_pods = |own: &Pods| match takes(service, own) {
         Taken::None => Some(0),
         Taken::One => Some(1),
@@ -54,5 +57,5 @@ fn of_launch(call: &Call<'_>) -> Option<Check> {
         (false, _) => ("", "each connection goes to another pod"),
     };
     let evidence = format!("the endpoint `{name}` is a {headless}Service over all pods of {object}: {then}");
-    Some(Check::fail(ID, evidence, first_pod(call.pods)).at(call.at("command")))
+    Some(Check::fail(ID, evidence, first_pod(call.pods, &told.by)).at(call.at("command")))
 }

@@ -14,9 +14,8 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(pods: &Pods, container: &Container) -> Option<Check> {
-    // A variable or `<YOUR IMAGE>` is a placeholder.
-    let is_open = |image: &&str| image.contains(['$', '<']);
-    let image = container.value.get("image").and_then(Value::as_str).filter(|image| !is_open(image))?;
+    let image =
+        container.value.get("image").and_then(Value::as_str).filter(|image| !is_placeholder(image))?;
     if container.only_waits() {
         return None;
     }

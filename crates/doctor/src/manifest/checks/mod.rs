@@ -17,6 +17,8 @@ mod endpoint_port;
 mod endpoint_selects_all;
 mod flag_takes_script;
 mod flags_of_other_backend;
+mod ft_host;
+mod host_port;
 mod image_not_pinned;
 mod init_waits;
 mod manifests;
@@ -24,6 +26,7 @@ mod master_is_address;
 mod network_guess;
 mod network_policy_ports;
 mod no_index;
+mod no_launch;
 mod no_pods;
 mod no_subdomain;
 mod node_count;
@@ -160,6 +163,8 @@ pub(super) const RULES: &[&Rule] = &[
     &cluster_domain::RULE,
     &dns_policy::RULE,
     &master_is_address::RULE,
+    &ft_host::RULE,
+    &host_port::RULE,
     &node_rank::RULE,
     &no_index::RULE,
     &rank_from_pod_name::RULE,
@@ -194,6 +199,7 @@ pub(super) const RULES: &[&Rule] = &[
     &template::RULE,
     &unknown_kind::RULE,
     &not_read::RULE,
+    &no_launch::RULE,
     &skipped::RULE,
     &no_pods::RULE,
     &manifests::RULE,

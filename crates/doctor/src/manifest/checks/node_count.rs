@@ -20,6 +20,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
         return None;
     }
     let total = call.total()?;
+    let flag = if launch.tool == Tool::Accelerate { "--num_machines" } else { "--nnodes" };
     let check = match &launch.nodes {
         // Nobody sets PET_NNODES for a script.
         None if total < 2 || launch.open && pods.step.is_none() || !pods.are_several() => return None,
@@ -28,7 +29,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
                 "{} is not told how many nodes there are, and takes itself for the only one",
                 launch.tool.name()
             );
-            let remedy = format!("--nnodes={total}");
+            let remedy = format!("{flag}={total}");
             match &launch.host {
                 Some(told) => {
                     let evidence =
@@ -57,7 +58,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
                     "those that are too many never get in"
                 },
             );
-            Check::fail(ID, evidence, "change both together: the number of pods and --nnodes")
+            Check::fail(ID, evidence, format!("change both together: the number of pods and {flag}"))
         }
     };
     Some(check.at(call.at("command")))

@@ -40,7 +40,11 @@ fn of_pods(pods: &Pods) -> Vec<Check> {
             && container.gpus().is_none()
             && !container.own.iter().any(|name| name.starts_with("MASTER_"));
         let unread = !container.unread.is_empty();
-        unread && (container.trains() || pods.count != Some(1) && !(plain && is_server))
+        let is_entrypoint = pods.maker == Maker::Ray && pods.is_container;
+        unread
+            && (container.trains()
+                || is_entrypoint
+                || pods.nodes.or(pods.count) != Some(1) && !(plain && is_server))
     };
     let check = |container: &Container| {
         let evidence = format!("a part of the command could not be read: {}", container.unread.join("; "));

@@ -46,9 +46,8 @@ fn find(manifests: &Manifests) -> Vec<Check> {
 
 const REMEDY: &str = "a shorter name of small letters, digits and `-`";
 
-/// Whether it is more than a word such as `YOUR_NAME`, to be filled in.
 fn is_filled_in(name: &str) -> bool {
-    name.contains(|c: char| c.is_ascii_lowercase()) && !name.contains(['$', '{', '<', '%', ' '])
+    !name.is_empty() && !is_placeholder(name)
 }
 
 /// Why Kubernetes rejects a name. The name of a Service is a label.

@@ -1,5 +1,5 @@
-//! sbatch reads its lines up to the first command. It ignores the others without a word, and the job gets
-//! another size.
+//! sbatch reads its lines up to the first command, and fills in no variable. It ignores the others without a
+//! word, and the job gets another size.
 
 use super::prelude::*;
 
@@ -8,15 +8,29 @@ const ID: &str = "sbatch-ignored";
 pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Agree,
-    sees: "FAIL: `#SBATCH` lines behind the first command of the script",
+    sees: "FAIL: `#SBATCH` lines behind the first command of the script; `#SBATCH --nodes=$NODES`",
     fails: "sbatch-ignored.sbatch",
     passes: "good-slurm.sbatch",
     find: Find::Files(find),
 };
 
 fn find(manifests: &Manifests) -> Vec<Check> {
-    let scripts = manifests.objects.iter().filter(|object| object.value.get("script").is_some());
-    let check = |object: &Object| {
+    let scripts: Vec<&Object> =
+        manifests.objects.iter().filter(|it| it.value.get("script").is_some()).collect();
+    let unfilled = |object: &Object| {
+        const NUMBERS: [&str; 7] =
+            ["--nodes", "--ntasks", "--ntasks-per-node", "--gpus", "--gres", "-N", "-n"];
+        let text = object.value.get("script").and_then(Value::as_str)?;
+        let lines = text.lines().filter_map(|line| line.strip_prefix("#SBATCH"));
+        let line = lines.map(str::trim).find(|line| {
+            let name = line.split(['=', ' ']).next().unwrap_or_default();
+            NUMBERS.contains(&name) && line.split('#').next().is_some_and(|line| line.contains('$'))
+        })?;
+        let evidence = format!("sbatch fills in no variable: it rejects `#SBATCH {line}`");
+        let remedy = "the number itself, or the option on the command line: sbatch --nodes=$NODES SCRIPT";
+        Some(Check::fail(ID, evidence, remedy).at(object.place("-")))
+    };
+    let behind = |object: &Object| {
         let text = object.value.get("script").and_then(Value::as_str)?;
         let is_command = |line: &&str| !line.trim().is_empty() && !line.starts_with('#');
         let command = text.lines().find(is_command)?;
@@ -26,5 +40,5 @@ fn find(manifests: &Manifests) -> Vec<Check> {
             format!("`{}` stands behind the command `{}`: sbatch ignores it", line.trim(), command.trim());
         Some(Check::fail(ID, evidence, "move the #SBATCH lines above every command").at(object.place("-")))
     };
-    scripts.filter_map(check).collect()
+    scripts.iter().filter_map(|it| unfilled(it)).chain(scripts.iter().filter_map(|it| behind(it))).collect()
 }

@@ -16,13 +16,17 @@ pub(super) const RULE: Rule = Rule {
 fn find(manifests: &Manifests) -> Vec<Check> {
     let check = |(number, object): (usize, &Object)| {
         let (kind, api) = (&object.kind, &object.api);
-        let known = Maker::of_kind(api, kind) != Maker::Unknown;
-        let what = if known {
-            format!("{api} of the kind {kind} is not known")
-        } else {
-            format!("the kind {kind} is not known")
+        let maker = Maker::of_kind(api, kind);
+        let group = api.split_once('/').map_or("", |(group, _)| group);
+        let known = maker != Maker::Unknown;
+        let of_other = maker.group().filter(|own| !group.is_empty() && *own != group);
+        let what = match of_other {
+            Some(own) => format!("{kind} is known of {own}, not of {group}"),
+            None if known => format!("{api} of the kind {kind} is not known"),
+            None => format!("the kind {kind} is not known"),
         };
         let evidence = match manifests.of_object(number).next() {
+            _ if of_other.is_some() => format!("{what}; it was looked at as if it were that"),
             Some(pods) if pods.maker == Maker::Unknown => {
                 format!("{what}; only its pod templates were looked at")
             }

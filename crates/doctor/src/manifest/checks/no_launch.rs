@@ -1,0 +1,75 @@
+//! Several pods that run an unknown program may have to meet, and nothing here says how they do.
+
+use super::prelude::*;
+
+const ID: &str = "no-launch";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    chapter: Chapter::Rest,
+    sees: "WARN: several pods run a program that is no launcher of those above, such as `python train.py` \
+           in a JobSet: what it does was not checked",
+    fails: "no-launch.yaml",
+    passes: "good-job-static.yaml",
+    find: Find::After(find),
+};
+
+fn find(manifests: &Manifests, found: &[Check]) -> Vec<Check> {
+    let is_said = |pods: &Pods| {
+        let of_object = |check: &Check| {
+            let place = check.place.as_ref().filter(|_| check.verdict == Verdict::Fail);
+            place.is_some_and(|place| (&place.file, &place.object) == (&pods.place.file, &pods.place.object))
+        };
+        found.iter().any(of_object)
+    };
+    manifests.pods.iter().filter(|pods| !is_said(pods)).filter_map(of_pods).collect()
+}
+
+fn of_pods(pods: &Pods) -> Option<Check> {
+    let several = pods.nodes.or(pods.count).is_some_and(|count| count > 1);
+    let trains = !matches!(
+        pods.maker,
+        Maker::Pod
+            | Maker::Job
+            | Maker::IndexedJob
+            | Maker::StatefulSet
+            | Maker::Deployment
+            | Maker::Unknown
+            | Maker::Slurm
+            | Maker::Ray
+            | Maker::MpiJob
+            | Maker::JaxJob
+            | Maker::KubeflowJob
+    );
+    let on_gpus = || pods.maker != Maker::Ray && pods.containers.iter().any(|it| it.gpus().is_some());
+    if !several || pods.is_open || pods.train() || pods.serve() || !(trains || on_gpus()) {
+        return None;
+    }
+    let container = pods.containers.iter().find(|it| !is_known(it))?;
+    let program = container.commands.iter().rev().find(|command| !Container::is_small(command));
+    let what = match program {
+        Some(command) => {
+            let words: Vec<String> = command.words.iter().take(3).map(ToString::to_string).collect();
+            format!("run `{}`", words.join(" "))
+        }
+        None => "run their image's own command".into(),
+    };
+    let evidence =
+        format!("the pods {what}, which starts no training as doctor knows it: it was not checked");
+    let remedy = "if they train together: see that each knows the master's name, how many they are, and its \
+                  own number";
+    Some(Check::warn(ID, evidence, remedy).at(pods.at(&container.at("command"))))
+}
+
+/// Whether the container is read by another check, or runs something that meets by itself.
+fn is_known(container: &Container) -> bool {
+    const OTHERS: [&str; 5] = ["ray", "mpirun", "mpiexec", "sshd", "nginx"];
+    let meets = |command: &Command| {
+        let words = command.words.iter().filter_map(Text::literal).map(basename);
+        words.into_iter().any(|word| OTHERS.contains(&word))
+    };
+    container.only_waits()
+        || container.relays()
+        || !container.unread.is_empty()
+        || container.commands.iter().any(meets)
+}
