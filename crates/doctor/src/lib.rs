@@ -6,11 +6,9 @@
 //!
 //! | module | what it is for |
 //! |---|---|
-//! | `environment` | the platform's and the user's variables |
+//! | `pod` | the checks of a pod, one a file: its environment, the way to the store, the server, this host |
 //! | `command` | torchrun's command line |
-//! | `network` | the way to the store: name, port, answer |
-//! | `server` | the server behind the admin port: version, clock, runs, announced pods |
-//! | `machine` | this host: limits, its own name |
+//! | `network`, `server`, `machine` | the facts for them |
 //! | `probe` | gathers the facts of the last three |
 //! | `reverse` | how long the name of an address takes |
 //! | `manifest` | Kubernetes manifests, offline (feature `manifests`) |
@@ -27,11 +25,11 @@
 )]
 
 mod command;
-mod environment;
 mod machine;
 #[cfg(feature = "manifests")]
 mod manifest;
 mod network;
+mod pod;
 pub mod probe;
 mod reverse;
 mod server;
@@ -39,14 +37,13 @@ mod server;
 use serde::Serialize;
 
 pub use command::check_command;
-pub use environment::check_environment;
-pub use machine::{MachineFacts, check_machine};
+pub use machine::MachineFacts;
 #[cfg(feature = "manifests")]
 pub use manifest::check_manifests;
-pub use network::{NetworkFacts, check_name, check_network};
-pub use network::{RELAYS_ONLY, RELAYS_ONLY_REMEDY};
-pub use server::run_stores;
-pub use server::{RunStores, ServerFacts, check_server};
+pub use network::{NetworkFacts, RELAYS_ONLY, RELAYS_ONLY_REMEDY};
+pub use pod::run_store_ports::find as run_stores;
+pub use pod::{check_environment, check_machine, check_name, check_network, check_server};
+pub use server::{RunStores, ServerFacts};
 
 use rallypoint_protocol::ids::Shown;
 

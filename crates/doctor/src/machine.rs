@@ -3,10 +3,6 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::Check;
-use rallypoint_node::launch::{Backend, Environment, Torchrun};
-use rallypoint_protocol::ids::Elapsed;
-
 /// Facts about this host.
 #[derive(Debug, Clone, Default)]
 pub struct MachineFacts {
@@ -28,145 +24,12 @@ pub struct MachineFacts {
     pub reverse_lookup: Option<Duration>,
 }
 
-/// Every rank of a large job connects to each other rank, and a store has a connection of each rank.
-const ENOUGH_DESCRIPTORS: u64 = 4096;
-const ENOUGH_BACKLOG: i32 = 1024;
-/// PyTorch's store looks up the name of each client, one after the other.
-const SLOW_REVERSE: Duration = Duration::from_millis(500);
-
-/// Every check of this host.
-pub fn check_machine(facts: &MachineFacts, env: &Environment, torchrun: Option<&Torchrun>) -> Vec<Check> {
-    [
-        Some(own_name(facts, env, torchrun)),
-        descriptors(facts),
-        backlog(facts),
-        outgoing(facts),
-        reverse_lookup(facts),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
-}
-
-/// With c10d, rank 0's agent hands its FQDN to the workers of all pods.
-fn own_name(facts: &MachineFacts, env: &Environment, torchrun: Option<&Torchrun>) -> Check {
-    const ID: &str = "own-name";
-    let host = &facts.hostname;
-    let said =
-        torchrun.is_some_and(|torchrun| torchrun.has("local-addr")) || env.get("PET_LOCAL_ADDR").is_some();
-    if said {
-        return Check::pass(ID, "torchrun is told this host's address (--local-addr)");
-    }
-    let has_domain = host.contains('.') || fqdn(&facts.hosts_file, host).is_some();
-    let c10d =
-        torchrun.and_then(Torchrun::backend).or_else(|| env.get("PET_RDZV_BACKEND").map(Backend::parse));
-    if env.in_kubernetes() && !has_domain {
-        let evidence = format!(
-            "the pod's name is the bare `{host}`, which other pods cannot resolve; with c10d it becomes the \
-             workers' MASTER_ADDR"
-        );
-        let remedy = "set spec.subdomain to a headless Service that selects the pods, or pass \
-                      --local-addr=$(POD_IP), which `rallypoint run` does if POD_IP is set";
-        return if c10d == Some(Backend::C10d) {
-            Check::fail(ID, evidence, remedy)
-        } else {
-            Check::warn(ID, evidence, remedy)
-        };
-    }
-    let all_loopback = !facts.own_addresses.is_empty() && facts.own_addresses.iter().all(IpAddr::is_loopback);
-    if facts.own_addresses.is_empty() || all_loopback {
-        let what = if all_loopback { "only this host's loopback address" } else { "no address" };
-        return Check::warn(
-            ID,
-            format!("this host's name `{host}` has {what}, so others cannot reach it by name"),
-            "pass --local-addr=ADDRESS to torchrun, or correct the name in DNS or /etc/hosts",
-        );
-    }
-    Check::pass(ID, format!("`{}`", fqdn(&facts.hosts_file, host).unwrap_or(host)))
-}
-
-/// The full name in the line of the hosts file that has the bare name.
-fn fqdn<'a>(hosts: &'a str, host: &str) -> Option<&'a str> {
-    hosts
-        .lines()
-        .map(|line| line.split('#').next().unwrap_or_default())
-        .filter(|line| line.split_whitespace().skip(1).any(|name| name == host))
-        .find_map(|line| {
-            let full = |name: &&str| name.strip_prefix(host).is_some_and(|rest| rest.starts_with('.'));
-            line.split_whitespace().skip(1).find(full)
-        })
-}
-
-fn descriptors(facts: &MachineFacts) -> Option<Check> {
-    const ID: &str = "descriptors";
-    let (now, most) = (facts.descriptors.0?, facts.descriptors.1);
-    if now >= ENOUGH_DESCRIPTORS {
-        return Some(Check::pass(ID, format!("a process may open {now} files")));
-    }
-    let most = most.map_or_else(|| "no limit".to_owned(), |most| most.to_string());
-    Some(Check::warn(
-        ID,
-        format!(
-            "a process may open {now} files (at most: {most}); a rank of a large job needs a socket for each \
-             other rank"
-        ),
-        "raise it with `ulimit -n` in the start script, or in the container runtime",
-    ))
-}
-
-fn backlog(facts: &MachineFacts) -> Option<Check> {
-    const ID: &str = "backlog";
-    let backlog = facts.backlog?;
-    Some(if backlog >= ENOUGH_BACKLOG {
-        Check::pass(ID, format!("the kernel queues {backlog} new connections"))
-    } else {
-        Check::warn(
-            ID,
-            format!(
-                "the kernel queues only {backlog} new connections; ranks that start together may be refused"
-            ),
-            "set net.core.somaxconn to 1024 or more where a store runs",
-        )
-    })
-}
-
-/// An outgoing connection may have the port when rank 0 wants to listen there.
-fn outgoing(facts: &MachineFacts) -> Option<Check> {
-    const ID: &str = "ephemeral-port";
-    let ((first, last), port) = (facts.outgoing?, facts.listens_on?);
-    Some(if (first..=last).contains(&port) {
-        let evidence = format!(
-            "port {port} is one of {first}-{last}, from which the kernel takes ports for outgoing \
-             connections: one of them may have it when the store wants to listen"
-        );
-        let remedy =
-            format!("a port below {first}, such as 29500; or net.ipv4.ip_local_reserved_ports={port}");
-        Check::warn(ID, evidence, remedy)
-    } else {
-        Check::pass(ID, format!("no outgoing connection takes port {port}"))
-    })
-}
-
-fn reverse_lookup(facts: &MachineFacts) -> Option<Check> {
-    const ID: &str = "reverse-dns";
-    let took = facts.reverse_lookup?;
-    Some(if took <= SLOW_REVERSE {
-        Check::pass(ID, format!("an address has its name after {} ms", took.as_millis()))
-    } else {
-        Check::warn(
-            ID,
-            format!("the name of an address takes {}", Elapsed(took)),
-            "PyTorch asks for it at each connection, and its own store stalls for so long with each client; \
-             let the name server answer reverse look-ups, if only with `no such name` (rallypoint itself \
-             never asks)",
-        )
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Verdict;
+    use crate::pod::check_machine;
+    use rallypoint_node::launch::Environment;
 
     type Vars<'a> = &'a [(&'a str, &'a str)];
 

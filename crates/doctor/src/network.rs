@@ -3,10 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::Check;
 use rallypoint_node::client::Step;
 use rallypoint_node::endpoint::Endpoint;
-use rallypoint_protocol::ids::Elapsed;
 
 /// Facts about the way to the store.
 #[derive(Debug, Clone)]
@@ -45,11 +43,6 @@ pub struct Failure {
     pub text: String,
 }
 
-/// A slower name server delays every look-up, and there are many.
-const SLOW_NAME: Duration = Duration::from_secs(1);
-/// A slower round trip makes thousands of successive requests slow.
-const SLOW_ANSWER: Duration = Duration::from_millis(100);
-
 /// The message about a server with `--listen none`.
 pub const RELAYS_ONLY: &str = "the server's stores have no ports (serve --listen none)";
 /// What helps a client of such a server.
@@ -57,151 +50,11 @@ pub const RELAYS_ONLY_REMEDY: &str = "start a relay on this node (rallypoint rel
                                              HOST:29501) and name 127.0.0.1:29500, or start the command with \
                                              rallypoint run, which does both";
 
-/// The checks of the store's name.
-pub fn check_name(facts: &NetworkFacts) -> Vec<Check> {
-    let addresses = facts.resolved.as_ref().ok().map(|addrs| one_address(facts, addrs));
-    std::iter::once(name_resolves(facts)).chain(addresses).collect()
-}
-
-/// Every check of the way to the store.
-pub fn check_network(facts: &NetworkFacts) -> Vec<Check> {
-    let mut checks = check_name(facts);
-    if facts.resolved.is_ok() {
-        checks.push(port_open(facts));
-        checks.extend(store_answers(facts));
-        checks.extend(latency(facts));
-    }
-    checks.extend(dialing(facts));
-    checks
-}
-
-/// Processes that save checkpoints dial such a port if nobody hosts a store for them at `MASTER_ADDR`.
-fn dialing(facts: &NetworkFacts) -> Option<Check> {
-    let (who, addr) = facts.dialing.first()?;
-    let more = match facts.dialing.len().saturating_sub(1) {
-        0 => String::new(),
-        more => format!(", and {more} more do so"),
-    };
-    Some(Check::warn(
-        "dials-other-port",
-        format!(
-            "{who} tries to connect to {addr}, and nothing answers there{more}: that is the store's host, \
-             and no rank's"
-        ),
-        "if it is of dcp.async_save in processes: DCP_USE_PREFIX_STORE=1 on every rank (torch 2.10 or \
-         later); `rallypoint run` sets it. Else look what hosts a store on that port, and name its own host",
-    ))
-}
-
-fn name_resolves(facts: &NetworkFacts) -> Check {
-    const ID: &str = "name-resolves";
-    let host = facts.endpoint.host();
-    match &facts.resolved {
-        Err(reason) => Check::fail(
-            ID,
-            format!("`{host}` has no address: {reason}"),
-            "late names come by themselves (`rallypoint wait`); if it stays so, compare the Service's \
-             selector with the pods' labels, set publishNotReadyAddresses: true on a headless Service, and \
-             check name and namespace",
-        ),
-        Ok(_) if facts.resolving > SLOW_NAME => Check::warn(
-            ID,
-            format!("the name server took {} for `{host}`", Elapsed(facts.resolving)),
-            "each process asks more than once; look at the cluster's DNS, and at ndots in the pod's \
-             dnsConfig",
-        ),
-        Ok(addrs) => Check::pass(ID, format!("`{host}` is {}", list(addrs))),
-    }
-}
-
-fn list(addrs: &[SocketAddr]) -> String {
-    let shown: Vec<String> = addrs.iter().take(4).map(|addr| addr.ip().to_string()).collect();
-    let more =
-        if addrs.len() > 4 { format!(" and {} more", addrs.len().saturating_sub(4)) } else { String::new() };
-    format!("{}{more}", shown.join(", "))
-}
-
-fn one_address(facts: &NetworkFacts, addrs: &[SocketAddr]) -> Check {
-    const ID: &str = "one-address";
-    const REMEDY: &str = "name one pod (`train-0.train`), or a ClusterIP Service of the rallypoint server \
-                          alone, and use is_host=0 with c10d";
-    let v4 = addrs.iter().filter(|addr| addr.is_ipv4()).count();
-    // One address of each family means one host.
-    if v4 <= 1 && addrs.len().saturating_sub(v4) <= 1 {
-        return Check::pass(ID, "the name means one host");
-    }
-    let (host, all) = (facts.endpoint.host(), list(addrs));
-    let own = addrs.iter().find(|addr| facts.own.contains(&addr.ip()));
-    let stores = facts.tried.iter().filter(|(_, outcome)| outcome.is_ok()).count();
-    if let Some(own) = own {
-        let evidence = format!(
-            "`{host}` is {all}, and {} is this host: a headless Service over all pods. Each pod finds itself \
-             behind the name and hosts a store of its own, and the job falls apart",
-            own.ip()
-        );
-        return Check::fail(ID, evidence, REMEDY);
-    }
-    if stores > 1 {
-        return Check::fail(
-            ID,
-            format!("`{host}` is {all}, and a store answers on {stores} of them"),
-            REMEDY,
-        );
-    }
-    Check::warn(ID, format!("`{host}` is {all}; if these are all pods of the job, it may fall apart"), REMEDY)
-}
-
-fn port_open(facts: &NetworkFacts) -> Check {
-    const ID: &str = "port-open";
-    let is_open = |outcome: &Result<Answer, Failure>| {
-        outcome.as_ref().err().is_none_or(|failure| failure.step > Step::Connect)
-    };
-    if let Some((addr, _)) = facts.tried.iter().find(|(_, outcome)| is_open(outcome)) {
-        return Check::pass(ID, format!("{addr} takes connections"));
-    }
-    if facts.relays_only {
-        return Check::fail(ID, RELAYS_ONLY, RELAYS_ONLY_REMEDY);
-    }
-    let why = facts.tried.iter().find_map(|(_, outcome)| outcome.as_ref().err());
-    let why = why.map_or_else(|| "no address was tried".to_owned(), |failure| failure.text.clone());
-    Check::fail(ID, why, "start the server, or open port 29500 from this pod in the NetworkPolicy")
-}
-
-fn store_answers(facts: &NetworkFacts) -> Option<Check> {
-    const ID: &str = "store-answers";
-    if let Some((addr, Ok(answer))) = facts.tried.iter().find(|(_, outcome)| outcome.is_ok()) {
-        let dialect = if answer.pings { "PyTorch 2.5 or later" } else { "PyTorch 2.2 to 2.4" };
-        return Some(Check::pass(ID, format!("a TCPStore answers on {addr}, in the dialect of {dialect}")));
-    }
-    let failed = facts.tried.iter().filter_map(|(_, outcome)| outcome.as_ref().err());
-    let failure = failed.filter(|failure| failure.step > Step::Connect).max_by_key(|failure| failure.step)?;
-    Some(Check::fail(
-        ID,
-        failure.text.clone(),
-        "the port is open, but no TCPStore is behind it: check the port (29500, not 29501), and exclude it \
-         from a service mesh (traffic.sidecar.istio.io/excludeInboundPorts and excludeOutboundPorts)",
-    ))
-}
-
-fn latency(facts: &NetworkFacts) -> Option<Check> {
-    const ID: &str = "latency";
-    let answer = facts.tried.iter().find_map(|(_, outcome)| outcome.as_ref().ok())?;
-    let evidence = format!("one round trip takes {:.1} ms", answer.latency.as_secs_f64() * 1000.0);
-    Some(if answer.latency > SLOW_ANSWER {
-        Check::warn(
-            ID,
-            evidence,
-            "a store call is one round trip; place the server nearer, or look for packet loss",
-        )
-    } else {
-        Check::pass(ID, evidence)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Verdict;
+    use crate::pod::check_network;
 
     fn addr(last: u8) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, last], 29500))

@@ -1,0 +1,29 @@
+//! Ranks that start together connect together; a short queue refuses some of them.
+
+use super::prelude::*;
+
+const ID: &str = "backlog";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    sees: "WARN: a short queue for connections",
+    remedy: "`net.core.somaxconn`",
+    find: Find::Machine(|facts, _, _| find(facts)),
+};
+
+const ENOUGH_BACKLOG: i32 = 1024;
+
+fn find(facts: &MachineFacts) -> Option<Check> {
+    let backlog = facts.backlog?;
+    Some(if backlog >= ENOUGH_BACKLOG {
+        Check::pass(ID, format!("the kernel queues {backlog} new connections"))
+    } else {
+        Check::warn(
+            ID,
+            format!(
+                "the kernel queues only {backlog} new connections; ranks that start together may be refused"
+            ),
+            "set net.core.somaxconn to 1024 or more where a store runs",
+        )
+    })
+}

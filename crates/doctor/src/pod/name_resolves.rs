@@ -1,0 +1,35 @@
+//! A name without an address is tried until the time-out.
+
+use super::prelude::*;
+
+const ID: &str = "name-resolves";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    sees: "FAIL: the endpoint's name does not resolve. WARN: slowly",
+    remedy: "the Service's selector, `publishNotReadyAddresses: true`",
+    find: Find::Network(|facts| Some(find(facts))),
+};
+
+/// A slower name server delays every look-up, and there are many.
+const SLOW_NAME: Duration = Duration::from_secs(1);
+
+fn find(facts: &NetworkFacts) -> Check {
+    let host = facts.endpoint.host();
+    match &facts.resolved {
+        Err(reason) => Check::fail(
+            ID,
+            format!("`{host}` has no address: {reason}"),
+            "late names come by themselves (`rallypoint wait`); if it stays so, compare the Service's \
+             selector with the pods' labels, set publishNotReadyAddresses: true on a headless Service, and \
+             check name and namespace",
+        ),
+        Ok(_) if facts.resolving > SLOW_NAME => Check::warn(
+            ID,
+            format!("the name server took {} for `{host}`", Elapsed(facts.resolving)),
+            "each process asks more than once; look at the cluster's DNS, and at ndots in the pod's \
+             dnsConfig",
+        ),
+        Ok(addrs) => Check::pass(ID, format!("`{host}` is {}", list(addrs))),
+    }
+}

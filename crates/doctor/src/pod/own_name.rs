@@ -1,0 +1,59 @@
+//! With c10d, rank 0's agent hands its FQDN to the workers of all pods.
+
+use super::prelude::*;
+
+const ID: &str = "own-name";
+
+pub(super) const RULE: Rule = Rule {
+    id: ID,
+    sees: "FAIL, WARN: this host's name cannot be resolved, or is loopback",
+    remedy: "`--local-addr`",
+    find: Find::Machine(|facts, env, torchrun| Some(find(facts, env, torchrun))),
+};
+
+fn find(facts: &MachineFacts, env: &Environment, torchrun: Option<&Torchrun>) -> Check {
+    let host = &facts.hostname;
+    let said =
+        torchrun.is_some_and(|torchrun| torchrun.has("local-addr")) || env.get("PET_LOCAL_ADDR").is_some();
+    if said {
+        return Check::pass(ID, "torchrun is told this host's address (--local-addr)");
+    }
+    let has_domain = host.contains('.') || fqdn(&facts.hosts_file, host).is_some();
+    let c10d =
+        torchrun.and_then(Torchrun::backend).or_else(|| env.get("PET_RDZV_BACKEND").map(Backend::parse));
+    if env.in_kubernetes() && !has_domain {
+        let evidence = format!(
+            "the pod's name is the bare `{host}`, which other pods cannot resolve; with c10d it becomes the \
+             workers' MASTER_ADDR"
+        );
+        let remedy = "set spec.subdomain to a headless Service that selects the pods, or pass \
+                      --local-addr=$(POD_IP), which `rallypoint run` does if POD_IP is set";
+        return if c10d == Some(Backend::C10d) {
+            Check::fail(ID, evidence, remedy)
+        } else {
+            Check::warn(ID, evidence, remedy)
+        };
+    }
+    let all_loopback = !facts.own_addresses.is_empty() && facts.own_addresses.iter().all(IpAddr::is_loopback);
+    if facts.own_addresses.is_empty() || all_loopback {
+        let what = if all_loopback { "only this host's loopback address" } else { "no address" };
+        return Check::warn(
+            ID,
+            format!("this host's name `{host}` has {what}, so others cannot reach it by name"),
+            "pass --local-addr=ADDRESS to torchrun, or correct the name in DNS or /etc/hosts",
+        );
+    }
+    Check::pass(ID, format!("`{}`", fqdn(&facts.hosts_file, host).unwrap_or(host)))
+}
+
+/// The full name in the line of the hosts file that has the bare name.
+fn fqdn<'a>(hosts: &'a str, host: &str) -> Option<&'a str> {
+    hosts
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default())
+        .filter(|line| line.split_whitespace().skip(1).any(|name| name == host))
+        .find_map(|line| {
+            let full = |name: &&str| name.strip_prefix(host).is_some_and(|rest| rest.starts_with('.'));
+            line.split_whitespace().skip(1).find(full)
+        })
+}
