@@ -124,11 +124,11 @@ class Page:
     def variable(self, name: str) -> str:
         return self.js("getComputedStyle(document.documentElement).getPropertyValue(arguments[0]).trim()", f"--{name}")
 
-    def screenshot(self, path: Path) -> None:
-        """The whole page, however long."""
+    def screenshot(self, path: Path, height: int | None = None) -> None:
+        """The whole page, however long, or so much of it."""
         import base64
 
-        height = self.js("document.documentElement.scrollHeight")
+        height = height or self.js("document.documentElement.scrollHeight")
         width = self.js("innerWidth")
         clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
         shot = self.browser.cdp("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)

@@ -117,6 +117,9 @@ def test_no_state_of_a_cell_is_cut_into_another(admin: Admin, browser: Browser, 
     drawn = page.js("window.drawn")
     assert "not joined" in drawn and "next round" in drawn
     assert not [text for text in drawn if "…" in text and "train-llm" not in text], "only names are shortened"
+    joined = [text for text in drawn if text.startswith("rank ")]
+    assert len(joined) > 50, "each node that has joined says its rank"
+    assert len({"+" in text for text in joined}) == 1, "either all say when they came, or none"
 
 
 def test_on_a_phone_the_answer_stands_before_the_server(admin: Admin, browser: Browser, open_page: Open) -> None:
