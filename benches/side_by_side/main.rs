@@ -101,7 +101,12 @@ fn measure(run: &Run, repeat: usize, quick: bool, servers: &mut Servers, results
     let repeat = if run.once { 1 } else { repeat };
     for turn in 0..repeat {
         for kind in Kind::ALL {
-            if kind == Kind::Legacy && (turn > 0 || !run.legacy) {
+            let wanted = match kind {
+                Kind::Libuv | Kind::Rallypoint => true,
+                Kind::Floor => run.has_floor(),
+                Kind::Legacy => turn == 0 && run.legacy,
+            };
+            if !wanted {
                 continue;
             }
             let started = Instant::now();

@@ -16,6 +16,9 @@ pub(crate) const PICTURE: &str = "docs/img/growth.svg";
 const BEGIN: &str = "<!-- begin: written by benches/compare -->";
 const END: &str = "<!-- end: written by benches/compare -->";
 
+const MISSED: &str = "**no**";
+const NOT_MEASURED: &str = "–";
+
 /// The number of ranks for which the page extrapolates the measurements.
 const MANY_RANKS: f64 = 100_000.0;
 
@@ -36,16 +39,56 @@ pub(crate) fn rewrite(results: &Results, path: &Path) -> anyhow::Result<()> {
         meta.minutes,
         if meta.quick { " A quick run: the numbers mean little." } else { "" }
     );
-    let (table, growth) = (table(results), growth(results));
-    let page = format!("{before}{BEGIN}\n{circumstances}\n\n{table}\n{growth}{END}{after}");
+    let (short, marks, growth) = (short_table(results), marks_in_words(results), growth(results));
+    let page = format!("{before}{BEGIN}\n{circumstances}\n\n{short}\n{marks}\n{growth}{END}{after}");
     Ok(std::fs::write(path, page)?)
 }
 
-/// The table of the comparison.
+/// The page's table: what a user compares.
+fn short_table(results: &Results) -> String {
+    let mut text =
+        String::from("| | unit | PyTorch | rallypoint | PyTorch / rallypoint |\n|---|---|---|---|---|\n");
+    for row in RUNS.iter().flat_map(|run| run.rows).filter(|row| results.rows.contains_key(row.id)) {
+        let value = |kind| results.median(row.id, kind).map_or("not done".to_owned(), number);
+        let ratio = ratio(results, row).map_or("–".to_owned(), |ratio| format!("{}x", number(ratio)));
+        let (theirs, ours) = (value(Kind::Libuv), value(Kind::Rallypoint));
+        let _written = writeln!(text, "| {} | {} | {theirs} | {ours} | {ratio} |", row.title, row.unit);
+    }
+    text
+}
+
+/// How many of the project's own marks are reached, and which are not.
+fn marks_in_words(results: &Results) -> String {
+    let rows: Vec<&Row> = RUNS.iter().flat_map(|run| run.rows).collect();
+    let titles = |wanted: &str| -> Vec<String> {
+        let found = rows.iter().filter(|row| reached(results, row) == wanted);
+        found.map(|row| format!("\"{}\" ({}; {})", row.title, marks(row), measured(results, row))).collect()
+    };
+    let (missed, open) = (titles(MISSED), titles(NOT_MEASURED));
+    let mut text = format!("Marks of this project, of {} rows: ", rows.len());
+    let _written = write!(text, "{} are reached", rows.len() - missed.len() - open.len());
+    for (what, titles) in [("missed", missed), ("not measured", open)] {
+        if !titles.is_empty() {
+            let _written = write!(text, "; {what}: {}", titles.join(", "));
+        }
+    }
+    text + ".\n"
+}
+
+/// What a row's mark is compared with: the ratio to the floor, where the mark is one.
+fn measured(results: &Results, row: &Row) -> String {
+    match (row.must, floors(results, row), results.median(row.id, Kind::Rallypoint)) {
+        (Mark::Floor(_), Some(floors), _) => format!("{}x", number(floors)),
+        (Mark::Floor(_), None, _) | (_, _, None) => "–".into(),
+        (_, _, Some(ours)) => format!("{} {}", number(ours), row.unit),
+    }
+}
+
+/// The table of the comparison, with all that was measured.
 pub(crate) fn table(results: &Results) -> String {
     let mut text = String::from(
-        "| | unit | PyTorch libuv | rallypoint | libuv / rallypoint | must, aim | reached | PyTorch legacy \
-         |\n|---|---|---|---|---|---|---|---|\n",
+        "| | unit | PyTorch libuv | rallypoint | libuv / rallypoint | must, aim | reached | floor | PyTorch \
+         legacy |\n|---|---|---|---|---|---|---|---|---|\n",
     );
     for row in RUNS.iter().flat_map(|run| run.rows) {
         let Some(measured) = results.rows.get(row.id) else { continue };
@@ -60,13 +103,14 @@ pub(crate) fn table(results: &Results) -> String {
         let ratio = ratio(results, row).map_or("–".to_owned(), |ratio| format!("{}x", number(ratio)));
         let _written = writeln!(
             text,
-            "| {} | {} | {} | {} | {ratio} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {ratio} | {} | {} | {} | {} |",
             row.title,
             row.unit,
             cell(Kind::Libuv),
             cell(Kind::Rallypoint),
             marks(row),
             reached(results, row),
+            cell(Kind::Floor),
             cell(Kind::Legacy),
         );
     }
@@ -106,6 +150,11 @@ fn ratio(results: &Results, row: &Row) -> Option<f64> {
     Some(results.median(row.id, Kind::Libuv)? / results.median(row.id, Kind::Rallypoint)?)
 }
 
+/// How many times the floor's value rallypoint's is.
+fn floors(results: &Results, row: &Row) -> Option<f64> {
+    Some(results.median(row.id, Kind::Rallypoint)? / results.median(row.id, Kind::Floor)?)
+}
+
 fn marks(row: &Row) -> String {
     let words = |mark| match mark {
         Mark::None => None,
@@ -116,16 +165,17 @@ fn marks(row: &Row) -> String {
             let title = rows.into_iter().find(|row| row.id == other).map_or(other, |row| row.title);
             Some(format!("≤ {}x of \"{title}\"", number(factor)))
         }
+        Mark::Floor(times) => Some(format!("≤ {}x of the floor", number(times))),
     };
     [words(row.must), words(row.aim)].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn reached(results: &Results, row: &Row) -> &'static str {
     match (fulfils(results, row, row.must), fulfils(results, row, row.aim)) {
-        (Some(false), _) => "**no**",
+        (Some(false), _) => MISSED,
         (_, Some(true)) => "aim",
         (Some(true), _) => "must",
-        (None, _) => "–",
+        (None, _) => NOT_MEASURED,
     }
 }
 
@@ -137,6 +187,7 @@ fn fulfils(results: &Results, row: &Row, mark: Mark) -> Option<bool> {
         Mark::AtMost(most) => Some(ours.is_some_and(|ours| ours <= most)),
         Mark::Times(times) => Some(ratio(results, row)? >= times),
         Mark::Flat(other, factor) => Some(ours? <= results.median(other, Kind::Rallypoint)? * factor),
+        Mark::Floor(times) => Some(floors(results, row)? <= times),
     }
 }
 

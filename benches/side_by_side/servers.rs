@@ -18,16 +18,19 @@ pub(crate) enum Kind {
     Rallypoint,
     /// PyTorch's older server (`use_libuv=False`).
     Legacy,
+    /// A server that makes the system calls and hardly anything else (`benches/floor.rs`).
+    Floor,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 3] = [Self::Libuv, Self::Rallypoint, Self::Legacy];
+    pub(crate) const ALL: [Self; 4] = [Self::Libuv, Self::Rallypoint, Self::Floor, Self::Legacy];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Libuv => "libuv",
             Self::Rallypoint => "rallypoint",
             Self::Legacy => "legacy",
+            Self::Floor => "floor",
         }
     }
 }
@@ -85,12 +88,8 @@ impl Servers {
         settings: &Settings,
     ) -> anyhow::Result<Report> {
         match kind {
-            Kind::Rallypoint => {
-                let (mut process, running) = start_rallypoint()?;
-                let report = load(&running, scenario, settings);
-                let _ended = process.kill().and_then(|()| process.wait());
-                report
-            }
+            Kind::Rallypoint => one_load(start_rallypoint()?, scenario, settings),
+            Kind::Floor => one_load(start_floor()?, scenario, settings),
             Kind::Libuv | Kind::Legacy => {
                 let answer = self.ask(&format!("start {}", kind.name()))?;
                 let (port, pid) = answer.split_once(' ').context("torch_server.py answers PORT PID")?;
@@ -116,32 +115,50 @@ fn load(server: &Running, scenario: Scenario, settings: &Settings) -> anyhow::Re
     Ok(loadgen::run(&plan, &mut |_| {})?)
 }
 
+/// Loads a server that was started for it, and ends it.
+fn one_load(
+    (mut process, running): (Child, Running),
+    scenario: Scenario,
+    settings: &Settings,
+) -> anyhow::Result<Report> {
+    let report = load(&running, scenario, settings);
+    let _ended = process.kill().and_then(|()| process.wait());
+    report
+}
+
 fn start_rallypoint() -> anyhow::Result<(Child, Running)> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
+    command.args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+    command.args(["--max-connections", "19500", "--ports-file"]);
+    start(command, |text| {
+        let ports: serde_json::Value = serde_json::from_slice(text).ok()?;
+        ports["stores"][0].as_u64()?.try_into().ok()
+    })
+}
+
+fn start_floor() -> anyhow::Result<(Child, Running)> {
+    let program = std::env::var_os("RALLYPOINT_FLOOR")
+        .context("RALLYPOINT_FLOOR names no program; run this by the script benches/compare")?;
+    start(Command::new(program), |text| std::str::from_utf8(text).ok()?.trim().parse().ok())
+}
+
+/// Starts a server whose last argument is the file into which it writes its port.
+fn start(mut command: Command, port_in: impl Fn(&[u8]) -> Option<u16>) -> anyhow::Result<(Child, Running)> {
     const PATIENCE: Duration = Duration::from_secs(10);
     let dir = tempfile::tempdir()?;
-    let ports_file = dir.path().join("ports.json");
-    let mut process = Command::new(env!("CARGO_BIN_EXE_rallypoint"))
-        .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--ports-file"])
-        .arg(&ports_file)
-        .args(["--max-connections", "19500"])
-        .env_clear()
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()?;
+    let file = dir.path().join("port");
+    command.arg(&file).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut process = command.spawn()?;
     let started = Instant::now();
     while started.elapsed() < PATIENCE {
-        if let Ok(text) = std::fs::read(&ports_file)
-            && let Ok(ports) = serde_json::from_slice::<serde_json::Value>(&text)
-            && let Some(port) = ports["stores"][0].as_u64().and_then(|port| u16::try_from(port).ok())
-        {
+        if let Some(port) = std::fs::read(&file).ok().and_then(|text| port_in(&text)) {
             let running = Running { addr: local(port), pid: process.id() };
             return Ok((process, running));
         }
         std::thread::sleep(Duration::from_millis(2));
     }
     let _ended = process.kill().and_then(|()| process.wait());
-    bail!("rallypoint serve never told its ports")
+    bail!("{} never told its port", command.get_program().display())
 }
 
 fn local(port: u16) -> SocketAddr {

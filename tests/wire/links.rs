@@ -42,6 +42,13 @@ impl Client {
         self.0.write_all(&[&[1][..], &string(key), &string(value)].concat()).expect("it reads");
     }
 
+    /// GET of a key that is there.
+    pub(super) fn get(&mut self, key: &[u8]) -> Vec<u8> {
+        let length = self.ask(&[&[3][..], &string(key)].concat(), 8).expect("a length");
+        let length = u64::from_le_bytes(length.try_into().expect("eight bytes"));
+        self.ask(&[], usize::try_from(length).expect("short")).expect("a value")
+    }
+
     /// WAIT for a key.
     pub(super) fn wait(&mut self, key: &[u8]) -> std::io::Result<u8> {
         Ok(self.ask(&wait(key), 1)?[0])

@@ -16,3 +16,4 @@ mod replay;
 mod replicas;
 mod restarts;
 mod siege;
+mod skew;

@@ -8,6 +8,8 @@ const STATES = {
 };
 // What a cell says that has no room for more.
 const SHORT = { announced: "not joined", waiting: "next round", earlier: "old attempt", redundant: "spare", free: "free" };
+// What may stand below the name of a cell: the longest first.
+const notesOf = (cell) => [cell.note, cell.short, SHORT[cell.state]].filter(Boolean);
 const MAX_CELLS = 131072;
 
 let palette = {};
@@ -141,6 +143,14 @@ class Grid {
       const every = Math.ceil((rows * h > 300 ? 28 : 14) / h);
       for (let row = 0; row < rows; row += every) context.fillText(String(row * columns), left - 8, top + row * h + (h - gap) / 2);
     }
+    const pad = w > 120 ? 12 : 8, inner = w - gap - 2 * pad, small = `${w > 120 ? 12 : 11}px ${sans}`;
+    // Cells of one state say the same things: the most that fits into each of them.
+    context.font = small;
+    const said = {};
+    for (const cell of kind === "card" ? this.cells : []) {
+      const first = notesOf(cell).findIndex((text) => context.measureText(text).width <= inner);
+      said[cell.state] = Math.max(said[cell.state] ?? 0, first);
+    }
     this.cells.forEach((cell, i) => {
       const x = left + (i % columns) * w, y = top + Math.floor(i / columns) * h;
       drawCell(context, cell.state, x, y, w - gap, h - gap);
@@ -154,13 +164,14 @@ class Grid {
         return;
       }
       context.textAlign = "left";
-      const pad = w > 120 ? 12 : 8, inner = w - gap - 2 * pad, two = h >= 40;
+      const two = h >= 40;
       context.font = `600 ${w > 120 ? 14 : 12}px ${sans}`;
       context.fillText(fitted(context, cell.name || "?", inner), x + pad, y + (h - gap) * (two ? 0.34 : 0.5));
       if (!two) return;
-      context.font = `${w > 120 ? 12 : 11}px ${sans}`;
+      context.font = small;
       // A state that is cut in the middle may say the opposite.
-      const note = [cell.note, cell.short, SHORT[cell.state]].find((text) => text && context.measureText(text).width <= inner);
+      const notes = notesOf(cell), from = Math.min(said[cell.state], notes.length - 1);
+      const note = notes.slice(Math.max(0, from)).find((text) => context.measureText(text).width <= inner);
       context.fillText(note ?? "", x + pad, y + (h - gap) * 0.7);
     });
     if (this.at >= 0 && document.activeElement === this.canvas) {

@@ -137,7 +137,7 @@ function nodeCells(run) {
     if (ranked && rank !== null && rank < MAX_CELLS && !cells[rank]) cells[rank] = cell; else later.push(cell);
   };
   for (const node of run.participants) {
-    const short = node.state !== "joined" ? STATES[node.state] : node.after_seconds === null ? "" : after(node.after_seconds);
+    const short = node.state !== "joined" ? STATES[node.state] : node.rank === null ? "" : `rank ${node.rank}`;
     place({ state: node.state, name: plain(node.name), note: noteOf(node), short, node }, node.rank);
   }
   // One that was there is its own cell already.
