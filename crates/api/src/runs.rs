@@ -75,7 +75,7 @@ pub enum RunState {
     /// All nodes are there; they tell each other roles and addresses.
     Exchanging,
     /// The nodes have their ranks; whether the workers train is not visible here. For `env`: every rank has
-    /// published its address.
+    /// published its address, and `ranks.have_met` says whether it is known that they have met.
     Running,
     /// Nodes have left the complete round and wait for the next one. With c10d the next round begins when no
     /// node is left in this one: torchrun removes a dead node 15 s after its last sign of life.
@@ -195,6 +195,10 @@ pub struct RankCounts {
     pub expected: Option<u32>,
     /// Connected worker processes, whether their rank is known or not (NCCL ranks above 0 do not publish it).
     pub connected: u32,
+    /// All have published their addresses, and one of them has written what none writes before it has reached
+    /// the others. Without such a key it is not visible here whether they have met.
+    #[serde(default)]
+    pub have_met: bool,
 }
 
 /// Agents at the barrier at the end of the training.

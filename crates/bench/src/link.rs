@@ -16,6 +16,7 @@ use tokio_util::either::Either;
 use super::frame::{Answer, Frame};
 use super::uplink::{Rank, Uplink};
 use super::{Error, Plan, Relayed, Tally};
+use rallypoint_node::client::own_nonce;
 use rallypoint_protocol::{Op, Request, encode_hello};
 
 /// Buffer for replies. Larger replies are read through it in pieces.
@@ -44,7 +45,7 @@ pub(crate) struct Dialer {
 impl Dialer {
     /// `pings` says whether the server has PING.
     pub(crate) fn new(plan: &Plan, at_once: usize, pings: bool) -> Self {
-        let question = if pings { Request::Ping { nonce: std::process::id() } } else { Request::NumKeys };
+        let question = if pings { Request::Ping { nonce: own_nonce() } } else { Request::NumKeys };
         let question = Frame::of(&question);
         let mut hello = Vec::new();
         encode_hello(&mut hello);
@@ -198,7 +199,7 @@ impl Link {
             Answer::Nonce => {
                 self.fill(4, op).await?;
                 match self.input.get_u32_le() {
-                    nonce if nonce == std::process::id() => Ok(0),
+                    nonce if nonce == own_nonce() => Ok(0),
                     _ => Err(Error::Garbage { op }),
                 }
             }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::addresses::unreachable;
 use super::expect::Plan;
 use super::links::Links;
 use super::missing::{is_gone, missing, turned_away};
@@ -24,7 +25,8 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestam
         let waits = run.native_waits(&announced, now).into_iter().chain(run.native_expires(now));
         let held = waits.chain(run.native_spares(now)).chain(at_exit(run, links, now));
         let held = held.chain(store_closed(run, now));
-        return held.chain(ranks_ended(run, now)).chain(ranks_missing(run, now)).collect();
+        let held = held.chain(ranks_ended(run, links, now)).chain(ranks_missing(run, now));
+        return held.chain(unreachable(run)).collect();
     }
     let mut held = joining(run, plan, links, now);
     if let (Some(completed), Some(group), false) =
@@ -35,8 +37,9 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestam
         held.extend(places.into_iter().filter_map(|place| left_over(run, group, completed, place, now)));
     }
     held.extend(at_exit(run, links, now));
-    held.extend(ranks_ended(run, now));
+    held.extend(ranks_ended(run, links, now));
     held.extend(ranks_missing(run, now));
+    held.extend(unreachable(run));
     held
 }
 
@@ -226,7 +229,7 @@ const SOON: Duration = Duration::from_secs(10);
 
 /// Worker processes have ended while others of their meeting go on. Where there are agents, these have done nothing about
 /// it: they end the round, or themselves, when a process has failed. That an agent has died, or is not heard from, is said of that.
-fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Vec<Finding> {
+fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Vec<Finding> {
     if run.native().is_some_and(|native| native.is_unheard) {
         return Vec::new();
     }
@@ -241,7 +244,9 @@ fn ranks_ended(run: &TrackedRun, now: Timestamp) -> Vec<Finding> {
         let mut ended: Vec<_> = meeting.ended_ranks().collect();
         ended.sort_by_key(|&(rank, _, at)| (at, rank));
         let since = ended.first()?.2;
-        let left = meeting.present();
+        // Whether those are connected whose links are away is not known.
+        let is_away = |info: &RankInfo| links.away_at(info.peer.ip()).is_some();
+        let left = count(meeting.live().filter(|(_, info)| !is_away(info)).count());
         if left == 0 {
             return None;
         }

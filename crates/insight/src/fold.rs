@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::graph::{ExpectedWriter, wanted};
 use super::jobs::Jobs;
 use super::reason::{Evidence, Reason};
-use super::run::{RankInfo, RunKey, TrackedRun, Writer, read_gloo};
+use super::run::{RankInfo, RunKey, TrackedRun, Writer, read_gloo, read_nccl_id};
 use super::told::Told;
 use super::watch::{Claim, Clash, Client, CutOff, GivenUp, Waiting};
 use rallypoint_api::{RunKind, Seen};
@@ -43,6 +43,7 @@ impl Fold<'_> {
                 }
             }
             Observed::Wrote { conn, key, value } => self.wrote(conn, &key, &value),
+            Observed::Missed { conn, key } => self.jobs.store(self.port).misses(conn, key, self.at),
             Observed::Dropped { key, cause } => self.dropped(&key, cause),
             Observed::GaveUp { conn, key, waited } => self.gave_up(conn, key, waited),
             Observed::Gone { conn, used_own_keys } => self.gone(conn, used_own_keys),
@@ -371,6 +372,7 @@ impl Fold<'_> {
                     run.finds(Reason::WatchdogFired { who: who.clone() }, who, at);
                 }
             }
+            Some(KeyPattern::Published) => self.jobs.store(self.port).publishes(conn, key),
             Some(KeyPattern::WorkerCount | KeyPattern::CheckpointAddress(_)) | None => {}
             Some(_) => {
                 self.enter_worker(conn);
@@ -453,7 +455,8 @@ impl Fold<'_> {
         run.touch();
         match address.kind {
             AddressKind::NcclId if address.member == 0 => {
-                run.publish_nccl_id(conn, Evidence { key: Some(ShownKey(written).to_string()), ..wrote });
+                let wrote = Evidence { key: Some(ShownKey(written).to_string()), ..wrote };
+                run.publish_nccl_id(conn, read_nccl_id(value), wrote);
             }
             AddressKind::Gloo if role == Role::Worker => {
                 let read = read_gloo(value);
@@ -463,6 +466,7 @@ impl Fold<'_> {
                     peer,
                     pid,
                     host: host.clone(),
+                    listens: read.listens,
                     joined: at,
                     gone: None,
                     is_cut_off: false,
@@ -572,7 +576,9 @@ impl Fold<'_> {
 
     fn gone(&mut self, conn: ConnId, used_own_keys: bool) {
         let watch = self.jobs.store(self.port);
-        watch.waits.remove(&conn);
+        let waited = watch.waits.remove(&conn).and_then(|wait| wait.view.missing.first().cloned());
+        let its = watch.publishers.values_mut().filter(|it| it.conn == conn);
+        its.for_each(|it| it.gone = Some(self.at));
         watch.clash_ends(conn, self.at);
         let Some(client) = watch.clients.remove(&conn) else { return };
         watch.passed_by(&client, used_own_keys, self.at);
@@ -584,7 +590,8 @@ impl Fold<'_> {
         for run in self.jobs.runs.values_mut().filter(|run| run.met_at() == Some(self.port)) {
             run.agent_left(conn, client.pid, client.cut_off.as_ref(), self.at);
             if client.run.as_ref() == Some(run.key()) && client.role == Role::Worker {
-                let closed = client.evidence(Seen::Closed, self.at);
+                let key = waited.as_ref().map(|key| ShownKey(key).to_string());
+                let closed = Evidence { key, ..client.evidence(Seen::Closed, self.at) };
                 run.worker_left(conn, client.rank, client.cut_off.as_ref(), closed);
             }
         }

@@ -16,6 +16,7 @@
 )]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
+mod addresses;
 mod announced;
 mod conditions;
 mod epoch;
@@ -218,6 +219,8 @@ impl Insight {
 
     /// An operator says what to expect of a run. `false` if there are too many such runs.
     pub fn expect(&mut self, run_id: &str, expectation: Expectation) -> bool {
+        // What was said of the number before does not hold any more.
+        self.looked = None;
         self.jobs.plans.expect(run_id, expectation)
     }
 

@@ -201,6 +201,13 @@ pub enum Reason {
         /// How long after all had published their addresses, if that was soon.
         soon: Option<Elapsed>,
     },
+    /// Ranks have published addresses that ranks on other hosts cannot reach.
+    AddressUnreachable {
+        /// Each with its address, and why.
+        ranks: Names,
+        /// Only that they are of another network is known.
+        may: bool,
+    },
     /// Ranks have not come for the NCCL id, which is there.
     RanksMissing {
         came: u32,
@@ -218,6 +225,8 @@ pub enum Reason {
         unit: Unit,
         /// Nodes of those that had finished.
         finished: u32,
+        /// Where all closed in one moment: how long that was, and how many of them waited.
+        at_once: Option<(Elapsed, u32)>,
         /// What ended first, where that is known.
         first: Option<String>,
     },
@@ -269,6 +278,8 @@ pub enum Reason {
     WaitingForGroup {
         what: String,
         waiters: usize,
+        /// All ranks wait, and below different groups.
+        disagree: bool,
         /// The other processes of the run: those that wait elsewhere or nowhere.
         others: Names,
         /// Those that have ended.
@@ -480,6 +491,7 @@ impl Reason {
             Self::LeftOver { dead, .. } if !dead.is_empty() => Severity::Info,
             Self::LeftOver { redundant: true, fewer: false, .. }
             | Self::GaveUp { again: true, .. }
+            | Self::AddressUnreachable { may: true, .. }
             | Self::NotBack { may_go_on: true, .. } => Severity::Info,
             Self::RanksEnded { soon: Some(_), .. }
             | Self::StoreClosed { met: Some(false), .. }

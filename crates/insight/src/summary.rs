@@ -62,6 +62,7 @@ pub(super) fn summary(
             gone: count(gone.count()),
             expected,
             connected: world.processes(),
+            have_met: meeting.met.is_some() && (meeting.went_on || meeting.size == Some(1)),
         }),
         // What has left a native run as it had finished was at the exit barrier before.
         exit: run.native().and_then(|native| native.exit.clone()).or_else(|| {

@@ -8,9 +8,17 @@ use std::time::Duration;
 use super::reason::{Evidence, Names};
 use super::run::RunKey;
 use rallypoint_api::Seen;
-use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, Timestamp};
-use rallypoint_protocol::keys::Role;
+use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
+use rallypoint_protocol::keys::{Role, published_by};
 use rallypoint_store::WaitView;
+
+impl Missed {
+    /// Whether some still ask for it: those who do ask again after a pause.
+    pub(super) fn lasts(&self, now: Timestamp) -> bool {
+        const PAUSE: Duration = Duration::from_secs(10);
+        now.since(self.last) < PAUSE
+    }
+}
 
 impl StoreWatch {
     /// A process whose wait was answered is not said to be busy before it has asked for nothing for so long.
@@ -96,7 +104,7 @@ impl Client {
 }
 
 /// A process of which nothing else is known.
-fn process(pid: Option<u32>, peer: SocketAddr) -> String {
+pub(super) fn process(pid: Option<u32>, peer: SocketAddr) -> String {
     match pid {
         Some(pid) => format!("process {pid} at {}", peer.ip()),
         None => format!("a process at {}", peer.ip()),
@@ -146,6 +154,22 @@ pub(super) struct Beside {
     pub(super) others: Names,
     /// Those that have ended.
     pub(super) ended: Names,
+}
+
+/// A process that has published something about itself under a name.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    pub(super) conn: ConnId,
+    /// When its connection closed.
+    pub(super) gone: Option<Timestamp>,
+}
+
+/// What some ask for again and again, and another process is to publish.
+#[derive(Debug)]
+pub(super) struct Missed {
+    pub(super) since: Timestamp,
+    pub(super) last: Timestamp,
+    pub(super) who: Vec<ConnId>,
 }
 
 /// A process that connected and ended without telling who it is.
@@ -279,6 +303,10 @@ pub(super) struct StoreWatch {
     /// When an operator emptied it last.
     pub(super) reset: Option<Timestamp>,
     pub(super) foreign: ForeignClients,
+    /// Processes that have published something, by the names that they gave themselves.
+    pub(super) publishers: BTreeMap<Box<[u8]>, Publisher>,
+    /// By the key.
+    pub(super) missed: BTreeMap<Box<[u8]>, Missed>,
 }
 
 impl StoreWatch {
@@ -297,7 +325,44 @@ impl StoreWatch {
             passed: VecDeque::new(),
             reset: None,
             foreign: ForeignClients::default(),
+            publishers: BTreeMap::new(),
+            missed: BTreeMap::new(),
         }
+    }
+
+    /// A process publishes `key`, whose name it has.
+    pub(super) fn publishes(&mut self, conn: ConnId, key: &[u8]) {
+        const MOST: usize = 1024;
+        self.missed.remove(key);
+        let Some(name) = published_by(key) else { return };
+        if self.publishers.len() >= MOST && !self.publishers.contains_key(name) {
+            // The one that has been gone for longest makes room.
+            let gone = self.publishers.iter().filter_map(|(name, it)| Some((it.gone?, name.clone())));
+            let Some((_, oldest)) = gone.min() else { return };
+            self.publishers.remove(&oldest);
+        }
+        self.publishers.insert(name.into(), Publisher { conn, gone: None });
+    }
+
+    /// A process asks for `key`, which nobody has published.
+    pub(super) fn misses(&mut self, conn: ConnId, key: Box<[u8]>, now: Timestamp) {
+        const MOST: usize = 256;
+        const SHOWN: usize = 8;
+        self.missed.retain(|_, missed| missed.lasts(now));
+        if self.missed.len() >= MOST && !self.missed.contains_key(&key) {
+            return;
+        }
+        let missed = self.missed.entry(key).or_insert(Missed { since: now, last: now, who: Vec::new() });
+        missed.last = now;
+        if missed.who.len() < SHOWN && !missed.who.contains(&conn) {
+            missed.who.push(conn);
+        }
+    }
+
+    /// The names that a process has published under.
+    pub(super) fn published_name(&self, conn: ConnId) -> Option<String> {
+        let its = self.publishers.iter().find(|(_, it)| it.conn == conn && it.gone.is_none());
+        its.map(|(name, _)| ShownKey(name).to_string())
     }
 
     /// The key of a run that has an id. Whatever the processes of a round call it, they belong to the round's run.

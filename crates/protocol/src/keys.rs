@@ -197,6 +197,21 @@ pub fn ends_with_its_agents(key: &[u8]) -> bool {
     key.strip_prefix(b"/").is_some_and(|key| key.starts_with(HOSTED)) && classify(key).is_some()
 }
 
+/// The agents of NIXL.
+const NIXL: &[u8] = b"nixl/agents/";
+
+/// The process that publishes `key` about itself, as the key names it: an agent of NIXL.
+pub fn published_by(key: &[u8]) -> Option<&[u8]> {
+    publisher(key.strip_prefix(b"/")?.strip_prefix(NIXL)?)
+}
+
+/// A label, an agent, and for whom it is. Each name is what its program chose.
+fn publisher(names: &[u8]) -> Option<&[u8]> {
+    let mut names = names.split(|&b| b == b'/');
+    let (_label, agent, _reader) = (names.next()?, names.next()?, names.next()?);
+    Some(agent)
+}
+
 /// What PyTorch uses `key` for. `None` for every key that is not PyTorch's.
 pub fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
     if key == b"init/" {
@@ -212,10 +227,8 @@ pub fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
         // Nothing tells the round of each key. As of the c10d backend, a run has rounds.
         return Some(KeyPattern::Rendezvous { run_id, round: Some(0), part: RendezvousPart::Other });
     }
-    if let Some(rest) = key.strip_prefix(b"nixl/agents/") {
-        // A label, an agent, and for whom it is. Each name is what its program chose.
-        let names = rest.split(|&b| b == b'/').count();
-        return (names >= 3).then_some(KeyPattern::Published);
+    if let Some(names) = key.strip_prefix(NIXL) {
+        return publisher(names).map(|_| KeyPattern::Published);
     }
     if let Some(at) = find(key, b"/torchelastic/") {
         return Some(classify_static(key, at));

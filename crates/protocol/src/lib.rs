@@ -31,6 +31,10 @@ pub use encode::{KeyList, PairList, Piece, ReplyBuffer, SharedList, encode_hello
 pub use error::{Foreign, ProtocolError};
 pub use op::Op;
 
+/// Set in the nonce of a PING, beside the process id, by a client that only looks, as our own commands do: it is
+/// no process of a job. No process id is so large.
+pub const PROBE: u32 = 1 << 31;
+
 /// One request, borrowed from the bytes it arrived in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the fields are the arguments of the operation, named as PyTorch names them")]
@@ -60,7 +64,7 @@ pub enum Request<'a> {
     MultiSet(Pairs<'a>),
     /// Ends the connection's outstanding WAIT or BARRIER. Always replies.
     CancelWait,
-    /// Replies the nonce, which PyTorch fills with the client's process id.
+    /// Replies the nonce, which PyTorch fills with the client's process id. See [`PROBE`].
     Ping { nonce: u32 },
     /// Appends to a queue. No reply.
     QueuePush { key: &'a [u8], value: Payload<'a> },

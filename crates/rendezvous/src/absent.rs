@@ -85,9 +85,11 @@ impl Absentees {
 
     /// The absent nodes in words, to be added to a sentence.
     pub(super) fn words(&self) -> String {
-        let text = |absent: &Absent| match absent.rank {
-            Some(rank) => format!("{}, rank {rank}", absent.who),
-            None => absent.who.to_string(),
+        let text = |Absent { node, who, rank, fate, .. }: &Absent| match (rank, fate) {
+            (Some(rank), _) => format!("{who}, rank {rank}"),
+            // Another process of that name and address may be there.
+            (None, Fate::Refused) if *node != who.name => format!("{who}, node id {node}"),
+            (None, _) => who.to_string(),
         };
         let all = |title: &str, of: &[Fate]| {
             let absentees = self.0.iter().filter(|absent| of.contains(&absent.fate));

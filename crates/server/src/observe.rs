@@ -291,7 +291,7 @@ impl Watch {
     /// An operator says how many nodes to expect of a run. Returns the effect, in words, if the run is a
     /// native one.
     pub fn expect(&self, run_id: &str, expectation: Expectation) -> Result<Option<String>, NotExpected> {
-        let (mut state, _) = self.informed();
+        let (mut state, now) = self.informed();
         if !state.insight.has_room_to_expect(run_id) {
             return Err(NotExpected::TooMany);
         }
@@ -301,6 +301,8 @@ impl Watch {
             journal.commit(|out| put_expectation(run_id, Some(&expectation), out));
         }
         state.insight.expect(run_id, expectation);
+        state.insight.tick(now);
+        self.publish(&mut state);
         Ok(comes)
     }
 

@@ -44,6 +44,7 @@ mod waits;
 
 use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 pub use capacity::{Capacity, Refusal};
 pub use counting::Counted;
@@ -55,7 +56,8 @@ pub use effects::{Cleanup, DropCause, Effects, Observed};
 use keyspace::{KeySpace, Looked};
 use number::{decimal, parse_counter};
 use rallypoint_protocol::ids::{ConnId, Timestamp};
-use rallypoint_protocol::{List, Reply, Request};
+use rallypoint_protocol::keys::published_by;
+use rallypoint_protocol::{List, PROBE, Reply, Request};
 use rows::Kept;
 pub use rows::Walk;
 use shared::SharedWaits;
@@ -76,6 +78,10 @@ struct Session {
     peer: SocketAddr,
     /// Process id, as the client's PING said it (PyTorch 2.5 and later).
     pid: Option<u32>,
+    /// It only looks, and is no process of a job.
+    is_probe: bool,
+    /// When it was last told that it asked for what is not published.
+    missed: Option<Timestamp>,
     wait: Option<Box<Wait>>,
     /// The queue for whose item this connection was woken. It has not come for the item yet.
     offered: Option<SlotId>,
@@ -177,6 +183,8 @@ impl Store {
             conn,
             peer,
             pid: None,
+            is_probe: false,
+            missed: None,
             wait: None,
             offered: None,
             done: 0,
@@ -269,7 +277,13 @@ impl Store {
             Request::Get { key } => self.get(conn, key, now, fx),
             Request::Add { key, delta } => return self.add(conn, key, delta, fx),
             Request::Check(keys) if keys.len() > Self::KEYS_AT_ONCE => return self.check(conn, keys, fx),
-            Request::Check(keys) => fx.reply(Reply::Ready(self.are_present(keys))),
+            Request::Check(keys) => {
+                let ready = self.are_present(keys);
+                if !ready && fx.observes() {
+                    self.observe_miss(conn, keys, now, fx);
+                }
+                fx.reply(Reply::Ready(ready));
+            }
             Request::Wait(keys) => {
                 // The usual WAIT is the first half of a client's `get`: one key, which is there. If others
                 // wait for the same keys, one of them is missing, and the keys need no look-up.
@@ -286,6 +300,7 @@ impl Store {
             Request::MultiSet(pairs) => return self.multi_set(conn, pairs, fx),
             Request::CancelWait => {
                 if fx.observes()
+                    && !self.is_probe(conn)
                     && let Some((key, since)) = self.awaited_job_key(conn)
                 {
                     fx.observe(Observed::GaveUp { conn, key, waited: now.since(since) });
@@ -295,9 +310,11 @@ impl Store {
             }
             Request::Ping { nonce } => {
                 if let Some(session) = self.session_mut(conn) {
-                    let (before, peer) = (session.pid.replace(nonce), session.peer);
-                    if before.is_none() && fx.observes() {
-                        fx.observe(Observed::Came { conn, peer, pid: nonce });
+                    let pid = nonce & !PROBE;
+                    let (before, peer) = (session.pid.replace(pid), session.peer);
+                    session.is_probe |= nonce != pid;
+                    if before.is_none() && !session.is_probe && fx.observes() {
+                        fx.observe(Observed::Came { conn, peer, pid });
                     }
                 }
                 // A PING is usually the first request, before anything is known of the client: then no row
@@ -319,6 +336,20 @@ impl Store {
             }
         }
         Ok(Progress::Done)
+    }
+
+    /// A client looks for what another process is to publish, and it is not there.
+    #[cold]
+    fn observe_miss(&mut self, conn: ConnId, keys: List<'_>, now: Timestamp, fx: &mut impl Effects) {
+        const EVERY: Duration = Duration::from_secs(1);
+        let Some(key) = keys.iter().find(|key| published_by(key).is_some() && !self.is_present(key)) else {
+            return;
+        };
+        let Some(session) = self.session_mut(conn).filter(|session| !session.is_probe) else { return };
+        if session.missed.is_none_or(|last| now.since(last) >= EVERY) {
+            session.missed = Some(now);
+            fx.observe(Observed::Missed { conn, key: key.into() });
+        }
     }
 
     /// The next moment at which [`Store::tick`] has something to do.
@@ -362,6 +393,10 @@ impl Store {
 
     fn session(&self, conn: ConnId) -> Option<&Session> {
         self.sessions.get(conn.slot())?.as_ref().filter(|session| session.conn == conn)
+    }
+
+    fn is_probe(&self, conn: ConnId) -> bool {
+        self.session(conn).is_some_and(|session| session.is_probe)
     }
 
     fn session_mut(&mut self, conn: ConnId) -> Option<&mut Session> {
@@ -459,7 +494,7 @@ impl Store {
                 session.counting = None;
             }
             if fx.observes()
-                && let Some(&Session { peer, pid, .. }) = self.session(conn)
+                && let Some(&Session { peer, pid, is_probe: false, .. }) = self.session(conn)
             {
                 fx.observe(Observed::Client { conn, peer, pid, key: self.keys.slot(id).key().into() });
             }

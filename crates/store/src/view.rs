@@ -99,7 +99,8 @@ impl Store {
 
     /// Up to `most` waits that have lasted for `at_least`, in no order, each with up to `keys_each` of its
     /// missing keys; and the waits of [`Self::counting`], however long they have lasted. Also returns how
-    /// many such waits there are. It walks over all connections, without sorting.
+    /// many such waits there are. Leaves out clients that only look ([`rallypoint_protocol::PROBE`]). It walks
+    /// over all connections, without sorting.
     pub fn long_waits(
         &mut self,
         now: Timestamp,
@@ -115,7 +116,8 @@ impl Store {
         let mut looks = Self::MOST_LOOKS;
         let mut long = self
             .waits_since()
-            .filter(|&(session, since)| session.counting.is_some() || now.since(since) >= at_least);
+            .filter(|&(session, since)| session.counting.is_some() || now.since(since) >= at_least)
+            .filter(|(session, _)| !session.is_probe);
         let views = long.by_ref().take(most);
         shown.extend(views.filter_map(|(session, _)| self.view(session, now, keys_each, &mut looks)));
         self.add_similar(&mut shown);

@@ -14,7 +14,7 @@ use rallypoint_api::{
     Certainty, ExpectedFrom, Explanation, LinkCounts, MissingNode, Node, NodeState, Run, RunKind, RunList,
     RunState, RunSummary, Severity, Wait,
 };
-use rallypoint_protocol::ids::{count, counted};
+use rallypoint_protocol::ids::{Elapsed, count, counted};
 
 /// Most names in one list; the rest is a number.
 const NAMES: usize = 5;
@@ -54,7 +54,11 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
              keys have a prefix of the program's own (PrefixStore), or the run was forgotten"
         );
         let is_explained =
-            |said: &Explanation| ["ended_unpublished", "waiting_for_group"].contains(&said.code.as_str());
+            |said: &Explanation| {
+            const CODES: [&str; 4] =
+                ["ended_unpublished", "waiting_for_group", "waiting_for_key", "waiting_at_barrier"];
+            CODES.contains(&said.code.as_str())
+        };
         let text = match list.connections {
             _ if list.explanations.iter().any(is_explained) => unknown,
             0 => nobody,
@@ -134,7 +138,7 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
         RunState::Joining => format!("joining for {}{closes}", elapsed(now - run.started_at)),
         RunState::LastCall => format!("last call for {since}{closes}"),
         RunState::Exchanging => format!("exchanging roles and addresses for {since}"),
-        RunState::Running => format!("running for {since}"),
+        RunState::Running => published(run, since).unwrap_or_else(|| format!("running for {since}")),
         RunState::Restarting => format!("restarting for {since}"),
         RunState::Exiting => format!("finishing for {since}"),
         RunState::Finished => format!("finished {ago} ago"),
@@ -146,6 +150,13 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
         RunState::Gone if run.kind == RunKind::Native => format!("without nodes for {since}"),
         RunState::Gone => format!("all its connections have been gone for {since}"),
     }
+}
+
+/// Ranks without agents of which it is only known that all have published their addresses, or that an NCCL id was.
+fn published(run: &RunSummary, since: Elapsed) -> Option<String> {
+    let ranks = run.ranks.as_ref().filter(|ranks| run.kind == RunKind::Env && !ranks.have_met)?;
+    let what = if ranks.joined == 0 { "NCCL id published" } else { "all published" };
+    Some(format!("{what} {since} ago, whether they have met is not visible here"))
 }
 
 /// Whether no node of the complete round sends heartbeats: `rallypoint join` exits when the round is

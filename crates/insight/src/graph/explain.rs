@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::processes::{Graph, Silent, WAITS_SHOWN};
 use super::root::Root;
-use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
+use super::wanted::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
 use crate::presence::{But, Place, Presence, Sighting};
 use crate::reason::{Awaited, Finding, Names, Others, Published, Reason, Standing};
 use crate::run::{LeftNode, Meeting, RunKey, TrackedNode, TrackedRun};
@@ -40,6 +40,8 @@ struct Group {
     waits: Vec<ConnId>,
     /// Whom they wait for in several sub-groups, if they are taken for one.
     members: BTreeSet<String>,
+    /// Who waits below which sub-group, where all wait, and in different ones.
+    apart: Option<String>,
 }
 
 impl Graph<'_> {
@@ -86,7 +88,7 @@ impl Graph<'_> {
                 Root::Cycle { members, .. } => format!("cycle {:?}", members.iter().min()),
             };
             let (since, members) = (wait.since, BTreeSet::new());
-            let new = Group { since, root: root.clone(), waits: Vec::new(), members };
+            let new = Group { since, root: root.clone(), waits: Vec::new(), members, apart: None };
             let group = groups.entry((run, meeting, about)).or_insert(new);
             if let (Some(of_group), Some(of_this)) = (group.root.rank(), root.rank())
                 && of_this < of_group
@@ -116,6 +118,7 @@ impl Graph<'_> {
                 Some((Some(key), finding.seen(waits)))
             })
             .chain(self.of_unknown_keys())
+            .chain(self.of_unpublished())
             .chain(self.of_dropped_states())
             .chain(self.hosts_of_no_run())
             .chain(self.below_own_prefixes())
@@ -125,8 +128,8 @@ impl Graph<'_> {
     }
 
     /// Takes the waits in several sub-groups of a meeting for one, as in a device mesh, where one rank keeps many groups
-    /// waiting, and each group would name the victims in the others. Only where somebody waits in none of them or has ended:
-    /// else they wait for each other.
+    /// waiting, and each group would name the victims in the others. Where nobody has ended and all wait in one of them, they
+    /// wait for each other.
     fn together(&self, groups: HashMap<GroupKey, Group>) -> Vec<(GroupKey, Group)> {
         let mut told = Vec::new();
         let mut by_meeting: BTreeMap<(RunKey, u32), Vec<(GroupKey, Group)>> = BTreeMap::new();
@@ -145,21 +148,39 @@ impl Graph<'_> {
                 let all = waits.iter().filter_map(|conn| self.store.waits.get(conn));
                 !ended.is_empty() || !self.not_among(run, meeting, all).is_empty()
             });
-            if !is_one_cause {
+            let apart = run.filter(|_| !is_one_cause).and_then(|_| self.apart(&waits));
+            if !is_one_cause && apart.is_none() {
                 told.extend(groups);
                 continue;
             }
             let names = groups.iter().filter_map(|(_, group)| group.root.of_sub_group());
             let members = names.map(str::to_owned).collect();
             let first = groups.into_iter().map(|(_, group)| group).min_by_key(|group| group.since);
-            let together = first.map(|first| Group { waits, members, ..first });
+            let together = first.map(|first| Group { waits, members, apart, ..first });
             told.extend(together.map(|group| ((key, number, "sub-groups".to_owned()), group)));
         }
         told
     }
 
+    /// Who waits below which sub-group, if ranks wait below different ones.
+    fn apart(&self, waits: &[ConnId]) -> Option<String> {
+        let mut below: BTreeMap<String, BTreeSet<(Option<u32>, String)>> = BTreeMap::new();
+        for conn in waits {
+            let wait = self.store.waits.get(conn)?;
+            let member = self.member(wait).unwrap_or(*conn);
+            let rank = self.store.clients.get(&member).and_then(|client| client.rank);
+            let group = sub_group_of(wait.view.missing.first()?)?;
+            below.entry(group).or_default().insert((rank, self.who(member)));
+        }
+        let told = below.iter().map(|(group, ranks)| {
+            format!("{} below {group}", Names::of(ranks.iter().map(|(_, who)| who.clone())))
+        });
+        let told: Vec<String> = told.collect();
+        (told.len() > 1).then(|| told.join("; "))
+    }
+
     fn reason(&self, run: &TrackedRun, meeting: &Meeting, group: &Group) -> Option<Reason> {
-        let Group { root, waits, since, members } = group;
+        let Group { root, waits, since, members, apart: below } = group;
         let (waiters, waited) = (waits.len(), Elapsed(self.now.since(*since)));
         match root {
             Root::Cycle { members, newcomer, rank_zero } => {
@@ -245,13 +266,15 @@ impl Graph<'_> {
                         Reason::Waiting { who, what, place: Place::Node, published: None, awaited }
                     }
                     ExpectedWriter::Group(_) => {
-                        let what = match (what == BARRIER, members.is_empty()) {
-                            (true, _) => who,
-                            (false, true) => format!("{what} of {who}"),
-                            (false, false) => several(members),
+                        let what = match (below, what == BARRIER, members.is_empty()) {
+                            (Some(below), ..) => format!("each other: {below}"),
+                            (None, true, _) => who,
+                            (None, false, true) => format!("{what} of {who}"),
+                            (None, false, false) => several(members),
                         };
+                        let disagree = below.is_some();
                         let (others, ended) = (Names::default(), self.ended_ranks(run, meeting));
-                        Reason::WaitingForGroup { what, waiters, others, ended, waited }
+                        Reason::WaitingForGroup { what, waiters, disagree, others, ended, waited }
                     }
                     ExpectedWriter::LastAtExit | ExpectedWriter::Unknown => return None,
                 })

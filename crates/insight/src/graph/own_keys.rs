@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::processes::{Graph, WAITS_SHOWN};
 use super::wanted::{ExpectedWriter, wanted};
-use crate::reason::{Absence, Finding, Names, Reason};
-use crate::run::{RunKey, TrackedRun};
-use crate::watch::{Beside, Waiting};
+use crate::reason::{Absence, Evidence, Finding, Names, Reason};
+use crate::run::{Meeting, RunKey, TrackedRun};
+use crate::watch::{Beside, Waiting, process};
+use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey};
-use rallypoint_protocol::keys::{KeyPattern, below_own_prefix, classify};
+use rallypoint_protocol::keys::{KeyPattern, below_own_prefix, classify, published_by};
 use rallypoint_store::KeyPast;
 
 /// The name of the barrier that a program waits at with this key: a BARRIER, or a barrier of
@@ -19,14 +20,19 @@ fn barrier_of(key: &[u8], size: Option<i64>) -> Option<String> {
 }
 
 impl Graph<'_> {
-    /// Waits for keys that are none of PyTorch's.
+    /// Waits for keys that tell no writer: those of a program, and the messages of groups without
+    /// `init_process_group`.
     pub(super) fn of_unknown_keys(&self) -> Vec<(Option<RunKey>, Finding)> {
         const MOST: usize = 64;
-        let is_own = |key: &[u8]| matches!(classify(key), None | Some(KeyPattern::Unknown));
+        let is_own =
+            |key: &[u8]| matches!(classify(key), None | Some(KeyPattern::Unknown | KeyPattern::Message));
         let mut by_key: BTreeMap<&[u8], Vec<(Option<ConnId>, &Waiting)>> = BTreeMap::new();
+        let has_job = self.has_job();
         for wait in self.store.waits.values() {
             let Some(key) = wait.view.missing.first().filter(|key| is_own(key)) else { continue };
-            by_key.entry(key).or_default().push((self.member(wait), wait));
+            let is_told = !has_job && below_own_prefix(key).is_none();
+            let waiter = self.member(wait).or_else(|| is_told.then_some(wait.view.conn));
+            by_key.entry(key).or_default().push((waiter, wait));
         }
         let mut found = Vec::new();
         for (key, waits) in by_key {
@@ -48,6 +54,47 @@ impl Graph<'_> {
         found
     }
 
+    /// What other processes are to publish about themselves, and some ask for again and again.
+    pub(super) fn of_unpublished(&self) -> Vec<(Option<RunKey>, Finding)> {
+        let lasting = self.store.missed.iter().filter(|(_, missed)| missed.lasts(self.now));
+        let found = lasting.filter_map(|(key, missed)| {
+            let there = || missed.who.iter().filter_map(|conn| Some((conn, self.store.clients.get(conn)?)));
+            there().next()?;
+            let who = Names::of(there().map(|(conn, client)| match self.store.published_name(*conn) {
+                Some(name) => format!("agent {name} ({})", client.label()),
+                None => client.label(),
+            }));
+            let gone = self.store.publishers.get(published_by(key)?).and_then(|writer| writer.gone);
+            let absence = match gone {
+                Some(gone) => Absence::WriterGone { ago: Elapsed(self.now.since(gone)) },
+                None => Absence::NotWritten,
+            };
+            let (about, waited) = (ShownKey(key).to_string(), Elapsed(self.now.since(missed.since)));
+            let asks = there().map(|(_, client)| Evidence {
+                key: Some(about.clone()),
+                ..client.evidence(Seen::Waits, missed.since)
+            });
+            let evidence: Vec<_> = asks.collect();
+            let (key, others, ended) = (about.clone(), Names::default(), Names::default());
+            let (besides, similar) = (Names::default(), None);
+            let reason =
+                Reason::WaitingForKey { key, who, besides, similar, others, ended, absence, waited };
+            Some((None, Finding::new(reason, about, missed.since).seen(evidence)))
+        });
+        found.collect()
+    }
+
+    /// Whether keys show a job here: agents, ranks, or processes that meet without telling their ranks.
+    fn has_job(&self) -> bool {
+        let is_job = |run: &TrackedRun| {
+            let is_here = [run.store(), run.met_at()].contains(&Some(self.store.port));
+            let world = run.world();
+            let has_ranks = world.is_unnamed() || world.meetings().iter().any(Meeting::is_live);
+            is_here && !run.state().is_over() && (run.has_agents() || has_ranks)
+        };
+        self.runs.values().any(is_job)
+    }
+
     /// What `members` of a run, each with its wait, wait for at one key of the program. Who is not there is told only if
     /// all that wait there are known.
     fn unknown_key(
@@ -64,7 +111,16 @@ impl Graph<'_> {
         let waited = Elapsed(self.now.since(since));
         let about = ShownKey(key).to_string();
         members.dedup_by_key(|(conn, _)| *conn);
-        let who = Names::of_some(&members, |(conn, _)| self.who(*conn));
+        // A process of no job may wait on several connections.
+        let mut processes = HashSet::new();
+        members.retain(|(_, wait)| {
+            let process = wait.view.pid.filter(|_| run.is_none()).map(|pid| (wait.view.peer.ip(), pid));
+            process.is_none_or(|process| processes.insert(process))
+        });
+        let who = Names::of_some(&members, |(conn, wait)| match self.store.clients.contains_key(conn) {
+            true => self.who(*conn),
+            false => process(wait.view.pid, wait.view.peer),
+        });
         let run = run.and_then(|run| self.runs.get(run));
         let first = members.first()?.0;
         let of_run = run.map(|run| (run, self.meeting(first, run)));
@@ -136,7 +192,8 @@ impl Graph<'_> {
             let (waiters, about) = (waits.len(), what.clone());
             let (others, ended, waited) =
                 (Names::default(), Names::default(), Elapsed(self.now.since(since)));
-            let reason = Reason::WaitingForGroup { what, waiters, others, ended, waited };
+            let reason =
+                Reason::WaitingForGroup { what, waiters, disagree: false, others, ended, waited };
             let waits = waits.into_iter().take(WAITS_SHOWN);
             let evidence = waits.map(|wait| self.evidence(wait.view.conn, wait));
             Some((None, Finding::new(reason, about, since).seen(evidence)))

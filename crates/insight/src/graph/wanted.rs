@@ -126,6 +126,12 @@ impl Wanted {
     }
 }
 
+/// The sub-group whose member writes this key.
+pub(super) fn sub_group_of(key: &[u8]) -> Option<String> {
+    let Some(KeyPattern::Address(address)) = classify(key) else { return None };
+    address.sub_group.map(group_name)
+}
+
 /// A group beside that of all ranks: `torch.distributed.rpc` makes one of its own.
 fn group_name(name: &[u8]) -> String {
     match name.strip_suffix(b"/") {

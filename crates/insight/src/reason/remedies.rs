@@ -11,6 +11,8 @@ use rallypoint_api::{ExpectedFrom, RunKind};
 
 /// Who ends this soon may not have reached the others at the addresses that they published.
 const SHORT: Duration = Duration::from_secs(5);
+/// Who cannot reach the others tries for longer than this.
+const AT_LEAST: Duration = Duration::from_secs(1);
 
 const COUNTED: &str = "look at the log and events of each pod; what comes in its place cannot join this round, and the others wait for it until \
                        their time-outs: restart all agents of the job together";
@@ -165,6 +167,9 @@ impl Reason {
                 "if it was there before the reset, restart all processes of the job together; else look what the processes do that are \
                  not there"
             }
+            Self::WaitingForKey { absence: Absence::WriterGone { .. }, .. } => {
+                "look at the log of the process that publishes it; a process publishes once, and again only when it is started anew"
+            }
             Self::WaitingForKey { similar: Some(_), .. } | Self::GaveUp { similar: Some(_), .. } => {
                 "one of the two names may be a slip: compare the parts of the program that write and read it"
             }
@@ -203,6 +208,9 @@ impl Reason {
             }
             Self::WaitingForKey { .. } => {
                 "look which part of the program writes that key, and whether its name is the same there"
+            }
+            Self::WaitingForGroup { disagree: true, .. } => {
+                "let all ranks make the same groups in the same order (new_group, also those that are no members)"
             }
             Self::WaitingForGroup { .. } => "look for ranks that have not reached this call, or have left",
             Self::Lost { gave_up: true, .. } => {
@@ -372,6 +380,10 @@ impl Reason {
             Self::RanksEnded { .. } => {
                 "if they were not meant to end before the others, look at their logs; the store cannot tell success from \
                  a crash"
+            }
+            Self::AddressUnreachable { .. } => {
+                "give the interface that the hosts share: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME; a host's name that leads to 127.0.1.1 \
+                 has that from /etc/hosts"
             }
             Self::RanksMissing { .. } => {
                 "look at the processes of the missing ranks: are they still importing or loading, have they ended, or gone another \
@@ -580,13 +592,11 @@ impl Reason {
             Self::RunEnded { first: Some(_), .. } => {
                 "whether they succeeded cannot be seen here: their exit codes and logs tell, those of the first one before all"
             }
-            Self::RunEnded { ran, .. } if ran.0 <= SHORT => {
+            Self::RunEnded { ran, .. } if (AT_LEAST..=SHORT).contains(&ran.0) => {
                 "whether they succeeded cannot be seen here: their exit codes and logs tell; where they could not connect to \
                  each other, GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME chooses the network interface"
             }
-            Self::RunEnded { .. } => {
-                "whether they succeeded cannot be seen here: their exit codes and logs tell"
-            }
+            Self::RunEnded { .. } => "whether they succeeded cannot be seen here",
             Self::StandsBy { spares, given_up: Some(_), .. } => for_each(
                 spares,
                 "nothing: it gets the place by itself; the log and events of the process of before say why that ended",

@@ -121,6 +121,8 @@ rules! {
         "Processes counted themselves in a store, as `env://` and `tcp://` do, and ended without more, and nobody is there who waits for them.";
     RanksEnded "ranks_ended" Info Soon
         "Some processes have ended, or left their process group, and others have gone on for longer than --explain-after; with torchrun's agents, while these have done nothing about it. NCCL ranks tell no rank, so processes are named, with their nodes; rank 0 is who published the NCCL id. A warning if a rank ended within 10 s after all had published their addresses.";
+    AddressUnreachable "address_unreachable" Warning Soon
+        "The address that a rank published with gloo, or rank 0 in its NCCL id, is loopback, link-local or Docker's bridge, or of another network than its process connects from while those of all others are not (a note, `may`), and ranks on other hosts are there. Not once a key shows that they have met.";
     RanksMissing "ranks_missing" Warning Lasting
         "With agents and NCCL: rank 0 has published the id, and some ranks have not asked for it. Which ones is known where each node has an address of its own.";
     AllLeft "all_left" Warning AtOnce

@@ -27,6 +27,11 @@ pub enum Absence {
     NotThere,
     /// A client deleted it, or took its last item.
     Deleted,
+    /// The process that publishes it has closed its connection.
+    WriterGone {
+        /// How long ago.
+        ago: Elapsed,
+    },
     /// An operator reset the store: it may have been there before.
     Reset {
         /// How long ago.
@@ -40,6 +45,7 @@ impl Display for Absence {
             Self::NotWritten => f.write_str("which nobody has written"),
             Self::NotThere => f.write_str("which does not exist"),
             Self::Deleted => f.write_str("which was there: a client deleted it, or took its last item"),
+            Self::WriterGone { ago } => write!(f, "whose writer's connection closed {ago} ago"),
             Self::Reset { ago } => write!(f, "which does not exist; an operator reset the store {ago} ago"),
         }
     }

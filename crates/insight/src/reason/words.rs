@@ -570,7 +570,7 @@ impl Reason {
                 let beside = if_any("; connected, and not asking for it: ", beside);
                 format!("{came} come for the NCCL id, which rank 0 published {waited} ago{missing}{beside}")
             }
-            Self::AllLeft { members, unit, finished, first } => {
+            Self::AllLeft { members, unit, finished, at_once, first } => {
                 let first = first.as_ref().map_or_else(String::new, |first| format!("; first: {first}"));
                 let everyone = all(*members, unit.many());
                 let closed = match members {
@@ -585,8 +585,12 @@ impl Reason {
                     (Unit::Node, 0) => ", and none had finished".to_owned(),
                     (Unit::Node, _) => format!(", and only {finished} had finished"),
                 };
-                let left = format!("{closed}{had_finished}");
-                format!("{left}{first}")
+                let at_once = at_once.map_or_else(String::new, |(within, waiting)| match waiting {
+                    0 => format!(" within {within}"),
+                    1 => format!(" within {within}, one of them while it waited"),
+                    some => format!(" within {within}, {some} of them while they waited"),
+                });
+                format!("{closed}{at_once}{had_finished}{first}")
             }
             Self::NotBack { who, restarted, .. } => format!(
                 "{who} {} connected to the last server, and {} not come back since this one was started {restarted} ago",
@@ -654,7 +658,7 @@ impl Reason {
                      {reset}{gone}{missing}{silent}{passed}{elsewhere}{others}"
                 )
             }
-            Self::WaitingForGroup { what, waiters, others, ended, waited } => {
+            Self::WaitingForGroup { what, waiters, others, ended, waited, disagree: _ } => {
                 format!("{} {waited} for {what}{}", clients(*waiters), not_there(others, ended))
             }
             Self::WaitingForKey { key, who, besides, similar, others, ended, absence, waited } => {
@@ -790,6 +794,10 @@ impl Reason {
                     "{newcomers} came to a complete round of {group} and {asks} for more, while {other} asks for no more: \
                      their --nnodes differ"
                 )
+            }
+            Self::AddressUnreachable { ranks, may } => {
+                let (can, it) = (if *may { "may not" } else { "cannot" }, if ranks.count() == 1 { "it" } else { "them" });
+                format!("{ranks}: ranks on other hosts {can} reach {it} there")
             }
             Self::UnreadableState { detail } => format!("the rendezvous state cannot be read: {detail}"),
             _ => return None,

@@ -1,6 +1,6 @@
 //! What agents and workers do with a run's keys, one by one.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::limits::{MOST_NODES, SETTLE};
@@ -153,8 +153,8 @@ impl TrackedRun {
     }
 
     /// Rank 0 publishes the NCCL id of all ranks.
-    pub(crate) fn publish_nccl_id(&mut self, conn: ConnId, wrote: Evidence) {
-        self.life.world.publish_nccl_id(conn, wrote);
+    pub(crate) fn publish_nccl_id(&mut self, conn: ConnId, listens: Option<IpAddr>, wrote: Evidence) {
+        self.life.world.publish_nccl_id(conn, listens, wrote);
         self.touch();
     }
 

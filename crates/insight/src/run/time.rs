@@ -136,14 +136,16 @@ impl TrackedRun {
                 let since = self.life.all_gone.unwrap_or(now);
                 let finished = count(self.round.exit.len());
                 let first = self.first_to_leave(now);
-                self.finds(Reason::AllLeft { members, unit: Unit::Node, finished, first }, about, since);
+                let (unit, at_once) = (Unit::Node, None);
+                self.finds(Reason::AllLeft { members, unit, finished, at_once, first }, about, since);
             }
             // Clients of the store that never were ranks: what they came for is not known.
             (RunState::Gone, false) if meeting.ranks.is_empty() && meeting.former.is_empty() => {}
             (RunState::Gone, false) => {
                 self.life.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
+                let at_once = self.life.world.closed_at_once(processes).filter(|_| processes > 1);
                 let (members, unit, finished, first) = (processes, Unit::Process, 0, None);
-                self.finds(Reason::AllLeft { members, unit, finished, first }, about, ended);
+                self.finds(Reason::AllLeft { members, unit, finished, at_once, first }, about, ended);
             }
             (RunState::Ended, false) if before != RunState::Ended => {
                 let met = meeting.first_met.or(meeting.met).or(self.round.started);

@@ -17,7 +17,7 @@ use self::connected::Connected;
 pub(super) use self::connected::Process;
 #[cfg(test)]
 pub(crate) use self::gloo::GlooAddress;
-pub(crate) use self::gloo::read_gloo;
+pub(crate) use self::gloo::{read_gloo, read_nccl_id};
 use self::meeting::Leaving;
 pub(crate) use self::meeting::{Lost, Meeting};
 pub(crate) use self::rank::{RankInfo, Withdrawn, with_pid};
@@ -58,6 +58,8 @@ pub(crate) struct World {
     pub(crate) gave_up: BTreeMap<ConnId, Timestamp>,
     /// When the last of them ended.
     pub(crate) ended: Option<Timestamp>,
+    /// The connections that closed in one moment, up to the last one.
+    closings: Closings,
     /// Ranks that two live processes have published: the first and the second.
     pub(crate) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
     /// Ranks came that are prepared for other world sizes. That is told when it still is so then, as others may leave.
@@ -65,6 +67,30 @@ pub(crate) struct World {
     /// Some of them came before the server was restarted. Others may have come and gone then: whether all had met is not
     /// known.
     pub(super) is_of_before: bool,
+}
+
+/// Connections that closed in one moment.
+#[derive(Debug, Clone, Copy, Default)]
+struct Closings {
+    first: Timestamp,
+    last: Timestamp,
+    /// How many they were…
+    all: u32,
+    /// …and how many of them waited for something then.
+    waiting: u32,
+}
+
+impl Closings {
+    const PAUSE: Duration = Duration::from_secs(1);
+
+    fn add(&mut self, at: Timestamp, waited: bool) {
+        if at.since(self.last) >= Self::PAUSE {
+            *self = Self { first: at, ..Self::default() };
+        }
+        self.last = at;
+        self.all = self.all.saturating_add(1);
+        self.waiting = self.waiting.saturating_add(waited.into());
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -89,6 +115,8 @@ pub(crate) struct NcclRoot {
     /// That it did.
     pub(crate) wrote: Evidence,
     pub(crate) process: Option<Process>,
+    /// Where it listens for the others.
+    pub(crate) listens: Option<IpAddr>,
     /// When its connection closed, or was given up.
     pub(crate) gone: Option<Timestamp>,
     pub(crate) is_cut_off: bool,
@@ -119,6 +147,7 @@ impl Default for World {
             nccl_root: None,
             gave_up: BTreeMap::new(),
             ended: None,
+            closings: Closings::default(),
             claimed_twice: BTreeMap::new(),
             differ: None,
             is_of_before: false,
@@ -329,12 +358,12 @@ impl World {
     }
 
     /// Rank 0 publishes the NCCL id of all ranks.
-    pub(super) fn publish_nccl_id(&mut self, conn: ConnId, wrote: Evidence) {
+    pub(super) fn publish_nccl_id(&mut self, conn: ConnId, listens: Option<IpAddr>, wrote: Evidence) {
         let process = wrote.peer.map(|peer| peer.ip()).zip(wrote.pid);
         if self.nccl_root.as_ref().is_some_and(|before| before.conn != conn && before.process != process) {
             self.connected.forget_ended();
         }
-        self.nccl_root = Some(NcclRoot { conn, wrote, process, gone: None, is_cut_off: false });
+        self.nccl_root = Some(NcclRoot { conn, wrote, process, listens, gone: None, is_cut_off: false });
         self.meets_otherwise = true;
     }
 
@@ -354,6 +383,7 @@ impl World {
         closed: Evidence,
     ) -> bool {
         let at = closed.at;
+        self.closings.add(at, closed.key.is_some());
         let was_last = self.connected.remove(conn, Some(closed).filter(|_| !is_cut_off));
         if let Some(root) = self.nccl_root.as_mut().filter(|root| root.conn == conn) {
             (root.gone, root.is_cut_off) = (Some(at), is_cut_off);
@@ -582,6 +612,12 @@ impl World {
     /// Takes the ranks of a meeting that ended before all had met.
     pub(super) fn take_lost(&mut self, at: usize) -> Vec<Lost> {
         self.meetings[at].take_lost(&self.connected)
+    }
+
+    /// In which time so many connections or more closed last, one soon after the other, and how many of them waited then.
+    pub(super) fn closed_at_once(&self, processes: u32) -> Option<(Elapsed, u32)> {
+        let Closings { first, last, all, waiting } = self.closings;
+        (all >= processes).then(|| (Elapsed(last.since(first)), waiting))
     }
 
     /// Whether these meet without telling their ranks.

@@ -897,7 +897,7 @@ fn a_wait_that_begins_or_ends_changes_the_run() {
 fn a_gloo_address_tells_host_and_world_size() {
     use crate::run::{GlooAddress, read_gloo};
     for (host, world) in [("node2", 4_usize), ("a", 1), ("worker-0.train.svc", 4096)] {
-        let read = GlooAddress { host: Some(host.into()), size: Some(world as u32) };
+        let read = GlooAddress { host: Some(host.into()), size: Some(world as u32), listens: None };
         assert_eq!(read_gloo(&gloo(host, world)), read);
     }
     for nonsense in [&b""[..], b"1234567", &[0xff; 64], &[0; 189]] {

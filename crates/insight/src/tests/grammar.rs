@@ -178,9 +178,9 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         Reason::PodsIdle { pods: m, gone: names(0), unheard: m, silent: None, waited },
         Reason::RelayRefused { relay: "a".into(), from: [10, 0, 0, 7].into(), other: [10, 0, 0, 5].into() },
         Reason::NotBack { who: names(n.max(1)), may_go_on: n == 1, restarted: waited },
-        Reason::AllLeft { members: n, unit: Unit::Node, finished: 0, first: Some(text()) },
-        Reason::AllLeft { members: n.saturating_add(1), unit: Unit::Node, finished: n, first: None },
-        Reason::AllLeft { members: n, unit: Unit::Process, finished: 0, first: None },
+        Reason::AllLeft { members: n, unit: Unit::Node, finished: 0, at_once: None, first: Some(text()) },
+        Reason::AllLeft { members: n.saturating_add(1), unit: Unit::Node, finished: n, at_once: None, first: None },
+        Reason::AllLeft { members: n, unit: Unit::Process, finished: 0, at_once: Some((time(), n)), first: None },
         Reason::DuplicateRank {
             what: text(),
             first: text(),
@@ -392,10 +392,12 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
     all.push(Reason::WaitingForGroup {
         what: text(),
         waiters: n as usize,
+        disagree: n == 1,
         others: others(),
         ended: some(),
         waited,
     });
+    all.push(Reason::AddressUnreachable { ranks: names(at_least_one), may: m == 1 });
     for finished in [true, false] {
         all.push(Reason::RunIsClosed {
             newcomers: names(at_least_one),

@@ -14,6 +14,7 @@ mod random;
 mod reasons;
 mod removed;
 mod replay;
+mod reports;
 mod restarts;
 mod room;
 mod strangers;

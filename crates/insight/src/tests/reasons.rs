@@ -122,6 +122,10 @@ fn examples() -> Vec<Reason> {
             away: secs(4.0),
             grace: secs(10.0),
         },
+        Reason::AddressUnreachable {
+            ranks: names(&["rank 1 on train-llm-1 published 127.0.1.1 (loopback)"]),
+            may: false,
+        },
         Reason::LinkLost { links: names(&["train-llm-2"]), clients: 8, grace: secs(10.0) },
         Reason::RelayRefused {
             relay: "train-llm-2".into(),
@@ -152,6 +156,10 @@ fn examples() -> Vec<Reason> {
             port: 29500,
         },
         Reason::RanksEnded { ranks: names(&[&rank]), left: 3, since: secs(31.0), soon: None },
+        Reason::AddressUnreachable {
+            ranks: names(&["rank 1 on train-llm-1 published 127.0.1.1 (loopback)"]),
+            may: false,
+        },
         Reason::RanksMissing {
             came: 3,
             world_size: 4,
@@ -159,7 +167,7 @@ fn examples() -> Vec<Reason> {
             beside: names(&["process 815 at 10.0.0.6"]),
             waited: secs(31.0),
         },
-        Reason::AllLeft { members: 4, unit: Unit::Node, finished: 0, first: Some(rank.clone()) },
+        Reason::AllLeft { members: 4, unit: Unit::Node, finished: 0, at_once: None, first: Some(rank.clone()) },
         Reason::NotBack {
             who: names(&["train-llm-0", "train-llm-1"]),
             may_go_on: false,
@@ -190,6 +198,7 @@ fn examples() -> Vec<Reason> {
         Reason::WaitingForGroup {
             what: "the address of rank 2 of the sub-group tp".into(),
             waiters: 2,
+            disagree: false,
             others: names(&["rank 2 on train-llm-1"]),
             ended: names(&[]),
             waited: secs(30.0),

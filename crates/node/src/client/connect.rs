@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::wire::deadline_in;
 use super::{Answerer, Endpoint, StepError};
-use rallypoint_protocol::{Dialect, Request, encode_hello, encode_request};
+use rallypoint_protocol::{Dialect, PROBE, Request, encode_hello, encode_request};
 
 /// A stream on which a TCPStore answers.
 #[derive(Debug)]
@@ -72,9 +72,9 @@ pub async fn open(addr: SocketAddr, limit: Duration) -> Result<TcpStream, StepEr
 /// number of keys instead.
 pub(crate) async fn greet(addr: SocketAddr, limit: Duration) -> Result<Greeted, StepError> {
     let (soon, deadline) = (deadline_in(limit.mul_f32(0.75)), deadline_in(limit));
-    let pid = std::process::id();
-    let nonce = pid.to_le_bytes();
-    let mut probe = Probe::start(addr, &Request::Ping { nonce: pid }, limit).await?;
+    let own = own_nonce();
+    let nonce = own.to_le_bytes();
+    let mut probe = Probe::start(addr, &Request::Ping { nonce: own }, limit).await?;
     if probe.read(4, soon).await.is_err() {
         probe.nudge(nonce, deadline, limit).await?;
     }
@@ -94,6 +94,11 @@ pub(crate) async fn greet(addr: SocketAddr, limit: Duration) -> Result<Greeted, 
         [] => Err(StepError::Closed { addr }),
         _ => Err(probe.foreign()),
     }
+}
+
+/// The nonce of our pings: this process, which is none of a job.
+pub fn own_nonce() -> u32 {
+    std::process::id() | PROBE
 }
 
 /// The shortest time for the second attempt.

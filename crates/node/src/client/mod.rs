@@ -21,7 +21,7 @@ use rallypoint_protocol::{KeyList, PairList, Payload, Request};
 use wire::Wire;
 
 pub use answerer::Answerer;
-pub use connect::{open, resolve, source_towards};
+pub use connect::{open, own_nonce, resolve, source_towards};
 
 pub use crate::endpoint::parse_port;
 pub use crate::endpoint::{Endpoint, EndpointError};
@@ -92,7 +92,7 @@ impl Client {
         if !self.pings {
             return self.num_keys().await.map(|_| ());
         }
-        let nonce = std::process::id();
+        let nonce = own_nonce();
         self.wire.send(&Request::Ping { nonce }, self.call).await?;
         match self.wire.nonce().await? {
             echo if echo == nonce => self.wire.done(),

@@ -226,7 +226,9 @@ pub(super) async fn close(
     let member = node.as_ref().and_then(|node| server.rounds().member(&run, node));
     let by = match (member, &node, caller.role()) {
         (Some(member), ..) => member.to_string(),
-        (None, _, Role::Operator) => "an operator".into(),
+        (None, None, Role::Operator) => "an operator".into(),
+        // A node that was given up, and comes back.
+        (None, Some(node), Role::Operator) => format!("{node}, which is no node of it any more"),
         (None, Some(node), _) => {
             let detail = format!("{node} is not in run {run}; only its nodes and operators may close it");
             return Err(Problem::new(StatusCode::FORBIDDEN, detail).with_code("not_a_member"));

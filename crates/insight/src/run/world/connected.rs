@@ -115,6 +115,11 @@ impl Connected {
         self.processes.len().saturating_add(self.unnamed)
     }
 
+    /// The processes that have told their ids.
+    pub(crate) fn named(&self) -> impl Iterator<Item = Process> {
+        self.processes.keys().copied()
+    }
+
     /// The processes that have ended, and that they did.
     pub(super) fn ended(&self) -> impl Iterator<Item = (&Process, &Evidence)> {
         self.ended.iter()

@@ -1,6 +1,6 @@
 //! One process that is a rank.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::connected::Process;
 use crate::reason::Evidence;
@@ -14,6 +14,8 @@ pub(crate) struct RankInfo {
     pub(crate) peer: SocketAddr,
     pub(crate) pid: Option<u32>,
     pub(crate) host: Option<String>,
+    /// Where it listens for the others, as it has published.
+    pub(crate) listens: Option<IpAddr>,
     pub(crate) joined: Timestamp,
     pub(crate) gone: Option<Timestamp>,
     /// It is gone with its link: what has become of it is not known.
@@ -62,7 +64,7 @@ impl RankInfo {
     }
 
     /// That it published its address.
-    pub(super) fn wrote(&self, rank: u32) -> Evidence {
+    pub(crate) fn wrote(&self, rank: u32) -> Evidence {
         Evidence { seen: Seen::Wrote, ..self.closed(rank, self.joined) }
     }
 

@@ -75,7 +75,13 @@ function fraction(run) {
   return `${there}/${written} ${what}`;
 }
 
-function sentenceOf(run) {
+// Nodes whose processes ended when the round was complete, as those of `rallypoint join`, send no heartbeats.
+function areUnheard(run, detail) {
+  const joined = run.kind === "native" && detail ? detail.participants.filter((node) => node.state === "joined") : [];
+  return joined.length > 0 && joined.every((node) => node.last_heartbeat === null);
+}
+
+function sentenceOf(run, detail) {
   const { nodes, ranks, exit } = run, missing = nodes.missing, min = nodes.expected?.min;
   const ranksMissing = ranks && ranks.expected !== null ? ranks.expected - ranks.joined - ranks.gone : 0;
   const nodesGone = nodes.gone > 0 ? `${count(nodes.gone, "node")} ${nodes.gone === 1 ? "is" : "are"} gone` : "";
@@ -94,7 +100,9 @@ function sentenceOf(run) {
       if (nodesGone) return `Running, but ${nodesGone}`;
       if (ranksMissing > 0) return `Waiting for ${ranksMissing} of ${count(ranks.expected, "rank")}`;
       if (ranks?.gone > 0) return `Running; ${count(ranks.gone, "rank")} ${ranks.gone === 1 ? "is" : "are"} gone`;
-      return run.kind === "env" ? `Running: ${count(ranks?.joined || 0, "rank")}` : `Running: ${count(nodes.joined, "node")}`;
+      if (run.kind !== "env") return areUnheard(run, detail) ? `Complete: ${count(nodes.joined, "node")}; whether they are there is not known` : `Running: ${count(nodes.joined, "node")}`;
+      if (!ranks || ranks.have_met) return `Running: ${count(ranks?.joined || 0, "rank")}`;
+      return `${ranks.joined > 0 ? `All ${count(ranks.joined, "rank")} have published their addresses` : "The NCCL id is published"}; whether they have met is not visible here`;
     case "restarting": return `Restarting: ${count(nodes.waiting, "node")} ${nodes.waiting === 1 ? "waits" : "wait"} for the next round${nodesGone && `; ${nodesGone}`}`;
     case "exiting": return `${exit?.arrived ?? 0} of ${count(exit?.expected ?? nodes.joined, "node")} have finished`;
     case "finished": return "Finished";
@@ -315,7 +323,7 @@ function rebuild(id, source, children) {
 function showState(run, detail) {
   const where = run.store === null ? "" : `, store on port ${run.store}`;
   rebuild("run-name", [nameOf(run), run.kind, where], () => [el("b", {}, nameOf(run)), ` · ${KIND[run.kind] || plain(run.kind)}${where}`]);
-  write("sentence", sentenceOf(run));
+  write("sentence", sentenceOf(run, detail));
   const from = run.state === "joining" ? run.started_at : run.state_since;
   const source = run.nodes.expected ? `; the number of nodes is ${SOURCE[run.nodes.expected.source] || plain(run.nodes.expected.source)}` : "";
   const closes = run.deadline && !isOver(run) ? `; closes at ${clock(run.deadline)}` : "";

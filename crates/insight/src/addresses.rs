@@ -1,0 +1,106 @@
+//! Addresses that ranks publish and that ranks on other hosts cannot reach: told before the job fails.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+
+use super::reason::{Evidence, Finding, Names, Reason};
+use super::run::{Meeting, RankInfo, TrackedRun};
+
+/// Why others cannot reach an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    Loopback,
+    LinkLocal,
+    /// The network that Docker gives containers of one host by default.
+    Bridge,
+    /// The process connects to the store from another network, as all others do that published theirs.
+    OtherNetwork,
+}
+
+impl Doubt {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Loopback => "loopback",
+            Self::LinkLocal => "link-local",
+            Self::Bridge => "Docker's bridge",
+            Self::OtherNetwork => "another network than it connects from",
+        }
+    }
+
+    /// Of an address, of which alone it can be known, and of where its process connects from.
+    fn of(listens: IpAddr, peer: IpAddr) -> Option<Self> {
+        let is_of_bridge = |ip: IpAddr| matches!(ip, IpAddr::V4(ip) if ip.octets()[..2] == [172, 17]);
+        let is_link_local = match listens {
+            IpAddr::V4(ip) => ip.is_link_local(),
+            IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        };
+        match listens {
+            _ if listens.is_loopback() => Some(Self::Loopback),
+            _ if is_link_local => Some(Self::LinkLocal),
+            _ if is_of_bridge(listens) && !is_of_bridge(peer) => Some(Self::Bridge),
+            _ => None,
+        }
+    }
+}
+
+/// Whether both are of one network, as far as two addresses tell.
+fn are_near(one: IpAddr, other: IpAddr) -> bool {
+    match (one, other) {
+        (IpAddr::V4(one), IpAddr::V4(other)) => one.octets()[..2] == other.octets()[..2],
+        // A host has addresses of both kinds.
+        _ => true,
+    }
+}
+
+/// Addresses of a run that others cannot reach, where somebody is on another host and nobody is known to have met.
+pub(super) fn unreachable(run: &TrackedRun) -> Vec<Finding> {
+    let world = run.world();
+    let gathering = world.meetings().iter().filter(|meeting| !meeting.went_on);
+    let of_gloo = gathering.filter_map(|meeting| of_meeting(meeting));
+    let of_nccl = world.nccl_root.as_ref().filter(|root| root.gone.is_none()).and_then(|root| {
+        let (listens, peer) = (root.listens?, root.wrote.peer?.ip().to_canonical());
+        let doubt = Doubt::of(listens, peer)?;
+        let is_elsewhere = |(ip, _): &(IpAddr, u32)| ip.to_canonical() != peer;
+        let mut others = world.connected.named().filter(is_elsewhere);
+        let is_one_host = others.all(|(ip, _)| ip.is_loopback()) && peer.is_loopback();
+        if is_one_host || world.connected.named().filter(is_elsewhere).next().is_none() {
+            return None;
+        }
+        let who = run.process_label(&root.wrote);
+        Some(finding(vec![said(&who, listens, doubt)], false, vec![root.wrote.clone()], "nccl".into()))
+    });
+    of_gloo.chain(of_nccl).collect()
+}
+
+fn said(who: &str, listens: IpAddr, doubt: Doubt) -> String {
+    format!("{who} published {listens} ({})", doubt.name())
+}
+
+fn finding(ranks: Vec<String>, may: bool, wrote: Vec<Evidence>, about: String) -> Finding {
+    let since = wrote.iter().map(|wrote| wrote.at).min().unwrap_or_default();
+    let reason = Reason::AddressUnreachable { ranks: Names::of(ranks), may };
+    Finding::new(reason, about, since).seen(wrote)
+}
+
+fn of_meeting(meeting: &Meeting) -> Option<Finding> {
+    let there = || meeting.live().filter_map(|(rank, info)| Some((rank, info, info.listens?)));
+    let peer = |info: &RankInfo| info.peer.ip().to_canonical();
+    let hosts: HashSet<_> = there().filter_map(|(_, info, _)| info.host.as_deref()).collect();
+    let peers: HashSet<_> = there().map(|(_, info, _)| peer(info)).collect();
+    if hosts.len() == 1 || peers.len() < 2 || peers.iter().all(IpAddr::is_loopback) {
+        return None;
+    }
+    let is_odd = |info: &RankInfo, listens: IpAddr| !peer(info).is_loopback() && !are_near(listens, peer(info));
+    let mut odd = there().filter(|(_, info, listens)| is_odd(info, *listens));
+    let only_odd = odd.next().filter(|_| odd.next().is_none()).map(|(rank, ..)| rank);
+    let doubts = there().filter_map(|(rank, info, listens)| {
+        let odd = Some(Doubt::OtherNetwork).filter(|_| only_odd == Some(rank));
+        Some((rank, info, listens, Doubt::of(listens, peer(info)).or(odd)?))
+    });
+    let doubts: Vec<_> = doubts.collect();
+    let may = !doubts.iter().any(|(.., doubt)| *doubt != Doubt::OtherNetwork);
+    let ranks = doubts.iter().map(|(rank, info, listens, doubt)| said(&info.label(*rank), *listens, *doubt));
+    let wrote = doubts.iter().map(|(rank, info, ..)| info.wrote(*rank)).collect();
+    let about = format!("meeting {}", meeting.number);
+    (!doubts.is_empty()).then(|| finding(ranks.collect(), may, wrote, about))
+}

@@ -1,0 +1,269 @@
+//! What public bug reports show, each with its healthy twin: addresses that cannot work, groups on which ranks disagree, many
+//! that are lost at one moment, jobs that were over at once.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::lab::Lab;
+use crate::Settings;
+use rallypoint_api::{RunState, Severity};
+use rallypoint_store::StaleKeyConfig;
+
+const RUN: &str = "store:29500";
+
+struct Scene {
+    name: &'static str,
+    play: fn(&mut Lab),
+    /// What has to be said in one sentence, with its remedy.
+    says: &'static [&'static str],
+    /// What may be in no sentence and in no remedy.
+    never: &'static [&'static str],
+}
+
+/// A gloo address as PyTorch writes it, where its process listens at `ip`.
+fn gloo(host: &str, world: usize, ip: &str) -> Vec<u8> {
+    let mut value = super::lab::gloo(host, world);
+    let at = 8 + host.len() + 8;
+    let (family, start, octets) = match ip.parse().expect("an address") {
+        IpAddr::V4(ip) => (2, 4, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (10, 8, ip.octets().to_vec()),
+    };
+    value[at] = family;
+    value[at + start..at + start + octets.len()].copy_from_slice(&octets);
+    value
+}
+
+/// Ranks, each at this address of the store's network, on this host, listening there.
+fn ranks(lab: &mut Lab, ranks: &[(&str, &str, &str)]) {
+    for (n, (peer, host, listens)) in (0..).zip(ranks) {
+        lab.worker(n, peer);
+        let key = format!("/default_pg/0//cpu//0/{n}");
+        lab.set(n, &key, &gloo(host, ranks.len(), listens));
+    }
+}
+
+/// Four ranks on hosts of their own, which have all published.
+fn four(lab: &mut Lab) {
+    ranks(lab, &["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"].map(|ip| (ip, &ip[7..], ip)));
+}
+
+/// The id of all ranks as NCCL makes it, where rank 0 listens at `ip`.
+fn nccl_id(ip: [u8; 4]) -> Vec<u8> {
+    let mut id = vec![7; 8];
+    id.extend([2, 0, 0xa6, 0x9d]);
+    id.extend(ip);
+    id.resize(128, 0);
+    id
+}
+
+fn nccl(lab: &mut Lab, peers: [&str; 2], ip: [u8; 4]) {
+    (0..).zip(peers).for_each(|(n, peer)| lab.worker(n, peer));
+    lab.set(0, "/default_pg/0//cuda//0", &nccl_id(ip));
+    lab.get(1, "/default_pg/0//cuda//0");
+}
+
+const UNREACHABLE: &str = "on other hosts";
+
+const SCENES: [Scene; 17] = [
+    Scene {
+        name: "a rank publishes a loopback address",
+        play: |lab| ranks(lab, &[("10.0.0.1", "n0", "10.0.0.1"), ("10.0.0.2", "n1", "127.0.1.1")]),
+        says: &["rank 1 on n1 published 127.0.1.1 (loopback): ranks on other hosts cannot reach it", "GLOO_SOCKET_IFNAME"],
+        never: &["rank 0 on n0 published"],
+    },
+    Scene {
+        name: "a rank publishes a link-local address",
+        play: |lab| ranks(lab, &[("10.0.0.1", "n0", "10.0.0.1"), ("10.0.0.2", "n1", "169.254.7.1")]),
+        says: &["rank 1 on n1 published 169.254.7.1 (link-local)"],
+        never: &[],
+    },
+    Scene {
+        name: "a rank publishes the address of Docker's bridge",
+        play: |lab| ranks(lab, &[("10.0.0.1", "n0", "10.0.0.1"), ("10.0.0.2", "n1", "172.17.0.1")]),
+        says: &["rank 1 on n1 published 172.17.0.1 (Docker's bridge)"],
+        never: &[],
+    },
+    Scene {
+        name: "one rank publishes an address of another network than all others",
+        play: |lab| ranks(lab, &[("10.0.0.1", "n0", "10.0.0.1"), ("10.0.0.2", "n1", "192.168.122.1")]),
+        says: &["rank 1 on n1 published 192.168.122.1 (another network than it connects from)", "may not reach it"],
+        never: &["cannot reach"],
+    },
+    Scene {
+        name: "an address that cannot work is named before all ranks have come",
+        play: |lab| {
+            for (n, listens) in [(0, "127.0.1.1"), (1, "10.0.0.2")] {
+                lab.worker(n, &format!("10.0.0.{}", n + 1));
+                lab.set(n, &format!("/default_pg/0//cpu//0/{n}"), &gloo(&format!("n{n}"), 4, listens));
+            }
+        },
+        says: &["rank 0 on n0 published 127.0.1.1"],
+        never: &[],
+    },
+    Scene {
+        name: "the NCCL id has a loopback address",
+        play: |lab| nccl(lab, ["10.0.0.1", "10.0.0.2"], [127, 0, 0, 1]),
+        says: &["published 127.0.0.1 (loopback): ranks on other hosts cannot reach it", "NCCL_SOCKET_IFNAME"],
+        never: &[],
+    },
+    Scene {
+        name: "twin: the NCCL id has an address that works",
+        play: |lab| nccl(lab, ["10.0.0.1", "10.0.0.2"], [10, 0, 0, 1]),
+        says: &[],
+        never: &[UNREACHABLE],
+    },
+    Scene {
+        name: "twin: all ranks are on one host",
+        play: |lab| {
+            ranks(lab, &[("10.0.0.1", "n0", "127.0.1.1"), ("10.0.0.1", "n0", "127.0.1.1")]);
+        },
+        says: &[],
+        never: &[UNREACHABLE],
+    },
+    Scene {
+        name: "twin: hosts that are emulated on one",
+        play: |lab| ranks(lab, &[("127.0.0.2", "n0", "127.0.0.1"), ("127.0.0.3", "n1", "127.0.0.1")]),
+        says: &[],
+        never: &[UNREACHABLE],
+    },
+    Scene {
+        name: "twin: all ranks meet in a network of their own",
+        play: |lab| ranks(lab, &[("10.0.0.1", "n0", "192.168.1.1"), ("10.0.0.2", "n1", "192.168.1.2")]),
+        says: &[],
+        never: &[UNREACHABLE],
+    },
+    Scene {
+        name: "twin: containers of one host",
+        play: |lab| ranks(lab, &[("172.17.0.2", "c0", "172.17.0.2"), ("172.17.0.3", "c1", "172.17.0.3")]),
+        says: &[],
+        never: &[UNREACHABLE],
+    },
+    Scene {
+        name: "ranks wait below different groups",
+        play: |lab| {
+            four(lab);
+            lab.pass(1.0);
+            for (n, group, other) in [(0, 1, 2), (1, 1, 2), (2, 2, 0), (3, 2, 0)] {
+                lab.set(n, &format!("/default_pg/0//{group}//cpu//0/{n}"), &gloo(&n.to_string(), 4, "10.0.0.1"));
+                lab.wait(n, &[&format!("/default_pg/0//{group}//cpu//0/{other}")]);
+            }
+        },
+        says: &[
+            "4 processes have waited",
+            "for each other: rank 0 on 1 and rank 1 on 2 below the sub-group 1; rank 2 on 3 and rank 3 on 4 below the sub-group 2",
+            "in the same order",
+        ],
+        never: &["have not reached this call"],
+    },
+    Scene {
+        name: "twin: ranks make their groups one after the other",
+        play: |lab| {
+            four(lab);
+            lab.pass(1.0);
+            for n in 0..4 {
+                for group in [1, 2] {
+                    lab.set(n, &format!("/default_pg/0//{group}//cpu//0/{n}"), &gloo(&n.to_string(), 4, "10.0.0.1"));
+                }
+            }
+        },
+        says: &[],
+        never: &["each other"],
+    },
+    Scene {
+        name: "many are lost at one moment",
+        play: |lab| {
+            for n in 0..8 {
+                lab.worker(n, &format!("10.0.0.{n}"));
+            }
+            (0..7).for_each(|n| lab.publish(n, n, 8));
+            (0..5).for_each(|n| lab.wait_for_rank(n, 7));
+            lab.pass(2.5);
+            for n in 0..8 {
+                lab.leave(n);
+                lab.pass(0.02);
+            }
+        },
+        says: &["the connections of all 8 processes closed within 0.1 s, 5 of them while they waited"],
+        never: &["left without finishing", "died"],
+    },
+    Scene {
+        name: "twin: a few leave, and others much later",
+        play: |lab| {
+            (0..4).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
+            (0..3).for_each(|n| lab.publish(n, n, 4));
+            for n in 0..4 {
+                lab.leave(n);
+                lab.pass(2.0);
+            }
+        },
+        says: &[],
+        never: &["closed within"],
+    },
+    Scene {
+        name: "twin: a job that is done in less than a second",
+        play: |lab| {
+            four(lab);
+            lab.pass(0.4);
+            (0..4).for_each(|n| lab.leave(n));
+        },
+        says: &["the connections of all 4 processes closed", "whether they succeeded cannot be seen here"],
+        never: &["SOCKET_IFNAME", "look at", "logs"],
+    },
+    Scene {
+        name: "all end soon after they have published, as those do who cannot connect to each other",
+        play: |lab| {
+            four(lab);
+            lab.pass(3.0);
+            (0..4).for_each(|n| lab.leave(n));
+        },
+        says: &["the connections of all 4 processes closed", "SOCKET_IFNAME"],
+        never: &[],
+    },
+];
+
+fn lab() -> Lab {
+    let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
+    let mut lab = Lab::with(settings, StaleKeyConfig::default());
+    // The rows are its judge.
+    lab.scene.is_free();
+    lab
+}
+
+fn check(scene: &Scene) -> Result<(), String> {
+    let mut lab = lab();
+    (scene.play)(&mut lab);
+    lab.pass(6.0);
+    let said: Vec<String> = lab.said.iter().map(|(_, said)| format!("{}; {}", said.text, said.remedy)).collect();
+    let says_all = |text: &String| scene.says.iter().all(|says| text.contains(says));
+    if !scene.says.is_empty() && !said.iter().any(says_all) {
+        return Err(format!("is not said: {said:#?}"));
+    }
+    match scene.never.iter().find(|never| said.iter().any(|text| text.contains(**never))) {
+        Some(never) => Err(format!("says {never}: {said:#?}")),
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn what_reports_show_is_said_and_not_of_their_twins() {
+    for scene in &SCENES {
+        check(scene).unwrap_or_else(|why| panic!("{} {why}", scene.name));
+    }
+}
+
+/// That all have published their addresses is all that is seen, until one writes what none writes before they have met.
+#[test]
+fn whether_ranks_have_met_is_known_only_when_a_key_shows_it() {
+    let mut lab = lab();
+    four(&mut lab);
+    lab.pass(40.0);
+    let have_met = |lab: &Lab| {
+        let run = lab.run(RUN).summary;
+        (run.state, run.ranks.map(|ranks| ranks.have_met))
+    };
+    assert_eq!(have_met(&lab), (RunState::Running, Some(false)));
+    assert!(lab.said.iter().all(|(_, said)| said.severity == Severity::Info), "{:?}", lab.said);
+    lab.set(1, "/default_pg/0//1//cpu//0/1", &gloo("2", 4, "10.0.0.2"));
+    lab.pass(1.0);
+    assert_eq!(have_met(&lab), (RunState::Running, Some(true)));
+}
