@@ -71,6 +71,10 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        self.exit_codes.of(self.check())
+    }
+
+    fn check(&self) -> anyhow::Result<Outcome> {
         let (files, checks) = if self.manifest.is_empty() {
             (Vec::new(), self.this_pod()?)
         } else {

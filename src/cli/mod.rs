@@ -136,12 +136,16 @@ pub enum Outcome {
 pub struct UsageError(pub String);
 
 impl Cli {
-    /// Parses the command line of this process. An invalid one ends the process with exit code 2.
+    /// Parses the command line of this process. An invalid one ends the process, with exit code 2 unless the
+    /// line asks for another convention.
     pub fn of_process() -> Self {
         let mut command = Self::command();
-        let matches = command
-            .try_get_matches_from_mut(std::env::args_os())
-            .unwrap_or_else(|error| error.exit());
+        let line: Vec<_> = std::env::args_os().collect();
+        let matches = command.try_get_matches_from_mut(&line).unwrap_or_else(|error| {
+            // A closed stderr changes nothing.
+            let _ = error.print();
+            std::process::exit(exit_codes::of_refused(&command, &line, &error))
+        });
         unread_variables(&command, &matches).into_iter().for_each(terminal::say);
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit())
     }

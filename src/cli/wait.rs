@@ -58,7 +58,7 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        self.exit_codes.of_waiting(self.wait())
+        self.exit_codes.of(self.wait())
     }
 
     fn wait(&self) -> anyhow::Result<Outcome> {

@@ -399,5 +399,17 @@ fn exit_codes_of_kep_3416() {
     let server = TestServer::start(&[]);
     assert_eq!(wait(&[&server.store.to_string()]), Some(0));
     assert_eq!(wait(&["127.0.0.1:1", "--timeout=10ms"]), Some(20), "it may come later");
-    assert_eq!(wait(&["no port"]), Some(30), "a wrong call stays wrong");
+    for wrong in [&["no port"][..], &["--timeout=soon"], &["--nodes"], &["--bogus"]] {
+        assert_eq!(wait(wrong), Some(30), "a wrong call stays wrong: {wrong:?}");
+    }
+    assert_eq!(wait(&["--help"]), Some(0));
+    assert_eq!(code(&["--bogus"]), Some(30));
+    assert_eq!(code(&["--sarif"]), Some(30), "of this pod there are no files");
+    assert_eq!(code(&["--manifest", "there-is-no-such-file.yaml"]), Some(30));
+    let env = ("RALLYPOINT_EXIT_CODES", "kep-3416");
+    assert_eq!(doctor(&["--bogus"], &[env]).status.code(), Some(30));
+    assert_eq!(doctor(&["--bogus", "--", "--exit-codes=kep-3416"], &[]).status.code(), Some(2));
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
+    serve.args(["serve", "--bogus"]).env_clear().envs([env]);
+    assert_eq!(serve.output().expect("the binary starts").status.code(), Some(2), "another command");
 }
