@@ -5,6 +5,7 @@ Only the number of processes is made to fit this machine. Pods are emulated (sce
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import pytest
 from installed import PACKAGE
 from scenario import ORIGINALS as ORIGINALS_FOLDER
 from scenario import IN_THE_FOLDER, TWO_OF_STATEFULSET_AS_JOB, TWO_OF_DRIVER, Scenario
-from servers import binary
+from servers import binary, poll
 
 pytest_plugins = ["job_fixtures"]
 
@@ -47,6 +48,7 @@ ENV_OF_DRIVER = ("torchrun --nnodes=2 --nproc_per_node=1 train.py && exec sleep 
 TWO_OF_KUBEFLOW = [('"numNodes": 4', '"numNodes": 2'), ('"numProcPerNode": 8', '"numProcPerNode": 1')]
 FOUR_ARE_TWO = ('"name": "NNODES", "value": "4"', '"name": "NNODES", "value": "2"')
 ONE_OF_COMMAND = ('"--nproc_per_node=8"', '"--nproc_per_node=1"')
+RUN = "uid-of-finetune.0"
 MPIRUN = (Path(__file__).parent / "support" / "mpirun.sh").read_text()
 CASES = [
     Case("indexed-job", 4, [ONE_PROCESS], says="4 pods are there"),
@@ -86,6 +88,34 @@ def test_jobset_restarted_in_place_trains_again(scenario: Callable[..., Scenario
     assert "uid-of-pretrain.0.1`: all 2 pods are there" in again.nodes[0].output
     # Without the annotation the run is the one that has ended.
     assert "RendezvousClosedError" in pods.restarted({}).failure(0)
+
+
+def test_an_elastic_trainjob_trains_with_the_nodes_that_there_are(scenario: Callable[..., Scenario]) -> None:
+    """Its JobSet is made smaller and larger while it trains. Nothing but `ctl expect` can end a round of fewer than four: the last call lasts for ever."""
+    changes = [('"numProcPerNode": 8', '"numProcPerNode": 1'), ("join_timeout=1800", "join_timeout=1800,last_call_timeout=1700")]
+    pods = scenario("kubeflow-elastic", *changes, environment={"PYTHONPATH": str(PACKAGE)}, train="--no-ddp --elastic")
+    pods.server.start(0)
+    job = pods.training
+
+    def expect(nodes: int) -> None:
+        poll(lambda: any(run["run_id"] == RUN for run in pods.api("/api/v1/runs")["runs"]), "a node has come")
+        pods.ctl("expect", RUN, str(nodes))
+
+    def trains_with(nodes: int) -> bool:
+        written = job.folder / "checkpoint.json"
+        return written.exists() and json.loads(written.read_text())["world_size"] == nodes
+
+    job.start(0, 1, 2)
+    expect(3)
+    poll(lambda: trains_with(3), "three nodes train", 60)
+    expect(4)
+    job.start(3)
+    poll(lambda: trains_with(4), "the fourth has come", 60)
+    job.kill_node(3)
+    expect(3)
+    poll(lambda: trains_with(3), "three train on", 60)
+    job.release()
+    job.results(3)
 
 
 @dataclass

@@ -130,6 +130,11 @@ class Scenario:
             names |= {f"{pod.hostname}.{name}": [pod.address] for pod in selected if pod.hostname and pod.subdomain == name}
         self.names.say(**names)
 
+    def ctl(self, *words: str) -> None:
+        """An operator's command, as `kubectl exec deploy/rallypoint -- rallypoint ctl …`."""
+        place = next(self.pods[p.name] for p in self.cluster.pods if p.workload.name == "rallypoint")
+        subprocess.run(place.command([str(binary()), "ctl", *words]), check=True, timeout=60)
+
     def api(self, path: str, pod: str = "") -> Any:
         """GET of an admin route of the server in this pod; without a name, the one that has a pod of its own."""
         place = self.pods[pod] if pod else next(self.pods[p.name] for p in self.cluster.pods if p.workload.name == "rallypoint")
