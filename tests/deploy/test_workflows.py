@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -100,11 +101,36 @@ def test_the_action_runs_doctor_on_a_folder(tmp_path: Path) -> None:
     assert json.loads(report.read_text())["runs"][0]["results"]
 
 
-def test_the_hook_of_pre_commit_calls_doctor() -> None:
-    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
-    program, *arguments = hook["entry"].split()
-    assert program == "rallypoint" and re.search(hook["files"], "deploy/job.yaml") and not re.search(hook["files"], "train.py")
-    call(binary(), *arguments, ROOT / "deploy/kustomize/overlays/leaderworkerset/serving.yaml")
+def test_pre_commit_runs_the_hook_on_the_manifests_of_a_commit(tmp_path: Path) -> None:
+    """The real pre-commit, with the hook's file as a repository of its own."""
+    made = subprocess.run([ROOT / "scripts" / "python-env", "pre-commit", "pre-commit==4.7.0"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    hook, user, programs = (tmp_path / name for name in ("hook", "user", "programs"))
+    for folder in (hook, user, programs):
+        folder.mkdir()
+    (programs / "rallypoint").symlink_to(binary())
+    environment = {"PATH": f"{programs}:{made}/bin:{os.environ['PATH']}", "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
+
+    def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+    def git(folder: Path, *command: str) -> None:
+        done = run(folder, "git", "-c", "user.name=test", "-c", "user.email=test@example.org", *command)
+        assert done.returncode == 0, done.stderr
+
+    shutil.copy(ROOT / ".pre-commit-hooks.yaml", hook)
+    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "hook"], ["tag", "v1"]):
+        git(hook, *command)
+    (user / ".pre-commit-config.yaml").write_text(f"repos: [{{repo: {hook}, rev: v1, hooks: [{{id: rallypoint-doctor}}]}}]\n")
+    (user / "train.py").write_text("# not a manifest\n")
+    shutil.copy(ROOT / "deploy/kustomize/overlays/leaderworkerset/serving.yaml", user)
+    git(user, "init", "--quiet")
+    git(user, "add", ".")
+    good = run(user, "pre-commit", "run")
+    assert good.returncode == 0 and "rallypoint doctor" in good.stdout and "Passed" in good.stdout, good.stdout + good.stderr
+    shutil.copy(ROOT / "tests/data/manifests/endpoint-selects-all.yaml", user)
+    git(user, "add", ".")
+    bad = run(user, "pre-commit", "run")
+    assert bad.returncode == 1 and "FAIL endpoint-selects-all" in bad.stdout, bad.stdout + bad.stderr
 
 
 def test_kubectl_finds_the_program_as_a_plugin(tmp_path: Path) -> None:
