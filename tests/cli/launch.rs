@@ -757,9 +757,7 @@ fn a_node_that_does_not_come_is_linked_to_its_pod_whose_relay_has_left() {
     say(&Request::Set { key: role, value: Payload::borrowed(b"{}") });
     let ranks = ["/run/torchelastic/assigned_ranks/1"].iter().collect::<KeyList>();
     say(&Request::Wait(ranks.as_list()));
-    eventually("it is told", || {
-        server.log().contains("nodes_missing") && server.log().contains("t-0")
-    });
+    eventually("it is told", || server.log().contains("nodes_missing") && server.log().contains("t-0"));
     for mut pod in pods {
         terminate(&pod);
         let _ = wait_for_end(&mut pod);

@@ -26,7 +26,9 @@ pub(crate) fn rank<'m>(call: &Call<'m>) -> Option<Rank<'m>> {
         return None;
     }
     let alone = launch.most_nodes() == Some(1) || launch.tool != Tool::Program && launch.nodes.is_none();
-    if alone && launch.tool != Tool::DeepSpeed || call.total().unwrap_or(1) < 2 {
+    let is_name = |told: &Told| matches!(told.text.source(), Some(Source::PodName | Source::PodUid));
+    let named = launch.tool == Tool::Program && launch.node_rank.as_ref().is_some_and(is_name);
+    if alone && launch.tool != Tool::DeepSpeed || call.total().unwrap_or(1) < 2 && !named {
         return None;
     }
     let Some(Told { text, by }) = &launch.node_rank else {

@@ -198,8 +198,11 @@ fn accelerate(command: &Command, at: usize) -> Option<Launch> {
     let backend = backend.map_or(Backend::Static, |told| {
         told.text.literal().map_or_else(|| Backend::Other("$".into()), Backend::parse)
     });
+    // An unknown word may be any flag, unless it is the value of one.
+    let is_any = |word: &Text| word.literal().is_none() && word.parts().len() == 1 && word.is_unknown();
+    let is_flag = |word: &Text| word.literal().is_some_and(|word| word.starts_with("--"));
     let configured = flag(words, &["config-file"]).is_some()
-        || words.iter().any(|word| word.literal().is_none() && word.parts().len() == 1 && word.is_unknown());
+        || words.windows(2).any(|pair| is_any(&pair[1]) && !is_flag(&pair[0]));
     let nodes = flag(words, &["num-machines"]);
     Some(Launch {
         is_configured: configured,
@@ -260,7 +263,7 @@ fn other(command: &Command, at: usize) -> Option<Launch> {
     })
 }
 
-/// A program that reads torch's variables: `MASTER_ADDR` is set, and no launcher is called.
+/// A program that reads torch's variables: `MASTER_ADDR` or `RANK` is set, and no launcher is called.
 fn program(pods: &Pods, container: &Container) -> Option<Launch> {
     let whole = Command {
         words: Vec::new(),
@@ -288,14 +291,21 @@ fn program(pods: &Pods, container: &Container) -> Option<Launch> {
     }
     let (at, command) = started.unwrap_or((0, &whole));
     let variables = &command.variables;
-    let host = variable(variables, &["MASTER_ADDR"])?;
-    let is_own = container.own.iter().any(|name| name == "MASTER_ADDR")
-        || container.variables.get("MASTER_ADDR") != variables.get("MASTER_ADDR");
-    if !is_own && !pods.facts().variables.iter().any(|known| known.name == "MASTER_ADDR") {
+    let host = variable(variables, &["MASTER_ADDR"]);
+    let sets = |name: &str| {
+        container.own.iter().any(|own| own == name) || container.variables.get(name) != variables.get(name)
+    };
+    let by_maker = || pods.facts().variables.iter().any(|known| known.name == "MASTER_ADDR");
+    // The master may be in the program itself. A rank that is no number may be something else.
+    let has_rank = || {
+        let rank = variable(variables, &["RANK"]).filter(|_| container.own.iter().any(|own| own == "RANK"));
+        rank.is_some_and(|rank| rank.text.literal().is_none_or(|rank| rank.parse::<u32>().is_ok()))
+    };
+    if host.is_none() && !has_rank() || host.is_some() && !sets("MASTER_ADDR") && !by_maker() {
         return None;
     }
     Some(Launch {
-        host: Some(host),
+        host,
         port: variable(variables, &["MASTER_PORT"]),
         node_rank: variable(variables, &["RANK", "NODE_RANK"]),
         ..empty(Tool::Program, command, at)

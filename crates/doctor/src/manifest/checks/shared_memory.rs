@@ -22,9 +22,11 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
         told.text.literal()?.parse::<u64>().ok()
     };
     let said = container.launches.iter().find_map(by_flag);
+    // A program without a launcher is one process.
+    let is_launched = container.launches.iter().any(|launch| launch.tool != Tool::Program);
     // Processes on CPUs communicate over TCP.
     let on_cpus = container.argv.iter().any(|text| text.contains("gloo"));
-    let processes = said.or_else(|| container.gpus()).unwrap_or(1);
+    let processes = said.or_else(|| container.gpus().filter(|_| is_launched)).unwrap_or(1);
     let mounted = list(&container.value, "/volumeMounts").iter().any(|mount| {
         let at = mount.get("mountPath").and_then(Value::as_str).unwrap_or_default();
         matches!(at.trim_end_matches('/'), "/dev/shm" | "/dev")

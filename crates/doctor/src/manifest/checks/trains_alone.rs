@@ -1,5 +1,5 @@
-//! Kubeflow's Trainer sets `PET_*`, which torchrun reads and no other launcher: each node takes itself for
-//! the only one, trains alone, and ends with 0.
+//! Kubeflow's Trainer, and the operator for an elastic PyTorchJob, set `PET_*`, which torchrun reads and no
+//! other launcher: each node takes itself for the only one, trains alone, and ends with 0.
 
 use super::prelude::*;
 
@@ -8,14 +8,17 @@ const ID: &str = "trains-alone";
 pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Agree,
-    sees: "FAIL: `python`, `accelerate launch`, `trl` or `deepspeed` in a TrainJob of several nodes",
+    sees: "FAIL: `python`, `accelerate launch`, `trl` or `deepspeed` in a TrainJob of several nodes, or \
+           in an elastic PyTorchJob",
     fails: "bad-trainjob-python.yaml",
     passes: "good-trainjob.yaml",
     find: Find::Pods(find),
 };
 
 fn find(_: &Manifests, pods: &Pods) -> Vec<Check> {
-    if pods.maker != Maker::TrainJob || !pods.are_several() || !is_torch(pods) {
+    let is_elastic = pods.maker == Maker::PyTorchJob && pods.has(When::Elastic) && !pods.has(When::Master);
+    let of_trainer = pods.maker == Maker::TrainJob && is_torch(pods);
+    if !pods.are_several() || !of_trainer && !is_elastic {
         return Vec::new();
     }
     pods.containers.iter().filter_map(|container| of_container(pods, container)).collect()
@@ -52,8 +55,9 @@ fn of_container(pods: &Pods, container: &Container) -> Option<Check> {
         })?;
     (!handled).then(|| {
         let evidence = format!(
-            "`{program}` does not read the PET_* variables of a TrainJob: each of {} nodes trains alone, and \
-             all exit 0",
+            "`{program}` does not read the PET_* variables of a {}: each of {} nodes trains alone, and all \
+             exit 0",
+            pods.facts().name,
             pods.count.unwrap_or_default()
         );
         let remedy = "start it with `torchrun`, or give the launcher the number of nodes, the node's rank \
