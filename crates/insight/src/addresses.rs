@@ -90,7 +90,8 @@ fn of_meeting(meeting: &Meeting) -> Option<Finding> {
     if hosts.len() == 1 || peers.len() < 2 || peers.iter().all(IpAddr::is_loopback) {
         return None;
     }
-    let is_odd = |info: &RankInfo, listens: IpAddr| !peer(info).is_loopback() && !are_near(listens, peer(info));
+    let is_odd =
+        |info: &RankInfo, listens: IpAddr| !peer(info).is_loopback() && !are_near(listens, peer(info));
     let mut odd = there().filter(|(_, info, listens)| is_odd(info, *listens));
     let only_odd = odd.next().filter(|_| odd.next().is_none()).map(|(rank, ..)| rank);
     let doubts = there().filter_map(|(rank, info, listens)| {

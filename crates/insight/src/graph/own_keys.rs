@@ -77,8 +77,7 @@ impl Graph<'_> {
             let evidence: Vec<_> = asks.collect();
             let (key, others, ended) = (about.clone(), Names::default(), Names::default());
             let (besides, similar) = (Names::default(), None);
-            let reason =
-                Reason::WaitingForKey { key, who, besides, similar, others, ended, absence, waited };
+            let reason = Reason::WaitingForKey { key, who, besides, similar, others, ended, absence, waited };
             Some((None, Finding::new(reason, about, missed.since).seen(evidence)))
         });
         found.collect()
@@ -192,8 +191,7 @@ impl Graph<'_> {
             let (waiters, about) = (waits.len(), what.clone());
             let (others, ended, waited) =
                 (Names::default(), Names::default(), Elapsed(self.now.since(since)));
-            let reason =
-                Reason::WaitingForGroup { what, waiters, disagree: false, others, ended, waited };
+            let reason = Reason::WaitingForGroup { what, waiters, disagree: false, others, ended, waited };
             let waits = waits.into_iter().take(WAITS_SHOWN);
             let evidence = waits.map(|wait| self.evidence(wait.view.conn, wait));
             Some((None, Finding::new(reason, about, since).seen(evidence)))

@@ -796,7 +796,8 @@ impl Reason {
                 )
             }
             Self::AddressUnreachable { ranks, may } => {
-                let (can, it) = (if *may { "may not" } else { "cannot" }, if ranks.count() == 1 { "it" } else { "them" });
+                let (can, it) =
+                    (if *may { "may not" } else { "cannot" }, if ranks.count() == 1 { "it" } else { "them" });
                 format!("{ranks}: ranks on other hosts {can} reach {it} there")
             }
             Self::UnreadableState { detail } => format!("the rendezvous state cannot be read: {detail}"),

@@ -179,8 +179,20 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         Reason::RelayRefused { relay: "a".into(), from: [10, 0, 0, 7].into(), other: [10, 0, 0, 5].into() },
         Reason::NotBack { who: names(n.max(1)), may_go_on: n == 1, restarted: waited },
         Reason::AllLeft { members: n, unit: Unit::Node, finished: 0, at_once: None, first: Some(text()) },
-        Reason::AllLeft { members: n.saturating_add(1), unit: Unit::Node, finished: n, at_once: None, first: None },
-        Reason::AllLeft { members: n, unit: Unit::Process, finished: 0, at_once: Some((time(), n)), first: None },
+        Reason::AllLeft {
+            members: n.saturating_add(1),
+            unit: Unit::Node,
+            finished: n,
+            at_once: None,
+            first: None,
+        },
+        Reason::AllLeft {
+            members: n,
+            unit: Unit::Process,
+            finished: 0,
+            at_once: Some((time(), n)),
+            first: None,
+        },
         Reason::DuplicateRank {
             what: text(),
             first: text(),

@@ -167,7 +167,13 @@ fn examples() -> Vec<Reason> {
             beside: names(&["process 815 at 10.0.0.6"]),
             waited: secs(31.0),
         },
-        Reason::AllLeft { members: 4, unit: Unit::Node, finished: 0, at_once: None, first: Some(rank.clone()) },
+        Reason::AllLeft {
+            members: 4,
+            unit: Unit::Node,
+            finished: 0,
+            at_once: None,
+            first: Some(rank.clone()),
+        },
         Reason::NotBack {
             who: names(&["train-llm-0", "train-llm-1"]),
             may_go_on: false,

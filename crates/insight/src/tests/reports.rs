@@ -68,7 +68,10 @@ const SCENES: [Scene; 17] = [
     Scene {
         name: "a rank publishes a loopback address",
         play: |lab| ranks(lab, &[("10.0.0.1", "n0", "10.0.0.1"), ("10.0.0.2", "n1", "127.0.1.1")]),
-        says: &["rank 1 on n1 published 127.0.1.1 (loopback): ranks on other hosts cannot reach it", "GLOO_SOCKET_IFNAME"],
+        says: &[
+            "rank 1 on n1 published 127.0.1.1 (loopback): ranks on other hosts cannot reach it",
+            "GLOO_SOCKET_IFNAME",
+        ],
         never: &["rank 0 on n0 published"],
     },
     Scene {
@@ -86,7 +89,10 @@ const SCENES: [Scene; 17] = [
     Scene {
         name: "one rank publishes an address of another network than all others",
         play: |lab| ranks(lab, &[("10.0.0.1", "n0", "10.0.0.1"), ("10.0.0.2", "n1", "192.168.122.1")]),
-        says: &["rank 1 on n1 published 192.168.122.1 (another network than it connects from)", "may not reach it"],
+        says: &[
+            "rank 1 on n1 published 192.168.122.1 (another network than it connects from)",
+            "may not reach it",
+        ],
         never: &["cannot reach"],
     },
     Scene {
@@ -144,7 +150,11 @@ const SCENES: [Scene; 17] = [
             four(lab);
             lab.pass(1.0);
             for (n, group, other) in [(0, 1, 2), (1, 1, 2), (2, 2, 0), (3, 2, 0)] {
-                lab.set(n, &format!("/default_pg/0//{group}//cpu//0/{n}"), &gloo(&n.to_string(), 4, "10.0.0.1"));
+                lab.set(
+                    n,
+                    &format!("/default_pg/0//{group}//cpu//0/{n}"),
+                    &gloo(&n.to_string(), 4, "10.0.0.1"),
+                );
                 lab.wait(n, &[&format!("/default_pg/0//{group}//cpu//0/{other}")]);
             }
         },
@@ -162,7 +172,11 @@ const SCENES: [Scene; 17] = [
             lab.pass(1.0);
             for n in 0..4 {
                 for group in [1, 2] {
-                    lab.set(n, &format!("/default_pg/0//{group}//cpu//0/{n}"), &gloo(&n.to_string(), 4, "10.0.0.1"));
+                    lab.set(
+                        n,
+                        &format!("/default_pg/0//{group}//cpu//0/{n}"),
+                        &gloo(&n.to_string(), 4, "10.0.0.1"),
+                    );
                 }
             }
         },
@@ -233,7 +247,8 @@ fn check(scene: &Scene) -> Result<(), String> {
     let mut lab = lab();
     (scene.play)(&mut lab);
     lab.pass(6.0);
-    let said: Vec<String> = lab.said.iter().map(|(_, said)| format!("{}; {}", said.text, said.remedy)).collect();
+    let said: Vec<String> =
+        lab.said.iter().map(|(_, said)| format!("{}; {}", said.text, said.remedy)).collect();
     let says_all = |text: &String| scene.says.iter().all(|says| text.contains(says));
     if !scene.says.is_empty() && !said.iter().any(says_all) {
         return Err(format!("is not said: {said:#?}"));

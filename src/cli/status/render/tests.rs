@@ -352,7 +352,8 @@ fn a_run_of_bare_ranks_has_no_nodes() {
 #[test]
 fn nccl_ranks_are_counted_by_their_connections() {
     let mut run = complete(RunState::Running);
-    run.summary.ranks = Some(RankCounts { joined: 1, gone: 0, expected: None, connected: 512, have_met: true });
+    run.summary.ranks =
+        Some(RankCounts { joined: 1, gone: 0, expected: None, connected: 512, have_met: true });
     insta::assert_snapshot!(overview(&[&run], 100), @r"
     train-llm round 0  [####################] 4/4 nodes  running for 2 min 5 s
       ranks            [????????????????????] 1/? ranks, 512 connected
@@ -362,7 +363,8 @@ fn nccl_ranks_are_counted_by_their_connections() {
 #[test]
 fn ranks_are_not_missing_while_those_that_are_there_have_not_told_theirs() {
     let mut run = healthy(static_job());
-    run.summary.ranks = Some(RankCounts { joined: 0, gone: 0, expected: Some(4), connected: 3, have_met: true });
+    run.summary.ranks =
+        Some(RankCounts { joined: 0, gone: 0, expected: Some(4), connected: 3, have_met: true });
     run.waits.clear();
     run.rank_grid = Some(RankGrid { world_size: Some(4), states: "....".into(), ranks: Vec::new() });
     let shown = overview(&[&run], 100);
@@ -440,8 +442,13 @@ fn hostile() -> Run {
         expected: Some(Expected { min: u32::MAX, max: u32::MAX, source: ExpectedFrom::Flag }),
         missing: Some(u32::MAX),
     };
-    run.summary.ranks =
-        Some(RankCounts { joined: 5, gone: u32::MAX, expected: Some(0), connected: u32::MAX, have_met: true });
+    run.summary.ranks = Some(RankCounts {
+        joined: 5,
+        gone: u32::MAX,
+        expected: Some(0),
+        connected: u32::MAX,
+        have_met: true,
+    });
     run.summary.exit = Some(ExitCounts { arrived: u32::MAX, expected: Some(1) });
     run.summary.state = RunState::Exiting;
     run.summary.started_at = -1e308;
