@@ -10,6 +10,7 @@ interface is in `_Group`.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -31,8 +32,10 @@ TORCH = ("2.15",)
 """The releases of PyTorch whose interface is known here."""
 STORE_PORT = 29500
 """The port of the server's first store, unless the caller names another one."""
-CONNECT_SECONDS = 10.0
-"""How long the ranks of a new round may take to connect to each other, in seconds."""
+CONNECT_SECONDS = 0.5, 0.05, 10.0
+"""How long the ranks of a new round may take to connect to each other, in seconds: at first, for each rank in addition, and at most.
+gloo waits for so long until a peer has said its address, and five times as long until it connects, and cannot be interrupted. If a rank
+dies in this moment, the others do not wait for long. If all are only slow, each further attempt may take twice as long."""
 LOOK_SECONDS = 0.01
 """How often a rank that waits looks for news, in seconds."""
 
@@ -172,6 +175,10 @@ class World:
     def _about(self) -> str:
         return f"run {self._me.round.run_id!r}, round {self.round}"
 
+    def _hint(self, problem: str) -> str:
+        is_loopback = "[127." in problem and len({peer.address for peer in self._me.peers}) > 1
+        return "; a rank told ranks of other hosts an address of loopback: set GLOO_SOCKET_IFNAME there" if is_loopback else ""
+
     def _has_news(self) -> bool:
         """Whether the ranks of this round must meet again."""
         news = self._me.news
@@ -203,25 +210,27 @@ class World:
     def _come_together(self) -> None:
         """Connects the ranks of the round. If one of them dies meanwhile, the others join the next round."""
         until = time.monotonic() + self._patience
-        while True:
+        for attempt in itertools.count():
             try:
-                self._connect(self._me.round)
+                self._connect(self._me.round, attempt)
                 return
             except RuntimeError as error:
                 if time.monotonic() > until:
                     raise
-                log.warning("rallypoint: %s: the ranks meet again: %s", self._about(), str(error)[:200])
+                log.warning("rallypoint: %s: the ranks meet again: %s%s", self._about(), str(error)[:200], self._hint(str(error)))
                 traceback.clear_frames(error.__traceback__)
             self._meet()
 
-    def _connect(self, round: Round) -> None:
+    def _connect(self, round: Round, attempt: int) -> None:
         said = [json.loads(peer.payload or "{}") for peer in round.peers]
         if not all("handle" in one for one in said):
             raise ValueError(f"run {round.run_id!r} has nodes that are no ranks of a rallypoint.elastic.World; use another run id")
         # Rounds are counted anew when a run was forgotten, and slots never.
         self._number = said[0]["slot"] << 32 | round.number
         self._call_the_roll(f"here/{self._number}")
-        self._group.connect(self._number, [one["handle"] for one in said])
+        least, each, most = CONNECT_SECONDS
+        seconds = min(most, (least + each * self.size) * 2.0**attempt)
+        self._group.connect(self._number, [one["handle"] for one in said], seconds)
         self._share_state([(one["step"], not one["is_fresh"]) for one in said])
         log.info("rallypoint: %s: rank %d of %d goes on with step %d", self._about(), self.rank, self.size, self.step)
 
@@ -276,16 +285,18 @@ class _Group:
             )
         self._dist = dist
         self._solo = 0
-        limit = timedelta(seconds=timeout)
-        self._store = dist.PrefixStore(f"rallypoint/elastic/{run_id}", dist.TCPStore(*address, is_master=False, timeout=limit))
+        self._backend, self._limit = backend, timedelta(seconds=timeout)
+        self._store = dist.PrefixStore(f"rallypoint/elastic/{run_id}", dist.TCPStore(*address, is_master=False, timeout=self._limit))
         self.slot: int = self.count("slots", 1)
         """A number that no other process of the run has or had."""
-        # The group needs a rank of its own until it gets peers; the size that it has until then means nothing.
-        dist.init_process_group(
-            backend, store=self._store, rank=self.slot, world_size=self.slot + 1, timeout=limit, enable_reconfigure=True
-        )
+        self._make()
         if not dist._supports_reconfigure():
             raise RuntimeError(f"PyTorch's backend {backend!r} cannot give a process group new peers; gloo can")
+
+    def _make(self) -> None:
+        """Makes the group. It needs a rank of its own until it gets peers; the size that it has until then means nothing."""
+        alone = {"rank": self.slot, "world_size": self.slot + 1}
+        self._dist.init_process_group(self._backend, store=self._store, timeout=self._limit, enable_reconfigure=True, **alone)
 
     def count(self, key: str, more: int) -> int:
         """Adds to a counter that all ranks share."""
@@ -295,14 +306,20 @@ class _Group:
         """What a peer must know of this process to connect. Another one after each `connect`."""
         return str(self._dist._get_reconfigure_handle())
 
-    def connect(self, number: int, handles: list[str]) -> None:
+    def connect(self, number: int, handles: list[str], seconds: float) -> None:
         """Gives the group these peers, in the order of their ranks. No number may come twice."""
-        self._dist._reconfigure(uuid=number, handles=handles, timeout=timedelta(seconds=CONNECT_SECONDS)).wait()
+        try:
+            self._dist._reconfigure(uuid=number, handles=handles, timeout=timedelta(seconds=seconds)).wait()
+        except RuntimeError:
+            # The peer that did not come may come late. gloo ends the process that has given it up, unless nothing listens there.
+            self.destroy()
+            self._make()
+            raise
 
     def disconnect(self) -> None:
         """Makes a group of this process alone. So the connections to the peers close, and none of them waits for this one any more."""
         self._solo += 1
-        self.connect(1 << 62 | self.slot << 24 | self._solo, [self.handle()])
+        self.connect(1 << 62 | self.slot << 24 | self._solo, [self.handle()], CONNECT_SECONDS[-1])
 
     def broadcast(self, what: Any, source: int) -> Any:
         """What the rank `source` says."""

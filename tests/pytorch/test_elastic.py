@@ -5,12 +5,16 @@ Every job keeps a record of its steps in the state that ranks copy from each oth
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import os
+import random
 import re
 import signal
+import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,23 +22,31 @@ from typing import Any
 
 import installed
 import pytest
+from dying import die_with_parent
 from forks import STAND_IN, ForkedProcess, ForkServer
+from pods import Pods
+from relayed import Relay
 from servers import HOST, TORCH_VERSION, Server, binary, poll
+
+pytest_plugins = ["job_fixtures"]
 
 pytestmark = pytest.mark.skipif(TORCH_VERSION != (2, 15), reason="the interface is that of PyTorch 2.15")
 
 REPOSITORY = Path(__file__).parents[2]
 RANK = Path(__file__).with_name("support") / "elastic_rank.py"
+DYING = RANK.with_name("elastic_dying.py")
 STEPS = 120
+KILL_SECONDS = float(os.environ.get("RALLYPOINT_ELASTIC_SECONDS", "60"))
+"""How long ranks and the server are killed at random moments."""
 
 
 class Rank:
     """A process of a job, and what it has said."""
 
-    def __init__(self, forks: ForkServer, path: Path, environment: dict[str, str], command: list[str]) -> None:
+    def __init__(self, forks: ForkServer, path: Path, environment: dict[str, str], command: list[str], within: int | None) -> None:
         self.path = path
         path.touch()
-        self.process = ForkedProcess(forks, command, environment, path)
+        self.process: ForkedProcess | subprocess.Popen[bytes] = ForkedProcess(forks, command, environment, path, within)
 
     @property
     def said(self) -> str:
@@ -44,21 +56,35 @@ class Rank:
     def facts(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.said.replace("}{", "}\n{").splitlines() if line.startswith("{") and line.endswith("}")]
 
-    def step(self) -> int:
-        """The last step that it has done."""
-        return max((fact["step"] for fact in self.facts if "size" in fact), default=-1)
+    def last(self) -> dict[str, Any]:
+        """The facts of its last step, of the end of its log only: a log may be long."""
+        with self.path.open("rb") as log:
+            log.seek(max(0, self.path.stat().st_size - 4096))
+            lines = log.read().splitlines()
+        steps = (json.loads(line) for line in reversed(lines) if line.startswith(b'{"at"') and line.endswith(b"}"))
+        return next((fact for fact in steps if "size" in fact), {"at": 0.0, "step": -1, "rank": -1, "size": 0, "round": 0})
 
     def rank(self) -> int:
-        return next((int(fact["rank"]) for fact in reversed(self.facts) if "rank" in fact), -1)
+        return int(self.last()["rank"])
 
     def size(self) -> int:
-        return next((int(fact["size"]) for fact in reversed(self.facts) if "size" in fact), 0)
+        return int(self.last()["size"])
 
     def send(self, what: signal.Signals) -> None:
         os.kill(self.process.pid, what)
 
     def kill(self) -> None:
         self.send(signal.SIGKILL)
+
+
+class RankOfPod(Rank):
+    """A rank behind a program that starts it, as in a pod."""
+
+    def __init__(self, job: Job, name: str, command: list[str]) -> None:
+        self.path = job.folder / f"{name}.log"
+        with self.path.open("wb") as log:
+            environment = job.environment | {"POD_NAME": name}
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, preexec_fn=die_with_parent)
 
 
 class Job:
@@ -74,27 +100,31 @@ class Job:
             "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "lo",
         }
+        self.within: int | None = None
+        """A process on the host where ranks start, if it is another one."""
         self.ranks: list[Rank] = []
 
     def start(self, count: int, *command: str) -> list[Rank]:
         command = command or (str(RANK), str(STEPS), "2:8")
         paths = [self.folder / f"rank-{len(self.ranks) + n}.log" for n in range(count)]
-        new = [Rank(self.forks, path, self.environment, list(command)) for path in paths]
+        new = [Rank(self.forks, path, self.environment, list(command), self.within) for path in paths]
         self.ranks += new
         return new
 
-    def together(self, ranks: list[Rank], size: int) -> None:
+    def together(self, ranks: list[Rank], size: int, seconds: float = 60) -> None:
         """Waits until these ranks have done a step in a round of `size`."""
-        poll(lambda: all(rank.size() == size for rank in ranks), f"a round of {size} in {self.folder}", 60)
+        poll(lambda: all(rank.size() == size for rank in ranks), f"a round of {size} in {self.folder}", seconds)
 
-    def end(self, ranks: list[Rank]) -> None:
-        """These ranks end well, with every step once and the right sum."""
+    def end(self, ranks: list[Rank], steps: int | None = STEPS) -> int:
+        """These ranks end well, with every step once and the right sum. How many steps they did."""
         for rank in ranks:
             assert rank.process.wait(90) == 0, rank.said[-2000:]
         ends = [rank.facts[-1] for rank in ranks]
-        samples = range(STEPS * 24)
+        count = len(ends[0]["steps"]) if steps is None else steps
+        samples = range(count * 24)
         assert [end["total"] for end in ends] == len(ranks) * [float(sum(samples))]
-        assert [end["steps"] for end in ends] == len(ranks) * [list(range(STEPS))]
+        assert [end["steps"] for end in ends] == len(ranks) * [list(range(count))]
+        return count
 
     def stop(self) -> None:
         for rank in self.ranks:
@@ -149,6 +179,32 @@ def test_a_rank_that_is_killed_while_the_others_meet(job: Job) -> None:
     second.kill()
     job.together(left, 2)
     job.end(left)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_rank_that_dies_while_the_others_connect_to_it(job: Job, moment: str) -> None:
+    ranks = job.start(3, str(DYING), str(STEPS), "2:8")
+    job.environment["ELASTIC_DIES"] = moment
+    ranks += job.start(1, str(DYING), str(STEPS), "2:8")
+    job.together(ranks, 4)
+    ranks.pop(0).kill()
+    ranks.pop()
+    # gloo itself would wait for 50 s, with the 10 s that a collective of this job may take.
+    job.together(ranks, 2, seconds=25)
+    job.end(ranks)
+
+
+def test_a_rank_that_stops_while_the_others_connect_to_it_and_goes_on_later(job: Job) -> None:
+    first, *ranks = job.start(3, str(DYING), str(STEPS), "2:8")
+    job.environment["ELASTIC_DIES"] = "stops"
+    [stopped] = job.start(1, str(DYING), str(STEPS), "2:8")
+    job.together([first, *ranks, stopped], 4)
+    first.kill()
+    job.together(ranks, 2)
+    # It connects to those who have given it up. gloo would end them.
+    stopped.send(signal.SIGCONT)
+    job.together([*ranks, stopped], 3)
+    job.end([*ranks, stopped])
 
 
 def test_a_new_rank_gets_the_state_of_the_others(job: Job) -> None:
@@ -218,6 +274,25 @@ def test_torchrun_loses_a_node_and_the_others_go_on(job: Job) -> None:
     assert ends == 2 * [list(range(STEPS))]
 
 
+@pytest.mark.parametrize("relay", ["on", "off"])
+def test_rallypoint_run_starts_the_ranks(job: Job, relay: str) -> None:
+    """Without torchrun: each pod runs `rallypoint run … python train.py`, and one that was lost is started again as it was."""
+    job.environment |= job.forks.environment
+    run = [str(binary()), "run", "--run-id=elastic-run", "--nodes=2:4", "--mode=env", f"--relay={relay}", "--", sys.executable]
+    pods = [RankOfPod(job, f"pod-{n}", [*run, *STAND_IN, str(RANK), str(STEPS), "2:8"]) for n in range(3)]
+    try:
+        job.together(pods, 3)
+        pods[0].kill()
+        job.together(pods[1:], 2)
+        pods[0] = RankOfPod(job, "pod-0-again", [*run, *STAND_IN, str(RANK), str(STEPS), "2:8"])
+        job.together(pods, 3)
+        job.end(pods)
+    finally:
+        for pod in pods:
+            pod.process.kill()
+            pod.process.wait()
+
+
 def test_the_example_has_the_losses_of_an_undisturbed_run(job: Job) -> None:
     def losses(rank: Rank) -> dict[int, float]:
         return {int(step): float(loss) for step, loss in re.findall(r"^step (\d+): .*loss (\S+)$", rank.said, re.MULTILINE)}
@@ -284,3 +359,149 @@ def test_the_server_is_killed_and_starts_again_with_its_journal(
         rallypoint_factory(*journal, *addresses)
         job.together(ranks, len(ranks))
         job.end(ranks)
+
+
+@pytest.fixture
+def on_two_hosts(
+    forks: ForkServer, tmp_path: Path, pods: Pods, serve_in: Callable[..., Server]
+) -> Iterator[Callable[[str], tuple[Job, list[Rank]]]]:
+    """Starts two ranks on each of two hosts, whose relays have different addresses. Named is the interface of gloo."""
+    serve_in(pods["server"])
+    job = Job(forks, tmp_path, 29500, 29501)
+    relays: list[Relay] = []
+
+    def start(interface: str) -> tuple[Job, list[Rank]]:
+        for node, host in zip(pods.nodes, ["127.0.0.1", "127.0.0.2"], strict=True):
+            relays.append(Relay(node, pods["server"].address, tmp_path / f"{node.name}.log", host=host))
+            relays[-1].await_link()
+            job.within = relays[-1].process.pid
+            job.environment |= {
+                "RALLYPOINT_ADMIN": f"{host}:29501",
+                "RALLYPOINT_ENDPOINT": f"{host}:29500",
+                "GLOO_SOCKET_IFNAME": interface,
+            }
+            job.start(2)
+        return job, list(job.ranks)
+
+    yield start
+    job.stop()
+    for relay in relays:
+        relay.kill()
+
+
+def test_the_relays_of_two_hosts_may_have_different_addresses(on_two_hosts: Callable[[str], tuple[Job, list[Rank]]]) -> None:
+    job, ranks = on_two_hosts("eth0")
+    job.together(ranks, 4)
+    ranks.pop(0).kill()
+    job.together(ranks, 3)
+    job.end(ranks)
+
+
+def test_an_address_of_loopback_that_gloo_says_to_another_host_is_named(on_two_hosts: Callable[[str], tuple[Job, list[Rank]]]) -> None:
+    _, ranks = on_two_hosts("lo")
+    poll(lambda: any("set GLOO_SOCKET_IFNAME" in rank.said for rank in ranks), "the hint", 60)
+
+
+class Siege:
+    """A job whose ranks and whose server are killed at random moments. Killed ranks come again as new processes."""
+
+    RANKS = 5
+
+    def __init__(self, job: Job, chance: random.Random, restart: Callable[[], None], until: Path) -> None:
+        self.job, self.chance, self.restart, self.until = job, chance, restart, until
+        self.waits: dict[str, list[float]] = collections.defaultdict(list)
+        self.killed = 0
+        self.alive = self.start(self.RANKS)
+        job.together(self.alive, self.RANKS)
+
+    def start(self, count: int) -> list[Rank]:
+        return self.job.start(count, str(RANK), str(10**9), "2:8", str(self.until))
+
+    def kill(self, *ranks: Rank) -> None:
+        for rank in ranks:
+            rank.kill()
+            self.alive.remove(rank)
+            self.killed += 1
+
+    def any(self, count: int = 1) -> list[Rank]:
+        return self.chance.sample(self.alive, count)
+
+    def one(self) -> None:
+        self.kill(*self.any())
+
+    def rank_0(self) -> None:
+        self.kill(by_rank(self.alive)[0])
+
+    def two_at_once(self) -> None:
+        self.kill(*self.any(2))
+
+    def another_while_they_meet(self) -> None:
+        self.one()
+        # They are told after 1 s, and then they connect.
+        time.sleep(self.chance.choice([self.chance.uniform(0, 2), self.chance.uniform(1, 1.4)]))
+        self.one()
+
+    def another_while_a_new_one_comes(self) -> None:
+        self.one()
+        self.alive += self.start(1)
+        time.sleep(self.chance.uniform(0, 2))
+        self.kill(*self.chance.sample([rank for rank in self.alive if rank.size()], 1))
+
+    def server(self) -> None:
+        self.restart()
+
+    def server_and_one(self) -> None:
+        self.one()
+        time.sleep(self.chance.choice([0, self.chance.uniform(0, 1.5)]))
+        self.restart()
+
+    def happens(self) -> None:
+        what = self.chance.choice(
+            [
+                *(self.one, self.rank_0, self.two_at_once, self.another_while_they_meet),
+                *(self.another_while_a_new_one_comes, self.server, self.server_and_one),
+            ]
+        )
+        what()
+        killed = time.time()
+        # What the others had begun may still end.
+        poll(lambda: any(rank.last()["at"] > killed + 0.25 for rank in self.alive), f"a step after {what.__name__}", 60)
+        steps = [rank.last()["at"] for rank in self.alive]
+        self.waits[what.__name__].append(min(at for at in steps if at > killed + 0.25) - killed)
+        self.alive += self.start(self.RANKS - len(self.alive))
+        self.job.together(self.alive, self.RANKS)
+        time.sleep(self.chance.uniform(0, 0.5))
+
+    def report(self, steps: int) -> str:
+        rows = [f"{self.killed} ranks were killed, {steps} steps done; seconds to the next step: median, worst, how often"]
+        for what, waits in sorted(self.waits.items()):
+            rows.append(f"{what.replace('_', ' ')}: {statistics.median(waits):.1f}, {max(waits):.1f}, {len(waits)}")
+        return "\n".join(rows)
+
+
+@pytest.mark.timeout(KILL_SECONDS + 240)
+def test_ranks_and_the_server_are_killed_at_any_moment(
+    forks: ForkServer, tmp_path: Path, rallypoint_factory: Callable[..., Server]
+) -> None:
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    chance = random.Random(seed)
+    journal = ("--journal", str(tmp_path / "journal"))
+    server = rallypoint_factory(*journal)
+    addresses = ("--listen", f"{HOST}:{server.port}", "--admin", f"{HOST}:{server.admin_port}")
+    servers = [server]
+
+    def restart() -> None:
+        servers[-1].process.kill()
+        servers[-1].process.wait()
+        time.sleep(chance.uniform(0, 1))
+        servers.append(rallypoint_factory(*journal, *addresses))
+
+    with behind_relay(forks, tmp_path, server) as job:
+        until = tmp_path / "until"
+        siege = Siege(job, chance, restart, until)
+        over = time.monotonic() + KILL_SECONDS
+        while time.monotonic() < over:
+            siege.happens()
+        until.touch()
+        print(siege.report(job.end(siege.alive, steps=None)))

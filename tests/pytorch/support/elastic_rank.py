@@ -1,4 +1,9 @@
-"""A rank of a rallypoint.elastic.World that keeps a record of the steps, and prints a line of JSON for each: `elastic_rank.py STEPS NODES`."""
+"""A rank of a rallypoint.elastic.World that keeps a record of the steps, and prints a line of JSON for each:
+
+    elastic_rank.py STEPS NODES [UNTIL]
+
+With UNTIL all ranks end at the step in which one of them sees that file.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +19,7 @@ import torch.distributed as dist
 from rallypoint import elastic
 
 STEPS, NODES = int(sys.argv[1]), sys.argv[2]
+UNTIL = Path(sys.argv[3]) if len(sys.argv) > 3 else None
 SAMPLES = 24
 
 
@@ -22,29 +29,33 @@ class Work:
     def __init__(self) -> None:
         self.total = torch.zeros((), dtype=torch.float64)
         self.steps: list[int] = []
+        self.is_over = False
 
     def state_dict(self) -> dict[str, Any]:
-        return {"total": self.total, "steps": self.steps}
+        return {"total": self.total, "steps": self.steps, "is_over": self.is_over}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.total, self.steps = state["total"], list(state["steps"])
+        self.total, self.steps, self.is_over = state["total"], list(state["steps"]), state["is_over"]
 
 
 def say(**facts: Any) -> None:
-    print(json.dumps({"at": time.time(), "pid": os.getpid(), **facts}), flush=True)
+    # In one write: a line is whole, or it is not there.
+    os.write(1, (json.dumps({"at": time.time(), "pid": os.getpid(), **facts}) + "\n").encode())
 
 
 work = Work()
 with elastic.World("elastic", NODES, state={"work": work}, timeout=10, join_timeout=60) as world:
     say(slot=world._group.slot, rank=world.rank, step=world.step)
-    while world.step < STEPS:
+    while world.step < STEPS and not work.is_over:
         with world.try_step():
-            mine = torch.tensor(float(sum(world.step * SAMPLES + n for n in range(world.rank, SAMPLES, world.size))), dtype=torch.float64)
+            samples = range(world.step * SAMPLES + world.rank, (world.step + 1) * SAMPLES, world.size)
+            mine = torch.tensor([sum(samples), UNTIL is not None and UNTIL.exists()], dtype=torch.float64)
             for _ in range(3):  # several collectives, so that a kill meets some of them done and others not
                 part = mine.clone()
                 dist.all_reduce(part)
-            work.total = work.total + part
+            work.total = work.total + part[0]
             work.steps = [*work.steps, world.step]
+            work.is_over = bool(part[1])
             say(step=world.step, rank=world.rank, size=world.size, round=world.round)
             time.sleep(0.02)
 say(end=True, total=work.total.item(), steps=work.steps)
