@@ -17,7 +17,7 @@ use super::units::duration;
 use super::{Outcome, manifests, run_client, sarif};
 use rallypoint_doctor::{self as doctor, Check, Verdict, probe};
 use rallypoint_node::client::http::AdminUrl;
-use rallypoint_node::launch::{self, Meeting};
+use rallypoint_node::launch::{self, Environment, Meeting, Torchrun};
 
 const AFTER_HELP: &str = "Without --manifest it looks at this pod: run it where the job runs, best with the \
                           job's command behind --. It changes nothing. Exit code: 0 no FAIL, 1 a FAIL (with \
@@ -101,8 +101,7 @@ impl Args {
     }
 
     fn this_pod(&self) -> anyhow::Result<Vec<Check>> {
-        let env = environment();
-        let torchrun = launch::find_torchrun_in(&self.command, &env);
+        let (torchrun, env) = called(&self.command, environment());
         let given = self.launch.given(self.endpoint.as_deref())?;
         let launch = launch::derive(&env, &given, torchrun.as_ref());
         let mut checks = doctor::check_environment(&env, &launch, torchrun.as_ref());
@@ -113,6 +112,13 @@ impl Args {
         let meeting = launch::endpoint(&env, &given).ok().flatten().map(|endpoint| endpoint.value);
         let meeting =
             launch.as_ref().ok().and_then(|it| Some(it.endpoint.as_ref()?.value.clone())).or(meeting);
+        // What a command prints, or an unset variable, is no host; another source's host is not the command's.
+        let is_open = torchrun.as_ref().is_some_and(|torchrun| {
+            let named = |flag| torchrun.flag(flag).is_some_and(|value| value.contains('$'));
+            named("rdzv-endpoint") || named("master-addr")
+        });
+        let meeting = meeting.filter(|_| !is_open || given.endpoint.is_some());
+        let several = launch.as_ref().ok().and_then(|it| Some(it.nodes.as_ref()?.value.max > 1));
         let run_id = launch.as_ref().ok().and_then(|it| Some(it.run_id.as_ref()?.value.clone()));
         let own_ip = env.get("POD_IP").and_then(|ip| ip.parse().ok());
         let step = self.step_timeout;
@@ -122,6 +128,7 @@ impl Args {
                 let admin = admin_of(meeting, self.admin.as_ref());
                 let store = meeting.store();
                 let (mut facts, client) = probe::probe_network(&store, own_ip, step).await;
+                facts.several = several.unwrap_or_default();
                 facts.relays_only = client.is_none() && probe::relays_only(&admin, step).await;
                 towards = facts.resolved.iter().flatten().next().map(std::net::SocketAddr::ip);
                 checks.extend(match meeting {
@@ -139,6 +146,14 @@ impl Args {
         })?;
         Ok(checks)
     }
+}
+
+/// torchrun as the command starts it, and the variables that it gets.
+fn called(command: &[String], env: Environment) -> (Option<Torchrun>, Environment) {
+    #[cfg(feature = "manifests")]
+    return doctor::find_command(command, &env, &hostname(), &|path| std::fs::read_to_string(path).ok());
+    #[cfg(not(feature = "manifests"))]
+    (launch::find_torchrun_in(command, &env), env)
 }
 
 /// The printed form of a check, with its verdict in colour.

@@ -7,6 +7,7 @@
 //! | module | what it is for |
 //! |---|---|
 //! | `pod` | the checks of a pod, one a file: its environment, the way to the store, the server, this host |
+//! | `called` | the command that a script starts (feature `manifests`) |
 //! | `command` | torchrun's command line |
 //! | `network`, `server`, `machine` | the facts for them |
 //! | `probe` | gathers the facts of the last three |
@@ -24,6 +25,8 @@
     )
 )]
 
+#[cfg(feature = "manifests")]
+mod called;
 mod command;
 mod machine;
 #[cfg(feature = "manifests")]
@@ -36,6 +39,8 @@ mod server;
 
 use serde::Serialize;
 
+#[cfg(feature = "manifests")]
+pub use called::find_command;
 pub use command::check_command;
 pub use machine::MachineFacts;
 #[cfg(feature = "manifests")]

@@ -12,6 +12,9 @@ pub struct MachineFacts {
     pub own_addresses: Vec<IpAddr>,
     /// The contents of `/etc/hosts`. Kubernetes writes the name there that other pods can resolve.
     pub hosts_file: String,
+    /// The name that the address of this host has in DNS, and whether that name resolves. torch publishes it
+    /// where `/etc/hosts` has none with a domain.
+    pub published: Option<(String, bool)>,
     /// The soft and the hard limit on open files of a process.
     pub descriptors: (Option<u64>, Option<u64>),
     /// The ports from which the kernel takes one for an outgoing connection.
@@ -41,6 +44,7 @@ mod tests {
             hostname: "train-0".into(),
             own_addresses: vec![IpAddr::from([10, 0, 0, 7])],
             hosts_file: with_subdomain.into(),
+            published: None,
             descriptors: (Some(1 << 20), Some(1 << 20)),
             backlog: Some(4096),
             outgoing: Some((32768, 60999)),
@@ -50,8 +54,12 @@ mod tests {
         let bare = || MachineFacts { hosts_file: without.into(), ..good() };
         let k8s = ("KUBERNETES_SERVICE_HOST", "10.96.0.1");
         let c10d = ("PET_RDZV_BACKEND", "c10d");
+        let ptr = |resolves| MachineFacts { published: Some(("x7.pods.example".into(), resolves)), ..bare() };
         #[rustfmt::skip]
-        let rows: [(&str, MachineFacts, Vars, Verdict, &str); 14] = [
+        let rows: [(&str, MachineFacts, Vars, Verdict, &str); 17] = [
+            ("own-name", ptr(true), &[k8s, c10d], Verdict::Pass, "x7.pods.example"),
+            ("own-name", ptr(false), &[c10d], Verdict::Fail, "x7.pods.example"),
+            ("own-name", ptr(false), &[], Verdict::Warn, "PTR"),
             ("own-name", good(), &[k8s, c10d], Verdict::Pass, "train-0.train.ns.svc"),
             ("own-name", bare(), &[k8s, c10d], Verdict::Fail, "spec.subdomain"),
             ("own-name", bare(), &[k8s], Verdict::Warn, "MASTER_ADDR"),

@@ -19,6 +19,10 @@ pub struct NetworkFacts {
     pub own: Vec<IpAddr>,
     /// The result of each attempt, by address.
     pub tried: Vec<(SocketAddr, Result<Answer, Failure>)>,
+    /// Whether several nodes are to meet at the endpoint.
+    pub several: bool,
+    /// Whether a name that nobody has resolves to these addresses.
+    pub any_name: bool,
     /// Whether the server says that its stores have no ports.
     pub relays_only: bool,
     /// Processes of this host that try to reach another port of the store's host, and get no answer.
@@ -71,6 +75,8 @@ mod tests {
 
     fn facts(tried: Vec<(SocketAddr, Result<Answer, Failure>)>) -> NetworkFacts {
         NetworkFacts {
+            several: true,
+            any_name: false,
             relays_only: false,
             dialing: Vec::new(),
             endpoint: Endpoint::new("train", 29500).expect("a name"),
@@ -86,11 +92,18 @@ mod tests {
         let late = NetworkFacts { resolved: Err("no such name".into()), ..facts(Vec::new()) };
         let slow = NetworkFacts { resolving: Duration::from_secs(5), ..facts(vec![(addr(1), answers(1))]) };
         let refused = || fails(Step::Connect, "refused");
+        let any = NetworkFacts { any_name: true, ..facts(vec![(addr(1), answers(1))]) };
+        let own = Endpoint::new("127.0.0.1", 29500).expect("an address");
+        let loopback = NetworkFacts { endpoint: own.clone(), ..facts(vec![(addr(1), refused())]) };
+        let relayed = NetworkFacts { endpoint: own, ..facts(vec![(addr(1), answers(1))]) };
+        assert!(!check_network(&relayed).iter().any(|check| check.id == "loopback-endpoint"), "a relay");
         let other_port = SocketAddr::new(addr(1).ip(), 41233);
         let dialing = vec![("python (pid 7)".into(), other_port)];
         let dials = NetworkFacts { dialing, ..facts(vec![(addr(1), answers(1))]) };
         #[rustfmt::skip]
-        let rows: [(&str, NetworkFacts, Verdict, &str); 15] = [
+        let rows: [(&str, NetworkFacts, Verdict, &str); 17] = [
+            ("loopback-endpoint", loopback, Verdict::Fail, "127.0.0.1:29500"),
+            ("name-resolves", any, Verdict::Fail, "/etc/resolv.conf"),
             ("dials-other-port", dials, Verdict::Warn, "python (pid 7) tries to connect to 10.0.0.1:41233"),
             ("name-resolves", late, Verdict::Fail, "no such name"),
             ("name-resolves", slow, Verdict::Warn, "took 5 s"),

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::machine::MachineFacts;
 use super::network::{Answer, Failure, NetworkFacts};
-use super::reverse::{first_name_server, time_of_lookup};
+use super::reverse::{first_name_server, lookup};
 use super::server::{RunStores, ServerFacts};
 use rallypoint_api as api;
 use rallypoint_node::client::http::{self, AdminUrl};
@@ -50,9 +50,31 @@ pub async fn probe_network(
         };
         tried.push((addr, outcome));
     }
+    let any_name = answers_for_any_name(endpoint, resolved.as_deref().unwrap_or_default(), step).await;
     let dialing = dialing(resolved.as_deref().unwrap_or_default());
     let endpoint = endpoint.clone();
-    (NetworkFacts { endpoint, resolved, resolving, own, tried, relays_only: false, dialing }, connected)
+    let facts = NetworkFacts {
+        endpoint,
+        resolved,
+        resolving,
+        own,
+        tried,
+        several: false,
+        any_name,
+        relays_only: false,
+        dialing,
+    };
+    (facts, connected)
+}
+
+/// Whether the resolver gives these addresses for a name that nobody has, too.
+async fn answers_for_any_name(endpoint: &Endpoint, found: &[SocketAddr], step: Duration) -> bool {
+    let is_name = endpoint.host().parse::<IpAddr>().is_err() && !found.is_empty();
+    let nobody = Endpoint::new("rallypoint-asks-for-nobody", endpoint.port()).ok();
+    let Some(nobody) = nobody.filter(|_| is_name && !found.iter().any(|addr| addr.ip().is_loopback())) else {
+        return false;
+    };
+    client::resolve(&nobody, step).await.is_ok_and(|same| same.iter().all(|addr| found.contains(addr)))
 }
 
 /// The processes of this host that try to reach other ports of these hosts, and get no answer.
@@ -92,8 +114,9 @@ pub async fn probe_server(
         }
     }
     if facts.unreachable.is_none() {
-        if let Ok(answer) = get("/metrics".into()).await {
-            facts.version = version(&String::from_utf8_lossy(&answer.body));
+        match get("/metrics".into()).await {
+            Ok(answer) => facts.version = version(&String::from_utf8_lossy(&answer.body)),
+            Err(error) => facts.large = facts.ready.then(|| error.to_string()),
         }
         if let Some(run_id) = run_id {
             let path = format!("/api/v1/runs/{}/announce", http::path_part(run_id));
@@ -159,6 +182,12 @@ pub async fn probe_run_stores(admin: &AdminUrl, step: Duration) -> Option<RunSto
 /// Reads only: CHECK, and GET of present keys. An ADD would change a count, and a WAIT would show up as a
 /// wait.
 async fn look_into_store(mut client: Client, run_id: Option<&str>, facts: &mut ServerFacts) {
+    // A request of several packets; nobody has these keys.
+    let names: Vec<String> = (0..64).map(|n| format!("/rallypoint/doctor/{n:0>100}")).collect();
+    if let Err(error) = client.check(&names).await {
+        facts.large = Some(error.to_string());
+        return;
+    }
     facts.has_addresses = client.check(&[b"/default_pg/0//cpu//0/0"]).await.unwrap_or(false);
     let Some(run_id) = run_id else { return };
     let key = format!("/torch.rendezvous.{run_id}");
@@ -190,12 +219,25 @@ pub async fn probe_machine(hostname: &str, towards: Option<IpAddr>, step: Durati
     let file = |path| std::fs::read_to_string(path).unwrap_or_default();
     let name_server = first_name_server(&file("/etc/resolv.conf"));
     let reverse_lookup = match (name_server, towards.filter(|addr| !addr.is_loopback())) {
-        (Some(server), Some(addr)) => time_of_lookup(server, addr, step).await,
+        (Some(server), Some(addr)) => lookup(server, addr, step).await.map(|(took, _)| took),
+        _ => None,
+    };
+    let own: Vec<IpAddr> = own_addresses.unwrap_or_default();
+    let published = match (name_server, own.iter().find(|addr| !addr.is_loopback())) {
+        (Some(server), Some(addr)) => match lookup(server, *addr, step).await {
+            Some((_, Some(name))) if name.contains('.') => {
+                let found = timeout(step, tokio::net::lookup_host((name.as_str(), 0))).await;
+                let resolves = found.ok().and_then(Result::ok).is_some_and(|mut all| all.next().is_some());
+                Some((name, resolves))
+            }
+            _ => None,
+        },
         _ => None,
     };
     MachineFacts {
         hostname: hostname.to_owned(),
-        own_addresses: own_addresses.unwrap_or_default(),
+        own_addresses: own,
+        published,
         hosts_file: file("/etc/hosts"),
         descriptors: (limit.current, limit.maximum),
         backlog: file("/proc/sys/net/core/somaxconn").trim().parse().ok(),

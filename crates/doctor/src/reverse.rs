@@ -8,9 +8,14 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, timeout};
 
-/// Asks a name server. `None` if there is no network to it, or nobody listens there. If no answer comes, the
-/// time is the whole `limit`. An answer without a name also counts.
-pub(crate) async fn time_of_lookup(server: SocketAddr, addr: IpAddr, limit: Duration) -> Option<Duration> {
+/// Asks a name server, and returns the time and the name in the answer. `None` if there is no network to it, or
+/// nobody listens there. If no answer comes, the time is the whole `limit`. An answer without a name also
+/// counts.
+pub(crate) async fn lookup(
+    server: SocketAddr,
+    addr: IpAddr,
+    limit: Duration,
+) -> Option<(Duration, Option<String>)> {
     let any: IpAddr = if server.is_ipv4() { [0, 0, 0, 0].into() } else { [0_u16; 8].into() };
     let socket = UdpSocket::bind((any, 0)).await.ok()?;
     socket.connect(server).await.ok()?;
@@ -20,8 +25,44 @@ pub(crate) async fn time_of_lookup(server: SocketAddr, addr: IpAddr, limit: Dura
     match timeout(limit, socket.recv(&mut answer)).await {
         // The host refused the packet: no name server runs there, and the resolver would notice that at once.
         Ok(Err(_)) => None,
-        Ok(Ok(_)) | Err(_) => Some(started.elapsed()),
+        Ok(Ok(length)) => Some((started.elapsed(), name_in(answer.get(..length)?))),
+        Err(_) => Some((started.elapsed(), None)),
     }
+}
+
+/// The name in an answer with a PTR record.
+fn name_in(answer: &[u8]) -> Option<String> {
+    let number = |at: usize| Some(u16::from_be_bytes([*answer.get(at)?, *answer.get(at.checked_add(1)?)?]));
+    (number(6)? > 0).then_some(())?;
+    // The header, the question with its type and class, the record's own name.
+    let (_, question) = name_at(answer, 12)?;
+    let (_, record) = name_at(answer, question.checked_add(4)?)?;
+    let (name, _) = (number(record)? == 12).then(|| name_at(answer, record.checked_add(10)?))??;
+    Some(name).filter(|name| !name.is_empty())
+}
+
+/// The name that begins here, and the position behind it. The rest of a name may stand elsewhere.
+fn name_at(message: &[u8], mut at: usize) -> Option<(String, usize)> {
+    let mut labels = Vec::new();
+    let mut behind = None;
+    // A name has at most 127 labels; more would be a loop.
+    for _ in 0..128 {
+        let length = *message.get(at)?;
+        let next = at.checked_add(1)?;
+        match length {
+            0 => return Some((labels.join("."), behind.unwrap_or(next))),
+            0xc0.. => {
+                behind = behind.or_else(|| next.checked_add(1));
+                at = usize::from(u16::from_be_bytes([length & 0x3f, *message.get(next)?]));
+            }
+            _ => {
+                let end = next.checked_add(usize::from(length))?;
+                labels.push(String::from_utf8_lossy(message.get(next..end)?).into_owned());
+                at = end;
+            }
+        }
+    }
+    None
 }
 
 /// The first name server of `/etc/resolv.conf`.
@@ -73,6 +114,23 @@ mod tests {
     }
 
     #[test]
+    fn the_name_is_read_out_of_an_answer() {
+        let mut answer = question(IpAddr::from([10, 0, 0, 7]));
+        assert_eq!(name_in(&answer), None, "no answer in it");
+        answer[7] = 1;
+        // The record's name is the question's; PTR, IN, an hour, 10 bytes; `x7.pods` and the rest of it.
+        answer.extend_from_slice(&[0xc0, 12, 0, 12, 0, 1, 0, 0, 14, 16, 0, 10]);
+        answer.extend_from_slice(b"\x02x7\x04pods\xc0\x1d");
+        assert_eq!(name_in(&answer).as_deref(), Some("x7.pods.arpa"));
+        for length in 0..answer.len() {
+            name_in(&answer[..length]);
+        }
+        let length = answer.len();
+        answer[length - 1] = u8::try_from(length - 2).expect("short");
+        assert_eq!(name_in(&answer), None, "a name that contains itself");
+    }
+
+    #[test]
     fn the_first_name_server_is_asked() {
         let text = "search x\n# nameserver 1.1.1.1\nnameserver 10.96.0.10\nnameserver 10.96.0.11\n";
         assert_eq!(first_name_server(text), Some(SocketAddr::from(([10, 96, 0, 10], 53))));
@@ -90,12 +148,13 @@ mod tests {
             tokio::time::sleep(late).await;
             server.send_to(&heard[..length], peer).await.expect("sent");
         };
-        let lookup = time_of_lookup(at, IpAddr::from([10, 0, 0, 7]), limit);
+        let lookup = lookup(at, IpAddr::from([10, 0, 0, 7]), limit);
         tokio::pin!(answers, lookup);
         tokio::select! {
             took = &mut lookup => took,
             () = &mut answers => lookup.await,
         }
+        .map(|(took, _)| took)
     }
 
     #[tokio::test]
@@ -115,6 +174,6 @@ mod tests {
         let closed = UdpSocket::bind("127.0.0.1:0").await.and_then(|socket| socket.local_addr());
         let nobody = closed.expect("a port that was free a moment ago");
         let limit = Duration::from_mins(1);
-        assert_eq!(time_of_lookup(nobody, IpAddr::from([10, 0, 0, 7]), limit).await, None);
+        assert_eq!(lookup(nobody, IpAddr::from([10, 0, 0, 7]), limit).await, None);
     }
 }

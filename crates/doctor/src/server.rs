@@ -14,6 +14,8 @@ pub struct ServerFacts {
     pub unreachable: Option<String>,
     /// Whether the server reports that it is ready.
     pub ready: bool,
+    /// Why an answer of several packets did not come, although a small one did.
+    pub large: Option<String>,
     /// The version in its metrics.
     pub version: Option<String>,
     /// Seconds by which the server's clock is ahead of this host's.
@@ -82,7 +84,8 @@ mod tests {
             with(&move |facts| facts.run_stores = Some(stores.clone()))
         };
         #[rustfmt::skip]
-        let rows: [(&str, ServerFacts, Verdict, &str); 21] = [
+        let rows: [(&str, ServerFacts, Verdict, &str); 22] = [
+            ("large-answers", with(&|f| f.large = Some("no answer within 5 s".into())), Verdict::Fail, "MTU"),
             ("run-store-ports", stores(true, None, true), Verdict::Pass, "is reached on 10.0.0.1:29510"),
             ("run-store-ports", stores(false, None, true), Verdict::Pass, "closed now"),
             ("run-store-ports", stores(false, Some("no answer"), true), Verdict::Warn,

@@ -11,7 +11,9 @@ mod environment_complete;
 mod environment_consistent;
 mod environment_understood;
 mod ephemeral_port;
+mod large_answers;
 mod latency;
+mod loopback_endpoint;
 mod name_resolves;
 mod one_address;
 mod own_name;
@@ -124,11 +126,13 @@ pub(crate) const RULES: &[&Rule] = &[
     &run_name::RULE,
     &name_resolves::RULE,
     &one_address::RULE,
+    &loopback_endpoint::RULE,
     &port_open::RULE,
     &store_answers::RULE,
     &latency::RULE,
     &dials_other_port::RULE,
     &admin_port::RULE,
+    &large_answers::RULE,
     &run_store_ports::RULE,
     &server_version::RULE,
     &clock_skew::RULE,

@@ -6,7 +6,7 @@ const ID: &str = "name-resolves";
 
 pub(super) const RULE: Rule = Rule {
     id: ID,
-    sees: "FAIL: the endpoint's name does not resolve. WARN: slowly",
+    sees: "FAIL: the endpoint's name does not resolve, or a foreign search domain answers for every name. WARN: slowly",
     remedy: "the Service's selector, `publishNotReadyAddresses: true`",
     find: Find::Network(|facts| Some(find(facts))),
 };
@@ -23,6 +23,12 @@ fn find(facts: &NetworkFacts) -> Check {
             "late names come by themselves (`rallypoint wait`); if it stays so, compare the Service's \
              selector with the pods' labels, set publishNotReadyAddresses: true on a headless Service, and \
              check name and namespace",
+        ),
+        Ok(addrs) if facts.any_name => Check::fail(
+            ID,
+            format!("`{host}` is {}, and so is a name that nobody has: the name proves nothing", list(addrs)),
+            "a search domain answers for every name: look at `search` in /etc/resolv.conf, and write the \
+             name in full (`train-0.train.default.svc.cluster.local`)",
         ),
         Ok(_) if facts.resolving > SLOW_NAME => Check::warn(
             ID,

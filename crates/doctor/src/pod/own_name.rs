@@ -6,7 +6,8 @@ const ID: &str = "own-name";
 
 pub(super) const RULE: Rule = Rule {
     id: ID,
-    sees: "FAIL, WARN: this host's name cannot be resolved, or is loopback",
+    sees: "FAIL, WARN: this host's name, or the name that its address has (PTR), cannot be resolved, or is \
+           loopback",
     remedy: "`--local-addr`",
     find: Find::Machine(|facts, env, torchrun| Some(find(facts, env, torchrun))),
 };
@@ -18,9 +19,23 @@ fn find(facts: &MachineFacts, env: &Environment, torchrun: Option<&Torchrun>) ->
     if said {
         return Check::pass(ID, "torchrun is told this host's address (--local-addr)");
     }
-    let has_domain = host.contains('.') || fqdn(&facts.hosts_file, host).is_some();
+    let in_hosts = fqdn(&facts.hosts_file, host).or_else(|| host.contains('.').then_some(host));
+    let published = facts.published.as_ref().filter(|_| in_hosts.is_none());
+    let has_domain = in_hosts.is_some() || published.is_some_and(|(_, resolves)| *resolves);
     let c10d =
         torchrun.and_then(Torchrun::backend).or_else(|| env.get("PET_RDZV_BACKEND").map(Backend::parse));
+    if let Some((name, false)) = published {
+        let evidence = format!(
+            "the address of this host is called `{name}` (PTR), and that name does not resolve; torch takes it \
+             for the host's full name, and with c10d it becomes the workers' MASTER_ADDR"
+        );
+        let remedy = "pass --local-addr=ADDRESS to torchrun, or give that name an address in DNS";
+        return if c10d == Some(Backend::C10d) {
+            Check::fail(ID, evidence, remedy)
+        } else {
+            Check::warn(ID, evidence, remedy)
+        };
+    }
     if env.in_kubernetes() && !has_domain {
         let evidence = format!(
             "the pod's name is the bare `{host}`, which other pods cannot resolve; with c10d it becomes the \
@@ -43,7 +58,8 @@ fn find(facts: &MachineFacts, env: &Environment, torchrun: Option<&Torchrun>) ->
             "pass --local-addr=ADDRESS to torchrun, or correct the name in DNS or /etc/hosts",
         );
     }
-    Check::pass(ID, format!("`{}`", fqdn(&facts.hosts_file, host).unwrap_or(host)))
+    let name = in_hosts.or(published.map(|(name, _)| name.as_str())).unwrap_or(host);
+    Check::pass(ID, format!("`{name}`"))
 }
 
 /// The full name in the line of the hosts file that has the bare name.

@@ -1,0 +1,132 @@
+//! The command that a shell would start, with the pod's variables: a script sets and uses variables, and calls
+//! other scripts.
+
+use rallypoint_node::launch::{Environment, Torchrun, find_torchrun_in};
+use rallypoint_shell::{
+    self as shell, Called, Command, Part, Reading, Source, Surroundings, Text, Variable, Variables,
+};
+
+/// torchrun as a command starts it on this host, and the variables that it gets. `file` gives the text of a
+/// script.
+pub fn find_command(
+    argv: &[String],
+    env: &Environment,
+    hostname: &str,
+    file: &dyn Fn(&str) -> Option<String>,
+) -> (Option<Torchrun>, Environment) {
+    let commands = read(argv, env, file).map(|reading| reading.commands).unwrap_or_default();
+    let found = commands.iter().find_map(|command| {
+        let words: Vec<String> = command.words.iter().map(|word| filled(word, hostname).0).collect();
+        let torchrun = Torchrun::parse(&words);
+        let env = variables(command, &words, hostname);
+        (torchrun.is_some() || is_accelerate(&words)).then_some((torchrun, env))
+    });
+    found.unwrap_or_else(|| (find_torchrun_in(argv, env), env.clone()))
+}
+
+fn read(argv: &[String], env: &Environment, file: &dyn Fn(&str) -> Option<String>) -> Option<Reading> {
+    let at = argv.iter().position(|word| shell::is_shell(word))?;
+    let words: Vec<Text> = argv.iter().skip(at).skip(1).map(Text::known).collect();
+    let known = |(name, value): (&str, &str)| (name.to_owned(), Variable::One(Text::known(value)));
+    let variables: Variables = env.iter().map(known).collect();
+    let surroundings = Surroundings { variables, open: false, file };
+    match shell::called(&words) {
+        Called::Script(script, arguments) => {
+            Some(shell::read(&script.to_string(), arguments.get(1..).unwrap_or_default(), surroundings))
+        }
+        Called::File(path, arguments) => {
+            Some(shell::read(&file(&path.to_string())?, arguments, surroundings))
+        }
+        Called::Input => None,
+    }
+}
+
+/// The variables of a command whose values are known. accelerate gives its master to its processes.
+fn variables(command: &Command, words: &[String], hostname: &str) -> Environment {
+    let one = |(name, value): (&String, &Variable)| match value {
+        Variable::One(text) => {
+            let (value, is_known) = filled(text, hostname);
+            is_known.then(|| (name.clone(), value))
+        }
+        Variable::Array(_) => None,
+    };
+    let env: Environment = command.variables.iter().filter_map(one).collect();
+    if !is_accelerate(words) {
+        return env;
+    }
+    let flag = |name: &str| {
+        let of = |(at, word): (usize, &String)| {
+            let (own, value) = word.split_once('=').map_or((word.as_str(), None), |(own, v)| (own, Some(v)));
+            let next = || words.get(at..)?.get(1).map(String::as_str);
+            (own.replace('-', "_") == name).then(|| value.or_else(next)).flatten().map(str::to_owned)
+        };
+        words.iter().enumerate().find_map(of)
+    };
+    let given = [("MASTER_ADDR", "__main_process_ip"), ("MASTER_PORT", "__main_process_port")];
+    let set: Vec<(String, String)> =
+        given.into_iter().filter_map(|(name, own)| Some((name.to_owned(), flag(own)?))).collect();
+    env.with(&set)
+}
+
+/// A text with this host's name where it has the host's name, and whether everything in it is known.
+fn filled(text: &Text, hostname: &str) -> (String, bool) {
+    let mut made = String::new();
+    let mut is_known = true;
+    for part in text.parts() {
+        match part {
+            Part::Known(known) => made.push_str(known),
+            Part::Of(Source::HostName) => made.push_str(hostname),
+            other => {
+                is_known &= matches!(other, Part::Unset(_));
+                made.push_str(&Text::of(other.clone()).to_string());
+            }
+        }
+    }
+    (made, is_known)
+}
+
+fn is_accelerate(words: &[String]) -> bool {
+    words.windows(2).any(|pair| shell::basename(&pair[0]) == "accelerate" && pair[1] == "launch")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(script: &str) -> (Option<Torchrun>, Environment) {
+        let argv = ["sh", "-c", script].map(str::to_owned);
+        let env: Environment = [("RUN", "r1"), ("MASTER_ADDR", "elsewhere")].into_iter().collect();
+        let file = |path: &str| {
+            (path == "start.sh").then(|| "exec torchrun --rdzv-endpoint=$1:29500 t.py".to_owned())
+        };
+        find_command(&argv, &env, "n1", &file)
+    }
+
+    #[test]
+    fn a_script_is_evaluated_with_the_variables_of_the_pod() {
+        for (script, endpoint) in [
+            ("HEAD=train-0; torchrun --rdzv-endpoint=$HEAD.$RUN:29500 t.py", "train-0.r1:29500"),
+            ("torchrun --rdzv-endpoint=${HEAD:-train-0}:29500 t.py", "train-0:29500"),
+            ("MASTER_ADDR=train-0\nif true; then torchrun --rdzv-endpoint=$MASTER_ADDR t.py; fi", "train-0"),
+            ("bash start.sh train-0", "train-0:29500"),
+            ("torchrun --rdzv-endpoint=$(hostname):1 t.py", "n1:1"),
+            ("torchrun --rdzv-endpoint=$(head -1 hosts):1 t.py", "$(head -1 hosts):1"),
+        ] {
+            let (torchrun, _) = found(script);
+            let torchrun = torchrun.unwrap_or_else(|| panic!("{script}"));
+            assert_eq!(torchrun.flag("rdzv-endpoint"), Some(endpoint), "{script}");
+        }
+        let (_, env) = found("export MASTER_ADDR=train-0; torchrun t.py");
+        assert_eq!(env.get("MASTER_ADDR"), Some("train-0"));
+        let (_, env) = found("export MASTER_ADDR=$(head -1 hosts); torchrun t.py");
+        assert_eq!(env.get("MASTER_ADDR"), None, "the pod's own value is not the one that torchrun gets");
+    }
+
+    #[test]
+    fn the_master_of_accelerate_is_the_one_that_it_is_told() {
+        let (torchrun, env) =
+            found("H=train-0; accelerate launch --main_process_ip=$H --main_process_port 29501 t.py");
+        assert_eq!((torchrun, env.get("MASTER_ADDR")), (None, Some("train-0")));
+        assert_eq!(env.get("MASTER_PORT"), Some("29501"));
+    }
+}
