@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import zipfile
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from jobs import TRAIN, Job, Jobs, ThisMachine, UnderRun
-from servers import REPOSITORY, Server, poll
+from nvrx_package import nvrx_path
+from servers import Server, poll
 from torch.distributed import TCPStore
 
 pytest_plugins = ["job_fixtures"]
 
-HERE = Path(__file__).parent
-NVRX = "nvidia-resiliency-ext==0.7.0"
 FT_LAUNCHER = [sys.executable, "-m", "nvidia_resiliency_ext.fault_tolerance.launcher", "--ft-ignore-missing-cfg", "--nproc-per-node=1"]
 BARRIER = "ft_rendezvous_barrier:job"
 pytestmark = pytest.mark.timeout(300)  # the package may have to be downloaded
@@ -24,20 +20,8 @@ pytestmark = pytest.mark.timeout(300)  # the package may have to be downloaded
 
 @pytest.fixture(scope="module")
 def nvrx() -> dict[str, str]:
-    """The variable with which Python finds the package. Its wheel is for Python 3.12 and a newer glibc, but the launcher is pure Python."""
-    command = [REPOSITORY / "scripts" / "python-env", "nvrx", "--no-deps", "--requirement", HERE / "nvrx.txt"]
-    made = Path(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip())
-    (packages,) = made.glob("lib/python*/site-packages")
-    package = made / "nvidia_resiliency_ext"
-    if not package.exists():
-        wheels = made / "wheels"
-        pip = [made / "bin" / "python", "-m", "pip", "download", "--quiet", "--no-deps", "--dest", wheels, NVRX]
-        subprocess.run([*pip, "--only-binary=:all:", "--python-version=3.12", "--platform=manylinux_2_39_x86_64"], check=True)
-        (wheel,) = wheels.iterdir()
-        part = package.with_suffix(".part")
-        zipfile.ZipFile(wheel).extractall(part)
-        part.rename(package)
-    return {"PYTHONPATH": f"{package}:{packages}"}
+    """The variable with which Python finds the package."""
+    return {"PYTHONPATH": nvrx_path()}
 
 
 class Node(UnderRun):
