@@ -166,7 +166,8 @@ fn checks_are_called_as_in_doctor() {
     assert!(count > 10, "only {count} checks found");
 }
 
-/// A recipe says with what it was tried, and the test that holds it is there and knows its manifest.
+/// A recipe says with what it was tried, and when: in each run by a test, which is there and knows its
+/// manifest, or once in some month.
 #[test]
 fn each_recipe_says_with_what_it_was_tried() {
     let text = std::fs::read_to_string(Path::new(ROOT).join("docs/recipes.md")).expect("text");
@@ -180,11 +181,18 @@ fn each_recipe_says_with_what_it_was_tried() {
                 || tried.contains("not tried"),
             "{row}"
         );
-        let Some((_, test)) = tried.split_once("**held** by `") else { continue };
+        let held_by = tried.split_once("**held** by `");
+        let month = tried.split_once("once, ").and_then(|(_, month)| month.split_once(' '));
+        let is_dated = month.is_some_and(|(_, year)| year.len() == 4 && year.parse::<u32>().is_ok());
+        assert!(held_by.is_some() || is_dated || tried.contains("not tried: "), "tried when? {row}");
+        let Some((_, test)) = held_by else { continue };
         let file = Path::new(ROOT).join("tests/pytorch").join(test.trim_end_matches('`'));
         let test = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{error}: {row}"));
-        if let Some((_, overlay)) = row.split_once("deploy/kustomize/overlays/") {
-            let (overlay, _) = overlay.split_once('/').expect("a file");
+        if let Some((_, link)) = row.split_once("](../deploy/") {
+            let (manifest, _) = link.split_once(')').expect("a link");
+            let (folder, _) =
+                manifest.trim_start_matches("kustomize/overlays/").rsplit_once('/').expect("a file");
+            let overlay = folder.replace('/', "-");
             assert!(test.contains(&format!("\"{overlay}\"")), "no test of {overlay}: {row}");
         }
         held += 1;
