@@ -80,6 +80,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+@pytest.fixture(autouse=True)
+def variables() -> Iterator[None]:
+    """Each test begins with the variables of the first: the plugin sets some for the ranks of its process, which may be this one."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
 @pytest.fixture
 def rallypoint_factory(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
