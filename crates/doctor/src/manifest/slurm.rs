@@ -146,7 +146,7 @@ pub(crate) fn of(object: &Object, number: usize, objects: &[Object]) -> Vec<Pods
     if all.is_empty() {
         let mut read = Container::of_script(object, true);
         read.unread = reading.unread;
-        all.push(Pods { containers: vec![read], ..base });
+        all.push(Pods { count: nodes, in_unit: nodes, containers: vec![read], ..base });
     }
     all
 }

@@ -35,14 +35,14 @@ fn of_pods(pods: &Pods) -> Option<Check> {
             | Maker::StatefulSet
             | Maker::Deployment
             | Maker::Unknown
-            | Maker::Slurm
             | Maker::Ray
             | Maker::MpiJob
             | Maker::JaxJob
             | Maker::KubeflowJob
     );
     let on_gpus = || pods.maker != Maker::Ray && pods.containers.iter().any(|it| it.gpus().is_some());
-    if !several || pods.is_open || pods.train() || pods.serve() || !(trains || on_gpus()) {
+    let is_open = pods.is_open && pods.maker != Maker::Slurm;
+    if !several || is_open || pods.train() || pods.serve() || !(trains || on_gpus()) {
         return None;
     }
     let container = pods.containers.iter().find(|it| !is_known(it))?;
@@ -52,6 +52,7 @@ fn of_pods(pods: &Pods) -> Option<Check> {
             let words: Vec<String> = command.words.iter().take(3).map(ToString::to_string).collect();
             format!("run `{}`", words.join(" "))
         }
+        None if pods.maker == Maker::Slurm => "of the script run a program".into(),
         None => "run their image's own command".into(),
     };
     let evidence =
