@@ -303,8 +303,7 @@ fn a_node_that_waits_for_the_rank_of_a_silent_one_is_told_whose_it_is() {
         TestServer::with_store_ports(20, &["--explain-after", "1s", "--test-settings", "keep-alive=60s"]);
     meet(&server, "train", &Value::Null);
     let replacement = joining(&server, "train", "c", 1, &Value::Null);
-    let shown =
-        eventually_run(&server, "it is explained", |run| run["explanation"]["code"] == "waits_for_rank");
+    let shown = eventually_run(&server, "it is explained", |run| run["explanation"]["code"] == "stands_by");
     let text = shown["explanation"]["text"].as_str().expect("a text");
     assert!(text.contains('c') && text.contains("b (node rank 1)"), "{text}");
     post(server.admin, "/api/v1/runs/train/close", &json!({"node": "a-id"}));
@@ -376,7 +375,7 @@ fn a_broken_connection_a_refusal_and_a_failure_are_explanations_of_the_run() {
         node["last_heartbeat"].as_f64() >= run["now"].as_f64()
     });
     drop(broken);
-    explained("node_disconnected", "b (b.example)");
+    explained("node_silent", "b (b.example)");
 
     let stranger =
         json!({"node": "c-id", "name": "c", "address": "c.example", "join_id": "1", "min_nodes": 3});
@@ -391,5 +390,5 @@ fn a_broken_connection_a_refusal_and_a_failure_are_explanations_of_the_run() {
     post(server.admin, "/api/v1/runs/train/close", &json!({"node": "b-id", "reason": "its agent failed"}));
     let failed = json!({"node": "b-id", "reason": "its agent failed: ChildFailedError", "outcome": "failed"});
     post(server.admin, "/api/v1/runs/train/leave", &failed);
-    explained("node_failed", "b (b.example)");
+    explained("run_closed", "b (b.example)");
 }

@@ -264,7 +264,7 @@ fn a_tcpstore_client_on_the_admin_port_is_told_where_the_store_is() {
     }
     eventually("the API names it", || {
         let told = get(&server, "/api/v1/runs").json();
-        told["explanations"][0]["facts"]["code"] == "store_client_at_admin"
+        told["explanations"][0]["facts"]["code"] == "wrong_port"
     });
     let store = format!("the store has port {}", server.store.port());
     eventually("the log names it", || server.log().contains(&store));

@@ -283,13 +283,13 @@ WITHOUT_EVIDENCE = {"run_ended", "run_finished"}
 NEVER_DROPPED = r"for rank 0: never seen|EADDRINUSE|deadlock"
 FAULTS = [
     Fault(two_never_come, 4, "waiting", ("rank 1", "rank 2"), "EADDRINUSE", shows="ranks_joined 2"),
-    Fault(one_dies_before_all_have_come, 4, "rank_lost", (r"rank 1 on \S+",), "none of 4|0 of 4", shows="ranks_joined 2"),
+    Fault(one_dies_before_all_have_come, 4, "lost", (r"rank 1 on \S+",), "none of 4|0 of 4", shows="ranks_joined 2"),
     Fault(all_are_killed, 2, "run_ended", (), "finished", shows="ranks_joined 0"),
     Fault(a_paired_rank_is_replaced, 3, "waiting", ("rank 0", "rank 1"), NEVER_DROPPED, shows="ranks_expected 3"),
     Fault(
         a_store_is_reset_while_ranks_come,
         3,
-        "addresses_dropped",
+        "store_reset",
         (r"rank 0 on \S+", r"rank 1 on \S+"),
         "0 of 3|none of 3|rank 0.*has not come",
         shows="ranks_expected 3",
@@ -313,7 +313,7 @@ FAULTS = [
     Fault(
         an_agent_is_frozen,
         2,
-        "node_removed",
+        "lost",
         ("node rank [01]",),
         "connection closed",
         shows="rendezvous_joined_nodes 1",
@@ -415,7 +415,7 @@ FAULTS = [
     Fault(
         the_store_is_reset_while_agents_train,
         2,
-        "state_dropped",
+        "store_reset",
         (),
         "deadlock|connection closed|have joined",
     ),

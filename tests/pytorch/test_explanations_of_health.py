@@ -29,8 +29,8 @@ EXPLAIN_AFTER, MINUTE = 8, 60
 HOLD = ["--hold", "--no-ddp"]
 AS_CLIENTS = {"TORCHELASTIC_RESTART_COUNT": "0"}
 AGENTS = ["round_complete", "run_finished"]
-AGENTS_AND_RANKS = [*AGENTS, "ranks_complete"]
-RANKS = ["ranks_complete", "run_ended"]
+AGENTS_AND_RANKS = [*AGENTS, "round_complete"]
+RANKS = ["round_complete", "run_ended"]
 MOST_LINES = 9
 """In the log of a server at info, from its start to the end of its job. The first two are its own."""
 

@@ -52,7 +52,7 @@ def test_healthy_ranks_are_silent(rallypoint_factory: Serve, jobs: Jobs, fork: F
     server = rallypoint_factory(*LOG_AS_JSON, "--explain-after", "4s")
     run = f"store:{server.port}"
     job = env(jobs, server, fork(4), train=["--hold", "--new-group"])
-    explained(server, "ranks_complete", WHO.format("[0-3]"), ranks=4)
+    explained(server, "round_complete", WHO.format("[0-3]"), ranks=4)
     job.assert_waits(0, 6)
     job.release()
     job.results()
@@ -74,7 +74,7 @@ def test_healthy_static_agents_with_their_workers_are_silent(rallypoint_factory:
     )
     job.results()
     explained(server, "round_complete", r"node \d at 127\.0\.0\.1", nodes=2)
-    explained(server, "ranks_complete", WHO.format("[0-3]"), ranks=4)
+    explained(server, "round_complete", WHO.format("[0-3]"), ranks=4)
     explained(server, "run_finished")
     assert_silent(server)
 
@@ -102,7 +102,7 @@ def test_rank_0_is_slow(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> No
     for late in (job, beside):
         late.release()
         late.results()
-    explained(server, "ranks_complete", WHO.format(0))
+    explained(server, "round_complete", WHO.format(0))
     assert_silent(server, "waiting for rank 0")
     assert_silent(other, "waiting for rank 2")
 
@@ -201,7 +201,7 @@ def test_a_static_node_that_nobody_counts_on(rallypoint_factory: Serve, jobs: Jo
     places = fork(3)
     job = static(jobs, server, places, nodes=2, nnodes="2", start=[0, 1])
     static(jobs, server, places, start=[2])
-    explained(server, "node_rank_beyond", r"node 2 at 127\.0\.0\.1", "node rank 2", "rank 0", rank=2, nodes=2)
+    explained(server, "join_refused", r"node 2 at 127\.0\.0\.1", "node rank 2", "rank 0", rank=2, nodes=2)
     job.release()
 
 
@@ -232,7 +232,7 @@ def test_foreign_clients(rallypoint_factory: Serve) -> None:
     with pytest.raises(OSError), socket.create_connection((server.host, server.port), 5) as plain:
         tls.wrap_socket(plain, server_hostname="localhost")
     for protocol in ("HTTP", "TLS"):
-        told = explained(server, "foreign_client", r"127\.0\.0\.1", str(server.port), protocol=protocol, times=1)
+        told = explained(server, "wrong_port", r"127\.0\.0\.1", str(server.port), protocol=protocol, times=1)
         assert told["run_id"] is None
     assert runs(server) == []
 

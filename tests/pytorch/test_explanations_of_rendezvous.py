@@ -106,7 +106,7 @@ def test_nobody_has_said_how_many_nodes_there_should_be(rallypoint_factory: Serv
     server = rallypoint_factory(*SOON)
     job = c10d(jobs, server, fork(2), nnodes="3", conf=f"{CONF},join_timeout=6")
     explained(server, "nodes_missing", expected=None)
-    explained(server, "closed_incomplete", r"127\.0\.0\.1", joined=2)
+    explained(server, "run_closed", r"127\.0\.0\.1", joined=2)
     job.failure(0)
     job.failure(1)
 
@@ -148,7 +148,7 @@ def test_a_node_is_frozen_and_killed_when_others_have_taken_it_out(rallypoint_fa
     for rank in range(3):
         job.wait_for_mark("training", rank)
     job.freeze_node(1)
-    explained(server, "node_removed", rf"{B} \(node rank 1\)", left=2)
+    explained(server, "lost", rf"{B} \(node rank 1\)", left=2)
     job.kill_node(1)
     explained(server, "lost", rf"{B} \(node rank 1\)", left=2)
 
@@ -194,7 +194,7 @@ def test_workers_that_use_this_server_do_not_meet_elsewhere(rallypoint_factory: 
     """The healthy twin of case 13: the same backend, with workers that are sent here."""
     server = rallypoint_factory(*LOG_AS_JSON, "--explain-after", "8s", "--nodes", "2")
     jobs.torchrun(server.endpoint, places=fork(2), wrapped=True, train=["--no-ddp"]).results()
-    explained(server, "ranks_complete", r"rank \d", ranks=2)
+    explained(server, "round_complete", r"rank \d", ranks=2)
     assert_silent(server)
     assert "workers_elsewhere" not in codes(server)
 
@@ -208,10 +208,10 @@ def test_one_group_forms_and_others_are_left_over(rallypoint_factory: Serve, job
     job = c10d(jobs, server, fork(3), nnodes="2", start=[0, 1])
     for rank in (0, 1):
         job.wait_for_mark("training", rank)
-    explained(server, "fewer_than_expected", formed=2, expected=3)
+    explained(server, "nnodes_differ", formed=2, expected=3)
     job.start(2)
     explained(server, "left_over", C, group=2, redundant=True)
-    explained(server, "fewer_than_expected")
+    explained(server, "nnodes_differ")
 
 
 def test_nodes_disagree_on_their_number(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
@@ -223,7 +223,7 @@ def test_nodes_disagree_on_their_number(rallypoint_factory: Serve, jobs: Jobs, f
     c10d(jobs, server, places, nnodes="2", start=[2])
     explained(
         server,
-        "round_not_complete",
+        "nnodes_differ",
         r"127\.0\.0\.12",
         joined=3,
         expected=3,
@@ -243,12 +243,12 @@ def test_a_new_agent_comes_to_a_run_that_is_closed(rallypoint_factory: Serve, jo
     train_to_the_end(c10d(jobs, server, places), 2)
     assert_silent(server, r"^failed round 0: closed by \S+ at 1 node and never complete")
     late = c10d(jobs, server, places, start=[1])
-    explained(server, "run_is_closed", r"127\.0\.0\.1", "node rank [01]", finished=True)
+    explained(server, "join_refused", r"127\.0\.0\.1", "node rank [01]", finished=True)
     assert "RendezvousClosedError" in late.failure(1)
 
     failed.failure(0)
     late = c10d(jobs, server, places, run_id="failed", start=[1])
-    explained(server, "run_is_closed", r"127\.0\.0\.1", finished=False)
+    explained(server, "join_refused", r"127\.0\.0\.1", finished=False)
     late.failure(1)
 
 
@@ -265,7 +265,7 @@ def test_the_deadlock_of_a_node_that_joins_a_running_job(rallypoint_factory: Ser
     job.start(2)
     deadlock = explained(
         server,
-        "elastic_deadlock",
+        "wait_cycle",
         rf"{C} \(node rank 2\)",
         rf"{A} \(node rank 0\)",
     )

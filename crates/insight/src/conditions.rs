@@ -144,27 +144,16 @@ fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<
     }
     if let (false, RunKind::C10d, Some(expected)) = (is_short, run.kind(), expected) {
         let Expected { min: expected, source: from, .. } = expected;
-        let asks_for_more = run.life().asks_for_more.as_ref();
         let is_of_round = |former: &&FormerNode| former.round == run.round().number;
         let former = run.life().earlier.iter().filter(is_of_round).map(|former| &former.node);
         let others = run.participants().chain(former).filter(|node| node.asks_not_for == Some(expected));
-        let asks_for_other = others.max_by_key(|node| node.is_there());
+        let other = others.max_by_key(|node| node.is_there());
         let there = run.names_there();
-        let is_gone = match asks_for_more {
-            Some(nodes) => !nodes.shown.iter().any(|name| there.contains(name.as_str())),
-            None => asks_for_other.is_some_and(|node| !node.is_there()),
+        let (who, is_gone) = match &run.life().asks_for_more {
+            Some(nodes) => (nodes.clone(), !nodes.shown.iter().any(|name| there.contains(name.as_str()))),
+            None => (Names::of(other.map(TrackedNode::told)), other.is_some_and(|node| !node.is_there())),
         };
-        let asks_for_more = asks_for_more.map(Names::to_string);
-        let asks_for_other = asks_for_other.map(TrackedNode::told);
-        let reason = Reason::RoundNotComplete {
-            joined,
-            expected,
-            from,
-            asks_for_more,
-            asks_for_other,
-            is_gone,
-            waited,
-        };
+        let reason = Reason::RoundNotComplete { joined, expected, from, who, is_gone, waited };
         held.push(of_round(run, reason, since).seen(joins(run, Membership::Participant)));
     }
     held

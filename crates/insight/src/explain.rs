@@ -11,7 +11,7 @@ use super::fold::Fold;
 use super::graph::wanted;
 use super::jobs::Jobs;
 use super::presence::{Place, Presence};
-use super::reason::{Evidence, Finding, Names, Reason, Silence};
+use super::reason::{Evidence, Finding, Names, Reason};
 use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
@@ -19,6 +19,7 @@ use super::watch::{AtAdmin, Beside, Claim, Clash, Client, GivenUp, Passed};
 use rallypoint_api::{RunKind, RunState, Seen, TimelineEvent};
 use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::Role;
+use rallypoint_rendezvous::Fact;
 use rallypoint_rendezvous::barrier::OpenBarrier;
 
 /// Two agents' runs in one store are two jobs when both have been there this long.
@@ -123,45 +124,16 @@ impl Look<'_> {
                     text: moment.text,
                 }));
             }
-            let findings = findings.into_iter().flat_map(|finding| self.waiting_apart(&key, finding));
-            for mut finding in findings.collect::<Vec<_>>() {
-                self.jobs.links.account_for(&mut finding);
+            for finding in findings {
                 // A node that is refused may come again and again.
-                let code = finding.reason.code();
-                if code == "join_refused" && self.told.log.shows(&key, code, &finding.about) {
+                let is_refused = matches!(finding.reason, Reason::Told { fact: Fact::Refused { .. }, .. });
+                if is_refused && self.told.log.shows(&key, finding.reason.code(), &finding.about) {
                     continue;
                 }
                 self.jobs.totals.count(&finding.reason);
                 self.fact(Held { store: key.port(), run: Some(key.clone()), finding });
             }
         }
-    }
-
-    /// A run does not know of waits: of nodes that were taken out of it those are told apart which wait here.
-    fn waiting_apart(&self, key: &RunKey, finding: Finding) -> Vec<Finding> {
-        let store = key.port().and_then(|port| self.jobs.stores.get(&port));
-        let Reason::NodeRemoved { by, why: Silence::Connected, left, joining, .. } = &finding.reason else {
-            return vec![finding];
-        };
-        let waits = |node: &Evidence| {
-            let process = node.peer.map(|peer| (peer.ip(), node.pid));
-            process.is_some_and(|process| store.is_some_and(|store| store.waits_now(process, self.now)))
-        };
-        let (heard, wrote): (Vec<_>, Vec<_>) =
-            finding.evidence.iter().cloned().partition(|evidence| evidence.seen == Seen::Heard);
-        let (waiting, others): (Vec<_>, Vec<_>) = heard.into_iter().partition(waits);
-        if waiting.is_empty() {
-            return vec![finding];
-        }
-        let told = |(removed, why): (Vec<Evidence>, Silence)| {
-            let heard = removed.iter().map(|node| node.at).max()?;
-            let nodes = Names::of(removed.iter().map(|node| node.who.clone()));
-            let (about, by, silent) = (nodes.to_string(), by.clone(), Elapsed(finding.since.since(heard)));
-            let reason = Reason::NodeRemoved { nodes, by, silent, why, left: *left, joining: *joining };
-            let told = Finding::new(reason, about, finding.since).in_round(finding.round);
-            Some(told.seen(removed.into_iter().chain(wrote.clone())))
-        };
-        [(waiting, Silence::Waits), (others, Silence::Connected)].into_iter().filter_map(told).collect()
     }
 
     fn subject_of(&self, held: &Held) -> Subject {
@@ -469,13 +441,12 @@ impl Look<'_> {
                 format!("run {}{port} ({})", self.jobs.name(part.key()), Names::of(there))
             }));
             match &mut held.finding.reason {
-                Reason::NodesMissing { apart, .. } => *apart = others,
+                Reason::NodesMissing { apart, .. } | Reason::RoundIncomplete { apart, .. } => *apart = others,
                 Reason::Waiting { place: Place::Node, awaited, .. }
                     if awaited.seen.presence == Presence::NeverSeen =>
                 {
                     awaited.apart = others;
                 }
-                Reason::Rendezvous(said) => said.is_not_complete_with(&others),
                 _ => {}
             }
         }
@@ -559,10 +530,11 @@ impl Look<'_> {
             found.map(|finding| Held { store: Some(port), run: Some(run.key().clone()), finding })
         }));
         for foreign in graph.store.foreign.iter() {
-            let reason = Reason::ForeignClient {
+            let reason = Reason::WrongPort {
                 peer: foreign.peer.to_string(),
                 protocol: foreign.protocol.to_owned(),
                 port,
+                stores: Names::default(),
                 times: foreign.times,
                 ago: Elapsed(self.now.since(foreign.last)),
             };
@@ -578,8 +550,9 @@ impl Look<'_> {
     fn at_admin(&self) -> impl Iterator<Item = Finding> {
         let AtAdmin { port, stores, clients } = &self.jobs.at_admin;
         clients.iter().map(|client| {
-            let reason = Reason::StoreClientAtAdmin {
+            let reason = Reason::WrongPort {
                 peer: client.peer.to_string(),
+                protocol: "TCPStore".to_owned(),
                 port: *port,
                 stores: Names::of(stores.iter().map(u16::to_string)),
                 times: client.times,

@@ -330,7 +330,7 @@ fn show(topic: &Topic, entry: &Entry, epoch: Epoch) -> Explanation {
         certainty: entry.reason.certainty(),
         text: entry.reason.sentence(entry.subject.text.as_deref()),
         remedy: entry.reason.remedy().to_owned(),
-        facts: serde_json::to_value(&entry.reason).unwrap_or_default(),
+        facts: entry.reason.facts(),
         evidence: entry.evidence.iter().map(|evidence| shown(evidence, epoch)).collect(),
     }
 }

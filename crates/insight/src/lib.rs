@@ -67,8 +67,7 @@ pub use self::links::{AwayLink, LinkEvent, LinkNews};
 pub use self::pasts::PastRow;
 pub use self::presence::{Behind, But, Place, Presence, Sighting, Waits};
 pub use self::reason::{
-    Absence, Arrival, Awaited, Moment, Names, Numbered, Others, Published, RULES, Reason, Rule, Said,
-    Silence, Standing, Unit,
+    Absence, Arrival, Awaited, Moment, Names, Numbered, Published, RULES, Reason, Rule, TakenOut, Unit,
 };
 pub use self::run::Past;
 pub use self::show::RunFigures;
@@ -277,7 +276,7 @@ impl Insight {
         if let Some(run) = self.jobs.runs.get_mut(&RunKey::Native(run.clone())) {
             let told = run.since_completion(fact, at);
             let fact = told.as_ref().unwrap_or(fact);
-            let finding = Finding::new(Reason::Rendezvous(run.said(fact, at)), fact.to_string(), at);
+            let finding = Finding::new(run.told_by_rendezvous(fact, at), fact.to_string(), at);
             run.found(finding.seen(run::shown_by(fact, at)));
             run.takes_fact(fact);
         }

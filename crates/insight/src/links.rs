@@ -1,14 +1,14 @@
 //! The links of relays: which are away, and which were for too long. Their clients are no worse off than if the server
 //! were slow, so nothing is said of them meanwhile.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::expect::Plan;
 use super::presence::Presence;
-use super::reason::{Finding, Names, Reason, Silence};
-use rallypoint_api::{LinkCounts, Seen};
+use super::reason::{Finding, Names, Reason};
+use rallypoint_api::LinkCounts;
 use rallypoint_protocol::ids::{Elapsed, Timestamp};
 
 /// A link that is away.
@@ -208,17 +208,6 @@ impl Links {
         self.away.chunks(each).map(finding).collect()
     }
 
-    /// A run does not know of links: nodes that were taken out of it may be behind one that is away, and be alive.
-    pub(super) fn account_for(&self, finding: &mut Finding) {
-        let Reason::NodeRemoved { why: why @ Silence::Connected, .. } = &mut finding.reason else { return };
-        let silent = finding.evidence.iter().filter(|evidence| evidence.seen == Seen::Heard);
-        let away = silent.filter_map(|node| self.away_at(node.peer?.ip()));
-        let links: BTreeSet<&str> = away.map(|link| link.name.as_str()).collect();
-        if !links.is_empty() {
-            *why = Silence::LinkAway { links: Names::of(links.into_iter().map(str::to_owned)) };
-        }
-    }
-
     /// Takes those that were away for too long: what has come together is told together. With one that had no clients nothing
     /// is lost.
     pub(super) fn take_lost(&mut self) -> Option<Finding> {
@@ -230,7 +219,7 @@ impl Links {
         let since = lost.first()?.0.at;
         let links = Names::of(lost.iter().map(|(link, _)| link.name.clone()));
         let clients = lost.iter().map(|(_, clients)| clients).sum();
-        let about = links.to_string();
+        let about = format!("lost {links}");
         let reason = Reason::LinkLost { links, clients, grace: Elapsed(self.grace) };
         Some(Finding::new(reason, about, since))
     }

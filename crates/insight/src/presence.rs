@@ -154,7 +154,16 @@ pub(crate) const ANNOUNCED: &str = "look at the log of each pod that announced i
                                     connects (imports, a name look-up)?";
 pub(crate) const AWAY: &str = "look whether that pod still runs, at the network between it and this server, and at the log of its \
                     relay; its clients go on when the link is back";
-const FROZEN: &str = "look at that node: is it frozen, overloaded, or cut off from this server?";
+pub(crate) const FROZEN: &str = "look at that node: is it frozen, overloaded, or cut off from this server? What waits for it does so until \
+                      its time-out; if it does not come back, restart all together";
+/// A node that is connected and does not join.
+pub(crate) const AGENT: &str = "look at that node's agent and its log: is it stopped, overloaded, or cut off from this server (--store-ports)?";
+pub(crate) const CUT_OFF: &str = "look at its host and at the network: is it gone, or cut off from this server? The others go on only when it \
+                       comes again; else restart all together";
+pub(crate) const GONE: &str = "look at its log and events: did it fail, was it killed or stopped? The others go on only when it comes again; \
+                    else restart all together";
+pub(crate) const NOT_BACK: &str = "those who had met before the restart and go on do not come again: restart all processes of the job together; else \
+                        look whether that one has started, and reaches this server";
 
 impl Presence {
     /// What to look at, where somebody is missed for whom this was seen last.
@@ -170,26 +179,15 @@ impl Presence {
             (Self::Connected { .. }, Place::Rank) => {
                 "look at that process: is it loading or computing still, is it stopped, or have the ranks taken different ways?"
             }
-            (Self::Connected { .. } | Self::Unknown, _) => {
-                "look at that node's agent and its log: is it stopped, overloaded, or cut off from this server (--store-ports)?"
-            }
+            (Self::Connected { .. } | Self::Unknown, _) => AGENT,
             (Self::Silent { .. } | Self::TakenOut { .. }, _) => FROZEN,
             (Self::Away { .. }, _) => AWAY,
-            (Self::Unreachable { .. }, _) => {
-                "look at its host and at the network: is it gone, or cut off from this server? The others go on only when it \
-                 comes again, or all are restarted together"
-            }
-            (Self::Closed { .. } | Self::Left { .. }, _) => {
-                "look at its log and events: did it fail, was it killed or stopped? The others go on only when it comes again, or \
-                 all are restarted together"
-            }
+            (Self::Unreachable { .. }, _) => CUT_OFF,
+            (Self::Closed { .. } | Self::Left { .. }, _) => GONE,
             (Self::Finished, _) => {
                 "what has come again meets nobody of those that are done: restart all agents of the job together, if it is to go on"
             }
-            (Self::NotBack { .. }, _) => {
-                "those who had met before the restart and go on do not come again: restart all processes of the job together; \
-                 else look whether that one has started, and reaches this server"
-            }
+            (Self::NotBack { .. }, _) => NOT_BACK,
         }
     }
 }

@@ -5,7 +5,6 @@
 
 mod awaited;
 mod evidence;
-mod remedies;
 mod rules;
 mod values;
 mod words;
@@ -19,18 +18,19 @@ pub use self::awaited::{Awaited, Published};
 pub(super) use self::evidence::{Evidence, Finding};
 use self::rules::Hold;
 pub use self::rules::{RULES, Rule};
-pub use self::values::{Absence, Arrival, Moment, Others, Said, Silence, Standing, Unit};
+pub use self::values::{Absence, Arrival, Moment, TakenOut, Unit};
 pub use super::names::{Names, Numbered};
-use super::presence::Place;
+use super::presence::{Place, Presence};
 use rallypoint_api::{Certainty, ExpectedFrom, RunKind, Severity};
 use rallypoint_protocol::ids::Elapsed;
+use rallypoint_rendezvous::Fact;
 
 /// Nodes that evaluate in the end may well let others wait at the exit barrier for less than this.
 const LONG_AT_EXIT: Duration = Duration::from_mins(2);
 
 /// The reason for what is seen.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(tag = "code", rename_all = "snake_case")]
+#[serde(untagged)]
 #[expect(missing_docs, reason = "the fields are what the sentence says; docs/explanations.md has the codes")]
 pub enum Reason {
     /// The first sign of a run or of its next round.
@@ -112,11 +112,8 @@ pub enum Reason {
         joined: u32,
         expected: u32,
         from: ExpectedFrom,
-        /// A node that is known to ask for more than others.
-        asks_for_more: Option<String>,
-        /// The node with which there were as many as expected, and which did not complete the round.
-        asks_for_other: Option<String>,
-        /// It has gone since, but torch counts only when a node joins.
+        /// Those that are known to ask for another number.
+        who: Names,
         is_gone: bool,
         waited: Elapsed,
     },
@@ -162,9 +159,16 @@ pub enum Reason {
     /// A relay was turned away, as another has its name.
     RelayRefused { relay: String, from: IpAddr, other: IpAddr },
     /// Another node took nodes out of the round of which no heartbeat came, though their connections had not closed.
-    NodeRemoved { nodes: Names, by: String, silent: Elapsed, why: Silence, left: u32, joining: bool },
+    NodeRemoved {
+        nodes: Names,
+        by: String,
+        silent: Elapsed,
+        /// They had not come back since the server was restarted.
+        not_back: bool,
+        left: u32,
+    },
     /// Nodes whose connections are open have stopped sending heartbeats.
-    NoHeartbeat { nodes: Names, silent: Elapsed, standing: Standing },
+    NoHeartbeat { nodes: Names, silent: Elapsed, taken_out: Option<TakenOut> },
     /// Worker processes ended before all ranks had met.
     RankLost {
         ranks: Names,
@@ -384,10 +388,13 @@ pub enum Reason {
     },
     /// A run that had finished is started again.
     RunRestarted {},
-    /// The deadlock of torch 2.15 when a node joins a running job.
-    ElasticDeadlock { newcomer: String, rank_zero: String, waited: Elapsed },
     /// Processes wait for each other in a circle.
-    WaitCycle { members: Names, waited: Elapsed },
+    WaitCycle {
+        members: Names,
+        waited: Elapsed,
+        /// The deadlock of torch 2.15 when a node joins a running job.
+        is_elastic: bool,
+    },
     /// Clients cancelled their waits.
     GaveUp {
         who: Names,
@@ -407,11 +414,10 @@ pub enum Reason {
         /// They wait for it again.
         again: bool,
     },
-    /// Another protocol on the store's port.
-    ForeignClient { peer: String, protocol: String, port: u16, times: u64, ago: Elapsed },
-    /// A client of a store on the admin port.
-    StoreClientAtAdmin {
+    /// A client came to a port that is for others.
+    WrongPort {
         peer: String,
+        protocol: String,
         port: u16,
         /// The ports of the stores that are open for all.
         stores: Names,
@@ -472,15 +478,47 @@ pub enum Reason {
         gave_up: Names,
         waited: Elapsed,
     },
+    /// A round of a native run is not complete.
+    RoundIncomplete {
+        round: u64,
+        /// Who is there and who is not, in the words of the rendezvous.
+        text: String,
+        /// There are enough, and the round waits for more for a while.
+        is_enough: bool,
+        /// What was seen of those that it lacks.
+        lacks: Presence,
+        /// In this time what is silent is given up.
+        given_up: Option<Elapsed>,
+        announced: Names,
+        /// They have finished, and wait at the exit barrier of a round before.
+        at_exit: Names,
+        /// So many others have finished and left.
+        done: u32,
+        apart: Names,
+        waited: Elapsed,
+    },
     /// What the native rendezvous reports.
-    #[serde(untagged)]
-    Rendezvous(Said),
+    Told {
+        #[serde(skip)]
+        fact: Fact,
+        /// How long before that an operator's reset had closed the store of its round.
+        reset: Option<Elapsed>,
+    },
 }
 
 impl Reason {
     /// The name of this kind of explanation.
     pub fn code(&self) -> &'static str {
         self.rule().code
+    }
+
+    /// What it was found from, for programs, with its code.
+    pub fn facts(&self) -> serde_json::Value {
+        let mut facts = serde_json::to_value(self).unwrap_or_default();
+        if let Some(facts) = facts.as_object_mut() {
+            facts.insert("code".into(), self.code().into());
+        }
+        facts
     }
 
     /// How much it matters: as its rule says, unless what was found makes it more or less.
@@ -497,12 +535,17 @@ impl Reason {
             | Self::StoreClosed { met: Some(false), .. }
             | Self::Lost { gave_up: true, .. }
             | Self::RankLost { gave_up: true, .. }
-            | Self::RankLost { go_on: true, .. }
-            | Self::NodeRemoved { why: Silence::Waits, .. } => Severity::Warning,
+            | Self::RankLost { go_on: true, .. } => Severity::Warning,
             Self::ExitBarrier { taken_out, dead, silent, waited, .. } => {
                 let all_are_well = taken_out.is_empty() && dead.is_empty() && silent.is_empty();
                 if all_are_well && waited.0 < LONG_AT_EXIT { Severity::Info } else { Severity::Warning }
             }
+            Self::RoundIncomplete { is_enough: true, .. } => Severity::Info,
+            Self::Told { fact, .. } => match (fact.is_error(), fact.is_warning()) {
+                (true, _) => Severity::Error,
+                (false, true) => Severity::Warning,
+                (false, false) => Severity::Info,
+            },
             _ => self.rule().severity,
         }
     }
@@ -530,9 +573,7 @@ impl Reason {
         match self {
             Self::RanksEnded { soon: Some(_), .. } => explain_after,
             // That they were silent was said when they were taken out.
-            Self::NoHeartbeat { standing: Standing::InRound { .. } | Standing::SilentAgain, .. } => {
-                Duration::ZERO
-            }
+            Self::NoHeartbeat { taken_out: None | Some(TakenOut::Before), .. } => Duration::ZERO,
             _ => self.rule().hold.lasts(explain_after),
         }
     }

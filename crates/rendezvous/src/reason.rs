@@ -673,118 +673,23 @@ impl Fact {
     /// A stable code for programs.
     pub const fn code(&self) -> &'static str {
         match self {
-            Self::Forms { .. } => "run_started",
+            Self::Forms { .. } | Self::Restarted { .. } | Self::Adopted { .. } => "run_started",
             Self::Complete { .. } => "round_complete",
-            Self::Broken { why, .. } => match why {
-                Break::Lost(_) => "lost",
-                Break::Left { .. } => "node_left",
-                Break::Rejoined { .. }
-                | Break::RejoinedBesideSilent { .. }
-                | Break::RejoinedAfterClosed { .. } => "node_rejoined",
-                Break::Newcomers { .. } => "nodes_taken_in",
-                Break::Resized { .. } => "round_resized",
-                Break::Unreported { .. } => "nodes_unreported",
-                Break::BeforeRestart { .. } => "round_broken",
-            },
-            Self::Lost { .. } | Self::WaiterLost { .. } => "lost",
-            Self::NotBack { .. } => "nodes_unreported",
-            Self::Disconnected { .. } => "node_disconnected",
-            Self::Silent { .. } => "node_silent",
-            Self::Displaced { .. } => "node_displaced",
-            Self::Abandoned { .. } => "round_abandoned",
-            Self::Expiring { .. } => "round_expiring",
-            Self::TimedOut { .. } => "round_timed_out",
-            Self::Extended { .. } => "round_extended",
-            Self::Refused { .. } => "join_refused",
-            Self::Failed { .. } => "node_failed",
-            Self::Closed { .. } => "run_closed",
+            Self::Broken { why: Break::Lost(_) | Break::Left { .. }, .. }
+            | Self::Lost { .. }
+            | Self::WaiterLost { .. } => "lost",
+            Self::Broken { .. } => "round_over",
+            Self::NotBack { .. } => "not_back",
+            Self::Disconnected { .. } | Self::Silent { .. } => "node_silent",
+            Self::Abandoned { .. }
+            | Self::Expiring { .. }
+            | Self::TimedOut { .. }
+            | Self::Extended { .. } => "round_deadline",
+            Self::Refused { .. } | Self::Displaced { .. } => "join_refused",
+            Self::Failed { .. } | Self::Closed { .. } => "run_closed",
             Self::Finished { .. } => "run_finished",
-            Self::Restarted { .. } => "run_restarted",
-            Self::Adopted { .. } => "round_adopted",
-            Self::MixedReleases(_) => "mixed_releases",
+            Self::MixedReleases(_) => "torch_versions_differ",
             Self::NoStore { .. } => "no_store",
-        }
-    }
-
-    /// What to do about it. Empty if there is nothing to do.
-    pub const fn remedy(&self) -> &'static str {
-        match self {
-            Self::Refused { why: RunRefusal::Mismatch { .. } | RunRefusal::DuplicateRank { .. }, .. } => {
-                "if that node is of another job, it needs another --rdzv-id (--run-id)"
-            }
-            Self::Forms { .. }
-            | Self::Complete { .. }
-            | Self::Extended { .. }
-            | Self::Closed { .. }
-            | Self::Finished { .. }
-            | Self::Adopted { .. }
-            | Self::Broken {
-                why: Break::Newcomers { .. } | Break::Resized { .. } | Break::BeforeRestart { .. }, ..
-            }
-            // The reason itself says what to do.
-            | Self::NoStore { .. }
-            | Self::Refused { .. } => "",
-            Self::Broken { why: Break::Left { then, .. }, .. } => {
-                if then.is_empty() { "look at that node's log" } else { "look at the logs of those nodes" }
-            }
-            Self::Broken { why: Break::Rejoined { .. }, .. } => {
-                "its workers failed or were restarted, or those of another node did: look for the first \
-                 error in the logs of all"
-            }
-            Self::Broken { why: Break::RejoinedBesideSilent { silent, .. }, .. } => match silent.len() {
-                1 => "look at the node that is silent first: has its pod died, can it reach this server?",
-                _ => "look at the nodes that are silent first: have their pods died, can they reach this \
-                      server?",
-            },
-            Self::Broken { why: Break::RejoinedAfterClosed { closed, .. }, .. } => match closed.len() {
-                1 => "look first at the node whose connection closed: has its pod died, can it reach this \
-                      server?",
-                _ => "look first at the nodes whose connections closed: have their pods died, can they reach \
-                      this server?",
-            },
-            Self::Broken { why: Break::Lost(lost), .. } | Self::Lost { lost, .. } if lost.count() == 1 => {
-                "look at that pod's log and events"
-            }
-            Self::Broken { .. } | Self::Lost { .. } => "look at the pods' logs and events",
-            Self::NotBack { .. } => {
-                "look at the pods' logs and events: they died meanwhile, or are cut off from this server"
-            }
-            Self::Disconnected { again, .. } | Self::Silent { again, .. } if !again.is_empty() => {
-                "look at the log and events of what ended; what came anew gets in by itself"
-            }
-            Self::Disconnected { nodes, .. } if nodes.len() > 1 => {
-                "look at the logs and events of those pods: they died, or are cut off from this server"
-            }
-            Self::Disconnected { .. } => {
-                "look at that pod's log and events: it died, or is cut off from this server"
-            }
-            Self::Silent { nodes, .. } if nodes.len() > 1 => {
-                "look at those nodes: they are lost, or their agents have ended, are stopped, cut off from \
-                 this server, or very slow"
-            }
-            Self::Silent { .. } => {
-                "look at that node: it is lost, or its agent has ended, is stopped, cut off from this \
-                 server, or very slow"
-            }
-            Self::WaiterLost { .. } => "look at that pod's log and events; the round needs it or a \
-                                        replacement",
-            Self::Displaced { .. } => {
-                "give each node an id of its own (--node; by default it is the host's name): of those with \
-                 one id only the last that joins has a place, and the others end"
-            }
-            Self::Abandoned { .. } => "start the missing nodes and all others again, or give them more time \
-                                       to come (--timeout)",
-            Self::Expiring { .. } => "start the missing nodes; `rallypoint ctl extend` gives more time",
-            Self::TimedOut { .. } => {
-                "start the missing nodes, and all others again; --join-timeout gives more time from the start"
-            }
-            Self::Restarted { .. } => "nothing, if this is a new run; else stop that node",
-            Self::MixedReleases(_) => "use one image for all",
-            Self::Failed { others, .. } if others.is_empty() => "look at that node's log for the first error",
-            Self::Failed { .. } => {
-                "look at that node's log for the first error. Workers of the other nodes that wait for its \
-                 ranks do so until their own time-outs, and agents that have finished wait for it up to 300 s"
-            }
         }
     }
 

@@ -54,8 +54,7 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
              keys have a prefix of the program's own (PrefixStore), or the run was forgotten"
         );
         let is_explained = |said: &Explanation| {
-            const CODES: [&str; 4] =
-                ["ended_unpublished", "waiting_for_group", "waiting_for_key", "waiting_at_barrier"];
+            const CODES: [&str; 4] = ["ranks_ended", "waiting", "waiting_for_key", "waiting_at_barrier"];
             CODES.contains(&said.code.as_str())
         };
         let text = match list.connections {

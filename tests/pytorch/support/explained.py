@@ -19,7 +19,7 @@ SOON = LOG_AS_JSON + ("--explain-after", "2s")
 """For servers that say what is waited for when it has lasted two seconds."""
 WITHIN = 30.0
 """Seconds for an explanation to appear. It only bounds a failure; a loaded machine needs half a minute at times."""
-ORDINARY = {"run_started", "round_complete", "ranks_complete", "run_finished", "run_ended", "workers_elsewhere"}
+ORDINARY = {"run_started", "round_complete", "round_complete", "run_finished", "run_ended", "workers_elsewhere"}
 """All that is said about a healthy run."""
 LEVELS = {"info": "INFO", "warning": "WARN", "error": "ERROR"}
 

@@ -7,7 +7,7 @@ use super::processes::{Graph, Silent, WAITS_SHOWN};
 use super::root::Root;
 use super::wanted::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
 use crate::presence::{But, Place, Presence, Sighting};
-use crate::reason::{Awaited, Finding, Names, Others, Published, Reason, Standing};
+use crate::reason::{Awaited, Finding, Names, Published, Reason, TakenOut};
 use crate::run::{LeftNode, Meeting, RunKey, TrackedNode, TrackedRun};
 use crate::watch::{Client, Waiting};
 use rallypoint_api::{RunKind, Seen};
@@ -190,16 +190,9 @@ impl Graph<'_> {
                     return None;
                 }
                 let waited = Elapsed(self.now.since(youngest));
-                Some(match (newcomer, rank_zero) {
-                    (Some(newcomer), Some(rank_zero)) => Reason::ElasticDeadlock {
-                        newcomer: self.who(*newcomer),
-                        rank_zero: self.who(*rank_zero),
-                        waited,
-                    },
-                    _ => {
-                        Reason::WaitCycle { members: Names::of(members.iter().map(|&m| self.who(m))), waited }
-                    }
-                })
+                let is_elastic = newcomer.is_some() && rank_zero.is_some();
+                let members = Names::of(members.iter().map(|&member| self.who(member)));
+                Some(Reason::WaitCycle { members, waited, is_elastic })
             }
             Root::Counting { host, counted } => self.counts(Some((run, meeting)), *host, *counted, waiters),
             Root::At { asked, seen } => {
@@ -426,15 +419,9 @@ impl Graph<'_> {
         let silent: Vec<_> = there().filter(is_late).filter(may_send).collect();
         // Those on the wait list send theirs, too.
         let sends = |node: &TrackedNode| node.is_there() && !node.finished && !is_late(&node);
-        let others = if run.nodes().iter().any(sends) {
-            Others::Send
-        } else if run.participants().any(waits) {
-            Others::Wait
-        } else {
-            Others::Silent
-        };
+        let others_show = run.nodes().iter().any(sends) || run.participants().any(waits);
         // Where the links of others are away, theirs may be about to be.
-        let is_clear = others != Others::Silent || silent.len() == there().count();
+        let is_clear = others_show || silent.len() == there().count();
         let silent = if is_clear { silent } else { Vec::new() };
         let is_out = |left: &&LeftNode| left.is_silent() && left.round == run.round().number;
         let out = || run.life().left.values().filter(is_out).filter(|left| may_send(&&left.node));
@@ -443,25 +430,18 @@ impl Graph<'_> {
             .map(|left| (&left.node, left.since))
             .partition(|(node, since)| node.last_heartbeat > *since);
         let [out, again] = [out, again].map(|left| left.into_iter().map(|(node, _)| node).collect());
-        let joining = run.round().completed.is_none();
-        let told = |(silent, standing): (Vec<&TrackedNode>, Standing)| {
+        let told = |(silent, taken_out): (Vec<&TrackedNode>, Option<TakenOut>)| {
             let heard = silent.iter().map(|node| node.last_heartbeat).max()?;
             // That they were taken out is said already.
-            let out_since = out_since.filter(|_| matches!(standing, Standing::TakenOut { .. }));
-            let since = out_since.unwrap_or(heard);
+            let since = out_since.filter(|_| taken_out == Some(TakenOut::Now)).unwrap_or(heard);
             let nodes = Names::of(silent.iter().map(|node| node.label()));
             let about = nodes.to_string();
             let silent_for = Elapsed(self.now.since(heard));
-            let reason = Reason::NoHeartbeat { nodes, silent: silent_for, standing };
+            let reason = Reason::NoHeartbeat { nodes, silent: silent_for, taken_out };
             let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
             Some(Finding::new(reason, about, since).seen(heard_of))
         };
-        let told = [
-            (silent, Standing::InRound { others }),
-            (out, Standing::TakenOut { joining }),
-            (again, Standing::SilentAgain),
-        ]
-        .map(told);
+        let told = [(silent, None), (out, Some(TakenOut::Now)), (again, Some(TakenOut::Before))].map(told);
         told.into_iter().flatten().collect()
     }
 }

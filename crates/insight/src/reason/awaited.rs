@@ -8,14 +8,12 @@ use super::words::if_any;
 use crate::presence::{Place, Presence, Sighting};
 use rallypoint_protocol::ids::{Elapsed, counted};
 
-pub(super) const SAME_WORLD_SIZE: &str =
-    "start every process with the same WORLD_SIZE (--nnodes, --nproc-per-node)";
 pub(super) const OTHER_PORT: &str =
     "if the ranks in the other store are of this job, start all its processes with the same MASTER_PORT";
 /// Some have come again, and others have not.
 const TOGETHER: &str = "look why the first of them ended; what has come again cannot meet those that go on: restart all agents, or all ranks, of the \
                         job together";
-const ENDED: &str = "look at the log of each process that ended: a failed import, too little memory, a wrong interface, a RANK that is not below \
+pub(super) const ENDED: &str = "look at the log of each process that ended: a failed import, too little memory, a wrong interface, a RANK that is not below \
                      WORLD_SIZE? Where that was another, look whether the missing ones have started and reach this server";
 
 /// What is known where a chain of waits ends with a process that does not write what it should.

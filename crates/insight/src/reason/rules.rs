@@ -4,7 +4,11 @@
 use std::time::Duration;
 
 use super::Reason;
-use super::values::Said;
+use super::awaited::{ENDED, OTHER_PORT};
+use super::values::{Absence, ONE_JOB};
+use crate::presence::{
+    AGENT, ANNOUNCED, AWAY, CUT_OFF, FROZEN, GONE, MISSING_NODE, MISSING_POD, NOT_BACK, Place,
+};
 use rallypoint_api::Severity;
 
 /// One kind of explanation.
@@ -16,6 +20,8 @@ pub struct Rule {
     pub severity: Severity,
     /// When it is told.
     pub(crate) hold: Hold,
+    /// What to look at, for one and for several.
+    pub(crate) look_at: &'static str,
     /// What it means, for the page.
     pub means: &'static str,
 }
@@ -42,176 +48,294 @@ impl Hold {
     }
 }
 
-/// Each rule is one row: the reason, its code, how much it usually matters, when it is told, what it means. What only the
-/// native rendezvous tells has a code and a meaning.
+/// Each rule is one row: its code, how much it usually matters, when it is told, the reasons that it has (what only the native
+/// rendezvous tells has none), what to look at, what it means. What means the same and is told otherwise has another row, without
+/// the meaning.
 macro_rules! rules {
-    (
-        insight { $($reason:ident $code:literal $severity:ident $hold:ident $means:literal;)* }
-        native { $($native:literal $meaning:literal;)* }
-    ) => {
+    ($($code:literal $severity:ident $hold:ident [$($reason:ident)*] $look_at:tt $means:literal;)*) => {
         /// All rules, in the order of the page.
-        pub const RULES: &[Rule] = &[
-            $(Rule { code: $code, severity: Severity::$severity, hold: Hold::$hold, means: $means },)*
-            $(Rule { code: $native, severity: Severity::Warning, hold: Hold::AtOnce, means: $meaning },)*
-        ];
+        pub const RULES: &[Rule] = &[$(Rule {
+            code: $code,
+            severity: Severity::$severity,
+            hold: Hold::$hold,
+            look_at: $look_at,
+            means: $means,
+        },)*];
 
         impl Reason {
-            /// The rule that it was found by. What the rendezvous tells may be of a kind that insight finds as well.
-            pub fn rule(&self) -> Rule {
+            /// The rule that it was found by.
+            pub fn rule(&self) -> &'static Rule {
                 match self {
-                    $(Self::$reason { .. } => {
-                        Rule { code: $code, severity: Severity::$severity, hold: Hold::$hold, means: $means }
-                    })*
-                    Self::Rendezvous(said) => rule_of(said),
+                    $($(Self::$reason { .. } => const { &Rule {
+                        code: $code,
+                        severity: Severity::$severity,
+                        hold: Hold::$hold,
+                        look_at: $look_at,
+                        means: $means,
+                    } },)*)*
+                    Self::Told { fact, .. } => {
+                        RULES.iter().find(|rule| rule.code == fact.code()).unwrap_or(&RULES[0])
+                    }
                 }
             }
         }
     };
 }
 
-fn rule_of(said: &Said) -> Rule {
-    let hold = if said.waiting { Hold::Lasting } else { Hold::AtOnce };
-    let means = RULES.iter().find(|rule| rule.code == said.code).map_or("", |rule| rule.means);
-    Rule { code: said.code, severity: said.severity, hold, means }
+const GAVE_UP_ON: &str =
+    "look at what they gave up on, and why that was not there; their own logs say no more than that";
+const RESET: &str = "restart all processes of the job together: what was written before the reset is not written again by itself";
+const SAME_WORLD_SIZE: &str = "restart all processes of the job together with the same WORLD_SIZE (--nnodes, --nproc-per-node); a second job needs \
+                               its own store (--listen twice, or POST /api/v1/stores)";
+const SLIP: &str =
+    "one of the two names may be a slip: compare the parts of the program that write and read it";
+const SPARES: &str = "nothing, if they are spares, or torch has not noticed yet that others have gone (15 s after the last heartbeat): they get \
+                      the places of nodes that leave; else raise the maximum in --nnodes; a second job needs another --rdzv-id";
+
+impl Reason {
+    /// What to do about it: as its rule says, or as was seen of whom it misses. Empty if there is nothing to do.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Waiting { awaited, place, .. } => awaited.remedy(*place),
+            Self::RoundComplete { .. } | Self::RanksComplete { .. } if self.severity() == Severity::Info => {
+                ""
+            }
+            Self::NodesMissing { apart, .. }
+            | Self::PodsMissing { apart, .. }
+            | Self::RoundIncomplete { apart, .. }
+                if !apart.is_empty() =>
+            {
+                ONE_JOB
+            }
+            Self::RoundIncomplete { is_enough: true, .. } => {
+                "nothing, if it does not last: the round goes on when all that are alive have joined, and what is silent is given up"
+            }
+            Self::RoundIncomplete { lacks, .. } => lacks.look_at(Place::Node),
+            Self::Told { reset: Some(_), .. } => RESET,
+            Self::Told { .. } if self.severity() == Severity::Info => "",
+            Self::NodesMissing { expected: None, gone, .. } if gone.is_empty() => {
+                "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look which pods have \
+                 not started, do not reach this server, or have another --nnodes or --rdzv-id"
+            }
+            Self::NodesMissing { joined, expected, missing, announced, gone, connected, .. } => {
+                let lacks = expected.unwrap_or(0).saturating_sub(*joined) as usize;
+                match (gone.is_empty(), lacks > connected.count()) {
+                    (false, _) => GONE,
+                    (true, false) => AGENT,
+                    (true, true) if announced.count() >= missing.count().max(1) => ANNOUNCED,
+                    (true, true) => MISSING_NODE,
+                }
+            }
+            Self::PodsMissing { refused, .. } if !refused.is_empty() => {
+                "start the pods that were turned away with the number of nodes that the others have, each with its own rank: one \
+                 of them may be missing as another"
+            }
+            Self::PodsMissing { announced, expected, gone, .. }
+                if gone.count() >= expected.saturating_sub(*announced) as usize =>
+            {
+                GONE
+            }
+            Self::Lost { gave_up: true, .. } | Self::RankLost { gave_up: true, .. } => GAVE_UP_ON,
+            Self::Lost { cut_off: true, .. } => CUT_OFF,
+            Self::NodeRemoved { not_back: true, .. } => NOT_BACK,
+            Self::WaitingForProcesses { reset: Some(_), .. }
+            | Self::GaveUp { reset: Some(_), .. }
+            | Self::WaitingForKey { absence: Absence::Reset { .. }, similar: None, .. } => RESET,
+            Self::WaitingForProcesses { connected, expected: Some(expected), .. }
+                if connected >= expected =>
+            {
+                SAME_WORLD_SIZE
+            }
+            Self::WaitingForProcesses { elsewhere, .. } if !elsewhere.is_empty() => OTHER_PORT,
+            Self::WaitingForProcesses { gone, passed, .. } if !gone.is_empty() || !passed.is_empty() => ENDED,
+            Self::WaitingForKey { absence: Absence::WriterGone { .. }, .. } => {
+                "look at the log of the process that publishes it; a process publishes once, and again only when it is started anew"
+            }
+            Self::WaitingForGroup { disagree: true, .. } => {
+                "let all ranks make the same groups in the same order (new_group, also those that are no members)"
+            }
+            Self::WaitingForKey { similar: Some(_), .. } | Self::GaveUp { similar: Some(_), .. } => SLIP,
+            Self::GaveUp { again: true, .. } => {
+                "nothing, if the program means to poll; else look at the process that should write the key"
+            }
+            Self::WaitCycle { is_elastic: true, .. } => {
+                "a known fault of torch 2.15: restart all agents, and set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every node before nodes \
+                 join a running job"
+            }
+            Self::RanksEnded { soon: Some(_), .. } => {
+                "look at their logs, that of the first before all: did it fail, was it killed, or could they not connect to each \
+                 other at the addresses that they published? GLOO_SOCKET_IFNAME chooses the network interface"
+            }
+            Self::LeftOver { .. } if self.severity() == Severity::Info => SPARES,
+            _ => self.rule().look_at,
+        }
+    }
 }
 
 rules! {
-    insight {
-    RunStarted "run_started" Info AtOnce
-        "The first node of a round has joined, or the first rank of a run without agents has come.";
-    RoundComplete "round_complete" Info AtOnce
-        "All nodes of a round are there. An error if the c10d backend counts nodes that died while joining (`dead`): torch notices that when their heartbeats expire.";
-    RanksComplete "ranks_complete" Info AtOnce
-        "All worker ranks have published their addresses here. Only if the workers use this server, with gloo.";
-    RunFinished "run_finished" Info AtOnce
+    "run_started" Info AtOnce [RunStarted]
+        ""
+        "The first node of a round has joined, or the first rank of a run without agents has come. Native runs: also that a closed run starts again, or that a round goes on after a restart of the server. A warning if a run had finished and has a client again under its id.";
+    "run_started" Warning AtOnce [RunRestarted]
+        "a late node would train alone over the checkpoints: stop it if this is not a new run"
+        "";
+    "round_complete" Info AtOnce [RoundComplete RanksComplete]
+        "look at the log and events of each pod whose connection had closed; what comes in its place cannot join this round, and the others wait until their time-outs: restart all agents of the job together"
+        "All nodes of a round are there, or all ranks have published their addresses here (gloo). An error if the c10d backend counts nodes that died while joining (`dead`): torch notices that when their heartbeats expire.";
+    "run_finished" Info AtOnce [RunFinished]
+        ""
         "All agents have arrived at the exit barrier. A native run has finished when all nodes of the round have left and said that they succeeded, as the torchrun plugin does.";
-    RunEnded "run_ended" Info AtOnce
-        "Ranks without agents: the connections of all have closed, after all had published their addresses (or an NCCL id was). Success and failure look the same here. A rank that ended 0.2 s or more before all others is named (`first`).";
-    PodsMissing "pods_missing" Warning Lasting
-        "Pods are held back before PyTorch starts in them (`rallypoint run`, `wait --nodes`), because others have not announced themselves, or were turned away.";
-    PodsIdle "pods_idle" Info Lasting
-        "All pods have passed the start gate, and no process of them has connected: they import, load or hang, or have ended. A note, and a warning if a relay has left or its link is away. Pods without relays are not heard of (`unheard`), and forgotten after 10 minutes.";
-    TorchVersionsDiffer "torch_versions_differ" Warning AtOnce
-        "Pods announced different versions of PyTorch.";
-    NodesMissing "nodes_missing" Warning Lasting
-        "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank; else the nodes that are there are named. Nodes that died or are not heard from are told apart (`gone`), and so are those that are still busy with the round before (`connected`). Another run that is not complete either is named if both together have as many nodes as each expects: it may be one job, with a slip in an id. A static run without node rank 0 is told as `waiting`.";
-    RoundNotComplete "round_not_complete" Warning Lasting
-        "The expected number of nodes has joined, but none of them completes the round. This happens with torch 2.15 when their --nnodes differ.";
-    NodeCameLate "node_came_late" Info AtOnce
+    "run_ended" Info AtOnce [RunEnded]
+        "whether they succeeded cannot be seen here: their exit codes and logs tell, those of the first one before all"
+        "Ranks without agents: the connections of all have closed, after all had published their addresses (or an NCCL id was). Success and failure look the same here. A warning if they had not, or if agents had not finished. What ended first is named (`first`) where that is known.";
+    "run_ended" Warning AtOnce [AllLeft]
+        "if the job was not stopped on purpose, look at the pods' logs and events, at the log of what ended first before all"
+        "";
+    "node_came_late" Info AtOnce [NodeCameLate]
+        ""
         "A node that was reported missing has joined. If it had been in the round before (`arrival`: `again`), the time is since it was gone. If others had taken it out of a complete round and it is heard from again, it goes on with its ranks (`back`).";
-    Lost "lost" Error AtOnce
-        "The connection of an agent that had not finished closed, or it was given up (`cut_off`): its link was away for longer than `serve --link-grace`, or without a relay its host answered nothing for 20 s. The node itself may be alive then. A warning if it had given up on others just before (`gave_up`). In jobs without agents contact with ranks is lost so.";
-    NodeRemoved "node_removed" Error AtOnce
-        "A torchrun agent is connected, but has sent no heartbeat for 15 s (`keep_alive_interval` and its maximum), and another agent took it out of the round. Nobody is told to restart. If the link of its relay is away, or the server was restarted, that is named as the cause.";
-    NoHeartbeat "no_heartbeat" Warning Lasting
-        "A torchrun agent is connected and waits for nothing here, but has missed two heartbeats. The time between two is learned from the run: 5 s, unless `keep_alive_interval` says otherwise.";
-    LinkAway "link_away" Warning AtOnce
-        "The connection between a relay and the server is broken for longer than 2 s. The relay holds its clients, and they notice a pause.";
-    LinkLost "link_lost" Error AtOnce
-        "A link was away for longer than `serve --link-grace`: the sessions of its clients are over.";
-    RelayRefused "relay_refused" Warning AtOnce
-        "Two relays have one name: an old pod that has not ended, or pods without names of their own. The later one is turned away, and tries again. Said at most once a minute.";
-    RankLost "rank_lost" Error AtOnce
-        "A worker's connection closed, before all ranks had published their addresses. torchrun's agents then end the other ranks of the node (`then`). A rank of it that had not come (`unseen`) may have failed first.";
-    WorkersRestarted "workers_restarted" Warning AtOnce
-        "An agent of the static rendezvous tells its role again while the round is complete: one of its workers failed, and it starts all of them again (`--max-restarts`). The ranks that had met with them have to come again, too.";
-    AddressesDropped "addresses_dropped" Error AtOnce
-        "An operator reset the store while ranks waited there for others, which will not find the addresses of those.";
-    EndedUnpublished "ended_unpublished" Info AtOnce
-        "Processes counted themselves in a store, as `env://` and `tcp://` do, and ended without more, and nobody is there who waits for them.";
-    RanksEnded "ranks_ended" Info Soon
-        "Some processes have ended, or left their process group, and others have gone on for longer than --explain-after; with torchrun's agents, while these have done nothing about it. NCCL ranks tell no rank, so processes are named, with their nodes; rank 0 is who published the NCCL id. A warning if a rank ended within 10 s after all had published their addresses.";
-    AddressUnreachable "address_unreachable" Warning Soon
-        "The address that a rank published with gloo, or rank 0 in its NCCL id, is loopback, link-local or Docker's bridge, or of another network than its process connects from while those of all others are not (a note, `may`), and ranks on other hosts are there. Not once a key shows that they have met.";
-    RanksMissing "ranks_missing" Warning Lasting
-        "With agents and NCCL: rank 0 has published the id, and some ranks have not asked for it. Which ones is known where each node has an address of its own.";
-    AllLeft "all_left" Warning AtOnce
-        "All connections of a run closed within seconds, and it had not finished. `first` is what ended first, a rank or the agent of a static node.";
-    NotBack "not_back" Warning AtOnce
-        "With a journal: those who were connected to the last server have not come back 30 s after this one was started. Without a relay no process connects again, so each fails at its next request. Information only if all had met and use the store no more until they end (`env://` and static agents).";
-    Waiting "waiting" Warning Lasting
-        "Waits that all lead to one rank, or to the agent of one node: to its gloo address, its NCCL id, its role, the addresses or the ranks that it is to hand out. `presence` is what was seen of it last, `behind` what was seen of its node or pod, `but` why it does not write it although it is there, `candidates` are processes that have told no rank.";
-    WaitingForProcesses "waiting_for_processes" Warning Lasting
-        "Rank 0, or the agent of node rank 0, hosts a store of its own, as it was not told to be a client. It publishes nothing before as many processes as it expects have connected here. How many that are is only known if others tell.";
-    WaitingForGroup "waiting_for_group" Warning Lasting
-        "Waits at a store-based barrier, for a member of a sub-group, or in a group with a prefix of the program's own. Named are all processes of the run that do not wait there; a sub-group may be of some of them only.";
-    WaitingForKey "waiting_for_key" Info Lasting
-        "Ranks or agents wait for a key of the program's own. Some programs do so for long, so it is a note. Named are a key that differs by one slip, who deleted the key, and the processes of the run that do not wait there or have ended.";
-    WaitingAtBarrier "waiting_at_barrier" Info Lasting
-        "Ranks or agents wait at a barrier of the program: a BARRIER, or one of `torch.distributed.elastic.utils.store`. Named are all processes of the run that do not wait there; it may be for some of them only.";
-    DuplicateRank "duplicate_rank" Error AtOnce
-        "Two live processes or more wrote the same rank's key. `others` has more such ranks.";
-    TwoJobs "two_jobs" Error AtOnce
-        "Two static runs have agents in one store, or every rank's address was written by two live processes.";
-    TwoBackends "two_backends" Error AtOnce
-        "Nodes with the same run id use different backends: some torchrun's c10d, others static or the plugin.";
-    FewerThanExpected "fewer_than_expected" Error AtOnce
-        "A c10d round is complete with fewer nodes than an operator, the pods or `serve --nodes` say. A node was started with a smaller --nnodes.";
-    NnodesDiffer "nnodes_differ" Error AtOnce
-        "A node waits for the next round beside a complete c10d round of as many nodes as the last agent asks for: the newcomer has another `--nnodes`. torch restarts all workers for it, and the next round may never be complete.";
-    LeftOver "left_over" Warning Lasting
-        "Nodes wait beside a complete round, or ask for fewer nodes than it has. Only a note for spares beyond the maximum, and until torch has noticed that members are dead. If members of the round are among them, those that are still in it are named.";
-    WorldSizesDiffer "world_sizes_differ" Error AtOnce
-        "The gloo addresses of some ranks have sizes that belong to different world sizes.";
-    NodeRankBeyond "node_rank_beyond" Error AtOnce
-        "In a static run a node has come whose rank is not below the number of nodes that rank 0 expects.";
-    AnnouncementsDiffer "announcements_differ" Error AtOnce
-        "Two pods of a run announced different numbers of nodes.";
-    RunIsClosed "run_is_closed" Error AtOnce
-        "Agents have come to a run whose state says `closed`: torchrun ends them at once. Of one address it is said again after ten minutes.";
-    ClosedIncomplete "closed_incomplete" Error AtOnce
-        "The first node whose join time-out ended closed the run. torchrun tells the others only that it is closed.";
-    ClosedUnfinished "closed_unfinished" Warning AtOnce
-        "An agent closed the run after a failure, or because it was stopped.";
-    RunRestarted "run_restarted" Warning AtOnce
-        "A run that had finished has a client again under the same id.";
-    ElasticDeadlock "elastic_deadlock" Error AtOnce
-        "A fresh node joined a running c10d job of torch 2.15 whose rank 0 stays: rank 0 does not publish the workers' address again.";
-    WaitCycle "wait_cycle" Error AtOnce
-        "Any other case in which processes wait for each other in a circle.";
-    GaveUp "gave_up" Error AtOnce
-        "A client cancelled its wait, which it does when its time-out has passed. All that gave up on one key are reported together, with what was said of the wait.";
-    ForeignClient "foreign_client" Warning AtOnce
-        "The first bytes of a connection to a store's port are HTTP or TLS.";
-    StoreClientAtAdmin "store_client_at_admin" Warning AtOnce
-        "The first bytes of a connection to the admin port are those of a PyTorch store (2.2 or later).";
-    WorkersElsewhere "workers_elsewhere" Info AtOnce
+    "round_over" Warning AtOnce []
+        "look for the first error in the logs of all, and first at what is named: its workers failed or were restarted, or it is not heard from"
+        "Native runs: the nodes of a round are told to join again: one joined again as its workers failed, new ones are taken in, an operator expects fewer, or some did not report after a restart of the server. Static: an agent starts all of its workers again (`--max-restarts`).";
+    "round_over" Warning AtOnce [WorkersRestarted]
+        "look at the log of the rank that ended first: one of the workers failed, and torchrun starts all of the node again, up to --max-restarts times"
+        "";
+    "workers_elsewhere" Info AtOnce [WorkersElsewhere]
+        "to see their ranks, and to be free of rank 0's host, let the workers meet here: docs/launch-modes.md"
         "The ordinary case of the c10d backend: rank 0's agent hosts a store for the workers. Reported once for each run.";
-    ExitBarrier "exit_barrier" Warning Lasting
+    "lost" Error AtOnce [Lost]
+        GONE
+        "A node or a rank is gone that others count on: its connection closed, or it was given up (`cut_off`): its link was away for longer than `serve --link-grace`, or without a relay its host answered nothing for 20 s; others took it out of the round, as no heartbeat came for 15 s (`keep_alive_interval` and its maximum); native runs: it left, or nothing came from it. It may be alive then. Ranks that ended after others of their node (`then`), and ranks of the node that had not come (`unseen`), are named. A warning if it had given up on others just before (`gave_up`).";
+    "lost" Error AtOnce [RankLost]
+        "look at the log of what ended first: torchrun ends the other ranks of its node then; the ranks of other nodes wait for them until their time-outs"
+        "";
+    "lost" Error AtOnce [NodeRemoved]
+        FROZEN
+        "";
+    "node_silent" Warning Lasting [NoHeartbeat]
+        FROZEN
+        "A node is late. A torchrun agent is connected, waits for nothing here, and has missed two heartbeats (of 5 s each, unless the run shows another `keep_alive_interval`). Native runs: nothing has come for one and a half keep-alive times, or the connection closed while its request waited here, and it has not come again, as one that is alive does at once.";
+    "not_back" Warning AtOnce [NotBack]
+        "without a relay (rallypoint run) no process connects again, and each fails at its next request: look at its log, and start all processes of the job again, unless they go on"
+        "Those who were connected to the last server have not come back to this one. Without a relay no process connects again, so each fails at its next request. Information only if all had met and use the store no more until they end (`env://` and static agents).";
+    "link_away" Warning AtOnce [LinkAway]
+        AWAY
+        "The connection between a relay and the server is broken for longer than 2 s. The relay holds its clients, and they notice a pause. An error when it was away for longer than `serve --link-grace`: the sessions of its clients are over.";
+    "link_away" Error AtOnce [LinkLost]
+        "look at those nodes: are they gone, or their network? A longer --link-grace rides out longer breaks"
+        "";
+    "ranks_ended" Info Soon [RanksEnded]
+        "if they were not meant to end before the others, look at their logs; the store cannot tell success from a crash"
+        "Some processes have ended, or left their process group, and others have gone on for longer than --explain-after; with torchrun's agents, while these have done nothing about it. NCCL ranks tell no rank, so processes are named, with their nodes; rank 0 is who published the NCCL id. A warning if a rank ended within 10 s after all had published their addresses. Also processes that counted themselves in a store, as `env://` and `tcp://` do, and ended without more where nobody waits for them.";
+    "ranks_ended" Info AtOnce [EndedUnpublished]
+        "if they were to be ranks, look at their logs: a failed import, too little memory, a wrong interface (GLOO_SOCKET_IFNAME)?"
+        "";
+    "address_unreachable" Warning Soon [AddressUnreachable]
+        "give the interface that the hosts share: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME; a host's name that leads to 127.0.1.1 has that from /etc/hosts"
+        "The address that a rank published with gloo, or rank 0 in its NCCL id, is loopback, link-local or Docker's bridge, or of another network than its process connects from while those of all others are not (a note, `may`), and ranks on other hosts are there. Not once a key shows that they have met.";
+    "pods_missing" Warning Lasting [PodsMissing]
+        MISSING_POD
+        "Pods are held back before PyTorch starts in them (`rallypoint run`, `wait --nodes`), because others have not announced themselves, or were turned away.";
+    "pods_idle" Info Lasting [PodsIdle]
+        "look at the pods' logs: are they still importing, loading or downloading? The store is needed after that only. A relay leaves when its command has ended"
+        "All pods have passed the start gate, and no process of them has connected: they import, load or hang, or have ended. A note, and a warning if a relay has left or its link is away. Pods without relays are not heard of (`unheard`), and forgotten after 10 minutes.";
+    "nodes_missing" Warning Lasting [NodesMissing RoundIncomplete]
+        MISSING_NODE
+        "A round is not complete. Missing nodes are named if they announced themselves, were in an earlier round, or have a known rank; else the nodes that are there are named. Nodes that died or are not heard from are told apart (`gone`), and so are those that are still busy with the round before (`connected`). Another run that is not complete either is named if both together have as many nodes as each expects: it may be one job, with a slip in an id. A static run without node rank 0 is told as `waiting`. A note for a native run that has enough nodes.";
+    "round_deadline" Warning AtOnce []
+        "start the missing nodes, and all others again if the round was given up; `rallypoint ctl extend` gives more time, and --join-timeout from the start"
+        "Native runs: the time in which the round must be complete ends soon, is over, or was made longer, or all nodes that waited for it have left.";
+    "waiting" Warning Lasting [Waiting WaitingForProcesses]
+        "look for the nodes or ranks that have not connected: have they started, do they reach this server, has each its own --node-rank or RANK, and have all the same --nnodes or WORLD_SIZE?"
+        "Waits that all lead to one rank, or to the agent of one node: to its gloo address, its NCCL id, its role, the addresses or the ranks that it is to hand out. `presence` is what was seen of it last, `behind` what was seen of its node or pod, `but` why it does not write it although it is there, `candidates` are processes that have told no rank. Rank 0, or the agent of node rank 0, may itself wait until all processes have connected, as it hosts a store of its own (`host`). Waits at a store-based barrier, in a sub-group or in a group with a prefix of the program's own name all processes of the run that do not wait there (`others`). NCCL ranks may wait for others inside NCCL (`came`).";
+    "waiting" Warning Lasting [WaitingForGroup]
+        "look for ranks that have not reached this call, or have ended"
+        "";
+    "waiting" Warning Lasting [RanksMissing]
+        "look at the processes of the missing ranks: are they still importing or loading, have they ended, or gone another way than the others? Those wait for them inside NCCL, which tells the store nothing"
+        "";
+    "waiting_for_key" Info Lasting [WaitingForKey]
+        "look which part of the program writes that key, whether its name is the same there, and what the processes do that are not there or have ended"
+        "Ranks or agents wait for a key of the program's own. Some programs do so for long, so it is a note. Named are a key that differs by one slip, who deleted the key, and the processes of the run that do not wait there or have ended.";
+    "waiting_at_barrier" Info Lasting [WaitingAtBarrier BarrierWaits]
+        "look at the processes that have not arrived: are they busy, have they ended or gone another way, or does the barrier count on more than there are?"
+        "Processes wait at a barrier of the program: a BARRIER, one of `torch.distributed.elastic.utils.store`, or one of the native rendezvous (`rallypoint barrier`). Named are those that have not arrived, as far as the members are known; it may be for some of them only.";
+    "exit_barrier" Warning Lasting [ExitBarrier]
+        "look at the nodes that have not finished, and at their logs: are they frozen, overloaded, or cut off from this server? Agents wait for them up to 300 s, and end then"
         "Some agents have finished and wait for the others. A note for the first two minutes, if nobody is dead, silent or taken out of the round.";
-    StateDropped "state_dropped" Warning Lasting
-        "c10d agents are connected, and what they share was dropped by `rallypoint ctl reset` or `ctl forget`. They hang.";
-    StoreClosed "store_closed" Info Soon
-        "`rallypoint ctl reset` closes the store of a native round, and its processes are disconnected. A note where all ranks had met, or do not tell (NCCL).";
-    WatchdogFired "watchdog_fired" Error AtOnce
-        "A rank wrote `exception_dump` or `remote_error`: NCCL's watchdog does so when a collective times out.";
-    UnreadableState "unreadable_state" Warning AtOnce
+    "stands_by" Info Lasting [StandsBy]
+        SPARES
+        "Nodes wait beside a complete round: spares beyond the maximum, which is a note; a warning if they ask for another number of nodes, if torch has not taken them in, or if they ask for the rank of a node that has not left.";
+    "stands_by" Warning Lasting [LeftOver]
+        "look at the agents that are in the round still: torch stops its workers to begin a round with all, which may take half a minute. Start every node with the same --nnodes; a second job needs another --rdzv-id"
+        "";
+    "stands_by" Warning Lasting [WaitsForRank]
+        "if it replaces that node, it gets the rank when that one leaves or its keep-alive runs out; else give each node its own rank (PET_NODE_RANK, node_rank, the pod's index)"
+        "";
+    "gave_up" Error AtOnce [GaveUp]
+        "most programs end after that; look at the process that should have written the key, and at the processes that were not there. For longer waits set --rdzv-conf read_timeout (agents) or init_process_group's timeout (workers)"
+        "A client cancelled its wait, which it does when its time-out has passed. All that gave up on one key are reported together, with what was said of the wait. Also a rank that wrote `exception_dump` or `remote_error`: NCCL's watchdog does so when a collective times out.";
+    "gave_up" Error AtOnce [WatchdogFired]
+        "look at that rank's log for the collective that timed out"
+        "";
+    "nnodes_differ" Error AtOnce [FewerThanExpected NnodesDiffer AnnouncementsDiffer]
+        "start every node again with the same --nnodes, or stop what came last; a second job needs another --rdzv-id"
+        "Nodes disagree on how many there are: pods announced different numbers, a round is complete with fewer than expected, a node waits beside a complete round of as many as the last agent asks for, or as many as expected have joined and nobody completes the round (a warning). torch counts the nodes only when one joins.";
+    "nnodes_differ" Warning Lasting [RoundNotComplete]
+        "stop all agents of the job, and start them with the same --nnodes, which is the number to expect (rallypoint ctl expect RUN N, or serve --nodes); a second job needs another --rdzv-id"
+        "";
+    "world_sizes_differ" Error AtOnce [WorldSizesDiffer]
+        SAME_WORLD_SIZE
+        "The gloo addresses of some ranks have sizes that belong to different world sizes.";
+    "duplicate_rank" Error AtOnce [DuplicateRank]
+        "give each process its own RANK and each node its own --node-rank (from 0 on), stop the process that should not be there; a second job needs its own store (--listen twice, or POST /api/v1/stores)"
+        "Two live processes or more wrote the same rank's key. `others` has more such ranks.";
+    "two_jobs" Error AtOnce [TwoJobs]
+        "give each job its own store (--listen twice, or POST /api/v1/stores), and start again what has not met or fails; what are parts of one job need the same --rdzv-id, or MASTER_PORT and WORLD_SIZE"
+        "Two static runs have agents in one store, or every rank's address was written by two live processes.";
+    "two_backends" Error AtOnce [TwoBackends]
+        "start every node with the same --rdzv-backend; a second job needs another --rdzv-id"
+        "Nodes with the same run id use different backends: some torchrun's c10d, others static or the plugin.";
+    "torch_versions_differ" Warning AtOnce [TorchVersionsDiffer]
+        "use one image on every node; different releases of PyTorch may not understand each other"
+        "Pods or nodes have different versions of PyTorch.";
+    "join_refused" Warning AtOnce []
+        "start that node with what the others have, and with an id (--node) and a rank of its own; if it is of another job, it needs another --rdzv-id (--run-id)"
+        "Who comes has no place: the run is closed, the rank is not below the number of nodes, is taken or cannot be, the parameters differ, there are too many nodes, or another has its node id or its relay's name. Of one address it is said again after a while.";
+    "join_refused" Error AtOnce [RunIsClosed]
+        "nothing, if the job is done; else start all nodes again with another --rdzv-id, or 10 s after the last connection of the old ones"
+        "";
+    "join_refused" Error AtOnce [NodeRankBeyond]
+        "start every node with the same --nnodes and a --node-rank below it: they begin at 0"
+        "";
+    "join_refused" Warning AtOnce [RelayRefused]
+        "stop the pod that should not be there, or give each relay a name of its own: --name (rallypoint relay), else POD_NAME and POD_UID. It tries again, and its command waits meanwhile"
+        "";
+    "run_closed" Warning AtOnce [ClosedUnfinished]
+        "look at that node's log for the first error; workers of other nodes that are not stopped as well wait for its ranks until their own time-outs"
+        "A node or an operator closed the run. A warning if an agent did so after a failure, or because it was stopped; an error if the round was never complete: the first node whose join time-out ends closes the run for all. Native runs: the first failure of a round is told, with those that followed within 2 s, and the nodes that are still in it.";
+    "run_closed" Error AtOnce [ClosedIncomplete]
+        "the first node that is stopped or gives up closes the run for all; give them more time with --rdzv-conf join_timeout=1800 and look for the nodes that did not come"
+        "";
+    "wait_cycle" Error AtOnce [WaitCycle]
+        "none of them can go on: restart them together"
+        "Processes wait for each other in a circle. torch 2.15 has such a deadlock when a fresh node joins a running c10d job whose rank 0 stays: that does not publish the workers' address again.";
+    "store_reset" Error AtOnce [AddressesDropped]
+        RESET
+        "An operator reset the store (`rallypoint ctl reset`, `ctl forget`) while ranks waited there for others (an error), or c10d agents for the state that they share (a warning). A note where a native round goes on whose ranks had met, or do not tell (NCCL).";
+    "store_reset" Warning Lasting [StateDropped]
+        "a node that joins writes it again, and the others join it; if none is to come, restart all agents of the job together"
+        "";
+    "store_reset" Info Soon [StoreClosed]
+        "nothing, if the ranks go on and need no store any more; else start all agents of the job again, together: the next round has a store of its own"
+        "";
+    "wrong_port" Warning AtOnce [WrongPort]
+        "give each client its port: health checks, scrapers and --rdzv-backend=rallypoint (HTTP) the admin port, jobs (--rdzv-endpoint, MASTER_PORT) that of a store; TLS another server"
+        "A client's first bytes on a store's port are HTTP or TLS, or on the admin port those of a PyTorch store (2.2 or later).";
+    "unreadable_state" Warning AtOnce [UnreadableState]
+        "the job is not harmed; who has joined cannot be shown. Does another program use this key?"
         "The value under `/torch.rendezvous.RUN` is not what torchrun writes.";
-    StandsBy "stands_by" Info Lasting
-        "Native runs: nodes beyond the maximum wait beside a complete round. They are spares, and nothing is wrong.";
-    WaitsForRank "waits_for_rank" Warning Lasting
-        "Native runs: a node asks for the rank of a node that has not left, but may be dead.";
-    BarrierWaits "barrier_waits" Info Lasting
-        "Participants wait at a barrier of the native rendezvous (`rallypoint barrier`). Who is missing is known if the members were given. Who has arrived and is gone is told apart, and so is who gave up (`gave_up`).";
-    }
-    native {
-    "node_left" "Native runs: a node of the round has left. Others that leave within 2 s are told with it.";
-    "node_rejoined" "Native runs: a node of the round joined again, because workers failed or it was started again. A node that is silent is named too.";
-    "nodes_taken_in" "Native runs: new nodes have joined, and there is room for them.";
-    "round_resized" "Native runs: an operator expects fewer nodes (`rallypoint ctl expect`).";
-    "nodes_unreported" "Native runs: after a restart of the server some nodes of the round sent nothing.";
-    "node_disconnected" "Native runs: the connection of a node closed while its request waited here, and the node has not come again, as one that is alive does at once.";
-    "node_silent" "Native runs: nothing has come from a node for one and a half keep-alive times. With the defaults a node that stops while it trains is named 7.5 to 10 s later, while it joins 15 s later.";
-    "round_expiring" "Native runs: the time in which the round must be complete ends soon.";
-    "node_displaced" "Native runs: a node joined with the id of another that waited, from another address, and has its place now.";
-    "round_abandoned" "Native runs: all nodes that waited for a round have left it, the last of them by itself.";
-    "round_timed_out" "Native runs: a round was not complete in time.";
-    "round_extended" "Native runs: an operator gave the round more time.";
-    "join_refused" "Native runs: a node may not join: the run is closed, its rank is taken or cannot be, its parameters differ, or there are too many nodes.";
-    "node_failed" "Native runs: a worker failed, and its agent closed the run and left. The first failure of a round is told, with those that followed within 2 s, the nodes that are still in it, and an operator's reset of its store.";
-    "run_closed" "Native runs: a node or an operator closed the run.";
-    "round_adopted" "Native runs: the server was restarted, and goes on with the round that the nodes reported.";
-    "mixed_releases" "Native runs: the nodes have different releases of PyTorch.";
-    "no_store" "Native runs: there is no store for the workers of a round.";
-    }
+    "no_store" Warning AtOnce []
+        ""
+        "Native runs: there is no store for the workers of a round.";
 }

@@ -3,19 +3,11 @@
 use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
 
-use crate::names::Names;
-use rallypoint_api::Severity;
 use rallypoint_protocol::ids::Elapsed;
-use rallypoint_rendezvous::Fact;
 
 /// What to do where several runs would be complete together.
-pub(super) const ONE_JOB: &str = "if these are one job, start every node with the same --rdzv-id and --rdzv-endpoint; else look \
+pub(super) const ONE_JOB: &str = "if these are one job, start every node with the same --rdzv-id (--run-id) and --rdzv-endpoint; else look \
                                   whether the pods of the missing nodes are scheduled and reach this server";
-
-/// The advice for one of these, or for several.
-pub(super) fn for_each(names: &Names, one: &'static str, many: &'static str) -> &'static str {
-    if names.count() > 1 { many } else { one }
-}
 
 /// Why a key of a program is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -63,51 +55,14 @@ pub enum Arrival {
     Back,
 }
 
-/// Where nodes stand that send no heartbeat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "is")]
-pub enum Standing {
-    /// They are in the round.
-    InRound {
-        /// What the others do.
-        others: Others,
-    },
-    /// Others have taken them out of the round.
-    TakenOut {
-        /// The round had not been complete.
-        joining: bool,
-    },
-    /// Others had taken them out, and they were heard from since.
-    SilentAgain,
-}
-
-/// What the other nodes of a run do where some send no heartbeat.
+/// Whether others have taken nodes out of the round that send no heartbeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Others {
-    /// They send theirs.
-    Send,
-    /// They wait here: agents send none then.
-    Wait,
-    /// Nothing comes of them either, or there are none.
-    Silent,
-}
-
-/// Why nothing came of nodes that another one took out of their round.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "is")]
-pub enum Silence {
-    /// That is not known: their connections are open.
-    Connected,
-    /// They wait for something here: agents send no heartbeats then.
-    Waits,
-    /// The links of relays on their hosts are away.
-    LinkAway {
-        /// The relays' names.
-        links: Names,
-    },
-    /// They were connected to the last server, and have not come back to this one.
-    NotBack,
+pub enum TakenOut {
+    /// They have, and nothing came since.
+    Now,
+    /// They had, and something came since.
+    Before,
 }
 
 /// How far a run had got when a node of it was lost.
@@ -138,51 +93,6 @@ impl Display for Moment {
             Self::RanksComing => "before all ranks had published their addresses",
             Self::RanksComplete => "after all ranks had published their addresses",
         })
-    }
-}
-
-/// Something in the words of the native rendezvous.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Said {
-    pub(crate) code: &'static str,
-    #[serde(skip)]
-    pub(crate) severity: Severity,
-    /// Whether it is something that is waited for.
-    #[serde(skip)]
-    pub(crate) waiting: bool,
-    /// Whether the text goes on after the run's name; else it is a sentence about a node.
-    #[serde(skip)]
-    pub(crate) is_predicate: bool,
-    /// What follows the run's name.
-    #[serde(skip)]
-    pub(crate) text: String,
-    #[serde(skip)]
-    pub(crate) remedy: &'static str,
-}
-
-impl Said {
-    /// Nodes are missing, and these runs are not complete either: together they would be.
-    pub(crate) fn is_not_complete_with(&mut self, others: &Names) {
-        if self.code == "nodes_missing" {
-            self.text = format!("{}; not complete either: {others}", self.text);
-            self.remedy = ONE_JOB;
-        }
-    }
-
-    /// What the rendezvous says, in its own words.
-    pub(crate) fn of(fact: &Fact) -> Self {
-        Self {
-            code: fact.code(),
-            severity: match (fact.is_error(), fact.is_warning()) {
-                (true, _) => Severity::Error,
-                (false, true) => Severity::Warning,
-                (false, false) => Severity::Info,
-            },
-            waiting: false,
-            is_predicate: !fact.begins_with_a_node(),
-            text: fact.to_string(),
-            remedy: fact.remedy(),
-        }
     }
 }
 

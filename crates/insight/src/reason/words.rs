@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::values::{Arrival, Others, Silence, Standing, Unit};
+use super::values::{Arrival, TakenOut, Unit};
 use super::{Names, Reason};
 use rallypoint_api::ExpectedFrom;
 use rallypoint_protocol::ids::{Elapsed, counted};
@@ -124,8 +124,8 @@ const fn says_who(from: ExpectedFrom) -> &'static str {
 impl Reason {
     /// Whether it belongs to a run's ordinary course, and is the end of a sentence that begins with the run.
     const fn is_predicate(&self) -> bool {
-        if let Self::Rendezvous(said) = self {
-            return said.is_predicate;
+        if let Self::Told { fact, .. } = self {
+            return !fact.begins_with_a_node();
         }
         matches!(
             self,
@@ -134,6 +134,7 @@ impl Reason {
                 | Self::RunFinished { .. }
                 | Self::RunEnded { .. }
                 | Self::RunRestarted {}
+                | Self::RoundIncomplete { .. }
         )
     }
 
@@ -205,7 +206,28 @@ impl Reason {
             Self::WorkersElsewhere { address } => format!(
                 "the workers meet at {address}, a store that rank 0 hosts itself; their ranks cannot be seen here"
             ),
-            Self::Rendezvous(said) => said.text.clone(),
+            Self::RoundIncomplete {
+                round, text, given_up, announced, at_exit, done, apart, waited, ..
+            } => {
+                let given_up = given_up
+                    .map_or_else(String::new, |left| format!("; what is silent is given up in {left}"));
+                let done = match done {
+                    0 => String::new(),
+                    done => format!("; finished and left: {}", Unit::Node.count(*done)),
+                };
+                format!(
+                    "round {round} is not complete after {waited}: {text}{given_up}{}{}{done}{}",
+                    if_any("; announced, and not there: ", announced),
+                    if_any("; finished, and at the exit barrier of a round before: ", at_exit),
+                    if_any("; not complete either: ", apart),
+                )
+            }
+            Self::Told { fact, reset } => {
+                let reset = reset.map_or_else(String::new, |before| {
+                    format!("; an operator had closed its store with a reset {before} before")
+                });
+                format!("{fact}{reset}")
+            }
             _ => return None,
         })
     }
@@ -214,49 +236,28 @@ impl Reason {
     fn missing(&self) -> Option<String> {
         Some(match self {
             Self::PodsIdle { pods, gone, unheard, silent, waited } => {
-                let (all, their) = match pods {
-                    1 => ("the only pod has announced itself".to_owned(), "its"),
-                    2 => ("both pods have announced themselves".to_owned(), "their"),
-                    pods => (format!("all {pods} pods have announced themselves"), "their"),
+                let since = silent.map_or_else(String::new, |ago| format!(" for {ago}"));
+                let unheard = match unheard {
+                    0 => String::new(),
+                    pods => format!("; not heard of{since}: {}", counted(*pods, "pod", "pods")),
                 };
-                let whose = match (unheard, pods) {
-                    (0, _) => None,
-                    (1, 1) => Some(("it runs".to_owned(), "it")),
-                    (1, _) => Some(("one of them runs".to_owned(), "it")),
-                    (some, all) if some == all => Some(("they run".to_owned(), "them")),
-                    (some, _) => Some((format!("{some} of them run"), "them")),
-                };
-                let unheard = whose.map_or_else(String::new, |(they_run, them)| {
-                    let since = silent.map_or_else(
-                        || format!("nothing is heard of {them}"),
-                        |ago| format!("nothing has been heard of {them} for {ago}"),
-                    );
-                    format!("; whether {they_run} is not known, as {since}")
-                });
-                let gone = if_any("; gone: ", gone);
-                format!("{all}, and none of {their} processes has connected for {waited}{gone}{unheard}")
+                let (pods, gone) = (counted(*pods, "pod", "pods"), if_any("; gone: ", gone));
+                format!("{pods} announced, and no process connected for {waited}{gone}{unheard}")
             }
             Self::PodsMissing { announced, expected, missing, gone, refused, apart, waited } => {
                 let others = refused.count().saturating_add(gone.count());
                 let n = (expected.saturating_sub(*announced) as usize).saturating_sub(others);
                 let n = n.max(missing.count());
-                let who = if missing.count() == n { missing.to_string() } else { n.to_string() };
-                let (pods, have) = (counted(*expected, "pod", "pods"), has(*announced as usize));
-                let there = match (refused.is_empty(), announced) {
-                    (false, _) => format!("{announced} of {pods} {have} a place"),
-                    (true, _) if !gone.is_empty() => {
-                        format!("{announced} of {pods} {} there", are(*announced as usize))
-                    }
-                    (true, 1) => format!("{announced} of {pods} {have} announced itself"),
-                    (true, _) => format!("{announced} of {pods} {have} announced themselves"),
+                let missing = match missing.count() {
+                    _ if n == 0 => String::new(),
+                    known if known == n => format!("; missing: {missing}"),
+                    _ => format!("; missing: {n}"),
                 };
-                let refused = if_any("; announced and gone: ", gone)
+                let there = format!("{announced} of {} announced", counted(*expected, "pod", "pods"));
+                let others = if_any("; announced and gone: ", gone)
                     + &if_any("; turned away: ", refused)
                     + &if_any("; announced for another run: ", apart);
-                match n {
-                    0 => format!("{there} and waited {waited}{refused}"),
-                    n => format!("{there}; {who} {} been missing for {waited}{refused}", has(n)),
-                }
+                format!("{there} for {waited}{missing}{others}")
             }
             Self::NodesMissing {
                 joined,
@@ -294,29 +295,16 @@ impl Reason {
                 if_any("; gone: ", gone),
                 if_any("; connected, and not in this round yet: ", connected),
             ),
-            Self::RoundNotComplete {
-                joined,
-                expected,
-                from,
-                asks_for_more,
-                asks_for_other,
-                is_gone,
-                waited,
-            } => format!(
-                "{} joined and the round is not complete after {waited}, although {expected} by {} {} enough: {}",
-                have(*joined as usize, "node", "nodes"),
-                says_who(*from),
-                are(*expected as usize),
-                match (asks_for_more, asks_for_other) {
-                    (Some(node), _) if *is_gone => format!("{node} (gone since) asked for more"),
-                    (Some(node), _) => format!("{node} asked for more"),
-                    (_, Some(node)) if *is_gone =>
-                        format!("{node} (gone since) came as number {expected}, and asked for another number"),
-                    (_, Some(node)) =>
-                        format!("{node} came as number {expected}, and asks for another number"),
-                    (None, None) => "some nodes ask for another number, or did when they came".into(),
-                },
-            ),
+            Self::RoundNotComplete { joined, expected, from, who, is_gone, waited } => {
+                let joined = have(*joined as usize, "node", "nodes");
+                let (from, are) = (says_who(*from), are(*expected as usize));
+                let gone = if *is_gone { ", gone since" } else { "" };
+                let who = if_any("; asked for another number: ", who);
+                format!(
+                    "{joined} joined and the round is not complete after {waited}, although {expected} by {from} {are} enough\
+                     {who}{gone}"
+                )
+            }
             Self::NodeCameLate { node, nodes, arrival: Arrival::Back, after, joined, expected } => {
                 let (is, go, them) = if *nodes == 1 { ("is", "goes", "it") } else { ("are", "go", "them") };
                 let (there, all_are) = (of_expected(*joined, *expected), are(*joined as usize));
@@ -459,48 +447,20 @@ impl Reason {
                     "a relay named {relay} at {from} was turned away: another of that name, at {other}, is connected"
                 )
             }
-            Self::NodeRemoved { nodes, by, silent, why, left, .. } => {
-                let (have, their, them) = match nodes.count() {
-                    1 => ("has", "its connection is open", "it"),
-                    _ => ("have", "their connections are open", "them"),
-                };
-                let why = match why {
-                    Silence::NotBack => format!("not come back since the server was restarted {silent} ago"),
-                    Silence::Connected => format!("sent no heartbeat for {silent}, though {their}"),
-                    Silence::Waits => {
-                        format!("sent no heartbeat for {silent}, as torch's agents send none while they wait")
-                    }
-                    Silence::LinkAway { links } => format!(
-                        "sent no heartbeat for {silent}, as {} of {links} {} away",
-                        the_link(links),
-                        are(links.count())
-                    ),
-                };
+            Self::NodeRemoved { nodes, by, silent, not_back, left } => {
+                let not_back = if *not_back { ", before the server was restarted" } else { "" };
                 let left = if *left == 0 { "no node".to_owned() } else { Unit::Node.count(*left) };
-                format!("{nodes} {have} {why}: {by} took {them} out of the round; {left} left")
+                format!(
+                    "{nodes}: last heartbeat {silent} ago{not_back}, taken out of the round by {by}; {left} left"
+                )
             }
-            Self::NoHeartbeat { nodes, silent, standing } => {
-                let (have, their, them) = match nodes.count() {
-                    1 => ("has", "its connection is open", "it"),
-                    _ => ("have", "their connections are open", "them"),
+            Self::NoHeartbeat { nodes, silent, taken_out } => {
+                let out = match taken_out {
+                    None => "",
+                    Some(TakenOut::Now) => "; others have taken them out of the round",
+                    Some(TakenOut::Before) => "; others had taken them out of the round before",
                 };
-                match standing {
-                    Standing::InRound { others } => {
-                        let others = match others {
-                            Others::Send => "others have",
-                            Others::Wait => "others wait here, and send none meanwhile",
-                            Others::Silent => "nor has any other node of the run",
-                        };
-                        format!("{nodes} {have} sent no heartbeat for {silent}, though {their}; {others}")
-                    }
-                    Standing::TakenOut { .. } => format!(
-                        "{nodes} {have} sent no heartbeat for {silent}, though {their}; others have taken {them} out of the round"
-                    ),
-                    Standing::SilentAgain => format!(
-                        "{nodes} {have} again not been heard from for {silent}, though {their}; others had taken {them} out of \
-                         the round before"
-                    ),
-                }
+                format!("{nodes}: connected, last heartbeat {silent} ago{out}")
             }
             Self::RankLost { ranks, then, unseen, joined, world_size, gave_up, times, go_on } => {
                 let there = match (*joined, *world_size) {
@@ -675,11 +635,7 @@ impl Reason {
                 let are_all = if *too_large { "; no other process of the run is there" } else { "" };
                 format!("{waits}{}{are_all}", not_there(others, ended))
             }
-            Self::ElasticDeadlock { newcomer, rank_zero, waited } => format!(
-                "deadlock for {waited}: {newcomer} joined a running job and waits for MASTER_ADDR, which {rank_zero} \
-                 does not publish again while it waits for the newcomer's role"
-            ),
-            Self::WaitCycle { members, waited } => {
+            Self::WaitCycle { members, waited, .. } => {
                 format!("deadlock for {waited}: each waits for the next: {members}")
             }
             Self::StateDropped { run_id, waiters, waited } => format!(
@@ -687,15 +643,14 @@ impl Reason {
                  had the run forgotten",
                 clients(*waiters)
             ),
-            Self::StoreClosed { round, met: Some(false), since } => format!(
-                "an operator's reset closed the store of round {round} {since} ago, before its ranks had met"
-            ),
-            Self::StoreClosed { round, met: Some(true), since } => format!(
-                "an operator's reset closed the store of round {round} {since} ago, after its ranks had met"
-            ),
-            Self::StoreClosed { round, met: None, since } => format!(
-                "an operator's reset closed the store of round {round} {since} ago; whether its ranks had met is not seen here"
-            ),
+            Self::StoreClosed { round, met, since } => {
+                let met = match met {
+                    Some(true) => ", after its ranks had met",
+                    Some(false) => ", before its ranks had met",
+                    None => "",
+                };
+                format!("an operator's reset closed the store of round {round} {since} ago{met}")
+            }
             Self::GaveUp { who, key, waited, writer, missing, similar, others, ended, reset, again } => {
                 let again = match (*again, who.count()) {
                     (false, _) => "",
@@ -766,25 +721,11 @@ impl Reason {
             Self::AnnouncementsDiffer { pod, says, other_pod, other_says } => format!(
                 "the pods disagree on the number of nodes: {pod} expects {says}, {other_pod} expects {other_says}"
             ),
-            Self::ForeignClient { peer, protocol, port, times, ago } => {
-                let requests = match times {
-                    0 | 1 => format!("one request, {ago} ago"),
-                    times => format!("{times} requests, the last {ago} ago"),
-                };
-                format!("a foreign {protocol} client at {peer} came to the store port {port}: {requests}")
-            }
-            Self::StoreClientAtAdmin { peer, port, stores, times, ago } => {
-                let came = match times {
-                    0 | 1 => format!("once, {ago} ago"),
-                    times => format!("{times} times, the last {ago} ago"),
-                };
-                let stores = match stores.count() {
-                    0 => String::new(),
-                    1 => format!("; the store has port {stores}"),
-                    _ => format!("; the stores have ports {stores}"),
-                };
+            Self::WrongPort { peer, protocol, port, stores, times, ago } => {
+                let times = counted(usize::try_from(*times).unwrap_or(usize::MAX), "time", "times");
+                let stores = if_any("; stores have ports: ", stores);
                 format!(
-                    "a TCPStore client, as PyTorch is one, at {peer} came to the admin port {port}: {came}{stores}"
+                    "a {protocol} client at {peer} came to port {port} {times}, the last {ago} ago{stores}"
                 )
             }
             Self::NnodesDiffer { newcomers, group, other } => {

@@ -10,7 +10,7 @@ use super::parts::Writer;
 use super::tracked::TrackedRun;
 use crate::expect::Plan;
 use crate::missing::missing;
-use crate::reason::{Evidence, Finding, Names, Reason, Silence, Unit};
+use crate::reason::{Evidence, Finding, Names, Reason, Unit};
 use rallypoint_api::{Expected, Seen};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 use rallypoint_protocol::rendezvous_state::{Node as Desc, RendezvousState, UtcMicros};
@@ -264,19 +264,17 @@ impl TrackedRun {
         let left = count(there.filter(|node| is_left(node)).count());
         let (not_back, connected): (Vec<_>, Vec<_>) =
             removed.into_iter().partition(|node| node.is_not_back());
-        let joining = self.round.completed.is_none();
-        let told = |(removed, why): (Vec<&TrackedNode>, Silence)| {
+        let told = |(removed, not_back): (Vec<&TrackedNode>, bool)| {
             let heard = removed.iter().map(|node| node.last_heartbeat).max()?;
             let nodes = Names::of(removed.iter().map(|node| node.label()));
             let (about, by) = (nodes.to_string(), self.name_of(conn, writer));
             let heard_of = removed.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
             let evidence: Vec<_> = heard_of.chain([self.wrote_state(&writer.who, writer, now)]).collect();
             let silent = Elapsed(now.since(heard));
-            let reason = Reason::NodeRemoved { nodes, by, silent, why, left, joining };
+            let reason = Reason::NodeRemoved { nodes, by, silent, not_back, left };
             Some(Finding::new(reason, about, now).seen(evidence).in_round(Some(round_before)))
         };
-        let told =
-            [(connected, Silence::Connected), (not_back, Silence::NotBack)].into_iter().filter_map(told);
+        let told = [(connected, false), (not_back, true)].into_iter().filter_map(told);
         told.collect::<Vec<_>>().into_iter().for_each(|finding| self.found(finding));
     }
 

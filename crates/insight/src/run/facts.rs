@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use super::node::TrackedNode;
 use super::world::World;
+use crate::presence::Presence;
 use crate::reason::{Evidence, Names};
 use crate::watch::CutOff;
-use rallypoint_api::{ExitCounts, Expected, MissingNode, RunState, Seen, Severity};
+use rallypoint_api::{ExitCounts, Expected, MissingNode, RunState, Seen};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
 
 /// Something that happened in a run.
@@ -340,8 +341,8 @@ pub(crate) struct Native {
     pub(crate) closes_at: Option<Timestamp>,
     /// What the round that forms waits for, and since when.
     pub(super) waits: Option<(String, Timestamp)>,
-    /// How much that matters, and what to do about it.
-    pub(super) remedy: (Severity, &'static str),
+    /// Whether enough are there, and what was seen of those that it lacks.
+    pub(super) lacks: (bool, Presence),
     /// When the last of the nodes is given up that it waits for and that are not heard from.
     pub(super) given_up_at: Option<Timestamp>,
     /// Some node has not been heard from when it should have been: the rendezvous tells which.

@@ -11,9 +11,9 @@ use super::limits::{MISSING_SHOWN, MOST_NODES};
 use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::World;
-use crate::presence::{ANNOUNCED, MISSING_NODE};
-use crate::reason::{Evidence, Finding, Names, Reason, Said, Unit};
-use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, KnownFrom, MissingNode, RunState, Seen, Severity};
+use crate::presence::Presence;
+use crate::reason::{Evidence, Finding, Names, Reason, Unit};
+use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, KnownFrom, MissingNode, RunState, Seen};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Label, Timestamp, count};
 use rallypoint_rendezvous::{
     Absent, Break, Fact, Fate, NodeInfo, NodeSnapshot, NodeState, RoundState, RunSnapshot, WaitsFor, Who,
@@ -26,42 +26,26 @@ impl TrackedRun {
         Some(Fact::Finished { round, nodes, ran: at.since(self.round.completed?) })
     }
 
-    /// What the rendezvous says of it. An operator's reset closes the store of a round, and what happens to its nodes then may
-    /// be for that.
-    pub(crate) fn said(&self, fact: &Fact, at: Timestamp) -> Said {
-        let said = Said::of(fact);
-        let happened = match fact {
-            Fact::Failed { since, .. } | Fact::Broken { why: Break::Left { since, .. }, .. } => {
-                ago(at, *since)
-            }
-            _ => at,
-        };
-        let (round, remedy) = match fact {
-            Fact::Failed { round, .. } => (
-                *round,
-                "start all nodes again, for the store of their round is gone; if it was not that, look at that node's log for the \
-                 first error",
-            ),
+    /// What the rendezvous tells, with an operator's reset that had closed the store of that round before: what happens to its
+    /// nodes then may be for that.
+    pub(crate) fn told_by_rendezvous(&self, fact: &Fact, at: Timestamp) -> Reason {
+        let (of_round, happened) = match fact {
+            Fact::Failed { round, since, .. }
+            | Fact::Broken { round, why: Break::Left { since, .. }, .. } => (Some(*round), ago(at, *since)),
             Fact::Broken {
                 round,
                 why:
-                    Break::Left { .. }
-                    | Break::Rejoined { .. }
+                    Break::Rejoined { .. }
                     | Break::RejoinedBesideSilent { .. }
                     | Break::RejoinedAfterClosed { .. },
                 ..
-            } => (
-                *round,
-                "nothing, if it was for that: the next round has a store of its own; nodes that have ended have to be started \
-                 again. Else look for the first error in the logs of all",
-            ),
-            _ => return said,
+            } => (Some(*round), at),
+            _ => (None, at),
         };
-        let reset = if round == self.round.number { self.round.reset } else { self.life.earlier_reset };
-        let Some(reset) = reset.filter(|reset| *reset <= happened) else { return said };
-        let before = Elapsed(happened.since(reset));
-        let text = format!("{}; an operator had closed its store with a reset {before} before", said.text);
-        Said { text, remedy, ..said }
+        let is_this = of_round == Some(self.round.number);
+        let reset = if is_this { self.round.reset } else { self.life.earlier_reset };
+        let reset = reset.filter(|reset| of_round.is_some() && *reset <= happened);
+        Reason::Told { fact: fact.clone(), reset: reset.map(|reset| Elapsed(happened.since(reset))) }
     }
 
     /// Remembers of what the rendezvous says what explains the waits that come of it.
@@ -153,7 +137,7 @@ impl TrackedRun {
             expected: Expected { min, max, source: ExpectedFrom::Join },
             store,
             met_at,
-            remedy: remedy(snapshot, at_exit, has_left),
+            lacks: lacks(snapshot, at_exit, has_left),
             given_up_at: given_up_at(snapshot),
             is_unheard: snapshot.nodes.iter().any(|node| node.is_late),
             waits: (state == RunState::Joining)
@@ -376,8 +360,8 @@ impl TrackedRun {
         let native = self.native.as_ref()?;
         let ((since, missing), closes_at) = native.expiring.as_ref().zip(native.closes_at)?;
         let (round, left) = (self.round.number, closes_at.since(now));
-        let said = Said::of(&Fact::Expiring { round, left, missing: missing.clone() });
-        Some(Finding::new(Reason::Rendezvous(said), format!("round {round}"), *since))
+        let fact = Fact::Expiring { round, left, missing: missing.clone() };
+        Some(Finding::new(Reason::Told { fact, reset: None }, format!("round {round}"), *since))
     }
 
     /// What the round waits for, in the words of the rendezvous, with the pods that announced themselves and are not there.
@@ -386,44 +370,23 @@ impl TrackedRun {
         let (text, since) = native.waits.as_ref()?;
         let (since, round) = (*since, self.round.number);
         let waited = Elapsed(now.since(since));
-        let pods = announced.len();
-        let announced = match announced {
-            [] => String::new(),
-            some => format!("; announced, and not there: {}", Names::of(some.iter().cloned())),
-        };
         let at_exit = Names::of(self.life.at_earlier_exit.values().map(|node| node.name.clone()));
-        let at_exit = match at_exit.count() {
-            0 => String::new(),
-            1 => format!("; {at_exit} has finished, and waits at the exit barrier of a round before"),
-            _ => format!("; {at_exit} have finished, and wait at the exit barrier of a round before"),
+        let (is_enough, lacks) = native.lacks.clone();
+        let is_announced = lacks == Presence::NeverSeen && !announced.is_empty();
+        let reason = Reason::RoundIncomplete {
+            round,
+            text: text.clone(),
+            is_enough,
+            lacks: if is_announced { Presence::Announced } else { lacks },
+            given_up: native.given_up_at.map(|at| Elapsed(at.since(now))),
+            announced: Names::of(announced.iter().cloned()),
+            // The others have left since.
+            done: native.finished.saturating_sub(count(at_exit.count())),
+            at_exit,
+            apart: Names::default(),
+            waited,
         };
-        // The others have left since.
-        let left = native.finished.saturating_sub(count(self.life.at_earlier_exit.len()));
-        let left = match left {
-            0 => String::new(),
-            1 => "; 1 node of a round before has done its work, and left".into(),
-            some => format!("; {some} nodes of a round before have done their work, and left"),
-        };
-        let given_up = native.given_up_at.map(|at| Elapsed(at.since(now)));
-        let given_up = given_up.map(|left| format!("; what is silent is given up in {left}"));
-        let given_up = given_up.unwrap_or_default();
-        let (severity, remedy) = match native.remedy {
-            (severity, MISSING_NODE) if pods > 0 => (severity, ANNOUNCED),
-            remedy => remedy,
-        };
-        let said = Said {
-            code: "nodes_missing",
-            severity,
-            waiting: true,
-            is_predicate: true,
-            text: format!(
-                "round {round} is not complete after {waited}: {text}{given_up}{announced}{at_exit}{left}"
-            ),
-            remedy,
-        };
-        Some(
-            Finding::new(Reason::Rendezvous(said), format!("round {round}"), since).seen(self.native_joins()),
-        )
+        Some(Finding::new(reason, format!("round {round}"), since).seen(self.native_joins()))
     }
 }
 
@@ -556,11 +519,6 @@ fn spares(snapshot: &RunSnapshot) -> Vec<Spare> {
     snapshot.nodes.iter().filter_map(spare).collect()
 }
 
-/// Whether it is in a complete round in which nothing shows that it is there.
-fn is_without_heartbeats(node: &NodeSnapshot) -> bool {
-    matches!(node.state, NodeState::InRound { .. }) && !node.is_watched
-}
-
 /// Whether it waits for the round that forms, or was told to join again, and is silent.
 fn is_awaited_in_vain(node: &NodeSnapshot) -> bool {
     node.is_late && matches!(node.state, NodeState::InRound { .. } | NodeState::Waiting { .. })
@@ -606,89 +564,26 @@ fn given_up_at(snapshot: &RunSnapshot) -> Option<Timestamp> {
     heard.map(|heard| heard + snapshot.terms.patience())
 }
 
-/// How much it matters that a round does not become complete, and what to do about it. Of the nodes of the last one so many
-/// have finished: they are at its exit barrier, or have left.
-fn remedy(snapshot: &RunSnapshot, at_exit: u32, has_left: u32) -> (Severity, &'static str) {
+/// Whether enough nodes are there, or come without anybody's help, and what was seen of those that the round lacks. Of the
+/// nodes of the last one so many have finished: they are at its exit barrier, or have left.
+fn lacks(snapshot: &RunSnapshot, at_exit: u32, has_left: u32) -> (bool, Presence) {
     let (heard, min) = (heard_waiting(snapshot), snapshot.terms.min_nodes);
-    let came_anew = count(came_anew(snapshot).count());
+    let with_anew = heard.saturating_add(count(came_anew(snapshot).count()));
     let alive = count(snapshot.nodes.iter().filter(|node| is_on_its_way(node)).count());
-    let coming = heard.saturating_add(came_anew).saturating_add(alive.saturating_sub(at_exit));
-    let is_silent = snapshot.nodes.iter().any(is_awaited_in_vain);
-    if heard >= min && is_silent {
-        let remedy = "nothing for the round: it goes on without what is silent when that is given up; look there: has it died, \
-                      is it stopped, or cut off from this server?";
-        (Severity::Info, remedy)
-    } else if heard >= min {
-        (
-            Severity::Info,
-            "nothing, if it does not last: the round waits for the nodes of the last one that are alive",
-        )
-    } else if heard.saturating_add(came_anew) >= min {
-        let remedy = "nothing for the round: what came anew gets in when the process of before is given up; look at the log \
-                      and events of that one: why did it end?";
-        (Severity::Info, remedy)
-    } else if is_silent && heard.saturating_add(snapshot.redundant) >= min {
-        let remedy = "nothing for the round: what stands by gets the place of what is silent when that is given up; look there: \
-                      has it died, is it stopped, or cut off from this server?";
-        (Severity::Info, remedy)
-    } else {
-        let lacks = min.saturating_sub(coming);
-        (Severity::Warning, remedy_of_missing(snapshot, lacks, at_exit, has_left))
-    }
-}
-
-/// What to do about so many nodes that a round lacks.
-fn remedy_of_missing(snapshot: &RunSnapshot, lacks: u32, at_exit: u32, has_left: u32) -> &'static str {
-    let needed = snapshot.terms.min_nodes.saturating_sub(snapshot.waiting);
-    let silent = snapshot.nodes.iter().filter(|node| is_awaited_in_vain(node)).count();
-    let is_silent = silent > 0;
-    // Those that have finished do not come.
-    let others = lacks.saturating_sub(at_exit).saturating_sub(has_left) as usize;
-    let of = |fates: &[Fate]| snapshot.absent.iter().filter(|absent| fates.contains(&absent.fate)).count();
-    let (gone, refused) = (of(&[Fate::Lost, Fate::Left]), of(&[Fate::Refused]));
-    if lacks == 0 {
-        "look at the nodes that have not joined again: they are alive and were told to, so is it their workers that do not stop?"
-    } else if of(&[Fate::Displaced]) > 0 {
-        "give each node an id of its own (--node): of those with one id only the last that joined has a place, and the others \
-         ended"
-    } else if gone > 0 && at_exit > 0 && needed > 1 {
-        "look at the logs and events of what is gone; what has finished does not join again, so the round is complete only \
-         with as many others, and the run is closed when what has finished gives up at the exit barrier, after up to 300 s"
-    } else if gone > 0 && refused > 0 {
-        "look at the logs and events of what is gone: the round needs it, or a replacement; what was refused has to ask for \
-         what the others have, or is of another job, which needs another --rdzv-id"
-    } else if gone > 0 && others > gone.saturating_add(silent) {
-        "look at the logs and events of what is gone: the round needs it, or a replacement; and at the pods of the other \
-         nodes that are needed: are they scheduled, have their images come, do they reach this server?"
-    } else if gone > 0 {
-        "look at the logs and events of what is gone: the round needs it, or a replacement"
-    } else if is_silent && refused > 0 {
-        "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round needs it, or a \
-         replacement; what was refused has to ask for what the others have, or is of another job, which needs another \
-         --rdzv-id"
-    } else if refused > 0 {
-        "look why that was refused: it has to ask for what the others have, or is of another job, which needs another \
-         --rdzv-id"
-    } else if is_silent && needed == 0 {
-        "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round waits for it until it \
-         is given up, and then for a replacement"
-    } else if is_silent && others > silent {
-        "look at what is not heard from: has it died, is it stopped, or cut off from this server? And at the pods of the other \
-         nodes that are needed: are they scheduled, have their images come, do they reach this server?"
-    } else if is_silent {
-        "look at what is not heard from: has it died, is it stopped, or cut off from this server? The round needs it, or a \
-         replacement"
-    } else if snapshot.nodes.iter().any(is_without_heartbeats) {
-        "if this is the same group, start all of its nodes again: those that have joined once (rallypoint join) do not come \
-         to another round by themselves; another group needs another --run-id"
-    } else if has_left > 0 && lacks <= has_left {
-        "what has finished and left does not join again: the round needs as many others, or the others can end, too"
-    } else if at_exit > 0 && lacks <= at_exit {
-        "look why those that join again ended or failed: what has finished does not join again, and closes the run when it \
-         gives up at the exit barrier, after up to 300 s"
-    } else {
-        MISSING_NODE
-    }
+    let lacks = min.saturating_sub(with_anew.saturating_add(alive.saturating_sub(at_exit)));
+    let silent = snapshot.nodes.iter().filter(|node| is_awaited_in_vain(node));
+    let silent = silent.map(|node| node.silent.unwrap_or_default()).max();
+    let gone = snapshot.absent.iter().filter(|absent| matches!(absent.fate, Fate::Lost | Fate::Left));
+    let gone = gone.map(|absent| snapshot.at.since(absent.heard)).max();
+    let is_enough = with_anew >= min || silent.is_some() && heard.saturating_add(snapshot.redundant) >= min;
+    let seen = match (gone, silent) {
+        (Some(since), _) if lacks > 0 => Presence::gone(Elapsed(since), false),
+        (_, Some(since)) => Presence::Silent { for_seconds: Elapsed(since) },
+        _ if lacks == 0 => Presence::idle(None),
+        _ if lacks <= at_exit.saturating_add(has_left) => Presence::Finished,
+        _ => Presence::NeverSeen,
+    };
+    (is_enough, seen)
 }
 
 /// What is missing, as far as the rendezvous knows: nodes of the last round and those that are gone, else ranks that no

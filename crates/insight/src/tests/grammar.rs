@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::epoch::Epoch;
 use crate::explanation_log::{ExplanationLog, Subject, Topic};
-use crate::reason::{Finding, Names, Reason, Said};
+use crate::reason::{Finding, Names, Reason};
 use crate::{
-    Absence, Arrival, Awaited, But, Moment, Others, Place, Presence, Published, RULES, Sighting, Silence,
-    Standing, Unit, Waits,
+    Absence, Arrival, Awaited, But, Moment, Place, Presence, Published, RULES, Sighting, TakenOut, Unit,
+    Waits,
 };
 use rallypoint_api::{ExpectedFrom, RunKind};
 use rallypoint_protocol::ids::{Elapsed, Label, Timestamp};
@@ -91,11 +91,11 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         let (group, left_over) = (n, names(m));
         Reason::LeftOver { group, left_over, staying, dead, redundant, fewer, waited }
     };
-    let removed = |why, joining| {
+    let removed = |not_back| {
         let (nodes, by) = (names(n), "a".to_owned());
-        Reason::NodeRemoved { nodes, by, silent: waited, why, left: m, joining }
+        Reason::NodeRemoved { nodes, by, silent: waited, not_back, left: m }
     };
-    let no_heartbeat = |standing| Reason::NoHeartbeat { nodes: some(), silent: waited, standing };
+    let no_heartbeat = |taken_out| Reason::NoHeartbeat { nodes: some(), silent: waited, taken_out };
     let mut all = vec![
         Reason::RunStarted { who: text(), expected: Some(at_least_one), from: Some(from), first_ended: None },
         Reason::RunStarted { who: text(), expected: None, from: None, first_ended: Some((text(), time())) },
@@ -109,43 +109,11 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         Reason::RunRestarted {},
         Reason::UnreadableState { detail: text() },
         Reason::WatchdogFired { who: text() },
-        Reason::RoundNotComplete {
-            joined: n,
-            expected: m,
-            from,
-            asks_for_more: None,
-            is_gone: false,
-            asks_for_other: None,
-            waited,
-        },
-        Reason::RoundNotComplete {
-            joined: n,
-            expected: m,
-            from,
-            asks_for_more: Some(text()),
-            is_gone: true,
-            asks_for_other: None,
-            waited,
-        },
-        Reason::RoundNotComplete {
-            joined: n,
-            expected: m,
-            from,
-            asks_for_more: None,
-            is_gone: n > 1,
-            asks_for_other: Some(text()),
-            waited,
-        },
-        removed(Silence::Connected, false),
-        removed(Silence::Connected, true),
-        removed(Silence::Waits, true),
-        removed(Silence::LinkAway { links: names(at_least_one) }, true),
-        no_heartbeat(Standing::InRound { others: Others::Send }),
-        no_heartbeat(Standing::InRound { others: Others::Silent }),
-        no_heartbeat(Standing::InRound { others: Others::Wait }),
-        no_heartbeat(Standing::TakenOut { joining: false }),
-        no_heartbeat(Standing::TakenOut { joining: true }),
-        no_heartbeat(Standing::SilentAgain),
+        Reason::RoundNotComplete { joined: n, expected: m, from, who: some(), is_gone: n > 1, waited },
+        removed(false),
+        no_heartbeat(None),
+        no_heartbeat(Some(TakenOut::Now)),
+        no_heartbeat(Some(TakenOut::Before)),
         Reason::BarrierWaits {
             barrier: text(),
             arrived: n,
@@ -154,6 +122,18 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             missing: names(m),
             silent: names(m - n.min(m)),
             gave_up: names(n),
+            waited,
+        },
+        Reason::RoundIncomplete {
+            round: 1,
+            text: text(),
+            is_enough: n == 0,
+            lacks: Presence::NeverSeen,
+            given_up: Some(waited),
+            announced: others(),
+            at_exit: some(),
+            done: m,
+            apart: others(),
             waited,
         },
         Reason::StateDropped { run_id: text(), waiters: m as usize, waited },
@@ -218,10 +198,15 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
         },
         Reason::NodeRankBeyond { node: text(), rank: 2, nodes: n },
         Reason::AnnouncementsDiffer { pod: text(), says: text(), other_pod: text(), other_says: text() },
-        Reason::ElasticDeadlock { newcomer: text(), rank_zero: text(), waited },
-        Reason::WaitCycle { members: names(m.max(2)), waited },
-        Reason::StoreClientAtAdmin { peer: text(), port: 1, stores: some(), times: n.into(), ago: waited },
-        Reason::ForeignClient { peer: text(), protocol: text(), port: 29500, times: n.into(), ago: waited },
+        Reason::WaitCycle { members: names(m.max(2)), waited, is_elastic: n == 1 },
+        Reason::WrongPort {
+            peer: text(),
+            protocol: text(),
+            port: 29500,
+            stores: some(),
+            times: n.into(),
+            ago: waited,
+        },
         Reason::StandsBy { spares: some(), max_nodes: m, unreported: 0, given_up: None, waited },
         Reason::StandsBy { spares: some(), max_nodes: m, unreported: m, given_up: None, waited },
         Reason::StandsBy { spares: some(), max_nodes: m, unreported: 0, given_up: Some(waited), waited },
@@ -236,7 +221,7 @@ fn forms(n: u32, m: u32) -> Vec<Reason> {
             silent: others(),
             waited,
         },
-        removed(Silence::NotBack, false),
+        removed(true),
     ];
     for world_size in [None, Some(m).filter(|_| some_of_many)] {
         for gave_up in [false, true] {
@@ -487,7 +472,8 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
 fn all_forms() -> impl Iterator<Item = Reason> {
     let pairs = SIZES.into_iter().flat_map(|n| SIZES.map(|m| (n, m)));
     pairs.flat_map(|(n, m)| {
-        let native = facts(n, m).into_iter().map(|fact| Reason::Rendezvous(Said::of(&fact)));
+        let native =
+            facts(n, m).into_iter().map(move |fact| Reason::Told { fact, reset: (n == 1).then(time) });
         forms(n, m).into_iter().chain(native)
     })
 }
@@ -598,7 +584,7 @@ fn each_reason_has_its_forms() {
     let without: Vec<&str> =
         RULES.iter().map(|rule| rule.code).filter(|code| !codes.contains(code)).collect();
     // Their only numbers are times and what is in the names.
-    assert_eq!(without, ["round_expiring", "round_timed_out", "mixed_releases", "no_store"]);
+    assert_eq!(without, ["no_store"]);
 }
 
 #[test]

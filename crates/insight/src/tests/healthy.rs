@@ -207,7 +207,7 @@ proptest! {
         prop_assert!(job.is_done(), "the model is stuck");
         lab.pass(12.0);
         prop_assert_eq!(lab.complaints(), [""; 0]);
-        prop_assert_eq!(lab.moments("ranks_complete"), sizes.len(), "{:?}", lab.texts("ranks_complete"));
+        prop_assert_eq!(lab.moments("round_complete"), sizes.len(), "{:?}", lab.texts("round_complete"));
         prop_assert!(!lab.texts("run_ended").is_empty());
         prop_assert_eq!(lab.run("store:29500").summary.state, RunState::Ended);
     }
@@ -262,9 +262,7 @@ proptest! {
         lab.pass(12.0);
         prop_assert_eq!(lab.complaints(), [""; 0]);
         prop_assert_eq!(lab.texts("workers_elsewhere"), [""; 0]);
-        for code in ["round_complete", "ranks_complete", "run_finished"] {
-            prop_assert_eq!(lab.texts(code).len(), 1, "{}", code);
-        }
+        prop_assert_eq!((lab.texts("round_complete").len(), lab.texts("run_finished").len()), (2, 1));
     }
 }
 
@@ -309,7 +307,7 @@ fn ranks_that_meet_and_leave_between_two_looks_have_finished() {
         lab.pass(if meeting == 0 { 0.01 } else { 5.0 });
     }
     assert_silent(&lab);
-    assert_eq!((lab.moments("ranks_complete"), lab.texts("ranks_complete").len()), (2, 1));
+    assert_eq!((lab.moments("round_complete"), lab.texts("round_complete").len()), (2, 1));
 }
 
 /// A program that makes its process group again and again is one run, and its log does not grow with them.
@@ -331,7 +329,7 @@ fn ranks_that_meet_again_are_told_once() {
     }
     lab.pass(5.0);
     assert_silent(&lab);
-    assert_eq!((lab.moments("ranks_complete"), lab.texts("ranks_complete").len()), (20, 1));
+    assert_eq!((lab.moments("round_complete"), lab.texts("round_complete").len()), (20, 1));
     assert_eq!(lab.texts("run_started").len(), 1, "{:?}", lab.said);
 }
 
@@ -402,7 +400,7 @@ fn a_rank_that_begins_anew_before_another_has_left_has_lost_nobody() {
     }
     lab.pass(10.0);
     assert_silent(&lab);
-    assert_eq!(lab.texts("ranks_complete").len(), 2, "once for each time they meet");
+    assert_eq!(lab.texts("round_complete").len(), 2, "once for each time they meet");
 }
 
 #[test]

@@ -334,7 +334,6 @@ fn a_newcomer_is_the_cause_of_a_new_round_and_no_node_of_the_old_one() {
     native.pass(1);
     native.rejoin("b", 1);
     native.pass(5);
-    assert_eq!(native.lab.texts("node_rejoined"), Vec::<&str>::new());
     assert_eq!(native.lab.complaints(), Vec::<&str>::new());
     assert_eq!(native.lab.run("job").summary.nodes.joined, 3);
 }
@@ -347,7 +346,7 @@ fn a_silent_node_is_blamed_and_not_the_one_that_joins_again_for_it() {
     // The workers of a fail for it.
     native.rejoin("a", 0);
     native.pass(2);
-    let blamed = native.lab.texts("node_rejoined");
+    let blamed = native.lab.texts("round_over");
     assert_eq!(blamed.len(), 1, "{blamed:?}");
     let names: Vec<_> = native.lab.run("job").missing.into_iter().filter_map(|node| node.name).collect();
     assert!(names.is_empty() || names == ["b"], "{names:?}");
@@ -431,7 +430,7 @@ fn what_native_nodes_did_is_shown_with_when() {
     native.cut("b");
     native.pass(20);
     assert_eq!(seen(&native, "run_started")[0].1, "a (10.0.0.1)");
-    assert_eq!(seen(&native, "node_disconnected"), [(Seen::Closed, "b (10.0.0.1), rank 1".into(), 3)]);
+    assert_eq!(seen(&native, "node_silent"), [(Seen::Closed, "b (10.0.0.1), rank 1".into(), 3)]);
     assert_eq!(seen(&native, "lost"), [(Seen::Closed, "b (10.0.0.1), rank 1".into(), 15)]);
     native.rejoin("a", 0);
     native.pass(40);
@@ -441,7 +440,9 @@ fn what_native_nodes_did_is_shown_with_when() {
     assert!(native.close("node a"));
     native.leave("a", LeaveRequest { why: None, outcome: Some(Outcome::Failed) });
     native.pass(3);
-    assert_eq!(seen(&native, "node_failed"), [(Seen::Left, "a (10.0.0.1)".into(), 2)]);
+    let failed = native.lab.run("job").explanations.into_iter().find(|said| !said.evidence.is_empty());
+    let failed = failed.expect("it is told");
+    assert_eq!((failed.code.as_str(), failed.evidence[0].seen), ("run_closed", Seen::Left));
 }
 
 /// Its agents also arrive at torch's exit barrier, in the run's store.
@@ -525,7 +526,7 @@ fn the_ranks_of_a_native_node_that_is_not_heard_from_are_not_told_besides() {
     native.lab.leave(1);
     native.cut("b");
     native.pass(12);
-    assert_eq!(native.lab.texts("node_disconnected").len(), 1, "{:?}", native.lab.said);
+    assert_eq!(native.lab.texts("node_silent").len(), 1, "{:?}", native.lab.said);
     assert!(native.lab.texts("ranks_ended").is_empty(), "{:?}", native.lab.said);
 }
 
@@ -574,7 +575,7 @@ fn ranks_of_a_round_that_is_over_end_while_the_next_one_forms() {
     (0..2).for_each(|rank| native.lab.leave(rank));
     native.pass(2);
     assert_eq!(there(&native), Some(0));
-    assert_eq!(native.lab.texts("rank_lost"), Vec::<&str>::new(), "their agents have ended them");
+    assert_eq!(native.lab.texts("lost"), Vec::<&str>::new(), "their agents have ended them");
 }
 
 #[test]
@@ -655,7 +656,7 @@ fn ranks_that_wait_in_a_closed_run_are_told_until_they_leave() {
     assert!(native.close("node b"));
     native.leave("id1", failed());
     native.pass(33);
-    let said = native.shown("waiting_for_rank");
+    let said = native.shown("waiting");
     assert_eq!(said.len(), 1, "{said:?}");
     native.leave("id0", failed());
     native.pass(3);
@@ -718,15 +719,17 @@ fn that_a_round_expires_holds_until_it_is_given_up_or_has_more_time() {
     let mut native = Native::new(2);
     native.join("a", "1", None);
     native.pass(60 * 25 + 3);
-    assert_eq!(native.shown("round_expiring").len(), 1);
+    assert_eq!(native.shown("round_deadline").len(), 1);
     native.extend(600);
     native.pass(2);
-    assert_eq!(native.shown("round_expiring").len(), 0);
+    assert_eq!(native.shown("round_deadline").len(), 0);
     native.pass(60 * 10);
-    assert_eq!((native.shown("round_expiring").len(), native.lab.texts("round_expiring").len()), (1, 2));
+    assert_eq!((native.shown("round_deadline").len(), native.lab.texts("round_deadline").len()), (1, 3));
     native.pass(60 * 5);
-    assert_eq!(native.lab.texts("round_timed_out").len(), 1);
-    assert!(native.lab.run("job").explanations.iter().all(|said| said.code != "round_expiring"));
+    assert_eq!(native.lab.texts("round_deadline").len(), 4);
+    assert!(
+        native.lab.run("job").explanations.iter().all(|said| said.code != "round_deadline" || !said.holds)
+    );
 }
 
 #[test]
@@ -750,7 +753,7 @@ fn nobody_is_told_to_join_again_where_no_node_is_left() {
     native.cut("a");
     native.cut("b");
     native.pass(20);
-    let said = native.lab.said.iter().find(|(_, said)| said.code == "node_died");
+    let said = native.lab.said.iter().find(|(_, said)| said.code == "lost");
     assert_eq!(said.map(|(_, said)| said.severity), Some(Severity::Error));
 }
 
@@ -790,19 +793,19 @@ fn what_fails_after_an_operator_closed_the_store_of_a_round_is_told_with_that() 
             native.pass(2);
             native.reset_store();
             native.pass(1);
-            let dropped = native.lab.texts("addresses_dropped");
+            let dropped = native.lab.texts("store_reset");
             assert_eq!(dropped.len(), usize::from(!met), "{dropped:?}");
             native
         };
         let mut native = of_round();
         native.pass(5);
-        let held = native.lab.run("job").explanations.into_iter().find(|said| said.code == "store_closed");
+        let held = native.lab.run("job").explanations.into_iter().find(|said| said.code == "store_reset");
         let held = held.expect("it is held");
         assert_eq!(held.severity, if met { Severity::Info } else { Severity::Warning });
         native.leave("id1", LeaveRequest::default());
         native.pass(5);
         let held = native.lab.run("job").explanations;
-        assert!(held.iter().all(|said| said.code != "store_closed" || !said.holds), "{held:?}");
+        assert!(held.iter().all(|said| said.code != "store_reset" || !said.holds), "{held:?}");
         let told = |native: &Native, code: &str| {
             let said = native.lab.said.iter().find(|(_, said)| said.code == code);
             assert!(said.is_some(), "{code} was not said");
@@ -811,16 +814,16 @@ fn what_fails_after_an_operator_closed_the_store_of_a_round_is_told_with_that() 
         native.close("node b");
         native.leave("id1", failed());
         native.pass(4);
-        told(&native, "node_failed");
+        told(&native, "run_closed");
         let mut native = of_round();
         let lost = label("its agent lost the round's store: DistNetworkError");
         native.leave("id1", LeaveRequest { why: Some(lost), outcome: None });
         native.pass(2);
-        told(&native, "node_left");
+        told(&native, "lost");
         let mut native = of_round();
         native.joins_again("b", 1);
         native.pass(1);
-        told(&native, "node_rejoined");
+        told(&native, "round_over");
         // The store of the next round is another one.
         native.joins_again("a", 0);
         native.pass(1);
@@ -1003,7 +1006,7 @@ fn after_a_restart_who_does_not_come_back_is_named_and_the_restart_is_told() {
         let closes = run.summary.deadline.map_or(0.0, |at| at - run.now);
         assert!((30.0..40.0).contains(&closes), "it is given up, and the last call begins: {closes}");
         native.pass(9);
-        assert_eq!(native.lab.texts("node_died"), Vec::<&str>::new());
+        assert_eq!(native.lab.texts("lost"), Vec::<&str>::new());
     }
 }
 
@@ -1116,36 +1119,36 @@ fn in_each_state_each_event_is_told_as_what_it_is() {
         let b = "b (10.0.0.1)";
         match (event, state) {
             ("is killed", _) => {
-                told("node_disconnected", b);
+                told("node_silent", b);
                 told(died, b);
             }
             ("is frozen", _) => {
                 told("node_silent", b);
                 told(died, b);
             }
-            ("leaves", "complete" | "exit") => told("node_left", b),
+            ("leaves", "complete" | "exit") => told("lost", b),
             ("leaves" | "finishes", "joining" | "last call") | ("leaves", "next round") => {
                 told("nodes_missing", b);
             }
             ("finishes", "next round") => {
                 assert_eq!(native.lab.run("job").summary.nodes.finished, 1);
             }
-            ("leaves" | "finishes", _) => untold("node_left", b),
+            ("leaves" | "finishes", _) => untold("lost", b),
             ("comes anew", "joining" | "last call") => {}
             ("comes anew" | "comes under another name", "closed") => {
                 told("join_refused", "");
-                told("node_disconnected", b);
+                told("node_silent", b);
             }
             ("comes anew", _) => {
-                told("node_disconnected", b);
+                told("node_silent", b);
             }
             ("comes under another name", _) => {
-                told("node_disconnected", b);
+                told("node_silent", b);
                 told(died, b);
             }
             (_, "joining" | "last call") => assert_eq!(native.lab.run("job").summary.state, RunState::Gone),
             (_, "closed") => untold("lost", b),
-            (_, "next round") => told("nodes_unreported", b),
+            (_, "next round") => told("not_back", b),
             _ => told("lost", b),
         }
     }
@@ -1179,7 +1182,7 @@ fn a_round_with_enough_nodes_waits_only_until_what_is_silent_is_given_up() {
     assert_eq!(closes, Some(39.0), "and the last call begins then");
     assert_eq!(native.lab.texts("lost"), Vec::<&str>::new());
     native.pass(12);
-    assert_eq!(native.lab.texts("node_died").len(), 1);
+    assert_eq!(native.lab.texts("lost").len(), 1);
     // It is told once, if the round is over for it.
     let mut native = Native::of_all_soon(2, &["a", "b", "c"]);
     native.cut("id1");
@@ -1188,7 +1191,7 @@ fn a_round_with_enough_nodes_waits_only_until_what_is_silent_is_given_up() {
     native.pass(20);
     native.joins_again("a", 0);
     native.pass(4);
-    let died = native.lab.texts("node_died");
+    let died = native.lab.texts("lost");
     assert_eq!(died.len(), 1, "{died:?}");
 }
 
@@ -1259,7 +1262,7 @@ fn a_run_that_is_started_again_is_counted_if_it_had_finished() {
         native.pass(11);
         native.join("a", "2", None);
         native.pass(1);
-        assert_eq!(native.lab.texts("run_restarted").len(), 1);
+        assert_eq!(native.lab.texts("run_started").len(), 3);
         assert_eq!(native.lab.insight.totals().restarted, restarts, "{outcome:?}");
     }
 }
@@ -1319,7 +1322,7 @@ fn nodes_with_one_id_are_told_and_not_looked_for_elsewhere() {
         native.pass(1);
     }
     native.pass(45);
-    assert_eq!(native.lab.texts("node_displaced").len(), 2);
+    assert_eq!(native.lab.texts("join_refused").len(), 2);
     assert_eq!(native.shown("nodes_missing").len(), 1);
 }
 
@@ -1333,7 +1336,7 @@ fn when_the_last_gives_up_it_is_told_what_was_missing() {
     native.leave("a", gave_up());
     native.leave("b", gave_up());
     native.pass(3);
-    assert_eq!(native.lab.texts("round_abandoned").len(), 1);
+    assert_eq!(native.lab.texts("round_deadline").len(), 1);
 }
 
 /// Agents that wait in a round's store cannot be told that it is over. Seen with torch: nobody had gone on.

@@ -23,7 +23,7 @@ fn a_node_that_was_taken_out_and_is_back_is_not_missing() {
         (run.missing[0].name.as_deref(), run.missing[0].known_from),
         (Some("node1"), KnownFrom::Removed)
     );
-    assert!(!lab.texts("no_heartbeat").is_empty());
+    assert!(!lab.texts("node_silent").is_empty());
     lab.get(1, "/torch.rendezvous.job");
     lab.pass(3.0);
     let run = lab.run("job");
@@ -230,7 +230,7 @@ fn who_asked_for_another_number_and_has_gone_is_no_loss() {
     lab.pass(3.0);
     is_last(&lab, "lost");
     lab.pass(60.0);
-    is_last(&lab, "round_not_complete");
+    is_last(&lab, "nnodes_differ");
     // It comes while others join.
     let mut lab = Lab::expecting(2, 2);
     for n in 0..3 {
@@ -244,7 +244,7 @@ fn who_asked_for_another_number_and_has_gone_is_no_loss() {
     for change in ["", "drop:1"] {
         lab.cas(0, "job", change);
         lab.pass(60.0);
-        is_last(&lab, "round_not_complete");
+        is_last(&lab, "nnodes_differ");
     }
     // Nobody has said how many there should be.
     let mut lab = self::lab();
@@ -281,7 +281,7 @@ fn nodes_that_read_the_state_are_not_silent() {
         (0..2).for_each(|n| lab.get(n, "/torch.rendezvous.job"));
         lab.pass(1.0);
     }
-    assert!(lab.texts("no_heartbeat").is_empty(), "{:?}", lab.texts("no_heartbeat"));
+    assert!(lab.texts("node_silent").is_empty(), "{:?}", lab.texts("node_silent"));
     lab.pass(15.0);
-    assert!(!lab.texts("no_heartbeat").is_empty(), "now they are");
+    assert!(!lab.texts("node_silent").is_empty(), "now they are");
 }

@@ -396,7 +396,7 @@ fn how_many_nodes_a_round_of_before_had_is_not_known() {
     lab.cas(1, "job", "next join");
     lab.cas(2, "job", "join");
     lab.pass(60.0);
-    assert!(lab.texts("round_not_complete").is_empty(), "{:?}", lab.said);
+    assert!(lab.texts("nnodes_differ").is_empty(), "{:?}", lab.said);
     assert!(!lab.texts("nodes_missing").is_empty(), "{:?}", lab.said);
 }
 

@@ -45,7 +45,7 @@ fn faults_of_backends() {
                 }
                 lab.pass(10.0);
             },
-            code: "no_heartbeat",
+            code: "node_silent",
             names: &["node0", "node 0", "node1", "node 1"],
             within: FACT,
             never: &["died", "; others have"],
@@ -76,7 +76,7 @@ fn faults_of_backends() {
                 lab.forget_state("job");
                 (0..2).for_each(|n| lab.wait(n, &["/torch.rendezvous.job"]));
             },
-            code: "state_dropped",
+            code: "store_reset",
             names: &[],
             within: WAIT,
             never: &["deadlock", "died", "have joined"],
@@ -134,7 +134,7 @@ fn faults_of_backends() {
                 lab.pass(5.0);
                 lab.cas(1, "job", "close");
             },
-            code: "closed_unfinished",
+            code: "run_closed",
             names: &["node1", "node 1"],
             within: FACT,
             never: &["only 0"],
@@ -146,7 +146,7 @@ fn faults_of_backends() {
                 lab.pass(5.0);
                 lab.cas(0, "job", "close");
             },
-            code: "closed_unfinished",
+            code: "run_closed",
             names: &["node0", "node 0"],
             within: FACT,
             never: &[],
@@ -174,7 +174,7 @@ fn faults_of_backends() {
                 lab.cas(2, "job", "join");
                 lab.cas(1, "job", "join");
             },
-            code: "round_not_complete",
+            code: "nnodes_differ",
             names: &["node2"],
             within: WAIT,
             never: &["died", "some nodes"],
@@ -189,7 +189,7 @@ fn faults_of_backends() {
                 lab.cas(1, "job", "leave");
                 lab.cas(1, "job", "close");
             },
-            code: "closed_incomplete",
+            code: "run_closed",
             names: &["node1", "node2"],
             within: FACT,
             never: &["missing: node1"],
@@ -202,7 +202,7 @@ fn faults_of_backends() {
                 lab.pass(1.0);
                 lab.agent(2, "job");
             },
-            code: "run_is_closed",
+            code: "join_refused",
             names: &["pid 1002", "10.77.0.12", "node1", "node 1"],
             within: FACT,
             never: &["finished and was closed"],
@@ -218,7 +218,7 @@ fn faults_of_backends() {
                 }
                 lab.cas(0, "job", "drop:2");
             },
-            code: "node_removed",
+            code: "lost",
             names: &["node2", "node 2", "node0", "node 0"],
             within: FACT,
             never: &["connection closed"],
@@ -232,7 +232,7 @@ fn faults_of_backends() {
                 lab.pass(16.0);
                 lab.cas(1, "job", "drop:0 next join complete");
             },
-            code: "node_removed",
+            code: "lost",
             names: &["node0", "node 0"],
             within: FACT,
             never: &["connection closed"],
@@ -304,7 +304,7 @@ fn faults_of_backends() {
                 lab.pass(15.0);
                 lab.cas(0, "job", "drop:1 drop:2");
             },
-            code: "node_removed",
+            code: "lost",
             names: &["node1", "node2"],
             within: FACT,
             never: &["connection closed"],
@@ -400,7 +400,7 @@ fn who_replaces_a_dead_node_is_not_left_over_while_torch_takes_it_in() {
         lab.pass(2.0);
     }
     lab.pass(6.0);
-    assert!(!lab.texts("left_over").is_empty());
+    assert!(!lab.texts("stands_by").is_empty());
     assert_eq!(lab.complaints().len(), 1, "only the death: {:?}", lab.complaints());
 }
 

@@ -92,7 +92,7 @@ fn faults_of_static_runs() {
                 lab.static_node(1, "s", 1, 2);
                 lab.assign_static(0, "s", 2, 1);
             },
-            code: "node_rank_beyond",
+            code: "join_refused",
             names: &["node 2", "10.77.0.12", "rank 0"],
             within: FACT,
             never: &["from node 0", "3 nodes", "look at rank 0"],
@@ -163,7 +163,7 @@ fn faults_of_static_runs() {
                 lab.restart_workers(1, "s", 1);
                 lab.assign_static(0, "s", 2, 2);
             },
-            code: "workers_restarted",
+            code: "round_over",
             names: &["node 0", "10.77.0.10", "node 1", "10.77.0.11", "rank 3", "host103"],
             within: FACT,
             never: &["round 1", "missing", "of 2 nodes", "rank 0"],
@@ -186,7 +186,7 @@ fn faults_of_static_runs() {
                 lab.leave(101);
                 lab.restart_workers(0, "s", 0);
             },
-            code: "workers_restarted",
+            code: "round_over",
             names: &["node 0", "10.77.0.10", "rank 2", "host102"],
             within: FACT,
             never: &["round 1", "missing", "of 2 nodes", "rank 0"],
@@ -226,7 +226,7 @@ fn faults_of_static_runs() {
                 lab.pass(0.2);
                 lab.leave(102);
             },
-            code: "rank_lost",
+            code: "lost",
             names: &["rank 3", "host103", "rank 2", "host102"],
             within: FACT,
             never: &["rank 2 on host102: connection"],
@@ -239,7 +239,7 @@ fn faults_of_static_runs() {
                 lab.pass(5.0);
                 lab.leave(102);
             },
-            code: "rank_lost",
+            code: "lost",
             names: &["rank 2", "host102", "rank 3", "rank 1", "node 1", "10.77.0.11"],
             within: FACT,
             never: &["look at the log of what ended;"],
@@ -282,7 +282,7 @@ fn faults_of_static_runs() {
                 (204..206).for_each(|rank| lab.leave(rank));
                 lab.restart_workers(1, "s", 1);
             },
-            code: "rank_lost",
+            code: "lost",
             names: &["rank 2", "host204", "rank 3", "host205"],
             within: FACT,
             never: &["20 s earlier"],
@@ -297,7 +297,7 @@ fn faults_of_static_runs() {
                 (102..104).for_each(|rank| lab.leave(rank));
                 lab.leave(1);
             },
-            code: "rank_lost",
+            code: "lost",
             names: &["rank 2", "host102", "rank 3", "host103"],
             within: FACT,
             never: &["and then", "of the same node"],
@@ -312,7 +312,7 @@ fn faults_of_static_runs() {
                 lab.pass(20.0);
                 lab.restart_workers(1, "s", 1);
             },
-            code: "workers_restarted",
+            code: "round_over",
             names: &["node 1", "10.77.0.11"],
             within: FACT,
             never: &["ended first"],
@@ -331,7 +331,7 @@ fn faults_of_static_runs() {
                 lab.pass(0.2);
                 lab.leave(1);
             },
-            code: "all_left",
+            code: "run_ended",
             names: &["rank 3", "host103"],
             within: FACT,
             never: &["first: node"],
@@ -345,7 +345,7 @@ fn faults_of_static_runs() {
                     lab.pass(0.2);
                 }
             },
-            code: "all_left",
+            code: "run_ended",
             names: &["node 1", "10.77.0.11"],
             within: FACT,
             never: &["finished:"],
@@ -368,7 +368,7 @@ fn faults_of_static_runs() {
                 lab.leave(0);
                 lab.leave(1);
             },
-            code: "all_left",
+            code: "run_ended",
             names: &[],
             within: FACT,
             never: &["finished:"],
@@ -430,7 +430,7 @@ fn a_static_node_that_starts_its_workers_again_stays_in_the_round() {
         let nodes = run.summary.nodes;
         assert_eq!((run.summary.state, run.summary.round), (RunState::Running, 0));
         assert_eq!((nodes.joined, nodes.earlier, nodes.missing), (2, 0, Some(0)));
-        assert_eq!(lab.texts("workers_restarted").len(), times, "{:?}", lab.said);
+        assert_eq!(lab.texts("round_over").len(), times, "{:?}", lab.said);
     }
     lab.exit_static(0, "s", false);
     lab.exit_static(1, "s", true);
@@ -450,7 +450,7 @@ fn a_static_node_that_starts_its_workers_again_after_another_has_died_waits_for_
     lab.pass(8.0);
     let nodes = lab.run("s").summary.nodes;
     assert_eq!((nodes.joined, nodes.gone, nodes.missing), (1, 0, Some(1)));
-    assert!(lab.texts("workers_restarted").is_empty(), "{:?}", lab.said);
+    assert!(lab.texts("round_over").is_empty(), "{:?}", lab.said);
     assert!(!lab.texts("nodes_missing").is_empty());
     lab.static_node(11, "s", 1, 2);
     lab.assign_static(0, "s", 2, 2);
@@ -467,7 +467,7 @@ fn a_static_job_that_is_started_again_has_a_document_of_its_own() {
     lab.leave(0);
     lab.leave(1);
     lab.pass(5.0);
-    assert_eq!(lab.texts("all_left").len(), 1);
+    assert_eq!(lab.texts("run_ended").len(), 1);
     lab.static_node(10, "none", 0, 2);
     lab.static_node(11, "none", 1, 2);
     lab.assign_static(10, "none", 2, 1);
@@ -498,7 +498,7 @@ fn a_larger_static_job_beside_another_is_no_node_too_many() {
     }
     lab.assign_static(10, "none", 3, 1);
     lab.pass(10.0);
-    assert_eq!(lab.texts("node_rank_beyond"), [""; 0]);
+    assert_eq!(lab.texts("join_refused"), [""; 0]);
     assert!(!lab.texts("duplicate_rank").is_empty());
     let nodes = lab.run("none").summary.nodes;
     // The first job goes on, and what has come since is another one.

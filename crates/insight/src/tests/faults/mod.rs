@@ -31,13 +31,13 @@ struct Fault {
     names: &'static [&'static str],
     /// Seconds from that moment; for a wait with the time that it has to last.
     within: f64,
-    /// What no sentence and no remedy may have in it, at any time.
+    /// What no sentence may have in it, at any time.
     never: &'static [&'static str],
 }
 
 /// These follow from the traffic of a run as a whole.
-const WITHOUT_EVIDENCE: [&str; 7] =
-    ["run_ended", "all_left", "run_finished", "run_started", "ranks_complete", "round_complete", "two_jobs"];
+const WITHOUT_EVIDENCE: [&str; 5] =
+    ["run_ended", "run_finished", "run_started", "round_complete", "two_jobs"];
 
 const FACT: f64 = 5.0;
 
@@ -56,7 +56,7 @@ fn check(fault: &Fault) -> Result<(), String> {
     let said: Vec<String> = lab
         .said
         .iter()
-        .map(|(at, said)| format!("{:+.1} {}: {}; {}", at - known, said.code, said.text, said.remedy))
+        .map(|(at, said)| format!("{:+.1} {}: {}", at - known, said.code, said.text))
         .collect();
     let fail = |why: String| Err(format!("{}: {why}\n  {}", fault.name, said.join("\n  ")));
     if let Some(false_word) = fault.never.iter().find(|word| said.iter().any(|line| line.contains(**word))) {

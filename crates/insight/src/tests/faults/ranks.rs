@@ -87,7 +87,7 @@ fn faults_of_ranks_without_agents() {
                 lab.pass(2.0);
                 lab.leave(1);
             },
-            code: "rank_lost",
+            code: "lost",
             names: &["rank 1", "host1"],
             within: FACT,
             never: &["0 of 4"],
@@ -236,7 +236,7 @@ fn faults_of_ranks_without_agents() {
                     lab.wait(n, &["/mine/0//cpu//0/0"]);
                 }
             },
-            code: "waiting_for_group",
+            code: "waiting",
             names: &["key mine"],
             within: WAIT,
             never: &["deadlock"],
@@ -251,7 +251,7 @@ fn faults_of_ranks_without_agents() {
                 lab.leave(1);
                 lab.leave(2);
             },
-            code: "ended_unpublished",
+            code: "ranks_ended",
             names: &["pid 2001", "10.0.0.7", "pid 2002"],
             within: FACT,
             never: &["left without finishing"],
@@ -297,7 +297,7 @@ fn faults_of_ranks_without_agents() {
                 lab.pass(1.0);
                 lab.reset();
             },
-            code: "addresses_dropped",
+            code: "store_reset",
             names: &["rank 0", "host0", "rank 1", "host1"],
             within: FACT,
             never: &["0 of 3", "none of 3"],
@@ -407,7 +407,7 @@ fn faults_of_ranks_without_agents() {
                 lab.wait(0, &["/default_pg/0//store_based_barrier_key:grp:last_worker"]);
                 lab.wait(1, &["/default_pg/0//store_based_barrier_key:grp:last_worker"]);
             },
-            code: "waiting_for_group",
+            code: "waiting",
             names: &["key grp", "rank 2", "host2"],
             within: WAIT,
             never: &[],
@@ -463,7 +463,7 @@ fn faults_of_ranks_without_agents() {
                 lab.wait(0, &["/default_pg/0//1//cpu//0/2"]);
                 lab.wait(1, &["/default_pg/0//1//cpu//0/2"]);
             },
-            code: "waiting_for_group",
+            code: "waiting",
             names: &["rank 2", "host2"],
             within: WAIT,
             never: &["ended", "deadlock"],
@@ -479,7 +479,7 @@ fn faults_of_ranks_without_agents() {
                 lab.wait(3, &["/default_pg/0//3//cpu//0/2"]);
                 lab.wait(5, &["/default_pg/0//3//cpu//0/1"]);
             },
-            code: "waiting_for_group",
+            code: "waiting",
             names: &["rank 4", "host4"],
             within: WAIT,
             never: &["ended", "deadlock", "waits for `", "the address of rank"],
@@ -493,7 +493,7 @@ fn faults_of_ranks_without_agents() {
                 lab.wait(1, &["/default_pg/0//3//cpu//0/1"]);
                 lab.wait(3, &["/default_pg/0//2//cpu//0/0"]);
             },
-            code: "waiting_for_group",
+            code: "waiting",
             names: &["rank 2", "host2"],
             within: WAIT,
             never: &["not there", "deadlock"],
@@ -505,7 +505,7 @@ fn faults_of_ranks_without_agents() {
                 lab.wait(0, &["/default_pg/0//1//cpu//0/1"]);
                 lab.wait(1, &["/default_pg/own"]);
             },
-            code: "waiting_for_group",
+            code: "waiting",
             names: &["rank 2", "host2", "rank 3", "host3", "rank 1", "host1"],
             within: WAIT,
             never: &["ended", "deadlock"],
@@ -518,7 +518,7 @@ fn faults_of_ranks_without_agents() {
                 lab.wait(0, &["/default_pg/0//1//cpu//0/2"]);
                 lab.wait(1, &["/default_pg/0//1//cpu//0/2"]);
             },
-            code: "waiting_for_group",
+            code: "waiting",
             names: &["rank 2", "host2"],
             within: WAIT,
             never: &["not there", "deadlock"],
@@ -783,7 +783,7 @@ fn who_takes_the_place_of_a_rank_that_ended_is_not_said_to_have_ended() {
     lab.worker(10, "10.0.0.1");
     lab.publish(10, 1, 3);
     lab.pass(3.0);
-    assert_eq!(lab.texts("rank_lost").len(), 1);
+    assert_eq!(lab.texts("lost").len(), 1);
 }
 
 /// What gathers again has begun when that began.
@@ -816,7 +816,7 @@ fn a_rank_is_the_first_ones_again_when_the_second_that_claimed_it_has_ended() {
     lab.pass(3.0);
     lab.wait_for_rank(0, 1);
     lab.pass(6.0);
-    assert!(lab.texts("rank_lost").is_empty(), "{:?}", lab.said);
+    assert!(lab.texts("lost").is_empty(), "{:?}", lab.said);
     assert!(!lab.texts("waiting").is_empty());
 }
 

@@ -17,7 +17,7 @@ fn an_explanation_says_how_sure_it_is() {
         said.unwrap_or_else(|| panic!("{code} was not said"))
     };
     assert_eq!(certainty("waiting"), Certainty::Eliminated, "rank 3 was never seen");
-    assert_eq!(certainty("rank_lost"), Certainty::Seen, "the connection of rank 1 closed");
+    assert_eq!(certainty("lost"), Certainty::Seen, "the connection of rank 1 closed");
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn an_explanation_carries_its_evidence() {
     assert_eq!((waits.seen, &*waits.who, &waits.key), (Seen::Waits, "rank 0 on host0", &key));
     assert_eq!((waits.peer.as_deref(), waits.pid), (Some("10.0.0.0:40000"), Some(2000)));
     assert!(waits.at < 1.0, "it began to wait then: {}", waits.at);
-    let [closed] = &of("rank_lost")[..] else { panic!("{:?}", of("rank_lost")) };
+    let [closed] = &of("lost")[..] else { panic!("{:?}", of("lost")) };
     assert_eq!((closed.seen, &*closed.who, &closed.key), (Seen::Closed, "rank 1 on host1", &None));
     assert!((8.0..8.2).contains(&closed.at), "{}", closed.at);
     assert!(run.summary.explanation.expect("a headline").evidence.is_empty());

@@ -44,30 +44,25 @@ pub(super) enum Cause {
 }
 
 /// These follow from the traffic of a run as a whole.
-const WITHOUT_EVIDENCE: [&str; 21] = [
-    "run_restarted",
+const WITHOUT_EVIDENCE: [&str; 16] = [
+    "run_started",
     // Nobody may be there who shows it.
     "nodes_missing",
     "exit_barrier",
-    "round_extended",
-    "round_timed_out",
-    "run_started",
+    "round_deadline",
     "round_complete",
-    "ranks_complete",
     "run_finished",
     "run_ended",
-    "all_left",
     "node_came_late",
     "two_jobs",
     "two_backends",
     "world_sizes_differ",
-    "fewer_than_expected",
+    "nnodes_differ",
     "run_closed",
     "join_refused",
-    "round_expiring",
     "workers_elsewhere",
     // Who has not come back is known by the journal.
-    "nodes_unreported",
+    "not_back",
 ];
 
 /// What is true of every explanation.

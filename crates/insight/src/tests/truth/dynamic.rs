@@ -253,7 +253,7 @@ impl Truth {
         (agent.connected, agent.acts, agent.waits) = (false, false, false);
         let agent = agent.clone();
         if (matches!(agent.place, Place::In | Place::Waits) || is_taken_out) && !agent.finished {
-            let or = ["all_left", "run_finished", "closed_incomplete", "closed_unfinished"].as_slice();
+            let or = ["run_ended", "run_finished", "run_closed"].as_slice();
             self.due.push(Due { at, cause: Cause::Dead, name: agent.name(), or });
         }
     }
@@ -293,7 +293,7 @@ impl Truth {
                 // A member that leaves may begin the next round with that, as if all had left.
                 if agent.place == Place::In && agent.connected && !agent.finished && !leaves {
                     let (cause, name) = (Cause::Frozen, agent.name());
-                    self.due.push(Due { at, cause, name, or: &["closed_incomplete", "closed_unfinished"] });
+                    self.due.push(Due { at, cause, name, or: &["run_closed"] });
                 }
                 (agent.place, agent.rank) = (Place::Nowhere, None);
                 words.extend(["drop:", &agent.conn.to_string(), " "]);
@@ -690,7 +690,9 @@ impl World for Truth {
         let any = |holds: &dyn Fn(&Moment) -> bool, why: &str| yes(self.past.any(at, holds), why);
         let is_in = |_: &Moment, agent: &Agent| agent.connected && agent.place == Place::In;
         match said.code.as_str() {
-            "run_started" => self.all(at, &[text(facts, "who").into()], |_, agent| agent.place == Place::In),
+            "run_started" if facts["who"].is_string() => {
+                self.all(at, &[text(facts, "who").into()], |_, agent| agent.place == Place::In)
+            }
             "round_complete" => {
                 let nodes = number(facts, "nodes");
                 any(&|m| m.round.complete && m.round.group == nodes, "not complete with so many")?;
@@ -733,13 +735,11 @@ impl World for Truth {
                     _ => yes(self.groups.contains(&expected), "no round had so many"),
                 }
             }
-            "round_not_complete" => {
+            "nnodes_differ" if facts["who"].is_object() => {
                 yes(self.nodes.iter().any(|nodes| *nodes != self.nodes[0]), "all have the same nnodes")?;
                 let joined = number(facts, "joined");
-                if let Some(other) = facts["asks_for_other"].as_str() {
-                    let expected = number(facts, "expected");
-                    self.all(at, &[other.into()], |_, agent| agent.nodes.0 != expected)?;
-                }
+                let expected = number(facts, "expected");
+                self.all(at, &names(facts, "who"), |_, agent| agent.nodes.0 != expected)?;
                 any(&|m| !m.round.complete && m.count(Place::In) == joined, "not so many")
             }
             "node_came_late" => {
@@ -761,7 +761,7 @@ impl World for Truth {
                 }
                 self.all(at, &who, |_, agent| agent.place == Place::In)
             }
-            "lost" => {
+            "lost" if facts["by"].is_null() => {
                 let (nodes, left) = (names(facts, "nodes"), number(facts, "left"));
                 self.all(at, &nodes, |_, agent| !agent.connected && !agent.finished)?;
                 // It was alive not long before.
@@ -777,7 +777,7 @@ impl World for Truth {
                 };
                 any(&is_so, "not so many left")
             }
-            "node_removed" => {
+            "lost" => {
                 let (nodes, left) = (names(facts, "nodes"), number(facts, "left"));
                 let is_silent = |_: &Moment, agent: &Agent| {
                     agent.connected && agent.beat < at - DEAD_AFTER + 2.0 && !agent.finished
@@ -791,21 +791,21 @@ impl World for Truth {
                 };
                 any(&is_so, "not so many left")
             }
-            "no_heartbeat" => {
+            "node_silent" => {
                 let is_silent = |_: &Moment, agent: &Agent| {
                     agent.connected && agent.beat < at - 2.0 * HEARTBEAT + 2.0 && !agent.finished
                 };
                 self.all(at, &names(facts, "nodes"), is_silent)
             }
-            "all_left" => any(&|m| m.agents.iter().all(|agent| !agent.connected), "some are there"),
+            "run_ended" => any(&|m| m.agents.iter().all(|agent| !agent.connected), "some are there"),
             "run_finished" => {
                 let nodes = number(facts, "nodes");
                 any(&|m| m.round.done && m.round.group == nodes, "it has not")
             }
-            "closed_incomplete" | "closed_unfinished" => {
+            "run_closed" => {
                 let by = self.called(text(facts, "by"))?;
                 any(&|m| m.round.closed_by.is_some_and(|n| by.contains(&n)), "not by that one")?;
-                if said.code == "closed_unfinished" {
+                if facts["finished"].is_u64() {
                     let finished = number(facts, "finished");
                     let runs = |m: &Moment, agent: &Agent| {
                         agent.connected && (m.has(agent) || agent.is_taken_out(&m.round))
@@ -818,7 +818,7 @@ impl World for Truth {
                 let have_come = missing.filter(|name| self.called(name).is_ok_and(|who| !who.is_empty()));
                 self.all(at, &have_come.collect::<Vec<_>>(), is_missing)
             }
-            "run_is_closed" => {
+            "join_refused" => {
                 for newcomer in names(facts, "newcomers") {
                     self.called(&newcomer)?;
                 }
@@ -826,12 +826,12 @@ impl World for Truth {
                 let is_by = |n: &usize| by.as_ref().is_none_or(|by| by.contains(n));
                 any(&|m| m.round.closed_by.as_ref().is_some_and(is_by), "not by that one")
             }
-            "nnodes_differ" => {
+            "nnodes_differ" if facts["newcomers"].is_object() => {
                 let other = self.called(text(facts, "other"))?;
                 let other = other.iter().map(|&n| self.now.agents[n].nodes.1).max();
                 self.all(at, &names(facts, "newcomers"), |_, agent| Some(agent.nodes.1) > other)
             }
-            "left_over" => {
+            "stands_by" => {
                 let group = number(facts, "group");
                 any(&|m| m.round.complete && m.round.group == group, "no such round")?;
                 let place = if facts["redundant"] == true { Place::Redundant } else { Place::Waits };
@@ -851,7 +851,7 @@ impl World for Truth {
                 self.all(at, &names(facts, "dead"), |_, agent| agent.place == Place::In && !agent.connected)?;
                 self.all(at, &names(facts, "left_over"), is_beside)
             }
-            "fewer_than_expected" => {
+            "nnodes_differ" if facts["formed"].is_u64() => {
                 let (formed, expected) = (number(facts, "formed"), number(facts, "expected"));
                 yes(self.flag == Some(expected) && formed < expected, "not expected")?;
                 any(&|m| m.round.complete && m.round.group == formed, "not so many")
@@ -900,7 +900,7 @@ impl World for Truth {
                 let of_key = if key.contains("assigned_ranks") { 0 } else { of_key };
                 yes(rank == of_key, "another should have")
             }
-            "run_restarted" => yes(self.past.0.iter().any(|(_, m)| m.round.done), "it never finished"),
+            "run_started" => yes(self.past.0.iter().any(|(_, m)| m.round.done), "it never finished"),
             "workers_elsewhere" => Ok(()),
             _ => Err("that cannot be".into()),
         }

@@ -170,7 +170,7 @@ impl Truth {
         let is_rival = |agent: &&Agent| agent.rank == rank && agent.phase == Phase::Exchanges;
         if self.now.live().any(|agent| is_rival(&agent)) {
             let (at, name) = (self.seconds(), format!("node rank {rank}"));
-            let or: &[_] = if rank < self.nodes { &[] } else { &["node_rank_beyond"] };
+            let or: &[_] = if rank < self.nodes { &[] } else { &["join_refused"] };
             self.due.push(Due { at, cause: Cause::Twice, name, or });
         }
         self.lab.connect(conn, &format!("10.77.0.{}", 10 + host), 1000 + conn);
@@ -222,7 +222,7 @@ impl Truth {
             || agent.came + DELAY < at && self.now.live().any(|other| other.came + DELAY < at);
         let is_known = !matches!(agent.phase, Phase::Counts(_)) || !agent.is_silent() && has_met_others();
         if !agent.finished && !done && !has_rival && agent.rank < self.nodes && is_known {
-            let (cause, name, or) = (Cause::Dead, agent.name(), ["all_left", "run_finished"].as_slice());
+            let (cause, name, or) = (Cause::Dead, agent.name(), ["run_ended", "run_finished"].as_slice());
             self.due.push(Due { at, cause, name, or });
         }
     }
@@ -542,11 +542,11 @@ impl World for Truth {
                 };
                 any(&so_many, "not so many left")
             }
-            "workers_restarted" => {
+            "round_over" => {
                 let times = number(facts, "times");
                 self.all(at, &names(facts, "nodes"), |_, agent| (1..=times).contains(&agent.restarts))
             }
-            "all_left" => {
+            "run_ended" => {
                 // Who hosts has told nothing before it is known.
                 let is_new =
                     |agent: &Agent| matches!(agent.phase, Phase::Counts(_)) && agent.came + DELAY > at;
@@ -567,6 +567,7 @@ impl World for Truth {
                 self.all(at, &names(facts, "running"), |_, agent| agent.connected && !agent.finished)?;
                 self.all(at, &names(facts, "dead"), |_, agent| !agent.connected && !agent.finished)
             }
+            "waiting" if facts["host"].is_string() => self.check_host(at, facts),
             "waiting" => {
                 let rank = Self::rank_of(text(facts, "who"))?;
                 // One of the job before may be frozen.
@@ -593,17 +594,16 @@ impl World for Truth {
                     other => Err(format!("cannot be: {other:?}")),
                 }
             }
-            "waiting_for_processes" => self.check_host(at, facts),
             "duplicate_rank" => {
                 let rank = Self::rank_of(text(facts, "what"))?;
                 any(&|m| m.live().filter(|agent| agent.rank == rank).count() > 1, "there is one")
             }
-            "node_rank_beyond" => {
+            "join_refused" => {
                 let rank = number(facts, "rank");
                 yes(rank >= self.nodes && number(facts, "nodes") == self.nodes, "it is counted on")?;
                 any(&|m| m.ranks().contains(&rank), "it is not there")
             }
-            "ended_unpublished" => {
+            "ranks_ended" => {
                 let was_host = |name: &String| {
                     let is_it =
                         |agent: &Agent| name.starts_with(&format!("process {} at ", 1000 + agent.conn));
@@ -620,8 +620,7 @@ impl World for Truth {
     fn check_end(&self) -> Checked {
         let moment = &self.now;
         if let Some(host) = moment.host().filter(|host| host.came + EXPLAIN_AFTER + LOOKED < self.seconds()) {
-            let is_it =
-                |(at, said): &&(f64, Explanation)| *at > host.came && said.code == "waiting_for_processes";
+            let is_it = |(at, said): &&(f64, Explanation)| *at > host.came && said.code == "waiting";
             yes(self.lab.said.iter().any(|said| is_it(&said)), "nobody says that it hosts")?;
         }
         let Some(run) = self.lab.insight.run(RUN, None, None, self.lab.now) else { return Ok(()) };

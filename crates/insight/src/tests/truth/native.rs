@@ -437,7 +437,9 @@ impl World for Truth {
         };
         let is_silent = |_: &Moment, agent: &Agent| !agent.acts && agent.phase != Phase::Finished;
         match said.code.as_str() {
-            "run_started" => self.all(at, &after("gathers: "), |_, agent| agent.connected || !agent.acts),
+            "run_started" if text.contains("gathers: ") => {
+                self.all(at, &after("gathers: "), |_, agent| agent.connected || !agent.acts)
+            }
             "round_complete" => {
                 let nodes = first_number(&after("complete: "))? as u32;
                 any(&|m| m.size == nodes, "not so many")?;
@@ -479,19 +481,26 @@ impl World for Truth {
                 any(&|m| joined <= count(m).max(m.size), "not so many")?;
                 self.all(at, &before(" come after"), |_, agent| agent.is_there())
             }
-            "round_timed_out" | "round_expiring" | "round_extended" => Ok(()),
-            "node_disconnected" => {
+            "round_deadline" => Ok(()),
+            "node_silent" if text.contains(": the connection") => {
                 self.names_successors(at, &before(": the connection"), text)?;
                 self.all(at, &before(": the connection"), |_, agent| {
                     !agent.connected && agent.phase != Phase::Finished
                 })
             }
-            "nodes_unreported" => self.all(at, &before("not been heard"), is_silent),
+            "not_back" => self.all(at, &before("not been heard"), is_silent),
             "node_silent" => {
                 self.names_successors(at, &before(": nothing has"), text)?;
                 let silence = first_number(&after("nothing has come "))? as f64;
                 self.all(at, &before(": nothing has"), |_, agent| agent.heard <= at - silence + 1.0)?;
                 self.all(at, &before(": nothing has"), is_silent)
+            }
+            "lost"
+                if text.contains(" left")
+                    && !text.contains(" nothing came for ")
+                    && !text.contains("not heard from") =>
+            {
+                self.all(at, &before(" left"), |_, agent| !agent.connected)
             }
             "lost" if text.contains(" waited") => self.all(at, &before(" waited"), is_silent),
             "lost" => {
@@ -511,8 +520,8 @@ impl World for Truth {
                 }
                 Ok(())
             }
-            "node_left" => self.all(at, &before(" left"), |_, agent| !agent.connected),
-            "node_rejoined" => {
+            "round_over" if text.contains("did not report") => Ok(()),
+            "round_over" if text.contains(" was the first") => {
                 let (first, silent) = text.split_once(" was the first").unwrap_or_default();
                 let (closed, first) = first.split_once(" closed, and ").unwrap_or(("", first));
                 if !closed.is_empty() {
@@ -524,10 +533,10 @@ impl World for Truth {
                 }
                 self.all(at, silent, is_silent)
             }
-            "nodes_taken_in" => {
+            "round_over" => {
                 self.all(at, &before(" joined and"), |_, agent| matches!(agent.phase, Phase::Joins { .. }))
             }
-            "node_failed" => {
+            "run_closed" if text.contains(" failed") => {
                 self.all(at, &before(" failed"), |_, agent| agent.phase == Phase::Failed)?;
                 let others = after("still in the round: ");
                 let is_in = |_: &Moment, agent: &Agent| {
@@ -541,7 +550,7 @@ impl World for Truth {
                 any(&|m| m.size == nodes && m.finished == nodes, "they have not")
             }
             "join_refused" => self.all(at, &before(" was refused"), |_, agent| agent.phase == Phase::Refused),
-            "run_restarted" => self.all(at, &after("again by "), |_, agent| agent.is_there()),
+            "run_started" => self.all(at, &after("again by "), |_, agent| agent.is_there()),
             "stands_by" => {
                 self.all(at, text, |_, agent| matches!(agent.phase, Phase::Joins { redundant: true }))
             }

@@ -327,7 +327,7 @@ impl Truth {
         (process.connected, process.ended) = (false, at);
         if self.is_missed(n) {
             let process = &self.now.processes[n];
-            let (cause, name, or) = (Cause::Dead, process.label(), ["all_left", "run_ended"].as_slice());
+            let (cause, name, or) = (Cause::Dead, process.label(), ["run_ended", "run_ended"].as_slice());
             self.due.push(Due { at, cause, name, or });
         }
         if self.now.live().next().is_none() {
@@ -863,13 +863,13 @@ impl World for Truth {
         }
         match said.code.as_str() {
             "run_started" => self.all(at, &[text(facts, "who").into()], |_, process| process.published),
-            "ranks_complete" => {
+            "round_complete" => {
                 let ranks = number(facts, "ranks") as u32;
                 any(&|m| m.has_met(ranks), "they have not")?;
                 let is_told = |_: &Moment, process: &Process| process.published && process.world == ranks;
                 self.all(at, &[text(facts, "last").into()], is_told)
             }
-            "run_ended" => {
+            "run_ended" if facts["processes"].is_u64() => {
                 let processes = number(facts, "processes") as u32;
                 // Others may be beside them.
                 let ended = |p: &&Process| !p.connected && p.published && p.world == processes;
@@ -877,7 +877,7 @@ impl World for Truth {
                 any(&|m| m.live().next().is_none() || have_ended(m), "some are there")?;
                 ever(&|m| m.has_met(processes), "so many have never met")
             }
-            "all_left" => {
+            "run_ended" => {
                 // Another may have connected meanwhile, of which nothing is known yet.
                 any(&|m| m.ranks().is_empty() && !Self::is_hosted(m, at), "some are there")?;
                 let members = number(facts, "members");
@@ -899,7 +899,7 @@ impl World for Truth {
                     "they do not wait for each other",
                 )
             }
-            "rank_lost" => {
+            "lost" => {
                 let (ranks, joined) = (names(facts, "ranks"), number(facts, "joined"));
                 self.all(at, &ranks, |_, process| !process.connected && process.published)?;
                 for rank in &ranks {
@@ -921,7 +921,7 @@ impl World for Truth {
                 )?;
                 self.is_world(at, facts)
             }
-            "ranks_ended" => {
+            "ranks_ended" if facts["ranks"].is_object() => {
                 let (ranks, left) = (names(facts, "ranks"), number(facts, "left"));
                 self.all(at, &ranks, |_, process| !process.connected && process.published)?;
                 // Strangers are none of them. Who is frozen may not have read the last addresses.
@@ -935,16 +935,16 @@ impl World for Truth {
                 yes(left > 0, "it is over")?;
                 any(&is_it, "not so many are left")
             }
-            "addresses_dropped" => self.all(at, &names(facts, "ranks"), |_, process| process.is_rank()),
-            "ended_unpublished" => {
+            "store_reset" => self.all(at, &names(facts, "ranks"), |_, process| process.is_rank()),
+            "ranks_ended" => {
                 any(&|m| m.ranks().is_empty(), "ranks are there")?;
                 let ended = names(facts, "processes");
                 let ended: Vec<String> =
                     ended.iter().filter_map(|it| Some(it.split(" (").next()?.into())).collect();
                 self.all(at, &ended, |_, process| !process.connected && !process.published)
             }
-            "waiting_for_processes" => self.check_host(at, facts),
-            "waiting" => self.check_wait(at, facts, text(facts, "who")),
+            "waiting" if facts["host"].is_string() => self.check_host(at, facts),
+            "waiting" if facts["presence"].is_object() => self.check_wait(at, facts, text(facts, "who")),
             "duplicate_rank" | "two_jobs" => {
                 let name = |field| text(facts, field).trim_start_matches("that of ").to_owned();
                 let mut both = vec![name("first"), name("second")];
@@ -986,7 +986,7 @@ impl World for Truth {
                 })?;
                 self.check_ended(at, facts)
             }
-            "waiting_for_group" => {
+            "waiting" => {
                 let waiters = number(facts, "waiters");
                 let what = text(facts, "what");
                 let named = what.split("rank ").skip(1).filter_map(|rest| rest.split(' ').next());
@@ -1028,9 +1028,7 @@ impl World for Truth {
     /// Those who wait are told why, and the numbers are right.
     fn check_end(&self) -> Checked {
         for host in self.now.live().filter(|host| !self.mixed && self.has_counted_for_long(host)) {
-            let is_it = |said: &Explanation| {
-                said.code == "waiting_for_processes" && said.text.contains(&host.label())
-            };
+            let is_it = |said: &Explanation| said.code == "waiting" && said.text.contains(&host.label());
             yes(self.lab.said.iter().any(|(_, said)| is_it(said)), "nobody says that it hosts")?;
         }
         let Some(run) = self.lab.insight.run(RUN, None, None, self.lab.now) else { return Ok(()) };

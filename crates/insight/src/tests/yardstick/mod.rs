@@ -35,8 +35,8 @@ const GIVEN_UP: [(&str, &str, &str, &str); 11] = [
     ("truth_static 31", "rank_zero_slow", "*", "`lost` and `nodes_missing` name node 0 about a second later"),
     ("truth_static 58", "rank_zero_slow", "*", "`lost` and `nodes_missing` name node 0 about a second later"),
     ("truth_static 94", "rank_zero_slow", "*", "`lost` and `nodes_missing` name node 0 about a second later"),
-    ("truth_ranks 21", "rank_zero_slow", "*", "`rank_lost` names rank 2 about a second later"),
-    ("truth_ranks_beside 21", "rank_zero_slow", "*", "`rank_lost` names rank 2 about a second later"),
+    ("truth_ranks 21", "rank_zero_slow", "*", "`lost` names rank 2 about a second later"),
+    ("truth_ranks_beside 21", "rank_zero_slow", "*", "`lost` names rank 2 about a second later"),
     (
         "truth_ranks 75",
         "waiting",

@@ -147,6 +147,14 @@ impl RunOf<'_> {
                 self.all(&list("node"), |moment, it| self.is_part(moment, it), "has not joined")?;
                 self.were(number(facts, "joined"), |moment, it| self.is_part(moment, it), "not so many")
             }
+            "lost" if facts["by"].is_string() => {
+                // A node that has not come back may be dead, or behind a relay that is not back.
+                let may_be_dead = facts["not_back"] == true;
+                let is_out = |moment: &Moment, it: &AgentNow| {
+                    (it.is_alive || may_be_dead) && !self.is_part(moment, it)
+                };
+                self.all(&names(facts, "nodes"), is_out, "is in it, or dead")
+            }
             "lost" if facts["cut_off"] == false => {
                 self.all(&names(facts, "nodes"), is_dead, "is alive")?;
                 let left = number(facts, "left");
@@ -174,26 +182,18 @@ impl RunOf<'_> {
                 let left = number(facts, "left");
                 self.were(left, |moment, it| it.is_alive && self.is_part(moment, it), "not so many are left")
             }
-            "node_removed" => {
-                // A node that has not come back may be dead, or behind a relay that is not back.
-                let may_be_dead = text(&facts["why"], "is") == "not_back";
-                let is_out = |moment: &Moment, it: &AgentNow| {
-                    (it.is_alive || may_be_dead) && !self.is_part(moment, it)
-                };
-                self.all(&names(facts, "nodes"), is_out, "is in it, or dead")
-            }
-            "no_heartbeat" => self.all(&names(facts, "nodes"), |_, it| it.is_alive, "is dead"),
-            "run_ended" | "all_left" | "not_back" => {
+            "node_silent" => self.all(&names(facts, "nodes"), |_, it| it.is_alive, "is dead"),
+            "run_ended" | "not_back" => {
                 self.was(|moment| !self.agents(moment).any(|it| it.is_alive && it.is_known), "some are there")
             }
             "run_finished" => {
                 self.were(number(facts, "nodes"), |_, it| it.has_finished, "so many have not finished")
             }
-            "closed_incomplete" | "closed_unfinished" | "run_is_closed" => {
+            "run_closed" | "join_refused" => {
                 self.state_was(|it| it.closed, "it is not closed")?;
                 self.all(&names(facts, "missing"), |moment, it| !self.is_part(moment, it), "has joined")
             }
-            "left_over" => {
+            "stands_by" => {
                 let is_left = |moment: &Moment, it: &AgentNow| {
                     let waits = |state: &Rc<RendezvousState>| {
                         let waits = state.wait_list.iter().chain(&state.redundancy_list);
@@ -241,7 +241,7 @@ impl RunOf<'_> {
                     other => Err(format!("it is never {other:?}")),
                 }
             }
-            "round_not_complete" => Err("all ask for the same number".into()),
+            "nnodes_differ" => Err("all ask for the same number".into()),
             "workers_elsewhere" => self.state_was(|it| it.complete, "it is not complete"),
             "gave_up" => self.all(&names(facts, "who"), |_, it| !it.is_alive || !it.waits, "waits"),
             _ => self.world.check_said_of_workers(self.run, said),

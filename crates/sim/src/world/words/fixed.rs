@@ -72,7 +72,7 @@ impl RunOf<'_> {
                 self.all_ranks(&names(facts, "nodes"), is_behind, "is not lost with that link")?;
                 self.so_many(number(facts, "left"))
             }
-            "run_ended" | "all_left" | "not_back" => {
+            "run_ended" | "not_back" => {
                 self.was(|moment| !self.agents(moment).any(|it| it.is_alive && it.is_known), "some are there")
             }
             "run_finished" => {

@@ -66,17 +66,17 @@ impl World {
             if strangers.is_empty() { self.clients.iter().filter(is_there).count() } else { usize::MAX }
         };
         match said.code.as_str() {
-            "link_away" => {
+            "link_away" if said.facts["away"].is_number() => {
                 yes(number(&said.facts, "clients") <= clients(), "it has not so many clients")?;
                 relays.iter().try_for_each(|&relay| self.was(|moment| !moment.up[relay], "it is there"))
             }
-            "link_lost" => {
+            "link_away" => {
                 yes(number(&said.facts, "clients") <= clients(), "it has not so many clients")?;
                 let was_away = |&relay: &usize| self.relays[relay].was_long_away;
                 yes(relays.iter().all(was_away), "it was not away for so long")
             }
-            "barrier_waits" => self.check_said_of_barrier(said),
-            "ended_unpublished" => self.no_rank_was_there(),
+            "waiting_at_barrier" => self.check_said_of_barrier(said),
+            "ranks_ended" => self.no_rank_was_there(),
             _ => Err("nothing of that kind is so".into()),
         }
     }

@@ -116,17 +116,17 @@ impl World {
             "run_started" => {
                 self.was_so_of_ranks(&[text(facts, "who").into()], |it| it.has_published, "has not come")
             }
-            "ranks_complete" => {
+            "round_complete" => {
                 yes(number(facts, "ranks") == size, "not so many")?;
                 let has_come =
                     |moment: &Moment, rank| moment.ranks.iter().any(|it| it.rank == rank && it.has_published);
                 self.was(|moment| (0..size).all(|rank| has_come(moment, rank)), "some have not come")
             }
-            "run_ended" | "all_left" | "not_back" => self.all_were_dead(),
-            "addresses_dropped" => {
+            "run_ended" | "not_back" => self.all_were_dead(),
+            "store_reset" => {
                 self.was_so_of_ranks(&names(facts, "ranks"), |it| it.has_published, "has not published")
             }
-            "rank_lost" => dead(&names(facts, "ranks")),
+            "lost" => dead(&names(facts, "ranks")),
             "ranks_ended" => {
                 dead(&names(facts, "ranks"))?;
                 let left = number(facts, "left");

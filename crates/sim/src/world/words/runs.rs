@@ -117,7 +117,7 @@ impl World {
         let text = said.text.as_str();
         let plan = self.plan.runs.runs.get(run).ok_or("there is no such run")?;
         match said.code.as_str() {
-            "run_started" => {
+            "run_started" if text.contains(" gathers: ") => {
                 let first = text.split(" gathers: ").nth(1).unwrap_or_default();
                 self.was_so_of(first, NodeNow::is_there, "was not there")
             }
@@ -126,6 +126,13 @@ impl World {
                 let nodes = nodes.ok_or("of how many nodes?")? as usize;
                 yes((plan.min as usize..=plan.max as usize).contains(&nodes), "not with so many")?;
                 self.were_there(run, nodes)
+            }
+            "lost"
+                if text.contains(" left")
+                    && !text.contains("nothing came")
+                    && !text.contains("not heard from") =>
+            {
+                self.was_so_of(text, |node| node.left.is_some(), "has not left")
             }
             "lost" => {
                 let text = text.split("over for its nodes: ").last().unwrap_or_default();
@@ -137,7 +144,7 @@ impl World {
                     self.were_silent(who, seconds_of(silence).ok_or("for how long?")?)
                 })
             }
-            "node_disconnected" => {
+            "node_silent" if text.contains(" closed ") => {
                 let (who, closed) = text.split_once(" closed ").ok_or("it says not what")?;
                 self.were_silent(who, seconds_of(closed).ok_or("for how long?")?)?;
                 self.was_so_of(who, |node| !node.asks, "has not lost its connection")
@@ -147,12 +154,11 @@ impl World {
                 let (_, silence) = silence.split_once("for ").ok_or("it says not for how long")?;
                 self.were_silent(who, seconds_of(silence).ok_or("for how long?")?)
             }
-            "node_left" => self.was_so_of(text, |node| node.left.is_some(), "has not left"),
-            "node_failed" => {
+            "run_closed" => {
                 let who = text.split(", rank").next().unwrap_or_default();
                 self.was_so_of(who, |node| node.left == Some(Left::Failed), "has not failed")
             }
-            "node_rejoined" => {
+            "round_over" if text.contains(" was the first to join again") => {
                 let (closed, joined) = text.split_once(" closed, and ").unwrap_or(("", text));
                 if !closed.is_empty() {
                     let who = closed.rsplit(" of ").next().unwrap_or_default();
@@ -168,8 +174,12 @@ impl World {
                     None => Ok(()),
                 }
             }
-            "round_resized" => yes(!self.plan.runs.wishes.is_empty(), "no operator has asked for that"),
-            "nodes_taken_in" => self.was_so_of(text, |node| node.doing == Doing::Joins, "has not joined"),
+            "round_over" if text.contains("an operator expects") => {
+                yes(!self.plan.runs.wishes.is_empty(), "no operator has asked for that")
+            }
+            "round_over" if text.contains(" to be taken in") => {
+                self.was_so_of(text, |node| node.doing == Doing::Joins, "has not joined")
+            }
             "stands_by" => {
                 let unreported = number(&said.facts, "unreported");
                 yes(unreported == 0 || self.server_life > 1, "no server was before")?;
@@ -177,7 +187,7 @@ impl World {
                 let fewest = if self.plan.runs.wishes.is_empty() { plan.max } else { plan.min };
                 self.were_there(run, (fewest as usize + 1).saturating_sub(unreported))
             }
-            "nodes_missing" | "round_expiring" | "round_timed_out" => {
+            "nodes_missing" | "round_deadline" => {
                 let Some(joined) = number_before(text, " of ") else { return Ok(()) };
                 self.were_there(run, joined as usize)
             }
@@ -185,9 +195,7 @@ impl World {
                 self.were_there(run, number(&said.facts, "joined"))?;
                 self.was_so_of(text, NodeNow::is_there, "was not there")
             }
-            "round_adopted" | "nodes_unreported" | "round_broken" => {
-                yes(self.server_life > 1, "no server was before")
-            }
+            "run_started" | "not_back" | "round_over" => yes(self.server_life > 1, "no server was before"),
             "run_finished" => {
                 let is_done = |node: &NodeNow| node.left == Some(Left::Succeeded);
                 self.was(|moment| moment.of_run(run).any(is_done), "nobody has done its work")

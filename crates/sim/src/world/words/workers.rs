@@ -120,11 +120,11 @@ impl World {
         let run = self.told_apart(run);
         let dead = |names: &[String]| self.was_so_of_named(run, names, |it| !it.is_alive, "is alive");
         match said.code.as_str() {
-            "ranks_complete" => {
+            "round_complete" => {
                 let ranks = number(facts, "ranks");
                 self.was_so_of_workers(run, ranks, |it| it.has_published, "so many have not come")
             }
-            "rank_lost" => dead(&names(facts, "ranks")),
+            "lost" => dead(&names(facts, "ranks")),
             "ranks_ended" => {
                 dead(&names(facts, "ranks"))?;
                 let left = number(facts, "left");
@@ -163,7 +163,7 @@ impl World {
             "run_started" if run == job_name() => {
                 self.was_so_of_named(run, &[text(facts, "who").into()], |it| it.has_published, "has not come")
             }
-            "run_ended" | "all_left" | "not_back" if run == job_name() => self.was(
+            "run_ended" | "not_back" if run == job_name() => self.was(
                 |moment| !moment.workers.iter().any(|it| it.is_alive && it.has_published),
                 "some are there",
             ),
