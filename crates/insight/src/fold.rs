@@ -43,6 +43,7 @@ impl Fold<'_> {
                 }
             }
             Observed::Wrote { conn, key, value } => self.wrote(conn, &key, &value),
+            Observed::Published { conn, key } => self.jobs.store(self.port).publishes(conn, &key),
             Observed::Missed { conn, key } => self.jobs.store(self.port).misses(conn, key, self.at),
             Observed::Dropped { key, cause } => self.dropped(&key, cause),
             Observed::GaveUp { conn, key, waited } => self.gave_up(conn, key, waited),
@@ -372,8 +373,8 @@ impl Fold<'_> {
                     run.finds(Reason::WatchdogFired { who: who.clone() }, who, at);
                 }
             }
-            Some(KeyPattern::Published) => self.jobs.store(self.port).publishes(conn, key),
-            Some(KeyPattern::WorkerCount | KeyPattern::CheckpointAddress(_)) | None => {}
+            Some(KeyPattern::WorkerCount | KeyPattern::CheckpointAddress(_) | KeyPattern::Published)
+            | None => {}
             Some(_) => {
                 self.enter_worker(conn);
                 self.went_on(conn);

@@ -78,6 +78,13 @@ pub enum Observed {
         /// How long the client had waited.
         waited: Duration,
     },
+    /// A process published something about itself. What that is, is not for others to know.
+    Published {
+        /// The connection.
+        conn: ConnId,
+        /// The key.
+        key: Box<[u8]>,
+    },
     /// A client asked whether there is what another process is to publish, and it is not. Of a client that
     /// asks again and again this comes once a second.
     Missed {

@@ -54,9 +54,15 @@ impl Store {
             }
         }
         let was_present = self.keys.slot(id).is_present();
-        if fx.observes() && self.keys.slot(id).record.as_ref().is_some_and(|record| record.is_of_job()) {
+        if fx.observes()
+            && let Some(record) = &self.keys.slot(id).record
+        {
             let key = self.keys.slot(id).key().into();
-            fx.observe(Observed::Wrote { conn, key, value: value.clone() });
+            fx.observe(if record.is_of_job() {
+                Observed::Wrote { conn, key, value: value.clone() }
+            } else {
+                Observed::Published { conn, key }
+            });
         }
         self.keys.set_value(id, Some(value));
         if !self.keys.slot(id).waiters.is_empty() {

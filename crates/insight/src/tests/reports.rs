@@ -191,7 +191,7 @@ const SCENES: [Scene; 17] = [
             }
             (0..7).for_each(|n| lab.publish(n, n, 8));
             (0..5).for_each(|n| lab.wait_for_rank(n, 7));
-            lab.pass(2.5);
+            lab.pass(6.0);
             for n in 0..8 {
                 lab.leave(n);
                 lab.pass(0.02);

@@ -115,7 +115,9 @@ fn cost(observed: &Observed) -> usize {
         Observed::Client { key, .. } | Observed::Dropped { key, .. } | Observed::GaveUp { key, .. } => {
             key.len()
         }
-        Observed::TwoWriters { key, .. } | Observed::Missed { key, .. } => key.len(),
+        Observed::TwoWriters { key, .. } | Observed::Published { key, .. } | Observed::Missed { key, .. } => {
+            key.len()
+        }
         Observed::CutOff { link, .. } => link.as_ref().map_or(0, |link| link.len()),
         Observed::RunRestarted { run_id } => run_id.as_bytes().len(),
         Observed::Came { .. } | Observed::Gone { .. } | Observed::StoreReset { .. } | Observed::Restored => 0,
