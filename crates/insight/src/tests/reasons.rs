@@ -119,10 +119,6 @@ fn examples() -> Vec<Reason> {
             away: secs(4.0),
             grace: secs(10.0),
         },
-        Reason::AddressUnreachable {
-            ranks: names(&["rank 1 on train-llm-1 published 127.0.1.1 (loopback)"]),
-            may: false,
-        },
         Reason::LinkLost { links: names(&["train-llm-2"]), clients: 8, grace: secs(10.0) },
         Reason::RelayRefused {
             relay: "train-llm-2".into(),
