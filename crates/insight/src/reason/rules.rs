@@ -162,6 +162,7 @@ impl Reason {
                 "a known fault of torch 2.15: restart all agents, and set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every node before nodes \
                  join a running job"
             }
+            Self::RunEnded { first: None, .. } => "whether they succeeded cannot be seen here",
             Self::RanksEnded { soon: Some(_), .. } => {
                 "look at their logs, that of the first before all: did it fail, was it killed, or could they not connect to each \
                  other at the addresses that they published? GLOO_SOCKET_IFNAME chooses the network interface"
@@ -256,7 +257,7 @@ rules! {
         "";
     "waiting_for_key" Info Lasting [WaitingForKey]
         "look which part of the program writes that key, whether its name is the same there, and what the processes do that are not there or have ended"
-        "Ranks or agents wait for a key of the program's own. Some programs do so for long, so it is a note. Named are a key that differs by one slip, who deleted the key, and the processes of the run that do not wait there or have ended.";
+        "Ranks or agents wait for a key of the program's own; where no keys show a job, any process that waits for one. An agent of NIXL asks again and again for the metadata of another that has not published, or whose connection closed. Some programs do so for long, so it is a note. Named are a key that differs by one slip, who deleted the key, and the processes of the run that do not wait there or have ended.";
     "waiting_at_barrier" Info Lasting [WaitingAtBarrier BarrierWaits]
         "look at the processes that have not arrived: are they busy, have they ended or gone another way, or does the barrier count on more than there are?"
         "Processes wait at a barrier of the program: a BARRIER, one of `torch.distributed.elastic.utils.store`, or one of the native rendezvous (`rallypoint barrier`). Named are those that have not arrived, as far as the members are known; it may be for some of them only.";

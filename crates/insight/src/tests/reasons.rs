@@ -149,6 +149,10 @@ fn examples() -> Vec<Reason> {
             port: 29500,
         },
         Reason::RanksEnded { ranks: names(&[&rank]), left: 3, since: secs(31.0), soon: None },
+        Reason::AddressUnreachable {
+            ranks: names(&["rank 1 on train-llm-1 published 127.0.1.1 (loopback)"]),
+            may: false,
+        },
         Reason::RanksMissing {
             came: 3,
             world_size: 4,
