@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from ._http import Client, Endpoint
 from ._trouble import Trouble
-from .rendezvous import WAIT_SECONDS, Identity, News, Node, Peer, Round, Terms, Waiting, host_name, node_id, without_none
+from .rendezvous import WAIT_SECONDS, Identity, News, Node, Outcome, Peer, Round, Terms, Waiting, host_name, node_id, without_none
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -54,7 +54,8 @@ class OfNode(TypedDict, total=False):
 
 
 class Membership:
-    """This process' place in a round of a run. As a context manager, it gives the place up at the end of the block.
+    """This process' place in a round of a run. As a context manager, it gives the place up at the end of the block: its work is
+    done, unless an exception ends it, and the others go on.
 
     with rallypoint.join("my-run", nodes=4) as me:
         print(me.rank, me.world_size, [peer.address for peer in me.peers])
@@ -108,7 +109,10 @@ class Membership:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.leave("it is done" if error is None else f"it failed: {type(error).__name__}")
+        if error is None:
+            self._node.leave("it is done", outcome=Outcome.SUCCEEDED)
+        else:
+            self.leave(f"it failed: {type(error).__name__}")
 
 
 def join(
