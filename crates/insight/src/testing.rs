@@ -12,6 +12,7 @@
 )]
 
 mod names;
+pub mod oracle;
 pub mod pickle;
 
 pub use self::names::names_in;

@@ -65,11 +65,6 @@ impl Scene {
         self.told.retain(|told| told.is_alarm);
     }
 
-    /// How many names were told.
-    pub(in super::super) fn names(&self) -> usize {
-        self.told.iter().map(|told| told.names.len()).sum()
-    }
-
     /// What was told so far; the rest has another judge.
     pub(in super::super) fn take(&mut self) -> Self {
         Self { place: self.place.take(), begins: self.begins, told: std::mem::take(&mut self.told) }

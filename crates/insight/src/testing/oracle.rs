@@ -1,0 +1,421 @@
+//! The one judge of what is said where the truth is known: random schedules and the simulator hold each explanation against
+//! a [`World`]. Nothing that is told of anybody may be false; who waits in vain and finds no name of its root is counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display, Formatter};
+
+use serde_json::Value;
+
+use super::{Checked, Past, names_in, yes};
+use rallypoint_api::Explanation;
+
+/// One process at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Being {
+    /// Its own names: host, address, `pid 12`.
+    pub names: Vec<String>,
+    /// The rank or node that it has told, or was given last.
+    pub place: Option<u32>,
+    /// It is counted under that place: it has joined, or published its address.
+    pub holds: bool,
+    pub connected: bool,
+    /// It is not frozen.
+    pub acts: bool,
+    pub finished: bool,
+    /// Its last sign of life.
+    pub heard: f64,
+    /// Since when it waits, and for which places; none: for somebody who is not known.
+    pub waits: Option<(f64, Vec<u32>)>,
+}
+
+/// What is true of a run at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct World {
+    /// What a place is called: `rank` or `node`.
+    pub place: &'static str,
+    pub beings: Vec<Being>,
+    /// All places that the run needs are taken.
+    pub complete: bool,
+    /// It is over: finished, closed, or nobody is there. Not always known: none.
+    pub over: Option<bool>,
+    /// What may be counted, by the field of the facts: at least and at most.
+    pub counts: Vec<(&'static str, usize, usize)>,
+}
+
+/// What the name of somebody is told with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Claim {
+    /// Nobody holds the place, or goes by that name in the round.
+    Absent,
+    /// Its connection has closed.
+    Ended,
+    /// It is not with the others: ended, frozen, or out of the round.
+    Gone,
+    /// It is connected.
+    There,
+    /// It is connected, and holds no place.
+    Unplaced,
+    /// Nothing is heard of it.
+    Quiet,
+}
+
+/// Nobody is taken for gone who was heard of so lately.
+const SILENT: f64 = 8.0;
+
+use Claim::{Absent, Ended, Gone, Quiet, There, Unplaced};
+
+/// What a field of the facts says of those whose names are in it. A code before the field is stronger.
+const CLAIMS: [(&str, &str, Claim); 41] = [
+    ("", "missing", Absent),
+    ("", "unseen", Absent),
+    ("", "gone", Gone),
+    ("", "not_back", Gone),
+    ("", "taken_out", There),
+    ("", "ended", Ended),
+    ("", "dead", Ended),
+    ("", "passed", Ended),
+    ("", "then", Ended),
+    ("", "first", Ended),
+    ("", "present", There),
+    ("", "staying", There),
+    ("", "connected", There),
+    ("", "others", There),
+    ("", "running", There),
+    ("", "there", There),
+    ("", "spares", There),
+    ("", "newcomers", There),
+    ("", "left_over", There),
+    ("", "members", There),
+    ("", "candidates", Unplaced),
+    ("", "beside", There),
+    ("lost", "nodes", Gone),
+    ("lost", "ranks", Ended),
+    ("ranks_ended", "ranks", Ended),
+    ("ranks_ended", "processes", Ended),
+    ("gave_up", "who", Gone),
+    ("node_silent", "nodes", Quiet),
+    ("round_over", "nodes", There),
+    ("store_reset", "ranks", There),
+    ("waiting", "silent", Unplaced),
+    ("waiting", "host", There),
+    ("waiting_for_key", "who", There),
+    ("waiting_at_barrier", "who", There),
+    ("duplicate_rank", "first", There),
+    ("duplicate_rank", "second", There),
+    ("duplicate_rank", "more", There),
+    ("two_jobs", "first", There),
+    ("two_jobs", "second", There),
+    ("join_refused", "node", There),
+    ("node_came_late", "node", There),
+];
+
+/// What is told of several runs, of world sizes, or of strangers has no names of this world in these fields.
+const NO_NAMES: [(&str, &str); 3] =
+    [("world_sizes_differ", "others"), ("duplicate_rank", "others"), ("run_closed", "present")];
+
+/// What was seen of somebody, by the tag of its presence.
+fn claim_of(presence: &str) -> Option<Claim> {
+    match presence {
+        "never_seen" => Some(Absent),
+        "closed" | "unreachable" => Some(Ended),
+        "connected" => Some(There),
+        "silent" => Some(Quiet),
+        "left" | "taken_out" => Some(Gone),
+        _ => None,
+    }
+}
+
+/// The names in a field, one name each.
+fn labels(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(names) => names.split(" and ").flat_map(|name| name.split(", ")).collect(),
+        Value::Object(fields) => fields.get("shown").map(labels).unwrap_or_default(),
+        Value::Array(all) => all.iter().flat_map(labels).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Sentences of the native rendezvous that have no facts, and what they say of those before the colon.
+const SUBJECTS: [(&str, Claim); 3] =
+    [("node_silent", Quiet), ("node_disconnected", Quiet), ("node_failed", Gone)];
+
+/// All that is claimed of somebody: the name, and what.
+fn claims(said: &Explanation) -> Vec<(&str, Claim)> {
+    let mut all = Vec::new();
+    if let Some((_, claim)) = SUBJECTS.iter().find(|(code, _)| *code == said.code) {
+        let subject = said.text.split(": ").nth(1).unwrap_or_default();
+        let subject = subject.split(" failed").next().unwrap_or_default();
+        let names = subject.split(" and ").flat_map(|name| name.split(", "));
+        all.extend(names.map(|name| (name, *claim)));
+    }
+    let Some(facts) = said.facts.as_object() else { return all };
+    for (field, value) in facts {
+        let find = |code: &str| CLAIMS.iter().find(|(of, name, _)| *of == code && name == field);
+        let claim = find(&said.code).or_else(|| find(""));
+        let has_none = NO_NAMES.contains(&(said.code.as_str(), field.as_str()));
+        if let Some((_, _, claim)) = claim.filter(|_| !has_none) {
+            all.extend(labels(value).into_iter().map(|name| (name, *claim)));
+        }
+    }
+    tagged(&said.facts, &mut all);
+    all
+}
+
+/// Those that are told with a presence, wherever in the facts.
+fn tagged<'f>(facts: &'f Value, all: &mut Vec<(&'f str, Claim)>) {
+    match facts {
+        Value::Object(fields) => {
+            let name = ["name", "who"].iter().find_map(|name| fields.get(*name));
+            let presence = fields.get("presence").and_then(|presence| presence["is"].as_str());
+            let claim = presence.and_then(claim_of).filter(|_| fields.get("but").is_none_or(Value::is_null));
+            all.extend(name.into_iter().flat_map(labels).filter_map(|name| Some((name, claim?))));
+            fields.values().for_each(|value| tagged(value, all));
+        }
+        Value::Array(several) => several.iter().for_each(|value| tagged(value, all)),
+        _ => {}
+    }
+}
+
+/// A name as it is told: the places in it, and all else.
+struct Called {
+    places: BTreeSet<u32>,
+    own: BTreeSet<String>,
+}
+
+impl Called {
+    fn of(label: &str, place: &str) -> Self {
+        // `rank 2 (local rank 0 on node 1 at 10.0.0.2)` is a place of which nothing was seen.
+        let label = label.split(" (local rank").next().unwrap_or_default();
+        // `rank 2 on host3 (4 s ago)`.
+        let label = label.split(" (after ").next().unwrap_or_default();
+        let (mut places, mut own) = (BTreeSet::new(), BTreeSet::new());
+        for name in names_in(label, None) {
+            match name.split_once(' ') {
+                Some((kind, number)) if kind == place => places.extend(number.parse::<u32>()),
+                Some(("key" | "rank" | "node", _)) => {}
+                _ => drop(own.insert(name)),
+            }
+        }
+        Self { places, own }
+    }
+
+    fn is(&self, being: &Being) -> bool {
+        if self.own.is_empty() {
+            return being.place.is_some_and(|place| self.places.contains(&place));
+        }
+        self.own.iter().all(|name| being.names.contains(name))
+    }
+}
+
+impl World {
+    /// Whether somebody holds this place.
+    fn holders(&self, place: u32) -> impl Iterator<Item = (usize, &Being)> {
+        let holds = move |being: &Being| being.connected && being.holds && being.place == Some(place);
+        self.beings.iter().enumerate().filter(move |(_, being)| holds(being))
+    }
+
+    fn is_so(&self, called: &Called, claim: Claim, at: f64, silence: f64) -> bool {
+        let mut those = self.beings.iter().filter(|being| called.is(being));
+        let holds = |being: &Being| being.connected && being.holds;
+        // Who waits sends no heartbeats, and may be taken for gone.
+        let is_quiet = |being: &Being| being.heard > 0.0 && being.heard < at - SILENT;
+        match claim {
+            Absent if called.own.is_empty() => !those.any(holds),
+            // Of two with one name the other may be meant.
+            Absent => those.clone().next().is_none() || those.any(|being| !holds(being) || !being.acts),
+            Ended => those.any(|being| !being.connected),
+            Gone => {
+                those.clone().next().is_none()
+                    || those.any(|being| !holds(being) || !being.acts || is_quiet(being))
+            }
+            There => those.any(|being| being.connected || being.finished),
+            Unplaced => those.any(|being| being.connected && !being.holds),
+            Quiet => those.any(|being| {
+                !being.acts || !being.connected || silence > 0.0 && being.heard <= at - silence + 1.5
+            }),
+        }
+    }
+
+    /// What the code alone says.
+    fn has(&self, code: &str) -> bool {
+        let counted = || self.beings.iter().filter(|being| being.connected && being.holds);
+        match code {
+            "round_complete" => self.complete,
+            "run_ended" => self.over != Some(false) || counted().next().is_none(),
+            "run_finished" => self.over != Some(false),
+            "duplicate_rank" => {
+                let mut places = BTreeSet::new();
+                let all = self.beings.iter().filter(|being| being.connected);
+                all.filter_map(|being| being.place).any(|place| !places.insert(place))
+            }
+            _ => true,
+        }
+    }
+}
+
+/// Whether all that is said at this second was so just before.
+pub fn judge(past: &Past<World>, at: f64, said: &Explanation) -> Checked {
+    yes(past.any(at, |world| world.has(&said.code)), "it is not so")?;
+    let place = past.0.last().map_or("", |(_, world)| world.place);
+    let silence = said.facts["silent"].as_f64().unwrap_or_default();
+    for (name, claim) in claims(said) {
+        let called = Called::of(name, place);
+        let is_known = |world: &World| world.beings.iter().any(|being| called.is(being));
+        if called.own.is_empty() && called.places.is_empty() {
+            continue;
+        }
+        let may_be_unknown =
+            matches!(claim, Absent | Gone) || past.0.iter().any(|(_, world)| is_known(world));
+        yes(may_be_unknown, &format!("nobody is called {name}"))?;
+        let is_so = |world: &World| world.is_so(&called, claim, at, silence);
+        yes(past.any(at, is_so), &format!("{name} is not {claim:?}"))?;
+    }
+    // How many there were in a run that was closed is told later.
+    let counts = past.0.last().filter(|_| said.code != "run_closed");
+    for (field, _, _) in counts.iter().flat_map(|(_, world)| &world.counts) {
+        let Some(number) = said.facts[*field].as_u64() else { continue };
+        let is_it = |(of, least, most): &(&str, usize, usize)| {
+            of == field && (*least..=*most).contains(&(number as usize))
+        };
+        yes(past.any(at, |world| world.counts.iter().any(is_it)), &format!("not {number} {field}"))?;
+    }
+    let waiters = said.facts["waiters"].as_u64().unwrap_or_default() as usize;
+    let wait = |world: &World| world.beings.iter().filter(|being| being.waits.is_some()).count() >= waiters;
+    yes(past.any(at, wait), "not so many wait")
+}
+
+/// How often something had to be said, and how often it was not, by kind.
+#[derive(Debug, Clone, Default)]
+pub struct Tally(pub BTreeMap<&'static str, (usize, usize)>);
+
+impl Tally {
+    fn count(&mut self, kind: &'static str, is_said: bool) {
+        let (all, unsaid) = self.0.entry(kind).or_default();
+        *all += 1;
+        *unsaid += usize::from(!is_said);
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        for (kind, (all, unsaid)) in &other.0 {
+            let sum = self.0.entry(kind).or_default();
+            *sum = (sum.0 + all, sum.1 + unsaid);
+        }
+    }
+}
+
+/// Where a wait leads.
+enum Root<'w> {
+    /// Nobody holds this place.
+    Empty(u32),
+    /// It waits for nothing, or is frozen.
+    Idle(&'w Being),
+    /// They wait for each other.
+    Circle(&'w Being),
+    /// Nobody knows.
+    Unknown,
+}
+
+impl World {
+    /// Follows a wait to who waits for nothing, or to a place that nobody holds.
+    fn roots_of<'w>(&'w self, waiter: &'w Being, passed: &mut BTreeSet<usize>, roots: &mut Vec<Root<'w>>) {
+        let Some((_, places)) = &waiter.waits else { return roots.push(Root::Idle(waiter)) };
+        if places.is_empty() {
+            roots.push(Root::Unknown);
+        }
+        for &place in places {
+            if self.holders(place).next().is_none() {
+                roots.push(Root::Empty(place));
+            }
+            for (n, holder) in self.holders(place) {
+                if passed.insert(n) {
+                    self.roots_of(holder, passed, roots);
+                }
+            }
+        }
+    }
+
+    /// Counts whether each that has waited since before `since` finds a name of each root of its wait in what is shown.
+    pub fn count_unsaid(&self, since: f64, shown: &[Explanation], tally: &mut Tally) {
+        let named: BTreeSet<String> =
+            shown.iter().flat_map(|said| names_in(&said.text, said.run_id.as_deref())).collect();
+        let is_named = |place: Option<u32>, mut own: Vec<&Being>| {
+            place.is_some_and(|place| named.contains(&format!("{} {place}", self.place)))
+                || own.drain(..).any(|being| being.names.iter().any(|name| named.contains(name)))
+        };
+        let waits_in_vain = |being: &&Being| {
+            being.connected && being.acts && being.waits.as_ref().is_some_and(|(begun, _)| *begun < since)
+        };
+        for waiter in self.beings.iter().filter(waits_in_vain) {
+            let mut roots = Vec::new();
+            self.roots_of(waiter, &mut BTreeSet::new(), &mut roots);
+            if roots.is_empty() {
+                roots.push(Root::Circle(waiter));
+            }
+            for root in roots {
+                match root {
+                    Root::Empty(place) => {
+                        let of_place = |being: &&Being| being.place == Some(place);
+                        let before: Vec<_> = self.beings.iter().filter(of_place).collect();
+                        let kind = if before.is_empty() { "who never came" } else { "who ended" };
+                        tally.count(kind, is_named(Some(place), before));
+                    }
+                    Root::Idle(being) => {
+                        let kind = if being.acts { "who waits for nothing" } else { "who is frozen" };
+                        tally.count(kind, is_named(being.place, vec![being]));
+                    }
+                    Root::Circle(being) => {
+                        tally.count("who waits in a circle", is_named(being.place, vec![being]));
+                    }
+                    Root::Unknown => {
+                        tally.count("that a round is not complete", shown.iter().any(|said| said.holds))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether this one held a place before, and is gone without having finished, while others of the run are there.
+    pub fn lost_since(&self, before: &Self, being: usize) -> bool {
+        let (then, now) = (&before.beings[being], &self.beings[being]);
+        let others_are_there = || self.beings.iter().any(|being| being.connected && being.holds);
+        then.connected
+            && then.holds
+            && !now.connected
+            && !then.finished
+            && !now.finished
+            && others_are_there()
+    }
+
+    /// Whether nobody with this name holds a place, or somebody of several.
+    pub fn may_be_missing(&self, name: &str) -> bool {
+        self.is_so(&Called::of(name, self.place), Absent, 0.0, 0.0)
+    }
+}
+
+impl Tally {
+    /// Counts whether the loss of this one was said.
+    pub fn count_loss<'e>(
+        &mut self,
+        world: &World,
+        being: usize,
+        said: impl Iterator<Item = &'e Explanation>,
+    ) {
+        let lost = &world.beings[being];
+        let of_place = lost.place.map(|number| format!("{} {number}", world.place));
+        let is_named = |said: &Explanation| {
+            let names = names_in(&said.text, said.run_id.as_deref());
+            said.code == "run_ended" || lost.names.iter().chain(&of_place).any(|name| names.contains(name))
+        };
+        self.count("who was lost", said.map(is_named).any(|is_named| is_named));
+    }
+}
+
+impl Display for Tally {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (n, (kind, (all, unsaid))) in self.0.iter().enumerate() {
+            let comma = if n == 0 { "" } else { ", " };
+            write!(f, "{comma}{kind}: {unsaid} of {all} not said")?;
+        }
+        Ok(())
+    }
+}
