@@ -1,4 +1,5 @@
-//! What explanations may cost to read. A number that has gone down stays down: its ceiling goes with it.
+//! What explanations may cost to read. A number that has gone down stays down: its ceiling goes with it. The aims are
+//! 10,000 lines of code, 10,000 of tests, 35 codes.
 
 use std::path::Path;
 
@@ -19,7 +20,7 @@ const BUDGETS: [Budget; 2] = [
         what: "lines of code of insight, with the sentences of the rendezvous",
         paths: &["crates/insight/src", "crates/rendezvous/src/reason.rs"],
         without: &["crates/insight/src/tests", "crates/insight/src/testing", "crates/insight/src/testing.rs"],
-        ceiling: 16_528,
+        ceiling: 16_000,
         aim: 10_000,
     },
     Budget {
@@ -33,7 +34,7 @@ const BUDGETS: [Budget; 2] = [
             "tests/pytorch/plays/expected.py",
         ],
         without: &[],
-        ceiling: 18_600,
+        ceiling: 16_400,
         aim: 10_000,
     },
 ];
@@ -43,7 +44,7 @@ const CODES: Budget = Budget {
     what: "codes of explanations",
     paths: &["docs/explanations.md"],
     without: &[],
-    ceiling: 80,
+    ceiling: 36,
     aim: 35,
 };
 

@@ -419,3 +419,72 @@ impl Display for Tally {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn being(n: u32, holds: bool, connected: bool) -> Being {
+        let names = vec![format!("host{n}"), format!("pid {n}")];
+        Being { names, place: Some(n), holds, connected, acts: true, ..Being::default() }
+    }
+
+    /// Rank 0 waits for rank 1, which is connected and waits for nothing; rank 2 has ended; 3 never came.
+    fn world() -> World {
+        let waits = Some((0.0, vec![1, 2, 3]));
+        let zero = Being { waits, ..being(0, true, true) };
+        let beings = vec![zero, being(1, true, true), being(2, true, false)];
+        World { place: "rank", beings, counts: vec![("joined", 2, 2)], ..World::default() }
+    }
+
+    fn said(code: &str, text: &str, facts: Value) -> Explanation {
+        let all = json!({
+            "id": 1, "run_id": "job", "store": null, "code": code, "severity": "warning", "since": 0.0, "holds": true,
+            "certainty": "seen", "text": text, "remedy": "", "facts": facts,
+        });
+        serde_json::from_value(all).expect("an explanation")
+    }
+
+    #[test]
+    fn a_false_word_is_found_and_a_true_one_is_not() {
+        let shown = |names: &[&str]| json!({"shown": names, "more": 0});
+        let cases = [
+            (true, "waiting", json!({"missing": shown(&["rank 3"])})),
+            (true, "waiting", json!({"missing": shown(&["rank 2"])})),
+            (false, "waiting", json!({"missing": shown(&["rank 1"])})),
+            (true, "lost", json!({"ranks": shown(&["rank 2 on host2"])})),
+            (false, "lost", json!({"ranks": shown(&["rank 1 on host1"])})),
+            (false, "lost", json!({"ranks": shown(&["rank 2 on host7"])})),
+            (true, "waiting", json!({"who": "rank 1 on host1", "presence": {"is": "connected"}})),
+            (false, "waiting", json!({"who": "rank 1 on host1", "presence": {"is": "closed"}})),
+            (false, "waiting", json!({"who": "rank 1", "presence": {"is": "never_seen"}})),
+            (true, "waiting", json!({"joined": 2, "waiters": 1})),
+            (false, "waiting", json!({"joined": 3})),
+            (false, "waiting", json!({"waiters": 2})),
+            (false, "round_complete", json!({})),
+            (false, "duplicate_rank", json!({})),
+        ];
+        let past = Past(vec![(0.0, world())]);
+        for (is_true, code, facts) in cases {
+            let judged = judge(&past, 1.0, &said(code, "", facts.clone()));
+            assert_eq!(judged.is_ok(), is_true, "{code} {facts}: {judged:?}");
+        }
+    }
+
+    #[test]
+    fn the_root_of_each_wait_is_looked_for() {
+        let unsaid = |text: &str| {
+            let mut tally = Tally::default();
+            world().count_unsaid(1.0, &[said("waiting", text, json!({}))], &mut tally);
+            tally.to_string()
+        };
+        let all = unsaid("job: rank 1 and rank 2 and rank 3");
+        assert_eq!(
+            all,
+            "who ended: 0 of 1 not said, who never came: 0 of 1 not said, who waits for nothing: 0 of 1 not said"
+        );
+        assert!(unsaid("job: rank 1 and rank 2").contains("who never came: 1 of 1 not said"));
+        assert!(unsaid("job: rank 3, host2").contains("who waits for nothing: 1 of 1 not said"));
+    }
+}
