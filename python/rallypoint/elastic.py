@@ -32,7 +32,7 @@ TORCH = ("2.15",)
 """The releases of PyTorch whose interface is known here."""
 STORE_PORT = 29500
 """The port of the server's first store, unless the caller names another one."""
-CONNECT_SECONDS = 0.5, 0.05, 10.0
+CONNECT_SECONDS = 0.5, 0.02, 10.0
 """How long the ranks of a new round may take to connect to each other, in seconds: at first, for each rank in addition, and at most.
 gloo waits for so long until a peer has said its address, and five times as long until it connects, and cannot be interrupted. If a rank
 dies in this moment, the others do not wait for long. If all are only slow, each further attempt may take twice as long."""

@@ -30,4 +30,4 @@ def test_each_picture_is_made_by_a_script_and_shown() -> None:
     pages = [(REPOSITORY / name).read_text() for name in listed.stdout.split()]
     shown = {name for page in pages for name in re.findall(r"!\[[^\]]*\]\([^)]*?docs/img/([^)]+)\)|!\[[^\]]*\]\(img/([^)]+)\)", page) for name in name if name}
     there = {path.name for path in FOLDER.iterdir()}
-    assert there == shown == {*PAGES, "demo.svg", "growth.svg"}
+    assert there == shown == {*PAGES, "demo.svg", "elastic.svg", "growth.svg"}
