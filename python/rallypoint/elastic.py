@@ -90,7 +90,7 @@ class World:
         self._state = dict(state)
         self._is_fresh = True
         self._patience = join_timeout
-        self._suspicion = grace + keep_alive * keep_alive_misses + 2.0
+        self._suspicion = grace + keep_alive * keep_alive_misses + 5.0
         self._group = _Group(run_id, _store(store, where), backend, timeout)
         terms = Terms(
             *bounds,
@@ -187,10 +187,14 @@ class World:
         return news.action is Action.REJOIN
 
     def _others_regroup(self) -> bool:
-        """Whether the server says, soon enough, that this round is over: if not, an error is the program's own."""
-        until = time.monotonic() + self._suspicion
+        """Whether the server says, soon enough, that this round is over: if not, an error is the program's own.
+
+        A server that was away learns only afterwards who is lost.
+        """
+        failed = time.monotonic()
         while not self._has_news():
-            if time.monotonic() > until:
+            now, reached = time.monotonic(), self._me._node.reached_since
+            if now > min(max(failed, reached) + self._suspicion, failed + self._patience):
                 return False
             time.sleep(LOOK_SECONDS)
         return True

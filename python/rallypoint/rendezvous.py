@@ -213,6 +213,7 @@ class KeepAlive:
 
     def __init__(self, endpoint: Endpoint, run_id: str, identity: Identity, terms: Terms, round: Round, join_id: str, late: float) -> None:
         self.news = News()
+        self._reached = self._asked = time.monotonic()
         self._client = Client(endpoint)
         self._path = f"{run_path(run_id)}/heartbeat"
         self._late = late
@@ -247,16 +248,28 @@ class KeepAlive:
         finally:
             self._client.close()
 
+    @property
+    def reached_since(self) -> float:
+        """Since when the server has answered in time. A relay holds a request while the server is away."""
+        now = time.monotonic()
+        return now if now > self._asked + self._body["wait_seconds"] + 1 else self._reached
+
+    def _in_trouble(self, cause: str, lasted: float) -> None:
+        self._reached = time.monotonic()
+        self._trouble(cause, lasted)
+
     def _beat(self) -> None:
         seen, started = self.news.action, time.monotonic()
+        self._asked = started
         try:
             answer = self._client.post(
                 self._path,
                 {**without_none(self._body), "seen": seen.value},
                 patience=float("inf"),
                 late=self._late,
-                on_trouble=self._trouble,
+                on_trouble=self._in_trouble,
             )
+            self._reached = self.reached_since
             body = answer.body
             news = News(Action(body["action"]), plain(str(body["reason"])), int(body["num_nodes_waiting"]))
         except ProblemError as refusal:
@@ -339,6 +352,12 @@ class Node:
         """The last keep-alive's answer; never asks the server."""
         keep_alive = self._presence.keep_alive
         return keep_alive.news if keep_alive else News()
+
+    @property
+    def reached_since(self) -> float:
+        """Since when the server has answered each keep-alive of this round, on the clock of time.monotonic()."""
+        keep_alive = self._presence.keep_alive
+        return keep_alive.reached_since if keep_alive else time.monotonic()
 
     def join(self, *, participants: bool = False, patience: float | None = None, on_waiting: OnWaiting | None = None) -> Round:
         """Joins the next round and waits until it is complete. Then it keeps the place in it, if the node has a heartbeat.

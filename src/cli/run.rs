@@ -371,7 +371,11 @@ impl Args {
             self.try_store(&server.store, is_own, needs.is_relayed).await?;
         }
         let job = Job { argv: &self.command, torchrun, env, launch, server: &server, patience };
-        Ok(job.plan(mode))
+        let mut plan = job.plan(mode);
+        // A program that speaks to the server itself, such as rallypoint.elastic, goes the same way.
+        let addresses = [("RALLYPOINT_ENDPOINT", store.to_string()), ("RALLYPOINT_ADMIN", admin.to_string())];
+        plan.set.extend(addresses.map(|(name, value)| (name.to_owned(), value)));
+        Ok(plan)
     }
 
     /// Tries the store that the workers will use: a command that cannot reach it is silent for minutes.

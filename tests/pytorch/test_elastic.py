@@ -341,9 +341,9 @@ def test_the_server_knows_at_once_of_a_rank_that_is_killed_behind_a_relay(forks:
         job.end(ranks)
 
 
-@pytest.mark.parametrize("is_rank_killed_too", [False, True])
+@pytest.mark.parametrize(("is_rank_killed_too", "away"), [(False, 0.5), (True, 0.5), (True, 15)])
 def test_the_server_is_killed_and_starts_again_with_its_journal(
-    forks: ForkServer, tmp_path: Path, rallypoint_factory: Callable[..., Server], is_rank_killed_too: bool
+    forks: ForkServer, tmp_path: Path, rallypoint_factory: Callable[..., Server], is_rank_killed_too: bool, away: float
 ) -> None:
     journal = ("--journal", str(tmp_path / "journal"))
     server = rallypoint_factory(*journal)
@@ -355,7 +355,7 @@ def test_the_server_is_killed_and_starts_again_with_its_journal(
         server.process.wait()
         if is_rank_killed_too:
             ranks.pop(0).kill()
-        time.sleep(0.5)
+        time.sleep(away)
         rallypoint_factory(*journal, *addresses)
         job.together(ranks, len(ranks))
         job.end(ranks)

@@ -93,10 +93,12 @@ pub(super) enum Mutant {
     PartNotStored,
     /// The memory of a link is not given back when its connection breaks.
     LinkMemoryKept,
+    /// The number of a process group is that of its round alone.
+    GroupNamedByRound,
 }
 
 impl Mutant {
-    pub(super) const ALL: [Self; 39] = [
+    pub(super) const ALL: [Self; 40] = [
         Self::ReplyBeforeCommit,
         Self::DirectReplyBeforeCommit,
         Self::SyncDoesNothing,
@@ -136,6 +138,7 @@ impl Mutant {
         Self::ProgressNotStored,
         Self::PartNotStored,
         Self::LinkMemoryKept,
+        Self::GroupNamedByRound,
     ];
 
     /// The first of the seeds that find it.

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rallypoint_rendezvous::{Payload, Round};
+use rallypoint_rendezvous::{Participant, Payload, Round};
 
 /// What nodes were told about one round.
 #[derive(Debug, Default)]
 struct ToldRound {
-    /// The nodes, by rank.
-    nodes: Vec<String>,
+    /// The nodes and their payloads, by rank.
+    nodes: Vec<(String, String)>,
     /// The join that was told each rank.
     told: BTreeMap<u32, (String, String)>,
     port: Option<u16>,
@@ -41,28 +41,27 @@ impl RunTruth {
         if self.expected.is_empty() { fits(&None) } else { self.expected.iter().any(fits) }
     }
 
-    /// The join `join_id` of `node` gets this rank in this round.
+    /// The join of `node` with this payload gets this rank in this round.
     pub(super) fn complete(
         &mut self,
         round: &Round,
-        (node, join_id): (&str, &str),
+        (node, payload): (&str, &str),
         rank: u32,
         port: Option<u16>,
         (min, max): (u32, u32),
     ) -> Result<(), String> {
         let number = round.number;
-        let nodes: Vec<String> = round.participants.iter().map(|it| it.node.to_string()).collect();
+        let said = |it: &Participant| it.payload.as_ref().map_or("", Payload::as_str).to_owned();
+        let nodes: Vec<_> = round.participants.iter().map(|it| (it.node.to_string(), said(it))).collect();
         let size = nodes.len() as u32;
-        if !(min..=max).contains(&size) || nodes.iter().collect::<BTreeSet<_>>().len() != nodes.len() {
+        if !(min..=max).contains(&size)
+            || nodes.iter().map(|(node, _)| node).collect::<BTreeSet<_>>().len() != nodes.len()
+        {
             return Err(format!("round {number} has these nodes: {nodes:?}"));
         }
-        if nodes.get(rank as usize).map(String::as_str) != Some(node) {
-            return Err(format!("{node} is told rank {rank} of round {number}, which has {nodes:?}"));
-        }
-        // Each node's payload is the id of its join.
-        let payload = round.participants[rank as usize].payload.as_ref().map(Payload::as_str);
-        if payload != Some(join_id) {
-            return Err(format!("join {join_id} of {node} has the payload {payload:?} in round {number}"));
+        let mine = (node.to_owned(), payload.to_owned());
+        if nodes.get(rank as usize) != Some(&mine) {
+            return Err(format!("{mine:?} is told rank {rank} of round {number}, which has {nodes:?}"));
         }
         let last = self.last();
         if !self.rounds.contains_key(&number) && last.is_some_and(|last| last > number) {
@@ -77,7 +76,6 @@ impl RunTruth {
                 known.nodes, known.port
             ));
         }
-        let mine = (node.to_owned(), join_id.to_owned());
         if let Some((other, _)) = known.told.get(&rank).filter(|it| it.0 != mine.0) {
             return Err(format!("rank {rank} of round {number} is told to {node}, and was told to {other}"));
         }

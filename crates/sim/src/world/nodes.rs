@@ -1,6 +1,7 @@
 //! The nodes of native runs, as the plugin behaves: each node joins, works in the round's store, sends
 //! heartbeats, and joins again when it is told to.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use super::workers::Starter;
 use super::{Checked, Event, World};
 use rallypoint_protocol::ids::{Label, RunId};
 use rallypoint_rendezvous::{
-    Action, HeartbeatView, Join, LeaveRequest, NodeInfo, Outcome, Payload, RankInRound, Report, RunRefusal,
-    Wanted,
+    Action, HeartbeatView, Join, LeaveRequest, NodeInfo, Outcome, Participant, Payload, RankInRound, Report,
+    Round, RunRefusal, Wanted,
 };
 use rallypoint_server::{Ended, Joined};
 
@@ -33,12 +34,24 @@ pub(super) enum Doing {
     Works { place: RankInRound, size: u32, port: Option<u16> },
 }
 
+/// The process group of a round, as rallypoint.elastic makes it. It works when all its processes have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Group {
+    /// Of the process with rank 0, and of the round: rounds are counted anew when a run was forgotten.
+    number: (u32, u64),
+    /// Its processes, in the order of their ranks.
+    slots: Vec<u32>,
+}
+
 pub(super) struct Node {
     pub(super) run: usize,
     number: usize,
     /// The number of the process. Processes with one id share it.
     born: u32,
     joins: u32,
+    /// The number of the process among all processes. It is in the payload of its joins.
+    slot: u32,
+    group: Option<Group>,
     /// Whether this join was sent before.
     is_retry: bool,
     pub(super) doing: Doing,
@@ -59,6 +72,8 @@ impl Node {
             number,
             born: 0,
             joins: 0,
+            slot: 0,
+            group: None,
             is_retry: false,
             doing: Doing::Absent,
             previous: None,
@@ -91,6 +106,10 @@ impl Node {
     fn join_id(&self) -> Box<str> {
         self.joins.to_string().into()
     }
+
+    fn payload(&self) -> String {
+        format!("{}/{}", self.slot, self.joins)
+    }
 }
 
 pub(super) fn label(text: &str) -> Label {
@@ -118,7 +137,9 @@ impl World {
     }
 
     pub(super) fn node_comes(&mut self, node: usize, same_id: bool) {
+        self.runs.processes += 1;
         let it = &mut self.runs.nodes[node];
+        it.slot = self.runs.processes;
         it.life += 1;
         if !same_id {
             it.born += 1;
@@ -181,7 +202,7 @@ impl World {
                     node: it.label(),
                     join_id: it.join_id(),
                     info: it.info(),
-                    payload: Payload::new(&it.join_id()).ok(),
+                    payload: Payload::new(&it.payload()).ok(),
                     rank: None,
                     watched: true,
                     previous: it.previous,
@@ -214,7 +235,7 @@ impl World {
     /// What the server tells a node must be true, even if the node never gets the answer.
     pub(super) fn node_is_told(&mut self, node: usize, answer: &mut Answer) -> Checked {
         let it = &self.runs.nodes[node];
-        let (who, join_id, run) = (it.label(), it.join_id(), it.run);
+        let (who, payload, run) = (it.label(), it.payload(), it.run);
         let truth = &mut self.runs.truths[run];
         match (answer, it.doing) {
             (Answer::Joined(Ok(Joined::Complete { shared, rank })), _) => {
@@ -222,7 +243,7 @@ impl World {
                     *rank = rank.saturating_sub(1);
                 }
                 let plan = &self.plan.runs.runs[run];
-                let mine = (who.as_str(), &*join_id);
+                let mine = (who.as_str(), payload.as_str());
                 truth.complete(&shared.round, mine, *rank, shared.store_port(), (plan.min, plan.max))
             }
             (
@@ -248,6 +269,7 @@ impl World {
                 self.worker_ends(Starter::Node(node))?;
                 self.worker_comes(node);
                 self.node_acts_after(node, 10 * MILLI);
+                self.node_connects(node, round)?;
                 if let Some(away) = self.runs.dies_at_answer.take() {
                     self.crash(self.plan.keeping == Keeping::Disk)?;
                     self.at(away, Event::Start);
@@ -274,6 +296,33 @@ impl World {
                     it.is_retry = false;
                 }
                 self.node_tries_again(node);
+            }
+        }
+        Ok(())
+    }
+
+    /// The node makes the process group of its round. No two groups with one number work at once: their
+    /// processes could not tell each other's connections apart.
+    fn node_connects(&mut self, node: usize, round: &Round) -> Checked {
+        let slot = |it: &Participant| {
+            let payload = it.payload.as_ref().map_or("", Payload::as_str);
+            payload.split('/').next().and_then(|slot| slot.parse().ok()).unwrap_or_default()
+        };
+        let slots: Vec<u32> = round.participants.iter().map(slot).collect();
+        let first = if self.is(Mutant::GroupNamedByRound) { 0 } else { slots[0] };
+        self.runs.nodes[node].group = Some(Group { number: (first, round.number), slots });
+        let run = self.runs.nodes[node].run;
+        let is_there = |it: &&Node| it.run == run && matches!(it.doing, Doing::Works { .. });
+        let with = |slot: &u32| self.runs.nodes.iter().filter(is_there).find(|it| it.slot == *slot);
+        let working = self.runs.nodes.iter().filter(is_there).filter_map(|it| {
+            let group = it.group.as_ref()?;
+            let is_whole = group.slots.iter().all(|slot| with(slot).is_some_and(|it| it.group.as_ref() == Some(group)));
+            is_whole.then_some(group)
+        });
+        let mut known = BTreeMap::new();
+        for group in working {
+            if let Some(other) = known.insert(group.number, group).filter(|other| *other != group) {
+                return Err(format!("two groups of run {run} work with one number: {other:?} and {group:?}"));
             }
         }
         Ok(())

@@ -27,6 +27,8 @@ pub(super) struct Runs {
     /// A source of its own, so that schedules without runs stay what they are.
     pub(super) random: Random,
     pub(super) nodes: Vec<Node>,
+    /// How many processes of nodes there were.
+    pub(super) processes: u32,
     pub(super) participants: Vec<Participant>,
     pub(super) pods: Vec<Pod>,
     pub(super) truths: Vec<RunTruth>,
@@ -59,6 +61,7 @@ impl Runs {
         Self {
             random: Random::new(plan.seed ^ 0x00dd_ba11),
             nodes: nodes.flat_map(|(run, it)| (0..it.nodes.len()).map(move |n| Node::new(run, n))).collect(),
+            processes: 0,
             participants: participants
                 .flat_map(|(barrier, it)| {
                     (0..it.participants.len()).map(move |n| Participant::new(barrier, n))
