@@ -90,6 +90,25 @@ def test_jobset_restarted_in_place_trains_again(scenario: Callable[..., Scenario
     assert "RendezvousClosedError" in pods.restarted({}).failure(0)
 
 
+@pytest.mark.parametrize("first", ["has ended", "was killed"])
+def test_leaderworkerset_restarted_in_its_pods_trains_again(first: str, scenario: Callable[..., Scenario]) -> None:
+    """With restartPolicy None only containers start again: pods keep their names, UIDs and addresses, and no label counts the attempts."""
+    changes = [ONE_OF_COMMAND, ('"replicas": 2', '"replicas": 1'), ("serve.py", "train.py"), ("RecreateGroupOnPodRestart", "None")]
+    pods = scenario("leaderworkerset", *changes, train="--no-ddp --hold")
+    job = pods.start()
+    if first == "has ended":
+        job.release()
+        job.results(2)
+    else:
+        for rank in (0, 1):
+            job.wait_for_mark("training", rank)
+        for index in (0, 1):
+            job.kill_node(index)
+    again = pods.restarted({})
+    again.release()
+    again.results(2)
+
+
 def test_an_elastic_trainjob_trains_with_the_nodes_that_there_are(scenario: Callable[..., Scenario]) -> None:
     """Its JobSet is made smaller and larger while it trains. Nothing but `ctl expect` can end a round of fewer than four: the last call lasts for ever."""
     changes = [('"numProcPerNode": 8', '"numProcPerNode": 1'), ("join_timeout=1800", "join_timeout=1800,last_call_timeout=1700")]
