@@ -109,6 +109,19 @@ def test_leaderworkerset_restarted_in_its_pods_trains_again(first: str, scenario
     again.results(2)
 
 
+@pytest.mark.parametrize("mode", ["c10d", "static"])
+def test_the_second_store_of_torchcomms_is_found_in_mode_c10d_alone(mode: str, scenario: Callable[..., Scenario]) -> None:
+    """Only there MASTER_ADDR is the node of rank 0. (Done with torch, as torchcomms is not on PyPI.)"""
+    changes = [ONE_OF_COMMAND, ('"replicas": 2', '"replicas": 1'), ("serve.py", "train.py")]
+    patience = "30" if mode == "c10d" else "5"
+    job = scenario("leaderworkerset", *changes, environment={"RALLYPOINT_MODE": mode}, program="dup_store.py", train=patience).start()
+    if mode == "c10d":
+        job.finish()
+        assert any("rank 1 has read from rank 0" in node.output for node in job.nodes.values())
+    else:
+        assert re.search("timed out|refused|dup_store_port", job.failure(0) + job.failure(1))
+
+
 def test_an_elastic_trainjob_trains_with_the_nodes_that_there_are(scenario: Callable[..., Scenario]) -> None:
     """Its JobSet is made smaller and larger while it trains. Nothing but `ctl expect` can end a round of fewer than four: the last call lasts for ever."""
     changes = [('"numProcPerNode": 8', '"numProcPerNode": 1'), ("join_timeout=1800", "join_timeout=1800,last_call_timeout=1700")]
