@@ -257,6 +257,19 @@ pub(crate) const PLATFORMS: &[Platform] = &[
         ..ROW
     },
     Platform {
+        id: "beaker",
+        name: "Beaker",
+        mark: &["BEAKER_REPLICA_RANK", "BEAKER_REPLICA_COUNT"],
+        says: &[
+            ("BEAKER_REPLICA_RANK", NodeRank),
+            ("BEAKER_REPLICA_COUNT", Nodes),
+            ("BEAKER_LEADER_REPLICA_HOSTNAME", Master),
+            ("BEAKER_ASSIGNED_GPU_COUNT", Gpus),
+        ],
+        source: "github.com/allenai/beaker-gantry: --replicas, --leader-selection",
+        ..ROW
+    },
+    Platform {
         id: "volcengine",
         name: "Volcengine ML Platform",
         mark: &["MLP_ROLE_INDEX", "MLP_WORKER_NUM"],
