@@ -17,7 +17,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_rallypoint");
 const UNKNOWN: &str = "--end-of-check";
 
 /// The documents: README.md, deploy/README.md and docs/*.md.
-fn documents() -> Vec<PathBuf> {
+pub(crate) fn documents() -> Vec<PathBuf> {
     let root = Path::new(ROOT);
     let folder = root.join("docs").read_dir().expect("docs").map(|entry| entry.expect("an entry").path());
     let mut found: Vec<PathBuf> =
@@ -28,7 +28,7 @@ fn documents() -> Vec<PathBuf> {
 }
 
 /// The blocks of a document with this mark, with continued lines joined.
-fn blocks(text: &str, mark: &str) -> Vec<String> {
+pub(crate) fn blocks(text: &str, mark: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut inside = None;
     for line in text.lines() {
@@ -75,7 +75,7 @@ fn filled(word: &str) -> String {
     word
 }
 
-fn run(arguments: &[String]) -> Output {
+pub(crate) fn run(arguments: &[String]) -> Output {
     assert_cmd::Command::new(BINARY)
         .args(arguments)
         .env_clear()

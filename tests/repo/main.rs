@@ -5,6 +5,7 @@ mod common;
 
 mod borders;
 mod budgets;
+mod claims;
 mod docs;
 mod metrics;
 mod notes;
