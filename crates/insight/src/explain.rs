@@ -39,13 +39,6 @@ struct Held {
     finding: Finding,
 }
 
-impl Held {
-    /// The id of its run: several runs may have it.
-    fn id(&self) -> Option<&RunId> {
-        self.run.as_ref().and_then(RunKey::id)
-    }
-}
-
 /// What is known, what has been said, and the time.
 pub(super) struct Look<'i> {
     pub(super) jobs: &'i mut Jobs,
@@ -358,13 +351,7 @@ impl Look<'_> {
     /// Looks at everything that holds at the moment.
     pub(super) fn look(&mut self) {
         let mut held = self.of_runs();
-        let apart = self.two_backends();
-        // They wait for each other in vain: the rest of what they wait for is said with that.
-        held.retain(|held| {
-            let is_missing = held.finding.reason.code() == "nodes_missing";
-            !is_missing || apart.iter().all(|apart| apart.id() != held.id())
-        });
-        held.extend(apart);
+        held.extend(self.two_backends());
         let away = self.jobs.links.away(self.now).into_iter();
         let barriers = self.jobs.barriers.iter().map(|open| barrier_waits(open, self.now));
         held.extend(away.chain(barriers).chain(self.at_admin()).map(|finding| Held {
@@ -376,8 +363,7 @@ impl Look<'_> {
         for (port, idle) in idle.collect::<Vec<_>>() {
             self.jobs.store(port).idle = idle;
         }
-        self.join_halves(&mut held);
-        self.join_gatherings(&mut held);
+        let held = self.uncovered(held);
         for held in held {
             let subject = self.subject_of(&held);
             let topic = Topic::of(held.store, held.run, &held.finding);
@@ -387,6 +373,43 @@ impl Look<'_> {
         foreign.chain([&mut self.jobs.at_admin.clients]).for_each(|clients| clients.pass_time(self.now));
         let utterances = self.told.log.settle(self.now);
         self.say(utterances);
+    }
+
+    /// Precedence, in one place: what another finding says with more names is not told, and runs that would be complete together
+    /// are told of each other.
+    fn uncovered(&self, mut held: Vec<Held>) -> Vec<Held> {
+        let is_cover = |held: &&Held| {
+            matches!(held.finding.reason, Reason::NodesMissing { .. } | Reason::TwoBackends { .. })
+        };
+        let covers: Vec<(Option<RunKey>, bool)> = held
+            .iter()
+            .filter(is_cover)
+            .map(|it| (it.run.clone(), matches!(it.finding.reason, Reason::TwoBackends { .. })))
+            .collect();
+        let id = |run: &Option<RunKey>| run.as_ref().and_then(RunKey::id).cloned();
+        held.retain(|it| {
+            let run = it.run.as_ref().and_then(|key| self.jobs.runs.get(key));
+            let joins = run.is_some_and(|run| {
+                let is_past = it.finding.round.is_some_and(|round| round != run.round().number);
+                run.state() == RunState::Joining && !is_past
+            });
+            // They wait for each other in vain, and the other run has the same id.
+            let by_backends = || covers.iter().any(|(run, is_of_both)| *is_of_both && id(run) == id(&it.run));
+            let by_round = || covers.iter().any(|(run, is_of_both)| !is_of_both && *run == it.run);
+            match &it.finding.reason {
+                Reason::NodesMissing { .. } | Reason::RoundIncomplete { .. } | Reason::WaitCycle { .. } => {
+                    !by_backends()
+                }
+                Reason::Waiting { place: Place::Node, awaited, .. } if joins && awaited.seen.is_plain() => {
+                    !by_backends() && !by_round()
+                }
+                Reason::Waiting { .. } => !by_backends(),
+                _ => true,
+            }
+        });
+        self.join_halves(&mut held);
+        self.join_gatherings(&mut held);
+        held
     }
 
     /// What holds in the runs that are not over.
@@ -503,24 +526,7 @@ impl Look<'_> {
         let Some(graph) = self.jobs.graph(port, self.now) else { return Vec::new() };
         for (key, finding) in graph.explain() {
             let run = key.as_ref().and_then(|key| self.jobs.runs.get(key));
-            let state = run.map(TrackedRun::state);
-            // Said with more names.
-            let is_past = finding.round.zip(run).is_some_and(|(round, run)| round != run.round().number);
-            let names_more = |held: &Held| match (&held.finding.reason, &finding.reason) {
-                (Reason::NodesMissing { .. }, Reason::Waiting { place: Place::Node, awaited, .. }) => {
-                    state == Some(RunState::Joining) && !is_past && awaited.seen.is_plain()
-                }
-                (Reason::TwoBackends { .. }, Reason::Waiting { .. } | Reason::WaitCycle { .. }) => true,
-                _ => false,
-            };
-            let id = key.as_ref().and_then(RunKey::id);
-            let is_of_it = |held: &Held| match held.finding.reason {
-                // The other run has the same id.
-                Reason::TwoBackends { .. } => held.id() == id,
-                _ => held.run == key,
-            };
-            let is_said = held.iter().any(|held| is_of_it(held) && names_more(held));
-            if !is_said && run.is_none_or(TrackedRun::goes_on) {
+            if run.is_none_or(TrackedRun::goes_on) {
                 held.push(Held { store: Some(port), run: key, finding });
             }
         }

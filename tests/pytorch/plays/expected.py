@@ -71,7 +71,7 @@ def of_fault(record: Record, job: Job, at: float, fault: Fault) -> Iterator[tupl
     over = job.released[0][0] if job.released else at
     if restarted(record) < at and not plan.relay and plan.mode != "native":
         return  # torch does not connect again
-    if plan.mode == "c10d" and any(each["code"].startswith("closed_") and each["at"] < at for each in record.events):
+    if plan.mode == "c10d" and any(each["code"] == "run_closed" and each["at"] < at for each in record.events):
         return  # the agents of a closed run end one by one
     culprits = [each for each in job.processes if each.node == fault.node]
     if fault.kind in ("kill", "kill-agent", "kill-rank", "error", "again"):
@@ -182,7 +182,7 @@ def of_waits(record: Record, job: Job) -> Iterator[tuple[float, str]]:
         pids = {f"process {each.pid} " for each in job.direct}
         of_none = [each for each in record.events if each["run_id"] is None and at - 2 * WAITED < each["at"] <= at]
         shown += [each for each in of_none if any(pid in each["text"] for pid in pids)]
-        is_told = any(each["severity"] != "info" or each["code"] in ("left_over", "stands_by", "pods_idle") for each in shown)
+        is_told = any(each["severity"] != "info" or each["code"] in ("stands_by", "pods_idle") for each in shown)
         begun = max((it["at"] for it in record.events if it["code"] in BEGINS and it["at"] < at), default=0.0)
         waiting = [each for each in job.processes if not is_told and waits_in_vain(job, each, begun, at)]
         # The round may have changed just now.

@@ -24,32 +24,35 @@ NODES = rf"((?:{NODE}(?:, rank \d+)?(?:, | and )?)+)"
 ABSENT, DEAD, THERE, QUIET, OVER = "absent", "dead", "there", "quiet", "over"
 CLAIMS: dict[str, dict[str, str]] = {
     "nodes_missing": {"missing": ABSENT, "gone": OVER, "present": THERE, "connected": THERE},
-    "lost": {"nodes": DEAD},
+    "lost": {"nodes": DEAD, "ranks": DEAD, "then": DEAD, "unseen": ABSENT},
     "lost_cut_off": {"nodes": QUIET},
-    "lost": {"nodes": QUIET, "by": THERE},
+    "lost_taken_out": {"nodes": QUIET, "by": THERE},
     "node_silent": {"nodes": QUIET},
-    "lost": {"ranks": DEAD, "then": DEAD, "unseen": ABSENT},
     "ranks_ended": {"ranks": DEAD},
     "run_ended": {"first": DEAD},
-    "waiting": {"missing": ABSENT, "ended": DEAD, "staying": THERE, "candidates": THERE},
-    "waiting": {"missing": ABSENT, "gone": DEAD, "passed": DEAD, "silent": THERE},
-    "waiting": {"ended": DEAD, "others": THERE},
+    "waiting": {
+        "missing": ABSENT,
+        "gone": DEAD,
+        "passed": DEAD,
+        "silent": THERE,
+        "ended": DEAD,
+        "others": THERE,
+        "staying": THERE,
+        "candidates": THERE,
+    },
     "waiting_for_key": {"who": THERE, "ended": DEAD, "others": THERE},
     "waiting_at_barrier": {"who": THERE, "ended": DEAD, "others": THERE},
     "duplicate_rank": {"first": THERE, "second": THERE, "more": THERE},
-    "left_over": {"left_over": THERE, "staying": THERE, "dead": OVER},
-    "run_closed": {"missing": ABSENT, "present": THERE},
-    "run_closed": {"running": THERE},
+    "stands_by": {"left_over": THERE, "staying": THERE, "dead": OVER},
+    "run_closed": {"missing": ABSENT, "present": THERE, "running": THERE},
     "gave_up": {"missing": ABSENT, "ended": DEAD},
     "exit_barrier": {"running": THERE, "silent": QUIET, "taken_out": QUIET, "dead": DEAD},
-    "run_ended": {"first": DEAD},
     "round_complete": {"dead": DEAD},
     "round_over": {"nodes": THERE},
     "link_away": {"links": QUIET},
     "join_refused": {"relay": THERE},
     "pods_idle": {"gone": OVER},
     "pods_missing": {"missing": ABSENT, "gone": OVER},
-    "link_away": {"links": QUIET},
 }
 """What each field of the facts says of the names in it."""
 IN_WORDS: list[tuple[str, str]] = [
@@ -65,28 +68,17 @@ IN_WORDS: list[tuple[str, str]] = [
 ONLY_WITH = {
     "duplicate_rank": {"twin", "wrong-rank", "again", "all-again", "kill-agent", "freeze", "cut"},
     "world_sizes_differ": {"more-nodes"},
-    "nnodes_differ": {"more-nodes"},
-    "join_refused": {"more-nodes"},
     "nnodes_differ": {"more-nodes", "never", "kill", "again", "kill-agent", "freeze", "cut", "error", "well", "kill-rank"},
-    "nnodes_differ": {"more-nodes"},
     "two_jobs": set(),
     "two_backends": set(),
     "store_reset": {"reset"},
-    "store_reset": {"reset"},
-    "run_started": {"again", "all-again", "in turn"},
-    "join_refused": {"twin"},
     "wait_cycle": set(),
     "link_away": {"freeze", "cut", "kill", "kill-agent", "again", "all-again", "restart"},
-    "link_away": {"freeze", "cut", "kill", "kill-agent", "again", "all-again"},
-    "wrong_port": set(),
     "wrong_port": set(),
     "torch_versions_differ": set(),
     "unreadable_state": set(),
-    "gave_up": set(),
-    "node_silent": {"freeze", "cut", "kill-agent", "reset", "restart"},
-    "lost": {"freeze", "cut", "kill-agent", "reset", "restart", "kill", "again", "all-again", "twin", "late"},
-    "node_silent": {"freeze", "cut", "kill-agent", "kill", "again", "all-again"},
-    "join_refused": {"twin", "wrong-rank", "all-again"},
+    "node_silent": {"freeze", "cut", "kill-agent", "reset", "restart", "kill", "again", "all-again"},
+    "lost_taken_out": {"freeze", "cut", "kill-agent", "reset", "restart", "kill", "again", "all-again", "twin", "late"},
     "lost_cut_off": {"freeze", "cut", "kill", "kill-agent", "again", "all-again"},
 }
 """Codes that are false without one of these faults."""
@@ -148,7 +140,7 @@ class Judge:
 
     def sentence(self, said: dict[str, Any]) -> None:
         at, text, facts, code = said["at"], said["text"], said["facts"], said["code"]
-        code += "_cut_off" if facts.get("cut_off") else ""
+        code += "_cut_off" if facts.get("cut_off") else "_taken_out" if code == "lost" and "by" in facts else ""
         job = self.job_of(said["run_id"]) or self.job_of_link(facts) or self.job_of_process(facts)
         if not job:
             self.find(at, f"unknown run: {text}", f"run {said['run_id']}")
@@ -173,11 +165,7 @@ class Judge:
 
     def remedy(self, job: Job, said: dict[str, Any]) -> None:
         """Who was there once needs no advice how to start."""
-        kind = (
-            "rank"
-            if said["code"] == "waiting" or said["facts"].get("place") == "rank"
-            else "agent"
-        )
+        kind = "rank" if said["facts"].get("place") == "rank" or "came" in said["facts"] else "agent"
         places = range((job.plan.nodes + ("more-nodes" in self.kinds)) * (job.plan.procs if kind == "rank" else 1))
         before = [each for each in job.of(kind) if self.came(each) < said["at"] - GRACE]
         came = {each.rank if kind == "rank" else each.node for each in before if each.alive(said["at"]) or self.is_known_dead(job, each)}
@@ -229,7 +217,7 @@ class Judge:
             well = sum(each.code in (0, None) for each in agents)
             if well < int(number[1]):
                 self.find(at, f"finished, although only {well} agents ended well: {text}")
-        if said["code"] in ("run_ended", "run_ended") and not job.is_released(at):
+        if said["code"] == "run_ended" and not job.is_released(at):
             there = [each for each in agents if each.alive(at + GRACE) and self.came(each) < at]
             if still := [each for each in there if each.as_node is None and not each.was_frozen(0, at)]:
                 self.find(at, f"it is over, although {still[0].words()}: {text}")
@@ -311,10 +299,10 @@ class Judge:
             said["text"],
             said["facts"],
         )
-        kind = "rank" if code in ("lost", "ranks_ended") or job.plan.is_bare else "agent"
+        kind = "rank" if "ranks" in facts or job.plan.is_bare else "agent"
         number = (
             facts.get("left")
-            if code in ("lost", "ranks_ended", "lost")
+            if code == "ranks_ended" or code == "lost" and "left" in facts
             else facts.get("joined")
             if code != "waiting"
             else None
@@ -324,7 +312,7 @@ class Judge:
         low, high = self.counts(job, at, kind)
         later = r"round ([1-9])" if job.plan.mode == "c10d" else r"round ([2-9]|\d\d)"
         is_changing = bool(self.kinds & {"well", "again", "all-again"})
-        if code == "lost" or is_changing or re.search(later, text):
+        if "by" in facts or is_changing or re.search(later, text):
             low = 0  # who has finished does not join again, and others do after a while
         if isinstance(number, int) and not (low <= number <= high) and not self.kinds & {"twin", "wrong-rank", "more-nodes"}:
             self.find(at, f"it says {number}, and there were {low} to {high}: {text}", f"number {code} {number}")
@@ -406,7 +394,7 @@ class Judge:
         """Without a fault there is a warning only while somebody waits for what comes late."""
         for event in self.record.events:
             at, job = event["at"], self.job_of(event["run_id"])
-            if job and job.plan.do == "group" and event["code"] == "waiting":
+            if job and job.plan.do == "group" and event["code"] == "waiting" and "others" in event["facts"]:
                 continue  # rank 0 makes it later
             if (
                 job

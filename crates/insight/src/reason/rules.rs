@@ -187,7 +187,7 @@ rules! {
         ""
         "All agents have arrived at the exit barrier. A native run has finished when all nodes of the round have left and said that they succeeded, as the torchrun plugin does.";
     "run_ended" Info AtOnce [RunEnded]
-        "whether they succeeded cannot be seen here: their exit codes and logs tell, those of the first one before all"
+        "whether they succeeded cannot be seen here: their exit codes tell, that of the first one before all"
         "Ranks without agents: the connections of all have closed, after all had published their addresses (or an NCCL id was). Success and failure look the same here. A warning if they had not, or if agents had not finished. What ended first is named (`first`) where that is known.";
     "run_ended" Warning AtOnce [AllLeft]
         "if the job was not stopped on purpose, look at the pods' logs and events, at the log of what ended first before all"

@@ -73,6 +73,11 @@ fn the_link(links: &Names) -> &'static str {
     if links.count() == 1 { "the link" } else { "the links" }
 }
 
+/// How often one of them has ended by now, if that is a loop.
+fn in_a_loop(times: u32) -> String {
+    if times < CRASH_LOOP { String::new() } else { format!(", one of them {times} times by now") }
+}
+
 /// Why victims of others ended.
 fn after_giving_up(gave_up: bool, those: &Names) -> &'static str {
     match (gave_up, those.count()) {
@@ -305,23 +310,14 @@ impl Reason {
                      {who}{gone}"
                 )
             }
-            Self::NodeCameLate { node, nodes, arrival: Arrival::Back, after, joined, expected } => {
-                let (is, go, them) = if *nodes == 1 { ("is", "goes", "it") } else { ("are", "go", "them") };
-                let (there, all_are) = (of_expected(*joined, *expected), are(*joined as usize));
-                format!(
-                    "{node} {is} heard from again after {after}, and {go} on although others took {them} out of the round: \
-                     {there} {all_are} there"
-                )
-            }
             Self::NodeCameLate { node, nodes, arrival, after, joined, expected } => {
-                let there = of_expected(*joined, *expected);
-                let (have, all_have) = (has(*nodes), has(*joined as usize));
-                let again = match (arrival, nodes) {
-                    (Arrival::First | Arrival::Back, _) => "after",
-                    (Arrival::Again, 1) => "again after",
-                    (Arrival::Again, _) => "again after up to",
+                let (there, have) = (of_expected(*joined, *expected), has(*nodes));
+                let how = match arrival {
+                    Arrival::First => format!("come after {after}"),
+                    Arrival::Again => format!("come again after up to {after}"),
+                    Arrival::Back => format!("been heard from again after {after}, and go on with the round"),
                 };
-                format!("{node} {have} come {again} {after}: {there} {all_have} joined")
+                format!("{node} {have} {how}: {there} there")
             }
             Self::FewerThanExpected { formed, expected, from, left_over } => {
                 let (nodes, from, left_over) =
@@ -330,54 +326,25 @@ impl Reason {
                     "the round is complete with {nodes}, but {expected} are expected by {from}{left_over}"
                 )
             }
-            Self::LeftOver { left_over, staying, waited, .. } if !staying.is_empty() => {
-                let (has, are) = (has(left_over.count()), are(staying.count()));
-                format!(
-                    "{left_over} {has} waited {waited} for the next round; {staying} {are} still in this one"
-                )
-            }
-            Self::LeftOver { left_over, dead, waited, .. } if !dead.is_empty() => {
-                let (has, are) = (has(left_over.count()), are(dead.count()));
-                let until =
-                    if dead.count() == 1 { "its heartbeats expire" } else { "their heartbeats expire" };
-                format!(
-                    "{left_over} {has} waited {waited} for the next round: {dead} {are} gone, and in this one until {until}"
-                )
-            }
-            Self::LeftOver { group, left_over, redundant, fewer, waited, .. } => {
+            Self::LeftOver { group, left_over, staying, dead, fewer, waited, .. } => {
                 let (group, has) = (Unit::Node.count(*group), has(left_over.count()));
-                let why = match (*redundant, left_over.count()) {
-                    (true, 1) if *fewer => ", and asks for fewer",
-                    (true, _) if *fewer => ", and ask for fewer",
-                    (true, _) => ", which is the maximum",
-                    (false, 1) => " that has not taken it in yet",
-                    (false, _) => " that has not taken them in yet",
-                };
-                format!("{left_over} {has} waited {waited} beside a complete round of {group}{why}")
-            }
-            Self::StandsBy { spares, given_up: Some(left), waited, .. } if spares.count() == 1 => format!(
-                "{spares} came anew and waits {waited}: the process of before is in the round until it is given up, in {left}"
-            ),
-            Self::StandsBy { spares, given_up: Some(left), waited, .. } => format!(
-                "{spares} came anew and wait {waited}: the processes of before are in the round until they are given up, in \
-                 {left}"
-            ),
-            Self::StandsBy { spares, unreported: unreported @ 1.., waited, .. } => {
-                let stands = if spares.count() == 1 { "stands" } else { "stand" };
-                let have = if *unreported == 1 { "has" } else { "have" };
+                let fewer = if *fewer { "; asked for fewer nodes" } else { "" };
+                let (staying, dead) = (if_any("; still in it: ", staying), if_any("; gone: ", dead));
                 format!(
-                    "{spares} {stands} by for {waited}: {} of the round {have} not reported since the server was restarted; \
-                     without a report within a minute the round is given up, and all join again",
-                    Unit::Node.count(*unreported)
+                    "{left_over} {has} waited {waited} beside a complete round of {group}{fewer}{staying}{dead}"
                 )
             }
-            Self::StandsBy { spares, max_nodes, waited, .. } => {
-                let (stands, takes) =
-                    if spares.count() == 1 { ("stands", "its") } else { ("stand", "their") };
-                let nodes = Unit::Node.count(*max_nodes);
+            Self::StandsBy { spares, max_nodes, unreported, given_up, waited } => {
+                let (group, has) = (Unit::Node.count(*max_nodes), has(spares.count()));
+                let given_up = given_up.map_or_else(String::new, |left| {
+                    format!("; came anew, and the processes of before are given up in {left}")
+                });
+                let unreported = match unreported {
+                    0 => String::new(),
+                    n => format!("; not reported since the server was restarted: {}", Unit::Node.count(*n)),
+                };
                 format!(
-                    "{spares} {stands} by for {waited}: the round has {nodes}, as many as it may; when one of them leaves, \
-                     {takes} turn comes by itself"
+                    "{spares} {has} waited {waited} beside a round of {group}, the maximum{given_up}{unreported}"
                 )
             }
             Self::WaitsForRank { node, holder, waited } => {
@@ -435,11 +402,10 @@ impl Reason {
                 format!("{} of {links}{addr} {has} been away for {away}{why}{holds}", the_link(links))
             }
             Self::LinkLost { links, clients, grace } => {
+                let clients = counted(*clients, "client is", "clients are");
                 format!(
-                    "{} of {links} {} away for longer than {grace} (--link-grace): {} disconnected",
-                    the_link(links),
-                    if links.count() == 1 { "was" } else { "were" },
-                    counted(*clients, "client is", "clients are")
+                    "{} of {links} away for longer than {grace} (--link-grace): {clients} disconnected",
+                    the_link(links)
                 )
             }
             Self::RelayRefused { relay, from, other } => {
@@ -463,43 +429,20 @@ impl Reason {
                 format!("{nodes}: connected, last heartbeat {silent} ago{out}")
             }
             Self::RankLost { ranks, then, unseen, joined, world_size, gave_up, times, go_on } => {
-                let there = match (*joined, *world_size) {
-                    (joined, Some(all)) if joined >= all => format!("all {all} are there by now"),
-                    (0 | 1, whole) => format!("{} is still there", of_whole(*joined, whole)),
-                    (joined, whole) => format!("{} are still there", of_whole(joined, whole)),
-                };
-                let why = after_giving_up(*gave_up, ranks);
-                let again = match (*times >= CRASH_LOOP, ranks.count()) {
-                    (false, _) => String::new(),
-                    (true, 1) => format!(", {times} times by now"),
-                    (true, _) => format!(", one of them {times} times by now"),
-                };
                 let how = if ranks.count() == 1 { "connection closed" } else { "connections closed" };
+                let why = after_giving_up(*gave_up, ranks);
+                let again = in_a_loop(*times);
+                let (then, unseen) =
+                    (if_any(", and then: ", then), if_any("; of their nodes not published: ", unseen));
                 let met = if *go_on { ", and had met before" } else { "" };
-                let then = match then.count() {
-                    0 => String::new(),
-                    1 => format!(", and then {then} of the same node"),
-                    _ => format!(", and then {then} of the same nodes"),
-                };
-                let unseen = match unseen.count() {
-                    0 => String::new(),
-                    1 => format!("; {unseen} of the same node had not published"),
-                    _ => format!("; {unseen} of the same nodes had not published"),
-                };
+                let there = of_whole(*joined, *world_size);
                 format!(
-                    "{ranks}: {how} before all ranks had published{why}{again}{then}{unseen}; {there}{met}"
+                    "{ranks}: {how} before all ranks had published{why}{again}{then}{unseen}; {there} left{met}"
                 )
             }
             Self::WorkersRestarted { nodes, times, first_ended } => {
-                let (have, their, start) =
-                    if nodes.count() == 1 { ("has", "its", "starts") } else { ("have", "their", "start") };
-                let again = match (*times >= CRASH_LOOP, nodes.count()) {
-                    (false, _) => String::new(),
-                    (true, 1) => format!(", {times} times by now"),
-                    (true, _) => format!(", one of them {times} times by now"),
-                };
-                let first = ended_first(first_ended.as_ref());
-                format!("{nodes} {have} ended {their} workers and {start} them again{again}{first}")
+                let (again, first) = (in_a_loop(*times), ended_first(first_ended.as_ref()));
+                format!("{nodes}: all workers ended and started again{again}{first}")
             }
             Self::AddressesDropped { ranks } => {
                 let addresses = if ranks.count() == 1 { "the address" } else { "the addresses" };

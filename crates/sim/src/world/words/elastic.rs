@@ -122,6 +122,10 @@ impl RunOf<'_> {
         let may_have_failed = |it: &AgentNow| !it.has_finished || has_restarted && it.doing == Doing::AtExit;
         let is_dead =
             |_: &Moment, it: &AgentNow| !it.is_alive && (may_have_failed(it) || self.world.has_lost);
+        // What has ranks is said of the workers.
+        if !said.facts["ranks"].is_null() {
+            return self.world.check_said_of_workers(self.run, said);
+        }
         match said.code.as_str() {
             "run_started" => self.all(&list("who"), |moment, it| self.is_part(moment, it), "has not joined"),
             "round_complete" => {

@@ -49,6 +49,10 @@ impl RunOf<'_> {
             let may_have_failed = !it.has_finished || has_restarted && it.doing == Doing::AtExit;
             !it.is_alive && (may_have_failed || self.world.has_lost)
         };
+        // What has ranks is said of the workers.
+        if !said.facts["ranks"].is_null() {
+            return self.world.check_said_of_workers(self.run, said);
+        }
         match said.code.as_str() {
             "run_started" => self.all_ranks(&[text(facts, "who").into()], |it| it.has_told, "has not come"),
             "round_complete" => {

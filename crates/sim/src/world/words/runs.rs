@@ -116,6 +116,10 @@ impl World {
     pub(super) fn check_said_of_run(&self, run: usize, said: &Explanation) -> Checked {
         let text = said.text.as_str();
         let plan = self.plan.runs.runs.get(run).ok_or("there is no such run")?;
+        // What has ranks is said of the workers.
+        if !said.facts["ranks"].is_null() {
+            return self.check_said_of_workers(&said_of(run), said);
+        }
         match said.code.as_str() {
             "run_started" if text.contains(" gathers: ") => {
                 let first = text.split(" gathers: ").nth(1).unwrap_or_default();
