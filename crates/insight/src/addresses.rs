@@ -56,14 +56,14 @@ fn are_near(one: IpAddr, other: IpAddr) -> bool {
 pub(super) fn unreachable(run: &TrackedRun) -> Vec<Finding> {
     let world = run.world();
     let gathering = world.meetings().iter().filter(|meeting| !meeting.went_on);
-    let of_gloo = gathering.filter_map(|meeting| of_meeting(meeting));
+    let of_gloo = gathering.filter_map(of_meeting);
     let of_nccl = world.nccl_root.as_ref().filter(|root| root.gone.is_none()).and_then(|root| {
         let (listens, peer) = (root.listens?, root.wrote.peer?.ip().to_canonical());
         let doubt = Doubt::of(listens, peer)?;
         let is_elsewhere = |(ip, _): &(IpAddr, u32)| ip.to_canonical() != peer;
         let mut others = world.connected.named().filter(is_elsewhere);
         let is_one_host = others.all(|(ip, _)| ip.is_loopback()) && peer.is_loopback();
-        if is_one_host || world.connected.named().filter(is_elsewhere).next().is_none() {
+        if is_one_host || world.connected.named().find(is_elsewhere).is_none() {
             return None;
         }
         let who = run.process_label(&root.wrote);

@@ -530,6 +530,7 @@ impl Reason {
             Self::LeftOver { redundant: true, fewer: false, .. }
             | Self::GaveUp { again: true, .. }
             | Self::AddressUnreachable { may: true, .. }
+            | Self::RoundIncomplete { is_enough: true, .. }
             | Self::NotBack { may_go_on: true, .. } => Severity::Info,
             Self::RanksEnded { soon: Some(_), .. }
             | Self::StoreClosed { met: Some(false), .. }
@@ -540,7 +541,6 @@ impl Reason {
                 let all_are_well = taken_out.is_empty() && dead.is_empty() && silent.is_empty();
                 if all_are_well && waited.0 < LONG_AT_EXIT { Severity::Info } else { Severity::Warning }
             }
-            Self::RoundIncomplete { is_enough: true, .. } => Severity::Info,
             Self::Told { fact, .. } => match (fact.is_error(), fact.is_warning()) {
                 (true, _) => Severity::Error,
                 (false, true) => Severity::Warning,

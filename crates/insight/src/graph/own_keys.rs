@@ -116,9 +116,9 @@ impl Graph<'_> {
             let process = wait.view.pid.filter(|_| run.is_none()).map(|pid| (wait.view.peer.ip(), pid));
             process.is_none_or(|process| processes.insert(process))
         });
-        let who = Names::of_some(&members, |(conn, wait)| match self.store.clients.contains_key(conn) {
-            true => self.who(*conn),
-            false => process(wait.view.pid, wait.view.peer),
+        let who = Names::of_some(&members, |(conn, wait)| {
+            let is_known = self.store.clients.contains_key(conn);
+            if is_known { self.who(*conn) } else { process(wait.view.pid, wait.view.peer) }
         });
         let run = run.and_then(|run| self.runs.get(run));
         let first = members.first()?.0;

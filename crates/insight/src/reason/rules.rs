@@ -97,9 +97,6 @@ impl Reason {
     pub fn remedy(&self) -> &'static str {
         match self {
             Self::Waiting { awaited, place, .. } => awaited.remedy(*place),
-            Self::RoundComplete { .. } | Self::RanksComplete { .. } if self.severity() == Severity::Info => {
-                ""
-            }
             Self::NodesMissing { apart, .. }
             | Self::PodsMissing { apart, .. }
             | Self::RoundIncomplete { apart, .. }
@@ -111,8 +108,11 @@ impl Reason {
                 "nothing, if it does not last: the round goes on when all that are alive have joined, and what is silent is given up"
             }
             Self::RoundIncomplete { lacks, .. } => lacks.look_at(Place::Node),
-            Self::Told { reset: Some(_), .. } => RESET,
-            Self::Told { .. } if self.severity() == Severity::Info => "",
+            Self::Told { reset: None, .. } | Self::RoundComplete { .. } | Self::RanksComplete { .. }
+                if self.severity() == Severity::Info =>
+            {
+                ""
+            }
             Self::NodesMissing { expected: None, gone, .. } if gone.is_empty() => {
                 "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look which pods have \
                  not started, do not reach this server, or have another --nnodes or --rdzv-id"
@@ -138,7 +138,8 @@ impl Reason {
             Self::Lost { gave_up: true, .. } | Self::RankLost { gave_up: true, .. } => GAVE_UP_ON,
             Self::Lost { cut_off: true, .. } => CUT_OFF,
             Self::NodeRemoved { not_back: true, .. } => NOT_BACK,
-            Self::WaitingForProcesses { reset: Some(_), .. }
+            Self::Told { reset: Some(_), .. }
+            | Self::WaitingForProcesses { reset: Some(_), .. }
             | Self::GaveUp { reset: Some(_), .. }
             | Self::WaitingForKey { absence: Absence::Reset { .. }, similar: None, .. } => RESET,
             Self::WaitingForProcesses { connected, expected: Some(expected), .. }
@@ -166,6 +167,11 @@ impl Reason {
             Self::RanksEnded { soon: Some(_), .. } => {
                 "look at their logs, that of the first before all: did it fail, was it killed, or could they not connect to each \
                  other at the addresses that they published? GLOO_SOCKET_IFNAME chooses the network interface"
+            }
+            // Who cannot reach the others tries for longer than a second.
+            Self::RunEnded { first: None, ran, .. } if (1..5).contains(&ran.0.as_secs()) => {
+                "whether they succeeded cannot be seen here: their exit codes and logs tell; where they could not connect to each other, \
+                 GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME chooses the network interface"
             }
             Self::LeftOver { .. } if self.severity() == Severity::Info => SPARES,
             _ => self.rule().look_at,

@@ -1118,14 +1118,6 @@ fn in_each_state_each_event_is_told_as_what_it_is() {
         let died = "lost";
         let b = "b (10.0.0.1)";
         match (event, state) {
-            ("is killed", _) => {
-                told("node_silent", b);
-                told(died, b);
-            }
-            ("is frozen", _) => {
-                told("node_silent", b);
-                told(died, b);
-            }
             ("leaves", "complete" | "exit") => told("lost", b),
             ("leaves" | "finishes", "joining" | "last call") | ("leaves", "next round") => {
                 told("nodes_missing", b);
@@ -1142,7 +1134,7 @@ fn in_each_state_each_event_is_told_as_what_it_is() {
             ("comes anew", _) => {
                 told("node_silent", b);
             }
-            ("comes under another name", _) => {
+            ("is killed" | "is frozen" | "comes under another name", _) => {
                 told("node_silent", b);
                 told(died, b);
             }

@@ -76,6 +76,10 @@ impl World {
                 yes(relays.iter().all(was_away), "it was not away for so long")
             }
             "waiting_at_barrier" => self.check_said_of_barrier(said),
+            "waiting_for_key" => {
+                let is_there = self.clients.iter().any(|client| !client.issued.is_empty());
+                yes(is_there || !strangers.is_empty(), "nobody waits")
+            }
             "ranks_ended" => self.no_rank_was_there(),
             _ => Err("nothing of that kind is so".into()),
         }
