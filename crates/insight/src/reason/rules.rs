@@ -163,7 +163,6 @@ impl Reason {
                 "a known fault of torch 2.15: restart all agents, and set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every node before nodes \
                  join a running job"
             }
-            Self::RunEnded { first: None, .. } => "whether they succeeded cannot be seen here",
             Self::RanksEnded { soon: Some(_), .. } => {
                 "look at their logs, that of the first before all: did it fail, was it killed, or could they not connect to each \
                  other at the addresses that they published? GLOO_SOCKET_IFNAME chooses the network interface"
@@ -173,6 +172,7 @@ impl Reason {
                 "whether they succeeded cannot be seen here: their exit codes and logs tell; where they could not connect to each other, \
                  GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME chooses the network interface"
             }
+            Self::RunEnded { first: None, .. } => "whether they succeeded cannot be seen here",
             Self::LeftOver { .. } if self.severity() == Severity::Info => SPARES,
             _ => self.rule().look_at,
         }
