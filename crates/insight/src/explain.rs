@@ -149,9 +149,23 @@ impl Look<'_> {
     /// Reports something that has happened.
     fn fact(&mut self, held: Held) {
         let subject = self.subject_of(&held);
+        let is_detail = self.is_detail(&held);
         let topic = Topic::of(held.store, held.run, &held.finding);
         let utterance = self.told.log.fact(topic, subject, held.finding, self.now);
-        self.say(utterance);
+        self.say(utterance.map(|utterance| Utterance { is_detail, ..utterance }));
+    }
+
+    /// Whether a run with agents is told without it: that its ranks have published after its round was complete, and that it is
+    /// closed when its nodes are at the exit barrier.
+    fn is_detail(&self, held: &Held) -> bool {
+        let run = held.run.as_ref().and_then(|key| self.jobs.runs.get(key));
+        run.is_some_and(|run| match &held.finding.reason {
+            Reason::RanksComplete { .. } => run.has_agents(),
+            Reason::Told { fact: Fact::Closed { .. }, .. } => {
+                matches!(run.state(), RunState::Exiting | RunState::Finished)
+            }
+            _ => false,
+        })
     }
 
     fn say(&mut self, utterances: impl IntoIterator<Item = Utterance>) {

@@ -72,6 +72,8 @@ pub(super) struct Utterance {
     pub(super) explanation: Explanation,
     /// Whether it goes to the log: a wait that ended does not.
     pub(super) aloud: bool,
+    /// It belongs to the course of a healthy run, beside its start, its completion and its end.
+    pub(super) is_detail: bool,
 }
 
 /// What the list of runs says of one.
@@ -143,7 +145,7 @@ impl ExplanationLog {
             Entry { id, reason, evidence, subject, since, next, pause, more_ended, said, fresh, until };
         let explanation = show(&topic, &entry, self.epoch);
         self.entries.insert(topic.clone(), entry);
-        Some(Utterance { topic, explanation, aloud: true })
+        Some(Utterance { topic, explanation, aloud: true, is_detail: false })
     }
 
     /// Something that holds at the moment.
@@ -203,7 +205,7 @@ impl ExplanationLog {
                 if entry.said {
                     entry.until = Some(now);
                     let explanation = show(topic, entry, epoch);
-                    out.push(Utterance { topic: topic.clone(), explanation, aloud: false });
+                    out.push(Utterance { topic: topic.clone(), explanation, aloud: false, is_detail: false });
                 }
                 return false;
             }
@@ -217,7 +219,7 @@ impl ExplanationLog {
                     entry.next = now + Self::LONGEST_PAUSE;
                 }
                 let explanation = show(topic, entry, epoch);
-                out.push(Utterance { topic: topic.clone(), explanation, aloud: true });
+                out.push(Utterance { topic: topic.clone(), explanation, aloud: true, is_detail: false });
             }
             true
         });

@@ -16,6 +16,8 @@ pub enum Change {
         explanation: Explanation,
         /// Whether it belongs in the log.
         aloud: bool,
+        /// Whether a healthy run is told without it: the log says when it started, when it was complete, and how it ended.
+        is_detail: bool,
     },
     /// A run is new or has changed.
     Run(RunSummary),
@@ -55,8 +57,8 @@ impl Told {
         }
     }
 
-    pub(super) fn say(&mut self, Utterance { explanation, aloud, .. }: Utterance) {
-        self.tell(Change::Explanation { explanation, aloud });
+    pub(super) fn say(&mut self, Utterance { explanation, aloud, is_detail, .. }: Utterance) {
+        self.tell(Change::Explanation { explanation, aloud, is_detail });
     }
 
     /// Whether the subscribers have this version of a run.

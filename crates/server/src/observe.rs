@@ -157,8 +157,13 @@ impl Watch {
     /// Logs the changes and sends them to the subscribers.
     fn publish(&self, state: &mut State) {
         for news in state.insight.take_changes() {
-            if let Change::Explanation { explanation, aloud: true } = &news {
-                self.log(explanation);
+            match &news {
+                Change::Explanation { explanation, aloud: true, is_detail: false } => self.log(explanation),
+                Change::Explanation { explanation, aloud: true, is_detail: true } => {
+                    let Explanation { store, run_id, code, text, .. } = explanation;
+                    tracing::debug!(store, run.id = run_id.as_deref(), code, "{text}");
+                }
+                _ => {}
             }
             let of = |run_id: Option<&str>| EventOf::Run(run_id.map(Arc::from));
             let (name, data, of) = match &news {

@@ -182,7 +182,7 @@ impl Lab {
         self.insight.tick(self.now);
         let at = self.began + self.now.0.as_secs_f64();
         for news in self.insight.take_changes() {
-            if let Change::Explanation { explanation, aloud } = &news {
+            if let Change::Explanation { explanation, aloud, .. } = &news {
                 self.scene.tell(at, self.began - self.epoch, explanation, *aloud);
                 if *aloud {
                     self.said.push((at, explanation.clone()));

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::lab::Lab;
-use crate::Settings;
+use crate::{Change, Settings};
 use rallypoint_api::{RunState, Severity};
 use rallypoint_store::StaleKeyConfig;
 
@@ -271,4 +271,37 @@ fn whether_ranks_have_met_is_known_only_when_a_key_shows_it() {
     lab.set(1, "/default_pg/0//1//cpu//0/1", &gloo("2", 4, "10.0.0.2"));
     lab.pass(1.0);
     assert_eq!(have_met(&lab), (RunState::Running, Some(true)));
+}
+
+/// A healthy run is told when it starts, when it is complete and when it is over; the rest is for the debug log.
+#[test]
+fn a_healthy_run_has_three_lines() {
+    let mut lab = lab();
+    lab.agent(0, "job");
+    lab.cas(0, "job", "join");
+    lab.pass(1.0);
+    lab.agent(1, "job");
+    lab.cas(1, "job", "join complete");
+    lab.exchange("job", 0, 2, 1);
+    lab.pass(1.0);
+    for n in 0..2 {
+        lab.worker(10 + n, &format!("10.77.0.{}", 10 + n));
+        lab.publish(10 + n, n, 2);
+    }
+    lab.pass(2.0);
+    (0..2).for_each(|n| lab.leave(10 + n));
+    (0..2).for_each(|n| lab.reach_exit(n, "job", n == 1));
+    (0..2).for_each(|n| lab.leave(n));
+    lab.pass(3.0);
+    let lines = |is_detail: bool| {
+        let line = move |news: &Change| match news {
+            Change::Explanation { explanation, aloud: true, is_detail: its } if *its == is_detail => {
+                Some(explanation.text.clone())
+            }
+            _ => None,
+        };
+        lab.news.iter().filter_map(line).collect::<Vec<_>>()
+    };
+    assert_eq!((lines(false).len(), lines(true).len()), (3, 1), "{:?}", lines(false));
+    assert!(lines(true)[0].contains("have published their addresses"), "{:?}", lines(true));
 }

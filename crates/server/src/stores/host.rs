@@ -511,7 +511,7 @@ impl StoreHost {
             listener.engine().tick();
         }
         for port in self.leases.take_unused(self.clock.now(), |port| self.clients_of(port)) {
-            tracing::info!(
+            tracing::debug!(
                 store = port,
                 "closed a run's store: its round is over, or it had no client for 10 minutes"
             );
