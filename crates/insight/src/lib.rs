@@ -67,7 +67,8 @@ pub use self::links::{AwayLink, LinkEvent, LinkNews};
 pub use self::pasts::PastRow;
 pub use self::presence::{Behind, But, Place, Presence, Sighting, Waits};
 pub use self::reason::{
-    Absence, Arrival, Awaited, Moment, Names, Numbered, Published, RULES, Reason, Rule, TakenOut, Unit,
+    Absence, Arrival, Awaited, Moment, Names, Numbered, Published, RULES, Reason, Rule, Survivors, TakenOut,
+    Unit,
 };
 pub use self::run::Past;
 pub use self::show::RunFigures;
@@ -278,7 +279,7 @@ impl Insight {
             let fact = told.as_ref().unwrap_or(fact);
             let finding = Finding::new(run.told_by_rendezvous(fact, at), fact.to_string(), at);
             run.found(finding.seen(run::shown_by(fact, at)));
-            run.takes_fact(fact);
+            run.takes_fact(fact, at);
         }
     }
 

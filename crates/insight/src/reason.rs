@@ -503,7 +503,20 @@ pub enum Reason {
         fact: Fact,
         /// How long before that an operator's reset had closed the store of its round.
         reset: Option<Elapsed>,
+        /// A complete round: those who are left of the one before go on in the same processes.
+        survivors: Option<Survivors>,
     },
+}
+
+/// Ranks that go on without others, of a program that rebuilds its groups in the same processes.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Survivors {
+    /// Who was lost, and how that was seen.
+    pub lost: String,
+    /// How many there were before.
+    pub of: u32,
+    /// How long after the loss was seen they go on.
+    pub after: Elapsed,
 }
 
 impl Reason {

@@ -188,7 +188,7 @@ rules! {
         "";
     "round_complete" Info AtOnce [RoundComplete RanksComplete]
         "look at the log and events of each pod whose connection had closed; what comes in its place cannot join this round, and the others wait until their time-outs: restart all agents of the job together"
-        "All nodes of a round are there, or all ranks have published their addresses here (gloo). An error if the c10d backend counts nodes that died while joining (`dead`): torch notices that when their heartbeats expire.";
+        "All nodes of a round are there, or all ranks have published their addresses here (gloo). After a loss in a run of `rallypoint.elastic` it says who was lost and how many go on in the same processes (`survivors`). An error if the c10d backend counts nodes that died while joining (`dead`): torch notices that when their heartbeats expire.";
     "run_finished" Info AtOnce [RunFinished]
         ""
         "All agents have arrived at the exit barrier. A native run has finished when all nodes of the round have left and said that they succeeded, as the torchrun plugin does.";

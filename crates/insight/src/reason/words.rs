@@ -3,9 +3,10 @@
 use std::fmt::{self, Display, Formatter};
 
 use super::values::{Arrival, TakenOut, Unit};
-use super::{Names, Reason};
+use super::{Names, Reason, Survivors};
 use rallypoint_api::ExpectedFrom;
 use rallypoint_protocol::ids::{Elapsed, counted};
+use rallypoint_rendezvous::Fact;
 
 /// A rank that has ended so often before all have met is in a loop.
 const CRASH_LOOP: u32 = 3;
@@ -227,7 +228,13 @@ impl Reason {
                     if_any("; not complete either: ", apart),
                 )
             }
-            Self::Told { fact, reset } => {
+            Self::Told { fact: Fact::Complete { round, nodes, .. }, survivors: Some(survivors), .. } => {
+                let Survivors { lost, of, after } = survivors;
+                format!(
+                    "round {round} complete: {nodes} of {of} go on {after} later, nobody was started again; lost: {lost}"
+                )
+            }
+            Self::Told { fact, reset, .. } => {
                 let reset = reset.map_or_else(String::new, |before| {
                     format!("; an operator had closed its store with a reset {before} before")
                 });

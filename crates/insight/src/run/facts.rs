@@ -14,6 +14,7 @@ use crate::reason::{Evidence, Names};
 use crate::watch::CutOff;
 use rallypoint_api::{ExitCounts, Expected, MissingNode, RunState, Seen};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
+use rallypoint_rendezvous::Lost;
 
 /// Something that happened in a run.
 #[derive(Debug, Clone)]
@@ -194,6 +195,8 @@ pub(crate) struct LifeFacts {
     pub(super) earlier_reset: Option<Timestamp>,
     /// Native: the last round that was given up, and why.
     pub(crate) given_up: Option<(u64, String)>,
+    /// Native: when nodes of the last round were lost, how many it had, and who they are.
+    pub(super) lost_before: Option<(Timestamp, u32, Lost)>,
     /// When the last complete round before this one was complete.
     pub(super) earlier_completed: Option<Timestamp>,
     /// Nodes that have left the state while their agent is still connected.
@@ -328,6 +331,8 @@ pub(super) struct AtExit {
 /// What only a native run has.
 #[derive(Debug)]
 pub(crate) struct Native {
+    /// Its processes meet again without being started again.
+    pub(super) is_elastic: bool,
     pub(super) state: RunState,
     pub(super) expected: Expected,
     /// The store that its workers use.

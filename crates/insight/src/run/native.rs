@@ -12,7 +12,7 @@ use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::World;
 use crate::presence::Presence;
-use crate::reason::{Evidence, Finding, Names, Reason, Unit};
+use crate::reason::{Evidence, Finding, Names, Reason, Survivors, Unit};
 use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, KnownFrom, MissingNode, RunState, Seen};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Label, Timestamp, count};
 use rallypoint_rendezvous::{
@@ -45,11 +45,29 @@ impl TrackedRun {
         let is_this = of_round == Some(self.round.number);
         let reset = if is_this { self.round.reset } else { self.life.earlier_reset };
         let reset = reset.filter(|reset| of_round.is_some() && *reset <= happened);
-        Reason::Told { fact: fact.clone(), reset: reset.map(|reset| Elapsed(happened.since(reset))) }
+        let reset = reset.map(|reset| Elapsed(happened.since(reset)));
+        Reason::Told { fact: fact.clone(), reset, survivors: self.survivors(fact, at) }
+    }
+
+    /// Those who are left of the round before, if they are all of this one and start no workers anew: processes of a run with a
+    /// grace for closed connections meet again as they are (`rallypoint.elastic`).
+    fn survivors(&self, fact: &Fact, at: Timestamp) -> Option<Survivors> {
+        let Fact::Complete { nodes, .. } = fact else { return None };
+        let is_elastic = self.native.as_ref().is_some_and(|native| native.is_elastic);
+        let (broken, of, lost) = self.life.lost_before.as_ref().filter(|_| is_elastic)?;
+        let are_all = count(lost.count()).saturating_add(count(*nodes)) == *of;
+        are_all.then(|| Survivors { lost: lost.to_string(), of: *of, after: Elapsed(at.since(*broken)) })
     }
 
     /// Remembers of what the rendezvous says what explains the waits that come of it.
-    pub(crate) fn takes_fact(&mut self, fact: &Fact) {
+    pub(crate) fn takes_fact(&mut self, fact: &Fact, at: Timestamp) {
+        match fact {
+            Fact::Broken { why: Break::Lost(lost), left, .. } => {
+                self.life.lost_before = Some((at, left.saturating_add(count(lost.count())), lost.clone()));
+            }
+            Fact::Broken { .. } | Fact::Complete { .. } => self.life.lost_before = None,
+            _ => {}
+        }
         if let Fact::Broken { round, why, .. } = fact {
             self.life.given_up = Some((*round, why.to_string()));
         }
@@ -149,6 +167,7 @@ impl TrackedRun {
                 .then_some(ExitCounts { arrived: snapshot.succeeded, expected: Some(snapshot.round_size) }),
             spares: spares(snapshot),
             unreported: snapshot.unreported,
+            is_elastic: terms.grace.is_some(),
         });
     }
 
@@ -361,7 +380,11 @@ impl TrackedRun {
         let ((since, missing), closes_at) = native.expiring.as_ref().zip(native.closes_at)?;
         let (round, left) = (self.round.number, closes_at.since(now));
         let fact = Fact::Expiring { round, left, missing: missing.clone() };
-        Some(Finding::new(Reason::Told { fact, reset: None }, format!("round {round}"), *since))
+        Some(Finding::new(
+            Reason::Told { fact, reset: None, survivors: None },
+            format!("round {round}"),
+            *since,
+        ))
     }
 
     /// What the round waits for, in the words of the rendezvous, with the pods that announced themselves and are not there.

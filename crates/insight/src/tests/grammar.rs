@@ -472,8 +472,11 @@ fn facts(n: u32, m: u32) -> Vec<Fact> {
 fn all_forms() -> impl Iterator<Item = Reason> {
     let pairs = SIZES.into_iter().flat_map(|n| SIZES.map(|m| (n, m)));
     pairs.flat_map(|(n, m)| {
-        let native =
-            facts(n, m).into_iter().map(move |fact| Reason::Told { fact, reset: (n == 1).then(time) });
+        let native = facts(n, m).into_iter().map(move |fact| Reason::Told {
+            fact,
+            reset: (n == 1).then(time),
+            survivors: None,
+        });
         forms(n, m).into_iter().chain(native)
     })
 }

@@ -1356,3 +1356,32 @@ fn a_node_that_is_not_heard_from_is_not_said_to_run_still() {
     let end = "; connected, not finished: c (node rank 2); nothing heard: b (node rank 1)";
     assert!(said.ends_with(end), "{said}");
 }
+
+/// Processes that rebuild their groups are told as those who go on; agents start their workers again.
+#[test]
+fn survivors_that_meet_again_in_the_same_processes_are_told_so() {
+    for grace in [Some(Duration::from_secs(1)), None] {
+        let mut native = Native::new(3);
+        native.core = Rendezvous::new(Terms { grace, ..Terms::default() }, 10);
+        let nodes = [("a", 0), ("b", 1), ("c", 2)];
+        for (name, rank) in nodes {
+            native.join_as(&format!("id{rank}"), name, &address(rank), "1", None).expect("it joins");
+        }
+        let mut beat = |native: &mut Native, name: &str, rank| {
+            let place = RankInRound { round: 1, rank };
+            let _ = native.beat_as(&format!("id{rank}"), name, &address(rank), "1", place, 3);
+        };
+        nodes.into_iter().for_each(|(name, rank)| beat(&mut native, name, rank));
+        native.cut("id2");
+        for _ in 0..17 {
+            native.pass(1);
+            nodes[..2].iter().for_each(|&(name, rank)| beat(&mut native, name, rank));
+        }
+        native.joins_again("a", 0);
+        native.joins_again("b", 1);
+        native.pass(40);
+        let told = native.lab.texts("round_complete").join("\n");
+        let says = ["job round 2 complete: 2 of 3 go on", "nobody was started again; lost: c"];
+        assert_eq!(says.iter().all(|says| told.contains(says)), grace.is_some(), "{told}");
+    }
+}

@@ -434,7 +434,7 @@ fn native_examples() -> Vec<Reason> {
                     .into(),
             },
     ];
-    all.into_iter().map(|fact| Reason::Told { fact, reset: None }).collect()
+    all.into_iter().map(|fact| Reason::Told { fact, reset: None, survivors: None }).collect()
 }
 
 fn all_examples() -> Vec<Reason> {
