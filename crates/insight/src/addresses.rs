@@ -63,7 +63,7 @@ pub(super) fn unreachable(run: &TrackedRun) -> Vec<Finding> {
         let is_elsewhere = |(ip, _): &(IpAddr, u32)| ip.to_canonical() != peer;
         let mut others = world.connected.named().filter(is_elsewhere);
         let is_one_host = others.all(|(ip, _)| ip.is_loopback()) && peer.is_loopback();
-        if is_one_host || world.connected.named().find(is_elsewhere).is_none() {
+        if is_one_host || !world.connected.named().any(|process| is_elsewhere(&process)) {
             return None;
         }
         let who = run.process_label(&root.wrote);

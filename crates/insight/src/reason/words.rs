@@ -17,7 +17,12 @@ fn have(n: usize, one: &str, many: &str) -> String {
 }
 
 pub(super) fn clients(n: usize) -> String {
-    format!("{} waited", have(n, "process", "processes"))
+    format!("{} {}", counted(n, "process", "processes"), have_waited(n))
+}
+
+/// For how long some have waited: the time is that of the first, and the others may have come later.
+const fn have_waited(n: usize) -> &'static str {
+    if n == 1 { "has waited" } else { "have waited up to" }
 }
 
 fn of_expected(joined: u32, expected: Option<u32>) -> String {
@@ -572,16 +577,16 @@ impl Reason {
                 format!("{} {waited} for {what}{}", clients(*waiters), not_there(others, ended))
             }
             Self::WaitingForKey { key, who, besides, similar, others, ended, absence, waited } => {
-                let has = has(who.count());
+                let have_waited = have_waited(who.count());
                 let similar = similar.as_ref().map_or_else(String::new, |key| format!("; `{key}` exists"));
                 let others = not_there(others, ended);
                 let besides = if_any(", and also for ", besides);
-                format!("{who} {has} waited {waited} for `{key}`, {absence}{besides}{similar}{others}")
+                format!("{who} {have_waited} {waited} for `{key}`, {absence}{besides}{similar}{others}")
             }
             Self::WaitingAtBarrier { barrier, who, size, too_large, others, ended, waited } => {
                 let of = size.map_or_else(String::new, |size| format!(" of {size}"));
                 let waits =
-                    format!("{who} {} waited {waited} at the barrier `{barrier}`{of}", has(who.count()));
+                    format!("{who} {} {waited} at the barrier `{barrier}`{of}", have_waited(who.count()));
                 let are_all = if *too_large { "; no other process of the run is there" } else { "" };
                 format!("{waits}{}{are_all}", not_there(others, ended))
             }

@@ -1367,7 +1367,7 @@ fn survivors_that_meet_again_in_the_same_processes_are_told_so() {
         for (name, rank) in nodes {
             native.join_as(&format!("id{rank}"), name, &address(rank), "1", None).expect("it joins");
         }
-        let mut beat = |native: &mut Native, name: &str, rank| {
+        let beat = |native: &mut Native, name: &str, rank| {
             let place = RankInRound { round: 1, rank };
             let _ = native.beat_as(&format!("id{rank}"), name, &address(rank), "1", place, 3);
         };
