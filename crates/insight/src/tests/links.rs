@@ -97,7 +97,7 @@ fn what_a_relay_did_before_its_pod_announced_itself_is_of_another_job() {
 fn a_pod_that_is_gone_is_told_beside_one_that_is_not() {
     let mut lab = announced();
     happens(&mut lab, "train-2@3c1f20aa", LinkEvent::Left);
-    assert_seen_of_rank_1(&mut lab, "left");
+    assert_seen_of_rank_1(&mut lab, "announced");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn who_has_told_no_rank_is_not_the_one_whose_relay_has_left() {
     happens(&mut lab, "train-1:29500@10.0.0.7#1", LinkEvent::Left);
     lab.worker(2, "10.1.0.2");
     lab.add(2, "init/", 1);
-    assert_seen_of_rank_1(&mut lab, "announced");
+    assert_seen_of_rank_1(&mut lab, "left");
 }
 
 #[test]
