@@ -236,12 +236,20 @@ impl World {
         }
     }
 
-    /// What the code alone says.
-    fn has(&self, code: &str) -> bool {
-        let counted = || self.beings.iter().filter(|being| being.connected && being.holds);
-        match code {
+    /// What the code and its number alone say.
+    fn has(&self, said: &Explanation) -> bool {
+        let held = |connected: bool| {
+            self.beings.iter().filter(move |being| being.connected == connected && being.holds).count()
+        };
+        match said.code.as_str() {
             "round_complete" => self.complete,
-            "run_ended" => self.over != Some(false) || counted().next().is_none(),
+            // Another job may be beside the one that has ended.
+            "run_ended" => {
+                let all = ["processes", "members"].iter().find_map(|field| said.facts[*field].as_u64());
+                self.over == Some(true)
+                    || held(true) == 0
+                    || all.is_some_and(|all| held(false) >= all as usize)
+            }
             "run_finished" => self.over != Some(false),
             "duplicate_rank" => {
                 let mut places = BTreeSet::new();
@@ -255,7 +263,7 @@ impl World {
 
 /// Whether all that is said at this second was so just before.
 pub fn judge(past: &Past<World>, at: f64, said: &Explanation) -> Checked {
-    yes(past.any(at, |world| world.has(&said.code)), "it is not so")?;
+    yes(past.any(at, |world| world.has(said)), "it is not so")?;
     let place = past.0.last().map_or("", |(_, world)| world.place);
     let silence = said.facts["silent"].as_f64().unwrap_or_default();
     for (name, claim) in claims(said) {
@@ -464,6 +472,7 @@ mod tests {
             (false, "waiting", json!({"waiters": 2})),
             (false, "round_complete", json!({})),
             (false, "duplicate_rank", json!({})),
+            (false, "run_ended", json!({"processes": 3})),
         ];
         let past = Past(vec![(0.0, world())]);
         for (is_true, code, facts) in cases {
