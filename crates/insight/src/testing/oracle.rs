@@ -1,5 +1,6 @@
-//! The one judge of what is said where the truth is known: random schedules and the simulator hold each explanation against
-//! a [`World`]. Nothing that is told of anybody may be false; who waits in vain and finds no name of its root is counted.
+//! The one judge of what is said in random schedules, of which the truth is known: each explanation is held against a
+//! [`World`]. Nothing that is told of anybody may be false; who waits in vain and finds no name of its root is counted.
+//! The simulator still has a judge of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
@@ -375,7 +376,7 @@ impl World {
                         tally.count("who waits in a circle", is_named(being.place, vec![being]));
                     }
                     Root::Unknown => {
-                        tally.count("that a round is not complete", shown.iter().any(|said| said.holds))
+                        tally.count("that a round is not complete", shown.iter().any(|said| said.holds));
                     }
                 }
             }
@@ -406,7 +407,7 @@ impl Tally {
         &mut self,
         world: &World,
         being: usize,
-        said: impl Iterator<Item = &'e Explanation>,
+        mut said: impl Iterator<Item = &'e Explanation>,
     ) {
         let lost = &world.beings[being];
         let of_place = lost.place.map(|number| format!("{} {number}", world.place));
@@ -414,7 +415,7 @@ impl Tally {
             let names = names_in(&said.text, said.run_id.as_deref());
             said.code == "run_ended" || lost.names.iter().chain(&of_place).any(|name| names.contains(name))
         };
-        self.count("who was lost", said.map(is_named).any(|is_named| is_named));
+        self.count("who was lost", said.any(is_named));
     }
 }
 
@@ -446,7 +447,7 @@ mod tests {
         World { place: "rank", beings, counts: vec![("joined", 2, 2)], ..World::default() }
     }
 
-    fn said(code: &str, text: &str, facts: Value) -> Explanation {
+    fn said(code: &str, text: &str, facts: &Value) -> Explanation {
         let all = json!({
             "id": 1, "run_id": "job", "store": null, "code": code, "severity": "warning", "since": 0.0, "holds": true,
             "certainty": "seen", "text": text, "remedy": "", "facts": facts,
@@ -476,7 +477,7 @@ mod tests {
         ];
         let past = Past(vec![(0.0, world())]);
         for (is_true, code, facts) in cases {
-            let judged = judge(&past, 1.0, &said(code, "", facts.clone()));
+            let judged = judge(&past, 1.0, &said(code, "", &facts));
             assert_eq!(judged.is_ok(), is_true, "{code} {facts}: {judged:?}");
         }
     }
@@ -485,7 +486,7 @@ mod tests {
     fn the_root_of_each_wait_is_looked_for() {
         let unsaid = |text: &str| {
             let mut tally = Tally::default();
-            world().count_unsaid(1.0, &[said("waiting", text, json!({}))], &mut tally);
+            world().count_unsaid(1.0, &[said("waiting", text, &json!({}))], &mut tally);
             tally.to_string()
         };
         let all = unsaid("job: rank 1 and rank 2 and rank 3");

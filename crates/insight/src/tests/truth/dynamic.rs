@@ -575,7 +575,8 @@ impl Play for Truth {
             connected: agent.connected,
             acts: agent.acts,
             finished: agent.finished,
-            heard: agent.beat,
+            // Zero stands for nothing that is known.
+            heard: agent.beat.max(0.001),
             waits: self.needs(agent).filter(|_| agent.connected),
         };
         let counted = agents.iter().filter(|agent| self.now.has(agent)).count();

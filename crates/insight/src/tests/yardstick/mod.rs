@@ -134,17 +134,17 @@ fn add_to_table(file: &str, scene: &Scene, before: &[Telling]) {
     let told = before.iter().flat_map(|told| told.names().map(move |name| of_name(told, name)));
     let known = |name: &str| before.iter().any(|told| told.names().any(|other| other == name));
     let new = scene.alarms().flat_map(Telling::names).filter(|name| !known(name)).map(|_| "blamed anew");
-    let lines: String = told.chain(new).map(|how| format!("{file} {how}\n")).collect();
+    let lines: Vec<String> = told.chain(new).map(|how| format!("{file} {how}\n")).collect();
     let path = std::env::var_os("RALLYPOINT_YARDSTICK_TABLE").expect("a path");
     let mut table = File::options().append(true).create(true).open(path).expect("the table");
-    table.write_all(lines.as_bytes()).expect("written");
+    table.write_all(lines.concat().as_bytes()).expect("written");
 }
 
 /// Compares how often it was not said who is waited for, or was lost, in random schedules of this kind.
 pub(super) fn hold_unsaid(kind: &str, tally: &Tally) -> Result<(), String> {
     let path = format!("{}/src/tests/yardstick/unsaid.txt", env!("CARGO_MANIFEST_DIR"));
-    let counts: String =
-        tally.0.iter().map(|(what, (all, unsaid))| format!("{unsaid} of {all}: {what}\n")).collect();
+    let lines = tally.0.iter().map(|(what, (all, unsaid))| format!("{unsaid} of {all}: {what}\n"));
+    let counts = lines.collect::<Vec<_>>().concat();
     if std::env::var_os("RALLYPOINT_YARDSTICK").is_some() {
         write(&path, kind, &counts);
         return Ok(());
