@@ -278,15 +278,18 @@ def test_torchrun_loses_a_node_and_the_others_go_on(job: Job) -> None:
 def test_rallypoint_run_starts_the_ranks(job: Job, relay: str) -> None:
     """Without torchrun: each pod runs `rallypoint run … python train.py`, and one that was lost is started again as it was."""
     job.environment |= job.forks.environment
+    until = job.folder / "until"
     run = [str(binary()), "run", "--run-id=elastic-run", "--nodes=2:4", "--mode=env", f"--relay={relay}", "--", sys.executable]
-    pods = [RankOfPod(job, f"pod-{n}", [*run, *STAND_IN, str(RANK), str(STEPS), "2:8"]) for n in range(3)]
+    run += [*STAND_IN, str(RANK), str(10**9), "2:8", str(until)]
+    pods = [RankOfPod(job, f"pod-{n}", run) for n in range(3)]
     try:
         job.together(pods, 3)
         pods[0].kill()
         job.together(pods[1:], 2)
-        pods[0] = RankOfPod(job, "pod-0-again", [*run, *STAND_IN, str(RANK), str(STEPS), "2:8"])
+        pods[0] = RankOfPod(job, "pod-0-again", run)
         job.together(pods, 3)
-        job.end(pods)
+        until.touch()
+        job.end(pods, steps=None)
     finally:
         for pod in pods:
             pod.process.kill()

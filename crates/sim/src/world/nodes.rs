@@ -316,7 +316,8 @@ impl World {
         let with = |slot: &u32| self.runs.nodes.iter().filter(is_there).find(|it| it.slot == *slot);
         let working = self.runs.nodes.iter().filter(is_there).filter_map(|it| {
             let group = it.group.as_ref()?;
-            let is_whole = group.slots.iter().all(|slot| with(slot).is_some_and(|it| it.group.as_ref() == Some(group)));
+            let is_whole =
+                group.slots.iter().all(|slot| with(slot).is_some_and(|it| it.group.as_ref() == Some(group)));
             is_whole.then_some(group)
         });
         let mut known = BTreeMap::new();
