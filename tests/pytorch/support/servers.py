@@ -119,7 +119,7 @@ class Server(StoreServer):
             return ports_file.exists()
 
         try:
-            poll(bound, f"{ports_file} of `{' '.join(command)}`")
+            poll(bound, f"{ports_file} of `{' '.join(command)}`", 60)
             ports = json.loads(ports_file.read_text())
             return cls(process, ports["stores"], ports["admin"], log_path)
         except BaseException as error:
