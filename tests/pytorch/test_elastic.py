@@ -290,6 +290,10 @@ def test_rallypoint_run_starts_the_ranks(job: Job, relay: str) -> None:
         job.together(pods, 3)
         until.touch()
         job.end(pods, steps=None)
+        server = {job.environment["RALLYPOINT_ENDPOINT"], f"http://{job.environment['RALLYPOINT_ADMIN']}"}
+        for pod in pods:
+            told = {pod.facts[0]["store"], pod.facts[0]["admin"]}
+            assert told == server if relay == "off" else not told & server, "what a rank says goes through the relay of its pod"
     finally:
         for pod in pods:
             pod.process.kill()

@@ -45,7 +45,13 @@ def say(**facts: Any) -> None:
 
 work = Work()
 with elastic.World("elastic", NODES, state={"work": work}, timeout=10, join_timeout=60) as world:
-    say(slot=world._group.slot, rank=world.rank, step=world.step)
+    say(
+        slot=world._group.slot,
+        rank=world.rank,
+        step=world.step,
+        store=os.environ["RALLYPOINT_ENDPOINT"],
+        admin=os.environ["RALLYPOINT_ADMIN"],
+    )
     while world.step < STEPS and not work.is_over:
         with world.try_step():
             samples = range(world.step * SAMPLES + world.rank, (world.step + 1) * SAMPLES, world.size)
