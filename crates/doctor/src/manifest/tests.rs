@@ -244,6 +244,24 @@ fn the_scripts_of_a_script_are_read_together() {
     assert_eq!(files(&[("inner.sh", inner)]), ["not-read"]);
 }
 
+/// Trainer overwrites `PET_NNODES` with one number, and rejects a TrainJob that sets it.
+#[test]
+fn an_elastic_trainjob_says_its_nodes_in_its_command() {
+    let job = |command: &str, env: &str| {
+        check(&format!(
+            "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {{name: t}}\n\
+             spec:\n  runtimeRef: {{name: torch-distributed}}\n  \
+             trainer: {{image: \"i:1\", numNodes: 4, command: {command}, env: {env}}}\n"
+        ))
+    };
+    let found = job("[torchrun, t.py]", "[{name: PET_NNODES, value: \"1:4\"}]");
+    let refused = found.iter().find(|check| check.id == "operator-variables").expect("found");
+    assert!(refused.remedy.as_ref().is_some_and(|it| it.starts_with("--nnodes=1:4 in")), "{refused:?}");
+    let followed = job("[torchrun, \"--nnodes=1:4\", t.py]", "[]");
+    let ids = ["operator-variables", "node-count"];
+    assert!(followed.iter().all(|check| !ids.contains(&check.id)), "{followed:?}");
+}
+
 /// A remedy that repeats the mistake of the exec form would not help.
 #[test]
 fn a_remedy_has_the_form_of_the_command() {

@@ -22,7 +22,19 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
         container.own.iter().filter(|_| of_job).filter(its_own).map(String::as_str).collect();
     (!set.is_empty()).then(|| {
         let evidence = format!("a TrainJob that sets {} is rejected", set.join(", "));
-        let check = Check::fail(ID, evidence, "use spec.trainer.numNodes and numProcPerNode");
-        check.at(pods.at(&container.at("env")))
+        let remedy = match elastic(container) {
+            Some(nodes) => {
+                format!("--nnodes={nodes} in spec.trainer.command: a flag wins over what Trainer sets")
+            }
+            None => "use spec.trainer.numNodes and numProcPerNode".into(),
+        };
+        Check::fail(ID, evidence, remedy).at(pods.at(&container.at("env")))
     })
+}
+
+/// The MIN:MAX that `PET_NNODES` would say.
+fn elastic(container: &Container) -> Option<&str> {
+    let env = container.value.get("env").and_then(Value::as_array)?;
+    let is_nodes = |entry: &&Value| entry.get("name").and_then(Value::as_str) == Some("PET_NNODES");
+    env.iter().find(is_nodes)?.get("value")?.as_str().filter(|nodes| nodes.contains(':'))
 }
