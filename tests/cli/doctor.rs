@@ -239,6 +239,25 @@ fn the_endpoint_of_a_script_is_the_one_that_is_looked_at() {
     assert_eq!(verdict(&found, "ephemeral-port"), "WARN");
     let (found, _) = checks(&command, &[("MASTER_ADDR", "elsewhere.invalid")]);
     assert_eq!(verdict(&found, "command-endpoint"), "FAIL", "HEAD and PORT are not set: {found:#?}");
+    let asked = |found: &[Value]| found.iter().any(|check| check["id"] == "name-resolves");
+    assert!(!asked(&found), "another host than the command's was looked at: {found:#?}");
+}
+
+/// What a script sets counts, and what a command prints is not known.
+#[test]
+fn a_script_is_evaluated_before_its_endpoint_is_looked_at() {
+    let look = |script: &str| {
+        let flags = "--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=$HEAD:40001";
+        let torchrun = format!("{script}; torchrun {flags} t.py");
+        let env = [("HEAD", "elsewhere.invalid"), ("MASTER_ADDR", "elsewhere.invalid")];
+        checks(&["--step-timeout=1s", "--", "sh", "-c", &torchrun], &env).0
+    };
+    let found = look("HEAD=127.0.0.1");
+    assert!(evidence(&found, "port-open").contains("127.0.0.1:40001"), "{found:#?}");
+    assert_eq!(verdict(&found, "loopback-endpoint"), "FAIL", "{found:#?}");
+    let found = look("HEAD=$(cat /nowhere)");
+    assert_eq!(verdict(&found, "command-endpoint"), "WARN", "{found:#?}");
+    assert!(!found.iter().any(|check| check["id"] == "name-resolves"), "{found:#?}");
 }
 
 /// A server that gives every connection one answer.

@@ -182,6 +182,7 @@ pub async fn probe_run_stores(admin: &AdminUrl, step: Duration) -> Option<RunSto
 /// Reads only: CHECK, and GET of present keys. An ADD would change a count, and a WAIT would show up as a
 /// wait.
 async fn look_into_store(mut client: Client, run_id: Option<&str>, facts: &mut ServerFacts) {
+    facts.looked_into = true;
     // A request of several packets; nobody has these keys.
     let names: Vec<String> = (0..64).map(|n| format!("/rallypoint/doctor/{n:0>100}")).collect();
     if let Err(error) = client.check(&names).await {

@@ -24,6 +24,8 @@ pub struct ServerFacts {
     pub torch_versions: BTreeMap<String, Vec<String>>,
     /// The run, if it has a name.
     pub run_id: Option<String>,
+    /// Whether the store itself was asked.
+    pub looked_into: bool,
     /// Whether torchrun closed the run, if the store has the run's state.
     pub run_closed: bool,
     /// Whether the store has addresses of an env:// or static job.

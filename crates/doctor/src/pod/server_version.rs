@@ -8,7 +8,7 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     sees: "WARN: the server has another release",
     remedy: "the same release",
-    find: Find::Server(|facts| facts.unreachable.is_none().then(|| find(facts))),
+    find: Find::Server(|facts| (facts.unreachable.is_none() && facts.large.is_none()).then(|| find(facts))),
 };
 
 fn find(facts: &ServerFacts) -> Check {

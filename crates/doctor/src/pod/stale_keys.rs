@@ -8,7 +8,7 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     sees: "FAIL, WARN: keys of an earlier job are in the way",
     remedy: "another id for each run",
-    find: Find::Server(|facts| Some(find(facts))),
+    find: Find::Server(|facts| (facts.looked_into || facts.unreachable.is_none()).then(|| find(facts))),
 };
 
 fn find(facts: &ServerFacts) -> Check {
