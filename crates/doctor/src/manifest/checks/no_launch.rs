@@ -46,7 +46,11 @@ fn of_pods(pods: &Pods) -> Option<Check> {
         return None;
     }
     let container = pods.containers.iter().find(|it| !is_known(it))?;
-    let program = container.commands.iter().rev().find(|command| !Container::is_small(command));
+    // Flags alone are for the image's own command.
+    let is_flag =
+        |command: &Command| command.words.first().is_some_and(|word| word.to_string().starts_with('-'));
+    let is_program = |command: &&Command| !Container::is_small(command) && !is_flag(command);
+    let program = container.commands.iter().rev().find(is_program);
     let what = match program {
         Some(command) => {
             let words: Vec<String> = command.words.iter().take(3).map(ToString::to_string).collect();
