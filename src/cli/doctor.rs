@@ -112,7 +112,7 @@ impl Args {
         let meeting = launch::endpoint(&env, &given).ok().flatten().map(|endpoint| endpoint.value);
         let meeting =
             launch.as_ref().ok().and_then(|it| Some(it.endpoint.as_ref()?.value.clone())).or(meeting);
-        // What a command prints, or an unset variable, is no host; another source's host is not the command's.
+        // What a command prints, or an unset variable, is no host, and another source's host is another one.
         let is_open = torchrun.as_ref().is_some_and(|torchrun| {
             let named = |flag| torchrun.flag(flag).is_some_and(|value| value.contains('$'));
             named("rdzv-endpoint") || named("master-addr")

@@ -1,5 +1,5 @@
-//! The command that a shell would start, with the pod's variables: a script sets and uses variables, and calls
-//! other scripts.
+//! The command that a shell would start, with the pod's variables: a script sets and uses variables, and
+//! calls other scripts.
 
 use rallypoint_node::launch::{Environment, Torchrun, find_torchrun_in};
 use rallypoint_shell::{

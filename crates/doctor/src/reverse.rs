@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, timeout};
 
-/// Asks a name server, and returns the time and the name in the answer. `None` if there is no network to it, or
-/// nobody listens there. If no answer comes, the time is the whole `limit`. An answer without a name also
+/// Asks a name server, and returns the time and the name in the answer. `None` if there is no network to it,
+/// or nobody listens there. If no answer comes, the time is the whole `limit`. An answer without a name also
 /// counts.
 pub(crate) async fn lookup(
     server: SocketAddr,

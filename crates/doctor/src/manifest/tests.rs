@@ -107,8 +107,8 @@ fn launchers() -> String {
     }
     let parts = known.iter().map(|(names, ids)| format!("{}: {}", names.join(", "), ids.join(", ")));
     let text = format!(
-        "Which launchers a check knows, if not all (torchrun, accelerate, deepspeed, programs with flags like \
-         torchrun's, programs that read `MASTER_ADDR`): {}.",
+        "Which launchers a check knows, if not all (torchrun, accelerate, deepspeed, programs with flags \
+         like torchrun's, programs that read `MASTER_ADDR`): {}.",
         parts.collect::<Vec<_>>().join("; ")
     );
     wrapped(&text)

@@ -6,7 +6,8 @@ const ID: &str = "dials-other-port";
 
 pub(super) const RULE: Rule = Rule {
     id: ID,
-    sees: "WARN: a process tries to connect to the store's host at another port, as [processes that save checkpoints](launch-modes.md#checkpoints-saved-by-processes) do",
+    sees: "WARN: a process tries to connect to the store's host at another port, as [processes that save \
+           checkpoints](launch-modes.md#checkpoints-saved-by-processes) do",
     remedy: "`DCP_USE_PREFIX_STORE=1`",
     find: Find::Network(find),
 };

@@ -15,7 +15,7 @@ pub(super) const RULE: Rule = Rule {
 fn find(facts: &ServerFacts) -> Option<Check> {
     let why = facts.large.as_ref()?;
     let evidence = format!("{} answers, but what needs several packets does not come: {why}", facts.admin);
-    let remedy = "packets of full size are dropped on the way: set one MTU on every interface (overlay, VPN), or \
-                  let ICMP `fragmentation needed` pass; `ping -M do -s 1372 HOST` finds the limit";
+    let remedy = "packets of full size are dropped on the way: set one MTU on every interface (overlay, \
+                  VPN), or let ICMP `fragmentation needed` pass; `ping -M do -s 1372 HOST` finds the limit";
     Some(Check::fail(ID, evidence, remedy))
 }

@@ -1,4 +1,4 @@
-//! A loopback address is another host on each node: every node waits at its own, unless a relay listens there.
+//! A loopback address is another host on each node: every one waits at its own, unless a relay listens there.
 
 use super::prelude::*;
 

@@ -6,7 +6,8 @@ const ID: &str = "name-resolves";
 
 pub(super) const RULE: Rule = Rule {
     id: ID,
-    sees: "FAIL: the endpoint's name does not resolve, or a foreign search domain answers for every name. WARN: slowly",
+    sees: "FAIL: the endpoint's name does not resolve, or a foreign search domain answers for every \
+           name. WARN: slowly",
     remedy: "the Service's selector, `publishNotReadyAddresses: true`",
     find: Find::Network(|facts| Some(find(facts))),
 };

@@ -26,8 +26,8 @@ fn find(facts: &MachineFacts, env: &Environment, torchrun: Option<&Torchrun>) ->
         torchrun.and_then(Torchrun::backend).or_else(|| env.get("PET_RDZV_BACKEND").map(Backend::parse));
     if let Some((name, false)) = published {
         let evidence = format!(
-            "the address of this host is called `{name}` (PTR), and that name does not resolve; torch takes it \
-             for the host's full name, and with c10d it becomes the workers' MASTER_ADDR"
+            "the address of this host is called `{name}` (PTR), and that name does not resolve; torch takes \
+             it for the host's full name, and with c10d it becomes the workers' MASTER_ADDR"
         );
         let remedy = "pass --local-addr=ADDRESS to torchrun, or give that name an address in DNS";
         return if c10d == Some(Backend::C10d) {

@@ -24,7 +24,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         };
         if let Some((other, _)) = hosts.iter().find(same) {
             let evidence = format!(
-                "hostNetwork, and port {port} is also the port of {}: on one node only one of them can listen",
+                "hostNetwork, and port {port} is also the port of {}: only one of them can listen on a node",
                 other.pods.place.object
             );
             let remedy = "another port for each job, or pods that never share a node (podAntiAffinity)";
