@@ -101,7 +101,7 @@ impl Args {
     }
 
     fn this_pod(&self) -> anyhow::Result<Vec<Check>> {
-        let (torchrun, env) = called(&self.command, environment());
+        let (torchrun, env) = called(&self.command, &environment());
         let given = self.launch.given(self.endpoint.as_deref())?;
         let launch = launch::derive(&env, &given, torchrun.as_ref());
         let mut checks = doctor::check_environment(&env, &launch, torchrun.as_ref());
@@ -149,11 +149,15 @@ impl Args {
 }
 
 /// torchrun as the command starts it, and the variables that it gets.
-fn called(command: &[String], env: Environment) -> (Option<Torchrun>, Environment) {
-    #[cfg(feature = "manifests")]
-    return doctor::find_command(command, &env, &hostname(), &|path| std::fs::read_to_string(path).ok());
-    #[cfg(not(feature = "manifests"))]
-    (launch::find_torchrun_in(command, &env), env)
+#[cfg(feature = "manifests")]
+fn called(command: &[String], env: &Environment) -> (Option<Torchrun>, Environment) {
+    doctor::find_command(command, env, &hostname(), &|path| std::fs::read_to_string(path).ok())
+}
+
+/// torchrun in the command, and its variables. Only the reader of manifests evaluates scripts.
+#[cfg(not(feature = "manifests"))]
+fn called(command: &[String], env: &Environment) -> (Option<Torchrun>, Environment) {
+    (launch::find_torchrun_in(command, env), env.clone())
 }
 
 /// The printed form of a check, with its verdict in colour.

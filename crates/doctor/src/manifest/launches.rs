@@ -158,7 +158,7 @@ fn torchrun(command: &Command, at: usize) -> Option<Launch> {
         local_addr: parsed.has("local-addr") || variables.contains_key("PET_LOCAL_ADDR"),
         // Unreadable arguments may be flags.
         is_told_elsewhere: parsed.program().is_empty() && words.iter().any(Text::is_unknown)
-            || parsed.program().first().is_some_and(|word| word.starts_with(MARK) && !word.ends_with(".py")),
+            || parsed.program().first().is_some_and(|word| word.starts_with(MARK) && !word.contains(".py")),
         torchrun: Torchrun::parse(&shown),
         backend,
         ..empty(Tool::Torchrun, command, at)

@@ -8,19 +8,19 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     sees: "FAIL: two variables contradict each other",
     remedy: "the one that the message names",
-    find: Find::Launch(|at| find(at).into_iter().collect()),
+    find: Find::Launch(|at| vec![find(at)]),
 };
 
-fn find(at: &Launched<'_>) -> Option<Check> {
+fn find(at: &Launched<'_>) -> Check {
     let launch = match at.launch {
         Ok(launch) => launch,
         Err(error) => {
             let remedy = "correct the variable that is wrong, or decide: --node-rank, --nodes, \
                           --nproc-per-node, --endpoint";
-            return Some(Check::fail(ID, error.to_string(), remedy));
+            return Check::fail(ID, error.to_string(), remedy);
         }
     };
-    Some(Check::pass(ID, describe(launch)))
+    Check::pass(ID, describe(launch))
 }
 
 fn describe(launch: &LaunchEnv) -> String {

@@ -14,7 +14,8 @@ fn each_row_of_the_table_says_who_its_nodes_are() {
     #[rustfmt::skip]
     let rows: [(&str, Vars, [&str; 6]); 23] = [
         ("b", &[("BEAKER_REPLICA_RANK", "1"), ("BEAKER_REPLICA_COUNT", "4"),
-            ("BEAKER_ASSIGNED_GPU_COUNT", "8"), ("BEAKER_LEADER_REPLICA_HOSTNAME", "cs-1")], ["Beaker", "1", "4", "-", "cs-1:29500", "-"]),
+            ("BEAKER_ASSIGNED_GPU_COUNT", "8"), ("BEAKER_LEADER_REPLICA_HOSTNAME", "cs-1")],
+            ["Beaker", "1", "4", "-", "cs-1:29500", "-"]),
         ("sky-1", &[("SKYPILOT_NODE_RANK", "1"), ("SKYPILOT_NUM_NODES", "2"),
             ("SKYPILOT_NODE_IPS", "10.0.0.1\n10.0.0.2"),
             ("SKYPILOT_NUM_GPUS_PER_NODE", "8"), ("SKYPILOT_TASK_ID", "sky-1_c_1")],
