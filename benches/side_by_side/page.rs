@@ -60,17 +60,16 @@ fn short_table(results: &Results) -> String {
 /// How many of the project's own marks are reached, and which are not.
 fn marks_in_words(results: &Results) -> String {
     let rows: Vec<&Row> = RUNS.iter().flat_map(|run| run.rows).collect();
-    let titles = |wanted: &str| -> Vec<String> {
-        let found = rows.iter().filter(|row| reached(results, row) == wanted);
-        found.map(|row| format!("\"{}\" ({}; {})", row.title, marks(row), measured(results, row))).collect()
-    };
-    let (missed, open) = (titles(MISSED), titles(NOT_MEASURED));
-    let mut text = format!("Marks of this project, of {} rows: ", rows.len());
-    let _written = write!(text, "{} are reached", rows.len() - missed.len() - open.len());
-    for (what, titles) in [("missed", missed), ("not measured", open)] {
-        if !titles.is_empty() {
-            let _written = write!(text, "; {what}: {}", titles.join(", "));
-        }
+    let found = |wanted: &str| rows.iter().filter(|row| reached(results, row) == wanted).collect::<Vec<_>>();
+    let (missed, open) = (found(MISSED), found(NOT_MEASURED).len());
+    let mut text = format!("Marks of this project: of {} rows ", rows.len());
+    let _written = write!(text, "{} reach theirs", rows.len() - missed.len() - open);
+    for row in missed {
+        let (title, mark) = (row.title, words(row.must).unwrap_or_default());
+        let _written = write!(text, "; missed: \"{title}\" ({mark}; {})", measured(results, row));
+    }
+    if open > 0 {
+        let _written = write!(text, "; {open} with a mark beside the floor were not measured with it");
     }
     text + ".\n"
 }
@@ -155,8 +154,9 @@ fn floors(results: &Results, row: &Row) -> Option<f64> {
     Some(results.median(row.id, Kind::Rallypoint)? / results.median(row.id, Kind::Floor)?)
 }
 
-fn marks(row: &Row) -> String {
-    let words = |mark| match mark {
+/// A mark, for people.
+fn words(mark: Mark) -> Option<String> {
+    match mark {
         Mark::None => None,
         Mark::AtMost(most) => Some(format!("≤ {}", number(most))),
         Mark::Times(times) => Some(format!("{}x", number(times))),
@@ -166,7 +166,10 @@ fn marks(row: &Row) -> String {
             Some(format!("≤ {}x of \"{title}\"", number(factor)))
         }
         Mark::Floor(times) => Some(format!("≤ {}x of the floor", number(times))),
-    };
+    }
+}
+
+fn marks(row: &Row) -> String {
     [words(row.must), words(row.aim)].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
