@@ -150,7 +150,7 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
     }
 }
 
-/// Ranks without agents of which it is only known that all have published their addresses, or that an NCCL id was.
+/// Ranks without agents, known only because all have published their addresses, or an NCCL id was published.
 fn published(run: &RunSummary, since: Elapsed) -> Option<String> {
     let ranks = run.ranks.as_ref().filter(|ranks| run.kind == RunKind::Env && !ranks.have_met)?;
     let what = if ranks.joined == 0 { "NCCL id published" } else { "all published" };
