@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::process::Command;
 
+use rallypoint_protocol::{Dialect, Op};
 use serde_json::json;
 
+use crate::common::peer::{HELLO, Peer, wire};
 use crate::common::{TestServer, eventually, free_ports, http};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
@@ -57,16 +59,17 @@ fn busy_server() -> (TestServer, tempfile::TempDir) {
             &body.to_string(),
         )
     };
-    let port = std::thread::scope(|scope| {
+    let port: u16 = std::thread::scope(|scope| {
         let other = scope.spawn(|| join("b", 2));
-        let port = join("a", 2).json()["store"]["port"].as_u64().expect("a port");
+        let port = join("a", 2).json()["store"]["port"].as_u64().and_then(|port| port.try_into().ok());
         other.join().expect("an answer");
-        port
+        port.expect("a port")
     });
     join("c", 3);
-    let mut rank = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
-    rank.env_clear().args(["store", "--raw", "--store", &format!("127.0.0.1:{port}")]);
-    assert!(rank.args(["set", "/default_pg/0//cpu//0/0", "x"]).status().expect("it runs").success());
+    // The command `store` would be a probe of our own, and no rank.
+    let mut rank = Peer::connect(([127, 0, 0, 1], port).into(), Dialect::C);
+    rank.send(&HELLO);
+    rank.send(&[&[rank.code(Op::Set)][..], &wire(b"/default_pg/0//cpu//0/0"), &wire(b"x")].concat());
     let arrive = json!({
         "participant": "a", "arrival_id": "a", "world_size": 2, "timeout_seconds": 60, "wait_seconds": 0,
     });
