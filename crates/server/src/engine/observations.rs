@@ -112,12 +112,12 @@ fn is_state(key: &[u8]) -> bool {
 fn cost(observed: &Observed) -> usize {
     let bytes = match observed {
         Observed::Wrote { key, value, .. } => key.len().saturating_add(value.len()),
-        Observed::Client { key, .. } | Observed::Dropped { key, .. } | Observed::GaveUp { key, .. } => {
-            key.len()
-        }
-        Observed::TwoWriters { key, .. } | Observed::Published { key, .. } | Observed::Missed { key, .. } => {
-            key.len()
-        }
+        Observed::Client { key, .. }
+        | Observed::Dropped { key, .. }
+        | Observed::GaveUp { key, .. }
+        | Observed::TwoWriters { key, .. }
+        | Observed::Published { key, .. }
+        | Observed::Missed { key, .. } => key.len(),
         Observed::CutOff { link, .. } => link.as_ref().map_or(0, |link| link.len()),
         Observed::RunRestarted { run_id } => run_id.as_bytes().len(),
         Observed::Came { .. } | Observed::Gone { .. } | Observed::StoreReset { .. } | Observed::Restored => 0,
