@@ -1,5 +1,5 @@
-//! What explanations may cost to read. A number that has gone down stays down: its ceiling goes with it. The aims are
-//! 10,000 lines of code, 10,000 of tests, 35 codes.
+//! What explanations may cost to read. A number that has gone down stays down: its ceiling goes with it. The
+//! aims are 10,000 lines of code, 10,000 of tests, 35 codes.
 
 use std::path::Path;
 

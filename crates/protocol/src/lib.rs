@@ -31,8 +31,8 @@ pub use encode::{KeyList, PairList, Piece, ReplyBuffer, SharedList, encode_hello
 pub use error::{Foreign, ProtocolError};
 pub use op::Op;
 
-/// Set in the nonce of a PING, beside the process id, by a client that only looks, as our own commands do: it is
-/// no process of a job. No process id is so large.
+/// Set in the nonce of a PING, beside the process id, by a client that only looks, as our own commands do: it
+/// is no process of a job. No process id is so large.
 pub const PROBE: u32 = 1 << 31;
 
 /// One request, borrowed from the bytes it arrived in.

@@ -99,8 +99,8 @@ impl Store {
 
     /// Up to `most` waits that have lasted for `at_least`, in no order, each with up to `keys_each` of its
     /// missing keys; and the waits of [`Self::counting`], however long they have lasted. Also returns how
-    /// many such waits there are. Leaves out clients that only look ([`rallypoint_protocol::PROBE`]). It walks
-    /// over all connections, without sorting.
+    /// many such waits there are. Leaves out clients that only look ([`rallypoint_protocol::PROBE`]). It
+    /// walks over all connections, without sorting.
     pub fn long_waits(
         &mut self,
         now: Timestamp,

@@ -1,6 +1,6 @@
 //! The checks of a pod: one check, one file, as with the checks of manifests. The first lines of a file say
-//! why the mistake makes a job hang; its `RULE` says what the check sees, what helps, and which function finds
-//! it. `docs/doctor.md` is made from the rules.
+//! why the mistake makes a job hang; its `RULE` says what the check sees, what helps, and which function
+//! finds it. `docs/doctor.md` is made from the rules.
 
 mod admin_port;
 mod backlog;

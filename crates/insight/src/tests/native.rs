@@ -1371,7 +1371,9 @@ fn survivors_that_meet_again_in_the_same_processes_are_told_so() {
             let place = RankInRound { round: 1, rank };
             let _ = native.beat_as(&format!("id{rank}"), name, &address(rank), "1", place, 3);
         };
-        nodes.into_iter().for_each(|(name, rank)| beat(&mut native, name, rank));
+        for (name, rank) in nodes {
+            beat(&mut native, name, rank);
+        }
         native.cut("id2");
         for _ in 0..17 {
             native.pass(1);
