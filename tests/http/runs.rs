@@ -251,7 +251,7 @@ fn a_foreign_client_is_told_once_with_its_protocol() {
     eventually("the API names it", || {
         get(&server, "/api/v1/runs").json()["explanations"][0]["facts"]["protocol"] == "HTTP"
     });
-    eventually("the log names it", || server.log().contains("foreign HTTP client"));
+    eventually("the log names it", || server.log().contains("HTTP client"));
     assert_eq!(server.log().matches("HTTP client").count(), 1, "{}", server.log());
 }
 
@@ -266,7 +266,7 @@ fn a_tcpstore_client_on_the_admin_port_is_told_where_the_store_is() {
         let told = get(&server, "/api/v1/runs").json();
         told["explanations"][0]["facts"]["code"] == "wrong_port"
     });
-    let store = format!("the store has port {}", server.store.port());
+    let store = format!("stores have ports: {}", server.store.port());
     eventually("the log names it", || server.log().contains(&store));
     assert_eq!(server.log().matches("TCPStore client").count(), 1, "{}", server.log());
 }

@@ -28,7 +28,12 @@ impl Run {
             return self.not_ended(&join.node);
         }
         self.reopen_if_over(&join, now, out)?;
+        let were_learned = self.terms_are_learned;
         self.take_over_terms(&join, defaults)?;
+        if were_learned {
+            // By the terms that hold from now on, some nodes may be lost already.
+            self.check_members(now, out);
+        }
         if let Some(rank) = join.rank.filter(|&rank| rank >= self.terms.max_nodes) {
             return Err(RunRefusal::BadRank { rank, max_nodes: self.terms.max_nodes });
         }

@@ -929,6 +929,12 @@ impl Run {
         true
     }
 
+    /// Does what is due at this time, and looks at all members before their time.
+    pub(super) fn check_members(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
+        self.members_check = Some(self.members_check.map_or(now, |check| check.min(now)));
+        self.tick(now, out);
+    }
+
     /// Does what is due at this time. Nodes that were silent for too long are lost.
     pub(super) fn tick(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let terms = self.terms;

@@ -415,8 +415,9 @@ impl Reason {
             }
             Self::LinkLost { links, clients, grace } => {
                 let clients = counted(*clients, "client is", "clients are");
+                let was = if links.count() == 1 { "was" } else { "were" };
                 format!(
-                    "{} of {links} away for longer than {grace} (--link-grace): {clients} disconnected",
+                    "{} of {links} {was} away for longer than {grace} (--link-grace): {clients} disconnected",
                     the_link(links)
                 )
             }

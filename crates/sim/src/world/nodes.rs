@@ -37,7 +37,7 @@ pub(super) enum Doing {
 /// The process group of a round, as rallypoint.elastic makes it. It works when all its processes have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Group {
-    /// The number of the process with rank 0, and the round. Rounds are counted anew when a run was forgotten.
+    /// The number of the process with rank 0, and the round, which is counted anew when a run was forgotten.
     number: (u32, u64),
     /// Its processes, in the order of their ranks.
     slots: Vec<u32>,
