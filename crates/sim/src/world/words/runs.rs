@@ -126,7 +126,8 @@ impl World {
                 self.was_so_of(first, NodeNow::is_there, "was not there")
             }
             "round_complete" => {
-                let nodes = number_before(text, " nodes in ").or(number_before(text, " node in "));
+                let counts = [" nodes in ", " node in ", " of "];
+                let nodes = counts.iter().find_map(|after| number_before(text, after));
                 let nodes = nodes.ok_or("of how many nodes?")? as usize;
                 yes((plan.min as usize..=plan.max as usize).contains(&nodes), "not with so many")?;
                 self.were_there(run, nodes)
