@@ -29,7 +29,6 @@ EXPLAIN_AFTER, MINUTE = 8, 60
 HOLD = ["--hold", "--no-ddp"]
 AS_CLIENTS = {"TORCHELASTIC_RESTART_COUNT": "0"}
 AGENTS = ["round_complete", "run_finished"]
-AGENTS_AND_RANKS = [*AGENTS, "round_complete"]
 RANKS = ["round_complete", "run_ended"]
 MOST_LINES = 9
 """In the log of a server at info, from its start to the end of its job. The first two are its own."""
@@ -100,16 +99,16 @@ class Play:
         return self.agents([*AGENTS, "workers_elsewhere"])
 
     def c10d_with_workers_here(self) -> Twin:
-        return self.agents(AGENTS_AND_RANKS, ranks=4, wrapped=True)
+        return self.agents(AGENTS, ranks=4, wrapped=True)
 
     def static(self) -> Twin:
         server = self.server()
-        return self.agents(AGENTS_AND_RANKS, ranks=4, server=server, backend="static", environment=clients_only(server.endpoint))
+        return self.agents(AGENTS, ranks=4, server=server, backend="static", environment=clients_only(server.endpoint))
 
     def plugin(self) -> Twin:
         server = self.server()
         native = {"backend": "rallypoint", "conf": "", "environment": {"PYTHONPATH": str(PACKAGE)}}
-        return self.agents([*AGENTS_AND_RANKS, "run_closed"], ranks=4, server=server, endpoint=admin_endpoint(server), **native)
+        return self.agents(AGENTS, ranks=4, server=server, endpoint=admin_endpoint(server), **native)
 
     def plain(self, server: Server, endpoint: str = "", **options: str) -> Twin:
         """Ranks without agents, of which that with rank 0 comes last."""
