@@ -40,7 +40,9 @@ fn of_pods(pods: &Pods) -> Option<Check> {
             | Maker::JaxJob
             | Maker::KubeflowJob
     );
-    let on_gpus = || pods.maker != Maker::Ray && pods.containers.iter().any(|it| it.gpus().is_some());
+    // Their launcher starts what runs in the pods.
+    let are_led = matches!(pods.maker, Maker::Ray | Maker::MpiJob);
+    let on_gpus = || !are_led && pods.containers.iter().any(|it| it.gpus().is_some());
     let is_open = pods.is_open && pods.maker != Maker::Slurm;
     if !several || is_open || pods.train() || pods.serve() || !(trains || on_gpus()) {
         return None;
