@@ -62,10 +62,9 @@ class Twin:
     restart: Callable[[], Server] | None = None
 
     def said(self) -> list[str]:
-        """All codes in the logs. Whether the first one's coming gets a line depends on how soon the last one comes, and whether the
-        plugin's closing does on how soon it follows the exit barrier."""
+        """All codes in the logs. Whether the first one's coming gets a line depends on how soon the last one comes."""
         coded = [line["code"] for server in self.servers for line in log_lines(server) if "code" in line]
-        return sorted(code for code in coded if code not in ("run_started", "run_closed"))
+        return sorted(code for code in coded if code != "run_started")
 
     def alarms(self) -> list[str]:
         """What is above info in the logs, or in the API of the server that runs."""

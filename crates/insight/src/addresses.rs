@@ -60,10 +60,9 @@ pub(super) fn unreachable(run: &TrackedRun) -> Vec<Finding> {
     let of_nccl = world.nccl_root.as_ref().filter(|root| root.gone.is_none()).and_then(|root| {
         let (listens, peer) = (root.listens?, root.wrote.peer?.ip().to_canonical());
         let doubt = Doubt::of(listens, peer)?;
-        let is_elsewhere = |(ip, _): &(IpAddr, u32)| ip.to_canonical() != peer;
-        let mut others = world.connected.named().filter(is_elsewhere);
-        let is_one_host = others.all(|(ip, _)| ip.is_loopback()) && peer.is_loopback();
-        if is_one_host || !world.connected.named().any(|process| is_elsewhere(&process)) {
+        let is_on_other_host =
+            |ip: IpAddr| ip.to_canonical() != peer && !(ip.is_loopback() && peer.is_loopback());
+        if !world.connected.named().any(|(ip, _)| is_on_other_host(ip)) {
             return None;
         }
         let who = run.process_label(&root.wrote);

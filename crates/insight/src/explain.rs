@@ -162,7 +162,9 @@ impl Look<'_> {
         run.is_some_and(|run| match &held.finding.reason {
             Reason::RanksComplete { .. } => run.has_agents(),
             Reason::Told { fact: Fact::Closed { .. }, .. } => {
-                matches!(run.state(), RunState::Exiting | RunState::Finished)
+                // The rendezvous learns only afterwards that those at the barrier have succeeded.
+                let is_over = matches!(run.state(), RunState::Exiting | RunState::Finished);
+                is_over || !run.round().exit.is_empty()
             }
             _ => false,
         })

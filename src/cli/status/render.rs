@@ -153,6 +153,10 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
 /// Ranks without agents, known only because all have published their addresses, or an NCCL id was published.
 fn published(run: &RunSummary, since: Elapsed) -> Option<String> {
     let ranks = run.ranks.as_ref().filter(|ranks| run.kind == RunKind::Env && !ranks.have_met)?;
+    let is_short = |expected: &u32| ranks.joined > 0 && ranks.joined.saturating_add(ranks.gone) < *expected;
+    if ranks.expected.as_ref().is_some_and(is_short) {
+        return None;
+    }
     let what = if ranks.joined == 0 { "NCCL id published" } else { "all published" };
     Some(format!("{what} {since} ago, whether they have met is not visible here"))
 }
