@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from scenario import IN_THE_FOLDER, Scenario
-from servers import REPOSITORY, Server
+from servers import REPOSITORY, Server, poll
 from torch.distributed import TCPStore
 
 pytest_plugins = ["job_fixtures"]
@@ -129,6 +129,8 @@ def test_the_agents_of_the_overlay_find_each_other(packages: Path, scenario: Cal
     paths = {"PYTHONPATH": str(packages)}
     names = ("serve-0", "serve-1")
     job = scenario("nixl", *changes, programs=python, environment=paths, program="nixl_program.py", train=" ".join(names)).start()
-    job.finish()
     for index, name in enumerate(names):
-        assert f"{name} has found {names[1 - index]}" in job.nodes[index].output
+        found = f"{name} has found {names[1 - index]}"
+        poll(lambda index=index, found=found: found in job.nodes[index].output, found, 60)
+    job.release()
+    job.finish()

@@ -127,6 +127,7 @@ def test_an_elastic_trainjob_trains_with_the_nodes_that_there_are(scenario: Call
     changes = [('"numProcPerNode": 8', '"numProcPerNode": 1'), ("join_timeout=1800", "join_timeout=1800,last_call_timeout=1700")]
     pods = scenario("kubeflow-elastic", *changes, environment={"PYTHONPATH": str(PACKAGE)}, train="--no-ddp --elastic")
     pods.server.start(0)
+    poll(lambda: "serves stores on" in pods.server.nodes[0].output, "the server is up", 60)
     job = pods.training
 
     def expect(nodes: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 from nixl_cu12._api import nixl_agent, nixl_agent_config
 
@@ -15,3 +16,6 @@ for other in set(os.environ["TRAIN_OPTIONS"].split()) - {name}:
     while not agent.check_remote_metadata(other):
         time.sleep(0.05)
     print(f"{name} has found {other}", flush=True)
+# An agent that has ended cannot be connected to.
+while not (Path(os.environ["TRAIN_OUT"]) / "go-on").exists():
+    time.sleep(0.05)
