@@ -1,377 +1,43 @@
-//! `rallypoint serve`: flags to [`ServerConfig`], whose defaults are theirs, binding, logging, signals.
+//! `rallypoint serve`: its flags become a [`ServerConfig`]; binding, logging, signals.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+mod flags;
+
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
-use clap::ValueEnum;
-use clap::builder::BoolishValueParser;
-use ipnet::IpNet;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::etcd::{EtcdFlags, JournalPlace};
+use self::flags::{ListenOn, LogFormat};
+use super::etcd::JournalPlace;
 use super::launch::{environment, hostname, on_host_network};
 use super::test_settings;
-use super::units::{MaybeOff, duration, duration_or_off, on_or_off, size, size_text};
 use super::{Outcome, UsageError};
 use rallypoint_access::tls::{ServerTls, TlsConfig};
 use rallypoint_access::tokens::TokenFile;
 use rallypoint_node::launch::{self, Given};
 use rallypoint_process as process;
-use rallypoint_protocol::{LegacyRelease, Limits};
+use rallypoint_protocol::Limits;
 use rallypoint_rendezvous::Terms;
 use rallypoint_server::admin::{self, standby};
-use rallypoint_server::config::{
-    AccessConfig, Durability, InsightConfig, JournalConfig, OnJournalError, ServerConfig,
-};
+use rallypoint_server::config::{AccessConfig, InsightConfig, JournalConfig, ServerConfig};
 use rallypoint_server::journal::etcd::Etcd;
 use rallypoint_server::{self as server, DescriptorShares, Server};
 use rallypoint_store::StaleKeyConfig;
 
-/// The groups of flags in the help. Each flag is in one.
-mod heading {
-    pub(super) const FIRST: &str = "The ten that matter first";
-    pub(super) const LISTENS: &str = "Where it listens";
-    pub(super) const ACCESS: &str = "Who may connect";
-    pub(super) const LIMITS: &str = "Limits";
-    pub(super) const KEYS: &str = "Keys that jobs leave behind";
-    pub(super) const JOBS: &str = "What it expects of jobs, and tells of them";
-    pub(super) const JOURNAL: &str = "How the journal is kept";
-    pub(super) const OTHER: &str = "Log, stop, compatibility";
-}
+pub(super) use self::flags::Args;
 
-/// Run the server: one store for each --listen, and the admin port.
-#[derive(Debug, clap::Args)]
-pub(super) struct Args {
-    /// Address of a store; repeat it for more stores. Two jobs on one store corrupt each other. `none`: one store without
-    /// a port, and so are those of runs; all clients come through relays
-    #[arg(
-        long,
-        help_heading = heading::FIRST,
-        env = "RALLYPOINT_LISTEN",
-        value_name = "ADDR|none",
-        default_values_t = ServerConfig::default().listen.into_iter().map(ListenOn::Address),
-        value_delimiter = ','
-    )]
-    listen: Vec<ListenOn>,
-
-    /// Address of the admin port: health, metrics, API
-    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_ADMIN", value_name = "ADDR", default_value_t = ServerConfig::default().admin,
-        value_parser = listen_address)]
-    admin: SocketAddr,
-
-    /// Ports for stores of single runs
-    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_STORE_PORTS", value_name = "FIRST-LAST", default_value_t = PortRange(ServerConfig::default().store_ports))]
-    store_ports: PortRange,
-
-    /// Number of nodes to expect of unmodified jobs: N, or MIN:MAX for elastic ones
-    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_NODES", value_name = "MIN[:MAX]", value_parser = nodes)]
-    nodes: Option<(u32, u32)>,
-
-    /// Certificate of the admin port, with those that lead to its authority: API, page, metrics and links speak TLS then
-    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_TLS_CERT", value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-
-    /// Its key. New files are taken within 30 s
-    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-
-    /// File with all tokens, one a line: TOKEN ROLE [RUN-PATTERN], with the role viewer, member or operator. One word
-    /// alone is an operator's
-    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_TOKEN_FILE", value_name = "FILE")]
-    token_file: Option<PathBuf>,
-
-    /// Every request to the admin port and every link needs a token of --token-file, all but those of /livez and /readyz
-    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_REQUIRE_TOKEN", value_parser = BoolishValueParser::new())]
-    require_token: bool,
-
-    /// Folder in which the stores are kept, so that a server that starts again goes on with what the last one had. Or
-    /// etcd://HOST:2379,HOST:2379/PREFIX: of all servers with the same one, one serves and the others stand by
-    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_JOURNAL", value_name = "PATH|etcd://…|off", default_value = "off")]
-    journal: JournalPlace,
-
-    /// Memory for all stores, large buffers and runs [default: 75% of the control group's limit, else 1GiB]
-    #[arg(long, help_heading = heading::FIRST, env = "RALLYPOINT_MAX_MEMORY", value_name = "SIZE", value_parser = size)]
-    max_memory: Option<usize>,
-
-    /// Host name that a run's store is announced with [default: the address that the request came in on]
-    #[arg(long, help_heading = heading::LISTENS, env = "RALLYPOINT_ADVERTISE_HOST", value_name = "HOST")]
-    advertise_host: Option<String>,
-
-    /// File to write the bound ports to as JSON once all listeners are bound, for scripts that listen on port 0
-    #[arg(long, help_heading = heading::LISTENS, env = "RALLYPOINT_PORTS_FILE", value_name = "FILE")]
-    ports_file: Option<PathBuf>,
-
-    /// Serve only if the pod's index is N; in other pods stay up, idle and healthy
-    #[arg(long, help_heading = heading::LISTENS, env = "RALLYPOINT_ONLY_ON_INDEX", value_name = "N")]
-    only_on_index: Option<u32>,
-
-    /// Networks that may connect to the store and admin ports; repeat it for more [default: all]
-    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_ALLOW", value_name = "CIDR", value_delimiter = ',', value_parser = cidr)]
-    allow: Vec<IpNet>,
-
-    /// Another name by which browsers and clients on loopback may address the admin port: NAME, .DOMAIN for
-    /// all names in it, or * for any. Addresses, names without a dot, names of Services, and the host's own
-    /// domains always work
-    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_ALLOW_HOST", value_name = "NAME", value_delimiter = ',')]
-    allow_host: Vec<String>,
-
-    /// /metrics needs neither token nor certificate
-    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_OPEN_METRICS", value_parser = BoolishValueParser::new())]
-    open_metrics: bool,
-
-    /// Authority of the certificates that clients of the admin port must show, all but those of /livez and /readyz
-    #[arg(long, help_heading = heading::ACCESS, env = "RALLYPOINT_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
-    tls_client_ca: Option<PathBuf>,
-
-    /// Largest value
-    #[arg(
-        long,
-        help_heading = heading::LIMITS,
-        env = "RALLYPOINT_MAX_VALUE",
-        value_name = "SIZE",
-        default_value = bytes(|config| config.limits.value),
-        value_parser = |text: &str| size_up_to(text, 1 << 30)
-    )]
-    max_value: usize,
-
-    /// Most connections to all stores together
-    #[arg(long, help_heading = heading::LIMITS, env = "RALLYPOINT_MAX_CONNECTIONS", value_name = "N", default_value_t = ServerConfig::default().max_connections)]
-    max_connections: usize,
-
-    /// Most connections from one address
-    #[arg(long, help_heading = heading::LIMITS, env = "RALLYPOINT_MAX_CONNECTIONS_PER_ADDRESS", value_name = "N", default_value_t = ServerConfig::default().max_connections_per_address)]
-    max_connections_per_address: usize,
-
-    /// Most runs at the same time, of unmodified jobs and of the native rendezvous, and native barriers
-    #[arg(long, help_heading = heading::LIMITS, env = "RALLYPOINT_MAX_RUNS", value_name = "N", default_value_t = ServerConfig::default().max_runs)]
-    max_runs: usize,
-
-    /// Drop a run's keys when its last connection has been gone for this long, and so a NIXL agent's; or off. A run that
-    /// finished goes after 10 s
-    #[arg(
-        long,
-        help_heading = heading::KEYS,
-        env = "RALLYPOINT_FORGET_RUN_AFTER",
-        value_name = "TIME",
-        default_value_t = MaybeOff(ServerConfig::default().stale_keys.forget_run_after),
-        value_parser = duration_or_off
-    )]
-    forget_run_after: MaybeOff,
-
-    /// Empty a store when the last connection of its job has been gone for this long, or off
-    #[arg(
-        long,
-        help_heading = heading::KEYS,
-        env = "RALLYPOINT_RESET_WHEN_IDLE",
-        value_name = "TIME",
-        default_value_t = MaybeOff(ServerConfig::default().stale_keys.reset_when_idle),
-        value_parser = duration_or_off
-    )]
-    reset_when_idle: MaybeOff,
-
-    /// One job at a time on each store: it is emptied, with all its keys, when its last connection has closed
-    /// (on or off). For programs whose keys no rule knows; a key that must outlive its clients needs another
-    /// store
-    #[arg(long, help_heading = heading::KEYS, env = "RALLYPOINT_ONE_JOB", value_name = "ON|OFF", default_value = switch(|config| config.stale_keys.one_job), value_parser = on_or_off,
-        action = clap::ArgAction::Set)]
-    one_job: bool,
-
-    /// The clients of a relay stay for this long while its link is away
-    #[arg(long, help_heading = heading::JOBS, env = "RALLYPOINT_LINK_GRACE", value_name = "TIME", default_value = time(|config| config.link_grace), value_parser = duration)]
-    link_grace: Duration,
-
-    /// Native rendezvous: how long a round may gather after its first join, unless the run's first join sets
-    /// another time
-    #[arg(long, help_heading = heading::JOBS, env = "RALLYPOINT_SERVE_JOIN_TIMEOUT", value_name = "TIME", default_value = time(|config| config.rendezvous.join_timeout), value_parser = duration)]
-    join_timeout: Duration,
-
-    /// Look at the jobs' traffic: who has joined, who is missing, who waits for what (on or off)
-    #[arg(long, help_heading = heading::JOBS, env = "RALLYPOINT_INSIGHT", value_name = "ON|OFF", default_value = switch(|config| config.insight.enabled), value_parser = on_or_off,
-        action = clap::ArgAction::Set)]
-    insight: bool,
-
-    /// Explain a wait when it has lasted this long
-    #[arg(long, help_heading = heading::JOBS, env = "RALLYPOINT_EXPLAIN_AFTER", value_name = "TIME", default_value = time(|config| config.insight.explain_after), value_parser = duration)]
-    explain_after: Duration,
-
-    /// What acknowledged changes survive, where the journal is a folder [default: process]
-    #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_DURABILITY", value_name = "WHAT")]
-    durability: Option<Durability>,
-
-    /// What to do when the journal cannot be written, where it is a folder [default: continue]
-    #[arg(long, help_heading = heading::JOURNAL, env = "RALLYPOINT_ON_JOURNAL_ERROR", value_name = "WHAT")]
-    on_journal_error: Option<OnJournalError>,
-
-    #[command(flatten, next_help_heading = heading::JOURNAL)]
-    etcd: EtcdFlags,
-
-    /// What to log: error, warn, info, debug, or a filter such as rallypoint_server=debug
-    #[arg(long, help_heading = heading::OTHER, env = "RALLYPOINT_LOG", value_name = "FILTER", default_value = "info")]
-    log: String,
-
-    /// How log lines look
-    #[arg(long, help_heading = heading::OTHER, env = "RALLYPOINT_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
-    log_format: LogFormat,
-
-    /// How long to wait for clients to leave when stopping (SIGTERM, SIGINT, SIGHUP); a second signal stops
-    /// at once
-    #[arg(long, help_heading = heading::OTHER, env = "RALLYPOINT_DRAIN", value_name = "TIME", default_value = time(|config| config.drain), value_parser = duration)]
-    drain: Duration,
-
-    /// PyTorch release of clients that send no hello, if their bytes do not show it
-    #[arg(long, help_heading = heading::OTHER, env = "RALLYPOINT_LEGACY_DIALECT", value_name = "RELEASE", default_value = legacy_dialect())]
-    legacy_dialect: LegacyDialect,
-
-    /// For the tests of this project only: CONTRIBUTING.md
-    #[arg(long, hide = true, value_name = "NAME=VALUE", value_delimiter = ',')]
-    test_settings: Vec<String>,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum LegacyDialect {
-    #[value(name = "2.0")]
-    V2_0,
-    #[value(name = "2.1")]
-    V2_1,
-}
-
-impl LegacyDialect {
-    const fn release(self) -> LegacyRelease {
-        match self {
-            Self::V2_0 => LegacyRelease::V2_0,
-            Self::V2_1 => LegacyRelease::V2_1,
-        }
-    }
-}
-
-/// Where a store listens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ListenOn {
-    Address(SocketAddr),
-    Nowhere,
-}
-
-impl std::fmt::Display for ListenOn {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Address(addr) => addr.fmt(f),
-            Self::Nowhere => f.write_str("none"),
-        }
-    }
-}
-
-impl std::str::FromStr for ListenOn {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "none" { Ok(Self::Nowhere) } else { listen_address(text).map(Self::Address) }
-    }
-}
-
-/// What this server is among others.
+/// What this server is among the servers of one etcd.
 enum Place {
-    /// It has no others.
+    /// There is no etcd.
     Alone,
-    /// It leads them. With it goes its admin port, at which it still stands by.
+    /// It leads. Its admin port still answers as that of a server that stands by.
     Leads(Arc<Etcd>, (std::net::TcpListener, admin::Serving)),
-    /// It was stopped before that.
+    /// It was stopped before it led.
     Stopped,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
-}
-
-/// The name of the default.
-fn legacy_dialect() -> &'static str {
-    let is_default = |one: &&LegacyDialect| one.release() == ServerConfig::default().legacy_dialect;
-    let one = LegacyDialect::value_variants().iter().find(is_default);
-    one.and_then(LegacyDialect::to_possible_value).map_or("", |one| shown(&one.get_name()))
-}
-
-/// A default of the server as the command line shows it. Clap keeps these for as long as the program runs.
-fn shown(text: &dyn ToString) -> &'static str {
-    text.to_string().leak()
-}
-
-fn time(of: fn(&ServerConfig) -> Duration) -> &'static str {
-    shown(&humantime::format_duration(of(&ServerConfig::default())))
-}
-
-fn bytes(of: fn(&ServerConfig) -> usize) -> &'static str {
-    shown(&size_text(of(&ServerConfig::default())))
-}
-
-fn switch(of: fn(&ServerConfig) -> bool) -> &'static str {
-    if of(&ServerConfig::default()) { "on" } else { "off" }
-}
-
-/// A size with a bound: beyond it the dialects could not be told apart, or one request could fill the memory.
-fn size_up_to(text: &str, most: usize) -> Result<usize, String> {
-    let bytes = size(text)?;
-    if bytes <= most { Ok(bytes) } else { Err(format!("must be at most {} MiB", most >> 20)) }
-}
-
-/// `FIRST-LAST`.
-#[derive(Debug, Clone)]
-struct PortRange(std::ops::RangeInclusive<u16>);
-
-impl std::fmt::Display for PortRange {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}-{}", self.0.start(), self.0.end())
-    }
-}
-
-impl std::str::FromStr for PortRange {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let range =
-            text.split_once('-').and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
-        range
-            .filter(|range| !range.is_empty() && *range.start() > 0)
-            .map(Self)
-            .ok_or_else(|| "write it like 29510-29599".into())
-    }
-}
-
-/// `ADDR:PORT`, `HOST:PORT` with a name of this host, or a port alone for all addresses. Of a name with addresses of both
-/// families the IPv4 one is taken: every client of that name tries it.
-fn listen_address(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(port) = text.parse() {
-        return Ok(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
-    }
-    let mut found: Vec<SocketAddr> = match text.to_socket_addrs() {
-        Ok(found) => found.collect(),
-        Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
-            return Err("write ADDR:PORT, such as 0.0.0.0:29500 or [::]:29500, or the port alone".into());
-        }
-        Err(error) => return Err(format!("{error}; write ADDR:PORT with an address of this host")),
-    };
-    found.sort_by_key(SocketAddr::is_ipv6);
-    found.into_iter().next().ok_or_else(|| "the name has no address; write ADDR:PORT".into())
-}
-
-/// A network, or one address.
-fn cidr(text: &str) -> Result<IpNet, String> {
-    let one = || text.parse::<IpAddr>().map(IpNet::from);
-    text.parse().or_else(|_| one()).map_err(|_| "write it like 10.0.0.0/8 or fd00::/8".into())
-}
-
-/// `MIN[:MAX]`.
-fn nodes(text: &str) -> Result<(u32, u32), String> {
-    let (min, max) = text.split_once(':').unwrap_or((text, text));
-    let range = min.parse().ok().zip(max.parse().ok());
-    range
-        .filter(|&(min, max)| 0 < min && min <= max)
-        .ok_or_else(|| "write it like 4, or 2:4 for at least 2 and at most 4".into())
 }
 
 impl Args {
@@ -402,11 +68,11 @@ impl Args {
         server::warn_of_small_backlog();
         if config.max_connections < self.max_connections {
             let room = format!(
-                "the limit on open files has room for {} connections to the stores and {} to the admin port; for more \
-                 raise it (ulimit -n, LimitNOFILE, the container runtime's default)",
+                "the limit on open files has room for {} connections to the stores and {} to the admin port; \
+                 for more raise it (ulimit -n, LimitNOFILE, the container runtime's default)",
                 config.max_connections, config.max_admin_connections
             );
-            // What nobody asked for is not missed.
+            // Nobody misses connections that nobody asked for.
             if self.asks_for_connections() {
                 tracing::warn!(descriptors, "{room}");
             } else {
@@ -428,8 +94,8 @@ impl Args {
         );
         if config.access.require_token && stores.iter().any(|addr| !addr.ip().is_loopback()) {
             tracing::warn!(
-                "nobody can show a token on a store's port, so all that reach {stores:?} may use the stores: --listen none lets \
-                 clients in through relays only"
+                "nobody can show a token on a store's port, so all that reach {stores:?} may use the stores: \
+                 --listen none lets clients in through relays only"
             );
         }
         let server = Server::start_with(config, sockets, etcd.as_ref())?;
@@ -504,7 +170,8 @@ impl Args {
         test_settings::apply(&self.test_settings, config)
     }
 
-    /// Waits until this server leads, if others are at the same etcd: until then only its health can be asked for.
+    /// Waits until this server leads, if others are at the same etcd. Until then it only answers for its
+    /// health.
     fn lead(
         &self,
         runtime: &Runtime,
@@ -515,9 +182,9 @@ impl Args {
         let JournalPlace::Etcd(members, prefix) = &self.journal else { return Ok(Place::Alone) };
         if self.durability.is_some() || self.on_journal_error.is_some() {
             return Err(UsageError(
-                "--durability and --on-journal-error are for a journal in a folder, and --journal names an etcd: there \
-                 each change waits for a majority of the members, and nothing goes on in memory. Leave them out \
-                 (RALLYPOINT_DURABILITY and RALLYPOINT_ON_JOURNAL_ERROR too)"
+                "--durability and --on-journal-error are for a journal in a folder, and --journal names an \
+                 etcd: there each change waits for a majority of the members, and nothing goes on in memory. \
+                 Leave them out (RALLYPOINT_DURABILITY and RALLYPOINT_ON_JOURNAL_ERROR too)"
                     .into(),
             )
             .into());
@@ -682,9 +349,9 @@ fn pod_index() -> Result<u32, String> {
     );
     let index = index.map_err(|error| format!("--only-on-index needs the pod's index: {error}"))?;
     index.map(|index| index.value).ok_or_else(|| {
-        "--only-on-index needs the pod's index, but RALLYPOINT_POD_INDEX and JOB_COMPLETION_INDEX are unset or empty, \
-         and nothing else says it; an Indexed Job sets the latter, in a StatefulSet set the former from the label \
-         apps.kubernetes.io/pod-index (`rallypoint env --explain` shows what is there)"
+        "--only-on-index needs the pod's index, but RALLYPOINT_POD_INDEX and JOB_COMPLETION_INDEX are unset \
+         or empty, and nothing else says it; an Indexed Job sets the latter, in a StatefulSet set the former \
+         from the label apps.kubernetes.io/pod-index (`rallypoint env --explain` shows what is there)"
             .into()
     })
 }
@@ -758,24 +425,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_to_listen_on_is_read_as_people_write_it() {
-        for (text, wanted) in [
-            ("localhost:29500", "127.0.0.1:29500"),
-            ("[::1]:1", "[::1]:1"),
-            ("0.0.0.0:0", "0.0.0.0:0"),
-            ("29500", "[::]:29500"),
-        ] {
-            assert_eq!(listen_address(text).map(|addr| addr.to_string()), Ok(wanted.to_owned()), "{text}");
-        }
-        for text in ["localhost", "10.0.0.1", "::1", "", "70000", "name.invalid:1"] {
-            let error = listen_address(text).expect_err(text);
-            assert!(error.contains("write ADDR:PORT"), "{text}: {error}");
-        }
-    }
-
-    #[test]
     fn a_host_knows_its_domains() {
-        let pod = "search train.svc.k8s.example.com svc.k8s.example.com. lan\nnameserver 10.96.0.10\noptions ndots:5\n";
+        let pod = "search train.svc.k8s.example.com svc.k8s.example.com. lan\n\
+                   nameserver 10.96.0.10\n\
+                   options ndots:5\n";
         let own = own_domains(pod, "rally-0");
         let wanted = [
             ".train.svc.k8s.example.com",

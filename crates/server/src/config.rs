@@ -76,7 +76,7 @@ pub struct ServerConfig {
     pub own_names: Vec<String>,
     /// Values for runs of the native rendezvous whose first join leaves them open.
     pub rendezvous: Terms,
-    /// Runs that are tracked at the same time, of unmodified jobs and of the native rendezvous, and native barriers.
+    /// Runs that are tracked at the same time (unmodified jobs and native ones), and native barriers.
     pub max_runs: usize,
     /// What is kept for a restart.
     pub journal: Option<JournalConfig>,
@@ -141,7 +141,7 @@ impl Default for AccessConfig {
 }
 
 impl AccessConfig {
-    /// Whether who was let in by `grant` may go on. Who came without a token may.
+    /// Whether a peer that was let in by `grant` may go on. One that needed no token may.
     pub fn holds(&self, grant: Option<&Grant>) -> bool {
         grant.is_none_or(|grant| self.tokens.as_ref().is_some_and(|tokens| tokens.holds(grant)))
     }
@@ -165,7 +165,7 @@ pub struct EtcdConfig {
     pub members: Vec<EtcdMember>,
     /// What the names of all keys begin with.
     pub prefix: String,
-    /// The authority of its certificates, and what this server shows of itself; without it the connection is plain.
+    /// The authority of its certificates, and this server's own; without it the connection is plain.
     pub tls: Option<ClientTls>,
     /// The user, and the file with the password.
     pub user: Option<(String, PathBuf)>,

@@ -1,17 +1,19 @@
 //! Rule 1 (c), step by step: a process takes a place in a group, and a group may have a million addresses.
 //!
-//! A process that has read the address of an earlier holder of that place belongs to an earlier group of processes. So
-//! does a process that has read the address of such a process, and so on. The addresses of all of them are spent before
-//! the new one is written, and this must not happen earlier: if addresses are read late (lazy gloo), a rank may end
-//! while others still have to find each other.
+//! A process that has read the address of an earlier holder of that place belongs to an earlier group of
+//! processes. So does a process that has read the address of such a process, and so on. The addresses of all
+//! of them are spent before the new one is written, and this must not happen earlier: if addresses are read
+//! late (lazy gloo), a rank may end while others still have to find each other.
 //!
-//! Nobody sees it half done: until the new address is written, requests that name an address of the group are put off.
-//! So what a search looks at is changed only by those who leave, and what they leave is kept for it.
+//! Nobody sees it half done: until the new address is written, requests that name an address of the group are
+//! put off. So only a process that leaves changes what a search looks at, and the search keeps what it had
+//! read.
 //!
-//! A plain search, all in one critical section, stops every client of the store (release build, a machine with
-//! other load): with 10,000 ranks 4 ms for a full mesh, 8 ms for a ring, 50 to 70 ms for a barrier of lazy gloo;
-//! with 100,000 ranks 75 ms, 210 ms, 1.5 s. In steps, no critical section took longer than 21 ms there, and the
-//! group itself waited 230 ms, 460 ms, 2.3 s (`places` in `benches/store.rs` measures this wait).
+//! A plain search, all in one critical section, stops every client of the store (release build, a machine
+//! with other load): with 10,000 ranks 4 ms for a full mesh, 8 ms for a ring, 50 to 70 ms for a barrier of
+//! lazy gloo; with 100,000 ranks 75 ms, 210 ms, 1.5 s. In steps, no critical section took longer than 21 ms
+//! there, and the group itself waited 230 ms, 460 ms, 2.3 s (`places` in `benches/store.rs` measures this
+//! wait).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -26,8 +28,8 @@ use rallypoint_protocol::ids::{ConnId, count};
 /// Stands for no position.
 const NONE: u32 = u32::MAX;
 
-/// Most places that are free at the same time. Each key that a request names is looked for among them, so one more
-/// ends the wait for another.
+/// Most places that are free at the same time. Each key of a request is looked up among them, so one more
+/// place ends the wait for an earlier one.
 const MOST_FREE: usize = 64;
 
 /// The place that a connection takes.
@@ -38,11 +40,11 @@ struct TakenRank {
     by: ConnId,
 }
 
-/// A place that can be taken: its group is kept as it is until it is.
+/// A place that is free to be taken. Its group does not change until then.
 #[derive(Debug)]
 pub(super) struct Free {
     place: TakenRank,
-    /// How many requests of others are put off until then. A connection that does not read its replies comes late.
+    /// How many more requests of others are put off. A connection that does not read its replies comes late.
     patience: usize,
 }
 
@@ -53,19 +55,19 @@ pub(super) struct Search {
     /// The name that is to be written.
     keep: SlotId,
     phase: Phase,
-    /// The addresses when the search began, of which those that are left are to be looked at.
+    /// The addresses that were there when the search began and are not looked at yet.
     ids: IntoIter<SlotId>,
     addresses: Vec<Written>,
     writers: Vec<Writer>,
     /// Where the writers are, by the places of their connections.
     by_slot: Vec<u32>,
     ranges: Ranges,
-    /// Ranks whose readers are to be found.
+    /// Ranks whose readers are not found yet.
     spent: Vec<u32>,
-    /// What writers that have gone had read.
+    /// The ranks that writers had read who have left since.
     set_aside: HashMap<ConnId, RangeSet>,
     set_aside_bytes: usize,
-    /// What the writers that stay have read.
+    /// The ranks that the writers have read whose addresses stay.
     read: RangeSet,
 }
 
@@ -85,7 +87,7 @@ enum Phase {
         writer: usize,
         address: u32,
     },
-    /// Collects what this writer, who stays, has read.
+    /// Collects what this writer has read. Its addresses stay.
     Keep {
         writer: usize,
         range: usize,
@@ -125,7 +127,7 @@ impl Search {
             set_aside_bytes: 0,
             read: RangeSet::default(),
         };
-        // It is a writer from now on.
+        // The process that takes the place is a writer, too.
         search.writer(place.by);
         search
     }
@@ -137,7 +139,7 @@ impl Search {
             + self.set_aside_bytes
     }
 
-    /// Where the writer `conn` is.
+    /// The position of the writer `conn`.
     fn writer(&mut self, conn: ConnId) -> usize {
         if self.by_slot.len() <= conn.slot() {
             self.by_slot.resize(conn.slot() + 1, NONE);
@@ -164,16 +166,16 @@ impl Search {
 }
 
 impl StaleKeys {
-    /// What it takes to spend an address, beside a step.
+    /// Steps for spending an address, beside the one of the search.
     const STEPS_A_SPEND: usize = 3;
 
-    /// Whether requests may have to be put off.
+    /// Whether some requests have to be put off.
     #[inline]
     pub(crate) fn is_holding(&self) -> bool {
         !(self.searches.is_empty() && self.free.is_empty())
     }
 
-    /// Whether a search is to be gone on with.
+    /// Whether a search is unfinished.
     #[inline]
     pub(crate) fn is_searching(&self) -> bool {
         !self.searches.is_empty()
@@ -205,7 +207,7 @@ impl StaleKeys {
         true
     }
 
-    /// Whether `conn`, which has touched it, may write the name `id` now. If not, a search has to be gone on with first.
+    /// Whether `conn`, which has touched the name `id`, may write it now. If not, a search has to end first.
     pub(crate) fn may_write(&mut self, keys: &KeySpace, conn: ConnId, id: SlotId) -> bool {
         let Some(&Record { kind: Kind::Address { group, rank, is_first }, writer, .. }) = record_of(keys, id)
         else {
@@ -240,8 +242,8 @@ impl StaleKeys {
         !may_have_readers
     }
 
-    /// Whether anybody may have read the address of one of `spent` in `group`. Spares the search among the addresses
-    /// where few connections wrote them.
+    /// Whether anybody may have read the address of one of `spent` in `group`. Where few connections wrote
+    /// the addresses, this makes the search unnecessary.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     fn has_reader(&mut self, group: GroupId, spent: &[u32]) -> bool {
         if self.groups.addresses(group).len() <= self.job_connections {
@@ -329,7 +331,7 @@ impl StaleKeys {
                             self.looks += Ranges::STEPS_A_TAKE;
                             let at = reader as usize;
                             let its = &mut search.writers[at];
-                            // Who wrote nothing but the new address stays.
+                            // The writer of the new address alone stays.
                             if its.is_spent || its.first == NONE {
                                 Phase::Spend { rank, writer, address: NONE }
                             } else {
@@ -371,7 +373,7 @@ impl StaleKeys {
         }
     }
 
-    /// The next address of `conn` is of a new pairing.
+    /// Forgets what `conn` has read: its next address belongs to a new pairing.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     fn forget_read(&mut self, search: &mut Search, conn: ConnId) {
         let aside = search.set_aside.remove(&conn);
@@ -382,7 +384,7 @@ impl StaleKeys {
     fn search_is_over(&mut self, search: Search) {
         self.groups.set_reads(search.place.group, search.read);
         if notes_of(&mut self.notes, search.place.by).is_some() {
-            // Each of the others may ask again a few times before that one does.
+            // Each of the others may ask again a few times before the owner of the place does.
             let patience = self.job_connections.saturating_mul(8).saturating_add(1024);
             if self.free.len() >= MOST_FREE {
                 self.end_free(0);
@@ -398,7 +400,7 @@ impl StaleKeys {
         self.groups.leave(place.group);
     }
 
-    /// `conn` forgets what it has `read`. The searches do not.
+    /// Keeps for the searches what `conn` has read, before it is forgotten.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn set_aside(&mut self, conn: ConnId, reads: &mut Reads) {
         for search in &mut self.searches {
@@ -411,7 +413,8 @@ impl StaleKeys {
         }
     }
 
-    /// The address `id` of `group` goes, which `writer` wrote: a search that has not seen it is told.
+    /// Tells a search that has not seen it of the address `id` of `group`, which `writer` wrote, before it
+    /// goes.
     #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn tell_searches(&mut self, writer: ConnId, group: GroupId, rank: u32, id: SlotId) {
         let mut searches = self.searches.iter_mut();
@@ -425,7 +428,7 @@ impl StaleKeys {
         }
     }
 
-    /// A place that was made free for `conn` is not taken.
+    /// `conn` does not take the place that was made free for it.
     pub(super) fn give_up_place(&mut self, conn: ConnId) {
         if let Some(at) = self.free.iter().position(|free| free.place.by == conn) {
             self.end_free(at);
@@ -445,27 +448,27 @@ impl StaleKeys {
     }
 }
 
-/// Ranges of ranks and who has read them: each is found once, by a rank that is in it.
+/// Ranges of ranks, each with its reader. A range is found once, by a rank in it.
 #[derive(Debug, Default)]
 struct Ranges {
-    /// What is not sorted yet.
+    /// Ranges that are not sorted yet.
     run: Vec<Range>,
     runs: Vec<IntoIter<Range>>,
     heads: BinaryHeap<Reverse<(Range, usize)>>,
     is_begun: bool,
     /// Sorted by their first ranks.
     sorted: Vec<Range>,
-    /// The greatest end in each part of them, 0 where all were taken: the two halves of part `n` are `2n` and
-    /// `2n + 1`, single ranges are the last half.
+    /// A tree of the greatest ends: the two halves of part `n` are the parts `2n` and `2n + 1`, and the last
+    /// half of the tree are single ranges. 0 where all ranges of a part were taken.
     ends: Vec<u32>,
-    /// The next part to be made.
+    /// The next part of the tree to be made.
     next: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Range {
     first: u32,
-    /// The first rank that is not in it. Of the two greatest ranks who has read one has read the other.
+    /// The first rank after the range. The two greatest ranks count as one.
     end: u32,
     reader: u32,
 }
@@ -474,7 +477,7 @@ struct Range {
 impl Ranges {
     /// Ranges that are sorted in one step.
     const RUN: usize = 1024;
-    /// What it takes to find one, beside a step.
+    /// Steps for finding a range, beside the one of the search.
     const STEPS_A_TAKE: usize = 2;
 
     fn bytes(&self) -> usize {
@@ -531,7 +534,7 @@ impl Ranges {
     fn take(&mut self, rank: u32) -> Option<u32> {
         let rank = rank.min(u32::MAX - 1);
         let leaves = self.ends.len() / 2;
-        // Of those that begin early enough, one that ends late enough.
+        // Among the ranges that begin early enough, finds one that ends late enough.
         let (mut from, mut to) = (leaves, leaves + self.sorted.partition_point(|range| range.first <= rank));
         let mut node = loop {
             if from >= to {

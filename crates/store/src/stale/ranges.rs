@@ -1,4 +1,5 @@
-//! A set of ranks that is small where ranks come in runs, as they do: every rank reads 0, 1, 2, … of the others.
+//! A set of ranks that is small if ranks come in order, as they do: every rank reads 0, 1, 2, … of the
+//! others.
 
 /// A set of numbers as disjoint, sorted, inclusive ranges.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -7,10 +8,10 @@ pub(super) struct RangeSet {
 }
 
 impl RangeSet {
-    /// Beyond this the set covers the gaps between its members too: a peer that reads in a hostile order costs
-    /// bounded memory, and at worst has its own addresses dropped early.
+    /// Beyond this the set covers the gaps between its members too: a peer that reads in a hostile order
+    /// costs bounded memory, and at worst has its own addresses dropped early.
     const MAX_RANGES: usize = 4096;
-    /// What it takes to insert a range, beside a step: others are moved.
+    /// Steps for inserting a range, beside the one of the search: other ranges are moved.
     pub(super) const STEPS_AN_INSERT: usize = 4;
 
     pub(super) fn insert(&mut self, number: u32) {
@@ -26,7 +27,7 @@ impl RangeSet {
         }
     }
 
-    /// Adds all members of `other` but some, which are sorted.
+    /// Adds the members of `other`, except those in `but`, which is sorted.
     pub(super) fn extend_without(&mut self, other: &Self, but: &[u32]) {
         for &(first, last) in &other.ranges {
             let mut from = Some(first);
@@ -85,7 +86,7 @@ impl RangeSet {
 
     /// Whether any of `numbers`, which are sorted, is in the set.
     pub(super) fn contains_any(&self, numbers: &[u32]) -> bool {
-        // Each of the fewer is searched for among the more.
+        // Each of the shorter list is looked up in the longer one.
         if numbers.len() < self.ranges.len() {
             return numbers.iter().any(|&number| {
                 #[cfg(test)]
