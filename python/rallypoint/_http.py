@@ -162,8 +162,9 @@ OnTrouble = Callable[[str, float], None]
 class Client:
     """One connection to a server. It is opened when needed, and opened again when it breaks."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, longest_pause: float = LONGEST_PAUSE) -> None:
         self.endpoint = endpoint
+        self._longest_pause = longest_pause
         self.has_sent = False
         """Whether a server may have seen a request."""
         self._connection: http.client.HTTPConnection | None = None
@@ -218,7 +219,7 @@ class Client:
                 on_trouble(self._explain(cause), lasted)
             troubled = True
             self.pause(pause * random.uniform(0.5, 1.0))
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, self._longest_pause)
 
     def pause(self, seconds: float) -> None:
         """Sleeps, unless interrupted."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._http import ANSWER_SECONDS, Client, Endpoint, Interrupted
+from ._http import ANSWER_SECONDS, LONGEST_PAUSE, Client, Endpoint, Interrupted
 from ._text import plain
 from ._trouble import Trouble
 from .errors import NotRallypointError, PlaceLostError, ProblemError, RallypointError
@@ -214,7 +214,8 @@ class KeepAlive:
     def __init__(self, endpoint: Endpoint, run_id: str, identity: Identity, terms: Terms, round: Round, join_id: str, late: float) -> None:
         self.news = News()
         self._reached = self._asked = time.monotonic()
-        self._client = Client(endpoint)
+        # A server that was away must hear from a living node in the keep-alive time, or it takes it for lost.
+        self._client = Client(endpoint, min(LONGEST_PAUSE, round.keep_alive))
         self._path = f"{run_path(run_id)}/heartbeat"
         self._late = late
         self._pause = min(1.0, round.keep_alive / 4)

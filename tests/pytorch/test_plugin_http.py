@@ -121,6 +121,22 @@ def test_patience_ends() -> None:
         Client(Endpoint("127.0.0.1", 1)).post("/x", {}, patience=0.3)
 
 
+def test_no_pause_between_attempts_is_longer_than_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    def pause(client: Client, seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 20:
+            raise Interrupted
+
+    monkeypatch.setattr(Client, "pause", pause)
+    for longest in (Client(Endpoint("127.0.0.1", 1)), Client(Endpoint("127.0.0.1", 1), 0.4)):
+        pauses.clear()
+        with pytest.raises(Interrupted):
+            longest.post("/", {}, patience=float("inf"))
+        assert (max(pauses) > 0.4) == (longest._longest_pause > 0.4), pauses
+
+
 def test_what_a_server_says_neither_ends_a_line_nor_steers_a_terminal(peers: Callable[..., Peer]) -> None:
     hostile = "no\n2026 INFO forged \x1b]0;x\x07\u202e\u200b \ud800 caf\u00e9"
     body = json.dumps({"detail": hostile, "code": "closed"}).encode()

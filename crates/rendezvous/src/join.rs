@@ -63,6 +63,7 @@ impl Run {
             seat: Seat::Redundant,
             parked: false,
             cut: false,
+            unheard: false,
             silence_published: false,
             last_seen: now,
             joined: now,

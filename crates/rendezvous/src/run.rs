@@ -125,6 +125,8 @@ pub(super) struct Member {
     pub(super) parked: bool,
     /// The connection of its last poll broke, and it has not come again.
     pub(super) cut: bool,
+    /// Nothing has come from it since the server was restarted.
+    pub(super) unheard: bool,
     /// Its silence was already reported, or has a known cause: the server itself was stopped.
     pub(super) silence_published: bool,
     pub(super) last_seen: Timestamp,
@@ -152,6 +154,7 @@ impl Member {
             seat: Seat::InRound(rank),
             parked: false,
             cut: false,
+            unheard: false,
             silence_published: true,
             last_seen: now,
             joined: now,
@@ -181,7 +184,12 @@ impl Member {
 
     /// When it is lost, if nothing comes from it.
     pub(super) fn given_up(&self, terms: &Terms) -> Timestamp {
-        self.last_seen + if self.cut { terms.grace() } else { terms.patience() }
+        let patience = match (self.cut, self.unheard) {
+            (true, _) => terms.grace(),
+            (_, true) => terms.restart_grace(),
+            _ => terms.patience(),
+        };
+        self.last_seen + patience
     }
 
     /// Whether its sign of life is late.
@@ -629,8 +637,7 @@ impl Run {
         }
         self.doubtful.remove(node);
         member.parked = parked;
-        member.cut = false;
-        member.silence_published = false;
+        (member.cut, member.unheard, member.silence_published) = (false, false, false);
         Some(member)
     }
 
@@ -740,7 +747,7 @@ impl Run {
     /// A member has just shown that it is alive. Sets the time from which it may be late again.
     pub(super) fn watch_for(&mut self, now: Timestamp) {
         self.heard = now;
-        let at = now + self.terms.late_after().min(self.terms.patience()).min(ENDED_KEPT);
+        let at = now + self.terms.late_after().min(self.terms.restart_grace()).min(ENDED_KEPT);
         self.members_check = Some(self.members_check.map_or(at, |earlier| earlier.min(at)));
     }
 
@@ -889,7 +896,7 @@ impl Run {
         let Departures { at, round, who, rank, why, then } = failures;
         // A node whose connection broke is dead, or is reported with the dead ones.
         let in_round = |(_, member): &(&Label, &Member)| {
-            matches!(member.seat, Seat::InRound(_)) && !member.cut && !self.is_unheard(member)
+            matches!(member.seat, Seat::InRound(_)) && !member.cut && !member.unheard
         };
         let mut others: Vec<String> =
             self.walk().filter(in_round).map(|(_, member)| member.info.who().to_string()).collect();
@@ -1004,11 +1011,6 @@ impl Run {
         }
     }
 
-    /// Whether nothing has come from the node since the server was restarted.
-    fn is_unheard(&self, member: &Member) -> bool {
-        !member.parked && self.restarted == Some(member.joined) && member.last_seen == member.joined
-    }
-
     /// Reports lost nodes of a closed run, or of a round that is over: nobody is told to join again for them.
     /// Nodes that have been silent since a restart of the server may have ended well meanwhile, if the run is
     /// closed. Nodes that ended the round were already reported with it.
@@ -1016,7 +1018,7 @@ impl Run {
         let in_round = |(_, member): &(&Label, &Member)| matches!(member.seat, Seat::InRound(_));
         let (lost, there): (Vec<_>, Vec<_>) =
             self.walk().filter(in_round).map(|(_, member)| member).partition(|member| is_lost(member));
-        let (unheard, lost): (Vec<_>, Vec<_>) = lost.into_iter().partition(|member| self.is_unheard(member));
+        let (unheard, lost): (Vec<_>, Vec<_>) = lost.into_iter().partition(|member| member.unheard);
         let mut not_back: Vec<String> = unheard.into_iter().filter_map(Member::label).collect();
         if let (Some(at), false, None) = (self.restarted, not_back.is_empty(), &self.closed) {
             not_back.sort_unstable();
@@ -1034,7 +1036,7 @@ impl Run {
             return;
         };
         // The other nodes of a round that is over join again, so only those of a closed run are named.
-        let is_there = |member: &&Member| !member.cut && !self.is_unheard(member);
+        let is_there = |member: &&Member| !member.cut && !member.unheard;
         let there = there.into_iter().filter(is_there).filter(|_| self.closed.is_some());
         let mut others: Vec<String> = there.map(|member| member.info.who().to_string()).collect();
         others.sort_unstable();

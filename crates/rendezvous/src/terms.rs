@@ -73,6 +73,13 @@ impl Terms {
     pub(super) fn grace(&self) -> Duration {
         self.grace.map_or(self.patience(), |grace| grace.min(self.patience()))
     }
+
+    /// A node of a round that outlived its server is lost after this time, if it does not come again. Its
+    /// connection closed with the server, and a node that lives tries again at least once in the keep-alive
+    /// time.
+    pub(super) fn restart_grace(&self) -> Duration {
+        self.grace().saturating_add(self.keep_alive).min(self.patience())
+    }
 }
 
 /// What one node wants. A value that it leaves open is the run's.

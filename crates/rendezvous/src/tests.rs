@@ -435,6 +435,48 @@ fn a_node_that_dies_while_it_waits_holds_the_others_up_for_the_grace_only() {
     assert_eq!(table.ranks(&["a", "c"]), [Some(0), Some(1)]);
 }
 
+/// The server is killed, and the next one takes the runs over.
+fn restarted(mut before: Table) -> Table {
+    let mut table = Table { now: before.now, ..Table::new() };
+    for change in before.core.take_kept() {
+        let KeptChange::Run(id, record, members) = change else { continue };
+        let members = members.into_iter().map(|(_, member)| member).collect();
+        table.core.restore(&id, *record, members, before.now).expect("a round");
+    }
+    table
+}
+
+#[test]
+fn a_node_that_dies_with_the_server_is_lost_before_a_silent_one_if_there_is_a_grace() {
+    let with_keep_alive = |node: &str, id: &str, grace| {
+        let join = with_grace(node, id);
+        let wanted = Wanted { grace, keep_alive: Some(SECOND), keep_alive_misses: Some(5), ..join.wanted };
+        Join { wanted, ..join }
+    };
+    for (grace, lost) in [(Some(Duration::from_millis(200)), 1200), (Some(SECOND), 2000), (None, 5000)] {
+        let mut table = Table::new();
+        table.core.keep_changes();
+        for node in ["a", "b", "c"] {
+            table.join(with_keep_alive(node, "1", grace)).expect("a place");
+        }
+        table.advance(SECOND);
+        let mut table = restarted(table);
+        table.advance(Duration::from_millis(lost - 200));
+        for node in ["b", "c"] {
+            assert_eq!(table.beat(node, 1), Action::Continue, "who comes before that keeps its place");
+        }
+        table.advance(Duration::from_millis(199));
+        assert_eq!(table.action("b", 1), Action::Continue, "{grace:?}");
+        table.advance(Duration::from_millis(1));
+        assert_eq!(table.action("b", 1), Action::Rejoin, "{grace:?}");
+        for node in ["c", "b"] {
+            table.join(with_keep_alive(node, "2", grace)).expect("a place");
+        }
+        table.advance(Duration::from_millis(200));
+        assert_eq!(table.ranks(&["b", "c"]), [Some(0), Some(1)]);
+    }
+}
+
 #[test]
 fn peers_read_the_payload_of_each_join_also_after_a_restart() {
     let mut table = Table::new();
