@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from ._http import Endpoint
 from .api import Membership, Nodes, _bounds, _endpoint
-from .errors import ClosedError
+from .errors import ClosedError, TimedOutError
 from .rendezvous import Action, Identity, Node, Outcome, Round, Terms, host_name, node_id
 
 log = logging.getLogger("rallypoint")
@@ -80,8 +80,8 @@ class World:
         A rank that has done fewer steps than another one, and each that starts, gets `state` from the rank that has done the most. `step`
         says how many steps the state has seen that this process has loaded from a checkpoint. `store` is `HOST:PORT` of a store of the
         server; by default RALLYPOINT_ENDPOINT, or port 29500 beside the endpoint. No collective takes longer than `timeout` seconds.
-        `grace` says how soon a process is lost whose connection closed and that has not come again; one that is silent behind an
-        open connection is lost after `keep_alive` times `keep_alive_misses`. All ranks must give the same times. Raises a
+        `grace` says how soon a process is lost whose connection closed and that has not come again; with the server's, one `keep_alive`
+        later. One that is silent behind an open connection is lost after `keep_alive` times `keep_alive_misses`. All ranks must give the same times. Raises a
         RallypointError, or a RuntimeError if PyTorch cannot do this.
         """
         where, bounds = _endpoint(endpoint), _bounds(nodes)
@@ -146,17 +146,9 @@ class World:
         self._regroup()
 
     def finish(self) -> None:
-        """Waits until all ranks have done as many steps as this one, then leaves the run."""
-        counted = None
-        while True:
-            if self._has_news():
-                self._regroup()
-            if counted != self._number:
-                counted = self._number
-                self._group.count(f"finished/{counted}", 1)
-            if self._group.count(f"finished/{counted}", 0) >= self.size:
-                break
-            time.sleep(10 * LOOK_SECONDS)
+        """Waits until all ranks have done as many steps as this one, but for at most `join_timeout` seconds. Then it leaves the run."""
+        while not self._are_all_at("finished", 10 * LOOK_SECONDS):
+            self._regroup()
         self._leave("it is done", Outcome.SUCCEEDED)
 
     def __enter__(self) -> World:
@@ -231,25 +223,26 @@ class World:
             raise ValueError(f"run {round.run_id!r} has nodes that are no ranks of a rallypoint.elastic.World; use another run id")
         # Rounds are counted anew when a run was forgotten, and slots never.
         self._number = said[0]["slot"] << 32 | round.number
-        self._call_the_roll(f"here/{self._number}")
+        # PyTorch would wait up to a minute to connect to a rank that has died.
+        if not self._are_all_at("here", LOOK_SECONDS):
+            raise RuntimeError("the ranks have changed again")
         least, each, most = CONNECT_SECONDS
         seconds = min(most, (least + each * self.size) * 2.0**attempt)
         self._group.connect(self._number, [one["handle"] for one in said], seconds)
         self._share_state([(one["step"], not one["is_fresh"]) for one in said])
         log.info("rallypoint: %s: rank %d of %d goes on with step %d", self._about(), self.rank, self.size, self.step)
 
-    def _call_the_roll(self, key: str) -> None:
-        """Waits until all ranks of the round are here: PyTorch would wait up to a minute to connect to one that has died."""
+    def _are_all_at(self, point: str, pause: float) -> bool:
+        """Waits until all ranks of the round have come to this point, or must meet again. All of them get the same answer."""
+        key, until = f"{point}/{self._number}", time.monotonic() + self._patience
         here = self._group.count(key, 1)
-        while here < self.size:
-            if self._has_news():
-                # Unless all are here by now, and connect: then the news must wait.
-                if self._group.count(key, -1) + 1 < self.size:
-                    raise RuntimeError("the ranks have changed again")
-                self._group.count(key, 1)
-                return
-            time.sleep(LOOK_SECONDS)
+        while here < self.size and not self._has_news():
+            if time.monotonic() > until:
+                late = f"{self._about()}: {here} of {self.size} ranks are {point} after {self._patience:g} s"
+                raise TimedOutError(408, "rank_timeout", late)
+            time.sleep(pause)
             here = self._group.count(key, 0)
+        return self._group.decide(key, "go on" if here == self.size else "meet") == "go on"
 
     def _share_state(self, progress: list[tuple[int, bool]]) -> None:
         """Gives the state of the rank that has done the most to those that have done less."""
@@ -305,6 +298,10 @@ class _Group:
     def count(self, key: str, more: int) -> int:
         """Adds to a counter that all ranks share."""
         return int(self._store.add(key, more))
+
+    def decide(self, key: str, proposal: str) -> str:
+        """What the first rank proposed that asked."""
+        return str(self._store.compare_set(f"{key}/decision", "", proposal).decode())
 
     def handle(self) -> str:
         """What a peer must know of this process to connect. Another one after each `connect`."""

@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ import pytest
 from dying import die_with_parent
 from forks import STAND_IN, ForkedProcess, ForkServer
 from pods import Pods
+from rallypoint import elastic
 from relayed import Relay
 from servers import HOST, TORCH_VERSION, Server, binary, poll
 
@@ -250,6 +252,67 @@ def test_without_the_minimum_the_others_end_with_an_error(job: Job) -> None:
     ranks[0].kill()
     assert ranks[1].process.wait(60) == 1
     assert "TimedOutError" in ranks[1].said
+
+
+def test_a_rank_that_does_not_end_is_waited_for_until_the_join_timeout(job: Job) -> None:
+    program = job.folder / "program.py"
+    program.write_text(
+        "import time\n"
+        "from rallypoint import elastic\n"
+        "with elastic.World('elastic', 2, state={}, join_timeout=3) as world:\n"
+        "    time.sleep(300 * world.rank)\n"
+    )
+    ranks = job.start(2, str(program))
+    poll(lambda: any(rank.process.poll() is not None for rank in ranks), "one of them ends", 60)
+    [ended] = [rank for rank in ranks if rank.process.poll() is not None]
+    assert "TimedOutError: run 'elastic', round 1: 1 of 2 ranks are finished after 3 s" in ended.said
+
+
+class Counters:
+    """What ranks share in their store."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = collections.defaultdict(int)
+        self.decisions: dict[str, str] = {}
+
+    def count(self, key: str, more: int) -> int:
+        self.counts[key] += more
+        return self.counts[key]
+
+    def decide(self, key: str, proposal: str) -> str:
+        return self.decisions.setdefault(key, proposal)
+
+
+@pytest.mark.parametrize("comes", ["before", "after"])
+def test_two_ranks_never_disagree_on_whether_all_are_there(comes: str) -> None:
+    """A rank has news in the moment in which the last one comes."""
+    shared = Counters()
+    first, last = (object.__new__(elastic.World) for _ in range(2))
+    for world in (first, last):
+        round = types.SimpleNamespace(world_size=2)
+        vars(world).update(_me=round, _group=shared, _number=1, _patience=60.0, _has_news=lambda: False)
+    answers: list[bool] = []
+
+    def news() -> bool:
+        if comes == "before":
+            answers.append(last._are_all_at("here", 0))
+        return True
+
+    vars(first).update(_has_news=news)
+    answers.append(first._are_all_at("here", 0))
+    if comes == "after":
+        answers.append(last._are_all_at("here", 0))
+    assert answers == 2 * [comes == "before"]
+
+
+def test_another_release_of_pytorch_is_refused(job: Job) -> None:
+    program = job.folder / "program.py"
+    program.write_text(
+        "import torch\ntorch.__version__ = '2.16.0'\nfrom rallypoint import elastic\nelastic.World('elastic', 1, state={})\n"
+    )
+    [rank] = job.start(1, str(program))
+    assert rank.process.wait(60) == 1
+    assert "it works with 2.15, and this is 2.16.0" in rank.said
 
 
 def test_a_run_that_is_closed_ends_its_ranks(job: Job, rallypoint: Server) -> None:
