@@ -198,7 +198,10 @@ impl Run {
             let (info, id) = (member.info.clone(), join.id.clone());
             let seated = Member::in_round(info, id, member.watched, rank, now);
             let silence_published = self.terms.late_after() < RETRIED;
-            self.seat(member.node.clone(), Member { rank: join.rank, unheard: true, silence_published, ..seated });
+            self.seat(
+                member.node.clone(),
+                Member { rank: join.rank, unheard: true, silence_published, ..seated },
+            );
         }
         let participants: Vec<_> = members
             .into_iter()
