@@ -238,6 +238,7 @@ pub(crate) const PLATFORMS: &[Platform] = &[
             ("LEPTON_JOB_WORKER_INDEX", NodeRank),
             ("LEPTON_JOB_TOTAL_WORKERS", Nodes),
             ("LEPTON_JOB_NAME", RunId),
+            ("LEPTON_RESOURCE_ACCELERATOR_NUM", Gpus),
         ],
         source: "docs.nvidia.com: dgx-cloud/lepton, batch jobs, environment variables",
         ..ROW

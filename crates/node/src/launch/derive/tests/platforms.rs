@@ -463,4 +463,11 @@ fn a_hint_calculates_with_variables_that_are_set() {
         ("NGC_GPUS_PER_NODE", "8"),
     ]);
     assert!(ngc.contains("RALLYPOINT_NPROC_PER_NODE=\"$NGC_GPUS_PER_NODE\""), "{ngc}");
+    let lepton = notes(&[
+        ("LEPTON_JOB_NAME", "j"),
+        ("LEPTON_JOB_WORKER_INDEX", "1"),
+        ("LEPTON_JOB_TOTAL_WORKERS", "2"),
+        ("LEPTON_RESOURCE_ACCELERATOR_NUM", "8"),
+    ]);
+    assert!(lepton.contains("=\"$LEPTON_RESOURCE_ACCELERATOR_NUM\""), "{lepton}");
 }
