@@ -123,10 +123,11 @@ impl Args {
         let own_ip = env.get("POD_IP").and_then(|ip| ip.parse().ok());
         let step = self.step_timeout;
         run_client(async {
-            let mut towards = None;
+            let (mut towards, mut admin_port) = (None, None);
             if let Some(meeting) = &meeting {
                 let admin = admin_of(meeting, self.admin.as_ref());
                 let store = meeting.store();
+                admin_port = Some(admin.endpoint().port());
                 let (mut facts, client) = probe::probe_network(&store, own_ip, step).await;
                 facts.several = several.unwrap_or_default();
                 facts.relays_only = client.is_none() && probe::relays_only(&admin, step).await;
@@ -140,7 +141,8 @@ impl Args {
                 checks.extend(doctor::check_server(&facts));
             }
             let mut facts = probe::probe_machine(&hostname(), towards, step).await;
-            facts.listens_on = meeting.as_ref().map(|meeting| meeting.store().port());
+            let store = meeting.as_ref().map(|meeting| meeting.store().port());
+            facts.binds = doctor::binds(store, admin_port, &env, torchrun.as_ref());
             checks.extend(doctor::check_machine(&facts, &env, torchrun.as_ref()));
             Ok(())
         })?;

@@ -237,6 +237,8 @@ fn the_endpoint_of_a_script_is_the_one_that_is_looked_at() {
     assert!(evidence(&found, "port-open").contains("127.0.0.1:40001"), "{found:#?}");
     assert_eq!(verdict(&found, "command-endpoint"), "WARN", "a loopback address");
     assert_eq!(verdict(&found, "ephemeral-port"), "WARN");
+    let (ports, _) = checks(&command, &[("HEAD", "127.0.0.1"), ("PORT", "29500"), ("MASTER_PORT", "40002")]);
+    assert!(evidence(&ports, "ephemeral-port").contains("port 40002 (MASTER_PORT)"), "{ports:#?}");
     let (found, _) = checks(&command, &[("MASTER_ADDR", "elsewhere.invalid")]);
     assert_eq!(verdict(&found, "command-endpoint"), "FAIL", "HEAD and PORT are not set: {found:#?}");
     let asked = |found: &[Value]| found.iter().any(|check| check["id"] == "name-resolves");

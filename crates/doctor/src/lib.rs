@@ -46,6 +46,7 @@ pub use machine::MachineFacts;
 #[cfg(feature = "manifests")]
 pub use manifest::check_manifests;
 pub use network::{NetworkFacts, RELAYS_ONLY, RELAYS_ONLY_REMEDY};
+pub use pod::ephemeral_port::binds;
 pub use pod::run_store_ports::find as run_stores;
 pub use pod::{check_environment, check_machine, check_name, check_network, check_server};
 pub use server::{RunStores, ServerFacts};

@@ -19,8 +19,8 @@ pub struct MachineFacts {
     pub descriptors: (Option<u64>, Option<u64>),
     /// The ports from which the kernel takes one for an outgoing connection.
     pub outgoing: Option<(u16, u16)>,
-    /// The port of the job's store.
-    pub listens_on: Option<u16>,
+    /// The ports on which the job's processes listen, each with what names it.
+    pub binds: Vec<(u16, &'static str)>,
     /// Connections that the kernel queues for a listener.
     pub backlog: Option<i32>,
     /// How long the reverse look-up of the store's address took, up to a limit.
@@ -48,7 +48,7 @@ mod tests {
             descriptors: (Some(1 << 20), Some(1 << 20)),
             backlog: Some(4096),
             outgoing: Some((32768, 60999)),
-            listens_on: Some(29500),
+            binds: vec![(29500, "the store")],
             reverse_lookup: Some(Duration::from_millis(2)),
         };
         let bare = || MachineFacts { hosts_file: without.into(), ..good() };
@@ -74,8 +74,8 @@ mod tests {
             ("backlog", good(), &[], Verdict::Pass, ""),
             ("backlog", MachineFacts { backlog: Some(128), ..good() }, &[], Verdict::Warn, "somaxconn"),
             ("ephemeral-port", good(), &[], Verdict::Pass, "29500"),
-            ("ephemeral-port", MachineFacts { listens_on: Some(40000), ..good() },
-                &[], Verdict::Warn, "32768-60999"),
+            ("ephemeral-port", MachineFacts { binds: vec![(29500, "the store"), (40000, "MASTER_PORT")],
+                ..good() }, &[], Verdict::Warn, "port 40000 (MASTER_PORT) is one of 32768-60999"),
             ("reverse-dns", good(), &[], Verdict::Pass, "2 ms"),
             ("reverse-dns", MachineFacts { reverse_lookup: Some(Duration::from_secs(5)), ..good() },
                 &[], Verdict::Warn, "5 s"),

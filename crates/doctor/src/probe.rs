@@ -243,7 +243,7 @@ pub async fn probe_machine(hostname: &str, towards: Option<IpAddr>, step: Durati
         descriptors: (limit.current, limit.maximum),
         backlog: file("/proc/sys/net/core/somaxconn").trim().parse().ok(),
         outgoing: two_ports(&file("/proc/sys/net/ipv4/ip_local_port_range")),
-        listens_on: None,
+        binds: Vec::new(),
         reverse_lookup,
     }
 }

@@ -32,6 +32,10 @@ fn words_become_what_a_shell_makes_of_them() {
         ("x ${HOSTNAME##*-}", "x|$<the end of the pod's host name>"),
         ("x ${POD_NAME##*-}", "x|$<the end of the pod's name>"),
         ("x $(hostname | awk -F- '{print $NF}')", "x|$<the end of the pod's host name>"),
+        (
+            "x $(($(echo $HOSTNAME | grep -o '[0-9]*$'))) $(($(echo 3) + N))",
+            "x|$<the end of the pod's host name>|7",
+        ),
         ("x $(echo $POD_NAME | rev | cut -d- -f1 | rev)", "x|$<the end of the pod's name>"),
         ("x $(hostname -i) `hostname`", "x|$<the pod's own address>|$<the pod's host name>"),
         ("x $(nvidia-smi -L | wc -l)", "x|$(nvidia-smi -L | wc -l)"),

@@ -293,6 +293,15 @@ impl Shell<'_> {
 
     /// The text of `$((…))`: a number, if all of it is known.
     fn arithmetic(&mut self, expression: &str, source: &str) -> Text {
+        // What a command prints, or its kind, comes first.
+        if expression.contains("$(") || expression.contains('`') {
+            let text = self.text(expression.trim());
+            return match text.literal() {
+                Some(known) if known != expression => self.arithmetic(&known.to_owned(), source),
+                _ if text.source().is_some() => text,
+                _ => Text::unknown(source, text.varies()),
+            };
+        }
         // `$X` and `${X}` in it are names like any other.
         let plain = expression.replace("${", "").replace(['$', '}'], "");
         let word = brush_parser::ast::UnexpandedArithmeticExpr { value: plain };

@@ -105,6 +105,30 @@ impl Container {
         program.is_some_and(|program| SMALL.contains(&basename(program)))
     }
 
+    /// Whether anything hints at a training with PyTorch. A check without such a hint says nothing: the pods
+    /// may be servers, or anything else. `by_kind`: the object's kind, or its runtime, is for PyTorch. Code
+    /// that stands here hides nothing: it imports PyTorch, or it is no training.
+    pub(crate) fn may_train(&self, by_kind: bool) -> bool {
+        const LIBRARIES: [&str; 7] =
+            ["torch", "accelerate", "deepspeed", "lightning", "megatron", "nemo", "transformers"];
+        const NAMES: [&str; 7] = [".py", "train", "tune", "trl", "distribut", "ddp", "fsdp"];
+        const VARIABLES: [&str; 5] = ["MASTER_ADDR", "PET_", "RANK", "TORCH", "WORLD_SIZE"];
+        let has = |text: &str, parts: &[&str]| parts.iter().any(|part| text.contains(part));
+        let is_named = |text: &str| has(text, &LIBRARIES) || has(text, &NAMES);
+        let commands: Vec<Vec<String>> = (self.commands.iter().filter(|command| !Self::is_small(command)))
+            .map(|command| command.words.iter().map(ToString::to_string).collect())
+            .collect();
+        let code: Vec<&String> = commands.iter().filter_map(|words| python_code(words)).collect();
+        if !code.is_empty() && code.len() == commands.len() {
+            return code.iter().any(|code| has(code, &LIBRARIES));
+        }
+        let image = self.value.get("image").and_then(Value::as_str).unwrap_or_default();
+        by_kind
+            || is_named(image)
+            || self.own.iter().any(|name| has(name, &VARIABLES))
+            || commands.iter().flatten().any(|word| is_named(word))
+    }
+
     /// The number of GPUs that it requests.
     pub(crate) fn gpus(&self) -> Option<u64> {
         ["limits", "requests"].into_iter().find_map(|kind| {
@@ -113,4 +137,11 @@ impl Container {
             scalar(count)?.parse().ok()
         })
     }
+}
+
+/// The code in `python -c CODE`.
+fn python_code(words: &[String]) -> Option<&String> {
+    let is_python = words.first().is_some_and(|program| basename(program).starts_with("python"));
+    let at = words.iter().position(|word| word == "-c").filter(|_| is_python)?;
+    words.get(at.saturating_add(1))
 }

@@ -130,6 +130,12 @@ impl Pods {
         self.facts().index.is_some()
     }
 
+    /// Whether they are of a TrainJob whose runtime is for PyTorch: it sets the variables of torchrun.
+    pub(crate) fn has_torch_runtime(&self) -> bool {
+        let named = self.owner.pointer("/spec/runtimeRef/name").and_then(Value::as_str);
+        named.is_some_and(|name| name.contains("torch")) || self.owner.pointer("/mlPolicy/torch").is_some()
+    }
+
     /// Whether they train together, and have names for each other only by a Service that the user creates.
     pub(crate) fn need_own_service(&self) -> bool {
         let by_maker = self.facts().services.iter().any(|service| service.of_all && self.has(service.when));

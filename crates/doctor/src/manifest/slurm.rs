@@ -104,7 +104,7 @@ pub(crate) fn of(object: &Object, number: usize, objects: &[Object]) -> Vec<Pods
     let surroundings = Surroundings { variables: variables.clone(), open: true, file: &file };
     let reading = shell::read(text, &[], surroundings);
     let base = Pods::of_script(object, number);
-    let mut all = Vec::new();
+    let (mut all, mut others) = (Vec::new(), Vec::new());
     for command in &reading.commands {
         let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
         if Container::is_small(command) {
@@ -131,6 +131,7 @@ pub(crate) fn of(object: &Object, number: usize, objects: &[Object]) -> Vec<Pods
         read.variables.clone_from(&variables);
         read.launches = launches::of(&base, &read);
         if read.launches.is_empty() && (read.unread.is_empty() || !is_srun) {
+            others.extend(read.commands);
             continue;
         }
         let is_launcher = |launch: &super::launch::Launch| launch.tool != super::launch::Tool::Program;
@@ -145,8 +146,9 @@ pub(crate) fn of(object: &Object, number: usize, objects: &[Object]) -> Vec<Pods
     }
     if all.is_empty() {
         let mut read = Container::of_script(object, true);
-        read.unread = reading.unread;
-        all.push(Pods { count: nodes, in_unit: nodes, containers: vec![read], ..base });
+        (read.commands, read.unread) = (others, reading.unread);
+        let count = nodes.max(tasks);
+        all.push(Pods { count, in_unit: count, containers: vec![read], ..base });
     }
     all
 }
@@ -241,11 +243,13 @@ fn on_nodes(
             Called::File(path, arguments) => (file(&path.to_string()).ok_or(path), arguments),
             Called::Input => return (Vec::new(), Vec::new()),
         },
-        None => match words.split_first() {
-            Some((path, arguments)) if path.literal().is_some_and(shell::is_script) => {
-                (file(&path.to_string()).ok_or(path), arguments)
-            }
-            _ => {
+        // Whatever is in front of a script starts it.
+        None => match words.iter().position(|word| word.literal().is_some_and(shell::is_script)) {
+            Some(at) => (
+                file(&words[at].to_string()).ok_or(&words[at]),
+                words.get(at.saturating_add(1)..).unwrap_or_default(),
+            ),
+            None => {
                 let command = Command { words, variables: Rc::new(variables), ..command.clone() };
                 return (vec![command], Vec::new());
             }

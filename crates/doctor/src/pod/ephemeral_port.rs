@@ -1,4 +1,4 @@
-//! An outgoing connection may have the port when rank 0 wants to listen there.
+//! An outgoing connection may have the port when a process of the job wants to listen there.
 
 use super::prelude::*;
 
@@ -6,22 +6,63 @@ const ID: &str = "ephemeral-port";
 
 pub(super) const RULE: Rule = Rule {
     id: ID,
-    sees: "WARN: outgoing connections may take the store's port",
+    sees: "WARN: outgoing connections may take a port on which the job listens: `MASTER_PORT`, the store, the admin \
+           port",
     remedy: "a port below `ip_local_port_range`",
     find: Find::Machine(|facts, _, _| find(facts)),
 };
 
+/// The ports on which the processes of the job listen, each with what names it.
+pub fn binds(
+    store: Option<u16>,
+    admin: Option<u16>,
+    env: &Environment,
+    torchrun: Option<&Torchrun>,
+) -> Vec<(u16, &'static str)> {
+    let port_of = |text: &str| text.rsplit(':').next()?.parse().ok();
+    let flag = |name| port_of(torchrun?.flag(name)?);
+    let variable = |name| port_of(env.get(name)?);
+    let named: [(Option<u16>, &str); 7] = [
+        (store, "the store"),
+        (admin, "the admin port"),
+        (flag("rdzv-endpoint"), "--rdzv-endpoint"),
+        (flag("master-port"), "--master-port"),
+        (variable("PET_RDZV_ENDPOINT"), "PET_RDZV_ENDPOINT"),
+        (variable("PET_MASTER_PORT"), "PET_MASTER_PORT"),
+        (variable("MASTER_PORT"), "MASTER_PORT"),
+    ];
+    let mut found: Vec<(u16, &str)> = Vec::new();
+    for (port, what) in named.into_iter().filter_map(|(port, what)| Some((port?, what))) {
+        if !found.iter().any(|(other, _)| *other == port) {
+            found.push((port, what));
+        }
+    }
+    found
+}
+
 fn find(facts: &MachineFacts) -> Option<Check> {
-    let ((first, last), port) = (facts.outgoing?, facts.listens_on?);
-    Some(if (first..=last).contains(&port) {
-        let evidence = format!(
-            "port {port} is one of {first}-{last}, from which the kernel takes ports for outgoing \
-             connections: one of them may have it when the store wants to listen"
-        );
-        let remedy =
-            format!("a port below {first}, such as 29500; or net.ipv4.ip_local_reserved_ports={port}");
-        Check::warn(ID, evidence, remedy)
-    } else {
-        Check::pass(ID, format!("no outgoing connection takes port {port}"))
-    })
+    let (first, last) = facts.outgoing.filter(|_| !facts.binds.is_empty())?;
+    let shown = |ports: Vec<&(u16, &str)>| {
+        let ports: Vec<String> = ports.iter().map(|(port, what)| format!("{port} ({what})")).collect();
+        format!("port{} {}", if ports.len() == 1 { "" } else { "s" }, ports.join(", "))
+    };
+    let taken: Vec<_> = facts.binds.iter().filter(|(port, _)| (first..=last).contains(port)).collect();
+    if taken.is_empty() {
+        return Some(Check::pass(
+            ID,
+            format!("no outgoing connection takes {}", shown(facts.binds.iter().collect())),
+        ));
+    }
+    let reserved: Vec<String> = taken.iter().map(|(port, _)| port.to_string()).collect();
+    let remedy = format!(
+        "ports below {first}, such as 29500; or net.ipv4.ip_local_reserved_ports={}",
+        reserved.join(",")
+    );
+    let is = if taken.len() == 1 { "is one" } else { "are" };
+    let evidence = format!(
+        "{} {is} of {first}-{last}, from which the kernel takes ports for outgoing connections: one of them may \
+         have it when the job wants to listen",
+        shown(taken)
+    );
+    Some(Check::warn(ID, evidence, remedy))
 }

@@ -10,7 +10,7 @@ mod dials_other_port;
 mod environment_complete;
 mod environment_consistent;
 mod environment_understood;
-mod ephemeral_port;
+pub(crate) mod ephemeral_port;
 mod large_answers;
 mod latency;
 mod loopback_endpoint;

@@ -14,5 +14,5 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
-    call.in_command(ID).filter(|_| call.pods.are_several())
+    call.in_command(ID).filter(|_| call.are_to_meet())
 }

@@ -38,15 +38,23 @@ fn find(manifests: &Manifests, pods: &Pods) -> Option<Check> {
             }
             for word in &command.words[1..] {
                 let host = word.split(':').swap_remove(0);
-                let Target::Pod { pods: other, .. } = resolve(&host, pods, manifests) else { continue };
-                if other.object != pods.object || other.place.field != pods.place.field {
-                    continue;
-                }
-                let place = pods.at(&container.at("command"));
-                let hides = |service: &&Object| {
-                    Some(&service.name) == other.subdomain.as_ref() && !publishes_not_ready(service)
+                let is_own =
+                    |other: &Pods| other.object == pods.object && other.place.field == pods.place.field;
+                let hides = |service: &&Object| is_headless(service) && !publishes_not_ready(service);
+                let hidden = match resolve(&host, pods, manifests) {
+                    Target::Pod { pods: other, .. } if is_own(other) => manifests
+                        .of_kind("Service")
+                        .find(|service| Some(&service.name) == other.subdomain.as_ref() && hides(service)),
+                    Target::Service(service) if takes(service, pods) == Taken::All => {
+                        let taken = |other: &&Pods| takes(service, other) != Taken::None;
+                        if !manifests.pods.iter().filter(taken).all(is_own) {
+                            continue;
+                        }
+                        Some(service).filter(hides)
+                    }
+                    _ => continue,
                 };
-                let hidden = manifests.of_kind("Service").find(hides);
+                let place = pods.at(&container.at("command"));
                 if let Some(service) = hidden.filter(|_| asks_name || !served_before) {
                     let evidence = format!(
                         "it waits for the name `{host}`, which the Service `{}` publishes only when that pod \

@@ -7,8 +7,8 @@ const ID: &str = "no-launch";
 pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Rest,
-    sees: "WARN: several pods run a program that is no launcher of those above, such as `python train.py` \
-           in a JobSet: what it does was not checked",
+    sees: "WARN: several pods run a program that is no launcher of those above, and something hints at \
+           PyTorch, as in `python train.py` in a JobSet: what it does was not checked",
     fails: "no-launch.yaml",
     passes: "good-job-static.yaml",
     find: Find::After(find),
@@ -47,7 +47,8 @@ fn of_pods(pods: &Pods) -> Option<Check> {
     if !several || is_open || pods.train() || pods.serve() || !(trains || on_gpus()) {
         return None;
     }
-    let container = pods.containers.iter().find(|it| !is_known(it))?;
+    let by_kind = matches!(pods.maker, Maker::PyTorchJob | Maker::HyperPod) || pods.has_torch_runtime();
+    let container = pods.containers.iter().find(|it| !is_known(it) && it.may_train(by_kind))?;
     // Flags alone are for the image's own command.
     let is_flag =
         |command: &Command| command.words.first().is_some_and(|word| word.to_string().starts_with('-'));
@@ -56,9 +57,9 @@ fn of_pods(pods: &Pods) -> Option<Check> {
     let what = match program {
         Some(command) => {
             let words: Vec<String> = command.words.iter().take(3).map(ToString::to_string).collect();
-            format!("run `{}`", words.join(" "))
+            let of_script = if pods.maker == Maker::Slurm { "of the script " } else { "" };
+            format!("{of_script}run `{}`", words.join(" "))
         }
-        None if pods.maker == Maker::Slurm => "of the script run a program".into(),
         None => "run their image's own command".into(),
     };
     let evidence =

@@ -1,4 +1,4 @@
-//! The training operator rejects a PyTorchJob with several Masters, or without the container that it expects.
+//! The API server, or the operator, rejects an object with a value that its kind cannot have.
 
 use super::prelude::*;
 
@@ -8,7 +8,7 @@ pub(super) const RULE: Rule = Rule {
     id: ID,
     chapter: Chapter::Agree,
     sees: "FAIL: a PyTorchJob with two Masters, or without a container `pytorch`; two tasks of a Volcano job \
-           with one name",
+           with one name; a StatefulSet with `restartPolicy: OnFailure`",
     fails: "bad-pytorchjob-container-name.yaml",
     passes: "good-pytorchjob.yaml",
     find: Find::Pods(|_, pods| find(pods).into_iter().collect()),
@@ -19,6 +19,19 @@ fn find(pods: &Pods) -> Option<Check> {
     if pods.maker == Maker::VolcanoJob && twice {
         let evidence = format!("two tasks are called `{}`; Volcano rejects the job", pods.role);
         return Some(Check::fail(ID, evidence, "another name for each task").at(pods.at("")));
+    }
+    let policy = pods.spec.get("restartPolicy").and_then(Value::as_str);
+    let (wrong, right) = match pods.maker {
+        Maker::StatefulSet | Maker::Deployment => (policy.filter(|it| *it != "Always"), "Always"),
+        Maker::Job | Maker::IndexedJob => (policy.filter(|it| *it == "Always"), "Never"),
+        _ => (None, ""),
+    };
+    if let Some(policy) = wrong.filter(|policy| !is_placeholder(policy)) {
+        let evidence =
+            format!("restartPolicy: {policy}: the API server rejects it in a {}", pods.facts().name);
+        return Some(
+            Check::fail(ID, evidence, format!("restartPolicy: {right}")).at(pods.at("restartPolicy")),
+        );
     }
     if pods.maker != Maker::PyTorchJob || !pods.train() {
         return None;

@@ -17,17 +17,11 @@ pub(super) const RULE: Rule = Rule {
 
 fn find(_: &Manifests, pods: &Pods) -> Vec<Check> {
     let is_elastic = pods.maker == Maker::PyTorchJob && pods.has(When::Elastic) && !pods.has(When::Master);
-    let of_trainer = pods.maker == Maker::TrainJob && is_torch(pods);
+    let of_trainer = pods.maker == Maker::TrainJob && pods.has_torch_runtime();
     if !pods.are_several() || !of_trainer && !is_elastic {
         return Vec::new();
     }
     pods.containers.iter().filter_map(|container| of_container(pods, container)).collect()
-}
-
-/// Whether the runtime is one for PyTorch, which sets the variables of torchrun.
-fn is_torch(pods: &Pods) -> bool {
-    let named = pods.owner.pointer("/spec/runtimeRef/name").and_then(Value::as_str);
-    named.is_some_and(|name| name.contains("torch")) || pods.owner.pointer("/mlPolicy/torch").is_some()
 }
 
 fn of_container(pods: &Pods, container: &Container) -> Option<Check> {
@@ -53,7 +47,7 @@ fn of_container(pods: &Pods, container: &Container) -> Option<Check> {
                     .any(|name| word.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.') == *name)
             })
         })?;
-    (!handled).then(|| {
+    (!handled && container.may_train(true)).then(|| {
         let evidence = format!(
             "`{program}` does not read the PET_* variables of a {}: each of {} nodes trains alone, and all \
              exit 0",
