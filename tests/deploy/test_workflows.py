@@ -101,6 +101,19 @@ def test_the_action_runs_doctor_on_a_folder(tmp_path: Path) -> None:
     assert json.loads(report.read_text())["runs"][0]["results"]
 
 
+def test_the_action_builds_the_program_where_none_is_given(tmp_path: Path) -> None:
+    first, second = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
+    assert first["if"] == "inputs.program == ''"
+    (tmp_path / "cargo").write_text('#!/bin/sh\nmkdir -p "$6/bin" && ln -s "$PROGRAM" "$6/bin/rallypoint" && echo "$@"\n')
+    (tmp_path / "cargo").chmod(0o755)
+    runner = {"GITHUB_ACTION_PATH": str(ROOT), "RUNNER_TEMP": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    build = ["bash", "-eo", "pipefail", "-c", first["run"]]
+    built = subprocess.run(build, env=os.environ | runner | {"PROGRAM": str(binary())}, capture_output=True, text=True, check=True)
+    assert built.stdout == f"install --locked --path {ROOT} --root {tmp_path}/rallypoint\n"
+    given = {"PROGRAM": "", "MANIFESTS": "deploy/kustomize/overlays/leaderworkerset", "RALLYPOINT_STRICT": "true", "REPORT": ""}
+    subprocess.run(["bash", "-eo", "pipefail", "-c", second["run"]], env=os.environ | runner | given, cwd=ROOT, check=True)
+
+
 def test_pre_commit_runs_the_hook_on_the_manifests_of_a_commit(tmp_path: Path) -> None:
     """The real pre-commit, with the hook's file as a repository of its own."""
     made = subprocess.run([ROOT / "scripts" / "python-env", "pre-commit", "pre-commit==4.7.0"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
