@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import urllib.parse
@@ -15,6 +16,7 @@ import pytest
 import yaml
 from program import HOST, binary, eventually, get, running, server
 from render import DEPLOY, call
+from test_monitoring import first_step
 
 
 class Monitored:
@@ -91,6 +93,10 @@ def test_a_missing_node_is_told_until_it_comes(monitored: Callable[..., Monitore
     first = node(0)
     try:
         eventually(lambda: "RallypointNodeMissing" in watched.firing(), "the alert of the missing node")
+        # Who follows its link knows the pod after the first step.
+        _, *step = first_step("RallypointNodeMissing").replace("RUN", "train").split()
+        said = call(binary(), *step, "--admin", f"http://{HOST}:{watched.admin}")
+        assert re.search(r"missing: .*train-1", said), said
         second = node(1)
         assert (first.wait(60), second.wait(60)) == (0, 0)
         eventually(lambda: "RallypointNodeMissing" not in watched.firing(), "the end of the alert")

@@ -53,11 +53,23 @@ def metrics_of_the_program(prefix: str = "") -> set[str]:
     return names
 
 
+def first_step(alert: str) -> str:
+    """The first command of the first step that the runbook has for an alert."""
+    section = (ROOT / "docs" / "runbook.md").read_text().split(f"## {alert}\n")[1].split("\n## ")[0]
+    return re.split(r"^1\. Look: ", section, flags=re.MULTILINE)[1].split("`")[1]
+
+
 def test_each_alert_has_its_entry_in_the_runbook() -> None:
     entries = re.findall(r"^## (\w+)$", (ROOT / "docs" / "runbook.md").read_text(), re.MULTILINE)
     assert entries == [rule["alert"] for rule in RULES]
     page = f"{PACKAGE['repository']}/blob/main/docs/runbook.md"
     assert [rule["annotations"]["runbook_url"] for rule in RULES] == [f"{page}#{entry.lower()}" for entry in entries]
+    assert [link["url"] for link in DASHBOARD["links"]] == [page]
+
+
+@pytest.mark.parametrize("alert", [rule["alert"] for rule in RULES if re.search(r"node|wait|rendezvous|run_id|RunRestarted", rule["expr"] + rule["alert"])])
+def test_the_first_step_of_an_alert_about_a_job_names_its_nodes(alert: str) -> None:
+    assert re.match(r"rallypoint status( --run RUN)?$", first_step(alert))
 
 
 def test_promtool_accepts_the_rules() -> None:
