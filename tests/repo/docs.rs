@@ -1,8 +1,10 @@
 //! The documents for users: the program accepts their commands, and the named things exist.
 //!
 //! A block marked "sh" has commands. The program parses each command line of rallypoint in it. A block marked
-//! "sh tested" is run as a whole, in the repository, with a real server in place of `rallypoint:29500` and
-//! `rallypoint:29501`.
+//! "sh tested" is run as a whole, in the repository, with a server of its own in place of `rallypoint:29500`
+//! and `rallypoint:29501`, which is also the one on this host. In a block marked "console tested" commands
+//! stand behind `$`, and below each is what it prints: `…` stands for any text, and alone on a line for any
+//! lines.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -54,7 +56,8 @@ fn calls(script: &str) -> Vec<Vec<String>> {
             let bare = command.replace("\"$(pidof -s rallypoint)\"", "1");
             let bare = bare.replace("eval \"$(", "").replace(")\"", "");
             let words = shlex::split(&bare).unwrap_or_else(|| panic!("quotes in {command:?}"));
-            let words: Vec<String> = words.into_iter().take_while(|word| !word.starts_with('#')).collect();
+            let is_its = |word: &String| !["#", ">", "2>"].iter().any(|end| word.starts_with(end));
+            let words: Vec<String> = words.into_iter().take_while(is_its).collect();
             let at = words.iter().position(|word| Path::new(word).ends_with("rallypoint"))?;
             // Nothing precedes it, or a program that starts it.
             let starts =
@@ -89,7 +92,9 @@ fn the_program_takes_every_command_line_of_the_documents() {
     let mut seen = BTreeSet::new();
     for document in documents() {
         let text = std::fs::read_to_string(&document).expect("text");
-        let scripts = blocks(&text, "sh").into_iter().chain(blocks(&text, "sh tested"));
+        let scripts = ["sh", "sh tested"].into_iter().flat_map(|mark| blocks(&text, mark));
+        let sessions = blocks(&text, "console tested").into_iter().flat_map(|block| session(&block));
+        let scripts = scripts.chain(sessions.map(|(command, _)| command));
         for mut arguments in scripts.flat_map(|script| calls(&script)) {
             seen.extend(arguments.first().cloned());
             let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
@@ -109,32 +114,121 @@ fn the_program_takes_every_command_line_of_the_documents() {
     assert!(missing.is_empty(), "no document shows {missing:?}, or they are not found");
 }
 
-#[test]
-fn blocks_that_are_marked_run() {
-    let server = TestServer::start(&[]);
-    let folder = tempfile::tempdir().expect("a folder");
-    std::os::unix::fs::symlink(BINARY, folder.path().join("rallypoint")).expect("a link");
-    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").expect("PATH"));
-    let mut count = 0;
-    for document in documents() {
-        let text = std::fs::read_to_string(&document).expect("text");
-        for block in blocks(&text, "sh tested") {
-            let script = block
-                .replace("rallypoint:29500", &server.store.to_string())
-                .replace("rallypoint:29501", &server.admin.to_string());
-            let shell = Command::new("sh")
-                .args(["-euc", &script])
-                .current_dir(ROOT)
-                .env_clear()
-                .env("PATH", &path)
-                .output()
-                .expect("a shell");
-            let said = String::from_utf8_lossy(&shell.stderr);
-            assert!(shell.status.success(), "{}:\n{script}\n{said}", document.display());
-            count += 1;
+/// The commands of a session on a console, each with the lines below it.
+fn session(block: &str) -> Vec<(String, Vec<String>)> {
+    let mut found: Vec<(String, Vec<String>)> = Vec::new();
+    for line in block.lines() {
+        match (line.strip_prefix("$ "), found.last_mut()) {
+            (Some(command), _) => found.push((command.to_owned(), Vec::new())),
+            (None, Some((_, lines))) => lines.push(line.to_owned()),
+            (None, None) => panic!("the first line is no command: {line}"),
         }
     }
-    assert!(count >= 2, "only {count} blocks are marked");
+    found
+}
+
+/// Whether a command printed what its document shows.
+fn shows(expected: &[String], printed: &[&str]) -> bool {
+    match (expected, printed) {
+        ([], []) => true,
+        ([any, rest @ ..], _) if any == ANY => {
+            (0..=printed.len()).any(|skipped| shows(rest, &printed[skipped..]))
+        }
+        ([line, rest @ ..], [first, others @ ..]) => is_like(line, first) && shows(rest, others),
+        _ => false,
+    }
+}
+
+/// What stands for any text.
+const ANY: &str = "…";
+
+fn is_like(expected: &str, line: &str) -> bool {
+    match expected.split_once(ANY) {
+        None => expected == line,
+        Some((before, after)) => line.strip_prefix(before).is_some_and(|rest| {
+            rest.char_indices().map(|(at, _)| at).chain([rest.len()]).any(|at| is_like(after, &rest[at..]))
+        }),
+    }
+}
+
+/// Where the blocks of the documents run: a folder of programs, with rallypoint and what stands for Slurm.
+struct Bench(tempfile::TempDir);
+
+impl Bench {
+    fn new() -> Self {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        const SRUN: &str = "#!/bin/sh\nexec env SLURM_JOB_ID=77 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[1-2] \
+            SLURM_NNODES=2 SLURM_NTASKS=2 SLURM_NODEID=1 SLURM_PROCID=1 SLURM_LOCALID=0 \"$@\"\n";
+        let folder = tempfile::tempdir().expect("a folder");
+        symlink(BINARY, folder.path().join("rallypoint")).expect("a link");
+        let srun = folder.path().join("srun");
+        std::fs::write(&srun, SRUN).expect("written");
+        std::fs::set_permissions(&srun, std::fs::Permissions::from_mode(0o755)).expect("executable");
+        Self(folder)
+    }
+
+    /// Runs a script with a server of its own. What it prints has the names of the documents.
+    fn run(&self, options: &str, script: &str) -> (Output, String) {
+        let server = TestServer::start(&[]);
+        let (store, admin) = (server.store.to_string(), server.admin.to_string());
+        let script = script.replace("rallypoint:29500", &store).replace("rallypoint:29501", &admin);
+        let path = format!("{}:{}", self.0.path().display(), std::env::var("PATH").expect("PATH"));
+        let shell = Command::new("sh")
+            .args([options, &format!("exec 2>&1\n{script}")])
+            .current_dir(ROOT)
+            .env_clear()
+            .envs([("PATH", path), ("RALLYPOINT_ADMIN", admin.clone())])
+            .output()
+            .expect("a shell");
+        let said = String::from_utf8_lossy(&shell.stdout).into_owned();
+        (shell, said.replace(&store, "rallypoint:29500").replace(&admin, "rallypoint:29501"))
+    }
+}
+
+#[test]
+fn blocks_that_are_marked_run() {
+    let bench = Bench::new();
+    let (mut scripts, mut commands) = (0, 0);
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).expect("text");
+        for script in blocks(&text, "sh tested") {
+            let (shell, said) = bench.run("-euc", &script);
+            assert!(shell.status.success(), "{}:\n{script}\n{said}", document.display());
+            scripts += 1;
+        }
+        for block in blocks(&text, "console tested") {
+            const MARK: &str = "=== the next command ===";
+            let session = session(&block);
+            let script: String =
+                session.iter().map(|(command, _)| format!("echo '{MARK}'\n{command}\n")).collect();
+            let (_, said) = bench.run("-uc", &script);
+            let printed: Vec<&str> = said.split(&format!("{MARK}\n")).skip(1).collect();
+            assert_eq!(printed.len(), session.len(), "{}:\n{said}", document.display());
+            for ((command, lines), printed) in session.iter().zip(printed) {
+                let is_shown = shows(lines, &printed.lines().collect::<Vec<_>>());
+                assert!(is_shown, "{}:\n$ {command}\n{printed}", document.display());
+                commands += 1;
+            }
+        }
+    }
+    assert!(scripts >= 1 && commands >= 9, "only {scripts} scripts and {commands} commands are marked");
+}
+
+#[test]
+fn what_a_console_shows_is_compared() {
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    let cases = [
+        ("a\nb", "a\nb", true),
+        ("a\nb", "a", false),
+        ("a", "a\nb", false),
+        ("took … ms", "took 12 ms", true),
+        ("took … ms", "took 12 s", false),
+        ("…\nlast", "one\ntwo\nlast", true),
+        ("…\nlast", "one\nlast\ntwo", false),
+    ];
+    for (expected, printed, is_it) in cases {
+        assert_eq!(shows(&lines(expected), &printed.lines().collect::<Vec<_>>()), is_it, "{expected}");
+    }
 }
 
 /// Every check that a document names must exist in `doctor`.
@@ -224,6 +318,27 @@ fn the_documents_have_at_most_30_000_words() {
     counts.sort();
     let words: usize = counts.iter().map(|(count, _)| count).sum();
     assert!(words > MOST / 2 && words <= MOST, "{words} words, {MOST} at most: {counts:#?}");
+}
+
+/// A page begins with what its reader wants, and fits three screens, but for tables and commands, in which
+/// one looks something up. `explanations.md` is made from the rules, and nothing but such a list.
+#[test]
+fn a_page_says_whom_it_is_for_and_fits_three_screens() {
+    const MOST: usize = 1_000;
+    let pages: Vec<PathBuf> = documents().into_iter().filter(|path| !path.ends_with("README.md")).collect();
+    assert!(pages.len() > 15, "{pages:?}");
+    let readme = std::fs::read_to_string(Path::new(ROOT).join("README.md")).expect("text");
+    let words = readme.split_whitespace().count();
+    assert!(words <= 900, "README.md: {words} words");
+    for page in pages {
+        let text = std::fs::read_to_string(&page).expect("text");
+        let first = text.split("\n\n").nth(1).expect("a first paragraph");
+        assert!(first.starts_with("You "), "{}: {first}", page.display());
+        let outside: String = text.split("```").step_by(2).collect();
+        let prose = outside.lines().filter(|line| !line.starts_with('|'));
+        let words: usize = prose.map(|line| line.split_whitespace().count()).sum();
+        assert!(words <= MOST || page.ends_with("explanations.md"), "{}: {words} words", page.display());
+    }
 }
 
 /// What a link to a heading ends with, as GitHub makes it.
