@@ -17,7 +17,7 @@ use rallypoint_rendezvous::gate::{GateSnapshot, KnownPod};
 /// was not started again.
 pub(super) fn finished(jobs: &Jobs, run_id: &str) -> Option<Timestamp> {
     let id = RunId::new(run_id.as_bytes());
-    let is_it = |run: &&TrackedRun| run.key().id() == Some(&id) && !run.key().is_announced();
+    let is_it = |run: &&TrackedRun| run.key().id() == Some(&id) && run.kind() != RunKind::Announced;
     let last =
         jobs.runs.values().filter(is_it).max_by_key(|run| (!run.state().is_over(), run.first_seen()))?;
     last.round().over_at.filter(|_| last.round().exit_done.is_some() && last.state().is_over())
@@ -25,10 +25,8 @@ pub(super) fn finished(jobs: &Jobs, run_id: &str) -> Option<Timestamp> {
 
 /// A gate has changed: so have the runs that it shows.
 pub(super) fn touch(jobs: &mut Jobs, run_id: &str) {
-    let id = RunId::new(run_id.as_bytes());
-    for key in [RunKey::Native(id.clone()), RunKey::Announced(id)] {
-        jobs.runs.get_mut(&key).into_iter().for_each(TrackedRun::touch);
-    }
+    let key = RunKey::Id(RunId::new(run_id.as_bytes()));
+    jobs.runs.get_mut(&key).into_iter().for_each(TrackedRun::touch);
 }
 
 /// Shows the runs that only have announcements, and no others.
@@ -37,7 +35,8 @@ pub(super) fn show(jobs: &mut Jobs, told: &mut Told, now: Timestamp) {
         touch(jobs, &run_id);
     }
     let wanted = wanted(jobs);
-    let shown: Vec<RunKey> = jobs.runs.keys().filter(|key| key.is_announced()).cloned().collect();
+    let shown = jobs.runs.values().filter(|run| run.kind() == RunKind::Announced);
+    let shown: Vec<RunKey> = shown.map(|run| run.key().clone()).collect();
     for key in shown.iter().filter(|key| !wanted.contains_key(key)) {
         let is_traffic = |other: &&RunKey| *other != key && !jobs.runs[*other].state().is_over();
         if let Some(traffic) = jobs.keys_of(&jobs.name(key), None).iter().find(is_traffic) {
@@ -62,17 +61,17 @@ pub(super) fn show(jobs: &mut Jobs, told: &mut Told, now: Timestamp) {
 fn wanted(jobs: &Jobs) -> BTreeMap<RunKey, Timestamp> {
     // When the traffic of each run ended, if it did.
     let mut ended: BTreeMap<String, Option<Timestamp>> = BTreeMap::new();
-    for run in jobs.runs.values().filter(|run| !run.key().is_announced()) {
+    for run in jobs.runs.values().filter(|run| run.kind() != RunKind::Announced) {
         let over = run.round().over_at.filter(|_| run.state().is_over());
         let both = |before: Option<Timestamp>| before.zip(over).map(|(before, over)| before.max(over));
         ended.entry(jobs.name(run.key())).and_modify(|before| *before = both(*before)).or_insert(over);
     }
     let only_announced = |(run_id, gate): (&str, &GateSnapshot)| {
-        let id = RunId::new(run_id.as_bytes());
+        let key = RunKey::Id(RunId::new(run_id.as_bytes()));
         // A gate that is older than the end of the traffic belongs to that. The rendezvous shows its runs itself.
         let is_it = ended.get(run_id).is_none_or(|ended| ended.is_some_and(|at| gate.since > at))
-            && !jobs.runs.contains_key(&RunKey::Native(id.clone()));
-        is_it.then_some((RunKey::Announced(id), gate.since))
+            && jobs.runs.get(&key).is_none_or(|run| run.kind() == RunKind::Announced);
+        is_it.then_some((key, gate.since))
     };
     jobs.plans.gates().filter_map(only_announced).collect()
 }

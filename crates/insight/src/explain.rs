@@ -604,7 +604,8 @@ impl Look<'_> {
             if !strangers.is_empty() && !nodes.is_empty() && !run.state().is_over() {
                 hold(key, ("static", strangers), ("c10d", nodes));
             }
-            let Some(id) = key.id().filter(|_| key.is_native() && run.joined() > 0 && !run.state().is_over())
+            let Some(id) =
+                key.id().filter(|_| run.native().is_some() && run.joined() > 0 && !run.state().is_over())
             else {
                 continue;
             };

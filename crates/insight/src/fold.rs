@@ -271,7 +271,7 @@ impl Fold<'_> {
 
     fn enter_agent(&mut self, conn: ConnId, run_id: &[u8], kind: RunKind) {
         let key = self.key_of(run_id);
-        if key.is_native() {
+        if key.port().is_none() {
             // The rendezvous knows its nodes; what their agents write says nothing new about them.
             if let Some(client) = self.client(conn) {
                 client.role = Role::Agent;
@@ -308,7 +308,7 @@ impl Fold<'_> {
         let key = self.run_of_worker(conn)?;
         let run = match key {
             RunKey::Store { .. } => self.run_mut(&key, RunKind::Env),
-            RunKey::Native(_) | RunKey::Announced(_) => self.jobs.runs.get_mut(&key),
+            RunKey::Id(_) => self.jobs.runs.get_mut(&key),
         }?;
         if !run.has_agents() && run.state_now(at).is_over() {
             // It may not have been noticed yet that no client is there any more.
@@ -351,7 +351,7 @@ impl Fold<'_> {
         match classify(key) {
             Some(KeyPattern::Rendezvous { run_id, round, part }) => {
                 let key = self.key_of(run_id);
-                if part == RendezvousPart::State && !key.is_native() {
+                if part == RendezvousPart::State && key.port().is_some() {
                     return self.wrote_state(&key, conn, value);
                 }
                 let told_by = self.client(conn).map(|client| (client.peer, client.pid));
@@ -583,7 +583,7 @@ impl Fold<'_> {
         watch.clash_ends(conn, self.at);
         let Some(client) = watch.clients.remove(&conn) else { return };
         watch.passed_by(&client, used_own_keys, self.at);
-        if let (Role::Agent, Some(key @ RunKey::Native(_))) = (client.role, &client.run)
+        if let (Role::Agent, Some(key @ RunKey::Id(_))) = (client.role, &client.run)
             && let Some(run) = self.jobs.runs.get_mut(key)
         {
             run.native_agent_left(conn);

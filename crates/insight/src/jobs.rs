@@ -143,7 +143,9 @@ impl Jobs {
             StoreOwner::Round(run) => run.clone(),
             StoreOwner::Run(name) => RunId::new(name.as_bytes()),
         };
-        Some(RunKey::Native(id)).filter(|key| self.runs.contains_key(key))
+        let key = RunKey::Id(id);
+        self.runs.get(&key)?.native()?;
+        Some(key)
     }
 
     /// The run, made if it is not there. `None` if there are too many that are not over.
@@ -161,7 +163,8 @@ impl Jobs {
                 let over = watched().filter(|run| run.round().over_at.is_some());
                 let oldest = over.min_by_key(|run| run.round().over_at);
                 // Announcements make room for traffic.
-                let is_announced = |run: &&TrackedRun| run.key().is_announced() && !key.is_announced();
+                let is_announced =
+                    |run: &&TrackedRun| run.kind() == RunKind::Announced && kind != RunKind::Announced;
                 let oldest = oldest.or_else(|| watched().find(is_announced));
                 let oldest = oldest?.key().clone();
                 self.drop_run(told, &oldest);

@@ -136,7 +136,7 @@ impl Insight {
     /// The store on `port` was opened for a run. To be told before what is observed there.
     pub fn own_store(&mut self, port: u16, owner: StoreOwner) {
         if let StoreOwner::Run(name) = &owner
-            && let Some(run) = self.jobs.runs.get_mut(&RunKey::Native(RunId::new(name.as_bytes())))
+            && let Some(run) = self.jobs.runs.get_mut(&RunKey::Id(RunId::new(name.as_bytes())))
         {
             run.workers_meet_at(port);
         }
@@ -236,33 +236,26 @@ impl Insight {
 
     /// The native rendezvous shows a run that has changed, with the port of its round's store.
     pub fn observe_native(&mut self, snapshot: &RunSnapshot, store: Option<u16>) {
-        let key = RunKey::Native(snapshot.run_id.clone());
-        if !self.jobs.runs.contains_key(&key) {
-            self.begin_native(&key, &RunKey::Announced(snapshot.run_id.clone()), snapshot.at);
-        }
         let name = snapshot.run_id.to_string();
         let store = store.or_else(|| self.jobs.port_of(&StoreOwner::Run(name)));
-        if let Some(run) = self.jobs.runs.get_mut(&key) {
-            run.fold_native(snapshot, store);
-            run.touch();
-            run.update_state(snapshot.at);
+        let new = |key: &RunKey| TrackedRun::new(key.clone(), RunKind::Native, snapshot.at);
+        let run = self.jobs.runs.entry(RunKey::Id(snapshot.run_id.clone())).or_insert_with_key(new);
+        if run.native().is_none() {
+            // It takes the place of its announcements: what was said of its pods stays.
+            *run = new(run.key()).in_place_of(run);
         }
+        run.fold_native(snapshot, store);
+        run.touch();
+        run.update_state(snapshot.at);
     }
 
-    /// A native run takes the place of its announcements: what was said of its pods stays.
-    fn begin_native(&mut self, key: &RunKey, announced: &RunKey, at: Timestamp) {
-        let mut run = TrackedRun::new(key.clone(), RunKind::Native, at);
-        if let Some(before) = self.jobs.runs.remove(announced) {
-            run = run.in_place_of(&before);
-            self.told.rename_run(announced, key);
-        }
-        self.jobs.stores.values_mut().for_each(|store| store.rename_run(announced, key));
-        self.jobs.runs.insert(key.clone(), run);
+    fn native_run(&mut self, id: &RunId) -> Option<&mut TrackedRun> {
+        self.jobs.runs.get_mut(&RunKey::Id(id.clone())).filter(|run| run.native().is_some())
     }
 
     /// Takes in when the nodes of a run were last heard from. That alone is no change.
     pub fn refresh_native(&mut self, snapshot: &RunSnapshot) {
-        if let Some(run) = self.jobs.runs.get_mut(&RunKey::Native(snapshot.run_id.clone())) {
+        if let Some(run) = self.native_run(&snapshot.run_id) {
             run.refresh_native(snapshot);
         }
     }
@@ -274,7 +267,7 @@ impl Insight {
             // It holds until the round is complete, is given up, or has more time.
             return;
         }
-        if let Some(run) = self.jobs.runs.get_mut(&RunKey::Native(run.clone())) {
+        if let Some(run) = self.native_run(run) {
             let told = run.since_completion(fact, at);
             let fact = told.as_ref().unwrap_or(fact);
             let finding = Finding::new(run.told_by_rendezvous(fact, at), fact.to_string(), at);
@@ -285,7 +278,9 @@ impl Insight {
 
     /// The native rendezvous has forgotten a run.
     pub fn forget_native(&mut self, run: &RunId) {
-        self.jobs.drop_run(&mut self.told, &RunKey::Native(run.clone()));
+        if self.native_run(run).is_some() {
+            self.jobs.drop_run(&mut self.told, &RunKey::Id(run.clone()));
+        }
     }
 
     /// Forgets what is known of a run, but for a native one: that is the rendezvous' to forget. The store it uses keeps

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::epoch::Epoch;
 use super::run::{Past, RunKey, TrackedRun};
+use rallypoint_api::RunKind;
 use rallypoint_protocol::ids::{RunId, Timestamp};
 
 /// The row of a run: its id, and its past. Without that there is nothing to remember any more.
@@ -53,9 +54,11 @@ impl Pasts {
         let up = now.since(looked);
         self.of_before.retain(|key, past| {
             match runs.get_mut(key) {
-                None if key.is_native() => return up < ASK_AGAIN,
+                // The rendezvous shows its runs when their nodes ask again.
+                None if key.port().is_none() => return up < ASK_AGAIN,
+                Some(run) if run.kind() == RunKind::Announced => return up < ASK_AGAIN,
                 None => return past.goes_on(),
-                Some(run) if up.is_zero() || key.is_native() => run.recall(past, epoch),
+                Some(run) if up.is_zero() || key.port().is_none() => run.recall(past, epoch),
                 // It comes anew, or a part of it.
                 Some(run) => run.had_met_before(looked),
             }
@@ -72,7 +75,8 @@ impl Pasts {
         let of_before = &self.of_before;
         let gone = self.kept.extract_if(.., |key| !runs.contains_key(key) && !of_before.contains_key(key));
         let mut rows: Vec<PastRow> = gone.map(|key| (row_id(&key), None)).collect();
-        for (key, run) in runs {
+        // An announcement is made again: there is nothing to remember of it.
+        for (key, run) in runs.iter_mut().filter(|(_, run)| run.kind() != RunKind::Announced) {
             if let Some(past) = run.take_past(epoch) {
                 if !self.kept.contains(key) {
                     self.kept.insert(key.clone());
@@ -103,8 +107,7 @@ impl Pasts {
 /// Names a run in the journal: its kind, the port of its store, and its id.
 fn row_id(key: &RunKey) -> Vec<u8> {
     let kind = match key {
-        RunKey::Native(_) => b'n',
-        RunKey::Announced(_) => b'a',
+        RunKey::Id(_) => b'n',
         RunKey::Store { id: Some(_), .. } => b'i',
         RunKey::Store { id: None, .. } => b's',
     };
@@ -117,8 +120,7 @@ fn run_of(row_id: &[u8]) -> Option<RunKey> {
     let (&[kind, high, low], id) = row_id.split_first_chunk()?;
     let (port, id) = (u16::from_be_bytes([high, low]), RunId::new(id));
     Some(match kind {
-        b'n' => RunKey::Native(id),
-        b'a' => RunKey::Announced(id),
+        b'n' => RunKey::Id(id),
         b'i' => RunKey::Store { port, id: Some(id) },
         b's' => RunKey::Store { port, id: None },
         _ => return None,
@@ -133,13 +135,7 @@ mod tests {
     fn a_row_names_its_run() {
         let id = || RunId::new(b"train/\xff");
         let store = |id| RunKey::Store { port: 29500, id };
-        for key in [
-            RunKey::Native(id()),
-            RunKey::Announced(id()),
-            store(Some(id())),
-            store(Some(RunId::new(b""))),
-            store(None),
-        ] {
+        for key in [RunKey::Id(id()), store(Some(id())), store(Some(RunId::new(b""))), store(None)] {
             assert_eq!(run_of(&row_id(&key)), Some(key));
         }
         assert_eq!(run_of(b"zxx"), None);

@@ -78,12 +78,4 @@ impl Told {
             self.tell(Change::RunGone(RunGone { run_id: run_id(), store: key.port() }));
         }
     }
-
-    /// A run has another key, but is the same run for subscribers.
-    pub(super) fn rename_run(&mut self, from: &RunKey, to: &RunKey) {
-        self.log.hand_over(from, to);
-        if let Some(version) = self.shown.remove(from) {
-            self.shown.insert(to.clone(), version);
-        }
-    }
 }

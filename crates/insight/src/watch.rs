@@ -368,7 +368,7 @@ impl StoreWatch {
     /// The key of a run that has an id. Whatever the processes of a round call it, they belong to the round's run.
     pub(super) fn key_of(&self, id: &RunId) -> RunKey {
         match &self.owner {
-            Some(StoreOwner::Round(run)) => RunKey::Native(run.clone()),
+            Some(StoreOwner::Round(run)) => RunKey::Id(run.clone()),
             _ => RunKey::Store { port: self.port, id: Some(id.clone()) },
         }
     }
@@ -482,17 +482,6 @@ impl StoreWatch {
         for client in self.clients.values_mut().filter(|client| client.run.as_ref() == Some(run)) {
             client.run = None;
             client.rank = None;
-        }
-    }
-
-    /// A run has another key.
-    pub(super) fn rename_run(&mut self, from: &RunKey, to: &RunKey) {
-        let clients = self.clients.values_mut().filter_map(|client| client.run.as_mut());
-        let clashes = self.clashes.iter_mut().map(|clash| &mut clash.run);
-        clients.chain(clashes).filter(|run| *run == from).for_each(|run| *run = to.clone());
-        for ((run, key), given_up) in std::mem::take(&mut self.given_up) {
-            let run = if run.as_ref() == Some(from) { Some(to.clone()) } else { run };
-            self.given_up.insert((run, key), given_up);
         }
     }
 }
