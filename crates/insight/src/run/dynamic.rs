@@ -10,7 +10,7 @@ use super::parts::Writer;
 use super::tracked::TrackedRun;
 use crate::expect::Plan;
 use crate::missing::missing;
-use crate::reason::{Evidence, Finding, Names, Reason, Unit};
+use crate::reason::{Evidence, Finding, Names, Reason};
 use rallypoint_api::{Expected, Seen};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 use rallypoint_protocol::rendezvous_state::{Node as Desc, RendezvousState, UtcMicros};
@@ -63,7 +63,10 @@ impl TrackedRun {
             self.life.nodes[at].conn = Some(conn);
         }
         self.round.let_go = untold;
-        self.tell_joins(&joined, now);
+        if !joined.is_empty() {
+            self.round.started.get_or_insert(now);
+        }
+        self.tell_joins(&joined);
         self.round.deadline = state.deadline.map(UtcMicros::as_secs_f64);
         let participants = count(state.participants.len());
         if participants > self.round.most_joined {
@@ -320,20 +323,6 @@ impl TrackedRun {
             }
             stays
         });
-    }
-
-    pub(super) fn tell_joins(&mut self, joined: &[usize], now: Timestamp) {
-        if joined.is_empty() {
-            return;
-        }
-        let started = *self.round.started.get_or_insert(now);
-        let total = self.joined();
-        for &at in joined {
-            let (name, after) = (self.life.nodes[at].told(), Elapsed(now.since(started)));
-            let round = self.round.number;
-            let text = format!("{name} joined round {round} ({}, +{after})", Unit::Node.count(total));
-            self.moment(now, "node_joined", text);
-        }
     }
 
     /// The round has its members.

@@ -14,7 +14,7 @@ use crate::reason::{Evidence, Names};
 use crate::watch::CutOff;
 use rallypoint_api::{ExitCounts, Expected, MissingNode, RunState, Seen};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
-use rallypoint_rendezvous::Lost;
+use rallypoint_rendezvous::{Lost, WaitsFor};
 
 /// Something that happened in a run.
 #[derive(Debug, Clone)]
@@ -369,18 +369,7 @@ pub(crate) struct Native {
 /// A node without a place in the round.
 #[derive(Debug)]
 pub(super) struct Spare {
-    pub(super) name: String,
-    pub(super) waits_for: SpareWaits,
-    pub(super) since: Timestamp,
-}
-
-/// What a node without a place waits for.
-#[derive(Debug)]
-pub(super) enum SpareWaits {
-    /// Any place.
-    Place,
-    /// The rank of this node.
-    RankOf(String),
-    /// The place of the process that it was before, which is given up then.
-    Before(Timestamp),
+    pub(super) waits_for: WaitsFor,
+    /// That it came, under its name.
+    pub(super) joined: Evidence,
 }

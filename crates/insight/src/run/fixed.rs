@@ -76,7 +76,7 @@ impl TrackedRun {
         self.life.nodes.push(TrackedNode { was_there, ..node });
         self.life.nodes.sort_by_key(|node| node.rank);
         if let Some(at) = self.life.nodes.iter().position(|node| node.rank == Some(rank)) {
-            self.tell_joins(&[at], now);
+            self.tell_joins(&[at]);
         }
         if is_beyond {
             self.set_beyond(now);

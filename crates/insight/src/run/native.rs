@@ -6,13 +6,13 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::facts::{AtExit, Native, NativeAgent, Spare, SpareWaits};
+use super::facts::{AtExit, Native, NativeAgent, Spare};
 use super::limits::{MISSING_SHOWN, MOST_NODES};
 use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::World;
 use crate::presence::Presence;
-use crate::reason::{Evidence, Finding, Names, Reason, Survivors, Unit};
+use crate::reason::{Evidence, Finding, Names, Reason, Survivors};
 use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, KnownFrom, MissingNode, RunState, Seen};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Label, Timestamp, count};
 use rallypoint_rendezvous::{
@@ -254,7 +254,7 @@ impl TrackedRun {
                 ..TrackedNode::new(id, name, membership, came)
             });
         }
-        self.tell_native_joins(&joined);
+        self.tell_joins(&joined);
         self.keep_gone(before, snapshot, &names);
     }
 
@@ -321,17 +321,6 @@ impl TrackedRun {
         self.touch();
     }
 
-    fn tell_native_joins(&mut self, joined: &[usize]) {
-        let before = self.joined().saturating_sub(count(joined.len()));
-        for (n, &at) in (1..).zip(joined) {
-            let node = &self.life.nodes[at];
-            let after = Elapsed(node.joined.since(self.round.started.unwrap_or(node.joined)));
-            let nodes = Unit::Node.count(before.saturating_add(n));
-            let text = format!("{} joined round {} ({nodes}, +{after})", node.told(), self.round.number);
-            self.moment(node.joined, "node_joined", text);
-        }
-    }
-
     /// The nodes that stand by beside a complete round, and what has to happen before they get a place.
     pub(crate) fn native_spares(&self, now: Timestamp) -> Vec<Finding> {
         let Some(native) = self.native.as_ref().filter(|native| native.state == RunState::Running) else {
@@ -339,32 +328,39 @@ impl TrackedRun {
         };
         let mut held = Vec::new();
         let mut stand_by = |spares: Vec<&Spare>, given_up: Option<Timestamp>, about: &str| {
-            let Some(since) = spares.iter().map(|spare| spare.since).min() else { return };
+            let Some(since) = spares.iter().map(|spare| spare.joined.at).min() else { return };
             let reason = Reason::StandsBy {
-                spares: Names::of(spares.iter().map(|spare| spare.name.clone())),
+                spares: Names::of(spares.iter().map(|spare| spare.joined.who.clone())),
                 max_nodes: native.expected.max,
                 unreported: native.unreported,
                 given_up: given_up.map(|at| Elapsed(at.since(now))),
                 waited: Elapsed(now.since(since)),
             };
-            held.push(Finding::new(reason, about, since).seen(spares.into_iter().map(Spare::joined)));
+            held.push(
+                Finding::new(reason, about, since).seen(spares.into_iter().map(|spare| spare.joined.clone())),
+            );
         };
-        let is_spare = |spare: &&Spare| matches!(spare.waits_for, SpareWaits::Place);
-        stand_by(native.spares.iter().filter(is_spare).collect(), None, "");
-        let given_up = |spare: &Spare| match spare.waits_for {
-            SpareWaits::Before(at) => Some(at),
-            SpareWaits::Place | SpareWaits::RankOf(_) => None,
-        };
-        let anew = native.spares.iter().filter(|spare| given_up(spare).is_some());
-        stand_by(anew.collect(), native.spares.iter().filter_map(given_up).max(), "anew");
+        let (mut any_place, mut anew, mut last_given_up) = (Vec::new(), Vec::new(), None);
+        let mut of_rank = Vec::new();
         for spare in &native.spares {
-            let Spare { name, waits_for, since } = spare;
-            if let SpareWaits::RankOf(holder) = waits_for {
-                let (node, holder, waited) = (name.clone(), holder.clone(), Elapsed(now.since(*since)));
-                let reason = Reason::WaitsForRank { node, holder, waited };
-                held.push(Finding::new(reason, name.clone(), *since).seen([spare.joined()]));
+            match spare.waits_for {
+                WaitsFor::Place => any_place.push(spare),
+                WaitsFor::Rank(rank) => of_rank.push((spare, rank)),
+                WaitsFor::Before { given_up } => {
+                    anew.push(spare);
+                    last_given_up = last_given_up.max(Some(given_up));
+                }
             }
         }
+        stand_by(any_place, None, "");
+        stand_by(anew, last_given_up, "anew");
+        held.extend(of_rank.into_iter().map(|(Spare { joined, .. }, rank)| {
+            let (node, waited) = (joined.who.clone(), Elapsed(now.since(joined.at)));
+            let unknown = || format!("another node (node rank {rank})");
+            let holder = self.node_of_rank(rank).map_or_else(unknown, TrackedNode::label);
+            let reason = Reason::WaitsForRank { node, holder, waited };
+            Finding::new(reason, joined.who.clone(), joined.at).seen([joined.clone()])
+        }));
         held
     }
 
@@ -416,12 +412,6 @@ impl TrackedRun {
 impl AtExit {
     fn of(node: &TrackedNode) -> Self {
         Self { node: node.node_id(), name: node.told() }
-    }
-}
-
-impl Spare {
-    fn joined(&self) -> Evidence {
-        Evidence::by_name(Seen::Joined, self.name.clone(), self.since)
     }
 }
 
@@ -521,23 +511,14 @@ fn are_exiting(snapshot: &RunSnapshot) -> bool {
     snapshot.succeeded > 0 && snapshot.succeeded.saturating_add(snapshot.in_round) == snapshot.round_size
 }
 
-/// Nodes without a place, the oldest first, with the node that has the rank they want if that is why.
+/// Nodes without a place, the oldest first.
 fn spares(snapshot: &RunSnapshot) -> Vec<Spare> {
     let names = SharedNames::of(snapshot);
-    let name = |node: &NodeSnapshot| names.shown(&node.info.name, &node.info.address);
-    let holder = |wanted: u32| {
-        let has = |node: &&NodeSnapshot| matches!(node.state, NodeState::InRound { rank } if rank == wanted);
-        let name = snapshot.nodes.iter().find(has).map_or_else(|| "another node".to_owned(), name);
-        format!("{name} (node rank {wanted})")
-    };
     let spare = |node: &NodeSnapshot| {
         let NodeState::Redundant { waits_for } = node.state else { return None };
-        let waits_for = match waits_for {
-            WaitsFor::Place => SpareWaits::Place,
-            WaitsFor::Rank(rank) => SpareWaits::RankOf(holder(rank)),
-            WaitsFor::Before { given_up } => SpareWaits::Before(given_up),
-        };
-        Some(Spare { name: name(node), waits_for, since: ago(snapshot.at, node.joined_for) })
+        let name = names.shown(&node.info.name, &node.info.address);
+        let joined = Evidence::by_name(Seen::Joined, name, ago(snapshot.at, node.joined_for));
+        Some(Spare { waits_for, joined })
     };
     snapshot.nodes.iter().filter_map(spare).collect()
 }

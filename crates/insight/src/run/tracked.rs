@@ -14,9 +14,9 @@ use super::limits::{LATE, LATEST, MOST_MOMENTS, MOST_NODES, SETTLE};
 use super::node::{Membership, NodeId, TrackedNode};
 use super::world::{Meeting, NcclRoot, World};
 use crate::expect::{Plan, short};
-use crate::reason::{Evidence, Finding, Names, Reason};
+use crate::reason::{Evidence, Finding, Names, Reason, Unit};
 use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState};
-use rallypoint_protocol::ids::{ConnId, Timestamp, count};
+use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 
 /// What is known of one run.
 #[derive(Debug)]
@@ -607,6 +607,18 @@ impl TrackedRun {
             self.findings.push(finding);
         }
         self.touch();
+    }
+
+    /// These of its nodes have joined the round, in this order.
+    pub(super) fn tell_joins(&mut self, joined: &[usize]) {
+        let before = self.joined().saturating_sub(count(joined.len()));
+        for (n, &at) in (1..).zip(joined) {
+            let node = &self.life.nodes[at];
+            let after = Elapsed(node.joined.since(self.round.started.unwrap_or(node.joined)));
+            let nodes = Unit::Node.count(before.saturating_add(n));
+            let text = format!("{} joined round {} ({nodes}, +{after})", node.told(), self.round.number);
+            self.moment(node.joined, "node_joined", text);
+        }
     }
 
     pub(super) fn moment(&mut self, at: Timestamp, code: &str, text: String) {
