@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::graph::{ExpectedWriter, wanted};
 use super::jobs::Jobs;
 use super::reason::{Evidence, Reason};
-use super::run::{RankInfo, RunKey, TrackedRun, Writer, read_gloo, read_nccl_id};
+use super::run::{RankInfo, RunKey, TrackedRun, read_gloo, read_nccl_id};
 use super::told::Told;
 use super::watch::{Claim, Clash, Client, CutOff, GivenUp, Waiting};
 use rallypoint_api::{RunKind, Seen};
@@ -350,12 +350,13 @@ impl Fold<'_> {
         let at = self.at;
         match classify(key) {
             Some(KeyPattern::Rendezvous { run_id, round, part }) => {
-                let key = self.key_of(run_id);
-                if part == RendezvousPart::State && key.port().is_some() {
-                    return self.wrote_state(&key, conn, value);
+                let run = self.key_of(run_id);
+                if part == RendezvousPart::State && run.port().is_some() {
+                    let wrote = self.evidence(Seen::Wrote, conn, key);
+                    return self.wrote_state(&run, conn, &wrote, value);
                 }
                 let told_by = self.client(conn).map(|client| (client.peer, client.pid));
-                let Some(run) = self.jobs.runs.get_mut(&key) else { return };
+                let Some(run) = self.jobs.runs.get_mut(&run) else { return };
                 if round.is_none_or(|round| u64::from(round) == run.round().number) {
                     if let (RendezvousPart::RoleInfo(rank), Some(told_by), true) =
                         (part, told_by, run.native().is_some())
@@ -391,14 +392,12 @@ impl Fold<'_> {
         }
     }
 
-    fn wrote_state(&mut self, key: &RunKey, conn: ConnId, value: &[u8]) {
-        let (at, plan) = (self.at, self.jobs.plan(key));
-        let (peer, pid) = self.client(conn).map(|client| (client.peer, client.pid)).unzip();
-        let writer = Writer { who: self.jobs.who(self.port, conn), peer, pid: pid.flatten() };
+    fn wrote_state(&mut self, key: &RunKey, conn: ConnId, wrote: &Evidence, value: &[u8]) {
+        let plan = self.jobs.plan(key);
         if self.run_mut(key, RunKind::C10d).is_none() {
             return;
         }
-        let again = self.jobs.grow(key, |run, room| run.state_written(value, conn, &writer, at, &plan, room));
+        let again = self.jobs.grow(key, |run, room| run.state_written(value, conn, wrote, &plan, room));
         if again == Some(true) {
             self.told.log.forget(key);
         }
@@ -520,15 +519,10 @@ impl Fold<'_> {
         }
         let gave_up = self.evidence(Seen::GaveUp, conn, &key);
         let run = self.run_of(conn);
-        if let (Some(KeyPattern::Address(_)), Some(run)) =
-            (classify(&key), run.as_ref().and_then(|run| self.jobs.runs.get_mut(run)))
-        {
-            run.worker_gave_up(conn, self.at);
-        }
-        if let (ExpectedWriter::Node(_), Some(run)) =
-            (wanted(&key).writer, run.as_ref().and_then(|run| self.jobs.runs.get_mut(run)))
-        {
-            run.agent_gave_up(conn, self.at);
+        let is_for_one = matches!(classify(&key), Some(KeyPattern::Address(_)))
+            || matches!(wanted(&key).writer, ExpectedWriter::Node(_));
+        if let Some(run) = run.as_ref().and_then(|run| self.jobs.runs.get_mut(run)).filter(|_| is_for_one) {
+            run.gave_up(conn, self.at);
         }
         let topic = (run, key);
         let given_up = &self.jobs.store(self.port).given_up;

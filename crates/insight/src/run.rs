@@ -22,7 +22,6 @@ pub(super) use self::limits::{MISSING_SHOWN, MOST_NODES, SETTLE};
 pub(super) use self::memory::Room;
 pub(super) use self::native::shown_by;
 pub(super) use self::node::{Membership, NodeId, TrackedNode};
-pub(super) use self::parts::Writer;
 pub use self::past::Past;
 pub(super) use self::tracked::TrackedRun;
 #[cfg(test)]

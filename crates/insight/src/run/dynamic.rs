@@ -6,7 +6,6 @@ use super::facts::{Departure, Dying, FormerNode, LeftNode, Sign, Stage};
 use super::limits::MOST_NODES;
 use super::memory::Room;
 use super::node::{Before, Membership, NodeId, TrackedNode};
-use super::parts::Writer;
 use super::tracked::TrackedRun;
 use crate::expect::Plan;
 use crate::missing::missing;
@@ -29,16 +28,16 @@ struct Relisted {
 }
 
 impl TrackedRun {
-    /// A new version of torchrun's c10d state, written by `conn`.
+    /// A new version of torchrun's c10d state, which `conn` wrote.
     pub(super) fn fold_state(
         &mut self,
         state: &RendezvousState,
         conn: ConnId,
-        writer: &Writer,
-        now: Timestamp,
+        wrote: &Evidence,
         plan: &Plan,
         room: &mut Room,
     ) {
+        let now = wrote.at;
         let was_in: Vec<bool> = self.life.nodes.iter().map(TrackedNode::is_participant).collect();
         // Who closes the run may take all others out with that, and itself: the next round begins with nobody in it, and
         // nobody can join. It is this one that has ended.
@@ -84,12 +83,12 @@ impl TrackedRun {
             }
             self.complete(now);
         } else if state.complete && self.round.group == Some(participants) {
-            self.tell_other_number(&waiting, participants, writer, now);
+            self.tell_other_number(&waiting, participants, wrote);
         }
         if state.closed && self.round.closed.is_none() {
-            self.close(conn, writer, now, plan);
+            self.close(conn, wrote, plan);
         }
-        self.tell_removals(&was_in, &is_listed, round_before, conn, writer, now);
+        self.tell_removals(&was_in, &is_listed, round_before, conn, wrote);
         self.keep_beside(&mut is_listed, conn, participants);
         self.let_go_of_unlisted(&is_listed, conn, round_before, now);
     }
@@ -222,14 +221,13 @@ impl TrackedRun {
 
     /// Nodes wait for the next round, although this one has as many nodes as the one asks for that came last: so they ask
     /// for more. Where all ask for the same, such a node is redundant.
-    fn tell_other_number(&mut self, waiting: &[usize], group: u32, writer: &Writer, now: Timestamp) {
+    fn tell_other_number(&mut self, waiting: &[usize], group: u32, wrote: &Evidence) {
         let Some(other) = self.round.filled_by.clone().filter(|_| !waiting.is_empty()) else { return };
         let newcomers = Names::of(waiting.iter().map(|&at| self.life.nodes[at].told()));
         let about = newcomers.to_string();
         self.life.asks_for_more = Some(newcomers.clone());
-        let wrote = self.wrote_state(&writer.who, writer, now);
         let reason = Reason::NnodesDiffer { newcomers, group, other };
-        self.found(Finding::new(reason, about, now).seen([wrote]));
+        self.found(Finding::new(reason, about, wrote.at).seen([wrote.clone()]));
     }
 
     /// Nodes that were in the round until `conn`, which is another node, took them out of it, and whose connections have not
@@ -240,9 +238,9 @@ impl TrackedRun {
         is_listed: &[bool],
         round_before: u64,
         conn: ConnId,
-        writer: &Writer,
-        now: Timestamp,
+        wrote: &Evidence,
     ) {
+        let now = wrote.at;
         let has_moved = self.round.number != round_before;
         if self.round.closed.is_some() || self.round.exit_done.is_some() {
             return;
@@ -270,9 +268,9 @@ impl TrackedRun {
         let told = |(removed, not_back): (Vec<&TrackedNode>, bool)| {
             let heard = removed.iter().map(|node| node.last_heartbeat).max()?;
             let nodes = Names::of(removed.iter().map(|node| node.label()));
-            let (about, by) = (nodes.to_string(), self.name_of(conn, writer));
+            let (about, by) = (nodes.to_string(), self.name_of(conn, wrote));
             let heard_of = removed.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
-            let evidence: Vec<_> = heard_of.chain([self.wrote_state(&writer.who, writer, now)]).collect();
+            let evidence: Vec<_> = heard_of.chain([wrote.clone()]).collect();
             let silent = Elapsed(now.since(heard));
             let reason = Reason::NodeRemoved { nodes, by, silent, not_back, left };
             Some(Finding::new(reason, about, now).seen(evidence).in_round(Some(round_before)))
@@ -350,26 +348,20 @@ impl TrackedRun {
         self.found(Finding::new(reason, about, now).seen(closed));
     }
 
-    /// That a process, called `who`, wrote the state.
-    fn wrote_state(&self, who: &str, &Writer { peer, pid, .. }: &Writer, at: Timestamp) -> Evidence {
-        let key = self.key.id().map(|id| format!("/torch.rendezvous.{id}"));
-        Evidence { seen: Seen::Wrote, who: who.to_owned(), peer, pid, key, at }
-    }
-
     /// The writer of the state, as a node where it is one.
-    fn name_of(&self, conn: ConnId, writer: &Writer) -> String {
-        self.node_of(conn).map_or_else(|| writer.who.clone(), TrackedNode::label)
+    fn name_of(&self, conn: ConnId, wrote: &Evidence) -> String {
+        self.node_of(conn).map_or_else(|| wrote.who.clone(), TrackedNode::label)
     }
 
-    fn close(&mut self, conn: ConnId, writer: &Writer, now: Timestamp, plan: &Plan) {
-        let by = self.name_of(conn, writer);
+    fn close(&mut self, conn: ConnId, wrote: &Evidence, plan: &Plan) {
+        let (by, now) = (self.name_of(conn, wrote), wrote.at);
         self.round.closed = Some(now);
         self.round.closed_by = Some(by.clone());
         self.touch();
         if self.round.exit_done.is_some() || self.round.is_of_before {
             return;
         }
-        let wrote = self.wrote_state(&by, writer, now);
+        let wrote = Evidence { who: by.clone(), ..wrote.clone() };
         let reason = if let (Some(_), Some(nodes)) = (self.round.completed, self.round.group) {
             let others = self.still_running().filter(|node| node.conn != Some(conn));
             let running = Names::of(others.map(TrackedNode::label));

@@ -6,7 +6,6 @@ use super::facts::{Departure, Dying, FormerNode, LeftNode, Stage};
 use super::limits::{MOST_NODES, SETTLE};
 use super::node::{Membership, TrackedNode};
 use super::tracked::TrackedRun;
-use super::world::ENDS_WITHIN;
 use crate::reason::{Finding, Moment, Names, Reason, Unit};
 use crate::watch::CutOff;
 use rallypoint_api::RunKind;
@@ -126,7 +125,7 @@ impl TrackedRun {
                 self.life.dying.push(Dying::of(node, (self.round.number, stage), cut_off, now));
             }
         }
-        let gave_up = self.life.gave_up.remove(&conn).is_some_and(|at| now.since(at) < ENDS_WITHIN);
+        let gave_up = self.had_given_up(conn, now);
         self.life.dying.iter_mut().skip(dying_before).for_each(|one| one.gave_up = gave_up);
         self.heir_of(conn);
         if self.agents.is_empty() {
@@ -139,13 +138,6 @@ impl TrackedRun {
     fn was_to_go_on(&self, left: &LeftNode) -> bool {
         let is_of_round = left.round == self.round.number && left.node.is_participant();
         self.round.completed.is_none() || is_of_round
-    }
-
-    /// An agent gave up on another node.
-    pub(crate) fn agent_gave_up(&mut self, conn: ConnId, at: Timestamp) {
-        if self.agents.contains(&conn) {
-            self.life.gave_up.insert(conn, at);
-        }
     }
 
     /// Reports the deaths that have been collected.

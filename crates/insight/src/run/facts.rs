@@ -213,8 +213,8 @@ pub(crate) struct LifeFacts {
     pub(super) was_cut_off: bool,
     /// Ranks of them whose hosts did not answer, not yet reported.
     pub(super) cut_ranks: Vec<Evidence>,
-    /// Agents that gave up on others, and when.
-    pub(super) gave_up: BTreeMap<ConnId, Timestamp>,
+    /// Processes that gave up on others, and when: that they end then is no other's fault.
+    pub(crate) gave_up: BTreeMap<ConnId, Timestamp>,
     /// Nodes whose deaths are not reported yet.
     pub(super) dying: Vec<Dying>,
     /// Static: nodes that start their workers again, not yet reported.

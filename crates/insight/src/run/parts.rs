@@ -1,6 +1,6 @@
 //! What agents and workers do with a run's keys, one by one.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::limits::{MOST_NODES, SETTLE};
@@ -15,14 +15,6 @@ use rallypoint_api::RunKind;
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use rallypoint_protocol::keys::RendezvousPart;
 use rallypoint_protocol::rendezvous_state;
-
-/// Who writes something, for people, and from where.
-#[derive(Debug)]
-pub(crate) struct Writer {
-    pub(crate) who: String,
-    pub(crate) peer: Option<SocketAddr>,
-    pub(crate) pid: Option<u32>,
-}
 
 impl TrackedRun {
     /// An agent, which is `came`, uses its keys for the first time.
@@ -117,9 +109,17 @@ impl TrackedRun {
         begins_anew
     }
 
-    /// A worker gave up on a rank.
-    pub(crate) fn worker_gave_up(&mut self, conn: ConnId, at: Timestamp) {
-        self.life.world.gives_up(conn, at);
+    /// An agent gave up on another node, or a worker on a rank.
+    pub(crate) fn gave_up(&mut self, conn: ConnId, at: Timestamp) {
+        if self.agents.contains(&conn) || self.life.world.connected.contains(conn) {
+            self.life.gave_up.insert(conn, at);
+        }
+    }
+
+    /// Whether a process that leaves had given up on another just before. One that does not end soon goes on.
+    pub(super) fn had_given_up(&mut self, conn: ConnId, now: Timestamp) -> bool {
+        const ENDS_WITHIN: Duration = Duration::from_secs(10);
+        self.life.gave_up.remove(&conn).is_some_and(|at| now.since(at) < ENDS_WITHIN)
     }
 
     /// A worker's connection closed.
@@ -141,7 +141,8 @@ impl TrackedRun {
             Some(info.closed(rank, closed.at))
         });
         let unnamed = is_told.then(|| Evidence { who: self.process_label(&closed), ..closed.clone() });
-        let was_unnamed = self.life.world.leave(conn, rank, cut_off.is_some(), closed);
+        let gave_up = self.had_given_up(conn, closed.at);
+        let was_unnamed = self.life.world.leave(conn, rank, cut_off.is_some(), gave_up, closed);
         self.life.cut_ranks.extend(of_rank.or(unnamed.filter(|_| was_unnamed)));
         self.touch();
     }
@@ -232,8 +233,7 @@ impl TrackedRun {
         &mut self,
         value: &[u8],
         conn: ConnId,
-        writer: &Writer,
-        at: Timestamp,
+        wrote: &Evidence,
         plan: &Plan,
         room: &mut Room,
     ) -> bool {
@@ -246,14 +246,14 @@ impl TrackedRun {
         let is_known = std::mem::replace(&mut self.told.unreadable, read.is_err());
         match read {
             Ok(None) => self.touch(),
-            Ok(Some(state)) => self.fold_state(&state, conn, writer, at, plan, room),
+            Ok(Some(state)) => self.fold_state(&state, conn, wrote, plan, room),
             Err(_) if is_known => {}
             Err(unreadable) => {
-                self.finds(Reason::UnreadableState { detail: unreadable.to_string() }, "", at);
+                self.finds(Reason::UnreadableState { detail: unreadable.to_string() }, "", wrote.at);
             }
         }
         if let (Some(peer), Some(node)) =
-            (writer.peer, self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)))
+            (wrote.peer, self.life.nodes.iter_mut().find(|node| node.conn == Some(conn)))
         {
             node.peer = Some(peer);
         }

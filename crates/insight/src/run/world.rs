@@ -29,8 +29,6 @@ use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 pub(crate) const MOST_RANKS: u32 = 131_072;
 /// Meetings that are told apart in one run.
 const MOST_MEETINGS: usize = 16;
-/// A rank that gives up on another ends within this time, or else goes on.
-pub(super) const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The ranks of one attempt.
 #[derive(Debug)]
@@ -54,8 +52,6 @@ pub(crate) struct World {
     pub(crate) meets_otherwise: bool,
     /// Who published the NCCL id of all ranks last: rank 0, the only one of them that is known.
     pub(crate) nccl_root: Option<NcclRoot>,
-    /// Ranks that gave up on others, by connection: that they end then is no other's fault.
-    pub(crate) gave_up: BTreeMap<ConnId, Timestamp>,
     /// When the last of them ended.
     pub(crate) ended: Option<Timestamp>,
     /// The connections that closed in one moment, up to the last one.
@@ -145,7 +141,6 @@ impl Default for World {
             last_met: None,
             meets_otherwise: false,
             nccl_root: None,
-            gave_up: BTreeMap::new(),
             ended: None,
             closings: Closings::default(),
             claimed_twice: BTreeMap::new(),
@@ -367,19 +362,13 @@ impl World {
         self.meets_otherwise = true;
     }
 
-    /// A rank gave up on another.
-    pub(super) fn gives_up(&mut self, conn: ConnId, now: Timestamp) {
-        if self.connected.contains(conn) {
-            self.gave_up.insert(conn, now);
-        }
-    }
-
     /// A worker's connection closed, or was cut off. Returns whether with that a process has left whose rank nobody knows.
     pub(super) fn leave(
         &mut self,
         conn: ConnId,
         rank: Option<u32>,
         is_cut_off: bool,
+        gave_up: bool,
         closed: Evidence,
     ) -> bool {
         let at = closed.at;
@@ -388,7 +377,6 @@ impl World {
         if let Some(root) = self.nccl_root.as_mut().filter(|root| root.conn == conn) {
             (root.gone, root.is_cut_off) = (Some(at), is_cut_off);
         }
-        let gave_up = self.gave_up.remove(&conn).is_some_and(|gave_up| at.since(gave_up) < ENDS_WITHIN);
         if let Some(rank) = rank {
             self.claimed_twice
                 .retain(|&other, &mut (first, second)| other != rank || (first != conn && second != conn));

@@ -206,7 +206,7 @@ fn who_gave_up_is_forgotten_when_it_has_left() {
     }
     lab.pass(5.0);
     let runs = &lab.insight.jobs.runs;
-    assert!(runs.values().all(|run| run.world().gave_up.is_empty()), "{:?}", lab.said);
+    assert!(runs.values().all(|run| run.life().gave_up.is_empty()), "{:?}", lab.said);
 }
 
 /// Two nodes of a static job that have met, and a copy of the second.

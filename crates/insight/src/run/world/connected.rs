@@ -103,7 +103,7 @@ impl Connected {
         self.conns.is_empty()
     }
 
-    pub(super) fn contains(&self, conn: ConnId) -> bool {
+    pub(crate) fn contains(&self, conn: ConnId) -> bool {
         self.conns.contains_key(&conn)
     }
 
