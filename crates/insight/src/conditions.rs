@@ -17,24 +17,25 @@ use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState, Missing
 
 /// What holds in one run, apart from what its waits show.
 pub(super) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
+    let mut held = Vec::new();
     if run.native().is_some() {
         let expected = run.expected(plan);
         let announced =
             missing(run, plan, expected).into_iter().filter(|node| node.known_from == KnownFrom::Announced);
         let announced: Vec<String> = announced.filter_map(|node| node.name).collect();
-        let waits = run.native_waits(&announced, now).into_iter().chain(run.native_expires(now));
-        let held = waits.chain(run.native_spares(now)).chain(at_exit(run, links, now));
-        let held = held.chain(store_closed(run, now));
-        let held = held.chain(ranks_ended(run, links, now)).chain(ranks_missing(run, now));
-        return held.chain(unreachable(run)).collect();
-    }
-    let mut held = joining(run, plan, links, now);
-    if let (Some(completed), Some(group), false) =
-        (run.round().completed, run.round().group, run.state().is_over())
-    {
-        held.extend(fewer_than_expected(run, plan, group, completed));
-        let places = [Membership::WaitList, Membership::Redundant];
-        held.extend(places.into_iter().filter_map(|place| left_over(run, group, completed, place, now)));
+        held.extend(run.native_waits(&announced, now));
+        held.extend(run.native_expires(now));
+        held.extend(run.native_spares(now));
+        held.extend(store_closed(run, now));
+    } else {
+        held.extend(joining(run, plan, links, now));
+        if let (Some(completed), Some(group), false) =
+            (run.round().completed, run.round().group, run.state().is_over())
+        {
+            held.extend(fewer_than_expected(run, plan, group, completed));
+            let places = [Membership::WaitList, Membership::Redundant];
+            held.extend(places.into_iter().filter_map(|place| left_over(run, group, completed, place, now)));
+        }
     }
     held.extend(at_exit(run, links, now));
     held.extend(ranks_ended(run, links, now));

@@ -329,7 +329,8 @@ impl TrackedRun {
         self.round.group = Some(self.members());
         // Of those that died while joining only those are still told of that it has taken in.
         let mut dying = std::mem::take(&mut self.life.dying);
-        let is_it = |one: &Dying, node: &TrackedNode| node.gone == Some(one.at) && node.pid == one.closed.pid;
+        let is_it =
+            |one: &Dying, node: &TrackedNode| node.gone == Some(one.closed.at) && node.pid == one.closed.pid;
         dying.retain(|one| one.stage != Stage::Joining || self.participants().any(|node| is_it(one, node)));
         self.life.dying = dying;
         let started = self.round.started.unwrap_or(now);

@@ -6,6 +6,7 @@ use super::facts::{Departure, Dying, FormerNode, LeftNode, Stage};
 use super::limits::{MOST_NODES, SETTLE};
 use super::node::{Membership, TrackedNode};
 use super::tracked::TrackedRun;
+use super::world::Meeting;
 use crate::reason::{Finding, Moment, Names, Reason, Unit};
 use crate::watch::CutOff;
 use rallypoint_api::RunKind;
@@ -145,7 +146,7 @@ impl TrackedRun {
         let Some(first) = self.life.dying.first() else { return };
         // Of who was taken out just now it is seen within a second whether it is there.
         let settles_in = if self.has_unseen() { SETTLE.saturating_mul(2) } else { SETTLE };
-        if now.since(first.at) < settles_in {
+        if now.since(first.closed.at) < settles_in {
             return;
         }
         let dying = std::mem::take(&mut self.life.dying);
@@ -153,7 +154,7 @@ impl TrackedRun {
             // The run ended in the meantime: they left with it.
             return;
         }
-        let since = first_at(&dying, now);
+        let since = dying.iter().map(|one| one.closed.at).min().unwrap_or(now);
         let left = self.left();
         let (cut_off, mut dying): (Vec<_>, Vec<_>) = dying.into_iter().partition(|one| one.cut_off.is_some());
         let is_with_link = |one: &Dying| one.cut_off.as_ref().is_some_and(|cut_off| cut_off.link().is_some());
@@ -176,7 +177,7 @@ impl TrackedRun {
         }
     }
 
-    /// Reports nodes whose connections closed, or were given up, in the same way.
+    /// Reports nodes, or processes without agents, whose connections closed, or were given up, in the same way.
     fn lose(&mut self, lost: Vec<Dying>, left: u32, expected: Option<u32>, since: Timestamp) {
         let Some(first) = lost.first() else { return };
         let (cut_off, gave_up, round) = (first.cut_off.is_some(), first.gave_up, first.round);
@@ -192,17 +193,20 @@ impl TrackedRun {
             Stage::InRound => Moment::RoundComplete,
         };
         let expected = if first.stage == Stage::Joining { expected } else { self.round.group };
-        let moment = Some(moment);
+        let (moment, left, expected, unit) = if self.has_agents() {
+            (Some(moment), left, expected, Unit::Node)
+        } else if world.is_unnamed() {
+            (None, world.processes(), world.shown().size, Unit::Process)
+        } else {
+            let present = world.meetings().iter().map(Meeting::present).sum();
+            (Some(moment), present, world.shown().size, Unit::Process)
+        };
         let links = lost.iter().filter_map(|one| one.cut_off.as_ref()?.link().map(str::to_owned));
         let links = Names::of(links.collect::<BTreeSet<_>>());
-        let nodes = Names::of(lost.iter().map(|one| one.label.clone()));
-        let (about, backend, unit) = (nodes.to_string(), self.kind, Unit::Node);
+        let nodes = Names::of(lost.iter().map(|one| one.closed.who.clone()));
+        let (about, backend) = (nodes.to_string(), self.kind);
         let reason = Reason::Lost { nodes, cut_off, links, moment, left, expected, unit, backend, gave_up };
         let closed = lost.into_iter().map(|one| one.closed).filter(|_| !cut_off);
         self.found(Finding::new(reason, about, since).seen(closed).in_round(Some(round)));
     }
-}
-
-fn first_at(dying: &[Dying], now: Timestamp) -> Timestamp {
-    dying.iter().map(|one| one.at).min().unwrap_or(now)
 }

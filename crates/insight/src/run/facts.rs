@@ -211,11 +211,9 @@ pub(crate) struct LifeFacts {
     pub(crate) had_met_before: Option<Timestamp>,
     /// With some of its processes contact was lost.
     pub(super) was_cut_off: bool,
-    /// Ranks of them whose hosts did not answer, not yet reported.
-    pub(super) cut_ranks: Vec<Evidence>,
     /// Processes that gave up on others, and when: that they end then is no other's fault.
     pub(crate) gave_up: BTreeMap<ConnId, Timestamp>,
-    /// Nodes whose deaths are not reported yet.
+    /// Nodes whose connections closed, and processes of a job without agents whose hosts did not answer, not yet reported.
     pub(super) dying: Vec<Dying>,
     /// Static: nodes that start their workers again, not yet reported.
     pub(super) restarting: Option<Restarting>,
@@ -257,12 +255,10 @@ pub(super) enum Stage {
     InRound,
 }
 
-/// A node whose connection closed, not yet reported.
+/// A node, or a process without an agent, whose connection closed, not yet reported.
 #[derive(Debug, Clone)]
 pub(super) struct Dying {
-    pub(super) label: String,
     pub(super) closed: Evidence,
-    pub(super) at: Timestamp,
     /// The round then, and how far the node was in it.
     pub(super) round: u64,
     pub(super) stage: Stage,
@@ -279,9 +275,8 @@ impl Dying {
         cut_off: Option<&CutOff>,
         at: Timestamp,
     ) -> Self {
-        let label = node.label();
         let closed = node.evidence(Seen::Closed, None, at);
-        Self { label, closed, at, round, stage, cut_off: cut_off.cloned(), gave_up: false }
+        Self { closed, round, stage, cut_off: cut_off.cloned(), gave_up: false }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use super::facts::{Dying, Stage};
 use super::limits::{MOST_NODES, SETTLE};
 use super::memory::Room;
 use super::node::TrackedNode;
@@ -132,9 +133,8 @@ impl TrackedRun {
     ) {
         self.life.was_cut_off |= cut_off.is_some();
         // A link is told as that, and of agents their nodes are.
-        let is_told = cut_off == Some(&CutOff::Unanswered)
-            && !self.has_agents()
-            && self.life.cut_ranks.len() < MOST_NODES;
+        let is_told =
+            cut_off == Some(&CutOff::Unanswered) && !self.has_agents() && self.life.dying.len() < MOST_NODES;
         let of_rank = rank.filter(|_| is_told).and_then(|rank| {
             let meeting = self.life.world.of(Some(rank), conn);
             let info = meeting.ranks.get(&rank).filter(|info| info.conn == conn)?;
@@ -143,7 +143,14 @@ impl TrackedRun {
         let unnamed = is_told.then(|| Evidence { who: self.process_label(&closed), ..closed.clone() });
         let gave_up = self.had_given_up(conn, closed.at);
         let was_unnamed = self.life.world.leave(conn, rank, cut_off.is_some(), gave_up, closed);
-        self.life.cut_ranks.extend(of_rank.or(unnamed.filter(|_| was_unnamed)));
+        let cut = of_rank.or(unnamed.filter(|_| was_unnamed));
+        self.life.dying.extend(cut.map(|closed| Dying {
+            closed,
+            round: self.round.number,
+            stage: Stage::InRound,
+            cut_off: cut_off.cloned(),
+            gave_up,
+        }));
         self.touch();
     }
 

@@ -44,7 +44,6 @@ impl TrackedRun {
             self.found(differ);
         }
         self.check_ranks();
-        self.tell_cut_ranks(now);
         self.tell_lost_ranks(now);
         if self.native.is_none() {
             self.tell_start(expected, now);

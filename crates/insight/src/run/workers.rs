@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::limits::SETTLE;
 use super::tracked::TrackedRun;
 use super::world::{Lost, Meeting};
-use crate::reason::{Finding, Moment, Names, Reason, Unit};
+use crate::reason::{Finding, Names, Reason};
 use rallypoint_api::RunState;
 use rallypoint_protocol::ids::{ConnId, Timestamp};
 
@@ -55,40 +55,6 @@ impl TrackedRun {
             return self.moment(met, reason.code(), reason.to_string());
         }
         self.finds(reason, format!("{met:?}"), met);
-    }
-
-    /// Reports the ranks whose hosts did not answer.
-    pub(super) fn tell_cut_ranks(&mut self, now: Timestamp) {
-        let Some(first) = self.life.cut_ranks.first().filter(|first| now.since(first.at) >= SETTLE) else {
-            return;
-        };
-        let since = first.at;
-        let cut = std::mem::take(&mut self.life.cut_ranks);
-        let nodes = Names::of(cut.iter().map(|rank| rank.who.clone()));
-        let about = nodes.to_string();
-        let world = &self.life.world;
-        let left = if world.is_unnamed() {
-            world.processes()
-        } else {
-            world.meetings().iter().map(Meeting::present).sum()
-        };
-        let reason = Reason::Lost {
-            nodes,
-            cut_off: true,
-            links: Names::default(),
-            moment: Some(if world.shown().met.is_some() {
-                Moment::RanksComplete
-            } else {
-                Moment::RanksComing
-            })
-            .filter(|_| !world.is_unnamed()),
-            left,
-            expected: world.shown().size,
-            unit: Unit::Process,
-            backend: self.kind,
-            gave_up: false,
-        };
-        self.found(Finding::new(reason, about, since).seen(cut));
     }
 
     /// Reports which ranks ended before all had met.
