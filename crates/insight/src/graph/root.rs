@@ -5,7 +5,7 @@ use super::sighting::{Found, OVERWRITTEN, RESET};
 use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
 use crate::presence::{But, Presence, Sighting, Waits};
 use crate::reason::Names;
-use crate::run::{RankInfo, RunKey, Seat, TrackedNode, TrackedRun, Withdrawn};
+use crate::run::{RankInfo, RunKey, TrackedNode, TrackedRun, Withdrawn};
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use rallypoint_store::Counted;
 
@@ -63,10 +63,10 @@ impl Root {
 impl Graph<'_> {
     pub(super) fn writer(&self, run: Option<&TrackedRun>, conn: ConnId, wanted: &Wanted) -> Option<String> {
         match &wanted.writer {
-            ExpectedWriter::Node(rank) => Some(match run.and_then(|run| wanted.seat(run)) {
-                Some(seat) => seat.node().label(),
-                None => format!("node rank {rank}"),
-            }),
+            ExpectedWriter::Node(rank) => {
+                let node = run.and_then(|run| wanted.node(run));
+                Some(node.map_or_else(|| format!("node rank {rank}"), TrackedNode::label))
+            }
             ExpectedWriter::Rank(rank) => {
                 let Some(run) = run else { return Some(format!("rank {rank}")) };
                 let (world, meeting) = (run.world(), self.meeting(conn, run));
@@ -232,7 +232,7 @@ impl Graph<'_> {
                 }
                 Some(Found::Gone(gone)) if !matches!(next.writer, ExpectedWriter::Rank(_)) => {
                     let for_seconds = Elapsed(self.now.since(gone));
-                    let node = run.and_then(|run| next.seat(run)).map(Seat::node);
+                    let node = run.and_then(|run| next.node(run));
                     let is_cut_off = node.is_some_and(|node| node.is_cut_off);
                     return root(next, Presence::gone(for_seconds, is_cut_off).into());
                 }

@@ -8,7 +8,7 @@ use super::processes::{Graph, Silent};
 use super::wanted::{ExpectedWriter, Wanted, wanted};
 use crate::presence::{Behind, But, NODE, Presence, Sighting, Waits};
 use crate::reason::Names;
-use crate::run::{Departure, Meeting, RankInfo, Seat, TrackedNode, TrackedRun, Withdrawn};
+use crate::run::{Departure, LeftNode, Meeting, RankInfo, TrackedNode, TrackedRun, Withdrawn};
 use crate::watch::{Client, Passed, Waiting};
 use rallypoint_api::RunKind;
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
@@ -56,11 +56,14 @@ impl Graph<'_> {
     pub(super) fn find(&self, run: Option<&TrackedRun>, asking: ConnId, wanted: &Wanted) -> Option<Found> {
         let run = run?;
         let (conn, gone) = match &wanted.writer {
-            ExpectedWriter::Node(_) => match wanted.seat(run)? {
+            ExpectedWriter::Node(_) => {
+                let node = wanted.node(run)?;
                 // It has gone on by itself.
-                Seat::Left(left) if left.departure == Departure::Own => return None,
-                seat => (seat.node().conn, seat.node().gone),
-            },
+                if run.left_by(node).is_some_and(|left| left.departure == Departure::Own) {
+                    return None;
+                }
+                (node.conn, node.gone)
+            }
             ExpectedWriter::Rank(rank) => {
                 let (conn, gone) = run.world().published(self.meeting(asking, run), *rank)?;
                 (Some(conn), gone)
@@ -168,6 +171,11 @@ impl Graph<'_> {
         Some(But::NotCounted { nodes })
     }
 
+    /// A process that is gone since then.
+    pub(super) fn gone(&self, gone: Option<Timestamp>, is_cut_off: bool) -> Option<Presence> {
+        gone.map(|at| Presence::gone(Elapsed(self.now.since(at)), is_cut_off))
+    }
+
     /// A node that is there, unless its link is away.
     fn there(&self, node: &TrackedNode) -> Presence {
         self.away_from(node.peer).unwrap_or_else(|| {
@@ -191,11 +199,11 @@ impl Graph<'_> {
         // Static: it ended, and the others have begun another attempt since.
         let known = run.nodes().iter().chain(run.life().earlier.iter().map(|former| &former.node));
         let ended = known.filter(|node| node.rank == Some(rank) && node.is_dead());
-        if let (None, Some(ended)) = (node, ended.max_by_key(|node| node.gone)) {
-            let for_seconds = Elapsed(self.now.since(ended.gone.unwrap_or(self.now)));
-            let gone = Sighting::from(Presence::gone(for_seconds, ended.is_cut_off));
+        let ended = ended.max_by_key(|node| node.gone).filter(|_| node.is_none());
+        if let Some(gone) = ended.and_then(|ended| self.gone(ended.gone, ended.is_cut_off)) {
             // The one that takes its place may be there already.
-            let may_be_there = run.kind() == RunKind::Static && !ended.is_cut_off;
+            let may_be_there = run.kind() == RunKind::Static && matches!(gone, Presence::Closed { .. });
+            let gone = Sighting::from(gone);
             return if may_be_there { gone.or_one_of(self.may_be_nodes(run)) } else { gone };
         }
         match run.kind() {
@@ -216,10 +224,8 @@ impl Graph<'_> {
 
     /// Rank 0, which is to publish an NCCL id: nobody else tells a rank. `gone`: when the last one ended.
     pub(super) fn missed_nccl_root(&self, run: &TrackedRun, gone: Option<Timestamp>) -> Sighting {
-        let is_cut_off = run.nccl_root().is_some_and(|root| root.is_cut_off);
-        let gone = gone.map(|gone| Presence::gone(Elapsed(self.now.since(gone)), is_cut_off));
-        let seat = run.seat_with(0);
-        let host = seat.and_then(|seat| run.address_of(seat.node()));
+        let gone = self.gone(gone, run.nccl_root().is_some_and(|root| root.is_cut_off));
+        let host = run.node_of_worker(0).and_then(|node| run.address_of(node));
         let asks_for_it = |wait: &&Waiting| {
             let key = wait.view.missing.first();
             key.is_some_and(|key| wanted(key).writer == ExpectedWriter::NcclRankZero)
@@ -257,19 +263,16 @@ impl Graph<'_> {
 
     /// What is known of a rank that has not come by what became of its node.
     fn fate_of_node(&self, run: &TrackedRun, rank: u32) -> Option<Sighting> {
-        let seat = run.seat_with(rank);
-        let dead = seat.map(Seat::node).filter(|node| node.is_dead());
-        let gone = dead.and_then(|node| Some((node.gone?, node.is_cut_off)));
-        let gone = gone.or_else(|| run.fell(rank).map(|fallen| (fallen.gone, fallen.is_cut_off)));
-        let presence = match (gone, seat) {
-            (Some((gone, is_cut_off)), _) => Presence::gone(Elapsed(self.now.since(gone)), is_cut_off),
-            (None, Some(seat)) if seat.node().finished => Presence::Finished,
-            (None, Some(Seat::Left(left))) if left.is_silent() => {
-                let for_seconds = Elapsed(self.now.since(left.node.last_heartbeat));
-                self.away_from(left.node.peer).unwrap_or(Presence::TakenOut { for_seconds })
-            }
-            (None, _) => return None,
+        let node = run.node_of_worker(rank);
+        let gone = node.filter(|node| node.is_dead()).and_then(|node| self.gone(node.gone, node.is_cut_off));
+        let fell = || run.fell(rank).and_then(|fallen| self.gone(Some(fallen.gone), fallen.is_cut_off));
+        let finished = || node.filter(|node| node.finished).map(|_| Presence::Finished);
+        let taken_out = || {
+            let node = node.filter(|node| run.left_by(node).is_some_and(LeftNode::is_silent))?;
+            let for_seconds = Elapsed(self.now.since(node.last_heartbeat));
+            Some(self.away_from(node.peer).unwrap_or(Presence::TakenOut { for_seconds }))
         };
+        let presence = gone.or_else(fell).or_else(finished).or_else(taken_out)?;
         Some(Sighting::behind(NODE, presence))
     }
 
@@ -296,9 +299,8 @@ impl Graph<'_> {
             if let (None, Some(met)) = (before, run.world().met_elsewhere(meeting, rank)) {
                 return self.met_elsewhere(run, met);
             }
-            let gone = before.and_then(|before| Some((before.gone?, before.is_cut_off)));
-            let gone = gone.map(|(at, is_cut_off)| Presence::gone(Elapsed(self.now.since(at)), is_cut_off));
-            if run.seat_with(rank).is_some_and(|seat| seat.node().finished) {
+            let gone = before.and_then(|before| self.gone(before.gone, before.is_cut_off));
+            if run.node_of_worker(rank).is_some_and(|node| node.finished) {
                 let presence = gone.unwrap_or(Presence::NeverSeen);
                 return Sighting { presence, ..Sighting::behind(NODE, Presence::Finished) };
             }
@@ -349,10 +351,8 @@ impl Graph<'_> {
         if lacks_one && !run.world().claimed_twice.is_empty() {
             return Self::disputed_place(self.idle(met.conn), run);
         }
-        let presence = match met.gone {
-            Some(gone) => Presence::gone(Elapsed(self.now.since(gone)), met.is_cut_off),
-            None => self.away_from(Some(met.peer)).unwrap_or_else(|| self.idle(met.conn)),
-        };
+        let there = || self.away_from(Some(met.peer)).unwrap_or_else(|| self.idle(met.conn));
+        let presence = self.gone(met.gone, met.is_cut_off).unwrap_or_else(there);
         Sighting::from(presence).but(But::MetBefore)
     }
 
@@ -367,16 +367,14 @@ impl Graph<'_> {
         let others = run.world().absent(meeting).filter(|rank| *rank != asked);
         Names::of_some(others, |rank| {
             let label = run.rank_label_in(meeting, rank);
-            let gone = run.world().holder(meeting, rank).and_then(|info| Some((info.gone?, info.is_cut_off)));
-            let pod = || self.announced_rank(run, meeting, rank)?.behind;
-            match (gone, pod) {
-                (Some((at, is_cut_off)), _) => {
-                    format!("{label} ({})", Presence::gone(Elapsed(self.now.since(at)), is_cut_off))
-                }
-                (None, pod) => match pod().filter(|pod| pod.presence != Presence::Announced) {
-                    Some(Behind { what, presence }) => format!("{label} ({what}: {presence})"),
-                    None => label,
-                },
+            let before = run.world().holder(meeting, rank);
+            if let Some(gone) = before.and_then(|before| self.gone(before.gone, before.is_cut_off)) {
+                return format!("{label} ({gone})");
+            }
+            let pod = self.announced_rank(run, meeting, rank).and_then(|pod| pod.behind);
+            match pod.filter(|pod| pod.presence != Presence::Announced) {
+                Some(Behind { what, presence }) => format!("{label} ({what}: {presence})"),
+                None => label,
             }
         })
     }

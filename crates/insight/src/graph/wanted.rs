@@ -1,6 +1,6 @@
 //! Keys that are waited for: what they hold, and who must write them.
 
-use crate::run::{Seat, TrackedRun};
+use crate::run::{TrackedNode, TrackedRun};
 use rallypoint_protocol::ids::{RunId, ShownKey};
 use rallypoint_protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
 
@@ -120,9 +120,9 @@ impl Wanted {
     }
 
     /// The node that is to write it, if it is one that had its rank in that round.
-    pub(super) fn seat<'r>(&self, run: &'r TrackedRun) -> Option<Seat<'r>> {
+    pub(super) fn node<'r>(&self, run: &'r TrackedRun) -> Option<&'r TrackedNode> {
         let ExpectedWriter::Node(rank) = self.writer else { return None };
-        run.seat(self.round.unwrap_or(run.round().number), rank)
+        run.node_at(self.round.unwrap_or(run.round().number), rank)
     }
 }
 

@@ -98,25 +98,6 @@ impl FormerNode {
     }
 }
 
-/// A node that had a rank in some round.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Seat<'r> {
-    /// It is in the round.
-    Taken(&'r TrackedNode),
-    Left(&'r LeftNode),
-    Former(&'r FormerNode),
-}
-
-impl<'r> Seat<'r> {
-    pub(crate) fn node(self) -> &'r TrackedNode {
-        match self {
-            Self::Taken(node) => node,
-            Self::Left(left) => &left.node,
-            Self::Former(former) => &former.node,
-        }
-    }
-}
-
 /// What is known of one round.
 #[derive(Debug, Default)]
 pub(crate) struct RoundFacts {

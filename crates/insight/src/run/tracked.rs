@@ -6,8 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::facts::{
-    AlreadyTold, AssignedRanks, Departure, LeftNode, LifeFacts, Master, Native, RoundFacts, Seat,
-    TimelineEntry,
+    AlreadyTold, AssignedRanks, Departure, LeftNode, LifeFacts, Master, Native, RoundFacts, TimelineEntry,
 };
 use super::key::RunKey;
 use super::limits::{LATE, LATEST, MOST_MOMENTS, MOST_NODES, SETTLE};
@@ -135,7 +134,7 @@ impl TrackedRun {
     /// The address that the workers meet at.
     pub(crate) fn workers_store(&self) -> Option<String> {
         // The agent of node rank 0, or a worker of it, holds it.
-        let has_died = self.seat(self.round.number, 0).is_some_and(|seat| seat.node().is_dead());
+        let has_died = self.node_at(self.round.number, 0).is_some_and(TrackedNode::is_dead);
         if self.life.has_workers_here || has_died {
             return None;
         }
@@ -172,17 +171,21 @@ impl TrackedRun {
     }
 
     /// Who has, or had, this rank in that round.
-    pub(crate) fn seat(&self, round: u64, rank: u32) -> Option<Seat<'_>> {
+    pub(crate) fn node_at(&self, round: u64, rank: u32) -> Option<&TrackedNode> {
         let is_it = |node: &TrackedNode, of: u64| of == round && node.rank == Some(rank);
-        let taken = self.node_of_rank(rank).filter(|_| round == self.round.number).map(Seat::Taken);
+        let taken = self.node_of_rank(rank).filter(|_| round == self.round.number);
         if self.kind != RunKind::C10d {
             return taken;
         }
-        let left = || self.life.left.values().find(|left| is_it(&left.node, left.round)).map(Seat::Left);
-        let mut former = self.life.earlier.iter().rev();
-        taken
-            .or_else(left)
-            .or_else(|| former.find(|former| is_it(&former.node, former.round)).map(Seat::Former))
+        let left = self.life.left.values().map(|left| (&left.node, left.round));
+        let former = self.life.earlier.iter().rev().map(|former| (&former.node, former.round));
+        let out = || left.chain(former).find(|(node, of)| is_it(node, *of)).map(|(node, _)| node);
+        taken.or_else(out)
+    }
+
+    /// How a node came to be in no list of the state, if it is in none and its agent is connected.
+    pub(crate) fn left_by(&self, node: &TrackedNode) -> Option<&LeftNode> {
+        self.life.left.get(&node.conn?).filter(|left| left.node.id == node.id)
     }
 
     /// Nodes that are in no list of the state, and that are there.
@@ -292,7 +295,7 @@ impl TrackedRun {
             return known.label(rank);
         }
         let Some((node, ranks)) = self.assigned_with(rank) else { return format!("rank {rank}") };
-        let name = self.seat(self.round.number, node).map(|seat| seat.node().told());
+        let name = self.node_at(self.round.number, node).map(TrackedNode::told);
         let name = name.unwrap_or_else(|| format!("node {node}"));
         format!("rank {rank} (local rank {} on {name})", rank.saturating_sub(ranks.base))
     }
@@ -381,11 +384,6 @@ impl TrackedRun {
         (rank < ranks.world_size).then_some((node, ranks))
     }
 
-    /// The node rank of the node that was given this rank.
-    pub(super) fn node_with(&self, rank: u32) -> Option<u32> {
-        Some(self.assigned_with(rank)?.0)
-    }
-
     /// The ranks that this node was given.
     pub(super) fn ranks_of(&self, node: u32) -> Option<Range<u32>> {
         let AssignedRanks { base, world_size } = *self.round.assigned.get(&node)?;
@@ -394,8 +392,8 @@ impl TrackedRun {
     }
 
     /// The node that was given this rank.
-    pub(crate) fn seat_with(&self, rank: u32) -> Option<Seat<'_>> {
-        self.seat(self.round.number, self.node_with(rank)?)
+    pub(crate) fn node_of_worker(&self, rank: u32) -> Option<&TrackedNode> {
+        self.node_at(self.round.number, self.assigned_with(rank)?.0)
     }
 
     pub(crate) fn node_of(&self, conn: ConnId) -> Option<&TrackedNode> {

@@ -77,7 +77,7 @@ impl TrackedRun {
 
     /// The rank whose process ended first of all that had met, and when. Nodes that have finished have ended theirs well.
     pub(super) fn first_ended(&self, until: Timestamp) -> Option<(String, Timestamp)> {
-        let is_well = |rank| self.seat_with(rank).is_some_and(|seat| seat.node().finished);
+        let is_well = |rank| self.node_of_worker(rank).is_some_and(|node| node.finished);
         let ended = self.life.world.shown().ended_of_met();
         let ended: Vec<_> = ended.filter(|&(rank, _, at)| at <= until && !is_well(rank)).collect();
         // Else they had closed their groups before, and went on.
