@@ -511,7 +511,7 @@ fn are_exiting(snapshot: &RunSnapshot) -> bool {
     snapshot.succeeded > 0 && snapshot.succeeded.saturating_add(snapshot.in_round) == snapshot.round_size
 }
 
-/// Nodes without a place, the oldest first.
+/// Nodes without a place that are heard from, the oldest first.
 fn spares(snapshot: &RunSnapshot) -> Vec<Spare> {
     let names = SharedNames::of(snapshot);
     let spare = |node: &NodeSnapshot| {
@@ -520,7 +520,7 @@ fn spares(snapshot: &RunSnapshot) -> Vec<Spare> {
         let joined = Evidence::by_name(Seen::Joined, name, ago(snapshot.at, node.joined_for));
         Some(Spare { waits_for, joined })
     };
-    snapshot.nodes.iter().filter_map(spare).collect()
+    snapshot.nodes.iter().filter(|node| !node.is_late).filter_map(spare).collect()
 }
 
 /// Whether it waits for the round that forms, or was told to join again, and is silent.
@@ -528,10 +528,10 @@ fn is_awaited_in_vain(node: &NodeSnapshot) -> bool {
     node.is_late && matches!(node.state, NodeState::InRound { .. } | NodeState::Waiting { .. })
 }
 
-/// Nodes that came anew, and get a place when the process of before is given up.
+/// Nodes that came anew and are heard from, and get a place when the process of before is given up.
 fn came_anew(snapshot: &RunSnapshot) -> impl Iterator<Item = &NodeSnapshot> {
     let is_one = |node: &&NodeSnapshot| {
-        matches!(node.state, NodeState::Redundant { waits_for: WaitsFor::Before { .. } })
+        !node.is_late && matches!(node.state, NodeState::Redundant { waits_for: WaitsFor::Before { .. } })
     };
     snapshot.nodes.iter().filter(is_one)
 }
