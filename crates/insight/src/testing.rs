@@ -41,12 +41,16 @@ impl<T> Past<T> {
 
     /// Whether it held at some moment between these.
     pub fn any_since(&self, from: f64, at: f64, holds: impl Fn(&T) -> bool) -> bool {
-        let recent = self.0.iter().rev().skip_while(|(then, _)| *then > at);
+        self.between(from, at).any(holds)
+    }
+
+    /// All moments between these, the last one first.
+    pub fn between(&self, from: f64, at: f64) -> impl Iterator<Item = &T> {
+        let recent = self.0.iter().rev().skip_while(move |(then, _)| *then > at);
         // The last moment before that lasted into it.
         let since = self.0.iter().rev().map(|(then, _)| *then).find(|then| *then <= from);
-        recent
-            .take_while(|(then, _)| since.is_none_or(|since| *then >= since))
-            .any(|(_, moment)| holds(moment))
+        let recent = recent.take_while(move |(then, _)| since.is_none_or(|since| *then >= since));
+        recent.map(|(_, moment)| moment)
     }
 }
 

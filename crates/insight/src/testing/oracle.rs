@@ -1,9 +1,11 @@
 //! The one judge of what is said in random schedules, of which the truth is known: each explanation is held against a
-//! [`World`]. Nothing that is told of anybody may be false; who waits in vain and finds no name of its root is counted.
-//! The simulator still has a judge of its own.
+//! [`World`]. Nothing that is told of anybody may be false; who waits in vain and finds no name of its root is counted. The
+//! simulator has the same judge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
+use std::net::IpAddr;
+use std::rc::Rc;
 
 use serde_json::Value;
 
@@ -13,13 +15,19 @@ use rallypoint_api::Explanation;
 /// One process at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Being {
-    /// Its own names: host, address, `pid 12`.
-    pub names: Vec<String>,
+    /// Its own names: host, `pid 12`, and its address, where addresses tell processes apart.
+    pub names: Rc<[String]>,
+    /// What its place is called, if not as that of the others.
+    pub kind: Option<&'static str>,
     /// The rank or node that it has told, or was given last.
     pub place: Option<u32>,
     /// It is counted under that place: it has joined, or published its address.
     pub holds: bool,
     pub connected: bool,
+    /// Its link has been away for so long that it may have been given up.
+    pub cut_off: bool,
+    /// It has ended, and that may not have been noticed yet.
+    pub unnoticed: bool,
     /// It is not frozen.
     pub acts: bool,
     pub finished: bool,
@@ -27,6 +35,13 @@ pub struct Being {
     pub heard: f64,
     /// Since when it waits, and for which places; none: for somebody who is not known.
     pub waits: Option<(f64, Vec<u32>)>,
+}
+
+impl Being {
+    /// It waits for somebody of whom it is known who that is.
+    fn waits_here(&self) -> bool {
+        self.waits.as_ref().is_some_and(|(_, places)| !places.is_empty())
+    }
 }
 
 /// What is true of a run at one moment.
@@ -54,6 +69,10 @@ enum Claim {
     Gone,
     /// It is connected.
     There,
+    /// It is connected, and waits for nothing.
+    Idle,
+    /// It does not wait any more, whether it is there or not.
+    Free,
     /// It is connected, and holds no place.
     Unplaced,
     /// Nothing is heard of it.
@@ -63,62 +82,36 @@ enum Claim {
 /// Nobody is taken for gone who was heard of so lately.
 const SILENT: f64 = 8.0;
 
-use Claim::{Absent, Ended, Gone, Quiet, There, Unplaced};
+use Claim::{Absent, Ended, Free, Gone, Idle, Quiet, There, Unplaced};
 
-/// What a field of the facts says of those whose names are in it. A code before the field is stronger.
-const CLAIMS: [(&str, &str, Claim); 41] = [
-    ("", "missing", Absent),
-    ("", "unseen", Absent),
-    ("", "gone", Gone),
-    ("", "not_back", Gone),
-    ("", "taken_out", There),
-    ("", "ended", Ended),
-    ("", "dead", Ended),
-    ("", "passed", Ended),
-    ("", "then", Ended),
-    ("", "first", Ended),
-    ("", "present", There),
-    ("", "staying", There),
-    ("", "connected", There),
-    ("", "others", There),
-    ("", "running", There),
-    ("", "there", There),
-    ("", "spares", There),
-    ("", "newcomers", There),
-    ("", "left_over", There),
-    ("", "members", There),
-    ("", "candidates", Unplaced),
-    ("", "beside", There),
-    ("lost", "nodes", Gone),
-    ("lost", "ranks", Ended),
-    ("ranks_ended", "ranks", Ended),
-    ("ranks_ended", "processes", Ended),
-    ("gave_up", "who", Gone),
-    ("node_silent", "nodes", Quiet),
-    ("round_over", "nodes", There),
-    ("store_reset", "ranks", There),
-    ("waiting", "silent", Unplaced),
-    ("waiting", "host", There),
-    ("waiting_for_key", "who", There),
-    ("waiting_at_barrier", "who", There),
-    ("duplicate_rank", "first", There),
-    ("duplicate_rank", "second", There),
-    ("duplicate_rank", "more", There),
-    ("two_jobs", "first", There),
-    ("two_jobs", "second", There),
-    ("join_refused", "node", There),
-    ("node_came_late", "node", There),
-];
+/// What the fields of the facts say of those whose names are in them, with their codes or without.
+const CLAIMS: &str = include_str!("claims.txt");
 
-/// What is told of several runs, of world sizes, or of strangers has no names of this world in these fields.
-const NO_NAMES: [(&str, &str); 3] =
-    [("world_sizes_differ", "others"), ("duplicate_rank", "others"), ("run_closed", "present")];
+/// What this field says.
+fn claim_in(code: &str, field: &str) -> Option<Claim> {
+    let lines = || CLAIMS.lines().filter_map(|line| line.split_once(' '));
+    let of_code = lines()
+        .find(|(name, _)| name.strip_prefix(code).is_some_and(|rest| rest.strip_prefix('.') == Some(field)));
+    match of_code.or_else(|| lines().find(|(name, _)| *name == field))?.1 {
+        "absent" => Some(Absent),
+        "ended" => Some(Ended),
+        "gone" => Some(Gone),
+        "there" => Some(There),
+        "unplaced" => Some(Unplaced),
+        "quiet" => Some(Quiet),
+        "free" => Some(Free),
+        // It is told of several runs, of world sizes, or of strangers.
+        "nobody" => None,
+        other => panic!("what is {other}?"),
+    }
+}
 
-/// What was seen of somebody, by the tag of its presence.
-fn claim_of(presence: &str) -> Option<Claim> {
-    match presence {
+/// What was seen of somebody.
+fn claim_of(presence: &Value) -> Option<Claim> {
+    match presence["is"].as_str()? {
         "never_seen" => Some(Absent),
         "closed" | "unreachable" => Some(Ended),
+        "connected" if presence["waits"] == "nothing" => Some(Idle),
         "connected" => Some(There),
         "silent" => Some(Quiet),
         "left" | "taken_out" => Some(Gone),
@@ -151,11 +144,11 @@ fn claims(said: &Explanation) -> Vec<(&str, Claim)> {
     }
     let Some(facts) = said.facts.as_object() else { return all };
     for (field, value) in facts {
-        let find = |code: &str| CLAIMS.iter().find(|(of, name, _)| *of == code && name == field);
-        let claim = find(&said.code).or_else(|| find(""));
-        let has_none = NO_NAMES.contains(&(said.code.as_str(), field.as_str()));
-        if let Some((_, _, claim)) = claim.filter(|_| !has_none) {
-            all.extend(labels(value).into_iter().map(|name| (name, *claim)));
+        // A connection closed, or was given up.
+        let is_closed = said.facts["cut_off"] == false && field == "nodes";
+        let claim = if is_closed { Some(Ended) } else { claim_in(&said.code, field) };
+        if let Some(claim) = claim {
+            all.extend(labels(value).into_iter().map(|name| (name, claim)));
         }
     }
     tagged(&said.facts, &mut all);
@@ -167,8 +160,10 @@ fn tagged<'f>(facts: &'f Value, all: &mut Vec<(&'f str, Claim)>) {
     match facts {
         Value::Object(fields) => {
             let name = ["name", "who"].iter().find_map(|name| fields.get(*name));
-            let presence = fields.get("presence").and_then(|presence| presence["is"].as_str());
-            let claim = presence.and_then(claim_of).filter(|_| fields.get("but").is_none_or(Value::is_null));
+            let claim = fields
+                .get("presence")
+                .and_then(claim_of)
+                .filter(|_| fields.get("but").is_none_or(Value::is_null));
             all.extend(name.into_iter().flat_map(labels).filter_map(|name| Some((name, claim?))));
             fields.values().for_each(|value| tagged(value, all));
         }
@@ -179,12 +174,12 @@ fn tagged<'f>(facts: &'f Value, all: &mut Vec<(&'f str, Claim)>) {
 
 /// A name as it is told: the places in it, and all else.
 struct Called {
-    places: BTreeSet<u32>,
+    places: BTreeSet<(String, u32)>,
     own: BTreeSet<String>,
 }
 
 impl Called {
-    fn of(label: &str, place: &str) -> Self {
+    fn of(label: &str) -> Self {
         // `rank 2 (local rank 0 on node 1 at 10.0.0.2)` is a place of which nothing was seen.
         let label = label.split(" (local rank").next().unwrap_or_default();
         // `rank 2 on host3 (4 s ago)`.
@@ -192,19 +187,25 @@ impl Called {
         let (mut places, mut own) = (BTreeSet::new(), BTreeSet::new());
         for name in names_in(label, None) {
             match name.split_once(' ') {
-                Some((kind, number)) if kind == place => places.extend(number.parse::<u32>()),
-                Some(("key" | "rank" | "node", _)) => {}
+                Some((kind @ ("rank" | "node"), number)) => {
+                    places.extend(number.parse().map(|number| (kind.to_owned(), number)));
+                }
+                Some(("key", _)) => {}
                 _ => drop(own.insert(name)),
             }
         }
         Self { places, own }
     }
 
-    fn is(&self, being: &Being) -> bool {
-        if self.own.is_empty() {
-            return being.place.is_some_and(|place| self.places.contains(&place));
+    fn is(&self, being: &Being, place: &str) -> bool {
+        let is_address = |name: &String| name.parse::<IpAddr>().is_ok();
+        let has_address = being.names.iter().any(is_address);
+        let mut own = self.own.iter().filter(|name| has_address || !is_address(name)).peekable();
+        if own.peek().is_none() {
+            let kind = being.kind.unwrap_or(place);
+            return being.place.is_some_and(|number| self.places.contains(&(kind.to_owned(), number)));
         }
-        self.own.iter().all(|name| being.names.contains(name))
+        own.all(|name| being.names.contains(name))
     }
 }
 
@@ -216,7 +217,7 @@ impl World {
     }
 
     fn is_so(&self, called: &Called, claim: Claim, at: f64, silence: f64) -> bool {
-        let mut those = self.beings.iter().filter(|being| called.is(being));
+        let mut those = self.beings.iter().filter(|being| called.is(being, self.place));
         let holds = |being: &Being| being.connected && being.holds;
         // Who waits sends no heartbeats, and may be taken for gone.
         let is_quiet = |being: &Being| being.heard > 0.0 && being.heard < at - SILENT;
@@ -224,12 +225,14 @@ impl World {
             Absent if called.own.is_empty() => !those.any(holds),
             // Of two with one name the other may be meant.
             Absent => those.clone().next().is_none() || those.any(|being| !holds(being) || !being.acts),
-            Ended => those.any(|being| !being.connected),
+            Ended => those.any(|being| !being.connected || being.cut_off),
             Gone => {
                 those.clone().next().is_none()
-                    || those.any(|being| !holds(being) || !being.acts || is_quiet(being))
+                    || those.any(|being| !holds(being) || !being.acts || being.cut_off || is_quiet(being))
             }
-            There => those.any(|being| being.connected || being.finished),
+            There => those.any(|being| being.connected || being.unnoticed || being.finished),
+            Idle => those.any(|being| (being.connected || being.unnoticed) && !being.waits_here()),
+            Free => those.any(|being| !being.connected || !being.waits_here()),
             Unplaced => those.any(|being| being.connected && !being.holds),
             Quiet => those.any(|being| {
                 !being.acts || !being.connected || silence > 0.0 && being.heard <= at - silence + 1.5
@@ -254,43 +257,54 @@ impl World {
             "run_finished" => self.over != Some(false),
             "duplicate_rank" => {
                 let mut places = BTreeSet::new();
-                let all = self.beings.iter().filter(|being| being.connected);
-                all.filter_map(|being| being.place).any(|place| !places.insert(place))
+                let mut all = self.beings.iter().filter(|being| being.connected && being.place.is_some());
+                all.any(|being| !places.insert((being.kind, being.place)))
             }
             _ => true,
         }
     }
 }
 
-/// Whether all that is said at this second was so just before.
-pub fn judge(past: &Past<World>, at: f64, said: &Explanation) -> Checked {
-    yes(past.any(at, |world| world.has(said)), "it is not so")?;
-    let place = past.0.last().map_or("", |(_, world)| world.place);
+/// Whether all that is said at this second was so at some moment since `from`, in the world that is in each moment.
+pub fn judge<T>(
+    past: &Past<T>,
+    world: impl Fn(&T) -> Option<&World>,
+    (from, at): (f64, f64),
+    said: &Explanation,
+) -> Checked {
+    let was =
+        |holds: &dyn Fn(&World) -> bool| past.any_since(from, at, |moment| world(moment).is_some_and(holds));
+    yes(was(&|world| world.has(said)), "it is not so")?;
     let silence = said.facts["silent"].as_f64().unwrap_or_default();
-    for (name, claim) in claims(said) {
-        let called = Called::of(name, place);
-        let is_known = |world: &World| world.beings.iter().any(|being| called.is(being));
+    let last = past.0.last().and_then(|(_, moment)| world(moment));
+    let kinds: BTreeSet<&str> = last
+        .iter()
+        .flat_map(|world| world.beings.iter().filter_map(|being| being.kind).chain([world.place]))
+        .collect();
+    for (name, claim) in claims(said).into_iter().filter(|(name, _)| !name.starts_with("run ")) {
+        let mut called = Called::of(name);
+        called.places.retain(|(kind, _)| kinds.contains(kind.as_str()));
+        let is_known = |world: &World| world.beings.iter().any(|being| called.is(being, world.place));
         if called.own.is_empty() && called.places.is_empty() {
             continue;
         }
-        let may_be_unknown =
-            matches!(claim, Absent | Gone) || past.0.iter().any(|(_, world)| is_known(world));
+        let may_be_unknown = matches!(claim, Absent | Gone)
+            || past.0.iter().any(|(_, moment)| world(moment).is_some_and(is_known));
         yes(may_be_unknown, &format!("nobody is called {name}"))?;
-        let is_so = |world: &World| world.is_so(&called, claim, at, silence);
-        yes(past.any(at, is_so), &format!("{name} is not {claim:?}"))?;
+        yes(was(&|world| world.is_so(&called, claim, at, silence)), &format!("{name} is not {claim:?}"))?;
     }
     // How many there were in a run that was closed is told later.
-    let counts = past.0.last().filter(|_| said.code != "run_closed");
-    for (field, _, _) in counts.iter().flat_map(|(_, world)| &world.counts) {
+    let counts = last.filter(|_| said.code != "run_closed");
+    for (field, _, _) in counts.iter().flat_map(|world| &world.counts) {
         let Some(number) = said.facts[*field].as_u64() else { continue };
         let is_it = |(of, least, most): &(&str, usize, usize)| {
             of == field && (*least..=*most).contains(&(number as usize))
         };
-        yes(past.any(at, |world| world.counts.iter().any(is_it)), &format!("not {number} {field}"))?;
+        yes(was(&|world| world.counts.iter().any(is_it)), &format!("not {number} {field}"))?;
     }
     let waiters = said.facts["waiters"].as_u64().unwrap_or_default() as usize;
     let wait = |world: &World| world.beings.iter().filter(|being| being.waits.is_some()).count() >= waiters;
-    yes(past.any(at, wait), "not so many wait")
+    yes(was(&wait), "not so many wait")
 }
 
 /// How often something had to be said, and how often it was not, by kind.
@@ -397,7 +411,7 @@ impl World {
 
     /// Whether nobody with this name holds a place, or somebody of several.
     pub fn may_be_missing(&self, name: &str) -> bool {
-        self.is_so(&Called::of(name, self.place), Absent, 0.0, 0.0)
+        self.is_so(&Called::of(name), Absent, 0.0, 0.0)
     }
 }
 
@@ -435,7 +449,7 @@ mod tests {
     use serde_json::json;
 
     fn being(n: u32, holds: bool, connected: bool) -> Being {
-        let names = vec![format!("host{n}"), format!("pid {n}")];
+        let names = [format!("host{n}"), format!("pid {n}")].into();
         Being { names, place: Some(n), holds, connected, acts: true, ..Being::default() }
     }
 
@@ -466,6 +480,8 @@ mod tests {
             (false, "lost", json!({"ranks": shown(&["rank 1 on host1"])})),
             (false, "lost", json!({"ranks": shown(&["rank 2 on host7"])})),
             (true, "waiting", json!({"who": "rank 1 on host1", "presence": {"is": "connected"}})),
+            (true, "waiting", json!({"who": "rank 1", "presence": {"is": "connected", "waits": "nothing"}})),
+            (false, "waiting", json!({"who": "rank 0", "presence": {"is": "connected", "waits": "nothing"}})),
             (false, "waiting", json!({"who": "rank 1 on host1", "presence": {"is": "closed"}})),
             (false, "waiting", json!({"who": "rank 1", "presence": {"is": "never_seen"}})),
             (true, "waiting", json!({"joined": 2, "waiters": 1})),
@@ -477,7 +493,7 @@ mod tests {
         ];
         let past = Past(vec![(0.0, world())]);
         for (is_true, code, facts) in cases {
-            let judged = judge(&past, 1.0, &said(code, "", &facts));
+            let judged = judge(&past, |world| Some(world), (0.0, 1.0), &said(code, "", &facts));
             assert_eq!(judged.is_ok(), is_true, "{code} {facts}: {judged:?}");
         }
     }

@@ -49,10 +49,7 @@ fn case_1_a_node_never_arrives() {
 fn case_1_a_missing_node_is_named_if_it_announced_itself() {
     let mut lab = Lab::new();
     lab.gate("job", &[("node0", 0, 4), ("node1", 1, 4), ("node2", 2, 4), ("node3", 3, 4)], &[]);
-    for n in [0, 1, 3] {
-        lab.agent(n, "job");
-        lab.cas(n, "job", "join");
-    }
+    [0, 1, 3].into_iter().for_each(|n| lab.joins(n, "job", "join"));
     lab.until(35.0);
     let missing = lab.run("job").missing;
     assert_eq!((missing.len(), missing[0].name.as_deref(), missing[0].rank), (1, Some("node2"), Some(2)));
@@ -79,8 +76,7 @@ fn case_1_a_pod_never_announces_itself() {
     lab.gate("train-llm", &all, &[]);
     lab.pass(2.0);
     assert!(lab.run("train-llm").summary.explanation.is_none());
-    lab.agent(0, "train-llm");
-    lab.cas(0, "train-llm", "join");
+    lab.joins(0, "train-llm", "join");
     lab.pass(1.0);
     let list = lab.insight.list(0, lab.now);
     assert_eq!(list.runs.iter().map(|run| run.kind).collect::<Vec<_>>(), [RunKind::C10d]);
@@ -95,8 +91,7 @@ fn case_1_a_node_that_neither_joined_nor_announced_itself_is_named_by_its_rank()
     let mut lab = Lab::new();
     // A Job's pods: their host names lack the random end.
     lab.gate("job", &[("node0-x7k2p", 0, 3), ("node1-aaaaa", 1, 3)], &[]);
-    lab.agent(0, "job");
-    lab.cas(0, "job", "join");
+    lab.joins(0, "job", "join");
     lab.until(35.0);
     let missing = lab.run("job").missing;
     let named: Vec<_> =
@@ -110,8 +105,7 @@ fn case_1_a_node_that_neither_joined_nor_announced_itself_is_named_by_its_rank()
 #[test]
 fn case_1_nobody_has_said_how_many() {
     let mut lab = Lab::new();
-    lab.agent(0, "job");
-    lab.cas(0, "job", "join");
+    lab.joins(0, "job", "join");
     lab.until(35.0);
     assert!(
         lab.insight
@@ -187,9 +181,7 @@ fn case_4_nodes_that_finish_do_not_die() {
         lab.pass(3.0);
     }
     lab.cas(3, "job", "close");
-    for n in 0..4 {
-        lab.leave(n);
-    }
+    (0..4).for_each(|n| lab.leave(n));
     lab.pass(60.0);
     assert_silent(&lab);
     assert_eq!(lab.run("job").summary.state, RunState::Finished);
@@ -229,9 +221,7 @@ fn ranks_of_an_old_release_meet_and_finish_too() {
 #[test]
 fn case_5_rank_zero_is_slow() {
     let mut lab = Lab::new();
-    for n in 0..3 {
-        lab.worker(n, "10.0.0.1");
-    }
+    (0..3).for_each(|n| lab.worker(n, "10.0.0.1"));
     for n in 1..3 {
         lab.publish(n, n, 3);
         lab.wait_for_rank(n, 0);
@@ -240,9 +230,7 @@ fn case_5_rank_zero_is_slow() {
     // The same with NCCL in both its forms, where nobody but rank 0 writes anything.
     for id in ["/default_pg/0//cuda//0", "/default_pg/0//cuda//0/nccl_storekey_0"] {
         let mut lab = Lab::new();
-        for n in 0..3 {
-            lab.worker(n, "10.0.0.1");
-        }
+        (0..3).for_each(|n| lab.worker(n, "10.0.0.1"));
         lab.wait(1, &[id]);
         lab.wait(2, &[id]);
         lab.until(35.0);
@@ -263,9 +251,7 @@ fn case_5_rank_zero_is_slow() {
 #[test]
 fn case_5_a_chain_of_waits_is_followed_to_its_root() {
     let mut lab = Lab::new();
-    for n in 0..3 {
-        lab.worker(n, &format!("10.0.0.{n}"));
-    }
+    (0..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
     // Ranks 0 and 1 are there, 2 is not; 1 waits for 0's ... which is there; both wait for 2.
     lab.publish(0, 0, 4);
     lab.publish(1, 1, 4);
@@ -281,41 +267,30 @@ fn case_5_a_chain_of_waits_is_followed_to_its_root() {
 #[test]
 fn case_6_two_nodes_claim_one_rank() {
     let mut lab = Lab::new();
-    for (n, rank) in [(0, 0), (1, 1), (2, 1)] {
-        lab.worker(n, &format!("10.0.0.{n}"));
-        lab.publish(n, rank, 3);
-    }
+    [(0, 0), (1, 1), (2, 1)].into_iter().for_each(|(n, rank)| lab.rank(n, &format!("10.0.0.{n}"), rank, 3));
     lab.pass(5.0);
     // Two ranks at once, each with its processes.
     let mut lab = Lab::new();
     for (n, rank) in [(0, 0), (1, 1), (2, 2), (3, 1), (4, 2)] {
-        lab.worker(n, &format!("10.0.0.{n}"));
-        lab.publish(n, rank, 4);
+        lab.rank(n, &format!("10.0.0.{n}"), rank, 4);
     }
     lab.pass(5.0);
     // Who ends as the next one comes claims nothing.
     let mut lab = Lab::new();
-    for (n, rank) in [(0, 0), (1, 1), (2, 1)] {
-        lab.worker(n, &format!("10.0.0.{n}"));
-        lab.publish(n, rank, 3);
-    }
+    [(0, 0), (1, 1), (2, 1)].into_iter().for_each(|(n, rank)| lab.rank(n, &format!("10.0.0.{n}"), rank, 3));
     lab.leave(1);
     lab.pass(5.0);
     assert!(lab.texts("duplicate_rank").is_empty(), "{:?}", lab.said);
     // Agents, too.
     let mut lab = Lab::new();
     for n in 0..2 {
-        lab.connect(n, &format!("10.0.0.{n}"), n);
-        lab.ping(n);
+        lab.come(n, &format!("10.0.0.{n}"), n);
         lab.set(n, "/s/torchelastic/role_info/1", b"{}");
     }
     lab.pass(5.0);
 
     let mut healthy = Lab::new();
-    for n in 0..3 {
-        healthy.worker(n, "10.0.0.1");
-        healthy.publish(n, n, 3);
-    }
+    (0..3).for_each(|n| healthy.rank(n, "10.0.0.1", n, 3));
     healthy.pass(60.0);
     assert_silent(&healthy);
 }
@@ -323,9 +298,7 @@ fn case_6_two_nodes_claim_one_rank() {
 #[test]
 fn case_7_one_group_formed_and_others_are_left_over() {
     let mut lab = Lab::expecting(4, 4);
-    for n in 0..4 {
-        lab.agent(n, "job");
-    }
+    (0..4).for_each(|n| lab.agent(n, "job"));
     lab.cas(0, "job", "join");
     lab.cas(1, "job", "join complete");
     lab.cas(2, "job", "wait");
@@ -336,9 +309,7 @@ fn case_7_one_group_formed_and_others_are_left_over() {
 
     // An elastic job that takes a newcomer in with its next round.
     let mut healthy = Lab::expecting(2, 4);
-    for n in 0..3 {
-        healthy.agent(n, "job");
-    }
+    (0..3).for_each(|n| healthy.agent(n, "job"));
     healthy.cas(0, "job", "join");
     healthy.cas(1, "job", "join deadline");
     healthy.pass(2.0);
@@ -367,10 +338,7 @@ fn case_7_nodes_that_ask_for_different_numbers_complete_no_round() {
 
     // The last call of an elastic job, while more may come.
     let mut healthy = Lab::expecting(2, 4);
-    for n in 0..2 {
-        healthy.agent(n, "job");
-        healthy.cas(n, "job", if n == 1 { "join deadline" } else { "join" });
-    }
+    (0..2).for_each(|n| healthy.joins(n, "job", if n == 1 { "join deadline" } else { "join" }));
     healthy.pass(60.0);
     assert_silent(&healthy);
 }
@@ -378,10 +346,7 @@ fn case_7_nodes_that_ask_for_different_numbers_complete_no_round() {
 #[test]
 fn case_7_the_ranks_disagree_on_the_world_size() {
     let mut lab = Lab::new();
-    for (n, world) in [(0, 2), (1, 2), (2, 4), (3, 4)] {
-        lab.worker(n, "10.0.0.1");
-        lab.publish(n, n, world);
-    }
+    [(0, 2), (1, 2), (2, 4), (3, 4)].into_iter().for_each(|(n, world)| lab.rank(n, "10.0.0.1", n, world));
     lab.pass(5.0);
 }
 
@@ -389,8 +354,7 @@ fn case_7_the_ranks_disagree_on_the_world_size() {
 fn case_7_a_static_node_beyond_the_number_of_nodes() {
     let mut lab = Lab::new();
     for n in 0..3 {
-        lab.connect(n, &format!("10.0.0.{n}"), n);
-        lab.ping(n);
+        lab.come(n, &format!("10.0.0.{n}"), n);
         lab.set(n, &format!("/s/torchelastic/role_info/{n}"), b"{}");
     }
     let ranks = [0, 1].map(|n| (format!("/s/torchelastic/assigned_ranks/{n}"), format!("[{n}, 2, {n}, 2]")));
@@ -402,8 +366,7 @@ fn case_7_a_static_node_beyond_the_number_of_nodes() {
 fn case_7_pods_that_announce_different_numbers() {
     let mut lab = Lab::new();
     lab.gate("job", &[("a", 0, 2)], &[("b", 1, 3)]);
-    lab.agent(0, "job");
-    lab.cas(0, "job", "join");
+    lab.joins(0, "job", "join");
     lab.pass(5.0);
 }
 
@@ -425,8 +388,7 @@ fn case_7_a_pod_is_held_back_because_its_rank_is_taken() {
     lab.gate("job", &[("a", 0, 2), ("b", 1, 2)], &[("c", 1, 2)]);
     lab.pass(5.0);
     // What was said is not said again when the run begins.
-    lab.agent(0, "job");
-    lab.cas(0, "job", "join");
+    lab.joins(0, "job", "join");
     lab.pass(5.0);
     assert_eq!(lab.said.iter().filter(|(_, said)| said.code == "duplicate_rank").count(), 1);
     assert!(lab.run("job").explanations.iter().any(|said| said.code == "duplicate_rank" && said.holds));
@@ -444,9 +406,7 @@ fn a_run_is_finished_until_it_is_started_again() {
     let mut lab = Lab::new();
     lab.complete_run("job", 2);
     assert_eq!(lab.insight.finished("job"), None);
-    for n in 0..2 {
-        lab.reach_exit(n, "job", n == 1);
-    }
+    (0..2).for_each(|n| lab.reach_exit(n, "job", n == 1));
     lab.pass(2.0);
     assert!(lab.insight.finished("job").is_some());
     assert_eq!(lab.insight.finished("other"), None);
@@ -464,8 +424,7 @@ fn a_run_is_finished_until_it_is_started_again() {
 fn an_agent_that_gave_up_on_another_and_ends_is_its_victim() {
     let mut lab = Lab::new();
     for n in [1, 2] {
-        lab.connect(n, &format!("10.0.0.{n}"), 100 + n);
-        lab.ping(n);
+        lab.come(n, &format!("10.0.0.{n}"), 100 + n);
         lab.set(n, &format!("/job/torchelastic/role_info/{n}"), b"{}");
         lab.wait(n, &[&format!("/job/torchelastic/assigned_ranks/{n}")]);
     }
@@ -516,12 +475,9 @@ fn a_pod_that_was_at_the_gate_and_is_gone_has_its_own_time_and_remedy() {
 fn case_8_the_run_is_closed() {
     let mut lab = Lab::new();
     lab.complete_run("job", 2);
-    for n in 0..2 {
-        lab.reach_exit(n, "job", n == 1);
-    }
+    (0..2).for_each(|n| lab.reach_exit(n, "job", n == 1));
     lab.cas(0, "job", "close");
-    lab.leave(0);
-    lab.leave(1);
+    lab.leave_all([0, 1]);
     lab.pass(4.0);
     lab.agent(7, "job");
     lab.pass(3.0);
@@ -535,12 +491,9 @@ fn case_8_the_run_is_closed() {
         },
     );
     healthy.complete_run("job", 2);
-    for n in 0..2 {
-        healthy.reach_exit(n, "job", n == 1);
-    }
+    (0..2).for_each(|n| healthy.reach_exit(n, "job", n == 1));
     healthy.cas(0, "job", "close");
-    healthy.leave(0);
-    healthy.leave(1);
+    healthy.leave_all([0, 1]);
     healthy.pass(20.0);
     healthy.forget_state("job");
     healthy.agent(0, "job");
@@ -558,8 +511,7 @@ fn case_10_the_elastic_deadlock() {
     let mut lab = Lab::expecting(2, 4);
     lab.complete_run("job", 2);
     lab.pass(30.0);
-    lab.agent(2, "job");
-    lab.cas(2, "job", "wait");
+    lab.joins(2, "job", "wait");
     lab.pass(1.0);
     lab.cas(0, "job", "next join");
     lab.cas(1, "job", "join");
@@ -598,9 +550,7 @@ fn case_11_agents_that_give_up_keep_their_names() {
     lab.complete_run("job", 3);
     lab.pass(1.0);
     let keys = [1, 2].map(|n| format!("/torch.rendezvous.job.0/torchelastic/assigned_ranks/{n}"));
-    for (n, key) in [(1, &keys[0]), (2, &keys[1])] {
-        lab.wait(n, &[&format!("{key}0")]);
-    }
+    [(1, &keys[0]), (2, &keys[1])].into_iter().for_each(|(n, key)| lab.wait(n, &[&format!("{key}0")]));
     // The first to give up leaves and takes the others out of the state.
     lab.pass(12.0);
     lab.cancel(1);
@@ -614,21 +564,17 @@ fn case_11_agents_that_give_up_keep_their_names() {
 fn case_11_a_client_gave_up() {
     let mut lab = Lab::new();
     for n in 1..4 {
-        lab.worker(n, "10.0.0.1");
-        lab.publish(n, n, 4);
+        lab.rank(n, "10.0.0.1", n, 4);
         lab.wait_for_rank(n, 0);
     }
     lab.pass(20.0);
-    for n in 1..4 {
-        lab.cancel(n);
-    }
+    (1..4).for_each(|n| lab.cancel(n));
     lab.pass(4.0);
     assert_eq!(lab.texts("gave_up").len(), 1, "told together");
 
     // A key of the user's own is nobody's business, and neither are the slices of the initial barrier.
     let mut healthy = Lab::new();
-    healthy.worker(1, "10.0.0.1");
-    healthy.publish(1, 0, 1);
+    healthy.rank(1, "10.0.0.1", 0, 1);
     for key in ["/mine", "/default_pg/store_based_barrier_key:0:last_worker"] {
         healthy.wait(1, &[key]);
         healthy.pass(10.0);
@@ -641,9 +587,7 @@ fn case_11_a_client_gave_up() {
 #[test]
 fn case_12_a_foreign_client() {
     let mut lab = Lab::new();
-    for _ in 0..3 {
-        lab.insight.foreign(PORT, "10.0.0.9".parse().expect("an address"), "HTTP", lab.now);
-    }
+    (0..3).for_each(|_| lab.insight.foreign(PORT, "10.0.0.9".parse().expect("an address"), "HTTP", lab.now));
     lab.pass(5.0);
     assert_eq!(lab.insight.list(0, lab.now).explanations[0].code, "wrong_port");
 }
@@ -673,10 +617,7 @@ fn case_13_the_workers_meet_elsewhere() {
     let mut healthy = Lab::new();
     healthy.complete_run("job", 2);
     healthy.pass(20.0);
-    for n in 0..2 {
-        healthy.worker(10 + n, &format!("10.77.0.{}", 10 + n));
-        healthy.publish(10 + n, n, 2);
-    }
+    (0..2).for_each(|n| healthy.rank(10 + n, &format!("10.77.0.{}", 10 + n), n, 2));
     healthy.pass(60.0);
     assert_silent(&healthy);
     assert!(healthy.texts("workers_elsewhere").is_empty());
@@ -715,19 +656,13 @@ fn case_14_the_exit_barrier() {
 #[test]
 fn case_15_two_jobs_use_one_store() {
     let mut lab = Lab::new();
-    for n in 0..2 {
-        lab.worker(n, &format!("10.0.0.{n}"));
-        lab.publish(n, n, 2);
-    }
-    for n in 0..2 {
-        lab.get(n, &format!("/default_pg/0//cpu//0/{}", 1 - n));
-    }
+    (0..2).for_each(|n| lab.rank(n, &format!("10.0.0.{n}"), n, 2));
+    (0..2).for_each(|n| lab.get(n, &format!("/default_pg/0//cpu//0/{}", 1 - n)));
     lab.pass(10.0);
     assert_silent(&lab);
     // Once rank 1 is overwritten, the address of the rank 0 that has read it is dropped: no key is written twice after that.
     for n in [3, 2] {
-        lab.worker(n, &format!("10.0.0.{n}"));
-        lab.publish(n, n % 2, 2);
+        lab.rank(n, &format!("10.0.0.{n}"), n % 2, 2);
         lab.pass(0.5);
     }
     lab.pass(5.0);
@@ -735,8 +670,7 @@ fn case_15_two_jobs_use_one_store() {
     // Two static runs, before their workers even start.
     let mut lab = Lab::new();
     for (n, run) in [(0, "a"), (1, "b")] {
-        lab.connect(n, &format!("10.0.0.{n}"), n);
-        lab.ping(n);
+        lab.come(n, &format!("10.0.0.{n}"), n);
         lab.set(n, &format!("/{run}/torchelastic/role_info/0"), b"{}");
     }
     lab.pass(5.0);
@@ -744,10 +678,7 @@ fn case_15_two_jobs_use_one_store() {
     // Two c10d runs share no key.
     let mut healthy = Lab::new();
     healthy.complete_run("one", 2);
-    for n in 2..4 {
-        healthy.agent(n, "two");
-        healthy.cas(n, "two", if n == 3 { "join complete" } else { "join" });
-    }
+    healthy.join_all("two", 2..4);
     healthy.pass(8.0);
     assert_silent(&healthy);
 }
@@ -755,10 +686,7 @@ fn case_15_two_jobs_use_one_store() {
 #[test]
 fn a_process_that_leaves_before_all_have_met() {
     let mut lab = Lab::new();
-    for n in 0..3 {
-        lab.worker(n, "10.0.0.1");
-        lab.publish(n, n, 4);
-    }
+    (0..3).for_each(|n| lab.rank(n, "10.0.0.1", n, 4));
     lab.leave(1);
     lab.pass(5.0);
     assert_eq!(lab.run("store:29500").rank_grid.expect("ranks").states, "jxj.");
@@ -782,8 +710,7 @@ fn a_state_that_cannot_be_read_harms_nothing() {
 #[test]
 fn a_rank_whose_watchdog_fired() {
     let mut lab = Lab::new();
-    lab.worker(0, "10.0.0.1");
-    lab.publish(0, 0, 1);
+    lab.rank(0, "10.0.0.1", 0, 1);
     // As on a GPU (`transcripts/gpu`): one for all, and one for its group at the same time.
     lab.set(0, "/exception_dump", b"1");
     lab.set(0, "/default_pg/0//cuda//remote_error:0", b"1");
@@ -799,9 +726,7 @@ fn who_writes_traces_is_not_taken_for_rank_0() {
     lab.set(0, "/default_pg/0//cuda//0", &[7; 128]);
     lab.wait(1, &["/default_pg/0//cuda//0"]);
     lab.get(1, "/default_pg/0//cuda//0");
-    for n in 0..2 {
-        lab.set(n, &format!("/default_pg/0//cuda//NCCL_{n}_trace_start"), b"1");
-    }
+    (0..2).for_each(|n| lab.set(n, &format!("/default_pg/0//cuda//NCCL_{n}_trace_start"), b"1"));
     lab.pass(1.0);
     lab.leave(1);
     lab.pass(40.0);
@@ -814,8 +739,7 @@ fn who_writes_checkpoints_is_no_rank() {
     (0..2).for_each(|n| lab.worker(n, "10.0.0.1"));
     (0..2).for_each(|n| lab.publish(n, n, 2));
     for n in 2..4 {
-        lab.connect(n, "10.0.0.1", 3000 + n);
-        lab.ping(n);
+        lab.come(n, "10.0.0.1", 3000 + n);
         let key = format!("/AsyncCheckpointProcess//0//cpu//0/{}", n - 2);
         lab.set(n, &key, &gloo(&format!("host{n}"), 2));
     }
@@ -832,9 +756,7 @@ fn many_that_die_together_are_one_line() {
     let mut lab = Lab::new();
     lab.complete_run("job", 40);
     lab.pass(10.0);
-    for n in 5..35 {
-        lab.leave(n);
-    }
+    (5..35).for_each(|n| lab.leave(n));
     lab.pass(5.0);
     assert_eq!(lab.texts("lost").len(), 1);
     assert_eq!(lab.insight.totals().node_deaths, 30);
@@ -845,9 +767,7 @@ fn a_job_that_is_stopped_is_one_line() {
     let mut lab = Lab::new();
     lab.complete_run("job", 8);
     lab.pass(10.0);
-    for n in 0..8 {
-        lab.leave(n);
-    }
+    (0..8).for_each(|n| lab.leave(n));
     lab.pass(5.0);
     assert_eq!(lab.run("job").summary.state, RunState::Gone);
 }
@@ -856,8 +776,7 @@ fn a_job_that_is_stopped_is_one_line() {
 fn static_runs_tell_who_is_missing_by_rank() {
     let mut lab = Lab::expecting(3, 3);
     for n in [1, 2] {
-        lab.connect(n, &format!("10.0.0.{n}"), n);
-        lab.ping(n);
+        lab.come(n, &format!("10.0.0.{n}"), n);
         lab.set(n, &format!("/s/torchelastic/role_info/{n}"), b"{}");
         lab.wait(n, &[&format!("/s/torchelastic/assigned_ranks/{n}")]);
     }
@@ -868,9 +787,7 @@ fn static_runs_tell_who_is_missing_by_rank() {
 #[test]
 fn a_wait_that_begins_or_ends_changes_the_run() {
     let mut lab = Lab::new();
-    for n in 0..2 {
-        lab.worker(n, "10.0.0.1");
-    }
+    (0..2).for_each(|n| lab.worker(n, "10.0.0.1"));
     lab.publish(1, 1, 2);
     lab.pass(10.0);
     let version = |lab: &Lab| lab.run("store:29500").summary.version;
@@ -913,8 +830,7 @@ fn a_gloo_address_tells_host_and_world_size() {
 fn nodes_that_wait_for_the_next_round_wait_for_those_that_stay() {
     let mut lab = Lab::new();
     lab.complete_run("job", 3);
-    lab.agent(3, "job");
-    lab.cas(3, "job", "wait");
+    lab.joins(3, "job", "wait");
     for n in [0, 2] {
         lab.cas(n, "job", "leave");
         lab.cas(n, "job", "wait");
@@ -947,9 +863,7 @@ fn nodes_that_wait_for_the_next_round_are_not_missing() {
     assert_eq!(lab.complaints().len(), 1, "only the death: {:?}", lab.complaints());
 
     lab.cas(0, "job", "drop:1 next join");
-    for n in [2, 3] {
-        lab.cas(n, "job", "join");
-    }
+    [2, 3].into_iter().for_each(|n| lab.cas(n, "job", "join"));
     lab.pass(1.0);
     let run = lab.run("job");
     assert_eq!((run.summary.state, run.summary.nodes.missing), (RunState::Joining, Some(1)));
@@ -1002,13 +916,9 @@ fn case_8_a_run_is_closed_once() {
 #[test]
 fn two_nodes_that_come_late_have_come() {
     let mut lab = Lab::expecting(3, 3);
-    lab.agent(0, "job");
-    lab.cas(0, "job", "join");
+    lab.joins(0, "job", "join");
     lab.pass(40.0);
-    for n in 1..3 {
-        lab.agent(n, "job");
-        lab.cas(n, "job", if n == 2 { "join complete" } else { "join" });
-    }
+    lab.join_all("job", 1..3);
     lab.pass(2.0);
 }
 
@@ -1034,8 +944,7 @@ fn a_c10d_node_that_was_taken_out_has_come_again() {
     lab.pass(15.0);
     lab.cas(0, "job", "drop:1");
     lab.pass(2.0);
-    lab.agent(2, "job");
-    lab.cas(2, "job", "join");
+    lab.joins(2, "job", "join");
     lab.pass(3.0);
     lab.cas(1, "job", "join complete");
     lab.pass(2.0);
@@ -1044,9 +953,7 @@ fn a_c10d_node_that_was_taken_out_has_come_again() {
 #[test]
 fn who_left_a_moment_before_the_end_is_not_dead_when_the_next_job_comes() {
     let mut lab = Lab::new();
-    for n in 0..2 {
-        lab.static_node(n, "s", n, 2);
-    }
+    (0..2).for_each(|n| lab.static_node(n, "s", n, 2));
     lab.assign_static(0, "s", 2, 1);
     lab.pass(10.0);
     // It gave up at the exit barrier; its arrival there is not known.
@@ -1061,10 +968,7 @@ fn who_left_a_moment_before_the_end_is_not_dead_when_the_next_job_comes() {
 #[test]
 fn who_closes_a_round_that_was_complete_and_takes_all_out_with_that_has_ended_that_round() {
     let mut lab = Lab::new();
-    for n in 0..3 {
-        lab.agent(n, "job");
-        lab.cas(n, "job", if n == 2 { "join complete" } else { "join" });
-    }
+    lab.join_all("job", 0..3);
     let key = |part: &str| format!("/torch.rendezvous.job.0/{part}");
     lab.wait(0, &[&key("torchelastic/role_info/2")]);
     lab.wait(1, &[&key("torchelastic/assigned_ranks/1")]);
@@ -1086,10 +990,7 @@ fn who_closes_a_round_that_was_complete_and_takes_all_out_with_that_has_ended_th
 #[test]
 fn what_is_told_after_the_next_round_has_begun_is_said_of_its_own_round() {
     let mut lab = Lab::new();
-    for n in 0..2 {
-        lab.agent(n, "job");
-        lab.cas(n, "job", if n == 1 { "join complete" } else { "join" });
-    }
+    lab.join_all("job", 0..2);
     lab.wait(0, &["/torch.rendezvous.job.0/torchelastic/role_info/1"]);
     lab.pass(60.0);
     lab.cancel(0);
@@ -1117,13 +1018,11 @@ fn who_closes_a_complete_round_is_named_with_those_that_go_on() {
 fn a_node_that_died_while_joining_and_came_again_is_not_gone() {
     let mut lab = Lab::expecting(5, 5);
     lab.join("job", 0..3);
-    lab.leave(1);
-    lab.leave(2);
+    lab.leave_all([1, 2]);
     lab.pass(3.0);
     assert_eq!(lab.run("job").summary.nodes.gone, 2);
     // Its new process, while the state has the old one, too.
-    lab.connect(11, "10.77.0.11", 2001);
-    lab.ping(11);
+    lab.come(11, "10.77.0.11", 2001);
     lab.first_cas(11, "job");
     lab.cas(11, "job", "join");
     lab.pass(1.0);
@@ -1147,10 +1046,7 @@ fn a_run_is_over_since_its_last_connection_closed_and_not_since_that_was_noticed
     assert_eq!(since(&lab, "job"), (RunState::Gone, 5.0));
 
     let mut lab = Lab::new();
-    for n in 0..2 {
-        lab.worker(n, "10.0.0.1");
-        lab.publish(n, n, 2);
-    }
+    (0..2).for_each(|n| lab.rank(n, "10.0.0.1", n, 2));
     lab.until(5.0);
     (0..2).for_each(|n| lab.leave(n));
     lab.until(9.0);
@@ -1167,8 +1063,7 @@ fn a_run_is_over_since_its_last_connection_closed_and_not_since_that_was_noticed
 
 #[test]
 fn a_node_that_asks_for_fewer_nodes_than_a_complete_round_has_is_told() {
-    let settings = Settings { explain_after: std::time::Duration::from_secs(3), ..Settings::default() };
-    let mut lab = Lab::with(settings, StaleKeyConfig::default());
+    let mut lab = Lab::soon();
     lab.complete_run("job", 3);
     lab.agent(3, "job");
     for _ in 0..40 {
@@ -1187,10 +1082,7 @@ fn a_node_that_asks_for_fewer_nodes_than_a_complete_round_has_is_told() {
 #[test]
 fn a_job_whose_nodes_have_two_ids_is_told_with_both() {
     let mut lab = Lab::expecting(3, 3);
-    for (n, run) in [(0, "train"), (1, "train"), (2, "trian")] {
-        lab.agent(n, run);
-        lab.cas(n, run, "join");
-    }
+    [(0, "train"), (1, "train"), (2, "trian")].into_iter().for_each(|(n, run)| lab.joins(n, run, "join"));
     lab.pass(33.0);
 
     // One id on two ports.
@@ -1198,8 +1090,7 @@ fn a_job_whose_nodes_have_two_ids_is_told_with_both() {
     let mut there = Lab::expecting(3, 3);
     for (lab, nodes) in [(&mut lab, 0..2), (&mut there, 2..3)] {
         for n in nodes {
-            lab.agent(n, "train");
-            lab.cas(n, "train", "join");
+            lab.joins(n, "train", "join");
         }
     }
     let (conn, peer) = (ConnId::new(7, 7), ([10, 77, 0, 12], 40000).into());
@@ -1211,20 +1102,14 @@ fn a_job_whose_nodes_have_two_ids_is_told_with_both() {
 
     // Two jobs of which each misses more than the other has.
     let mut lab = Lab::expecting(4, 4);
-    for (n, run) in [(0, "one"), (1, "one"), (2, "other")] {
-        lab.agent(n, run);
-        lab.cas(n, run, "join");
-    }
+    [(0, "one"), (1, "one"), (2, "other")].into_iter().for_each(|(n, run)| lab.joins(n, run, "join"));
     lab.pass(33.0);
 }
 
 #[test]
 fn the_list_of_runs_tells_that_ranks_wait_for_a_key_of_the_program() {
     let mut lab = Lab::new();
-    for n in 0..2 {
-        lab.worker(n, "10.0.0.1");
-        lab.publish(n, n, 2);
-    }
+    (0..2).for_each(|n| lab.rank(n, "10.0.0.1", n, 2));
     lab.set(0, "/default_pg/0//epoch-1", b"1");
     lab.wait(1, &["/default_pg/0//epoch_1"]);
     let notes = |lab: &Lab| {

@@ -27,8 +27,7 @@ fn nothing_is_said_of_programs_that_keep_keys_of_their_own_in_a_store() {
         lab.set(n, &format!("/shard-{n}"), b"1");
     }
     lab.pass(3.0);
-    lab.leave(0);
-    lab.leave(1);
+    lab.leave_all([0, 1]);
     lab.pass(10.0);
     assert_eq!(lab.said.len(), 0, "{:?}", lab.said);
 }
@@ -148,8 +147,7 @@ impl Job {
                 self.connections += 1;
                 let conn = self.connections;
                 rank.open.push(conn);
-                lab.connect(conn, &format!("10.0.0.{at}"), 2000 + rank.rank);
-                lab.ping(conn);
+                lab.come(conn, &format!("10.0.0.{at}"), 2000 + rank.rank);
                 lab.add(conn, "init/", 1);
             }
             Do::Publish => {
@@ -232,8 +230,7 @@ proptest! {
         lab.pass(pass);
         let workers = 100..100 + nodes;
         for n in workers.clone() {
-            lab.worker(n, &format!("10.77.0.{}", n - 90));
-            lab.publish(n, n - 100, nodes as usize);
+            lab.rank(n, &format!("10.77.0.{}", n - 90), n - 100, nodes as usize);
             lab.pass(pass);
         }
         for n in workers.clone() {
@@ -294,16 +291,10 @@ proptest! {
 fn ranks_that_meet_and_leave_between_two_looks_have_finished() {
     let mut lab = Lab::new();
     for meeting in 0..2 {
-        for n in 0..2 {
-            lab.worker(n, "10.0.0.1");
-            lab.publish(n, n, 2);
-        }
-        for n in 0..2 {
-            lab.get(n, &format!("/default_pg/0//cpu//0/{}", 1 - n));
-        }
+        (0..2).for_each(|n| lab.rank(n, "10.0.0.1", n, 2));
+        (0..2).for_each(|n| lab.get(n, &format!("/default_pg/0//cpu//0/{}", 1 - n)));
         // Member 1 is the first to leave: with it goes the address of rank 0, which has read its.
-        lab.leave(1);
-        lab.leave(0);
+        lab.leave_all([1, 0]);
         lab.pass(if meeting == 0 { 0.01 } else { 5.0 });
     }
     assert_silent(&lab);
@@ -320,9 +311,7 @@ fn ranks_that_meet_again_are_told_once() {
             lab.pass(0.3);
             lab.publish(n, n, 3);
         }
-        for n in 0..3 {
-            (0..3).for_each(|rank| lab.get(n, &format!("/default_pg/0//cpu//0/{rank}")));
-        }
+        (0..3).for_each(|n| (0..3).for_each(|rank| lab.get(n, &format!("/default_pg/0//cpu//0/{rank}"))));
         lab.pass(9.0);
         (0..3).for_each(|n| lab.leave(n));
         lab.pass(0.1);
@@ -339,20 +328,14 @@ fn a_static_job_follows_a_c10d_one_of_the_same_id() {
     let mut lab = Lab::new();
     lab.complete_run("none", 2);
     lab.pass(20.0);
-    for n in 0..2 {
-        lab.reach_exit(n, "none", n == 1);
-    }
+    (0..2).for_each(|n| lab.reach_exit(n, "none", n == 1));
     lab.cas(0, "none", "close");
     (0..2).for_each(|n| lab.leave(n));
     lab.pass(5.0);
-    for n in [1, 0] {
-        lab.static_node(10 + n, "none", n, 2);
-    }
+    [1, 0].into_iter().for_each(|n| lab.static_node(10 + n, "none", n, 2));
     lab.assign_static(10, "none", 2, 1);
     lab.pass(40.0);
-    for n in 0..2 {
-        lab.exit_static(10 + n, "none", n == 1);
-    }
+    (0..2).for_each(|n| lab.exit_static(10 + n, "none", n == 1));
     (0..2).for_each(|n| lab.leave(10 + n));
     lab.pass(5.0);
     assert_silent(&lab);
@@ -378,14 +361,10 @@ fn a_job_of_rpc_runs_and_ends() {
 #[test]
 fn a_rank_that_begins_anew_before_another_has_left_has_lost_nobody() {
     let mut lab = Lab::new();
-    for n in 0..3 {
-        lab.worker(n, "10.0.0.1");
-        lab.publish(n, n, 3);
-    }
+    (0..3).for_each(|n| lab.rank(n, "10.0.0.1", n, 3));
     lab.pass(10.0);
     lab.leave(0);
-    lab.worker(10, "10.0.0.1");
-    lab.publish(10, 0, 3);
+    lab.rank(10, "10.0.0.1", 0, 3);
     lab.pass(0.5);
     assert_eq!(
         lab.run("store:29500").rank_grid.expect("ranks").states,
@@ -395,8 +374,7 @@ fn a_rank_that_begins_anew_before_another_has_left_has_lost_nobody() {
     for n in 1..3 {
         lab.leave(n);
         lab.pass(0.3);
-        lab.worker(10 + n, "10.0.0.1");
-        lab.publish(10 + n, n, 3);
+        lab.rank(10 + n, "10.0.0.1", n, 3);
     }
     lab.pass(10.0);
     assert_silent(&lab);
@@ -407,8 +385,7 @@ fn a_rank_that_begins_anew_before_another_has_left_has_lost_nobody() {
 fn workers_that_have_left_were_not_elsewhere() {
     let mut lab = Lab::new();
     lab.complete_run("job", 1);
-    lab.worker(5, "10.77.0.10");
-    lab.publish(5, 0, 1);
+    lab.rank(5, "10.77.0.10", 0, 1);
     lab.pass(60.0);
     lab.leave(5);
     lab.pass(20.0);
@@ -419,8 +396,7 @@ fn workers_that_have_left_were_not_elsewhere() {
 fn a_run_finishes_without_a_node_that_was_taken_out_of_the_round() {
     let mut lab = Lab::new();
     lab.complete_run("job", 3);
-    lab.agent(3, "job");
-    lab.cas(3, "job", "wait drop:2");
+    lab.joins(3, "job", "wait drop:2");
     lab.reach_exit(0, "job", false);
     lab.reach_exit(1, "job", true);
     lab.pass(2.0);
@@ -470,9 +446,7 @@ fn nodes_that_have_finished_are_of_the_round_after_others_have_taken_them_out() 
 
     let mut lab = Lab::new();
     lab.complete_run("job", 3);
-    for n in 0..2 {
-        lab.reach_exit(n, "job", false);
-    }
+    (0..2).for_each(|n| lab.reach_exit(n, "job", false));
     lab.pass(16.0);
     lab.cas(2, "job", "drop:0 drop:1");
     lab.reach_exit(2, "job", true);

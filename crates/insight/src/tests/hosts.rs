@@ -2,16 +2,9 @@
 //! the server's. It reads `init/` every 10 ms until all have counted themselves, and publishes nothing before.
 
 use super::lab::Lab;
-use crate::Settings;
 use rallypoint_api::RunState;
-use rallypoint_store::StaleKeyConfig;
 
 const RUN: &str = "store:29500";
-
-fn lab() -> Lab {
-    let explain_after = std::time::Duration::from_secs(3);
-    Lab::with(Settings { explain_after, ..Settings::default() }, StaleKeyConfig::default())
-}
 
 /// The host, which is client 0, reads for so long how many have come.
 fn count(lab: &mut Lab, seconds: u32) {
@@ -23,11 +16,10 @@ fn count(lab: &mut Lab, seconds: u32) {
 
 /// Client 0 hosts, and these ranks of so many have come and wait for it.
 fn ranks(those: &[u32], world: usize) -> Lab {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     lab.worker(0, "10.0.0.10");
     for &rank in those {
-        lab.worker(rank, &format!("10.0.0.{}", 10 + rank));
-        lab.publish(rank, rank, world);
+        lab.rank(rank, &format!("10.0.0.{}", 10 + rank), rank, world);
         lab.wait_for_rank(rank, 0);
     }
     lab
@@ -35,7 +27,7 @@ fn ranks(those: &[u32], world: usize) -> Lab {
 
 /// Client 0 is the agent of node rank 0, and these nodes have come and wait for their ranks.
 fn nodes(those: &[u32]) -> Lab {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     lab.worker(0, "10.0.0.10");
     for &node in those {
         lab.worker(node, &format!("10.0.0.{}", 10 + node));
@@ -54,8 +46,7 @@ fn a_rank_that_rank_0_counts_on_is_named_and_rank_0_is_not() {
     let waits = lab.run(RUN).waits;
     assert!(waits.iter().all(|wait| wait.reason.is_some()), "{waits:#?}");
     // It comes, and nothing more is said of it.
-    lab.worker(2, "10.0.0.12");
-    lab.publish(2, 2, 4);
+    lab.rank(2, "10.0.0.12", 2, 4);
     lab.get(0, "init/");
     lab.publish(0, 0, 4);
     lab.pass(0.1);
@@ -127,9 +118,8 @@ fn a_rank_that_ended_while_rank_0_counts_is_told_as_such() {
 #[test]
 fn rank_0_is_known_as_soon_as_it_counts() {
     for comes_at in [2.3, 2.6, 2.9, 3.2] {
-        let mut lab = lab();
-        lab.worker(1, "10.0.0.11");
-        lab.publish(1, 1, 3);
+        let mut lab = Lab::soon();
+        lab.rank(1, "10.0.0.11", 1, 3);
         lab.wait_for_rank(1, 0);
         lab.pass(comes_at);
         lab.worker(0, "10.0.0.10");
@@ -175,7 +165,7 @@ fn a_node_rank_0_that_comes_again_and_counts_is_known() {
 #[test]
 fn an_agent_that_told_no_role_is_not_said_not_to_have_come() {
     for leaves in [false, true] {
-        let mut lab = lab();
+        let mut lab = Lab::soon();
         lab.worker(0, "10.0.0.10");
         if leaves {
             count(&mut lab, 1);

@@ -97,6 +97,12 @@ impl Lab {
         Self::with(Settings { nodes: Some((min, max)), ..Settings::default() }, StaleKeyConfig::default())
     }
 
+    /// Waits are explained when they have lasted for three seconds.
+    pub(super) fn soon() -> Self {
+        let explain_after = Duration::from_secs(3);
+        Self::with(Settings { explain_after, ..Settings::default() }, StaleKeyConfig::default())
+    }
+
     pub(super) fn with(settings: Settings, stale: StaleKeyConfig) -> Self {
         Self {
             store: Store::new(CAPACITY, stale.clone()),
@@ -216,6 +222,12 @@ impl Lab {
         self.apply(n, &Request::Ping { nonce: pid });
     }
 
+    /// A process connects, and says its id.
+    pub(super) fn come(&mut self, n: u32, addr: &str, pid: u32) {
+        self.connect(n, addr, pid);
+        self.ping(n);
+    }
+
     pub(super) fn is_connected(&self, n: u32) -> bool {
         self.clients.contains_key(&n)
     }
@@ -224,6 +236,10 @@ impl Lab {
         if let Some((conn, ..)) = self.clients.remove(&n) {
             self.store.disconnect(conn, self.now, &mut self.recorder);
         }
+    }
+
+    pub(super) fn leave_all(&mut self, those: impl IntoIterator<Item = u32>) {
+        those.into_iter().for_each(|n| self.leave(n));
     }
 
     /// The link of a client's relay was away for too long; without one its host has not answered.
@@ -340,17 +356,26 @@ impl Lab {
 
     /// A torchrun agent appears: it connects and makes sure that there is a state.
     pub(super) fn agent(&mut self, n: u32, run: &str) {
-        self.connect(n, &format!("10.77.0.{}", 10 + n), 1000 + n);
-        self.ping(n);
+        self.come(n, &format!("10.77.0.{}", 10 + n), 1000 + n);
         self.first_cas(n, run);
+    }
+
+    /// An agent of c10d comes, and changes the state.
+    pub(super) fn joins(&mut self, n: u32, run: &str, change: &str) {
+        self.agent(n, run);
+        self.cas(n, run, change);
     }
 
     /// Agents of c10d come and join, one after the other.
     pub(super) fn join(&mut self, run: &str, agents: Range<u32>) {
-        for n in agents {
-            self.agent(n, run);
-            self.cas(n, run, "join");
-        }
+        agents.for_each(|n| self.joins(n, run, "join"));
+    }
+
+    /// The last of them completes the round.
+    pub(super) fn join_all(&mut self, run: &str, agents: Range<u32>) {
+        let last = agents.end - 1;
+        self.join(run, agents.start..last);
+        self.joins(last, run, "join complete");
     }
 
     pub(super) fn first_cas(&mut self, n: u32, run: &str) {
@@ -442,8 +467,7 @@ impl Lab {
 
     /// The agent of a static run: it tells its role; node rank 0 waits for those of all nodes, the others for their ranks.
     pub(super) fn static_node(&mut self, n: u32, run: &str, rank: u32, nodes: u32) {
-        self.connect(n, &format!("10.77.0.{}", 10 + n), 1000 + n);
-        self.ping(n);
+        self.come(n, &format!("10.77.0.{}", 10 + n), 1000 + n);
         let key = |part: &str, node: u32| format!("/{run}/torchelastic/{part}/{node}");
         self.set(n, &key("role_info", rank), b"{}");
         if rank == 0 {
@@ -489,14 +513,19 @@ impl Lab {
 
     /// A worker of `env://` connects.
     pub(super) fn worker(&mut self, n: u32, addr: &str) {
-        self.connect(n, addr, 2000 + n);
-        self.ping(n);
+        self.come(n, addr, 2000 + n);
         self.add(n, "init/", 1);
     }
 
     /// Rank `rank` publishes its gloo address, made for `world` ranks.
     pub(super) fn publish(&mut self, n: u32, rank: u32, world: usize) {
         self.set(n, &format!("/default_pg/0//cpu//0/{rank}"), &gloo(&format!("host{n}"), world));
+    }
+
+    /// A rank comes, and publishes its address.
+    pub(super) fn rank(&mut self, n: u32, addr: &str, rank: u32, world: usize) {
+        self.worker(n, addr);
+        self.publish(n, rank, world);
     }
 
     pub(super) fn wait_for_rank(&mut self, n: u32, rank: u32) {
@@ -524,6 +553,14 @@ impl Lab {
         let shown = self.insight.list(0, self.now).runs.into_iter();
         let shown = shown.flat_map(|run| self.run(&run.run_id).explanations);
         shown.filter(|said| said.code == code && said.holds).flat_map(|said| tags(&said.facts)).collect()
+    }
+
+    /// All that is shown, of runs and of none.
+    pub(super) fn shown(&self) -> Vec<Explanation> {
+        let list = self.insight.list(0, self.now);
+        let runs = list.runs.iter();
+        let runs = runs.filter_map(|run| self.insight.run(&run.run_id, run.store, Some(run.kind), self.now));
+        runs.flat_map(|run| run.explanations).chain(list.explanations).collect()
     }
 
     /// How often something of this kind is on the timeline of the run without an id.

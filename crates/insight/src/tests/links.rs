@@ -5,10 +5,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::lab::{Lab, PORT, announcement};
-use crate::{AwayLink, LinkEvent, LinkNews, Settings, StoreOwner};
+use crate::{AwayLink, LinkEvent, LinkNews, StoreOwner};
 use rallypoint_api::{Explanation, KnownFrom, LinkCounts, Node, NodeState, RunState, Severity};
 use rallypoint_rendezvous::gate::{Contact, Gates};
-use rallypoint_store::StaleKeyConfig;
 
 fn away(lab: &Lab, names: impl IntoIterator<Item = String>) -> Vec<AwayLink> {
     let link = |name| AwayLink {
@@ -45,8 +44,7 @@ fn announced() -> Lab {
     let mut lab = Lab::new();
     lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
     lab.gate("job", &[("train-0", 0, 3), ("train-1", 1, 3), ("train-2", 2, 3)], &[]);
-    lab.worker(0, "10.1.0.0");
-    lab.publish(0, 0, 3);
+    lab.rank(0, "10.1.0.0", 0, 3);
     lab.wait_for_rank(0, 1);
     lab.pass(4.0);
     lab
@@ -87,8 +85,7 @@ fn what_a_relay_did_before_its_pod_announced_itself_is_of_another_job() {
     lab.pass(60.0);
     lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
     lab.gate("job", &[("train-0", 0, 2), ("train-1", 1, 2)], &[]);
-    lab.worker(0, "10.1.0.0");
-    lab.publish(0, 0, 2);
+    lab.rank(0, "10.1.0.0", 0, 2);
     lab.wait_for_rank(0, 1);
     assert_seen_of_rank_1(&mut lab, "announced");
 }
@@ -114,8 +111,7 @@ fn a_relay_says_nothing_of_pods_with_one_name_or_with_several_ranks() {
     let mut lab = Lab::new();
     lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
     lab.gate("job", &[("train", 0, 2), ("train", 1, 2)], &[]);
-    lab.worker(0, "10.1.0.0");
-    lab.publish(0, 0, 2);
+    lab.rank(0, "10.1.0.0", 0, 2);
     lab.wait_for_rank(0, 1);
     happens(&mut lab, "train", LinkEvent::Left);
     assert_seen_of_rank_1(&mut lab, "announced");
@@ -128,8 +124,7 @@ fn a_relay_says_nothing_of_pods_with_one_name_or_with_several_ranks() {
     let mut lab = Lab::new();
     lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
     lab.gate("job", &[("a", 0, 2), ("b", 1, 2)], &[]);
-    lab.worker(0, "10.1.0.0");
-    lab.publish(0, 0, 4);
+    lab.rank(0, "10.1.0.0", 0, 4);
     lab.wait_for_rank(0, 1);
     happens(&mut lab, "b", LinkEvent::Left);
     assert_seen_of_rank_1(&mut lab, "never_seen");
@@ -140,8 +135,7 @@ fn a_static_node_that_has_not_come_is_linked_to_its_pod() {
     let mut lab = Lab::new();
     lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
     lab.gate("job", &[("train-0", 0, 2), ("train-1", 1, 2)], &[]);
-    lab.connect(1, "10.1.0.1", 7);
-    lab.ping(1);
+    lab.come(1, "10.1.0.1", 7);
     lab.set(1, "/job/torchelastic/role_info/1", b"{}");
     lab.wait(1, &["/job/torchelastic/assigned_ranks/1"]);
     happens(&mut lab, "train-0", LinkEvent::Left);
@@ -186,8 +180,7 @@ fn a_link_that_comes_back_was_away_and_nothing_else() {
 fn what_a_process_behind_a_link_does_is_not_known_while_it_is_away() {
     let mut lab = Lab::new();
     for (n, rank, addr) in [(10, 1, "10.77.0.10"), (11, 0, "10.77.0.11")] {
-        lab.worker(n, addr);
-        lab.publish(n, rank, 2);
+        lab.rank(n, addr, rank, 2);
     }
     lab.wait(10, &["/default_pg/0//cpu//1/0"]);
     lab.pass(5.0);
@@ -201,8 +194,7 @@ fn what_a_process_behind_a_link_does_is_not_known_while_it_is_away() {
 fn who_is_behind_a_link_that_is_away_claims_no_rank() {
     let mut lab = Lab::new();
     let claim = |lab: &mut Lab, n: u32, rank: u32| {
-        lab.worker(n, &format!("10.77.0.{n}"));
-        lab.publish(n, rank, 3);
+        lab.rank(n, &format!("10.77.0.{n}"), rank, 3);
     };
     claim(&mut lab, 11, 1);
     let gone = away(&lab, ["train-1".to_owned()]);
@@ -219,8 +211,7 @@ fn who_is_behind_a_link_that_is_away_claims_no_rank() {
 fn a_job_behind_a_link_that_is_away_is_no_second_job() {
     let mut lab = Lab::new();
     let role = |lab: &mut Lab, n: u32, run: &str| {
-        lab.connect(n, &format!("10.77.0.{n}"), n);
-        lab.ping(n);
+        lab.come(n, &format!("10.77.0.{n}"), n);
         lab.set(n, &format!("/{run}/torchelastic/role_info/0"), b"{}");
     };
     role(&mut lab, 11, "first");
@@ -238,8 +229,7 @@ fn a_job_behind_a_link_that_is_away_is_no_second_job() {
 fn a_node_whose_link_was_away_for_too_long_is_lost_with_it_and_not_dead() {
     let mut lab = Lab::new();
     lab.complete_run("job", 3);
-    lab.worker(10, "10.77.0.11");
-    lab.publish(10, 1, 3);
+    lab.rank(10, "10.77.0.11", 1, 3);
     lab.pass(2.0);
     let before = codes(&lab).len();
     let lost = LinkNews { name: "train-1".into(), what: LinkEvent::Lost { clients: 2 }, at: lab.now };
@@ -272,10 +262,7 @@ fn a_node_is_taken_out_of_its_round_because_its_link_is_away() {
 #[test]
 fn ranks_whose_link_was_away_for_too_long_have_not_ended() {
     let mut lab = Lab::new();
-    for n in 0..3 {
-        lab.worker(n, &format!("10.77.0.{n}"));
-        lab.publish(n, n, 3);
-    }
+    (0..3).for_each(|n| lab.rank(n, &format!("10.77.0.{n}"), n, 3));
     lab.pass(10.0);
     lab.cut_off(1, Some("train-1"));
     lab.pass(70.0);
@@ -288,10 +275,7 @@ fn ranks_whose_link_was_away_for_too_long_have_not_ended() {
 #[test]
 fn ranks_whose_hosts_do_not_answer_are_cut_off_and_have_not_ended() {
     let mut lab = Lab::new();
-    for n in 0..3 {
-        lab.worker(n, &format!("10.77.0.{n}"));
-        lab.publish(n, n, 3);
-    }
+    (0..3).for_each(|n| lab.rank(n, &format!("10.77.0.{n}"), n, 3));
     lab.pass(20.0);
     // The first could not connect to those that are cut off.
     lab.leave(0);
@@ -306,10 +290,7 @@ fn ranks_whose_hosts_do_not_answer_are_cut_off_and_have_not_ended() {
 #[test]
 fn a_rank_that_is_cut_off_before_all_have_met_is_told_so_to_those_that_wait_for_it() {
     let mut lab = Lab::new();
-    for n in 0..2 {
-        lab.worker(n, &format!("10.77.0.{n}"));
-        lab.publish(n, n, 3);
-    }
+    (0..2).for_each(|n| lab.rank(n, &format!("10.77.0.{n}"), n, 3));
     lab.wait_for_rank(0, 2);
     lab.pass(5.0);
     lab.cut_off(1, None);
@@ -332,13 +313,8 @@ fn a_node_whose_host_does_not_answer_is_cut_off_and_not_dead() {
 
 #[test]
 fn nodes_that_are_cut_off_are_not_said_to_have_ended() {
-    let explain_after = Duration::from_secs(3);
-    let lab = || Lab::with(Settings { explain_after, ..Settings::default() }, StaleKeyConfig::default());
-    let mut c10d = lab();
-    for n in 0..4 {
-        c10d.agent(n, "job");
-        c10d.cas(n, "job", if n == 3 { "join complete" } else { "join" });
-    }
+    let mut c10d = Lab::soon();
+    c10d.join_all("job", 0..4);
     let address = "/torch.rendezvous.job.0/MASTER_ADDR";
     (1..4).for_each(|n| c10d.wait(n, &[address]));
     c10d.pass(2.0);
@@ -353,17 +329,14 @@ fn nodes_that_are_cut_off_are_not_said_to_have_ended() {
     known.sort();
     assert_eq!(known, [("node0".into(), KnownFrom::Died), ("node3".into(), KnownFrom::Lost)]);
 
-    let mut of_rank_zero = lab();
-    for n in 0..2 {
-        of_rank_zero.agent(n, "job");
-        of_rank_zero.cas(n, "job", if n == 1 { "join complete" } else { "join" });
-    }
+    let mut of_rank_zero = Lab::soon();
+    of_rank_zero.join_all("job", 0..2);
     of_rank_zero.wait(1, &[address]);
     of_rank_zero.pass(2.0);
     of_rank_zero.cut_off(0, None);
     of_rank_zero.pass(8.0);
 
-    let mut at_exit = lab();
+    let mut at_exit = Lab::soon();
     at_exit.complete_run("job", 2);
     at_exit.reach_exit(0, "job", false);
     at_exit.pass(2.0);
@@ -372,7 +345,7 @@ fn nodes_that_are_cut_off_are_not_said_to_have_ended() {
     let waits = at_exit.run("job").waits;
     assert!(waits[0].reason.is_some());
 
-    let mut of_static = lab();
+    let mut of_static = Lab::soon();
     of_static.static_node(1, "none", 1, 3);
     of_static.static_node(0, "none", 0, 3);
     of_static.pass(2.0);
@@ -406,8 +379,7 @@ fn the_rank_of_a_static_node_that_was_cut_off_before_this_attempt_has_no_dead_no
     lab.pass(2.0);
     // Node 1 begins another attempt, and its rank waits for that of node 2.
     lab.static_node(3, "job", 1, 3);
-    lab.worker(10, "10.77.0.11");
-    lab.publish(10, 1, 3);
+    lab.rank(10, "10.77.0.11", 1, 3);
     lab.wait_for_rank(10, 2);
     lab.pass(40.0);
     assert!(lab.run("job").waits.iter().any(|wait| wait.reason.is_some()));
@@ -425,11 +397,9 @@ fn many_links_that_are_away_are_one_line() {
 
 /// What is said of a run at the exit barrier, whose nodes 1 and 2 have these addresses, while the link of the first is away.
 fn at_exit(addresses: [&str; 2]) {
-    let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
-    let mut lab = Lab::with(settings, StaleKeyConfig::default());
+    let mut lab = Lab::soon();
     for (n, addr) in (0..).zip(["10.77.0.10"].into_iter().chain(addresses)) {
-        lab.connect(n, addr, 1000 + n);
-        lab.ping(n);
+        lab.come(n, addr, 1000 + n);
         lab.first_cas(n, "job");
         lab.cas(n, "job", if n == 2 { "join complete" } else { "join" });
     }
@@ -545,8 +515,7 @@ fn pods_without_relays_are_not_heard_of_after_the_gate() {
     pods.pass(25, &[]);
     // One comes at last.
     let lab = &mut pods.lab;
-    lab.agent(0, "job");
-    lab.cas(0, "job", "join");
+    lab.joins(0, "job", "join");
     lab.pass(1.0);
     assert!(pods.said().is_none());
     assert_eq!(pods.lab.run("job").summary.nodes.expected.map(|it| it.min), Some(3));
@@ -575,9 +544,7 @@ fn who_went_on_with_the_attempt_before_is_not_said_to_be_there_when_its_link_is_
     let of_node = |lab: &mut Lab| {
         (0..3).for_each(|n| lab.static_node(n, "none", n, 3));
         lab.assign_static(0, "none", 3, 1);
-        for n in 1..3 {
-            lab.get(n, &format!("/none/torchelastic/assigned_ranks/{n}"));
-        }
+        (1..3).for_each(|n| lab.get(n, &format!("/none/torchelastic/assigned_ranks/{n}")));
         lab.get(0, "/none/torchelastic/role_info/2");
         lab.pass(5.0);
         lab.leave(2);
@@ -585,18 +552,12 @@ fn who_went_on_with_the_attempt_before_is_not_said_to_be_there_when_its_link_is_
         lab.static_node(12, "none", 2, 3);
     };
     let of_rank = |lab: &mut Lab| {
-        for n in 0..3 {
-            lab.worker(n, &format!("10.77.0.{n}"));
-            lab.publish(n, n, 3);
-        }
-        for n in 0..3 {
-            (0..3).for_each(|other| lab.get(n, &format!("/default_pg/0//cpu//0/{other}")));
-        }
+        (0..3).for_each(|n| lab.rank(n, &format!("10.77.0.{n}"), n, 3));
+        (0..3).for_each(|n| (0..3).for_each(|other| lab.get(n, &format!("/default_pg/0//cpu//0/{other}"))));
         lab.pass(20.0);
         lab.leave(2);
         lab.pass(1.0);
-        lab.worker(12, "10.77.0.2");
-        lab.publish(12, 2, 3);
+        lab.rank(12, "10.77.0.2", 2, 3);
         lab.wait_for_rank(12, 0);
     };
     said_of_who_met_before(of_node, [10, 77, 0, 10]);

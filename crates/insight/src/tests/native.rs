@@ -43,8 +43,8 @@ impl Native {
         Self::of(Lab::new(), (2, max))
     }
 
-    pub(super) fn with(settings: Settings, nodes: (u32, u32)) -> Self {
-        Self::of(Lab::with(settings, StaleKeyConfig::default()), nodes)
+    pub(super) fn soon(nodes: (u32, u32)) -> Self {
+        Self::of(Lab::soon(), nodes)
     }
 
     fn of(lab: Lab, nodes: (u32, u32)) -> Self {
@@ -235,8 +235,7 @@ impl Native {
 
     /// The same, where what lasts for 3 s is said.
     fn of_all_soon(min: u32, names: &[&str]) -> Self {
-        let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
-        Self::of_all_in(Lab::with(settings, StaleKeyConfig::default()), min, names, &[])
+        Self::of_all_in(Lab::soon(), min, names, &[])
     }
 
     /// A round of a, b and c, whose agents wait for b, which has told no role.
@@ -249,23 +248,38 @@ impl Native {
     }
 
     fn of_all_in(lab: Lab, min: u32, names: &[&str], roles: &[u32]) -> Self {
-        let nodes = names.len() as u32;
-        let mut native = Self::of(lab, (min, nodes));
-        for (rank, name) in (0..).zip(names) {
-            native.join_as(&format!("id{rank}"), name, &address(rank), "1", None).expect("it joins");
-        }
-        for (rank, name) in (0..).zip(names) {
-            let place = RankInRound { round: 1, rank };
-            let beats = native.beat_as(&format!("id{rank}"), name, &address(rank), "1", place, nodes);
-            beats.expect("a view");
-        }
+        let mut native = Self::of(lab, (min, names.len() as u32));
+        native.come(names);
+        (0..).zip(names).for_each(|(rank, name)| native.beats(name, rank, names.len()));
         native.open_store();
-        for &rank in roles {
-            native.lab.connect(rank, &address(rank), 100 + rank);
-            native.lab.ping(rank);
-            native.lab.set(rank, &format!("{ROLES}/{rank}"), b"{}");
-        }
+        native.tell_roles(roles);
         native
+    }
+
+    /// Nodes of these names come, each at an address of its own.
+    fn come(&mut self, names: &[&str]) {
+        for (rank, name) in (0..).zip(names) {
+            self.join_as(&format!("id{rank}"), name, &address(rank), "1", None).expect("it joins");
+        }
+    }
+
+    /// One of them, in a first round of so many.
+    fn beats(&mut self, name: &str, rank: u32, nodes: usize) {
+        let place = RankInRound { round: 1, rank };
+        let _ = self.beat_as(&format!("id{rank}"), name, &address(rank), "1", place, nodes as u32);
+    }
+
+    /// Their agents come to the store.
+    fn tell_roles(&mut self, roles: &[u32]) {
+        for &rank in roles {
+            self.lab.come(rank, &address(rank), 100 + rank);
+            self.lab.set(rank, &format!("{ROLES}/{rank}"), b"{}");
+        }
+    }
+
+    /// Ranks of two, each on its host, meet in the store of the run.
+    fn ranks_meet(&mut self, world: usize) {
+        (0..2).for_each(|rank| self.lab.rank(rank, &format!("10.0.0.{rank}"), rank, world));
     }
 
     /// A node joins as `rallypoint join` does: it sends no heartbeats later.
@@ -397,8 +411,7 @@ fn two_backends_under_one_id_are_two_runs_and_a_finding() {
     native.join("a", "1", None);
     native.pass(2);
     assert_eq!(native.lab.complaints(), Vec::<&str>::new());
-    native.lab.agent(1, "job");
-    native.lab.cas(1, "job", "join");
+    native.lab.joins(1, "job", "join");
     native.pass(3);
     let list = native.lab.insight.list(0, native.lab.now);
     let mut kinds: Vec<_> = list.runs.iter().map(|run| run.kind.name()).collect();
@@ -451,16 +464,13 @@ fn a_native_run_is_told_once_that_it_has_finished() {
     let mut native = Native::of_two(2);
     native.open_store();
     for n in 0..2 {
-        native.lab.connect(n, &format!("10.0.0.{n}"), n);
-        native.lab.ping(n);
+        native.lab.come(n, &format!("10.0.0.{n}"), n);
         native.lab.add(n, "/torch.rendezvous.job.1/torchelastic/agent/terminal_state/num_members", 1);
     }
     native.lab.set(1, "/torch.rendezvous.job.1/torchelastic/agent/terminal_state/last_member", b"x");
     native.pass(1);
     let done = || LeaveRequest { why: None, outcome: Some(Outcome::Succeeded) };
-    for node in ["a", "b"] {
-        native.leave(node, done());
-    }
+    ["a", "b"].into_iter().for_each(|node| native.leave(node, done()));
     native.pass(5);
     assert_eq!(native.lab.texts("run_finished").len(), 1, "{:?}", native.lab.said);
     assert_eq!(native.lab.run("job").summary.state, RunState::Finished);
@@ -484,10 +494,7 @@ fn a_rank_of_a_native_round_that_ends_alone_is_told() {
     let play = |leaves: &[u32], breaks: bool| {
         let mut native = Native::of_two(2);
         native.lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
-        for rank in 0..2 {
-            native.lab.worker(rank, &format!("10.0.0.{rank}"));
-            native.lab.publish(rank, rank, 2);
-        }
+        native.ranks_meet(2);
         native.pass(12);
         for &rank in leaves {
             native.lab.leave(rank);
@@ -511,17 +518,13 @@ fn a_rank_of_a_native_round_that_ends_alone_is_told() {
 /// That a node is not heard from is said of it: its ranks end with it.
 #[test]
 fn the_ranks_of_a_native_node_that_is_not_heard_from_are_not_told_besides() {
-    let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
-    let mut native = Native::with(settings, (2, 2));
+    let mut native = Native::soon((2, 2));
     for (rank, node) in ["a", "b"].into_iter().enumerate() {
         native.join(node, "1", None);
         native.beat(node, rank as u32);
     }
     native.lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
-    for rank in 0..2 {
-        native.lab.worker(rank, &format!("10.0.0.{rank}"));
-        native.lab.publish(rank, rank, 2);
-    }
+    native.ranks_meet(2);
     native.pass(5);
     native.lab.leave(1);
     native.cut("b");
@@ -534,10 +537,8 @@ fn the_ranks_of_a_native_node_that_is_not_heard_from_are_not_told_besides() {
 #[test]
 fn a_native_round_that_lacks_more_than_what_is_silent_says_so() {
     let settings = Settings { explain_after: Duration::from_secs(4), ..Settings::default() };
-    let mut native = Native::with(settings, (3, 3));
-    for node in ["a", "b"] {
-        native.join(node, "1", None);
-    }
+    let mut native = Native::of(Lab::with(settings, StaleKeyConfig::default()), (3, 3));
+    ["a", "b"].into_iter().for_each(|node| native.join(node, "1", None));
     native.pass(2);
     native.cut("b");
     native.pass(8);
@@ -549,10 +550,7 @@ fn a_native_round_that_lacks_more_than_what_is_silent_says_so() {
 fn ranks_go_with_the_store_of_their_round() {
     let mut native = Native::of_two(2);
     native.lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
-    for rank in 0..2 {
-        native.lab.worker(rank, &format!("10.0.0.{rank}"));
-        native.lab.publish(rank, rank, 3);
-    }
+    native.ranks_meet(3);
     native.pass(2);
     assert_eq!(native.lab.run("job").summary.ranks.map(|ranks| ranks.joined), Some(2));
     native.lab.insight.forget_store(PORT);
@@ -564,10 +562,7 @@ fn ranks_go_with_the_store_of_their_round() {
 fn ranks_of_a_round_that_is_over_end_while_the_next_one_forms() {
     let mut native = Native::of_two(2);
     native.open_store();
-    for rank in 0..2 {
-        native.lab.worker(rank, &format!("10.0.0.{rank}"));
-        native.lab.publish(rank, rank, 3);
-    }
+    native.ranks_meet(3);
     native.pass(2);
     let there = |native: &Native| native.lab.run("job").summary.ranks.map(|ranks| ranks.joined);
     assert_eq!(there(&native), Some(2));
@@ -649,8 +644,7 @@ fn ranks_that_wait_in_a_closed_run_are_told_until_they_leave() {
             ("/torch.rendezvous.job.1/torchelastic/assigned_ranks/1".into(), "[1, 2, 1, 2]".into()),
         ],
     );
-    native.lab.worker(10, &address(0));
-    native.lab.publish(10, 0, 2);
+    native.lab.rank(10, &address(0), 0, 2);
     native.lab.wait_for_rank(10, 1);
     native.pass(2);
     assert!(native.close("node b"));
@@ -787,8 +781,7 @@ fn what_fails_after_an_operator_closed_the_store_of_a_round_is_told_with_that() 
         let of_round = || {
             let mut native = Native::of_all(&["a", "b"], &[0, 1]);
             for rank in 0..=u32::from(met) {
-                native.lab.worker(10 + rank, &address(rank));
-                native.lab.publish(10 + rank, rank, 2);
+                native.lab.rank(10 + rank, &address(rank), rank, 2);
             }
             native.pass(2);
             native.reset_store();
@@ -835,8 +828,7 @@ fn what_fails_after_an_operator_closed_the_store_of_a_round_is_told_with_that() 
 #[test]
 fn a_node_that_dies_in_a_closed_run_is_told_and_no_more_in_the_round() {
     let mut native = Native::of_all(&["a", "b", "c"], &[0, 1, 2]);
-    native.lab.worker(10, &address(0));
-    native.lab.publish(10, 0, 3);
+    native.lab.rank(10, &address(0), 0, 3);
     native.lab.wait_for_rank(10, 2);
     native.pass(1);
     native.close("node c");
@@ -919,6 +911,23 @@ fn a_pod_that_is_started_again_is_told_with_its_process_of_before() {
     assert_eq!(native.lab.texts("node_came_late"), Vec::<&str>::new(), "it came before the round began");
 }
 
+/// It is told as one that is not heard from. A twin that is there stands by.
+#[test]
+fn a_spare_whose_connection_closed_does_not_stand_by() {
+    for closes in [true, false] {
+        let mut native = Native::of_two(2);
+        native.lab.scene.is_free();
+        native.join("c", "1", None);
+        native.pass(31);
+        assert!(native.shown("stands_by").concat().contains("c has"), "{:?}", native.lab.said);
+        if closes {
+            native.cut("c");
+        }
+        native.pass(4);
+        assert_eq!(native.shown("stands_by").is_empty(), closes, "{:?}", native.shown("stands_by"));
+    }
+}
+
 #[test]
 fn a_silent_node_is_told_with_the_process_that_came_in_its_place() {
     let mut native = Native::of_all_soon(3, &["a", "b", "c"]);
@@ -931,8 +940,7 @@ fn a_silent_node_is_told_with_the_process_that_came_in_its_place() {
 
 #[test]
 fn a_round_is_not_complete_with_a_node_that_died_while_it_waited() {
-    let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
-    let mut native = Native::with(settings, (3, 3));
+    let mut native = Native::soon((3, 3));
     native.join_once("a", None);
     native.join_as("b", "b", &address(1), "1", None).expect("a place");
     native.cut("b");
@@ -964,8 +972,7 @@ fn a_round_that_nobody_has_joined_is_waited_for_since_the_last_one_was_over() {
 
 #[test]
 fn what_is_silent_is_the_cause_and_not_who_was_refused() {
-    let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
-    let mut native = Native::with(settings, (3, 3));
+    let mut native = Native::soon((3, 3));
     native.join_as("id0", "a", &address(0), "1", None).expect("it joins");
     native.join_as("id1", "b", &address(1), "1", None).expect("it joins");
     native.nodes = (2, 2);
@@ -981,19 +988,10 @@ fn what_is_silent_is_the_cause_and_not_who_was_refused() {
 #[test]
 fn after_a_restart_who_does_not_come_back_is_named_and_the_restart_is_told() {
     for keep_alive in [5, 2] {
-        let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
-        let mut native = Native::with(settings, (2, 3));
+        let mut native = Native::soon((2, 3));
         native.keep_alive = Some(Duration::from_secs(keep_alive));
-        for rank in 0..3 {
-            native
-                .join_as(&format!("id{rank}"), &format!("n{rank}"), &address(rank), "1", None)
-                .expect("it joins");
-        }
-        for rank in 0..3 {
-            let place = RankInRound { round: 1, rank };
-            let (id, name) = (format!("id{rank}"), format!("n{rank}"));
-            native.beat_as(&id, &name, &address(rank), "1", place, 3).expect("a view");
-        }
+        native.come(&["n0", "n1", "n2"]);
+        (0..3).for_each(|rank| native.beats(&format!("n{rank}"), rank, 3));
         native.pass(3);
         native.restart_server();
         native.joins_again("n1", 1);
@@ -1015,18 +1013,11 @@ fn in_state(state: &str) -> Native {
     let names = ["a", "b", "c"];
     let mut native = match state {
         "joining" | "last call" => {
-            let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
-            let mut native = Native::with(settings, if state == "joining" { (3, 3) } else { (2, 3) });
-            for (rank, name) in (0..2).zip(names) {
-                native.join_as(&format!("id{rank}"), name, &address(rank), "1", None).expect("it joins");
-            }
+            let mut native = Native::soon(if state == "joining" { (3, 3) } else { (2, 3) });
+            native.come(&names[..2]);
             native
         }
-        _ => {
-            let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
-            let lab = Lab::with(settings, StaleKeyConfig::default());
-            Native::of_all_in(lab, 3, &names, &[0, 1, 2])
-        }
+        _ => Native::of_all_in(Lab::soon(), 3, &names, &[0, 1, 2]),
     };
     native.pass(2);
     match state {
@@ -1215,8 +1206,7 @@ fn that_a_later_round_has_finished_is_said_of_that_round() {
 
 #[test]
 fn of_a_group_without_heartbeats_it_is_said_what_is_not_known() {
-    let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
-    let mut native = Native::with(settings, (3, 3));
+    let mut native = Native::soon((3, 3));
     native.join_once("a", Some(0));
     native.join_once("c", None);
     native.pass(2);
@@ -1344,11 +1334,7 @@ fn who_waits_in_a_round_that_was_given_up_is_told_why_it_was() {
 #[test]
 fn a_node_that_is_not_heard_from_is_not_said_to_run_still() {
     let mut native = Native::of_all_soon(2, &["a", "b", "c"]);
-    for rank in 0..3 {
-        native.lab.connect(rank, &address(rank), 100 + rank);
-        native.lab.ping(rank);
-        native.lab.set(rank, &format!("{ROLES}/{rank}"), b"{}");
-    }
+    native.tell_roles(&[0, 1, 2]);
     native.reach_exit(0);
     native.cut("id1");
     native.pass(6);
@@ -1364,20 +1350,12 @@ fn survivors_that_meet_again_in_the_same_processes_are_told_so() {
         let mut native = Native::new(3);
         native.core = Rendezvous::new(Terms { grace, ..Terms::default() }, 10);
         let nodes = [("a", 0), ("b", 1), ("c", 2)];
-        for (name, rank) in nodes {
-            native.join_as(&format!("id{rank}"), name, &address(rank), "1", None).expect("it joins");
-        }
-        let beat = |native: &mut Native, name: &str, rank| {
-            let place = RankInRound { round: 1, rank };
-            let _ = native.beat_as(&format!("id{rank}"), name, &address(rank), "1", place, 3);
-        };
-        for (name, rank) in nodes {
-            beat(&mut native, name, rank);
-        }
+        native.come(&["a", "b", "c"]);
+        nodes.into_iter().for_each(|(name, rank)| native.beats(name, rank, 3));
         native.cut("id2");
         for _ in 0..17 {
             native.pass(1);
-            nodes[..2].iter().for_each(|&(name, rank)| beat(&mut native, name, rank));
+            nodes[..2].iter().for_each(|&(name, rank)| native.beats(name, rank, 3));
         }
         native.joins_again("a", 0);
         native.joins_again("b", 1);

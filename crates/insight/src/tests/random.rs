@@ -174,8 +174,7 @@ proptest! {
 fn a_node_with_the_largest_rank_is_shown() {
     for rank in [0, u32::MAX] {
         let mut lab = Lab::new();
-        lab.agent(0, "job");
-        lab.cas(0, "job", &format!("join complete rank:{rank}"));
+        lab.joins(0, "job", &format!("join complete rank:{rank}"));
         let key = format!("/torch.rendezvous.job.0/torchelastic/assigned_ranks/{rank}");
         lab.set(0, &key, b"[0, 8, 0, 8]");
         lab.pass(1.0);

@@ -39,10 +39,7 @@ fn a_node_that_was_taken_out_and_is_back_is_not_missing() {
 #[test]
 fn who_waits_for_a_dead_node_is_not_gone_and_the_dead_one_is_named() {
     let mut lab = lab();
-    for n in 0..3 {
-        lab.agent(n, "job");
-        lab.cas(n, "job", if n == 2 { "join complete" } else { "join" });
-    }
+    lab.join_all("job", 0..3);
     let role = |n: u32| format!("/torch.rendezvous.job.0/torchelastic/role_info/{n}");
     lab.set(0, &role(0), b"{}");
     lab.set(1, &role(1), b"{}");
@@ -52,8 +49,7 @@ fn who_waits_for_a_dead_node_is_not_gone_and_the_dead_one_is_named() {
     lab.leave(2);
     lab.pass(14.0);
     // The process that comes in its place takes all out, and begins the next round.
-    lab.connect(7, "10.77.0.12", 1007);
-    lab.ping(7);
+    lab.come(7, "10.77.0.12", 1007);
     lab.first_cas(7, "job");
     lab.cas(7, "job", "drop:0 drop:2 wait");
     lab.pass(3.0);
@@ -76,8 +72,7 @@ fn a_dead_node_is_missing_by_name_while_its_successor_has_another_place() {
             lab.leave(1);
             lab.pass(0.5);
         }
-        lab.connect(n, addr, 1000 + n);
-        lab.ping(n);
+        lab.come(n, addr, 1000 + n);
         lab.first_cas(n, "job");
         lab.cas(n, "job", "join");
     }
@@ -103,8 +98,7 @@ fn a_round_that_counts_a_dead_node_says_so() {
         lab.pass(5.0);
         lab.leave(1);
         lab.pass(died_before);
-        lab.agent(2, "job");
-        lab.cas(2, "job", "join complete");
+        lab.joins(2, "job", "join complete");
         lab.pass(2.0);
         let (_, complete) =
             lab.said.iter().find(|(_, said)| said.code == "round_complete").expect("it is said");
@@ -121,10 +115,8 @@ fn all_that_a_round_counts_and_that_are_dead_are_named() {
     let mut lab = lab();
     lab.join("job", 0..3);
     lab.pass(5.0);
-    lab.leave(0);
-    lab.leave(1);
-    lab.agent(3, "job");
-    lab.cas(3, "job", "join complete");
+    lab.leave_all([0, 1]);
+    lab.joins(3, "job", "join complete");
     lab.wait(2, &["/torch.rendezvous.job.0/MASTER_ADDR"]);
     lab.pass(40.0);
 }
@@ -156,9 +148,7 @@ fn a_node_that_is_silent_again_is_said_to_be() {
     lab.complete_run("job", 3);
     let beat = |lab: &mut Lab, seconds: u32| {
         for _ in 0..seconds {
-            for n in [0, 2] {
-                lab.cas(n, "job", "");
-            }
+            [0, 2].into_iter().for_each(|n| lab.cas(n, "job", ""));
             lab.pass(1.0);
         }
     };
@@ -178,13 +168,9 @@ fn a_node_that_is_silent_again_is_said_to_be() {
 fn ranks_that_ended_for_newcomers_are_no_news() {
     let mut lab = lab();
     lab.complete_run("job", 2);
-    for rank in 0..2 {
-        lab.worker(10 + rank, &format!("10.77.0.{}", 10 + rank));
-        lab.publish(10 + rank, rank, 2);
-    }
+    (0..2).for_each(|rank| lab.rank(10 + rank, &format!("10.77.0.{}", 10 + rank), rank, 2));
     lab.pass(5.0);
-    lab.agent(3, "job");
-    lab.cas(3, "job", "wait");
+    lab.joins(3, "job", "wait");
     lab.pass(1.0);
     for n in 0..2 {
         lab.leave(10 + n);
@@ -203,8 +189,7 @@ fn ranks_that_ended_for_newcomers_are_no_news() {
 fn a_spare_is_a_note() {
     let mut lab = lab();
     lab.complete_run("job", 2);
-    lab.agent(3, "job");
-    lab.cas(3, "job", "redundant");
+    lab.joins(3, "job", "redundant");
     lab.pass(40.0);
     assert_eq!(lab.complaints(), Vec::<&str>::new());
 }
@@ -218,13 +203,10 @@ fn who_asked_for_another_number_and_has_gone_is_no_loss() {
     // It comes to a complete round.
     let mut lab = lab();
     lab.complete_run("job", 2);
-    lab.agent(3, "job");
-    lab.cas(3, "job", "wait");
+    lab.joins(3, "job", "wait");
     (0..2).for_each(|n| lab.cas(n, "job", "leave"));
     lab.cas(0, "job", "next join");
-    for n in [3, 1] {
-        lab.cas(n, "job", "join");
-    }
+    [3, 1].into_iter().for_each(|n| lab.cas(n, "job", "join"));
     lab.pass(5.0);
     lab.leave(3);
     lab.pass(3.0);
@@ -234,8 +216,7 @@ fn who_asked_for_another_number_and_has_gone_is_no_loss() {
     // It comes while others join.
     let mut lab = Lab::expecting(2, 2);
     for n in 0..3 {
-        lab.agent(n, "job");
-        lab.cas(n, "job", "join");
+        lab.joins(n, "job", "join");
         lab.pass(1.0);
     }
     lab.leave(1);
@@ -260,8 +241,7 @@ fn who_asked_for_another_number_and_has_gone_is_no_loss() {
 fn the_death_of_a_node_that_waits_is_said() {
     let mut lab = lab();
     lab.complete_run("job", 2);
-    lab.agent(3, "job");
-    lab.cas(3, "job", "wait");
+    lab.joins(3, "job", "wait");
     lab.pass(1.0);
     lab.leave(3);
     lab.pass(3.0);

@@ -2,23 +2,13 @@
 //! that are lost at one moment, jobs that were over at once.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
+use super::faults::{check_free, fault};
 use super::lab::Lab;
-use crate::{Change, Settings};
+use crate::Change;
 use rallypoint_api::{RunState, Severity};
-use rallypoint_store::StaleKeyConfig;
 
 const RUN: &str = "store:29500";
-
-struct Scene {
-    name: &'static str,
-    play: fn(&mut Lab),
-    /// What has to be said in one sentence, with its remedy.
-    says: &'static [&'static str],
-    /// What may be in no sentence and in no remedy.
-    never: &'static [&'static str],
-}
 
 /// A gloo address as PyTorch writes it, where its process listens at `ip`.
 fn gloo(host: &str, world: usize, ip: &str) -> Vec<u8> {
@@ -64,89 +54,34 @@ fn nccl(lab: &mut Lab, peers: [&str; 2], ip: [u8; 4]) {
 
 const UNREACHABLE: &str = "on other hosts";
 
-const SCENES: [Scene; 16] = [
-    Scene {
-        name: "a rank publishes a loopback address",
-        play: |lab| ranks(lab, &[("10.0.0.1", "n0", "10.0.0.1"), ("10.0.0.2", "n1", "127.0.1.1")]),
-        says: &[
+#[test]
+fn what_reports_show_is_said_and_not_of_their_twins() {
+    check_free(&[
+        fault("a rank publishes a loopback address", |lab| ranks(lab, &[("10.0.0.1", "n0", "10.0.0.1"), ("10.0.0.2", "n1", "127.0.1.1")])).words(&[
             "rank 1 on n1 published 127.0.1.1 (loopback): ranks on other hosts cannot reach it",
             "GLOO_SOCKET_IFNAME",
-        ],
-        never: &["rank 0 on n0 published"],
-    },
-    Scene {
-        name: "a rank publishes a link-local address",
-        play: |lab| ranks(lab, &[("10.0.0.1", "n0", "10.0.0.1"), ("10.0.0.2", "n1", "169.254.7.1")]),
-        says: &["rank 1 on n1 published 169.254.7.1 (link-local)"],
-        never: &[],
-    },
-    Scene {
-        name: "a rank publishes the address of Docker's bridge",
-        play: |lab| ranks(lab, &[("10.0.0.1", "n0", "10.0.0.1"), ("10.0.0.2", "n1", "172.17.0.1")]),
-        says: &["rank 1 on n1 published 172.17.0.1 (Docker's bridge)"],
-        never: &[],
-    },
-    Scene {
-        name: "one rank publishes an address of another network than all others",
-        play: |lab| ranks(lab, &[("10.0.0.1", "n0", "10.0.0.1"), ("10.0.0.2", "n1", "192.168.122.1")]),
-        says: &[
+        ]).never(&["rank 0 on n0 published"]),
+        fault("a rank publishes a link-local address", |lab| ranks(lab, &[("10.0.0.1", "n0", "10.0.0.1"), ("10.0.0.2", "n1", "169.254.7.1")])).words(&["rank 1 on n1 published 169.254.7.1 (link-local)"]),
+        fault("a rank publishes the address of Docker's bridge", |lab| ranks(lab, &[("10.0.0.1", "n0", "10.0.0.1"), ("10.0.0.2", "n1", "172.17.0.1")])).words(&["rank 1 on n1 published 172.17.0.1 (Docker's bridge)"]),
+        fault("one rank publishes an address of another network than all others", |lab| ranks(lab, &[("10.0.0.1", "n0", "10.0.0.1"), ("10.0.0.2", "n1", "192.168.122.1")])).words(&[
             "rank 1 on n1 published 192.168.122.1 (another network than it connects from)",
             "may not reach it",
-        ],
-        never: &["cannot reach"],
-    },
-    Scene {
-        name: "an address that cannot work is named before all ranks have come",
-        play: |lab| {
+        ]).never(&["cannot reach"]),
+        fault("an address that cannot work is named before all ranks have come", |lab| {
             for (n, listens) in [(0, "127.0.1.1"), (1, "10.0.0.2")] {
                 lab.worker(n, &format!("10.0.0.{}", n + 1));
                 lab.set(n, &format!("/default_pg/0//cpu//0/{n}"), &gloo(&format!("n{n}"), 4, listens));
             }
-        },
-        says: &["rank 0 on n0 published 127.0.1.1"],
-        never: &[],
-    },
-    Scene {
-        name: "the NCCL id has a loopback address",
-        play: |lab| nccl(lab, ["10.0.0.1", "10.0.0.2"], [127, 0, 0, 1]),
-        says: &["published 127.0.0.1 (loopback): ranks on other hosts cannot reach it", "NCCL_SOCKET_IFNAME"],
-        never: &[],
-    },
-    Scene {
-        name: "twin: the NCCL id has an address that works",
-        play: |lab| nccl(lab, ["10.0.0.1", "10.0.0.2"], [10, 0, 0, 1]),
-        says: &[],
-        never: &[UNREACHABLE],
-    },
-    Scene {
-        name: "twin: all ranks are on one host",
-        play: |lab| {
+        }).words(&["rank 0 on n0 published 127.0.1.1"]),
+        fault("the NCCL id has a loopback address", |lab| nccl(lab, ["10.0.0.1", "10.0.0.2"], [127, 0, 0, 1])).words(&["published 127.0.0.1 (loopback): ranks on other hosts cannot reach it", "NCCL_SOCKET_IFNAME"]),
+        fault("twin: the NCCL id has an address that works", |lab| nccl(lab, ["10.0.0.1", "10.0.0.2"], [10, 0, 0, 1])).never(&[UNREACHABLE]),
+        fault("twin: all ranks are on one host", |lab| {
             ranks(lab, &[("10.0.0.1", "n0", "127.0.1.1"), ("10.0.0.1", "n0", "127.0.1.1")]);
-        },
-        says: &[],
-        never: &[UNREACHABLE],
-    },
-    Scene {
-        name: "twin: hosts that are emulated on one",
-        play: |lab| ranks(lab, &[("127.0.0.2", "n0", "127.0.0.1"), ("127.0.0.3", "n1", "127.0.0.1")]),
-        says: &[],
-        never: &[UNREACHABLE],
-    },
-    Scene {
-        name: "twin: all ranks meet in a network of their own",
-        play: |lab| ranks(lab, &[("10.0.0.1", "n0", "192.168.1.1"), ("10.0.0.2", "n1", "192.168.1.2")]),
-        says: &[],
-        never: &[UNREACHABLE],
-    },
-    Scene {
-        name: "twin: containers of one host",
-        play: |lab| ranks(lab, &[("172.17.0.2", "c0", "172.17.0.2"), ("172.17.0.3", "c1", "172.17.0.3")]),
-        says: &[],
-        never: &[UNREACHABLE],
-    },
-    Scene {
-        name: "ranks wait below different groups",
-        play: |lab| {
+        }).never(&[UNREACHABLE]),
+        fault("twin: hosts that are emulated on one", |lab| ranks(lab, &[("127.0.0.2", "n0", "127.0.0.1"), ("127.0.0.3", "n1", "127.0.0.1")])).never(&[UNREACHABLE]),
+        fault("twin: all ranks meet in a network of their own", |lab| ranks(lab, &[("10.0.0.1", "n0", "192.168.1.1"), ("10.0.0.2", "n1", "192.168.1.2")])).never(&[UNREACHABLE]),
+        fault("twin: containers of one host", |lab| ranks(lab, &[("172.17.0.2", "c0", "172.17.0.2"), ("172.17.0.3", "c1", "172.17.0.3")])).never(&[UNREACHABLE]),
+        fault("ranks wait below different groups", |lab| {
             four(lab);
             lab.pass(1.0);
             for (n, group, other) in [(0, 1, 2), (1, 1, 2), (2, 2, 0), (3, 2, 0)] {
@@ -157,17 +92,12 @@ const SCENES: [Scene; 16] = [
                 );
                 lab.wait(n, &[&format!("/default_pg/0//{group}//cpu//0/{other}")]);
             }
-        },
-        says: &[
+        }).words(&[
             "4 processes have waited",
             "for each other: rank 0 on 1 and rank 1 on 2 below the sub-group 1; rank 2 on 3 and rank 3 on 4 below the sub-group 2",
             "in the same order",
-        ],
-        never: &["have not reached this call"],
-    },
-    Scene {
-        name: "twin: ranks make their groups one after the other",
-        play: |lab| {
+        ]).never(&["have not reached this call"]),
+        fault("twin: ranks make their groups one after the other", |lab| {
             four(lab);
             lab.pass(1.0);
             for n in 0..4 {
@@ -179,16 +109,9 @@ const SCENES: [Scene; 16] = [
                     );
                 }
             }
-        },
-        says: &[],
-        never: &["each other"],
-    },
-    Scene {
-        name: "many are lost at one moment",
-        play: |lab| {
-            for n in 0..8 {
-                lab.worker(n, &format!("10.0.0.{n}"));
-            }
+        }).never(&["each other"]),
+        fault("many are lost at one moment", |lab| {
+            (0..8).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
             (0..7).for_each(|n| lab.publish(n, n, 8));
             (0..5).for_each(|n| lab.wait_for_rank(n, 7));
             lab.pass(6.0);
@@ -196,64 +119,28 @@ const SCENES: [Scene; 16] = [
                 lab.leave(n);
                 lab.pass(0.02);
             }
-        },
-        says: &["the connections of all 8 processes closed within 0.1 s, 5 of them while they waited"],
-        never: &["left without finishing", "died"],
-    },
-    Scene {
-        name: "twin: a few leave, and others much later",
-        play: |lab| {
+        }).words(&["the connections of all 8 processes closed within 0.1 s, 5 of them while they waited"]).never(&["left without finishing", "died"]),
+        fault("twin: a few leave, and others much later", |lab| {
             (0..4).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
             (0..3).for_each(|n| lab.publish(n, n, 4));
             for n in 0..4 {
                 lab.leave(n);
                 lab.pass(2.0);
             }
-        },
-        says: &[],
-        never: &["closed within"],
-    },
-    Scene {
-        name: "twin: a job that is done in less than a second",
-        play: |lab| {
+        }).never(&["closed within"]),
+        fault("twin: a job that is done in less than a second", |lab| {
             four(lab);
             lab.pass(0.4);
             (0..4).for_each(|n| lab.leave(n));
-        },
-        says: &["the connections of all 4 processes closed", "whether they succeeded cannot be seen here"],
-        never: &["SOCKET_IFNAME", "look at", "logs"],
-    },
-];
+        }).words(&["the connections of all 4 processes closed", "whether they succeeded cannot be seen here"]).never(&["SOCKET_IFNAME", "look at", "logs"]),
+    ]);
+}
 
+/// The rows are its judge.
 fn lab() -> Lab {
-    let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
-    let mut lab = Lab::with(settings, StaleKeyConfig::default());
-    // The rows are its judge.
+    let mut lab = Lab::soon();
     lab.scene.is_free();
     lab
-}
-
-fn check(scene: &Scene) -> Result<(), String> {
-    let mut lab = lab();
-    (scene.play)(&mut lab);
-    lab.pass(6.0);
-    let said: Vec<String> =
-        lab.said.iter().map(|(_, said)| format!("{}; {}", said.text, said.remedy)).collect();
-    let says_all = |text: &String| scene.says.iter().all(|says| text.contains(says));
-    if !scene.says.is_empty() && !said.iter().any(says_all) {
-        return Err(format!("is not said: {said:#?}"));
-    }
-    match scene.never.iter().find(|never| said.iter().any(|text| text.contains(**never))) {
-        Some(never) => Err(format!("says {never}: {said:#?}")),
-        None => Ok(()),
-    }
-}
-
-#[test]
-fn what_reports_show_is_said_and_not_of_their_twins() {
-    for scene in &SCENES {
-        check(scene).unwrap_or_else(|why| panic!("{} {why}", scene.name));
-    }
 }
 
 /// That all have published their addresses is all that is seen, until one writes what none writes before they have met.
@@ -277,17 +164,12 @@ fn whether_ranks_have_met_is_known_only_when_a_key_shows_it() {
 #[test]
 fn a_healthy_run_has_three_lines() {
     let mut lab = lab();
-    lab.agent(0, "job");
-    lab.cas(0, "job", "join");
+    lab.joins(0, "job", "join");
     lab.pass(1.0);
-    lab.agent(1, "job");
-    lab.cas(1, "job", "join complete");
+    lab.joins(1, "job", "join complete");
     lab.exchange("job", 0, 2, 1);
     lab.pass(1.0);
-    for n in 0..2 {
-        lab.worker(10 + n, &format!("10.77.0.{}", 10 + n));
-        lab.publish(10 + n, n, 2);
-    }
+    (0..2).for_each(|n| lab.rank(10 + n, &format!("10.77.0.{}", 10 + n), n, 2));
     lab.pass(2.0);
     (0..2).for_each(|n| lab.leave(10 + n));
     (0..2).for_each(|n| lab.reach_exit(n, "job", n == 1));

@@ -74,8 +74,7 @@ fn a_c10d_run_is_the_same_after_a_restart_in_each_phase() {
             lab.cas(n, "job", "join");
         }
         assert_same_after(&mut lab, "job", away);
-        lab.agent(2, "job");
-        lab.cas(2, "job", "join complete");
+        lab.joins(2, "job", "join complete");
         assert_same_after(&mut lab, "job", away);
         lab.exchange("job", 0, 3, 1);
         lab.pass(0.3);
@@ -117,9 +116,7 @@ fn a_static_run_is_the_same_after_a_restart() {
 #[test]
 fn ranks_without_agents_are_the_same_after_a_restart() {
     let mut lab = Lab::new();
-    for n in 0..12 {
-        lab.worker(n, &format!("10.0.0.{}", n + 1));
-    }
+    (0..12).for_each(|n| lab.worker(n, &format!("10.0.0.{}", n + 1)));
     for n in 0..11 {
         lab.publish(n, n, 12);
         lab.wait_for_rank(n, 11);
@@ -138,10 +135,7 @@ fn ranks_without_agents_are_the_same_after_a_restart() {
 fn workers_of_torchrun_are_the_same_after_a_restart() {
     let mut lab = Lab::new();
     lab.complete_run("job", 2);
-    for n in 10..12 {
-        lab.worker(n, &format!("10.77.0.{}", n % 2 + 10));
-        lab.publish(n, n - 10, 2);
-    }
+    (10..12).for_each(|n| lab.rank(n, &format!("10.77.0.{}", n % 2 + 10), n - 10, 2));
     lab.wait(11, &["/default_pg/0//store_based_barrier_key:1:last_worker"]);
     assert_same_after(&mut lab, "job", 60.0);
     assert_eq!(lab.run("job").summary.ranks.expect("ranks").joined, 2);
@@ -163,13 +157,10 @@ fn ranks_beside_agents_are_a_job_of_their_own_after_a_restart_too() {
         }
         // At an agent's address they can be told from its workers by the time only.
         for (n, addr) in [(10, if before_complete { "10.77.0.10" } else { "10.0.0.1" }), (11, "10.0.0.2")] {
-            lab.worker(n, addr);
-            lab.publish(n, n - 10, 3);
+            lab.rank(n, addr, n - 10, 3);
             lab.wait_for_rank(n, 2);
         }
-        for run in ["job", OF_RANKS] {
-            assert_same_after(&mut lab, run, 60.0);
-        }
+        ["job", OF_RANKS].into_iter().for_each(|run| assert_same_after(&mut lab, run, 60.0));
         if with_static {
             assert_same_after(&mut lab, "fixed", 60.0);
         }
@@ -187,8 +178,7 @@ fn ranks_of_a_static_run_that_ended_with_the_server_are_not_said_to_have_never_c
     lab.restart(1.0, &[0, 1, 2]);
     lab.pass(1.0);
     for n in 10..12 {
-        lab.worker(n, "10.0.0.1");
-        lab.publish(n, n - 10, 3);
+        lab.rank(n, "10.0.0.1", n - 10, 3);
         lab.wait_for_rank(n, 2);
     }
     lab.pass(32.0);
@@ -218,9 +208,7 @@ fn nobody_is_said_to_have_died_whose_connection_ended_with_the_server() {
     lab.pass(60.0);
     assert_eq!(lab.said.len(), said + 1, "{:?}", lab.said);
     // It is started again.
-    for n in 3..5 {
-        lab.agent(n, "job");
-    }
+    (3..5).for_each(|n| lab.agent(n, "job"));
     lab.pass(1.0);
     assert!(!lab.run("job").summary.state.is_over());
 }
@@ -228,15 +216,13 @@ fn nobody_is_said_to_have_died_whose_connection_ended_with_the_server() {
 #[test]
 fn nobody_is_said_to_have_filled_a_round_of_before() {
     let mut lab = Lab::new();
-    lab.agent(0, "job");
-    lab.cas(0, "job", "join deadline");
+    lab.joins(0, "job", "join deadline");
     lab.pass(2.0);
     lab.cas(0, "job", "complete");
     lab.pass(1.0);
     lab.restart(1.0, &[]);
     // It asks for as many as all, and there is room: the last call was over.
-    lab.agent(1, "job");
-    lab.cas(1, "job", "wait");
+    lab.joins(1, "job", "wait");
     lab.pass(2.0);
     assert!(lab.texts("nnodes_differ").is_empty(), "{:?}", lab.said);
 }
@@ -350,8 +336,7 @@ fn who_is_in_the_state_again_is_not_missing_by_what_was_known_of_it_before() {
         lab.complete_run("job", 3);
         // A second process on the host of node1, and one in another pod that has its process id.
         for (n, addr) in [(7, "10.77.0.11"), (8, "10.77.0.18")] {
-            lab.connect(n, addr, 1007);
-            lab.ping(n);
+            lab.come(n, addr, 1007);
             lab.first_cas(n, "job");
             lab.cas(n, "job", "wait");
         }
@@ -430,15 +415,11 @@ fn a_recorded_job_has_the_same_story_wherever_the_server_is_killed() {
 #[test]
 fn who_has_not_come_since_the_restart_may_go_on_from_before() {
     let mut lab = Lab::new();
-    for rank in 0..2 {
-        lab.worker(rank, &format!("10.77.0.{rank}"));
-        lab.publish(rank, rank, 2);
-    }
+    (0..2).for_each(|rank| lab.rank(rank, &format!("10.77.0.{rank}"), rank, 2));
     lab.pass(5.0);
     lab.restart(1.0, &[0, 1]);
     lab.pass(60.0);
-    lab.worker(5, "10.77.0.1");
-    lab.publish(5, 1, 2);
+    lab.rank(5, "10.77.0.1", 1, 2);
     lab.wait_for_rank(5, 0);
     lab.pass(40.0);
     assert!(!lab.texts("waiting").is_empty());

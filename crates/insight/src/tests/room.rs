@@ -11,9 +11,7 @@ const MOST: usize = 1 << 20;
 fn large_runs(lab: &mut Lab, runs: u32) {
     for run in 0..runs {
         let mut state = super::pickle::StateModel::default();
-        for node in 0..400 {
-            state.change(node, &format!("node{node}"), node, "join", lab.now);
-        }
+        (0..400).for_each(|node| state.change(node, &format!("node{node}"), node, "join", lab.now));
         state.change(0, "node0", 0, "complete", lab.now);
         lab.agent(run, &format!("large{run}"));
         let (key, desired) = (format!("/torch.rendezvous.large{run}"), state.value());

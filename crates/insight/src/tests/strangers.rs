@@ -1,26 +1,18 @@
 //! Processes that are none of a job beside it: copies, old pods, ranks of another world size, a second job, tools.
 
 use super::lab::Lab;
-use crate::Settings;
 use rallypoint_api::{RunState, Severity};
-use rallypoint_store::StaleKeyConfig;
 
 const RUN: &str = "store:29500";
 
-fn lab() -> Lab {
-    let explain_after = std::time::Duration::from_secs(3);
-    Lab::with(Settings { explain_after, ..Settings::default() }, StaleKeyConfig::default())
-}
-
 /// A rank with this process, which publishes its address for so many ranks.
 fn rank(lab: &mut Lab, n: u32, rank: u32, world: usize) {
-    lab.worker(n, &format!("10.0.{}.{rank}", n / 10));
-    lab.publish(n, rank, world);
+    lab.rank(n, &format!("10.0.{}.{rank}", n / 10), rank, world);
 }
 
 /// Ranks that all have met, and the seconds that they have trained since.
 fn job(world: u32) -> Lab {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     (0..world).for_each(|n| rank(&mut lab, n, n, world as usize));
     for reader in 0..world {
         (0..world).for_each(|other| lab.get(reader, &format!("/default_pg/0//cpu//0/{other}")));
@@ -104,13 +96,10 @@ fn ranks_that_come_while_the_last_ones_leave_are_the_next_ones() {
 #[test]
 fn a_second_job_that_meets_and_ends_leaves_the_first_as_it_was() {
     let mut lab = job(3);
-    for n in 0..2 {
-        rank(&mut lab, 10 + n, n, 2);
-    }
+    (0..2).for_each(|n| rank(&mut lab, 10 + n, n, 2));
     lab.pass(4.0);
     assert_eq!(lab.texts("round_complete").len(), 2, "{:?}", lab.said);
-    lab.leave(10);
-    lab.leave(11);
+    lab.leave_all([10, 11]);
     lab.pass(8.0);
     assert_trains(&lab, 3, 3);
     assert!(lab.texts("ranks_ended").is_empty(), "{:?}", lab.said);
@@ -124,8 +113,7 @@ fn a_job_has_ended_when_its_ranks_have_whoever_watches_its_store() {
     let mut lab = job(2);
     lab.worker(10, "10.0.9.9");
     lab.pass(5.0);
-    lab.leave(0);
-    lab.leave(1);
+    lab.leave_all([0, 1]);
     lab.pass(3.0);
     assert_eq!(lab.run(RUN).summary.state, RunState::Ended);
     lab.pass(9.0);
@@ -136,7 +124,7 @@ fn a_job_has_ended_when_its_ranks_have_whoever_watches_its_store() {
 
 #[test]
 fn after_a_stranger_has_gone_those_who_agree_can_meet() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     rank(&mut lab, 10, 0, 2);
     lab.pass(1.0);
     (1..3).for_each(|n| rank(&mut lab, n, n, 3));
@@ -153,7 +141,7 @@ fn after_a_stranger_has_gone_those_who_agree_can_meet() {
 /// A process that tries again on another connection has not ended, and what it gave up on may come.
 #[test]
 fn a_process_that_tries_again_is_not_lost() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     for n in 0..2 {
         rank(&mut lab, n, n, 3);
         lab.wait_for_rank(n, 2);
@@ -176,7 +164,7 @@ fn a_process_that_tries_again_is_not_lost() {
 
 #[test]
 fn those_who_gave_up_on_another_are_told_as_its_victims() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     for n in 0..2 {
         rank(&mut lab, n, n, 3);
         lab.wait_for_rank(n, 2);
@@ -211,10 +199,8 @@ fn who_gave_up_is_forgotten_when_it_has_left() {
 
 /// Two nodes of a static job that have met, and a copy of the second.
 fn static_job_with_copy() -> Lab {
-    let mut lab = lab();
-    for rank in 0..2 {
-        lab.static_node(rank, "job", rank, 2);
-    }
+    let mut lab = Lab::soon();
+    (0..2).for_each(|rank| lab.static_node(rank, "job", rank, 2));
     lab.assign_static(0, "job", 2, 1);
     lab.pass(6.0);
     lab.static_node(10, "job", 1, 2);
@@ -258,7 +244,7 @@ fn a_job_that_ends_beside_a_stranger_is_told_to_have_ended() {
 /// Torch counts in each process how often it makes its group.
 #[test]
 fn ranks_that_make_their_group_for_another_time_never_meet() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     let key = |made: u32, rank: u32| format!("/default_pg/{made}//cpu//0/{rank}");
     for n in 0..3 {
         lab.worker(n, &format!("10.0.0.{n}"));
@@ -306,7 +292,7 @@ fn second(lab: &mut Lab, ranks: u32) {
 
 #[test]
 fn a_second_job_beside_one_that_gathers_is_another() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     for n in 0..3 {
         rank(&mut lab, n, n, 4);
         lab.wait_for_rank(n, 3);
@@ -316,8 +302,7 @@ fn a_second_job_beside_one_that_gathers_is_another() {
     lab.pass(6.0);
     assert_trains(&lab, 2, 2);
     assert!(!lab.texts("waiting").is_empty());
-    lab.leave(10);
-    lab.leave(11);
+    lab.leave_all([10, 11]);
     lab.pass(8.0);
     assert!(lab.texts("lost").is_empty(), "{:?}", lab.said);
     // What it wrote over does not come back.
@@ -337,8 +322,7 @@ fn a_job_that_ends_beside_a_second_one_is_told_to_have_ended() {
     assert_trains(&lab, 2, 2);
     assert!(lab.texts("ranks_ended").is_empty(), "{:?}", lab.said);
     assert_eq!(lab.texts("run_ended").len(), 1);
-    lab.leave(10);
-    lab.leave(11);
+    lab.leave_all([10, 11]);
     lab.pass(5.0);
     assert_eq!(lab.texts("run_ended").len(), 2);
 }
@@ -366,15 +350,14 @@ fn who_comes_in_the_place_of_one_that_ended_well_keeps_nobody_waiting() {
     lab.pass(5.0);
     assert_trains(&lab, 2, 3);
     assert!(!lab.texts("lost").is_empty());
-    lab.leave(0);
-    lab.leave(1);
+    lab.leave_all([0, 1]);
     lab.pass(5.0);
     assert_eq!(lab.texts("run_ended").len(), 1, "{:?}", lab.said);
 }
 
 #[test]
 fn a_rank_that_ends_again_and_again_is_told_as_such() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     rank(&mut lab, 0, 0, 3);
     for n in 1..4 {
         rank(&mut lab, n, 1, 3);
@@ -387,12 +370,11 @@ fn a_rank_that_ends_again_and_again_is_told_as_such() {
 
 #[test]
 fn the_time_until_all_have_come_is_that_of_those_who_met() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     rank(&mut lab, 10, 0, 3);
     rank(&mut lab, 11, 1, 3);
     lab.pass(9.0);
-    lab.leave(10);
-    lab.leave(11);
+    lab.leave_all([10, 11]);
     (0..3).for_each(|n| rank(&mut lab, n, n, 3));
     lab.pass(4.0);
     assert!(!lab.texts("round_complete").is_empty());
@@ -400,10 +382,9 @@ fn the_time_until_all_have_come_is_that_of_those_who_met() {
 
 #[test]
 fn where_two_processes_claim_one_rank_the_missing_one_may_be_one_of_them() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     for n in 0..3 {
-        lab.worker(n, &format!("10.0.0.{n}"));
-        lab.publish(n, 0, 3);
+        lab.rank(n, &format!("10.0.0.{n}"), 0, 3);
         lab.wait_for_rank(n, 1);
     }
     lab.pass(8.0);
@@ -414,7 +395,7 @@ fn where_two_processes_claim_one_rank_the_missing_one_may_be_one_of_them() {
 
 #[test]
 fn the_end_of_a_rank_of_another_world_size_is_told_though_one_before_it_ended() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     for n in 1..3 {
         rank(&mut lab, n, n, 4);
         lab.wait_for_rank(n, 0);
@@ -431,7 +412,7 @@ fn the_end_of_a_rank_of_another_world_size_is_told_though_one_before_it_ended() 
 
 #[test]
 fn jobs_of_one_rank_on_one_store_claim_nothing_from_each_other() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     for n in 0..3 {
         rank(&mut lab, n, 0, 1);
         lab.pass(2.0);
@@ -443,18 +424,15 @@ fn jobs_of_one_rank_on_one_store_claim_nothing_from_each_other() {
 /// Ranks without agents come from these addresses, and meet.
 fn ranks_beside_agents(lab: &mut Lab, addrs: [&str; 2]) {
     for (n, addr) in (10..).zip(addrs) {
-        lab.worker(n, addr);
-        lab.publish(n, n - 10, 2);
+        lab.rank(n, addr, n - 10, 2);
     }
-    for n in 10..12 {
-        (0..2).for_each(|rank| lab.get(n, &format!("/default_pg/0//cpu//0/{rank}")));
-    }
+    (10..12).for_each(|n| (0..2).for_each(|rank| lab.get(n, &format!("/default_pg/0//cpu//0/{rank}"))));
     lab.pass(3.0);
 }
 
 #[test]
 fn ranks_that_come_from_where_no_agent_is_are_a_job_of_their_own() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     lab.complete_run("job", 2);
     ranks_beside_agents(&mut lab, ["10.0.0.1", "10.0.0.2"]);
     let of_ranks = |lab: &Lab, run: &str| {
@@ -477,17 +455,14 @@ fn ranks_that_come_from_where_no_agent_is_are_a_job_of_their_own() {
 
 #[test]
 fn ranks_that_come_before_a_round_is_complete_are_a_job_of_their_own() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     lab.join("job", 0..1);
     // Rank 1 comes when the round is complete.
-    lab.worker(10, "10.77.0.10");
-    lab.publish(10, 0, 2);
+    lab.rank(10, "10.77.0.10", 0, 2);
     lab.pass(2.0);
-    lab.agent(1, "job");
-    lab.cas(1, "job", "join complete");
+    lab.joins(1, "job", "join complete");
     lab.exchange("job", 0, 2, 1);
-    lab.worker(11, "10.77.0.11");
-    lab.publish(11, 1, 2);
+    lab.rank(11, "10.77.0.11", 1, 2);
     lab.pass(3.0);
     assert_eq!(lab.run(RUN).summary.ranks.expect("ranks").joined, 2);
     assert_eq!(lab.complaints(), [""; 0]);
@@ -496,7 +471,7 @@ fn ranks_that_come_before_a_round_is_complete_are_a_job_of_their_own() {
 #[test]
 fn ranks_beside_a_static_run_are_a_job_of_their_own_too() {
     for trains in [false, true] {
-        let mut lab = lab();
+        let mut lab = Lab::soon();
         (0..2).for_each(|n| lab.static_node(n, "job", n, 3));
         if trains {
             lab.static_node(2, "job", 2, 3);
@@ -518,9 +493,8 @@ fn ranks_beside_a_static_run_are_a_job_of_their_own_too() {
 #[test]
 fn ranks_beside_an_agent_are_its_workers_whatever_addresses_the_host_has() {
     for (agent, worker) in [("127.0.0.1", "10.0.0.1"), ("10.0.0.1", "127.0.0.1"), ("fd00::1", "10.0.0.1")] {
-        let mut lab = lab();
-        lab.connect(0, agent, 1000);
-        lab.ping(0);
+        let mut lab = Lab::soon();
+        lab.come(0, agent, 1000);
         lab.first_cas(0, "job");
         lab.cas(0, "job", "join complete");
         lab.exchange("job", 0, 1, 2);

@@ -1,26 +1,17 @@
 //! Ranks that meet without telling a rank: with NCCL rank 0 publishes an id, and the others read it; workers of RPC tell
 //! their names only.
 
-use std::time::Duration;
-
 use super::lab::Lab;
-use crate::Settings;
 use rallypoint_api::Severity;
-use rallypoint_store::StaleKeyConfig;
 
 const RUN: &str = "store:29500";
 /// The id of all ranks, in the two forms of PyTorch's process groups.
 const IDS: [&str; 2] = ["/default_pg/0//cuda//0", "/default_pg/0//cuda//0/nccl_storekey_0"];
 const ID: &str = IDS[1];
 
-fn lab() -> Lab {
-    let settings = Settings { explain_after: Duration::from_secs(3), ..Settings::default() };
-    Lab::with(settings, StaleKeyConfig::default())
-}
-
 /// Processes of `env://`, each on a host of its own, of which 0 publishes the id and the others read it.
 fn met(ranks: u32, id: &str) -> Lab {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     (0..ranks).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
     lab.pass(1.0);
     publish(&mut lab, 0, 1..ranks, id);
@@ -34,7 +25,7 @@ fn publish(lab: &mut Lab, root: u32, others: impl IntoIterator<Item = u32>, id: 
 
 /// A static run of two nodes with `local` workers each. Node `n` is at 10.77.0.1n, and its workers are 10n, 10n + 1, …
 fn static_run(local: u32) -> Lab {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     (0..2).for_each(|n| lab.static_node(n, "job", n, 2));
     lab.assign_static(0, "job", 2, local);
     (0..2).for_each(|n| lab.get(n, &format!("/job/torchelastic/assigned_ranks/{n}")));
@@ -94,16 +85,14 @@ fn rank_0_that_published_the_id_and_does_not_answer_is_not_said_to_have_ended() 
 
 #[test]
 fn workers_are_not_taken_for_the_agent_of_a_node_that_ended() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     (0..3).for_each(|n| lab.static_node(n, "job", n, 3));
     lab.assign_static(0, "job", 3, 1);
     lab.pass(0.5);
     (0..3).for_each(|n| lab.worker(10 + n, &format!("10.77.0.{}", 10 + n)));
     publish(&mut lab, 10, [11, 12], ID);
     lab.pass(2.0);
-    for n in [0, 10, 1, 11] {
-        lab.leave(n);
-    }
+    [0, 10, 1, 11].into_iter().for_each(|n| lab.leave(n));
     lab.pass(1.0);
     // Node 1 begins another attempt, while node 2 and its worker go on.
     lab.static_node(3, "job", 1, 3);
@@ -201,8 +190,7 @@ fn a_rank_that_does_not_come_for_the_id_is_said() {
 
     // All ranks of a node, and one whose process has ended.
     let mut lab = static_run(2);
-    lab.leave(20);
-    lab.leave(21);
+    lab.leave_all([20, 21]);
     publish(&mut lab, 10, [11], ID);
     lab.pass(6.0);
     assert!(!lab.texts("waiting").is_empty());
@@ -212,8 +200,7 @@ fn a_rank_that_does_not_come_for_the_id_is_said() {
     publish(&mut lab, 10, [11, 20, 21], ID);
     lab.pass(10.0);
     lab.connect_as(22, 21);
-    lab.leave(21);
-    lab.leave(20);
+    lab.leave_all([21, 20]);
     lab.ping(22);
     lab.add(22, "init/", 1);
     lab.pass(10.0);
@@ -233,126 +220,90 @@ fn a_rank_that_does_not_come_for_the_id_is_said() {
 
 #[test]
 fn where_rank_0_is_that_has_not_published_its_id() {
-    struct Case {
-        name: &'static str,
-        play: fn() -> Lab,
-    }
     fn ask(lab: &mut Lab, ranks: &[u32]) {
         for &n in ranks {
             lab.wait(n, &[ID]);
         }
     }
-    let cases = [
-        Case {
-            name: "one is connected that does not ask",
-            play: || {
-                let mut lab = lab();
-                (0..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
+    let cases: [(&str, fn() -> Lab); 10] = [
+        ("one is connected that does not ask", || {
+            let mut lab = Lab::soon();
+            (0..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
+            ask(&mut lab, &[1, 2]);
+            lab
+        }),
+        ("two are", || {
+            let mut lab = Lab::soon();
+            (0..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
+            ask(&mut lab, &[1]);
+            lab
+        }),
+        ("all that are connected ask", || {
+            let mut lab = Lab::soon();
+            (1..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
+            ask(&mut lab, &[1, 2]);
+            lab
+        }),
+        (
+            "containers with one network have made their stores themselves, and count themselves nowhere",
+            || {
+                let mut lab = Lab::soon();
+                (0..3).for_each(|n| lab.come(n, "10.0.0.9", 1));
                 ask(&mut lab, &[1, 2]);
                 lab
             },
-        },
-        Case {
-            name: "two are",
-            play: || {
-                let mut lab = lab();
-                (0..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
-                ask(&mut lab, &[1]);
-                lab
-            },
-        },
-        Case {
-            name: "all that are connected ask",
-            play: || {
-                let mut lab = lab();
-                (1..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
-                ask(&mut lab, &[1, 2]);
-                lab
-            },
-        },
-        Case {
-            name: "containers with one network have made their stores themselves, and count themselves nowhere",
-            play: || {
-                let mut lab = lab();
-                for n in 0..3 {
-                    lab.connect(n, "10.0.0.9", 1);
-                    lab.ping(n);
-                }
-                ask(&mut lab, &[1, 2]);
-                lab
-            },
-        },
-        Case {
-            name: "the watchdogs of those that ask have connections of their own",
-            play: || {
-                let mut lab = lab();
-                for n in 1..3 {
-                    lab.worker(n, &format!("10.0.0.{n}"));
-                    lab.connect_as(10 + n, n);
-                    lab.ping(10 + n);
-                }
-                ask(&mut lab, &[1, 2]);
-                lab
-            },
-        },
-        Case {
-            name: "it published the id, and ended before all had read it",
-            play: || {
-                let mut lab = lab();
-                (0..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
-                publish(&mut lab, 0, [1], ID);
-                lab.leave(0);
-                lab.pass(1.0);
-                ask(&mut lab, &[2]);
-                lab
-            },
-        },
-        Case {
-            name: "it made its group before, and does not make it again",
-            play: || {
-                let mut lab = met(3, ID);
-                lab.pass(10.0);
-                let next = "/default_pg/1//cuda//0/nccl_storekey_0";
-                (1..3).for_each(|n| lab.wait(n, &[next]));
-                lab
-            },
-        },
-        Case {
-            name: "an operator reset the store",
-            play: || {
-                let mut lab = met(3, ID);
-                lab.worker(3, "10.0.0.3");
-                lab.pass(1.0);
-                lab.reset();
-                ask(&mut lab, &[3]);
-                lab
-            },
-        },
-        Case {
-            name: "static: its node has died",
-            play: || {
-                let mut lab = static_run(2);
-                for n in [10, 11, 0] {
-                    lab.leave(n);
-                }
-                ask(&mut lab, &[20, 21]);
-                lab
-            },
-        },
-        Case {
-            name: "static: it is one of the processes of its node",
-            play: || {
-                let mut lab = static_run(2);
-                ask(&mut lab, &[11, 20]);
-                lab
-            },
-        },
+        ),
+        ("the watchdogs of those that ask have connections of their own", || {
+            let mut lab = Lab::soon();
+            for n in 1..3 {
+                lab.worker(n, &format!("10.0.0.{n}"));
+                lab.connect_as(10 + n, n);
+                lab.ping(10 + n);
+            }
+            ask(&mut lab, &[1, 2]);
+            lab
+        }),
+        ("it published the id, and ended before all had read it", || {
+            let mut lab = Lab::soon();
+            (0..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
+            publish(&mut lab, 0, [1], ID);
+            lab.leave(0);
+            lab.pass(1.0);
+            ask(&mut lab, &[2]);
+            lab
+        }),
+        ("it made its group before, and does not make it again", || {
+            let mut lab = met(3, ID);
+            lab.pass(10.0);
+            let next = "/default_pg/1//cuda//0/nccl_storekey_0";
+            (1..3).for_each(|n| lab.wait(n, &[next]));
+            lab
+        }),
+        ("an operator reset the store", || {
+            let mut lab = met(3, ID);
+            lab.worker(3, "10.0.0.3");
+            lab.pass(1.0);
+            lab.reset();
+            ask(&mut lab, &[3]);
+            lab
+        }),
+        ("static: its node has died", || {
+            let mut lab = static_run(2);
+            [10, 11, 0].into_iter().for_each(|n| lab.leave(n));
+            ask(&mut lab, &[20, 21]);
+            lab
+        }),
+        ("static: it is one of the processes of its node", || {
+            let mut lab = static_run(2);
+            ask(&mut lab, &[11, 20]);
+            lab
+        }),
     ];
-    for case in cases {
-        let mut lab = (case.play)();
+    for (name, play) in cases {
+        let mut lab = play();
         lab.pass(6.0);
         let said: Vec<_> = lab.said.iter().filter(|(_, said)| said.code == "waiting").collect();
-        assert!(!said.is_empty(), "{}: {:?}", case.name, lab.said);
+        assert!(!said.is_empty(), "{name}: {:?}", lab.said);
     }
 }
 

@@ -7,32 +7,60 @@ mod ranks;
 mod shown;
 mod twins;
 
-use std::time::Duration;
-
 use super::lab::Lab;
 use super::yardstick;
-use crate::Settings;
-use rallypoint_api::Explanation;
-use rallypoint_store::StaleKeyConfig;
+use rallypoint_api::{Explanation, Severity};
 
-/// Waits are explained when they have lasted this long here.
-const EXPLAIN_AFTER: Duration = Duration::from_secs(3);
-
-fn lab() -> Lab {
-    Lab::with(Settings { explain_after: EXPLAIN_AFTER, ..Settings::default() }, StaleKeyConfig::default())
-}
-
-struct Fault {
+pub(super) struct Fault {
     name: &'static str,
     /// Plays it up to the moment when it can be known.
     play: fn(&mut Lab),
     code: &'static str,
     /// Who is named by it.
     names: &'static [&'static str],
+    /// What one sentence has in it, with its remedy.
+    words: &'static [&'static str],
+    /// Nothing may be said of waits, or above info.
+    is_silent: bool,
     /// Seconds from that moment; for a wait with the time that it has to last.
     within: f64,
     /// What no sentence may have in it, at any time.
     never: &'static [&'static str],
+}
+
+pub(super) const fn fault(name: &'static str, play: fn(&mut Lab)) -> Fault {
+    Fault { name, play, code: "", names: &[], words: &[], is_silent: false, within: FACT, never: &[] }
+}
+
+impl Fault {
+    const fn says(self, code: &'static str, names: &'static [&'static str]) -> Self {
+        Self { code, names, ..self }
+    }
+
+    /// It is said of a wait.
+    const fn waits(self, code: &'static str, names: &'static [&'static str]) -> Self {
+        self.says(code, names).within(WAIT)
+    }
+
+    const fn within(self, within: f64) -> Self {
+        Self { within, ..self }
+    }
+
+    pub(super) const fn names(self, names: &'static [&'static str]) -> Self {
+        Self { names, ..self }
+    }
+
+    pub(super) const fn words(self, words: &'static [&'static str]) -> Self {
+        Self { words, ..self }
+    }
+
+    pub(super) const fn silent(self) -> Self {
+        Self { is_silent: true, ..self }
+    }
+
+    pub(super) const fn never(self, never: &'static [&'static str]) -> Self {
+        Self { never, ..self }
+    }
 }
 
 /// These follow from the traffic of a run as a whole.
@@ -45,7 +73,7 @@ const FACT: f64 = 5.0;
 const WAIT: f64 = 3.0 + 2.5;
 
 fn check(fault: &Fault) -> Result<(), String> {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     lab.scene.is_row("faults", fault.name);
     (fault.play)(&mut lab);
     let known = lab.now.0.as_secs_f64();
@@ -72,17 +100,7 @@ fn check(fault: &Fault) -> Result<(), String> {
     if at - known > fault.within {
         return fail(format!("says it after {:.1} s", at - known));
     }
-    let list = lab.insight.list(0, lab.now);
-    let mut shown = list.explanations.clone();
-    for run in &list.runs {
-        shown.extend(
-            lab.insight
-                .run(&run.run_id, run.store, Some(run.kind), lab.now)
-                .map(|run| run.explanations)
-                .unwrap_or_default(),
-        );
-    }
-    let Some(shown) = shown.iter().find(|said| is_it(said)) else {
+    let Some(shown) = lab.shown().into_iter().find(is_it) else {
         return fail("the API does not have it".into());
     };
     let has_none = !shown.evidence.iter().any(|evidence| evidence.peer.is_some());
@@ -97,12 +115,36 @@ fn check_all(faults: &[Fault]) {
     assert!(failed.is_empty(), "{} of {}:\n{}", failed.len(), faults.len(), failed.join("\n"));
 }
 
+/// Rows of which the yardstick holds nothing: they are their own judge. Names may be told in several sentences.
+pub(super) fn check_free(faults: &[Fault]) {
+    for Fault { name, play, names, words, is_silent, never, .. } in faults {
+        let mut lab = Lab::soon();
+        lab.scene.is_free();
+        play(&mut lab);
+        lab.pass(6.0);
+        let said = lab.said.iter().map(|(_, said)| format!("{}; {}", said.text, said.remedy));
+        let said: Vec<String> = said.collect();
+        let has = |word: &&&str| said.iter().any(|text| text.contains(**word));
+        assert_eq!(names.iter().find(|name| !has(name)), None, "{name} does not name: {said:#?}");
+        let says_all = |text: &String| words.iter().all(|word| text.contains(word));
+        assert!(words.is_empty() || said.iter().any(says_all), "{name} is not said: {said:#?}");
+        assert_eq!(never.iter().find(has), None, "{name} says: {said:#?}");
+        let is_wait = |said: &Explanation| said.severity > Severity::Info || said.code.starts_with("waiting");
+        assert!(!is_silent || !lab.said.iter().any(|(_, said)| is_wait(said)), "{name}: {said:#?}");
+    }
+}
+
 /// Ranks of `env://` that have published their addresses, each on a host of its own.
 fn ranks(lab: &mut Lab, ranks: &[u32], world: usize) {
     for &rank in ranks {
-        lab.worker(rank, &format!("10.0.0.{rank}"));
-        lab.publish(rank, rank, world);
+        lab.rank(rank, &format!("10.0.0.{rank}"), rank, world);
     }
+}
+
+/// These ranks have published their addresses, and each reads those of all others.
+fn gather(lab: &mut Lab, those: &[u32], world: u32) {
+    ranks(lab, those, world as usize);
+    read_each_other(lab, those, world);
 }
 
 /// Each of these reads the addresses of all others, and waits for the first that is not there.
@@ -131,20 +173,17 @@ fn static_run(lab: &mut Lab, run: &str, nodes: u32) {
 /// Workers of agents, two on each node, that have published their addresses here.
 fn workers(lab: &mut Lab, ranks: std::ops::Range<u32>, world: usize) {
     for rank in ranks {
-        lab.worker(100 + rank, &format!("10.77.0.{}", 10 + rank / 2));
-        lab.publish(100 + rank, rank, world);
+        lab.rank(100 + rank, &format!("10.77.0.{}", 10 + rank / 2), rank, world);
     }
 }
 
 /// A process in a container: all have one address and process id 1.
 fn container(lab: &mut Lab, n: u32) {
-    lab.connect(n, "10.0.0.9", 1);
-    lab.ping(n);
+    lab.come(n, "10.0.0.9", 1);
     lab.add(n, "init/", 1);
 }
 
 /// Another process takes the place of a rank.
 fn replace(lab: &mut Lab, n: u32, rank: u32, world: usize) {
-    lab.worker(n, &format!("10.0.0.{rank}"));
-    lab.publish(n, rank, world);
+    lab.rank(n, &format!("10.0.0.{rank}"), rank, world);
 }

@@ -1,770 +1,485 @@
 //! Faults of ranks without agents.
 
 use super::super::lab::{Lab, PORT, gloo};
-use super::{EXPLAIN_AFTER, FACT, Fault, WAIT, check_all, container, lab, ranks, read_each_other, replace};
-use crate::{Settings, StoreOwner};
+use super::{check_all, container, fault, gather, ranks, read_each_other, replace};
+use crate::StoreOwner;
 use rallypoint_api::{RunKind, RunState};
 use rallypoint_protocol::ids::ConnId;
-use rallypoint_store::{Observed, StaleKeyConfig};
+use rallypoint_store::Observed;
 
 #[test]
 fn faults_of_ranks_without_agents() {
     check_all(&[
-        Fault {
-            name: "env: two of four never come",
-            play: |lab| {
-                ranks(lab, &[0, 3], 4);
-                read_each_other(lab, &[0, 3], 4);
-            },
-            code: "waiting",
-            names: &["rank 1", "rank 2"],
-            within: WAIT,
-            never: &["EADDRINUSE"],
-        },
-        Fault {
-            name: "env: ranks 0 and 2 never come",
-            play: |lab| {
-                ranks(lab, &[1, 3], 4);
-                read_each_other(lab, &[1, 3], 4);
-            },
-            code: "waiting",
-            names: &["rank 0", "rank 2"],
-            within: WAIT,
-            never: &[],
-        },
-        Fault {
-            name: "env: rank 0 waits for a key of the program on a second connection",
-            play: |lab| {
-                ranks(lab, &[0, 1], 2);
-                read_each_other(lab, &[0, 1], 2);
-                lab.pass(5.0);
-                lab.connect_as(10, 0);
-                lab.ping(10);
-                lab.wait(10, &["data_redy"]);
-                lab.wait(1, &["/default_pg/0//cpu//1/0"]);
-            },
-            code: "waiting",
-            names: &["key data_redy", "rank 0", "host0"],
-            within: WAIT,
-            never: &["waits for nothing", "busy"],
-        },
-        Fault {
-            name: "env: the address of rank 0 was dropped, its peer was replaced",
-            play: |lab| {
-                ranks(lab, &[0, 1], 3);
-                read_each_other(lab, &[0, 1], 3);
-                lab.pass(2.0);
-                lab.leave(1);
-                lab.pass(2.0);
-                replace(lab, 11, 1, 3);
-                lab.wait_for_rank(11, 0);
-            },
-            code: "waiting",
-            names: &["rank 0", "host0", "rank 1"],
-            within: WAIT,
-            never: &["EADDRINUSE", "waiting for rank 0: never seen"],
-        },
-        Fault {
-            name: "env: an operator resets the store while ranks come",
-            play: |lab| {
-                ranks(lab, &[0, 1], 3);
-                read_each_other(lab, &[0, 1], 3);
-                lab.pass(2.0);
-                lab.reset();
-                ranks(lab, &[2], 3);
-                lab.wait_for_rank(2, 0);
-            },
-            code: "waiting",
-            names: &["rank 0", "host0"],
-            within: WAIT,
-            never: &["waiting for rank 0: never seen", "EADDRINUSE", "deadlock"],
-        },
-        Fault {
-            name: "env: a rank dies in the middle of it",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2], 4);
-                read_each_other(lab, &[0, 1, 2], 4);
-                lab.pass(2.0);
-                lab.leave(1);
-            },
-            code: "lost",
-            names: &["rank 1", "host1"],
-            within: FACT,
-            never: &["0 of 4"],
-        },
-        Fault {
-            name: "env: a rank dies, and another that was not there yet comes",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2], 4);
-                read_each_other(lab, &[0, 1, 2], 4);
-                lab.pass(2.0);
-                lab.leave(0);
-                ranks(lab, &[3], 4);
-                lab.wait_for_rank(3, 0);
-            },
-            code: "waiting",
-            names: &["rank 0", "host0"],
-            within: WAIT,
-            never: &["EADDRINUSE", "has it started", "never seen"],
-        },
-        Fault {
-            name: "env: a rank dies, and others have never come",
-            play: |lab| {
-                ranks(lab, &[0, 1], 4);
-                read_each_other(lab, &[0], 4);
-                lab.leave(1);
-                lab.worker(12, "10.0.0.12");
-                lab.publish(12, 3, 4);
-                lab.wait_for_rank(12, 1);
-            },
-            code: "waiting",
-            names: &["rank 1", "host1", "rank 2"],
-            within: WAIT,
-            never: &["not published either: rank 1", "EADDRINUSE"],
-        },
-        Fault {
-            name: "env: one that met the others before dies while they meet again",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2], 3);
-                read_each_other(lab, &[0, 1, 2], 3);
-                lab.pass(1.0);
-                lab.leave(2);
-                replace(lab, 12, 2, 3);
-                lab.leave(1);
-                lab.wait_for_rank(12, 0);
-            },
-            code: "waiting",
-            names: &["rank 0", "host0", "rank 1", "host1"],
-            within: WAIT,
-            never: &["never seen"],
-        },
-        Fault {
-            name: "env: three processes with one rank",
-            play: |lab| {
-                for n in [0, 1, 2] {
-                    lab.worker(n, &format!("10.0.0.{n}"));
-                    lab.publish(n, 0, 3);
-                    lab.wait_for_rank(n, 1);
-                    lab.pass(0.2);
-                }
-            },
-            code: "duplicate_rank",
-            names: &["rank 0", "host0", "pid 2000", "pid 2001", "10.0.0.1", "pid 2002"],
-            within: FACT,
-            never: &["host2 and rank 0 on host2", "host2 and process", "ranks 0"],
-        },
-        Fault {
-            name: "env: a process connects and ends without publishing",
-            play: |lab| {
-                ranks(lab, &[0], 2);
-                lab.worker(7, "10.0.0.7");
+        fault("env: two of four never come", |lab| {
+            gather(lab, &[0, 3], 4);
+        })
+        .waits("waiting", &["rank 1", "rank 2"])
+        .never(&["EADDRINUSE"]),
+        fault("env: ranks 0 and 2 never come", |lab| {
+            gather(lab, &[1, 3], 4);
+        })
+        .waits("waiting", &["rank 0", "rank 2"]),
+        fault("env: rank 0 waits for a key of the program on a second connection", |lab| {
+            gather(lab, &[0, 1], 2);
+            lab.pass(5.0);
+            lab.connect_as(10, 0);
+            lab.ping(10);
+            lab.wait(10, &["data_redy"]);
+            lab.wait(1, &["/default_pg/0//cpu//1/0"]);
+        })
+        .waits("waiting", &["key data_redy", "rank 0", "host0"])
+        .never(&["waits for nothing", "busy"]),
+        fault("env: the address of rank 0 was dropped, its peer was replaced", |lab| {
+            gather(lab, &[0, 1], 3);
+            lab.pass(2.0);
+            lab.leave(1);
+            lab.pass(2.0);
+            replace(lab, 11, 1, 3);
+            lab.wait_for_rank(11, 0);
+        })
+        .waits("waiting", &["rank 0", "host0", "rank 1"])
+        .never(&["EADDRINUSE", "waiting for rank 0: never seen"]),
+        fault("env: an operator resets the store while ranks come", |lab| {
+            gather(lab, &[0, 1], 3);
+            lab.pass(2.0);
+            lab.reset();
+            ranks(lab, &[2], 3);
+            lab.wait_for_rank(2, 0);
+        })
+        .waits("waiting", &["rank 0", "host0"])
+        .never(&["waiting for rank 0: never seen", "EADDRINUSE", "deadlock"]),
+        fault("env: a rank dies in the middle of it", |lab| {
+            gather(lab, &[0, 1, 2], 4);
+            lab.pass(2.0);
+            lab.leave(1);
+        })
+        .says("lost", &["rank 1", "host1"])
+        .never(&["0 of 4"]),
+        fault("env: a rank dies, and another that was not there yet comes", |lab| {
+            gather(lab, &[0, 1, 2], 4);
+            lab.pass(2.0);
+            lab.leave(0);
+            ranks(lab, &[3], 4);
+            lab.wait_for_rank(3, 0);
+        })
+        .waits("waiting", &["rank 0", "host0"])
+        .never(&["EADDRINUSE", "has it started", "never seen"]),
+        fault("env: a rank dies, and others have never come", |lab| {
+            ranks(lab, &[0, 1], 4);
+            read_each_other(lab, &[0], 4);
+            lab.leave(1);
+            lab.rank(12, "10.0.0.12", 3, 4);
+            lab.wait_for_rank(12, 1);
+        })
+        .waits("waiting", &["rank 1", "host1", "rank 2"])
+        .never(&["not published either: rank 1", "EADDRINUSE"]),
+        fault("env: one that met the others before dies while they meet again", |lab| {
+            gather(lab, &[0, 1, 2], 3);
+            lab.pass(1.0);
+            lab.leave(2);
+            replace(lab, 12, 2, 3);
+            lab.leave(1);
+            lab.wait_for_rank(12, 0);
+        })
+        .waits("waiting", &["rank 0", "host0", "rank 1", "host1"])
+        .never(&["never seen"]),
+        fault("env: three processes with one rank", |lab| {
+            for n in [0, 1, 2] {
+                lab.rank(n, &format!("10.0.0.{n}"), 0, 3);
+                lab.wait_for_rank(n, 1);
                 lab.pass(0.2);
-                lab.leave(7);
-                lab.wait_for_rank(0, 1);
-            },
-            code: "waiting",
-            names: &["rank 1", "pid 2007", "10.0.0.7"],
-            within: WAIT,
-            never: &["has it started"],
-        },
-        Fault {
-            name: "env: of two containers with one address and process id, one tells its rank and the other does not",
-            play: |lab| {
-                ranks(lab, &[0], 3);
-                container(lab, 1);
-                lab.publish(1, 1, 3);
-                container(lab, 2);
-                lab.wait_for_rank(0, 2);
-                lab.wait_for_rank(1, 2);
-            },
-            code: "waiting",
-            names: &["rank 2", "pid 1", "10.0.0.9"],
-            within: WAIT,
-            never: &["has not come", "has it started"],
-        },
-        Fault {
-            name: "env: two containers with one address and process id tell no rank",
-            play: |lab| {
-                ranks(lab, &[0], 3);
-                container(lab, 1);
-                container(lab, 2);
-                lab.wait_for_rank(0, 1);
-            },
-            code: "waiting",
-            names: &["pid 1", "10.0.0.9"],
-            within: WAIT,
-            never: &["has not come", "has it started"],
-        },
-        Fault {
-            name: "env: of containers with one address and process id, one ends before it tells its rank",
-            play: |lab| {
-                for n in [0, 1] {
-                    container(lab, n);
-                    lab.publish(n, n, 3);
-                }
-                container(lab, 2);
-                lab.pass(0.2);
-                lab.leave(2);
-                lab.wait_for_rank(0, 2);
-                lab.wait_for_rank(1, 2);
-            },
-            code: "waiting",
-            names: &["pid 1", "10.0.0.9"],
-            within: WAIT,
-            never: &["has it started"],
-        },
-        Fault {
-            name: "a store made by hand: a process that has used no key of PyTorch's",
-            play: |lab| {
-                ranks(lab, &[0], 2);
-                lab.connect(7, "10.0.0.7", 77);
-                lab.ping(7);
-                lab.wait_for_rank(0, 1);
-            },
-            code: "waiting",
-            names: &["pid 77", "10.0.0.7"],
-            within: WAIT,
-            never: &["has not come"],
-        },
-        Fault {
-            name: "a store made by hand with a prefix",
-            play: |lab| {
-                for n in [1, 2] {
-                    lab.connect(n, &format!("10.0.0.{n}"), 2000 + n);
-                    lab.ping(n);
-                    lab.set(n, &format!("/mine/0//cpu//0/{n}"), b"address");
-                    lab.wait(n, &["/mine/0//cpu//0/0"]);
-                }
-            },
-            code: "waiting",
-            names: &["key mine"],
-            within: WAIT,
-            never: &["deadlock"],
-        },
-        Fault {
-            name: "env: all end before they publish",
-            play: |lab| {
-                for n in [1, 2] {
-                    lab.worker(n, "10.0.0.7");
-                }
-                lab.pass(0.5);
-                lab.leave(1);
-                lab.leave(2);
-            },
-            code: "ranks_ended",
-            names: &["pid 2001", "10.0.0.7", "pid 2002"],
-            within: FACT,
-            never: &["left without finishing"],
-        },
-        Fault {
-            name: "nccl: rank 0 ends before it writes the id",
-            play: |lab| {
-                for n in [0, 1, 2] {
-                    lab.worker(n, &format!("10.0.0.{n}"));
-                }
-                lab.pass(0.5);
-                lab.leave(0);
-                lab.wait(1, &["/default_pg/0//cuda//0"]);
-                lab.wait(2, &["/default_pg/0//cuda//0"]);
-            },
-            code: "waiting",
-            names: &["rank 0", "pid 2000", "10.0.0.0"],
-            within: WAIT,
-            never: &["EADDRINUSE"],
-        },
-        Fault {
-            name: "env: a rank comes to another store",
-            play: |lab| {
-                ranks(lab, &[0, 1], 3);
-                let (conn, peer) = (ConnId::new(7, 7), ([10, 0, 0, 2], 40000).into());
-                let (port, at, key) = (PORT + 1, lab.now, |key: &str| key.as_bytes().into());
-                let came = Observed::Client { conn, peer, pid: Some(7), key: key("init/") };
-                lab.insight.observe(port, at, came);
-                let (key, value) = (key("/default_pg/0//cpu//0/2"), gloo("host2", 3).into());
-                lab.insight.observe(port, at, Observed::Wrote { conn, key, value });
-                read_each_other(lab, &[0, 1], 3);
-            },
-            code: "waiting",
-            names: &["rank 2", "host2"],
-            within: WAIT,
-            never: &[],
-        },
-        Fault {
-            name: "env: a reset takes the addresses of those who wait",
-            play: |lab| {
-                ranks(lab, &[0, 1], 3);
-                read_each_other(lab, &[0, 1], 3);
-                lab.pass(1.0);
-                lab.reset();
-            },
-            code: "store_reset",
-            names: &["rank 0", "host0", "rank 1", "host1"],
-            within: FACT,
-            never: &["0 of 3", "none of 3"],
-        },
-        Fault {
-            name: "env: two of four have another WORLD_SIZE",
-            play: |lab| {
-                ranks(lab, &[0, 1], 4);
-                ranks(lab, &[2, 3], 5);
-            },
-            code: "world_sizes_differ",
-            names: &["rank 0", "rank 1", "rank 2", "rank 3"],
-            within: FACT,
-            never: &["is prepared"],
-        },
-        Fault {
-            name: "env: ranks give up where two have not come",
-            play: |lab| {
-                ranks(lab, &[0, 3], 4);
-                read_each_other(lab, &[0, 3], 4);
-                lab.pass(2.0);
-                for n in [0, 3] {
-                    lab.cancel(n);
-                    lab.leave(n);
-                }
-            },
-            code: "gave_up",
-            names: &["rank 0", "host0", "rank 3", "host3", "rank 1", "rank 2"],
-            within: FACT,
-            never: &[],
-        },
-        Fault {
-            name: "env: a key that the job before has deleted is waited for",
-            play: |lab| {
-                ranks(lab, &[0, 1], 2);
-                lab.set(0, "once", b"1");
-                lab.delete(0, "once");
-                lab.leave(0);
-                lab.leave(1);
-                lab.pass(40.0);
-                ranks(lab, &[2, 3], 4);
-                lab.wait(2, &["once"]);
-            },
-            code: "waiting_for_key",
-            names: &["rank 2", "host2", "key once"],
-            within: WAIT,
-            never: &["deleted"],
-        },
-        Fault {
-            name: "env: a key is deleted before all have read it",
-            play: |lab| {
-                ranks(lab, &[0, 1], 2);
-                lab.set(0, "once", b"1");
-                lab.delete(0, "once");
-                lab.wait(1, &["once"]);
-            },
-            code: "waiting_for_key",
-            names: &["rank 1", "host1", "key once"],
-            within: WAIT,
-            never: &["nobody has written"],
-        },
-        Fault {
-            name: "env: a reset while training takes a key of the program",
-            play: |lab| {
-                ranks(lab, &[0, 1], 2);
-                lab.set(0, "once", b"1");
-                lab.pass(2.0);
-                lab.reset();
-                lab.wait(1, &["once"]);
-            },
-            code: "waiting_for_key",
-            names: &["key once"],
-            within: WAIT,
-            never: &["nobody has written", "are gone"],
-        },
-        Fault {
-            name: "env: a rank dies in training, and another with it",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2], 3);
-                lab.pass(20.0);
-                lab.leave(2);
-                lab.pass(0.5);
-                lab.leave(1);
-            },
-            code: "ranks_ended",
-            names: &["rank 2", "host2", "rank 1", "host1"],
-            within: WAIT,
-            never: &["GLOO_SOCKET_IFNAME"],
-        },
-        Fault {
-            name: "env: ranks that had made a sub-group could connect to each other",
-            play: |lab| {
-                ranks(lab, &[0, 1], 2);
-                lab.set(0, "/default_pg/0//1//cpu//0/0", &gloo("host0", 2));
-                lab.pass(2.0);
-                lab.leave(1);
-            },
-            code: "ranks_ended",
-            names: &["rank 1", "host1"],
-            within: WAIT,
-            never: &["GLOO_SOCKET_IFNAME"],
-        },
-        Fault {
-            name: "env: a barrier of torch.distributed is called by its name",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2], 3);
-                lab.wait(0, &["/default_pg/0//store_based_barrier_key:grp:last_worker"]);
-                lab.wait(1, &["/default_pg/0//store_based_barrier_key:grp:last_worker"]);
-            },
-            code: "waiting",
-            names: &["key grp", "rank 2", "host2"],
-            within: WAIT,
-            never: &[],
-        },
-        Fault {
-            name: "env: ranks wait for a key of the program that nobody writes",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2], 3);
-                lab.wait(1, &["data_redy"]);
-                lab.wait(2, &["data_redy"]);
-            },
-            code: "waiting_for_key",
-            names: &["rank 1", "host1", "rank 2", "host2", "key data_redy", "rank 0", "host0"],
-            within: WAIT,
-            never: &["deadlock"],
-        },
-        Fault {
-            name: "env: ranks give up on a key that is one slip from one that is there",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2], 3);
-                lab.set(0, "/default_pg/data_ready", b"1");
-                lab.wait(1, &["/default_pg/data_redy"]);
-                lab.wait(2, &["/default_pg/data_redy"]);
-                lab.pass(8.0);
-                (1..3).for_each(|n| lab.cancel(n));
-                (1..3).for_each(|n| lab.leave(n));
-            },
-            code: "gave_up",
-            names: &["rank 1", "host1", "rank 2", "host2", "rank 0", "host0"],
-            within: FACT,
-            never: &["should have written"],
-        },
-        Fault {
-            name: "env: ranks give up on a sub-group that one of them does not make, as another has ended",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2, 3], 4);
-                lab.pass(6.0);
-                lab.leave(3);
-                lab.wait(0, &["/default_pg/0//1//cpu//0/2"]);
-                lab.wait(1, &["/default_pg/0//1//cpu//0/2"]);
-                lab.pass(8.0);
-                (0..2).for_each(|n| lab.cancel(n));
-            },
-            code: "gave_up",
-            names: &["rank 0", "host0", "rank 1", "host1", "rank 3", "host3", "rank 2", "host2"],
-            within: FACT,
-            never: &["missing:"],
-        },
-        Fault {
-            name: "env: a rank does not make a sub-group with the others",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2], 3);
-                lab.wait(0, &["/default_pg/0//1//cpu//0/2"]);
-                lab.wait(1, &["/default_pg/0//1//cpu//0/2"]);
-            },
-            code: "waiting",
-            names: &["rank 2", "host2"],
-            within: WAIT,
-            never: &["ended", "deadlock"],
-        },
-        Fault {
-            name: "env: a rank does not make the sub-groups of a device mesh, and many wait in each",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2, 3, 4, 5, 6], 7);
-                lab.wait(6, &["/default_pg/0//2//cpu//0/1"]);
-                lab.wait(0, &["/default_pg/0//1//cpu//0/1"]);
-                lab.wait(1, &["/default_pg/0//3//cpu//0/2"]);
-                lab.wait(2, &["/default_pg/0//1//cpu//0/1"]);
-                lab.wait(3, &["/default_pg/0//3//cpu//0/2"]);
-                lab.wait(5, &["/default_pg/0//3//cpu//0/1"]);
-            },
-            code: "waiting",
-            names: &["rank 4", "host4"],
-            within: WAIT,
-            never: &["ended", "deadlock", "waits for `", "the address of rank"],
-        },
-        Fault {
-            name: "env: a rank has ended before the sub-groups of a device mesh are made",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2, 3], 4);
-                lab.leave(2);
-                lab.wait(0, &["/default_pg/0//1//cpu//0/1"]);
-                lab.wait(1, &["/default_pg/0//3//cpu//0/1"]);
-                lab.wait(3, &["/default_pg/0//2//cpu//0/0"]);
-            },
-            code: "waiting",
-            names: &["rank 2", "host2"],
-            within: WAIT,
-            never: &["not there", "deadlock"],
-        },
-        Fault {
-            name: "env: ranks make their sub-groups in another order, and one that waits for nothing is named first",
-            play: |lab| {
+            }
+        })
+        .says("duplicate_rank", &["rank 0", "host0", "pid 2000", "pid 2001", "10.0.0.1", "pid 2002"])
+        .never(&["host2 and rank 0 on host2", "host2 and process", "ranks 0"]),
+        fault("env: a process connects and ends without publishing", |lab| {
+            ranks(lab, &[0], 2);
+            lab.worker(7, "10.0.0.7");
+            lab.pass(0.2);
+            lab.leave(7);
+            lab.wait_for_rank(0, 1);
+        })
+        .waits("waiting", &["rank 1", "pid 2007", "10.0.0.7"])
+        .never(&["has it started"]),
+        fault("env: of two containers with one address and process id, one tells its rank", |lab| {
+            ranks(lab, &[0], 3);
+            container(lab, 1);
+            lab.publish(1, 1, 3);
+            container(lab, 2);
+            lab.wait_for_rank(0, 2);
+            lab.wait_for_rank(1, 2);
+        })
+        .waits("waiting", &["rank 2", "pid 1", "10.0.0.9"])
+        .never(&["has not come", "has it started"]),
+        fault("env: two containers with one address and process id tell no rank", |lab| {
+            ranks(lab, &[0], 3);
+            container(lab, 1);
+            container(lab, 2);
+            lab.wait_for_rank(0, 1);
+        })
+        .waits("waiting", &["pid 1", "10.0.0.9"])
+        .never(&["has not come", "has it started"]),
+        fault("env: of containers with one address and process id, one tells no rank and ends", |lab| {
+            for n in [0, 1] {
+                container(lab, n);
+                lab.publish(n, n, 3);
+            }
+            container(lab, 2);
+            lab.pass(0.2);
+            lab.leave(2);
+            lab.wait_for_rank(0, 2);
+            lab.wait_for_rank(1, 2);
+        })
+        .waits("waiting", &["pid 1", "10.0.0.9"])
+        .never(&["has it started"]),
+        fault("a store made by hand: a process that has used no key of PyTorch's", |lab| {
+            ranks(lab, &[0], 2);
+            lab.come(7, "10.0.0.7", 77);
+            lab.wait_for_rank(0, 1);
+        })
+        .waits("waiting", &["pid 77", "10.0.0.7"])
+        .never(&["has not come"]),
+        fault("a store made by hand with a prefix", |lab| {
+            for n in [1, 2] {
+                lab.come(n, &format!("10.0.0.{n}"), 2000 + n);
+                lab.set(n, &format!("/mine/0//cpu//0/{n}"), b"address");
+                lab.wait(n, &["/mine/0//cpu//0/0"]);
+            }
+        })
+        .waits("waiting", &["key mine"])
+        .never(&["deadlock"]),
+        fault("env: all end before they publish", |lab| {
+            [1, 2].into_iter().for_each(|n| lab.worker(n, "10.0.0.7"));
+            lab.pass(0.5);
+            lab.leave_all([1, 2]);
+        })
+        .says("ranks_ended", &["pid 2001", "10.0.0.7", "pid 2002"])
+        .never(&["left without finishing"]),
+        fault("nccl: rank 0 ends before it writes the id", |lab| {
+            [0, 1, 2].into_iter().for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
+            lab.pass(0.5);
+            lab.leave(0);
+            lab.wait(1, &["/default_pg/0//cuda//0"]);
+            lab.wait(2, &["/default_pg/0//cuda//0"]);
+        })
+        .waits("waiting", &["rank 0", "pid 2000", "10.0.0.0"])
+        .never(&["EADDRINUSE"]),
+        fault("env: a rank comes to another store", |lab| {
+            ranks(lab, &[0, 1], 3);
+            let (conn, peer) = (ConnId::new(7, 7), ([10, 0, 0, 2], 40000).into());
+            let (port, at, key) = (PORT + 1, lab.now, |key: &str| key.as_bytes().into());
+            let came = Observed::Client { conn, peer, pid: Some(7), key: key("init/") };
+            lab.insight.observe(port, at, came);
+            let (key, value) = (key("/default_pg/0//cpu//0/2"), gloo("host2", 3).into());
+            lab.insight.observe(port, at, Observed::Wrote { conn, key, value });
+            read_each_other(lab, &[0, 1], 3);
+        })
+        .waits("waiting", &["rank 2", "host2"]),
+        fault("env: a reset takes the addresses of those who wait", |lab| {
+            gather(lab, &[0, 1], 3);
+            lab.pass(1.0);
+            lab.reset();
+        })
+        .says("store_reset", &["rank 0", "host0", "rank 1", "host1"])
+        .never(&["0 of 3", "none of 3"]),
+        fault("env: two of four have another WORLD_SIZE", |lab| {
+            ranks(lab, &[0, 1], 4);
+            ranks(lab, &[2, 3], 5);
+        })
+        .says("world_sizes_differ", &["rank 0", "rank 1", "rank 2", "rank 3"])
+        .never(&["is prepared"]),
+        fault("env: ranks give up where two have not come", |lab| {
+            gather(lab, &[0, 3], 4);
+            lab.pass(2.0);
+            for n in [0, 3] {
+                lab.cancel(n);
+                lab.leave(n);
+            }
+        })
+        .says("gave_up", &["rank 0", "host0", "rank 3", "host3", "rank 1", "rank 2"]),
+        fault("env: a key that the job before has deleted is waited for", |lab| {
+            ranks(lab, &[0, 1], 2);
+            lab.set(0, "once", b"1");
+            lab.delete(0, "once");
+            lab.leave_all([0, 1]);
+            lab.pass(40.0);
+            ranks(lab, &[2, 3], 4);
+            lab.wait(2, &["once"]);
+        })
+        .waits("waiting_for_key", &["rank 2", "host2", "key once"])
+        .never(&["deleted"]),
+        fault("env: a key is deleted before all have read it", |lab| {
+            ranks(lab, &[0, 1], 2);
+            lab.set(0, "once", b"1");
+            lab.delete(0, "once");
+            lab.wait(1, &["once"]);
+        })
+        .waits("waiting_for_key", &["rank 1", "host1", "key once"])
+        .never(&["nobody has written"]),
+        fault("env: a reset while training takes a key of the program", |lab| {
+            ranks(lab, &[0, 1], 2);
+            lab.set(0, "once", b"1");
+            lab.pass(2.0);
+            lab.reset();
+            lab.wait(1, &["once"]);
+        })
+        .waits("waiting_for_key", &["key once"])
+        .never(&["nobody has written", "are gone"]),
+        fault("env: a rank dies in training, and another with it", |lab| {
+            ranks(lab, &[0, 1, 2], 3);
+            lab.pass(20.0);
+            lab.leave(2);
+            lab.pass(0.5);
+            lab.leave(1);
+        })
+        .waits("ranks_ended", &["rank 2", "host2", "rank 1", "host1"])
+        .never(&["GLOO_SOCKET_IFNAME"]),
+        fault("env: ranks that had made a sub-group could connect to each other", |lab| {
+            ranks(lab, &[0, 1], 2);
+            lab.set(0, "/default_pg/0//1//cpu//0/0", &gloo("host0", 2));
+            lab.pass(2.0);
+            lab.leave(1);
+        })
+        .waits("ranks_ended", &["rank 1", "host1"])
+        .never(&["GLOO_SOCKET_IFNAME"]),
+        fault("env: a barrier of torch.distributed is called by its name", |lab| {
+            ranks(lab, &[0, 1, 2], 3);
+            lab.wait(0, &["/default_pg/0//store_based_barrier_key:grp:last_worker"]);
+            lab.wait(1, &["/default_pg/0//store_based_barrier_key:grp:last_worker"]);
+        })
+        .waits("waiting", &["key grp", "rank 2", "host2"]),
+        fault("env: ranks wait for a key of the program that nobody writes", |lab| {
+            ranks(lab, &[0, 1, 2], 3);
+            lab.wait(1, &["data_redy"]);
+            lab.wait(2, &["data_redy"]);
+        })
+        .waits("waiting_for_key", &["rank 1", "host1", "rank 2", "host2", "key data_redy", "rank 0", "host0"])
+        .never(&["deadlock"]),
+        fault("env: ranks give up on a key that is one slip from one that is there", |lab| {
+            ranks(lab, &[0, 1, 2], 3);
+            lab.set(0, "/default_pg/data_ready", b"1");
+            lab.wait(1, &["/default_pg/data_redy"]);
+            lab.wait(2, &["/default_pg/data_redy"]);
+            lab.pass(8.0);
+            (1..3).for_each(|n| lab.cancel(n));
+            (1..3).for_each(|n| lab.leave(n));
+        })
+        .says("gave_up", &["rank 1", "host1", "rank 2", "host2", "rank 0", "host0"])
+        .never(&["should have written"]),
+        fault("env: ranks give up on a sub-group that one does not make, as another has ended", |lab| {
+            ranks(lab, &[0, 1, 2, 3], 4);
+            lab.pass(6.0);
+            lab.leave(3);
+            lab.wait(0, &["/default_pg/0//1//cpu//0/2"]);
+            lab.wait(1, &["/default_pg/0//1//cpu//0/2"]);
+            lab.pass(8.0);
+            (0..2).for_each(|n| lab.cancel(n));
+        })
+        .says("gave_up", &["rank 0", "host0", "rank 1", "host1", "rank 3", "host3", "rank 2", "host2"])
+        .never(&["missing:"]),
+        fault("env: a rank does not make a sub-group with the others", |lab| {
+            ranks(lab, &[0, 1, 2], 3);
+            lab.wait(0, &["/default_pg/0//1//cpu//0/2"]);
+            lab.wait(1, &["/default_pg/0//1//cpu//0/2"]);
+        })
+        .waits("waiting", &["rank 2", "host2"])
+        .never(&["ended", "deadlock"]),
+        fault("env: a rank does not make the sub-groups of a device mesh, and many wait in each", |lab| {
+            ranks(lab, &[0, 1, 2, 3, 4, 5, 6], 7);
+            lab.wait(6, &["/default_pg/0//2//cpu//0/1"]);
+            lab.wait(0, &["/default_pg/0//1//cpu//0/1"]);
+            lab.wait(1, &["/default_pg/0//3//cpu//0/2"]);
+            lab.wait(2, &["/default_pg/0//1//cpu//0/1"]);
+            lab.wait(3, &["/default_pg/0//3//cpu//0/2"]);
+            lab.wait(5, &["/default_pg/0//3//cpu//0/1"]);
+        })
+        .waits("waiting", &["rank 4", "host4"])
+        .never(&["ended", "deadlock", "waits for `", "the address of rank"]),
+        fault("env: a rank has ended before the sub-groups of a device mesh are made", |lab| {
+            ranks(lab, &[0, 1, 2, 3], 4);
+            lab.leave(2);
+            lab.wait(0, &["/default_pg/0//1//cpu//0/1"]);
+            lab.wait(1, &["/default_pg/0//3//cpu//0/1"]);
+            lab.wait(3, &["/default_pg/0//2//cpu//0/0"]);
+        })
+        .waits("waiting", &["rank 2", "host2"])
+        .never(&["not there", "deadlock"]),
+        fault(
+            "env: ranks make sub-groups in another order, and one that waits for nothing is first",
+            |lab| {
                 ranks(lab, &[0, 1, 2, 3], 4);
                 lab.wait(0, &["/default_pg/0//1//cpu//0/1"]);
                 lab.wait(1, &["/default_pg/own"]);
             },
-            code: "waiting",
-            names: &["rank 2", "host2", "rank 3", "host3", "rank 1", "host1"],
-            within: WAIT,
-            never: &["ended", "deadlock"],
-        },
-        Fault {
-            name: "env: a rank has ended when the others make a sub-group",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2], 3);
-                lab.leave(2);
-                lab.wait(0, &["/default_pg/0//1//cpu//0/2"]);
-                lab.wait(1, &["/default_pg/0//1//cpu//0/2"]);
-            },
-            code: "waiting",
-            names: &["rank 2", "host2"],
-            within: WAIT,
-            never: &["not there", "deadlock"],
-        },
-        Fault {
-            name: "env: a key that nobody writes is one slip from a key that is there",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2], 3);
-                lab.set(0, "data_ready", b"1");
-                lab.wait(1, &["data_redy"]);
-                lab.wait(2, &["data_redy"]);
-            },
-            code: "waiting_for_key",
-            names: &["key data_redy", "key data_ready"],
-            within: WAIT,
-            never: &["ended"],
-        },
-        Fault {
-            name: "env: a key of the next step is no slip",
-            play: |lab| {
-                ranks(lab, &[0, 1], 2);
-                lab.set(0, "step/10", b"1");
-                lab.wait(1, &["step/11"]);
-            },
-            code: "waiting_for_key",
-            names: &["host0", "host1", "rank 0", "rank 1"],
-            within: WAIT,
-            never: &["exists", "slip"],
-        },
-        Fault {
-            name: "env: the rank that would write a key of the program dies",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2], 3);
-                lab.pass(40.0);
-                lab.wait(0, &["checkpoint/written"]);
-                lab.leave(2);
-            },
-            code: "waiting_for_key",
-            names: &["rank 0", "host0", "rank 2", "host2"],
-            within: WAIT,
-            never: &["exists", "deadlock"],
-        },
-        Fault {
-            name: "env: a barrier of the program that a rank does not reach",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2], 3);
-                lab.pass(10.0);
-                for n in [0, 2] {
-                    lab.add(n, "ckpt/num_members", 1);
-                    lab.wait(n, &["ckpt/last_member"]);
-                }
-            },
-            code: "waiting_at_barrier",
-            names: &["rank 0", "host0", "rank 2", "host2", "key ckpt", "rank 1", "host1"],
-            within: WAIT,
-            never: &["ended", "does not exist"],
-        },
-        Fault {
-            name: "env: a BARRIER of which one rank is on another connection, and one has died",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2, 3], 4);
-                lab.pass(40.0);
-                lab.connect_as(10, 1);
-                lab.ping(10);
-                lab.barrier(0, "ckpt", 4);
-                lab.barrier(10, "ckpt", 4);
-                lab.leave(3);
-            },
-            code: "waiting_at_barrier",
-            names: &["key ckpt", "rank 3", "host3", "rank 2", "host2"],
-            within: WAIT,
-            never: &["not there: rank 1"],
-        },
-        Fault {
-            name: "env: at a BARRIER waits a process that is not known",
-            play: |lab| {
-                ranks(lab, &[0, 1], 2);
-                lab.pass(40.0);
-                lab.connect(10, "10.0.0.1", 9999);
-                lab.barrier(0, "ckpt", 2);
-                lab.barrier(10, "ckpt", 3);
-            },
-            code: "waiting_at_barrier",
-            names: &["rank 0", "host0", "key ckpt"],
-            within: WAIT,
-            never: &["not there"],
-        },
-        Fault {
-            name: "env: a client that gives up and tries again",
-            play: |lab| {
-                ranks(lab, &[0], 2);
-                for _ in 0..20 {
-                    lab.wait_for_rank(0, 1);
-                    lab.pass(1.2);
-                    lab.cancel(0);
-                    lab.pass(0.1);
-                }
+        )
+        .waits("waiting", &["rank 2", "host2", "rank 3", "host3", "rank 1", "host1"])
+        .never(&["ended", "deadlock"]),
+        fault("env: a rank has ended when the others make a sub-group", |lab| {
+            ranks(lab, &[0, 1, 2], 3);
+            lab.leave(2);
+            lab.wait(0, &["/default_pg/0//1//cpu//0/2"]);
+            lab.wait(1, &["/default_pg/0//1//cpu//0/2"]);
+        })
+        .waits("waiting", &["rank 2", "host2"])
+        .never(&["not there", "deadlock"]),
+        fault("env: a key that nobody writes is one slip from a key that is there", |lab| {
+            ranks(lab, &[0, 1, 2], 3);
+            lab.set(0, "data_ready", b"1");
+            lab.wait(1, &["data_redy"]);
+            lab.wait(2, &["data_redy"]);
+        })
+        .waits("waiting_for_key", &["key data_redy", "key data_ready"])
+        .never(&["ended"]),
+        fault("env: a key of the next step is no slip", |lab| {
+            ranks(lab, &[0, 1], 2);
+            lab.set(0, "step/10", b"1");
+            lab.wait(1, &["step/11"]);
+        })
+        .waits("waiting_for_key", &["host0", "host1", "rank 0", "rank 1"])
+        .never(&["exists", "slip"]),
+        fault("env: the rank that would write a key of the program dies", |lab| {
+            ranks(lab, &[0, 1, 2], 3);
+            lab.pass(40.0);
+            lab.wait(0, &["checkpoint/written"]);
+            lab.leave(2);
+        })
+        .waits("waiting_for_key", &["rank 0", "host0", "rank 2", "host2"])
+        .never(&["exists", "deadlock"]),
+        fault("env: a barrier of the program that a rank does not reach", |lab| {
+            ranks(lab, &[0, 1, 2], 3);
+            lab.pass(10.0);
+            for n in [0, 2] {
+                lab.add(n, "ckpt/num_members", 1);
+                lab.wait(n, &["ckpt/last_member"]);
+            }
+        })
+        .waits("waiting_at_barrier", &["rank 0", "host0", "rank 2", "host2", "key ckpt", "rank 1", "host1"])
+        .never(&["ended", "does not exist"]),
+        fault("env: a BARRIER of which one rank is on another connection, and one has died", |lab| {
+            ranks(lab, &[0, 1, 2, 3], 4);
+            lab.pass(40.0);
+            lab.connect_as(10, 1);
+            lab.ping(10);
+            lab.barrier(0, "ckpt", 4);
+            lab.barrier(10, "ckpt", 4);
+            lab.leave(3);
+        })
+        .waits("waiting_at_barrier", &["key ckpt", "rank 3", "host3", "rank 2", "host2"])
+        .never(&["not there: rank 1"]),
+        fault("env: at a BARRIER waits a process that is not known", |lab| {
+            ranks(lab, &[0, 1], 2);
+            lab.pass(40.0);
+            lab.connect(10, "10.0.0.1", 9999);
+            lab.barrier(0, "ckpt", 2);
+            lab.barrier(10, "ckpt", 3);
+        })
+        .waits("waiting_at_barrier", &["rank 0", "host0", "key ckpt"])
+        .never(&["not there"]),
+        fault("env: a client that gives up and tries again", |lab| {
+            ranks(lab, &[0], 2);
+            for _ in 0..20 {
                 lab.wait_for_rank(0, 1);
-            },
-            code: "gave_up",
-            names: &["host0", "rank 0", "rank 1"],
-            within: 0.0,
-            never: &["will fail now"],
-        },
+                lab.pass(1.2);
+                lab.cancel(0);
+                lab.pass(0.1);
+            }
+            lab.wait_for_rank(0, 1);
+        })
+        .says("gave_up", &["host0", "rank 0", "rank 1"])
+        .within(0.0)
+        .never(&["will fail now"]),
     ]);
 }
 
 #[test]
 fn faults_at_the_end_of_ranks() {
     check_all(&[
-        Fault {
-            name: "env: all ranks are killed at once",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2], 3);
-                lab.pass(20.0);
-                (0..3).for_each(|n| lab.leave(n));
-            },
-            code: "run_ended",
-            names: &[],
-            within: FACT,
-            never: &["finished", "SOCKET_IFNAME"],
-        },
-        Fault {
-            name: "env: a rank ends in a collective, and with it all others",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2], 3);
-                lab.pass(10.0);
-                lab.leave(1);
-                lab.pass(0.5);
-                lab.leave(0);
-                lab.pass(1.0);
-                lab.leave(2);
-            },
-            code: "run_ended",
-            names: &["rank 1", "host1"],
-            within: FACT,
-            never: &["SOCKET_IFNAME"],
-        },
-        Fault {
-            name: "env: all ranks end soon after they have met",
-            play: |lab| {
-                ranks(lab, &[0, 1], 2);
-                lab.pass(4.0);
-                (0..2).for_each(|n| lab.leave(n));
-            },
-            code: "run_ended",
-            names: &[],
-            within: FACT,
-            never: &["all 2"],
-        },
-        Fault {
-            name: "env: rank 0 and another one have not come",
-            play: |lab| {
-                ranks(lab, &[2, 3], 4);
-                read_each_other(lab, &[2, 3], 4);
-            },
-            code: "waiting",
-            names: &["rank 0", "rank 1"],
-            within: WAIT,
-            never: &["rank 0's process:"],
-        },
-        Fault {
-            name: "env: rank 0 has ended, and another one has not come",
-            play: |lab| {
-                ranks(lab, &[0, 2, 3], 4);
-                lab.leave(0);
-                read_each_other(lab, &[2, 3], 4);
-            },
-            code: "waiting",
-            names: &["rank 0", "host0", "rank 1"],
-            within: WAIT,
-            never: &[],
-        },
-        Fault {
-            name: "env: NCCL ranks, of which only rank 0 writes anything, are killed",
-            play: |lab| {
-                (0..3).for_each(|n| lab.worker(n, "10.0.0.1"));
-                lab.set(0, "/default_pg/0//cuda//0", &[7; 128]);
-                (1..3).for_each(|n| lab.get(n, "/default_pg/0//cuda//0"));
-                lab.pass(8.0);
-                (0..3).for_each(|n| lab.leave(n));
-            },
-            code: "run_ended",
-            names: &[],
-            within: FACT,
-            never: &["finished", " 0 processes"],
-        },
-        Fault {
-            name: "env: a rank comes again alone, and the others go on",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2], 3);
-                read_each_other(lab, &[0, 1, 2], 3);
-                lab.pass(20.0);
-                lab.leave(2);
-                lab.pass(1.0);
-                replace(lab, 12, 2, 3);
-                lab.wait_for_rank(12, 0);
-            },
-            code: "waiting",
-            names: &["rank 0", "host0"],
-            within: WAIT,
-            never: &["busy, stuck", "has not come", "none of 3"],
-        },
-        Fault {
-            name: "env: a process that tells no process id does not publish, on the host of a rank that has",
-            play: |lab| {
+        fault("env: all ranks are killed at once", |lab| {
+            ranks(lab, &[0, 1, 2], 3);
+            lab.pass(20.0);
+            (0..3).for_each(|n| lab.leave(n));
+        })
+        .says("run_ended", &[])
+        .never(&["finished", "SOCKET_IFNAME"]),
+        fault("env: a rank ends in a collective, and with it all others", |lab| {
+            ranks(lab, &[0, 1, 2], 3);
+            lab.pass(10.0);
+            lab.leave(1);
+            lab.pass(0.5);
+            lab.leave(0);
+            lab.pass(1.0);
+            lab.leave(2);
+        })
+        .says("run_ended", &["rank 1", "host1"])
+        .never(&["SOCKET_IFNAME"]),
+        fault("env: all ranks end soon after they have met", |lab| {
+            ranks(lab, &[0, 1], 2);
+            lab.pass(4.0);
+            (0..2).for_each(|n| lab.leave(n));
+        })
+        .says("run_ended", &[])
+        .never(&["all 2"]),
+        fault("env: rank 0 and another one have not come", |lab| {
+            gather(lab, &[2, 3], 4);
+        })
+        .waits("waiting", &["rank 0", "rank 1"])
+        .never(&["rank 0's process:"]),
+        fault("env: rank 0 has ended, and another one has not come", |lab| {
+            ranks(lab, &[0, 2, 3], 4);
+            lab.leave(0);
+            read_each_other(lab, &[2, 3], 4);
+        })
+        .waits("waiting", &["rank 0", "host0", "rank 1"]),
+        fault("env: NCCL ranks, of which only rank 0 writes anything, are killed", |lab| {
+            (0..3).for_each(|n| lab.worker(n, "10.0.0.1"));
+            lab.set(0, "/default_pg/0//cuda//0", &[7; 128]);
+            (1..3).for_each(|n| lab.get(n, "/default_pg/0//cuda//0"));
+            lab.pass(8.0);
+            (0..3).for_each(|n| lab.leave(n));
+        })
+        .says("run_ended", &[])
+        .never(&["finished", " 0 processes"]),
+        fault("env: a rank comes again alone, and the others go on", |lab| {
+            gather(lab, &[0, 1, 2], 3);
+            lab.pass(20.0);
+            lab.leave(2);
+            lab.pass(1.0);
+            replace(lab, 12, 2, 3);
+            lab.wait_for_rank(12, 0);
+        })
+        .waits("waiting", &["rank 0", "host0"])
+        .never(&["busy, stuck", "has not come", "none of 3"]),
+        fault(
+            "env: a process that tells no process id does not publish, on the host of a rank that has",
+            |lab| {
                 ranks(lab, &[0, 1], 3);
                 lab.connect(7, "10.0.0.1", 4242);
                 lab.add(7, "init/", 1);
                 lab.wait_for_rank(0, 2);
             },
-            code: "waiting",
-            names: &["rank 2", "10.0.0.1"],
-            within: WAIT,
-            never: &["has not come"],
-        },
-        Fault {
-            name: "env: a process connects and does not publish its address",
-            play: |lab| {
-                ranks(lab, &[0, 1], 3);
-                lab.worker(2, "10.0.0.2");
-                read_each_other(lab, &[0, 1], 3);
-            },
-            code: "waiting",
-            names: &["rank 2", "pid 2002", "10.0.0.2"],
-            within: WAIT,
-            never: &["has not come", "missing"],
-        },
-        Fault {
-            name: "env: a rank cannot connect to another and ends",
-            play: |lab| {
-                ranks(lab, &[0, 1, 2], 3);
-                lab.pass(1.0);
-                lab.leave(2);
-            },
-            code: "ranks_ended",
-            names: &["rank 2", "host2"],
-            within: WAIT,
-            never: &["have met"],
-        },
+        )
+        .waits("waiting", &["rank 2", "10.0.0.1"])
+        .never(&["has not come"]),
+        fault("env: a process connects and does not publish its address", |lab| {
+            ranks(lab, &[0, 1], 3);
+            lab.worker(2, "10.0.0.2");
+            read_each_other(lab, &[0, 1], 3);
+        })
+        .waits("waiting", &["rank 2", "pid 2002", "10.0.0.2"])
+        .never(&["has not come", "missing"]),
+        fault("env: a rank cannot connect to another and ends", |lab| {
+            ranks(lab, &[0, 1, 2], 3);
+            lab.pass(1.0);
+            lab.leave(2);
+        })
+        .waits("ranks_ended", &["rank 2", "host2"])
+        .never(&["have met"]),
     ]);
 }
 
 #[test]
 fn a_process_that_never_was_a_rank_leaves_without_a_word() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     lab.worker(0, "10.0.0.0");
     lab.pass(10.0);
     lab.leave(0);
@@ -775,13 +490,12 @@ fn a_process_that_never_was_a_rank_leaves_without_a_word() {
 
 #[test]
 fn who_takes_the_place_of_a_rank_that_ended_is_not_said_to_have_ended() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     ranks(&mut lab, &[0, 1], 3);
     lab.pass(1.0);
     lab.leave(1);
     lab.pass(0.5);
-    lab.worker(10, "10.0.0.1");
-    lab.publish(10, 1, 3);
+    lab.rank(10, "10.0.0.1", 1, 3);
     lab.pass(3.0);
     assert_eq!(lab.texts("lost").len(), 1);
 }
@@ -789,13 +503,12 @@ fn who_takes_the_place_of_a_rank_that_ended_is_not_said_to_have_ended() {
 /// What gathers again has begun when that began.
 #[test]
 fn ranks_that_come_again_join_since_then() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     ranks(&mut lab, &[0, 1, 2], 3);
     lab.pass(20.0);
     lab.leave(1);
     lab.pass(5.0);
-    lab.worker(11, "10.0.0.1");
-    lab.publish(11, 1, 3);
+    lab.rank(11, "10.0.0.1", 1, 3);
     lab.pass(2.0);
     let run = lab.run("store:29500").summary;
     let now = lab.now.0.as_secs_f64();
@@ -805,12 +518,11 @@ fn ranks_that_come_again_join_since_then() {
 
 #[test]
 fn a_rank_is_the_first_ones_again_when_the_second_that_claimed_it_has_ended() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     ranks(&mut lab, &[0, 1], 3);
     lab.wait_for_rank(1, 2);
     lab.pass(2.0);
-    lab.worker(2, "10.0.0.2");
-    lab.publish(2, 1, 3);
+    lab.rank(2, "10.0.0.2", 1, 3);
     lab.pass(5.0);
     lab.leave(2);
     lab.pass(3.0);
@@ -825,15 +537,14 @@ fn a_rank_of_the_job_before_that_ended_well_is_not_the_one_that_is_missing() {
     // Those that meet again close their connections, too: they are the same processes.
     let processes: [fn(u32) -> (u32, u32); 2] = [|rank| (1, 2010 + rank), |rank| (rank, 2000 + rank)];
     for process in processes {
-        let mut lab = lab();
+        let mut lab = Lab::soon();
         ranks(&mut lab, &[0, 1, 2], 3);
         lab.pass(3.0);
         (0..3).for_each(|n| lab.leave(n));
         lab.pass(0.2);
         for rank in [0, 2] {
             let ((host, pid), n) = (process(rank), 10 + rank);
-            lab.connect(n, &format!("10.0.0.{host}"), pid);
-            lab.ping(n);
+            lab.come(n, &format!("10.0.0.{host}"), pid);
             lab.add(n, "init/", 1);
             lab.publish(n, rank, 3);
             lab.wait_for_rank(n, 1);
@@ -845,10 +556,9 @@ fn a_rank_of_the_job_before_that_ended_well_is_not_the_one_that_is_missing() {
 
 #[test]
 fn two_jobs_that_meet_with_each_others_ranks_are_two_jobs() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     for (n, rank) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
-        lab.worker(n, &format!("10.0.0.{n}"));
-        lab.publish(n, rank, 2);
+        lab.rank(n, &format!("10.0.0.{n}"), rank, 2);
         lab.pass(2.0);
     }
     lab.pass(4.0);
@@ -856,7 +566,7 @@ fn two_jobs_that_meet_with_each_others_ranks_are_two_jobs() {
 
 #[test]
 fn ranks_in_a_store_that_was_opened_for_announced_pods_are_a_run_without_agents() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
     lab.gate("job", &[("a", 0, 2), ("b", 1, 2)], &[]);
     lab.pass(1.0);
@@ -865,8 +575,7 @@ fn ranks_in_a_store_that_was_opened_for_announced_pods_are_a_run_without_agents(
     let list = lab.insight.list(0, lab.now);
     let shown: Vec<_> = list.runs.iter().map(|run| (run.run_id.as_str(), run.kind, run.state)).collect();
     assert_eq!(shown, [("job", RunKind::Env, RunState::Running)]);
-    lab.leave(0);
-    lab.leave(1);
+    lab.leave_all([0, 1]);
     lab.pass(3.0);
     assert_eq!(lab.run("job").summary.state, RunState::Ended);
 }
@@ -874,10 +583,9 @@ fn ranks_in_a_store_that_was_opened_for_announced_pods_are_a_run_without_agents(
 /// Containers with one network may have the same process ids.
 #[test]
 fn processes_with_one_address_and_process_id_are_not_taken_for_one() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     let come = |lab: &mut Lab, n| {
-        lab.connect(n, "10.0.0.1", 7);
-        lab.ping(n);
+        lab.come(n, "10.0.0.1", 7);
         lab.add(n, "init/", 1);
     };
     (0..3).for_each(|n| come(&mut lab, n));
@@ -888,13 +596,9 @@ fn processes_with_one_address_and_process_id_are_not_taken_for_one() {
     assert!(!lab.texts("waiting").is_empty());
 
     // What another of them waits for is not what node rank 0 does.
-    let mut lab = Lab::with(
-        Settings { explain_after: EXPLAIN_AFTER, ..Settings::default() },
-        StaleKeyConfig::default(),
-    );
+    let mut lab = Lab::soon();
     for n in 0..2 {
-        lab.connect(n, "10.0.0.1", 7);
-        lab.ping(n);
+        lab.come(n, "10.0.0.1", 7);
         lab.set(n, &format!("/job/torchelastic/role_info/{n}"), b"{}");
     }
     lab.wait(1, &["/job/torchelastic/assigned_ranks/1"]);
@@ -906,18 +610,14 @@ fn processes_with_one_address_and_process_id_are_not_taken_for_one() {
 /// A script that watches the store counts itself as ranks do. Once all ranks have met without it, it is none.
 #[test]
 fn who_was_there_when_all_met_is_no_rank_that_is_missing() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     lab.worker(9, "10.0.0.9");
     lab.pass(1.0);
-    ranks(&mut lab, &[0, 1], 2);
-    read_each_other(&mut lab, &[0, 1], 2);
+    gather(&mut lab, &[0, 1], 2);
     lab.pass(10.0);
-    for n in [0, 1] {
-        lab.leave(n);
-    }
+    [0, 1].into_iter().for_each(|n| lab.leave(n));
     lab.pass(3.0);
-    lab.worker(2, "10.0.0.1");
-    lab.publish(2, 0, 2);
+    lab.rank(2, "10.0.0.1", 0, 2);
     lab.wait_for_rank(2, 1);
     lab.pass(20.0);
     // One that has come since may be it.
@@ -929,7 +629,7 @@ fn who_was_there_when_all_met_is_no_rank_that_is_missing() {
 /// Who was waited for waited itself until just now: it is not busy yet.
 #[test]
 fn a_node_whose_wait_was_answered_just_now_is_not_called_busy() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     lab.static_node(0, "job", 0, 3);
     lab.static_node(1, "job", 1, 3);
     lab.pass(20.0);
@@ -945,9 +645,8 @@ fn a_node_whose_wait_was_answered_just_now_is_not_called_busy() {
 /// The API has the same number as the metric: those who are there.
 #[test]
 fn a_rank_that_is_gone_has_not_joined() {
-    let mut lab = lab();
-    ranks(&mut lab, &[0, 1, 2], 3);
-    read_each_other(&mut lab, &[0, 1, 2], 3);
+    let mut lab = Lab::soon();
+    gather(&mut lab, &[0, 1, 2], 3);
     lab.pass(3.0);
     lab.leave(1);
     lab.pass(3.0);
@@ -958,7 +657,7 @@ fn a_rank_that_is_gone_has_not_joined() {
 /// A rank that only some count on is not said to be missing.
 #[test]
 fn a_rank_beyond_the_smaller_world_size_may_not_exist() {
-    let mut lab = lab();
+    let mut lab = Lab::soon();
     ranks(&mut lab, &[0, 1], 3);
     ranks(&mut lab, &[3], 5);
     read_each_other(&mut lab, &[0, 1], 3);
@@ -978,7 +677,7 @@ fn a_rank_beyond_the_smaller_world_size_may_not_exist() {
 #[test]
 fn ranks_that_can_meet_are_counted_whatever_another_is_prepared_for() {
     for comes_first in [true, false] {
-        let mut lab = lab();
+        let mut lab = Lab::soon();
         let other = |lab: &mut Lab| {
             ranks(lab, &[3], 4);
             lab.pass(3.0);
@@ -986,8 +685,7 @@ fn ranks_that_can_meet_are_counted_whatever_another_is_prepared_for() {
         if comes_first {
             other(&mut lab);
         }
-        ranks(&mut lab, &[0, 1, 2], 3);
-        read_each_other(&mut lab, &[0, 1, 2], 3);
+        gather(&mut lab, &[0, 1, 2], 3);
         lab.pass(3.0);
         if !comes_first {
             other(&mut lab);

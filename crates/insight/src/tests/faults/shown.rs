@@ -1,14 +1,13 @@
 //! What an explanation carries with it.
 
-use super::super::lab::PORT;
-use super::{lab, ranks, read_each_other};
+use super::super::lab::{Lab, PORT};
+use super::gather;
 use rallypoint_api::{Certainty, Seen};
 
 #[test]
 fn an_explanation_says_how_sure_it_is() {
-    let mut lab = lab();
-    ranks(&mut lab, &[0, 1, 2], 4);
-    read_each_other(&mut lab, &[0, 1, 2], 4);
+    let mut lab = Lab::soon();
+    gather(&mut lab, &[0, 1, 2], 4);
     lab.pass(8.0);
     lab.leave(1);
     lab.pass(5.0);
@@ -22,9 +21,8 @@ fn an_explanation_says_how_sure_it_is() {
 
 #[test]
 fn an_explanation_carries_its_evidence() {
-    let mut lab = lab();
-    ranks(&mut lab, &[0, 1], 3);
-    read_each_other(&mut lab, &[0, 1], 3);
+    let mut lab = Lab::soon();
+    gather(&mut lab, &[0, 1], 3);
     lab.pass(8.0);
     lab.leave(1);
     lab.pass(5.0);

@@ -1,7 +1,7 @@
 //! The healthy twins of the faults, of which nothing may be said above info.
 
 use super::super::lab::Lab;
-use super::{lab, ranks, static_run, workers};
+use super::{ranks, static_run, workers};
 use rallypoint_api::{RunKind, Severity};
 
 /// A healthy run with its name.
@@ -32,10 +32,7 @@ fn healthy_twins_are_silent() {
         }),
         ("env: one run after the other", |lab| {
             for job in 0..3 {
-                for rank in 0..3 {
-                    lab.worker(10 * job + rank, "10.0.0.1");
-                    lab.publish(10 * job + rank, rank, 3);
-                }
+                (0..3).for_each(|rank| lab.rank(10 * job + rank, "10.0.0.1", rank, 3));
                 lab.pass(5.0);
                 (0..3).for_each(|rank| lab.leave(10 * job + rank));
                 lab.pass(0.4);
@@ -49,8 +46,7 @@ fn healthy_twins_are_silent() {
                 (100..104).for_each(|n| lab.leave(n));
                 lab.exit_static(0, "none", false);
                 lab.exit_static(1, "none", true);
-                lab.leave(0);
-                lab.leave(1);
+                lab.leave_all([0, 1]);
                 lab.pass(15.0);
             }
         }),
@@ -62,8 +58,7 @@ fn healthy_twins_are_silent() {
             lab.exchange("job", 0, 3, 1);
         }),
         ("a client that is of no job waits for a key of its own", |lab| {
-            lab.connect(0, "10.0.0.9", 44);
-            lab.ping(0);
+            lab.come(0, "10.0.0.9", 44);
             lab.wait(0, &["mine"]);
         }),
         ("a static job follows a c10d job with the same id", |lab| {
@@ -90,7 +85,7 @@ fn healthy_twins_are_silent() {
         }),
     ];
     for (name, play) in twins {
-        let mut lab = lab();
+        let mut lab = Lab::soon();
         lab.scene.is_row("twins", name);
         play(&mut lab);
         assert_healthy(name, &mut lab);

@@ -564,12 +564,13 @@ impl Play for Truth {
     fn world(&self) -> World {
         let Moment { round, agents } = &self.now;
         let being = |agent: &Agent| Being {
-            names: vec![
+            names: [
                 format!("node{}", agent.host),
                 format!("node{}_{}", agent.host, 1000 + agent.conn),
                 format!("pid {}", 1000 + agent.conn),
                 format!("10.77.0.{}", 10 + agent.host),
-            ],
+            ]
+            .into(),
             place: agent.seat.map(|seat| seat.rank as u32),
             holds: self.now.has(agent) || self.now.goes_on(agent),
             connected: agent.connected,
@@ -578,6 +579,7 @@ impl Play for Truth {
             // Zero stands for nothing that is known.
             heard: agent.beat.max(0.001),
             waits: self.needs(agent).filter(|_| agent.connected),
+            ..Being::default()
         };
         let counted = agents.iter().filter(|agent| self.now.has(agent)).count();
         let (left, others) = (self.now.left(), self.now.waiting() + self.now.taken_out().into_inner().1);

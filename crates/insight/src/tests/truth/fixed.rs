@@ -1,14 +1,10 @@
 //! Agents of the static rendezvous, one job after the other: all have the run id `none`.
 
-use std::time::Duration;
-
 use proptest::prelude::*;
 
 use super::super::lab::Lab;
-use super::{EXPLAIN_AFTER, Play, Schedule, play_all, played};
-use crate::Settings;
+use super::{Play, Schedule, play_all, played};
 use crate::testing::oracle::{Being, World};
-use rallypoint_store::StaleKeyConfig;
 
 const HOSTS: usize = 4;
 const RUN: &str = "none";
@@ -89,8 +85,7 @@ struct Truth {
 
 impl Truth {
     fn new(nodes: usize, ranks: [usize; HOSTS]) -> Self {
-        let explain_after = Duration::from_secs_f64(EXPLAIN_AFTER);
-        let mut lab = Lab::with(Settings { explain_after, ..Settings::default() }, StaleKeyConfig::default());
+        let mut lab = Lab::soon();
         lab.pauses = vec![250];
         Self { lab, now: Moment::default(), nodes, ranks }
     }
@@ -279,8 +274,9 @@ impl Play for Truth {
             _ => Some((agent.came, vec![0])).filter(|_| agent.waits),
         };
         let being = |agent: &Agent| Being {
-            names: vec![format!("pid {}", 1000 + agent.conn), format!("10.77.0.{}", 10 + agent.host)],
-            place: Some(agent.rank as u32).filter(|_| !matches!(agent.phase, Phase::Counts(_)) || agent.acts),
+            names: [format!("pid {}", 1000 + agent.conn), format!("10.77.0.{}", 10 + agent.host)].into(),
+            // One that was frozen before it counted is known by nothing.
+            place: Some(agent.rank as u32).filter(|_| agent.phase != Phase::Counts(0) || agent.acts),
             holds: agent.job == now.job && !matches!(agent.phase, Phase::Counts(_)),
             connected: agent.connected,
             acts: agent.acts,

@@ -21,7 +21,7 @@ use super::lab::Lab;
 use super::yardstick::{self, Scene};
 use crate::RunFigures;
 use crate::testing::oracle::{Tally, World, judge};
-use crate::testing::{Checked, Past, yes};
+use crate::testing::{Checked, DELAY, Past, yes};
 use rallypoint_api::{Explanation, Run, RunSummary, Severity};
 
 /// Waits are explained when they have lasted for so long here.
@@ -112,7 +112,7 @@ impl<P: Play> Judged<P> {
             let is_quiet = said.severity == Severity::Info || self.play.disturbs();
             return yes(is_quiet, "nothing happens to the run beside them");
         }
-        judge(&self.past, at, said)
+        judge(&self.past, |world| Some(world), (at - DELAY, at), said)
     }
 
     /// What is said and shown of the run.

@@ -1,13 +1,10 @@
 //! Agents of the plugin: the native rendezvous, which knows its nodes and may be wrong about how they are.
 
-use std::time::Duration;
-
 use proptest::prelude::*;
 
 use super::super::lab::Lab;
 use super::super::native::Native;
-use super::{EXPLAIN_AFTER, Play, Schedule, play_all, played};
-use crate::Settings;
+use super::{Play, Schedule, play_all, played};
 use crate::testing::oracle::{Being, World};
 use rallypoint_rendezvous::{Action, JoinStanding, LeaveRequest, Outcome, RankInRound};
 
@@ -95,8 +92,7 @@ fn address(host: usize) -> String {
 
 impl Truth {
     fn new(nodes: (u32, u32)) -> Self {
-        let explain_after = Duration::from_secs_f64(EXPLAIN_AFTER);
-        let mut native = Native::with(Settings { explain_after, ..Settings::default() }, nodes);
+        let mut native = Native::soon(nodes);
         native.lab.pauses = vec![250];
         Self { native, now: Moment::default() }
     }
@@ -332,7 +328,7 @@ impl Play for Truth {
         let agents = &self.now.agents;
         let forms = agents.iter().any(Agent::joins);
         let being = |agent: &Agent| Being {
-            names: vec![format!("h{}", agent.host), address(agent.host)],
+            names: [format!("h{}", agent.host), address(agent.host)].into(),
             place: agent.place.map(|place| place.rank),
             holds: agent.joins() || agent.phase == Phase::Runs && !forms,
             connected: agent.connected,
@@ -340,6 +336,7 @@ impl Play for Truth {
             finished: matches!(agent.phase, Phase::Finished | Phase::Failed | Phase::Refused),
             heard: agent.heard,
             waits: Some((agent.since, Vec::new())).filter(|_| agent.connected && agent.acts && agent.joins()),
+            ..Being::default()
         };
         let is_there = |agent: &&Agent| agent.is_there() || !agent.acts;
         let there = agents.iter().filter(is_there).count();

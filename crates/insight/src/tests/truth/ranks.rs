@@ -1,14 +1,10 @@
 //! Ranks without agents: each counts itself, publishes its address, and reads those of all others, one after the other.
 
-use std::time::Duration;
-
 use proptest::prelude::*;
 
 use super::super::lab::Lab;
-use super::{EXPLAIN_AFTER, Play, Schedule, play_all, played};
-use crate::Settings;
+use super::{Play, Schedule, play_all, played};
 use crate::testing::oracle::{Being, World};
-use rallypoint_store::StaleKeyConfig;
 
 const RANKS: u32 = 4;
 /// The largest world size that a process is told.
@@ -113,8 +109,7 @@ fn key(rank: u32) -> String {
 
 impl Truth {
     fn new() -> Self {
-        let explain_after = Duration::from_secs_f64(EXPLAIN_AFTER);
-        let mut lab = Lab::with(Settings { explain_after, ..Settings::default() }, StaleKeyConfig::default());
+        let mut lab = Lab::soon();
         lab.pauses = vec![250];
         Self { lab, now: Vec::new(), was_reset: false, answers: 0 }
     }
@@ -383,11 +378,12 @@ impl Play for Truth {
                 )
             });
             Being {
-                names: vec![
+                names: [
                     format!("pid {}", 2000 + p.conn),
                     format!("host{}", p.conn),
                     format!("10.0.{}.{}", p.conn / 100, p.rank),
-                ],
+                ]
+                .into(),
                 place: Some(p.rank).filter(|_| p.published),
                 holds: p.published,
                 connected: p.connected,
