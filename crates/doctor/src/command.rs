@@ -10,20 +10,17 @@ use rallypoint_protocol::ids::Nodes;
 pub fn check_command(torchrun: &Torchrun, env: &Environment) -> Vec<Check> {
     let named = torchrun.flag("rdzv-backend").or_else(|| env.get("PET_RDZV_BACKEND"));
     let backend = named.map_or(Backend::Static, Backend::parse);
-    [
-        conf_keys(torchrun, env, &backend),
-        Some(ignored_flags(torchrun, &backend)),
-        endpoint(torchrun, env),
-        run_id(torchrun, env, &backend),
-        restarts(torchrun, env, &backend),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    let found = [
+        ("rdzv-conf-keys", conf_keys(torchrun, env, &backend)),
+        ("flags-of-other-backend", Some(ignored_flags(torchrun, &backend))),
+        ("command-endpoint", endpoint(torchrun, env)),
+        ("run-id", run_id(torchrun, env, &backend)),
+        ("c10d-restarts", restarts(torchrun, env, &backend)),
+    ];
+    found.into_iter().filter_map(|(id, check)| Some(check?.called(id))).collect()
 }
 
 fn conf_keys(torchrun: &Torchrun, env: &Environment, backend: &Backend) -> Option<Check> {
-    const ID: &str = "rdzv-conf-keys";
     if torchrun.is_ft_launcher() {
         return None;
     }
@@ -32,7 +29,7 @@ fn conf_keys(torchrun: &Torchrun, env: &Environment, backend: &Backend) -> Optio
     // A key that contains a variable may be any key.
     let ignored: Vec<&str> = conf.ignored_by(backend).into_iter().filter(|key| !key.contains('$')).collect();
     if ignored.is_empty() {
-        return Some(Check::pass(ID, format!("the backend reads every key of rdzv_conf ({conf})")));
+        return Some(Check::pass(format!("the backend reads every key of rdzv_conf ({conf})")));
     }
     let name = if *backend == Backend::C10d { "c10d" } else { "static" };
     let evidence = format!("the {name} backend ignores {} in rdzv_conf, without a word", ignored.join(", "));
@@ -46,21 +43,19 @@ fn conf_keys(torchrun: &Torchrun, env: &Environment, backend: &Backend) -> Optio
               (https://docs.pytorch.org/docs/stable/elastic/rendezvous.html)"
             .into(),
     };
-    Some(Check::warn(ID, evidence, remedy))
+    Some(Check::warn(evidence, remedy))
 }
 
 fn ignored_flags(torchrun: &Torchrun, backend: &Backend) -> Check {
-    const ID: &str = "flags-of-other-backend";
     if *backend == Backend::Static {
-        return Check::pass(ID, "the static backend reads --node-rank and --master-addr");
+        return Check::pass("the static backend reads --node-rank and --master-addr");
     }
     let ignored: Vec<&str> =
         ["node-rank", "master-addr", "master-port"].into_iter().filter(|flag| torchrun.has(flag)).collect();
     if ignored.is_empty() {
-        return Check::pass(ID, "no flag that only the static backend reads");
+        return Check::pass("no flag that only the static backend reads");
     }
     Check::warn(
-        ID,
         format!(
             "--{} count for the static backend only; here the order of the nodes is not their index",
             ignored.join(", --")
@@ -70,7 +65,6 @@ fn ignored_flags(torchrun: &Torchrun, backend: &Backend) -> Check {
 }
 
 fn endpoint(torchrun: &Torchrun, env: &Environment) -> Option<Check> {
-    const ID: &str = "command-endpoint";
     let nnodes = torchrun.flag("nnodes").or_else(|| env.get("PET_NNODES"))?;
     let several = Nodes::parse(nnodes).is_none_or(|nodes| nodes.max > 1);
     let flags = ["rdzv-endpoint", "master-addr"];
@@ -84,40 +78,32 @@ fn endpoint(torchrun: &Torchrun, env: &Environment) -> Option<Check> {
         let (evidence, remedy) = (format!("the endpoint `{value}` is not filled in"), "set its variables");
         // What a command prints is not known before it runs.
         let is_certain = !value.contains("$(");
-        return Some(if is_certain {
-            Check::fail(ID, evidence, remedy)
-        } else {
-            Check::warn(ID, evidence, remedy)
-        });
+        return Some(if is_certain { Check::fail(evidence, remedy) } else { Check::warn(evidence, remedy) });
     }
     let is_loopback = ["localhost", "127."].iter().any(|own| value.starts_with(own));
     if several && is_loopback {
         let evidence = format!("the endpoint `{value}` is each node itself: every one waits there alone");
         let remedy = "the first node's name; a loopback address is right only if a relay listens there";
-        return Some(Check::warn(ID, evidence, remedy));
+        return Some(Check::warn(evidence, remedy));
     }
     if !several || (filled && (named.is_some() || by_env)) {
-        return Some(Check::pass(ID, "torchrun is told where to meet"));
+        return Some(Check::pass("torchrun is told where to meet"));
     }
     Some(Check::fail(
-        ID,
         format!("torchrun has --nnodes={nnodes} and no endpoint: each node waits alone on 127.0.0.1"),
         "add --rdzv-endpoint=HOST:29500, or start it with `rallypoint run`, which sets it",
     ))
 }
 
 fn run_id(torchrun: &Torchrun, env: &Environment, backend: &Backend) -> Option<Check> {
-    const ID: &str = "run-id";
     match torchrun.flag("rdzv-id").or_else(|| env.get("PET_RDZV_ID")) {
         Some("") => Some(Check::fail(
-            ID,
             "--rdzv-id is empty; the variable in it is not set",
             "give the Job's UID: metadata.labels['batch.kubernetes.io/controller-uid']",
         )),
-        Some(id) => Some(Check::pass(ID, format!("the run is called `{id}`"))),
+        Some(id) => Some(Check::pass(format!("the run is called `{id}`"))),
         None if *backend == Backend::Static => None,
         None => Some(Check::warn(
-            ID,
             if env.has_any(&["RDZV_ID"]) {
                 "RDZV_ID is set, but torchrun reads PET_RDZV_ID; the run is called `none`"
             } else {
@@ -131,7 +117,6 @@ fn run_id(torchrun: &Torchrun, env: &Environment, backend: &Backend) -> Option<C
 /// Since torch 2.5, restarted ranks find the stale addresses of their predecessors in the store of node 0's
 /// agent.
 fn restarts(torchrun: &Torchrun, env: &Environment, backend: &Backend) -> Option<Check> {
-    const ID: &str = "c10d-restarts";
     let (name, value) = NEW_STORE_EACH_ROUND;
     let is_set = || match env.get(name) {
         Some(said) => said == value || said.contains('$'),
@@ -141,10 +126,9 @@ fn restarts(torchrun: &Torchrun, env: &Environment, backend: &Backend) -> Option
         return None;
     }
     if is_set() {
-        return Some(Check::pass(ID, "ranks that are started again get a store of their own"));
+        return Some(Check::pass("ranks that are started again get a store of their own"));
     }
     Some(Check::warn(
-        ID,
         "the c10d backend may start ranks again (--max-restarts, --nnodes MIN:MAX), and since torch 2.5 they \
          then wait for ever: they meet the addresses of the ranks before in the store of node 0's agent",
         format!("set {name}={value} on every node; `rallypoint run` sets it"),

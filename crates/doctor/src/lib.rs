@@ -47,7 +47,7 @@ pub use machine::MachineFacts;
 pub use manifest::check_manifests;
 pub use network::{NetworkFacts, RELAYS_ONLY, RELAYS_ONLY_REMEDY};
 pub use pod::ephemeral_port::binds;
-pub use pod::run_store_ports::find as run_stores;
+pub use pod::run_store_ports::run_stores;
 pub use pod::{check_environment, check_machine, check_name, check_network, check_server};
 pub use server::{RunStores, ServerFacts};
 
@@ -110,31 +110,25 @@ pub struct Check {
 }
 
 impl Check {
+    /// The check under its name, which its rule gives.
+    #[must_use]
+    pub(crate) fn called(self, id: &'static str) -> Self {
+        Self { id, ..self }
+    }
+
     /// A passed check.
-    pub fn pass(id: &'static str, evidence: impl Into<String>) -> Self {
-        Self { id, verdict: Verdict::Pass, evidence: evidence.into(), remedy: None, place: None }
+    pub fn pass(evidence: impl Into<String>) -> Self {
+        Self { id: "", verdict: Verdict::Pass, evidence: evidence.into(), remedy: None, place: None }
     }
 
     /// A warning.
-    pub fn warn(id: &'static str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            id,
-            verdict: Verdict::Warn,
-            evidence: evidence.into(),
-            remedy: Some(remedy.into()),
-            place: None,
-        }
+    pub fn warn(evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Warn, remedy: Some(remedy.into()), ..Self::pass(evidence) }
     }
 
     /// A failure.
-    pub fn fail(id: &'static str, evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            id,
-            verdict: Verdict::Fail,
-            evidence: evidence.into(),
-            remedy: Some(remedy.into()),
-            place: None,
-        }
+    pub fn fail(evidence: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Fail, remedy: Some(remedy.into()), ..Self::pass(evidence) }
     }
 }
 

@@ -52,11 +52,11 @@ impl Manifests {
     fn read(files: &[(String, String)]) -> Self {
         let mut unreadable = Vec::new();
         let objects = objects::read(files, &mut unreadable);
-        let of_object = |(number, object): (usize, &Object)| match Maker::of_kind(&object.api, &object.kind) {
-            Maker::Slurm => slurm::of(object, number, &objects),
-            _ => pods::of(object, number, &objects),
+        let of_object = |object: &Object| match Maker::of_kind(&object.api, &object.kind) {
+            Maker::Slurm => slurm::of(object, &objects),
+            _ => pods::of(object, &objects),
         };
-        let mut pods: Vec<Pods> = objects.iter().enumerate().flat_map(of_object).collect();
+        let mut pods: Vec<Pods> = objects.iter().flat_map(of_object).collect();
         for pods in pods.iter_mut().filter(|pods| pods.maker != Maker::Slurm) {
             pods.containers = Container::all(pods, &objects, "containers");
             pods.init_containers = Container::all(pods, &objects, "initContainers");
@@ -81,7 +81,7 @@ impl Manifests {
             .find(|service| service.name == name && service.shares_namespace(pods.namespace.as_deref()))
     }
 
-    /// The pods of an object.
+    /// The pods of an object, by its number.
     fn of_object(&self, object: usize) -> impl Iterator<Item = &Pods> {
         self.pods.iter().filter(move |pods| pods.object == object)
     }

@@ -12,6 +12,8 @@ use rallypoint_node::makers::Maker;
 /// An object of a file.
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
+    /// Its place among all objects.
+    pub(super) number: usize,
     pub(super) file: String,
     pub(super) api: String,
     pub(super) kind: String,
@@ -78,11 +80,10 @@ pub(crate) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
         let is_template = |document: &&str| has_braces(document) && parse(document).is_err();
         if documents(text).iter().any(is_template) {
             let check = Check::warn(
-                "template",
                 "a Helm or Jinja template; it was not looked at",
                 "render it first: `helm template . | rallypoint doctor --manifest -`",
             );
-            checks.push(check.at(place("-")));
+            checks.push(check.called("template").at(place("-")));
             continue;
         }
         let before = objects.len();
@@ -92,29 +93,26 @@ pub(crate) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
                 Ok((value, duplicate)) => {
                     if let Some(words) = duplicate {
                         let check = Check::warn(
-                            "duplicate-key",
                             format!("{words}; the last one counts, the others have no effect"),
                             "leave one of them",
                         );
-                        checks.push(check.at(place(&name)));
+                        checks.push(check.called("duplicate-key").at(place(&name)));
                     }
                     take(file, value, "", &mut objects, checks);
                 }
                 Err(_) if document.contains("${") || document.contains(": $") => {
                     let check = Check::warn(
-                        "template",
                         "it is no YAML before its places such as ${NAME} are filled in; it was not looked at",
                         "fill them in first: `envsubst < FILE | rallypoint doctor --manifest -`",
                     );
-                    checks.push(check.at(place(&name)));
+                    checks.push(check.called("template").at(place(&name)));
                 }
                 Err(words) => {
                     let check = Check::fail(
-                        "yaml",
                         format!("the document cannot be read: {words}"),
                         "correct it, and try again; the other documents were looked at",
                     );
-                    checks.push(check.at(place(&name)));
+                    checks.push(check.called("yaml").at(place(&name)));
                 }
             }
         }
@@ -126,12 +124,11 @@ pub(crate) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
         }
         if blanks {
             let check = Check::warn(
-                "template",
                 "the file has places to be filled in, such as ${NAME} or {{ name }}; what depends on them \
                  was not looked at",
                 "fill them in first: `envsubst < FILE | rallypoint doctor --manifest -`",
             );
-            checks.push(check.at(place("-")));
+            checks.push(check.called("template").at(place("-")));
         }
     }
     objects
@@ -189,6 +186,7 @@ fn has_braces(text: &str) -> bool {
 /// A shell script: only those for sbatch say how many nodes run them.
 fn script(file: &str, text: &str, is_called: bool, objects: &mut Vec<Object>, checks: &mut Vec<Check>) {
     let object = Object {
+        number: objects.len(),
         file: file.to_owned(),
         api: "slurm".into(),
         kind: "Script".into(),
@@ -204,11 +202,10 @@ fn script(file: &str, text: &str, is_called: bool, objects: &mut Vec<Object>, ch
         return;
     }
     let check = Check::warn(
-        "not-read",
         "a script without #SBATCH lines: nothing says who starts it, so it was not looked at",
         "give the manifest that starts it; `rallypoint doctor -- CMD` in the pod",
     );
-    checks.push(check.at(place));
+    checks.push(check.called("not-read").at(place));
 }
 
 /// Whether a field that no container expands has a `$` in it.
@@ -264,6 +261,7 @@ fn take(file: &str, document: Value, at: &str, objects: &mut Vec<Object>, checks
         |pointer: &str| document.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let namespace = Some(text("/metadata/namespace")).filter(|name| !name.is_empty() && !name.contains('$'));
     let object = Object {
+        number: objects.len(),
         file: file.to_owned(),
         api: text("/apiVersion"),
         kind: text("/kind"),
@@ -275,23 +273,30 @@ fn take(file: &str, document: Value, at: &str, objects: &mut Vec<Object>, checks
     };
     let is_object = ["metadata", "spec"].iter().any(|key| object.value.get(key).is_some());
     if object.kind.is_empty() && object.value.is_object() && !is_object {
-        let check = Check::warn("yaml", "no Kubernetes object; it was not looked at", "leave the file out");
-        checks.push(check.at(object.place("kind")));
+        let check = Check::warn("no Kubernetes object; it was not looked at", "leave the file out");
+        checks.push(check.called("yaml").at(object.place("kind")));
         return;
     }
     if object.kind.is_empty() {
-        let check = Check::fail(
-            "yaml",
-            "a document without a kind",
-            "every manifest has apiVersion, kind and metadata.name",
-        );
-        checks.push(check.at(object.place("kind")));
+        let check =
+            Check::fail("a document without a kind", "every manifest has apiVersion, kind and metadata.name");
+        checks.push(check.called("yaml").at(object.place("kind")));
         return;
     }
     let mut inner = Vec::new();
     let known = Maker::of_kind(&object.api, &object.kind) != Maker::Unknown;
     if !known && !matches!(object.kind.as_str(), "ConfigMap" | "Secret" | "CustomResourceDefinition") {
         embedded(&object.value, at, &mut inner);
+    }
+    // An object of another kind may have pods of its own beside, say, a ConfigMap.
+    let is_list = object.kind.ends_with("List") || object.kind == "Template";
+    let word =
+        |inner: &Value, key: &str| inner.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let makes_pods = |(_, inner): &(String, Value)| {
+        Maker::of_kind(&word(inner, "apiVersion"), &word(inner, "kind")) != Maker::Unknown
+    };
+    if !is_list && !inner.iter().any(makes_pods) {
+        inner.clear();
     }
     if inner.is_empty() {
         objects.push(object);
@@ -317,7 +322,8 @@ fn embedded(value: &Value, at: &str, found: &mut Vec<(String, Value)>) {
             inner.as_str().filter(|text| text.contains("kind:")).and_then(|text| Some(parse(text).ok()?.0));
         let inner = parsed.unwrap_or(inner);
         // A template of pods is no object, although some say so.
-        let is_template = at.ends_with("template") && inner.get("kind").is_some_and(|kind| kind == "Pod");
+        let is_template =
+            at.to_lowercase().ends_with("template") && inner.get("kind").is_some_and(|kind| kind == "Pod");
         let is_object = !is_template
             && inner.get("kind").is_some_and(Value::is_string)
             && ["spec", "metadata", "data"].iter().any(|key| inner.get(key).is_some_and(Value::is_object));

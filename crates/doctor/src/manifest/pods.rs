@@ -30,7 +30,7 @@ pub(crate) struct Step {
 /// The pods of one template.
 #[derive(Debug)]
 pub(crate) struct Pods {
-    /// The object's index among all objects.
+    /// The number of the object.
     pub(super) object: usize,
     pub(super) place: Location,
     pub(super) maker: Maker,
@@ -68,12 +68,6 @@ pub(crate) struct Pods {
 }
 
 impl Pods {
-    /// Pods of an object about which nothing is known but their maker.
-    pub(crate) fn bare(object: &Object, number: usize, maker: Maker) -> Self {
-        let draft = draft(object, number, maker, "", String::new(), None);
-        draft.made(Value::Null, Value::Null, BTreeMap::new(), 1, &[])
-    }
-
     pub(crate) fn facts(&self) -> &'static Facts {
         self.maker.facts()
     }
@@ -202,26 +196,42 @@ pub(crate) enum LabelIs<'p> {
     Later,
 }
 
-/// A template before its containers are read.
-struct Draft<'o> {
-    object: &'o Object,
-    number: usize,
-    maker: Maker,
-    role: String,
-    base: String,
-    owner_at: &'static str,
-    count: Option<u64>,
-    in_unit: Option<u64>,
-    nodes: Option<u64>,
-    processes: Option<String>,
-    hosts: Vec<Hosts>,
-    features: Vec<When>,
-}
+impl Pods {
+    /// Pods of an object, before their template is read.
+    pub(crate) fn bare(object: &Object, maker: Maker, role: &str, count: Option<u64>) -> Self {
+        Self {
+            object: object.number,
+            place: object.place("spec"),
+            maker,
+            name: object.name.clone(),
+            namespace: object.namespace.clone(),
+            role: role.to_owned(),
+            owner: Value::Null,
+            owner_at: "spec".into(),
+            spec: Value::Null,
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            count,
+            in_unit: count,
+            nodes: None,
+            processes: None,
+            hosts: Vec::new(),
+            subdomain: None,
+            features: Vec::new(),
+            is_alone: true,
+            roles: Vec::new(),
+            is_open: object.has_blanks || !maker.facts().is_known,
+            is_container: false,
+            step: None,
+            containers: Vec::new(),
+            init_containers: Vec::new(),
+        }
+    }
 
-impl Draft<'_> {
-    fn build(self, drafts: usize, roles: &[String]) -> Option<Pods> {
-        let template = self.object.value.pointer(&self.base)?;
-        let field = dotted(&self.base);
+    /// The pods with the template at this place of their object.
+    fn with_template(self, object: &Object, base: &str) -> Option<Self> {
+        let template = object.value.pointer(base)?;
+        let field = dotted(base);
         // Some kinds have the spec of a pod, or a container, where others have a template.
         let is_spec = template.get("containers").is_some();
         let container = template.get("container").or_else(|| template.get("script"));
@@ -233,340 +243,219 @@ impl Draft<'_> {
             None => (template.get("spec")?.clone(), format!("{field}.spec")),
         };
         spec.is_object().then_some(())?;
-        let owner = if self.owner_at.is_empty() {
-            self.object.value.clone()
-        } else {
-            let at = format!("/{}", self.owner_at.replace('.', "/"));
-            self.object.value.pointer(&at).cloned().unwrap_or(Value::Null)
+        let owner = match self.owner_at.as_str() {
+            "" => object.value.clone(),
+            at => object.value.pointer(&format!("/{}", at.replace('.', "/"))).cloned().unwrap_or(Value::Null),
         };
-        let annotations = texts(template.pointer("/metadata/annotations"));
-        Some(Pods {
-            place: self.object.place(&field),
+        Some(Self {
+            place: object.place(&field),
             is_container: container.is_some(),
-            annotations,
-            ..self.made(spec, owner, texts(template.pointer("/metadata/labels")), drafts, roles)
+            labels: texts(template.pointer("/metadata/labels")),
+            annotations: texts(template.pointer("/metadata/annotations")),
+            ..self.with_spec(object, spec, owner)
         })
     }
 
-    fn made(
-        self,
-        spec: Value,
-        owner: Value,
-        labels: BTreeMap<String, String>,
-        drafts: usize,
-        roles: &[String],
-    ) -> Pods {
-        let object = self.object;
-        let facts = self.maker.facts();
-        let own_subdomain = spec.get("subdomain").and_then(Value::as_str).map(str::to_owned);
-        let subdomain = match self.maker {
-            Maker::StatefulSet => owner.get("serviceName").and_then(Value::as_str).map(str::to_owned),
+    fn with_spec(self, object: &Object, spec: Value, owner: Value) -> Self {
+        let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+        let by_maker = || match self.maker {
+            Maker::StatefulSet => text(owner.get("serviceName")),
             Maker::JobSet => match object.value.pointer("/spec/network") {
                 Some(network) if network.get("enableDNSHostnames") == Some(&Value::Bool(false)) => None,
-                network => network
-                    .and_then(|network| network.get("subdomain")?.as_str())
-                    .map(str::to_owned)
-                    .or_else(|| Some(object.name.clone())),
+                network => {
+                    text(network.and_then(|it| it.get("subdomain"))).or_else(|| Some(object.name.clone()))
+                }
             },
             Maker::LeaderWorkerSet => {
-                let policy =
-                    object.value.pointer("/spec/networkConfig/subdomainPolicy").and_then(Value::as_str);
-                (policy != Some("UniquePerReplica")).then(|| object.name.clone())
+                let policy = text(object.value.pointer("/spec/networkConfig/subdomainPolicy"));
+                (policy.as_deref() != Some("UniquePerReplica")).then(|| object.name.clone())
             }
             Maker::VolcanoJob if !self.features.contains(&When::Plugin("svc")) => None,
-            _ => Some(facts.subdomain.replace("{name}", &object.name)).filter(|name| !name.is_empty()),
+            maker => {
+                Some(maker.facts().subdomain.replace("{name}", &object.name)).filter(|name| !name.is_empty())
+            }
         };
-        let host = spec.get("hostname").and_then(Value::as_str);
-        let hosts = match host {
-            Some(host) => vec![Hosts { begin: host.to_owned(), count: Some(0), has_first: true }],
+        let subdomain = text(spec.get("subdomain")).or_else(by_maker);
+        let hosts = match text(spec.get("hostname")) {
+            Some(begin) => vec![Hosts { begin, count: Some(0), has_first: true }],
             None if object.name.is_empty() => Vec::new(),
             None => self.hosts,
         };
-        let mut pods = Pods {
-            object: self.number,
-            place: object.place("spec"),
-            maker: self.maker,
-            name: object.name.clone(),
-            namespace: object.namespace.clone(),
-            role: self.role,
-            owner,
-            owner_at: self.owner_at.to_owned(),
-            spec,
-            labels,
-            annotations: BTreeMap::new(),
-            count: self.count,
-            in_unit: self.in_unit.or(self.count),
-            nodes: self.nodes,
-            processes: self.processes,
-            hosts,
-            subdomain: own_subdomain.or(subdomain),
-            features: self.features,
-            is_alone: drafts == 1 && (self.in_unit.is_none() || self.in_unit == self.count),
-            roles: roles.to_vec(),
-            is_open: object.has_blanks || !facts.is_known,
-            is_container: false,
-            step: None,
-            containers: Vec::new(),
-            init_containers: Vec::new(),
-        };
-        pods.owner_at = format!("{}{}", object.at, pods.owner_at);
-        pods
+        let owner_at = format!("{}{}", object.at, self.owner_at);
+        Self { subdomain, hosts, owner_at, spec, owner, ..self }
     }
 }
 
 /// The pods of an object, without their containers.
-pub(crate) fn of(object: &Object, number: usize, objects: &[Object]) -> Vec<Pods> {
+pub(crate) fn of(object: &Object, objects: &[Object]) -> Vec<Pods> {
     let maker = Maker::of_kind(&object.api, &object.kind);
-    let mut drafts = drafts(object, number, maker);
+    let mut drafts = drafts(object, maker);
     if drafts.is_empty() && (maker == Maker::Unknown || maker.facts().is_known) {
-        drafts = anywhere(&object.value, "")
-            .into_iter()
-            .map(|base| draft(object, number, Maker::Unknown, "", base, None))
-            .collect();
+        let unknown = |base| (base, Pods::bare(object, Maker::Unknown, "", None));
+        drafts = anywhere(&object.value, "").into_iter().map(unknown).collect();
     }
-    let count = drafts.len();
-    let roles: Vec<String> = drafts.iter().map(|draft| draft.role.clone()).collect();
-    let mut pods: Vec<Pods> = drafts.into_iter().filter_map(|draft| draft.build(count, &roles)).collect();
-    pods.extend(trainer(object, number, objects));
-    pods.extend(entrypoint(object, number));
-    pods
-}
-
-fn draft<'o>(
-    object: &'o Object,
-    number: usize,
-    maker: Maker,
-    role: &str,
-    base: String,
-    count: Option<u64>,
-) -> Draft<'o> {
-    Draft {
-        object,
-        number,
-        maker,
-        role: role.to_owned(),
-        base,
-        owner_at: "spec",
-        count,
-        in_unit: None,
-        nodes: None,
-        processes: None,
-        hosts: Vec::new(),
-        features: Vec::new(),
-    }
-}
-
-fn drafts(object: &Object, number: usize, maker: Maker) -> Vec<Draft<'_>> {
-    let value = &object.value;
-    let name = &object.name;
-    let count = |pointer: &str| match value.pointer(pointer) {
-        None | Some(Value::Null) => Some(1),
-        Some(count) => count.as_u64(),
+    let is_one = drafts.len() == 1;
+    let roles: Vec<String> = drafts.iter().map(|(_, pods)| pods.role.clone()).collect();
+    let made = |(base, pods): (String, Pods)| {
+        let is_alone = is_one && pods.in_unit == pods.count;
+        Pods { is_alone, roles: roles.clone(), ..pods }.with_template(object, &base)
     };
-    let numbered = |begin: String, count: Option<u64>| vec![Hosts { begin, count, has_first: true }];
-    let one =
-        |maker: Maker, base: &str, count: Option<u64>| draft(object, number, maker, "", base.into(), count);
+    let made = drafts.into_iter().filter_map(made);
+    made.chain(trainer(object, objects)).chain(entrypoint(object)).collect()
+}
+
+/// Pods, and the place of their template in the object.
+type Draft = (String, Pods);
+
+fn hosts(begin: String, count: Option<u64>, has_first: bool) -> Vec<Hosts> {
+    vec![Hosts { begin, count, has_first }]
+}
+
+/// A number that is 1 if nothing says it; `None` if it is no number.
+fn or_one(value: Option<&Value>) -> Option<u64> {
+    value.filter(|value| !value.is_null()).map_or(Some(1), Value::as_u64)
+}
+
+fn drafts(object: &Object, maker: Maker) -> Vec<Draft> {
+    let Object { value, name, kind, .. } = object;
+    let count = |pointer: &str| or_one(value.pointer(pointer));
+    let one = |base: &str, count: Option<u64>| vec![(base.to_owned(), Pods::bare(object, maker, "", count))];
     match maker {
-        Maker::Pod if object.kind == "PodTemplate" => vec![one(maker, "/template", Some(1))],
+        Maker::Pod if kind == "PodTemplate" => one("/template", Some(1)),
         Maker::Pod => {
-            let hosts = vec![Hosts { begin: name.clone(), count: Some(0), has_first: true }];
-            vec![Draft { hosts, owner_at: "", ..one(maker, "", Some(1)) }]
+            let (hosts, owner_at) = (hosts(name.clone(), Some(0), true), String::new());
+            vec![(String::new(), Pods { hosts, owner_at, ..Pods::bare(object, maker, "", Some(1)) })]
         }
         Maker::Job | Maker::IndexedJob => {
-            let (base, owner_at) = match object.kind.as_str() {
-                "CronJob" => ("/spec/jobTemplate/spec", "spec.jobTemplate.spec"),
-                _ => ("/spec", "spec"),
-            };
-            let indexed =
-                value.pointer(&format!("{base}/completionMode")).and_then(Value::as_str) == Some("Indexed");
-            let maker = if indexed { Maker::IndexedJob } else { Maker::Job };
+            let owner_at = if kind == "CronJob" { "spec.jobTemplate.spec" } else { "spec" };
+            let base = format!("/{}", owner_at.replace('.', "/"));
+            let mode = value.pointer(&format!("{base}/completionMode")).and_then(Value::as_str);
+            let maker = if mode == Some("Indexed") { Maker::IndexedJob } else { Maker::Job };
             let count = count(&format!("{base}/parallelism"));
             // The Jobs of a CronJob have their own names.
-            let hosts = if indexed && object.kind == "Job" {
-                numbered(format!("{name}-"), count)
-            } else {
-                Vec::new()
-            };
-            vec![Draft { owner_at, hosts, ..one(maker, &format!("{base}/template"), count) }]
+            let is_named = maker == Maker::IndexedJob && kind == "Job";
+            let hosts = if is_named { hosts(format!("{name}-"), count, true) } else { Vec::new() };
+            let pods = Pods { owner_at: owner_at.into(), hosts, ..Pods::bare(object, maker, "", count) };
+            vec![(format!("{base}/template"), pods)]
         }
         Maker::StatefulSet => {
             let count = count("/spec/replicas");
-            vec![Draft { hosts: numbered(format!("{name}-"), count), ..one(maker, "/spec/template", count) }]
+            let hosts = hosts(format!("{name}-"), count, true);
+            vec![("/spec/template".into(), Pods { hosts, ..Pods::bare(object, maker, "", count) })]
         }
-        Maker::Deployment if object.kind == "DaemonSet" => vec![one(maker, "/spec/template", None)],
-        Maker::Deployment => vec![one(maker, "/spec/template", count("/spec/replicas"))],
-        Maker::LeaderWorkerSet => leader_worker_set(
-            object,
-            number,
-            count("/spec/leaderWorkerTemplate/size"),
-            count("/spec/replicas"),
-        ),
-        Maker::JobSet => job_set(object, number, "/spec/replicatedJobs", name),
+        Maker::Deployment if kind == "DaemonSet" => one("/spec/template", None),
+        Maker::Deployment => one("/spec/template", count("/spec/replicas")),
+        Maker::LeaderWorkerSet => leader_worker_set(object),
+        Maker::JobSet => job_set(object, maker, "/spec/replicatedJobs"),
         Maker::TrainJob => {
             let nodes = value.pointer("/spec/mlPolicy/numNodes").and_then(Value::as_u64);
-            let mut jobs = job_set(object, number, "/spec/template/spec/replicatedJobs", name);
-            for job in &mut jobs {
-                job.maker = Maker::TrainJob;
+            let of_runtime = |(base, job): Draft| {
                 let trains = job.role == "node" || job.role == "trainer";
-                job.count = if trains { nodes } else { job.count };
-                (job.in_unit, job.nodes) = (job.count, job.count);
-                job.hosts = Vec::new();
-            }
-            jobs
+                let count = if trains { nodes } else { job.count };
+                (base, Pods { count, in_unit: count, nodes: count, hosts: Vec::new(), ..job })
+            };
+            let jobs = job_set(object, maker, "/spec/template/spec/replicatedJobs");
+            jobs.into_iter().map(of_runtime).collect()
         }
-        Maker::PyTorchJob | Maker::JaxJob | Maker::KubeflowJob | Maker::MpiJob => {
-            kubeflow(object, number, maker)
-        }
-        Maker::VolcanoJob => volcano(object, number),
-        Maker::Ray => ray(object, number),
-        Maker::HyperPod => list(value, "/spec/replicaSpecs")
-            .iter()
-            .enumerate()
-            .map(|(n, spec)| {
-                let role = spec.get("name").and_then(Value::as_str).unwrap_or_default();
-                let count = spec.get("replicas").map_or(Some(1), Value::as_u64);
-                draft(object, number, maker, role, format!("/spec/replicaSpecs/{n}/template"), count)
-            })
+        Maker::PyTorchJob | Maker::JaxJob | Maker::KubeflowJob | Maker::MpiJob => kubeflow(object, maker),
+        Maker::VolcanoJob => volcano(object),
+        Maker::Ray => ray(object),
+        Maker::HyperPod => roles(object, "/spec/replicaSpecs")
+            .map(|(base, role, count, _)| (base, Pods::bare(object, maker, &role, count)))
             .collect(),
         Maker::Slurm | Maker::Unknown => Vec::new(),
     }
 }
 
-fn leader_worker_set(
-    object: &Object,
-    number: usize,
-    size: Option<u64>,
-    groups: Option<u64>,
-) -> Vec<Draft<'_>> {
-    let (name, value) = (&object.name, &object.value);
-    let has_leader = value.pointer("/spec/leaderWorkerTemplate/leaderTemplate").is_some_and(Value::is_object);
-    let group_hosts = |workers: bool| {
-        let groups = groups.unwrap_or(1).clamp(1, 64);
-        let mut hosts: Vec<Hosts> = Vec::new();
-        if !workers || !has_leader {
-            hosts.push(Hosts { begin: format!("{name}-"), count: Some(groups), has_first: true });
-        }
-        if workers {
-            hosts.extend((0..groups).map(|group| Hosts {
-                begin: format!("{name}-{group}-"),
-                count: size,
-                has_first: false,
-            }));
-        }
-        hosts
+/// The items of a list of roles: the place of the template, the name, the replicas, and the item.
+fn roles<'o>(
+    object: &'o Object,
+    at: &'o str,
+) -> impl Iterator<Item = (String, String, Option<u64>, &'o Value)> {
+    list(&object.value, at).iter().enumerate().map(move |(n, item)| {
+        let name = item.get("name").and_then(Value::as_str).unwrap_or_default();
+        (format!("{at}/{n}/template"), name.to_owned(), or_one(item.get("replicas")), item)
+    })
+}
+
+fn leader_worker_set(object: &Object) -> Vec<Draft> {
+    let name = &object.name;
+    let template = object.value.pointer("/spec/leaderWorkerTemplate");
+    let template = |field: &str| template.and_then(|template| template.get(field));
+    let (size, groups) = (or_one(template("size")), or_one(object.value.pointer("/spec/replicas")));
+    let has_leader = template("leaderTemplate").is_some_and(Value::is_object);
+    let groups = groups.unwrap_or(1).clamp(1, 64);
+    let leaders = || Hosts { begin: format!("{name}-"), count: Some(groups), has_first: true };
+    let group = |group| Hosts { begin: format!("{name}-{group}-"), count: size, has_first: false };
+    let made = |role: &str, count: Option<u64>, hosts: Vec<Hosts>| {
+        let owner_at = "spec.leaderWorkerTemplate".into();
+        let pods =
+            Pods { hosts, nodes: size, owner_at, ..Pods::bare(object, Maker::LeaderWorkerSet, role, count) };
+        (format!("/spec/leaderWorkerTemplate/{role}"), pods)
     };
-    let made = |role: &str, workers: bool, count: Option<u64>| Draft {
-        hosts: group_hosts(workers),
-        nodes: size,
-        in_unit: count,
-        owner_at: "spec.leaderWorkerTemplate",
-        ..draft(
-            object,
-            number,
-            Maker::LeaderWorkerSet,
-            role,
-            format!("/spec/leaderWorkerTemplate/{role}"),
-            count,
-        )
-    };
+    let workers = (0..groups).map(group);
     if has_leader {
+        let others = size.map(|size| size.saturating_sub(1));
         vec![
-            made("leaderTemplate", false, Some(1)),
-            made("workerTemplate", true, size.map(|size| size.saturating_sub(1))),
+            made("leaderTemplate", Some(1), vec![leaders()]),
+            made("workerTemplate", others, workers.collect()),
         ]
     } else {
-        vec![made("workerTemplate", true, size)]
+        vec![made("workerTemplate", size, std::iter::once(leaders()).chain(workers).collect())]
     }
 }
 
-fn job_set<'o>(object: &'o Object, number: usize, at: &str, name: &str) -> Vec<Draft<'o>> {
-    let jobs = list(&object.value, at).iter().enumerate();
-    jobs.map(|(n, job)| {
-        let role = job.get("name").and_then(Value::as_str).unwrap_or_default();
-        let or_one = |value: Option<&Value>| value.map_or(Some(1), Value::as_u64);
+fn job_set(object: &Object, maker: Maker, at: &str) -> Vec<Draft> {
+    let made = |(base, role, jobs, job): (String, String, Option<u64>, &Value)| {
         let pods = or_one(job.pointer("/template/spec/parallelism"));
-        let jobs = or_one(job.get("replicas"));
-        let base = format!("{at}/{n}/template/spec/template");
-        let units = jobs.unwrap_or(1).clamp(1, 256);
-        let hosts = (0..units)
-            .map(|unit| Hosts { begin: format!("{name}-{role}-{unit}-"), count: pods, has_first: unit == 0 })
-            .collect();
-        let indexed =
-            job.pointer("/template/spec/completionMode").and_then(Value::as_str) != Some("NonIndexed");
-        Draft {
-            hosts: if indexed { hosts } else { Vec::new() },
-            in_unit: pods,
-            ..draft(
-                object,
-                number,
-                Maker::JobSet,
-                role,
-                base,
-                pods.zip(jobs).map(|(pods, jobs)| pods.saturating_mul(jobs)),
-            )
-        }
-    })
-    .collect()
+        let of_unit = |unit| {
+            let begin = format!("{}-{role}-{unit}-", object.name);
+            Hosts { begin, count: pods, has_first: unit == 0 }
+        };
+        let mode = job.pointer("/template/spec/completionMode").and_then(Value::as_str);
+        let units = if mode == Some("NonIndexed") { 0 } else { jobs.unwrap_or(1).clamp(1, 256) };
+        let hosts = (0..units).map(of_unit).collect();
+        let count = pods.zip(jobs).map(|(pods, jobs)| pods.saturating_mul(jobs));
+        let pods = Pods { hosts, in_unit: pods, ..Pods::bare(object, maker, &role, count) };
+        (format!("{base}/spec/template"), pods)
+    };
+    roles(object, at).map(made).collect()
 }
 
-fn kubeflow(object: &Object, number: usize, maker: Maker) -> Vec<Draft<'_>> {
+fn kubeflow(object: &Object, maker: Maker) -> Vec<Draft> {
     let value = &object.value;
     let specs = value.get("spec").and_then(Value::as_object).into_iter().flatten();
-    let Some((field, roles)) = specs
-        .filter(|(key, _)| key.ends_with("ReplicaSpecs"))
-        .find_map(|(key, value)| Some((key, value.as_object()?)))
-    else {
+    let mut specs = specs.filter(|(key, _)| key.ends_with("ReplicaSpecs"));
+    let Some((field, roles)) = specs.find_map(|(key, value)| Some((key, value.as_object()?))) else {
         return Vec::new();
     };
-    let replicas = |spec: &Value| spec.get("replicas").map_or(Some(1), Value::as_u64);
-    let total = roles.values().map(replicas).sum::<Option<u64>>();
+    let replicas = |spec: &Value| or_one(spec.get("replicas"));
+    let nodes = roles.values().map(replicas).sum::<Option<u64>>();
     let has_master = roles.keys().any(|role| role.eq_ignore_ascii_case("master"));
     let elastic = value.pointer("/spec/elasticPolicy").filter(|policy| policy.is_object());
     let mut features = vec![if elastic.is_some() { When::Elastic } else { When::Fixed }];
-    if has_master {
-        features.push(When::Master);
-    }
-    let processes = value
-        .pointer("/spec/nprocPerNode")
-        .or_else(|| elastic?.get("nProcPerNode"))
-        .and_then(super::objects::scalar);
-    let mut drafts: Vec<Draft<'_>> = roles
-        .iter()
-        .map(|(role, spec)| {
-            let role_name = role.to_lowercase();
-            let begin = format!("{}-{role_name}-", object.name);
-            let has_first = if has_master { role_name == "master" } else { role_name == "worker" };
-            let hosts = match (maker, role_name.as_str()) {
-                (Maker::MpiJob, "launcher") => {
-                    vec![Hosts {
-                        begin: format!("{}-launcher", object.name),
-                        count: Some(0),
-                        has_first: false,
-                    }]
-                }
-                _ => vec![Hosts { begin, count: replicas(spec), has_first }],
-            };
-            Draft {
-                nodes: total,
-                processes: processes.clone().or_else(|| (maker == Maker::PyTorchJob).then(|| "auto".into())),
-                hosts,
-                features: features.clone(),
-                ..draft(
-                    object,
-                    number,
-                    maker,
-                    &role_name,
-                    format!("/spec/{field}/{role}/template"),
-                    replicas(spec),
-                )
-            }
-        })
-        .collect();
-    drafts.sort_by_key(|draft| draft.role != "master" && draft.role != "launcher");
+    features.extend(has_master.then_some(When::Master));
+    let said = value.pointer("/spec/nprocPerNode").or_else(|| elastic?.get("nProcPerNode"));
+    let auto = || (maker == Maker::PyTorchJob).then(|| "auto".into());
+    let processes = said.and_then(super::objects::scalar).or_else(auto);
+    let made = |(name, spec): (&String, &Value)| {
+        let role = name.to_lowercase();
+        let count = replicas(spec);
+        let has_first = role == if has_master { "master" } else { "worker" };
+        let hosts = match (maker, role.as_str()) {
+            (Maker::MpiJob, "launcher") => hosts(format!("{}-launcher", object.name), Some(0), false),
+            _ => hosts(format!("{}-{role}-", object.name), count, has_first),
+        };
+        let (processes, features) = (processes.clone(), features.clone());
+        let pods = Pods { nodes, processes, hosts, features, ..Pods::bare(object, maker, &role, count) };
+        (format!("/spec/{field}/{name}/template"), pods)
+    };
+    let mut drafts: Vec<Draft> = roles.iter().map(made).collect();
+    drafts.sort_by_key(|(_, pods)| pods.role != "master" && pods.role != "launcher");
     drafts
 }
 
-fn volcano(object: &Object, number: usize) -> Vec<Draft<'_>> {
+fn volcano(object: &Object) -> Vec<Draft> {
     const NAMES: [&str; 6] = ["svc", "env", "ssh", "pytorch", "tensorflow", "mpi"];
     let plugins = object.value.pointer("/spec/plugins").and_then(Value::as_object);
     let on = |name: &str| plugins.is_some_and(|plugins| plugins.contains_key(name));
@@ -575,60 +464,34 @@ fn volcano(object: &Object, number: usize) -> Vec<Draft<'_>> {
     if ["pytorch", "tensorflow", "mpi"].into_iter().any(on) && !on("svc") {
         features.push(When::Plugin("svc"));
     }
-    let tasks = list(&object.value, "/spec/tasks");
-    let replicas = |task: &Value| task.get("replicas").map_or(Some(1), Value::as_u64);
-    let total = tasks.iter().map(replicas).sum::<Option<u64>>();
-    tasks
-        .iter()
-        .enumerate()
-        .map(|(n, task)| {
-            let role =
-                task.get("name").and_then(Value::as_str).map_or_else(|| format!("default{n}"), str::to_owned);
-            let begin = format!("{}-{role}-", object.name);
-            let has_first = n == 0 || role == "master";
-            Draft {
-                nodes: total,
-                hosts: vec![Hosts { begin, count: replicas(task), has_first }],
-                features: features.clone(),
-                ..draft(
-                    object,
-                    number,
-                    Maker::VolcanoJob,
-                    &role,
-                    format!("/spec/tasks/{n}/template"),
-                    replicas(task),
-                )
-            }
-        })
-        .collect()
+    let tasks = || roles(object, "/spec/tasks").enumerate();
+    let nodes = tasks().map(|(_, (_, _, count, _))| count).sum::<Option<u64>>();
+    let made = |(n, (base, name, count, _)): (usize, (String, String, Option<u64>, &Value))| {
+        let role = if name.is_empty() { format!("default{n}") } else { name };
+        let hosts = hosts(format!("{}-{role}-", object.name), count, n == 0 || role == "master");
+        let features = features.clone();
+        (base, Pods { nodes, hosts, features, ..Pods::bare(object, Maker::VolcanoJob, &role, count) })
+    };
+    tasks().map(made).collect()
 }
 
-fn ray(object: &Object, number: usize) -> Vec<Draft<'_>> {
+fn ray(object: &Object) -> Vec<Draft> {
     let base = match object.kind.as_str() {
         "RayCluster" => "/spec",
         "RayService" => "/spec/rayClusterConfig",
         "RayCronJob" => "/spec/jobTemplate/rayClusterSpec",
         _ => "/spec/rayClusterSpec",
     };
-    let head = draft(object, number, Maker::Ray, "head", format!("{base}/headGroupSpec/template"), Some(1));
-    let groups =
-        list(&object.value, &format!("{base}/workerGroupSpecs")).iter().enumerate().map(|(n, group)| {
-            let count = group.get("replicas").map_or(Some(1), Value::as_u64);
-            draft(
-                object,
-                number,
-                Maker::Ray,
-                "worker",
-                format!("{base}/workerGroupSpecs/{n}/template"),
-                count,
-            )
-        });
-    std::iter::once(head).chain(groups).collect()
+    let pods = |role, count| Pods::bare(object, Maker::Ray, role, count);
+    let groups = format!("{base}/workerGroupSpecs");
+    let workers = roles(object, &groups).map(|(base, _, count, _)| (base, pods("worker", count)));
+    let head = (format!("{base}/headGroupSpec/template"), pods("head", Some(1)));
+    std::iter::once(head).chain(workers).collect()
 }
 
 /// A TrainJob has no template of its own, but a runtime, and a command and variables that replace those of
 /// the runtime. Without either there is nothing to look at.
-fn trainer(object: &Object, number: usize, objects: &[Object]) -> Option<Pods> {
+fn trainer(object: &Object, objects: &[Object]) -> Option<Pods> {
     let runtime = runtime(object, objects);
     let own = object.value.pointer("/spec/trainer").filter(|_| object.kind == "TrainJob");
     (object.kind == "TrainJob" && (own.is_some() || runtime.is_some())).then_some(())?;
@@ -637,15 +500,8 @@ fn trainer(object: &Object, number: usize, objects: &[Object]) -> Option<Pods> {
     let policy =
         |field: &str| runtime.and_then(|runtime| runtime.value.pointer(&format!("/spec/mlPolicy/{field}")));
     let count = own.get("numNodes").or_else(|| policy("numNodes")).map_or(Some(1), Value::as_u64);
-    let hosts = vec![Hosts { begin: format!("{}-node-0-", object.name), count, has_first: true }];
     let processes =
         own.get("numProcPerNode").or_else(|| policy("torch/numProcPerNode")).and_then(super::objects::scalar);
-    let draft = Draft {
-        nodes: count,
-        processes: Some(processes.unwrap_or_else(|| "auto".into())),
-        hosts,
-        ..draft(object, number, Maker::TrainJob, "node", String::new(), count)
-    };
     let template = runtime.and_then(|runtime| {
         let jobs = list(&runtime.value, "/spec/template/spec/replicatedJobs");
         let is_node = |job: &&Value| job.get("name").and_then(Value::as_str) == Some("node");
@@ -658,8 +514,15 @@ fn trainer(object: &Object, number: usize, objects: &[Object]) -> Option<Pods> {
     env.splice(0..0, below);
     container.extend(own.as_object().cloned().unwrap_or_default());
     container.insert("env".into(), env.into());
-    let pods = draft.made(spec, object.value.clone(), BTreeMap::new(), 1, &[]);
-    Some(Pods { place: object.place("spec.trainer"), is_container: true, ..pods })
+    let pods = Pods {
+        nodes: count,
+        processes: Some(processes.unwrap_or_else(|| "auto".into())),
+        hosts: hosts(format!("{}-node-0-", object.name), count, true),
+        place: object.place("spec.trainer"),
+        is_container: true,
+        ..Pods::bare(object, Maker::TrainJob, "node", count)
+    };
+    Some(pods.with_spec(object, spec, object.value.clone()))
 }
 
 /// The runtime of a TrainJob, if these files have it.
@@ -669,16 +532,20 @@ pub(crate) fn runtime<'o>(object: &Object, objects: &'o [Object]) -> Option<&'o 
 }
 
 /// The entry point of a RayJob runs once, on the head or beside it.
-fn entrypoint(object: &Object, number: usize) -> Option<Pods> {
+fn entrypoint(object: &Object) -> Option<Pods> {
     let command = object
         .value
         .pointer("/spec/entrypoint")
         .and_then(Value::as_str)
         .filter(|_| object.kind == "RayJob")?;
     let spec = json!({ "containers": [{ "name": "entrypoint", "command": ["sh", "-c", command] }] });
-    let draft = draft(object, number, Maker::Ray, "head", String::new(), Some(1));
-    let pods = draft.made(spec, object.value.clone(), BTreeMap::new(), 1, &[]);
-    Some(Pods { place: object.place("spec.entrypoint"), is_container: true, is_open: true, ..pods })
+    let pods = Pods {
+        place: object.place("spec.entrypoint"),
+        is_container: true,
+        is_open: true,
+        ..Pods::bare(object, Maker::Ray, "head", Some(1))
+    };
+    Some(pods.with_spec(object, spec, object.value.clone()))
 }
 
 /// A pointer as `kubectl explain` and people write it: `spec.tasks[0].template`.

@@ -79,7 +79,7 @@ impl Options {
 }
 
 /// The parts of a script that launch a training, as the pods of a job.
-pub(crate) fn of(object: &Object, number: usize, objects: &[Object]) -> Vec<Pods> {
+pub(crate) fn of(object: &Object, objects: &[Object]) -> Vec<Pods> {
     let text = object.value.get("script").and_then(Value::as_str).unwrap_or_default();
     if !is_for_sbatch(text) {
         return Vec::new();
@@ -103,7 +103,7 @@ pub(crate) fn of(object: &Object, number: usize, objects: &[Object]) -> Vec<Pods
     let variables = variables(nodes, tasks, each);
     let surroundings = Surroundings { variables: variables.clone(), open: true, file: &file };
     let reading = shell::read(text, &[], surroundings);
-    let base = Pods::of_script(object, number);
+    let base = Pods::of_script(object);
     let (mut all, mut others) = (Vec::new(), Vec::new());
     for command in &reading.commands {
         let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
@@ -141,7 +141,7 @@ pub(crate) fn of(object: &Object, number: usize, objects: &[Object]) -> Vec<Pods
             in_unit: count,
             step: Some(step),
             containers: vec![read],
-            ..Pods::of_script(object, number)
+            ..Pods::of_script(object)
         });
     }
     if all.is_empty() {
@@ -275,7 +275,7 @@ impl Container {
 
 impl Pods {
     /// The parts of a script, before it is read.
-    fn of_script(object: &Object, number: usize) -> Self {
-        Self { is_open: true, ..Self::bare(object, number, Maker::Slurm) }
+    fn of_script(object: &Object) -> Self {
+        Self { is_open: true, ..Self::bare(object, Maker::Slurm, "", Some(1)) }
     }
 }

@@ -2,12 +2,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::checks::{Chapter, Find, RULES, Rule};
+use super::checks::{CHAPTERS, Find, Rule};
 use super::launch::Tool;
 use super::*;
 use crate::Verdict;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+fn rules() -> impl Iterator<Item = &'static &'static Rule> {
+    CHAPTERS.iter().flat_map(|(_, rules)| *rules)
+}
 
 fn check_file(path: &Path) -> Vec<Check> {
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -21,7 +25,7 @@ fn example(name: &str) -> Vec<Check> {
 #[test]
 fn each_check_finds_its_mistake_and_nothing_in_the_right_file() {
     let mut wrong = Vec::new();
-    for Rule { id, fails, passes, .. } in RULES {
+    for Rule { id, fails, passes, .. } in rules() {
         let has = |name: &str| example(name).iter().any(|check| check.id == *id);
         if !has(fails) || has(passes) {
             wrong.push(format!("{id}: {fails} {}, {passes} {}", has(fails), has(passes)));
@@ -64,16 +68,12 @@ fn the_page_lists_the_checks_as_they_say_themselves() {
     let path = Path::new(ROOT).join("docs/doctor.md");
     let mut page = std::fs::read_to_string(&path).expect("docs/doctor.md");
     let before = page.clone();
-    for (chapter, heading) in [
-        (Chapter::Meet, "do the pods find each other"),
-        (Chapter::Agree, "can the pods be told apart, and do they agree"),
-        (Chapter::Rest, "the rest"),
-    ] {
+    for (heading, rules) in CHAPTERS {
         let heading = format!("## Checks of manifests: {heading}\n\n");
         let start = page.find(&heading).expect("the heading") + heading.len();
         let end = page[start..].find("\n\n").map_or(page.len(), |end| start + end + 1);
         let mut table = "| check | what it sees, for example |\n|---|---|\n".to_owned();
-        for Rule { id, sees, .. } in RULES.iter().filter(|rule| rule.chapter == chapter) {
+        for Rule { id, sees, .. } in *rules {
             writeln!(table, "| `{id}` | {sees} |").expect("a text");
         }
         page.replace_range(start..end, &table);
@@ -93,7 +93,7 @@ fn the_page_lists_the_checks_as_they_say_themselves() {
 /// Which checks of launches do not know every launcher.
 fn launchers() -> String {
     let mut known: BTreeMap<Vec<&str>, Vec<String>> = BTreeMap::new();
-    for rule in RULES {
+    for rule in rules() {
         let Find::Launch(tools, _) = rule.find else { continue };
         let names = tools.iter().map(|tool| match tool {
             Tool::Other => "programs with flags like torchrun's",

@@ -2,10 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "backlog";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "backlog",
     sees: "WARN: a short queue for connections",
     remedy: "`net.core.somaxconn`",
     find: Find::Machine(|facts, _, _| find(facts)),
@@ -16,10 +14,9 @@ const ENOUGH_BACKLOG: i32 = 1024;
 fn find(facts: &MachineFacts) -> Option<Check> {
     let backlog = facts.backlog?;
     Some(if backlog >= ENOUGH_BACKLOG {
-        Check::pass(ID, format!("the kernel queues {backlog} new connections"))
+        Check::pass(format!("the kernel queues {backlog} new connections"))
     } else {
         Check::warn(
-            ID,
             format!(
                 "the kernel queues only {backlog} new connections; ranks that start together may be refused"
             ),

@@ -2,10 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "descriptors";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "descriptors",
     sees: "WARN: the process may open only few files",
     remedy: "`ulimit -n`",
     find: Find::Machine(|facts, _, _| find(facts)),
@@ -17,11 +15,10 @@ const ENOUGH_DESCRIPTORS: u64 = 4096;
 fn find(facts: &MachineFacts) -> Option<Check> {
     let (now, most) = (facts.descriptors.0?, facts.descriptors.1);
     if now >= ENOUGH_DESCRIPTORS {
-        return Some(Check::pass(ID, format!("a process may open {now} files")));
+        return Some(Check::pass(format!("a process may open {now} files")));
     }
     let most = most.map_or_else(|| "no limit".to_owned(), |most| most.to_string());
     Some(Check::warn(
-        ID,
         format!(
             "a process may open {now} files (at most: {most}); a rank of a large job needs a socket for each \
              other rank"

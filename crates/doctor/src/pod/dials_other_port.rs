@@ -2,10 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "dials-other-port";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "dials-other-port",
     sees: "WARN: a process tries to connect to the store's host at another port, as [processes that save \
            checkpoints](launch-modes.md#checkpoints-saved-by-processes) do",
     remedy: "`DCP_USE_PREFIX_STORE=1`",
@@ -19,7 +17,6 @@ fn find(facts: &NetworkFacts) -> Option<Check> {
         more => format!(", and {more} more do so"),
     };
     Some(Check::warn(
-        "dials-other-port",
         format!(
             "{who} tries to connect to {addr}, and nothing answers there{more}: that is the store's host, \
              and no rank's"

@@ -2,10 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "environment-complete";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "environment-complete",
     sees: "WARN: no node rank, number of nodes or endpoint",
     remedy: "the flag, or the variable",
     find: Find::Launch(|at| at.launch.iter().map(find).collect()),
@@ -21,9 +19,9 @@ fn find(launch: &LaunchEnv) -> Check {
     .filter_map(|(is_missing, name)| is_missing.then_some(name))
     .collect();
     if missing.is_empty() {
-        return Check::pass(ID, "node rank, number of nodes and endpoint are known");
+        return Check::pass("node rank, number of nodes and endpoint are known");
     }
     let remedy = "give it to rallypoint, or set RALLYPOINT_NODE_RANK, RALLYPOINT_NODES, RALLYPOINT_ENDPOINT \
                   in the pod's env";
-    Check::warn(ID, format!("nothing says {}", missing.join(", ")), remedy)
+    Check::warn(format!("nothing says {}", missing.join(", ")), remedy)
 }

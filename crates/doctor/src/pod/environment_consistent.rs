@@ -2,10 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "environment-consistent";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "environment-consistent",
     sees: "FAIL: two variables contradict each other",
     remedy: "the one that the message names",
     find: Find::Launch(|at| vec![find(at)]),
@@ -17,10 +15,10 @@ fn find(at: &Launched<'_>) -> Check {
         Err(error) => {
             let remedy = "correct the variable that is wrong, or decide: --node-rank, --nodes, \
                           --nproc-per-node, --endpoint";
-            return Check::fail(ID, error.to_string(), remedy);
+            return Check::fail(error.to_string(), remedy);
         }
     };
-    Check::pass(ID, describe(launch))
+    Check::pass(describe(launch))
 }
 
 fn describe(launch: &LaunchEnv) -> String {

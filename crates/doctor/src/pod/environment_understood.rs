@@ -2,10 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "environment-understood";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "environment-understood",
     sees: "WARN: a variable that looks like a rank, a number of nodes or an address is not used",
     remedy: "the line in the message",
     find: Find::Launch(find),
@@ -14,6 +12,6 @@ pub(super) const RULE: Rule = Rule {
 fn find(at: &Launched<'_>) -> Vec<Check> {
     let notes = at.launch.iter().flat_map(|launch| &launch.notes);
     let check =
-        |note: &String| Check::warn(ID, note.clone(), "set what it names, if it is meant, in the pod's env");
+        |note: &String| Check::warn(note.clone(), "set what it names, if it is meant, in the pod's env");
     notes.map(check).collect()
 }

@@ -2,10 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "ephemeral-port";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "ephemeral-port",
     sees: "WARN: outgoing connections may take a port on which the job listens: `MASTER_PORT`, the store, the admin \
            port",
     remedy: "a port below `ip_local_port_range`",
@@ -48,10 +46,10 @@ fn find(facts: &MachineFacts) -> Option<Check> {
     };
     let taken: Vec<_> = facts.binds.iter().filter(|(port, _)| (first..=last).contains(port)).collect();
     if taken.is_empty() {
-        return Some(Check::pass(
-            ID,
-            format!("no outgoing connection takes {}", shown(facts.binds.iter().collect())),
-        ));
+        return Some(Check::pass(format!(
+            "no outgoing connection takes {}",
+            shown(facts.binds.iter().collect())
+        )));
     }
     let reserved: Vec<String> = taken.iter().map(|(port, _)| port.to_string()).collect();
     let remedy = format!(
@@ -64,5 +62,5 @@ fn find(facts: &MachineFacts) -> Option<Check> {
          have it when the job wants to listen",
         shown(taken)
     );
-    Some(Check::warn(ID, evidence, remedy))
+    Some(Check::warn(evidence, remedy))
 }

@@ -3,10 +3,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "large-answers";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "large-answers",
     sees: "FAIL: small requests are answered, and large ones are not (MTU)",
     remedy: "one MTU on the whole way",
     find: Find::Server(find),
@@ -17,5 +15,5 @@ fn find(facts: &ServerFacts) -> Option<Check> {
     let evidence = format!("{} answers, but what needs several packets does not come: {why}", facts.admin);
     let remedy = "packets of full size are dropped on the way: set one MTU on every interface (overlay, \
                   VPN), or let ICMP `fragmentation needed` pass; `ping -M do -s 1372 HOST` finds the limit";
-    Some(Check::fail(ID, evidence, remedy))
+    Some(Check::fail(evidence, remedy))
 }

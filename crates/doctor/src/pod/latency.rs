@@ -2,10 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "latency";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "latency",
     sees: "WARN: the network to the store is slow",
     remedy: "a server closer to the job",
     find: Find::Network(|facts| find(facts).filter(|_| facts.resolved.is_ok())),
@@ -19,11 +17,10 @@ fn find(facts: &NetworkFacts) -> Option<Check> {
     let evidence = format!("one round trip takes {:.1} ms", answer.latency.as_secs_f64() * 1000.0);
     Some(if answer.latency > SLOW_ANSWER {
         Check::warn(
-            ID,
             evidence,
             "a store call is one round trip; place the server nearer, or look for packet loss",
         )
     } else {
-        Check::pass(ID, evidence)
+        Check::pass(evidence)
     })
 }

@@ -2,10 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "loopback-endpoint";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "loopback-endpoint",
     sees: "FAIL: several nodes, and the endpoint is a loopback address where no store answers",
     remedy: "the first node's name, or a [relay](relay.md)",
     find: Find::Network(find),
@@ -16,6 +14,6 @@ fn find(facts: &NetworkFacts) -> Option<Check> {
     (facts.several && facts.endpoint.is_loopback() && !answers).then(|| {
         let evidence =
             format!("the endpoint {} is each node itself, and no relay listens there", facts.endpoint);
-        Check::fail(ID, evidence, "the first node's name, or a relay on each node (rallypoint relay)")
+        Check::fail(evidence, "the first node's name, or a relay on each node (rallypoint relay)")
     })
 }

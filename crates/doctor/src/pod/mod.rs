@@ -73,47 +73,49 @@ pub fn check_environment(
     torchrun: Option<&Torchrun>,
 ) -> Vec<Check> {
     let at = Launched { env, launch, torchrun };
-    let of_rule = |rule: &&Rule| match rule.find {
+    checks(|find| match find {
         Find::Launch(find) => find(&at),
         _ => Vec::new(),
-    };
-    RULES.iter().flat_map(of_rule).collect()
+    })
 }
 
 /// The checks of the store's name.
 pub fn check_name(facts: &NetworkFacts) -> Vec<Check> {
-    let names = [&name_resolves::RULE, &one_address::RULE];
-    names.iter().filter_map(|rule| of_network(rule, facts)).collect()
+    let of_name = [name_resolves::RULE.id, one_address::RULE.id];
+    check_network(facts).into_iter().filter(|check| of_name.contains(&check.id)).collect()
 }
 
 /// Every check of the way to the store.
 pub fn check_network(facts: &NetworkFacts) -> Vec<Check> {
-    RULES.iter().filter_map(|rule| of_network(rule, facts)).collect()
-}
-
-fn of_network(rule: &Rule, facts: &NetworkFacts) -> Option<Check> {
-    match rule.find {
-        Find::Network(find) => find(facts),
-        _ => None,
-    }
+    checks(|find| match find {
+        Find::Network(find) => find(facts).into_iter().collect(),
+        _ => Vec::new(),
+    })
 }
 
 /// Every check of the server.
 pub fn check_server(facts: &ServerFacts) -> Vec<Check> {
-    let of_rule = |rule: &&Rule| match rule.find {
-        Find::Server(find) => find(facts),
-        _ => None,
-    };
-    RULES.iter().filter_map(of_rule).collect()
+    checks(|find| match find {
+        Find::Server(find) => find(facts).into_iter().collect(),
+        _ => Vec::new(),
+    })
 }
 
 /// Every check of this host.
 pub fn check_machine(facts: &MachineFacts, env: &Environment, torchrun: Option<&Torchrun>) -> Vec<Check> {
-    let of_rule = |rule: &&Rule| match rule.find {
-        Find::Machine(find) => find(facts, env, torchrun),
-        _ => None,
-    };
-    RULES.iter().filter_map(of_rule).collect()
+    checks(|find| match find {
+        Find::Machine(find) => find(facts, env, torchrun).into_iter().collect(),
+        _ => Vec::new(),
+    })
+}
+
+/// What the rules find, each check under its rule's name.
+fn checks(found: impl Fn(&Find) -> Vec<Check>) -> Vec<Check> {
+    let mut checks = Vec::new();
+    for rule in RULES {
+        checks.extend(found(&rule.find).into_iter().map(|check| check.called(rule.id)));
+    }
+    checks
 }
 
 /// Every check, in the order of `docs/doctor.md`.

@@ -2,10 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "one-address";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "one-address",
     sees: "FAIL, WARN: the name has several addresses",
     remedy: "one pod's name, one server's Service",
     find: Find::Network(|facts| Some(find(facts, facts.resolved.as_ref().ok()?))),
@@ -17,7 +15,7 @@ fn find(facts: &NetworkFacts, addrs: &[SocketAddr]) -> Check {
     let v4 = addrs.iter().filter(|addr| addr.is_ipv4()).count();
     // One address of each family means one host.
     if v4 <= 1 && addrs.len().saturating_sub(v4) <= 1 {
-        return Check::pass(ID, "the name means one host");
+        return Check::pass("the name means one host");
     }
     let (host, all) = (facts.endpoint.host(), list(addrs));
     let own = addrs.iter().find(|addr| facts.own.contains(&addr.ip()));
@@ -28,14 +26,10 @@ fn find(facts: &NetworkFacts, addrs: &[SocketAddr]) -> Check {
              behind the name and hosts a store of its own, and the job falls apart",
             own.ip()
         );
-        return Check::fail(ID, evidence, REMEDY);
+        return Check::fail(evidence, REMEDY);
     }
     if stores > 1 {
-        return Check::fail(
-            ID,
-            format!("`{host}` is {all}, and a store answers on {stores} of them"),
-            REMEDY,
-        );
+        return Check::fail(format!("`{host}` is {all}, and a store answers on {stores} of them"), REMEDY);
     }
-    Check::warn(ID, format!("`{host}` is {all}; if these are all pods of the job, it may fall apart"), REMEDY)
+    Check::warn(format!("`{host}` is {all}; if these are all pods of the job, it may fall apart"), REMEDY)
 }

@@ -2,10 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "own-name";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "own-name",
     sees: "FAIL, WARN: this host's name, or the name that its address has (PTR), cannot be resolved, or is \
            loopback",
     remedy: "`--local-addr`",
@@ -17,7 +15,7 @@ fn find(facts: &MachineFacts, env: &Environment, torchrun: Option<&Torchrun>) ->
     let said =
         torchrun.is_some_and(|torchrun| torchrun.has("local-addr")) || env.get("PET_LOCAL_ADDR").is_some();
     if said {
-        return Check::pass(ID, "torchrun is told this host's address (--local-addr)");
+        return Check::pass("torchrun is told this host's address (--local-addr)");
     }
     let in_hosts = fqdn(&facts.hosts_file, host).or_else(|| host.contains('.').then_some(host));
     let published = facts.published.as_ref().filter(|_| in_hosts.is_none());
@@ -31,9 +29,9 @@ fn find(facts: &MachineFacts, env: &Environment, torchrun: Option<&Torchrun>) ->
         );
         let remedy = "pass --local-addr=ADDRESS to torchrun, or give that name an address in DNS";
         return if c10d == Some(Backend::C10d) {
-            Check::fail(ID, evidence, remedy)
+            Check::fail(evidence, remedy)
         } else {
-            Check::warn(ID, evidence, remedy)
+            Check::warn(evidence, remedy)
         };
     }
     if env.in_kubernetes() && !has_domain {
@@ -44,22 +42,21 @@ fn find(facts: &MachineFacts, env: &Environment, torchrun: Option<&Torchrun>) ->
         let remedy = "set spec.subdomain to a headless Service that selects the pods, or pass \
                       --local-addr=$(POD_IP), which `rallypoint run` does if POD_IP is set";
         return if c10d == Some(Backend::C10d) {
-            Check::fail(ID, evidence, remedy)
+            Check::fail(evidence, remedy)
         } else {
-            Check::warn(ID, evidence, remedy)
+            Check::warn(evidence, remedy)
         };
     }
     let all_loopback = !facts.own_addresses.is_empty() && facts.own_addresses.iter().all(IpAddr::is_loopback);
     if facts.own_addresses.is_empty() || all_loopback {
         let what = if all_loopback { "only this host's loopback address" } else { "no address" };
         return Check::warn(
-            ID,
             format!("this host's name `{host}` has {what}, so others cannot reach it by name"),
             "pass --local-addr=ADDRESS to torchrun, or correct the name in DNS or /etc/hosts",
         );
     }
     let name = in_hosts.or(published.map(|(name, _)| name.as_str())).unwrap_or(host);
-    Check::pass(ID, format!("`{name}`"))
+    Check::pass(format!("`{name}`"))
 }
 
 /// The full name in the line of the hosts file that has the bare name.

@@ -2,10 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "port-open";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "port-open",
     sees: "FAIL: nothing accepts connections there",
     remedy: "start the server, open the port",
     find: Find::Network(|facts| facts.resolved.is_ok().then(|| find(facts))),
@@ -16,12 +14,12 @@ fn find(facts: &NetworkFacts) -> Check {
         outcome.as_ref().err().is_none_or(|failure| failure.step > Step::Connect)
     };
     if let Some((addr, _)) = facts.tried.iter().find(|(_, outcome)| is_open(outcome)) {
-        return Check::pass(ID, format!("{addr} takes connections"));
+        return Check::pass(format!("{addr} takes connections"));
     }
     if facts.relays_only {
-        return Check::fail(ID, RELAYS_ONLY, RELAYS_ONLY_REMEDY);
+        return Check::fail(RELAYS_ONLY, RELAYS_ONLY_REMEDY);
     }
     let why = facts.tried.iter().find_map(|(_, outcome)| outcome.as_ref().err());
     let why = why.map_or_else(|| "no address was tried".to_owned(), |failure| failure.text.clone());
-    Check::fail(ID, why, "start the server, or open port 29500 from this pod in the NetworkPolicy")
+    Check::fail(why, "start the server, or open port 29500 from this pod in the NetworkPolicy")
 }

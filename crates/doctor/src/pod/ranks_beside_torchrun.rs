@@ -2,10 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "ranks-beside-torchrun";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "ranks-beside-torchrun",
     sees: "WARN: `RANK`, `LOCAL_RANK` or `WORLD_SIZE`, which torchrun sets itself",
     remedy: "leave them out",
     find: Find::Launch(|at| find(at.env, at.torchrun).into_iter().collect()),
@@ -16,8 +14,8 @@ fn find(env: &Environment, torchrun: Option<&Torchrun>) -> Option<Check> {
     let set: Vec<&str> =
         ["RANK", "LOCAL_RANK", "WORLD_SIZE"].into_iter().filter(|name| env.get(name).is_some()).collect();
     if set.is_empty() {
-        return Some(Check::pass(ID, "RANK, LOCAL_RANK and WORLD_SIZE are left to torchrun"));
+        return Some(Check::pass("RANK, LOCAL_RANK and WORLD_SIZE are left to torchrun"));
     }
     let evidence = format!("{} set beside torchrun, which sets them for each worker itself", set.join(", "));
-    Some(Check::warn(ID, evidence, "leave them out; for the node's place set PET_NODE_RANK"))
+    Some(Check::warn(evidence, "leave them out; for the node's place set PET_NODE_RANK"))
 }

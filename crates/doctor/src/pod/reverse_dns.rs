@@ -2,10 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "reverse-dns";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "reverse-dns",
     sees: "WARN: looking up names of addresses is slow",
     remedy: "the resolver",
     find: Find::Machine(|facts, _, _| find(facts)),
@@ -16,10 +14,9 @@ const SLOW_REVERSE: Duration = Duration::from_millis(500);
 fn find(facts: &MachineFacts) -> Option<Check> {
     let took = facts.reverse_lookup?;
     Some(if took <= SLOW_REVERSE {
-        Check::pass(ID, format!("an address has its name after {} ms", took.as_millis()))
+        Check::pass(format!("an address has its name after {} ms", took.as_millis()))
     } else {
         Check::warn(
-            ID,
             format!("the name of an address takes {}", Elapsed(took)),
             "PyTorch asks for it at each connection, and its own store stalls for so long with each client; \
              let the name server answer reverse look-ups, if only with `no such name` (rallypoint itself \

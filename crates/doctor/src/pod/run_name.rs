@@ -2,10 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "run-name";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "run-name",
     sees: "WARN: nothing names the run",
     remedy: "`RALLYPOINT_RUN_ID`",
     find: Find::Launch(|at| at.launch.iter().map(find).collect()),
@@ -15,10 +13,9 @@ fn find(launch: &LaunchEnv) -> Check {
     let run_id = launch.run_id.as_ref();
     match run_id {
         None => Check::warn(
-            ID,
             "nothing names the run; jobs without a name share the store",
             "set RALLYPOINT_RUN_ID to the Job's UID: metadata.labels['batch.kubernetes.io/controller-uid']",
         ),
-        Some(run_id) => Check::pass(ID, format!("`{}` from {}", run_id.value, run_id.from)),
+        Some(run_id) => Check::pass(format!("`{}` from {}", run_id.value, run_id.from)),
     }
 }

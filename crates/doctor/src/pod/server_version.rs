@@ -2,10 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "server-version";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "server-version",
     sees: "WARN: the server has another release",
     remedy: "the same release",
     find: Find::Server(|facts| (facts.unreachable.is_none() && facts.large.is_none()).then(|| find(facts))),
@@ -16,16 +14,13 @@ fn find(facts: &ServerFacts) -> Check {
     // Releases with equal first two numbers do not differ in anything that matters here.
     let line = |version: &str| version.split('.').take(2).map(str::to_owned).collect::<Vec<_>>();
     match &facts.version {
-        None => Check::warn(
-            ID,
-            "the admin port does not say which rallypoint it is",
-            "is it another program's port?",
-        ),
+        None => {
+            Check::warn("the admin port does not say which rallypoint it is", "is it another program's port?")
+        }
         Some(version) if line(version) != line(own) => Check::warn(
-            ID,
             format!("the server is rallypoint {version}, this is {own}"),
             "use one version for server and pods",
         ),
-        Some(version) => Check::pass(ID, format!("the server is rallypoint {version}")),
+        Some(version) => Check::pass(format!("the server is rallypoint {version}")),
     }
 }

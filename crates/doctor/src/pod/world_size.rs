@@ -2,10 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "world-size";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
+    id: "world-size",
     sees: "FAIL: `WORLD_SIZE` counts pods, but each has several processes. WARN beside torchrun",
     remedy: "pods x processes",
     find: Find::Launch(|at| {
@@ -18,19 +16,16 @@ fn find(env: &Environment, launch: &LaunchEnv, torchrun: Option<&Torchrun>) -> O
     let nodes = launch.nodes.as_ref()?.value.fixed()?;
     let processes = &launch.nproc_per_node.as_ref()?.value;
     if *processes == Processes::Count(1) || nodes == 1 || world != nodes {
-        return Some(Check::pass(ID, format!("WORLD_SIZE={world} for {nodes} nodes of {processes}")));
+        return Some(Check::pass(format!("WORLD_SIZE={world} for {nodes} nodes of {processes}")));
     }
     let evidence = format!("WORLD_SIZE={world} counts pods, but each has {processes} processes");
     Some(match torchrun {
         Some(_) => Check::warn(
-            ID,
             evidence,
             "torchrun overwrites it for its workers; leave it out, so that it misleads nobody",
         ),
-        None => Check::fail(
-            ID,
-            evidence,
-            "set WORLD_SIZE to pods x processes, or start the processes with torchrun",
-        ),
+        None => {
+            Check::fail(evidence, "set WORLD_SIZE to pods x processes, or start the processes with torchrun")
+        }
     })
 }

@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "backoff-limit";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "backoff-limit",
     sees: "WARN: a Job of fixed size whose pods are replaced",
     fails: "backoff-limit.yaml",
     passes: "good-job-static.yaml",
@@ -33,7 +30,6 @@ fn find(pods: &Pods) -> Option<Check> {
             None => "six times".into(),
         };
         let check = Check::warn(
-            ID,
             format!(
                 "a pod that fails is replaced {times}, and each time the others may hang until a time-out"
             ),

@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "c10d-restarts";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "c10d-restarts",
     sees: "WARN: c10d with `--max-restarts`, or `--nnodes=MIN:MAX`, without \
            `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`",
     fails: "c10d-restarts.yaml",
@@ -17,5 +14,5 @@ pub(super) const RULE: Rule = Rule {
 fn find(call: &Call<'_>) -> Option<Check> {
     // A variable outside these files may set it.
     let is_visible = !call.launch.open && !call.launch.by_rallypoint;
-    call.in_command(ID).filter(|_| is_visible)
+    call.in_command(RULE.id).filter(|_| is_visible)
 }

@@ -3,11 +3,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "cluster-domain";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Meet,
+    id: "cluster-domain",
     sees: "WARN: an endpoint ends in `.svc.cluster.local`",
     fails: "cluster-domain.yaml",
     passes: "good-job-env.yaml",
@@ -21,7 +18,6 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
         .filter_map(|launch| Some(launch.host.as_ref()?.text.to_string()))
         .find(|text| text.ends_with(".svc.cluster.local"))?;
     let check = Check::warn(
-        ID,
         format!("`{said}` ends in .svc.cluster.local, which is only the usual domain of a cluster"),
         "write `name.service` or `name.service.namespace`; the resolver adds the rest",
     );

@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "command-endpoint";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Meet,
+    id: "command-endpoint",
     sees: "FAIL: `torchrun --nnodes=4 train.py`, and nothing says where the nodes meet. WARN for a \
            PyTorchJob without Master if only the operator sets its number of nodes",
     fails: "no-endpoint.yaml",
@@ -53,9 +50,9 @@ fn find(call: &Call<'_>) -> Option<Check> {
     // The operator sets PET_NNODES from release 1.7 on. Before that release, each pod trains alone.
     let check = if nodes.by == "PET_NNODES" && pods.maker == Maker::PyTorchJob {
         let evidence = format!("{evidence} (PET_NNODES is set by the training operator from release 1.7 on)");
-        Check::warn(ID, evidence, remedy)
+        Check::warn(evidence, remedy)
     } else {
-        Check::fail(ID, evidence, remedy)
+        Check::fail(evidence, remedy)
     };
     Some(check.at(call.at("command")))
 }

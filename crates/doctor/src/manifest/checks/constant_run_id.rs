@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "constant-run-id";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Agree,
+    id: "constant-run-id",
     sees: "WARN: a constant id on a store that outlives the run",
     fails: "constant-run-id.yaml",
     passes: "good-job-c10d.yaml",
@@ -20,6 +17,6 @@ fn find(call: &Call<'_>) -> Option<Check> {
             "every run is called `{constant}`; on a store that outlives it the next run meets what this \
              one left"
         );
-        Check::warn(ID, evidence, call.pods.run_id_remedy()).at(call.at("command"))
+        Check::warn(evidence, call.pods.run_id_remedy()).at(call.at("command"))
     })
 }

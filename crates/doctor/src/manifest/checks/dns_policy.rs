@@ -3,11 +3,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "dns-policy";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Meet,
+    id: "dns-policy",
     sees: "FAIL: `hostNetwork` without `dnsPolicy: ClusterFirstWithHostNet`, or `dnsPolicy: Default`, and \
            the endpoint is a name of the cluster",
     fails: "third-fn04-hostnetwork-jobset.yaml",
@@ -33,6 +30,6 @@ fn find(call: &Call<'_>) -> Option<Check> {
             "{seen}: the pods resolve names as their nodes do, and `{}` ({}) is a name of the cluster",
             told.text, told.by
         );
-        Check::fail(ID, evidence, remedy).at(call.pods.at("dnsPolicy"))
+        Check::fail(evidence, remedy).at(call.pods.at("dnsPolicy"))
     })
 }

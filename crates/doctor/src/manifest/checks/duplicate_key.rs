@@ -2,13 +2,10 @@
 
 use super::prelude::*;
 
-const ID: &str = "duplicate-key";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "duplicate-key",
     sees: "WARN: a key is twice in a map",
     fails: "duplicate-key.yaml",
     passes: "good-job-static.yaml",
-    find: Find::Files(|manifests| manifests.while_reading(ID)),
+    find: Find::Files(|manifests| manifests.while_reading(RULE.id)),
 };

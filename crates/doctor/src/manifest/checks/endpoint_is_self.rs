@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "endpoint-is-self";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Meet,
+    id: "endpoint-is-self",
     sees: "FAIL: `--rdzv-endpoint=$HOSTNAME:29500`, `localhost`: every pod hosts a store of its own (unless \
            it has a [relay](relay.md))",
     fails: "bad-job-localhost.yaml",
@@ -25,5 +22,5 @@ fn find(call: &Call<'_>) -> Option<Check> {
          alone",
         told.by
     );
-    Some(Check::fail(ID, evidence, first_pod(call.pods, &told.by)).at(call.at("command")))
+    Some(Check::fail(evidence, first_pod(call.pods, &told.by)).at(call.at("command")))
 }

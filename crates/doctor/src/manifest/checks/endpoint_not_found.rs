@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "endpoint-not-found";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Meet,
+    id: "endpoint-not-found",
     sees: "WARN: the host is no Service and no pod of these files",
     fails: "endpoint-not-found.yaml",
     passes: "good-job-static.yaml",
@@ -31,7 +28,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
                 "give the file with the Service `{name}` as well; or {}",
                 first_pod(call.pods, &told.by)
             );
-            Check::warn(ID, evidence, remedy)
+            Check::warn(evidence, remedy)
         }
         Target::Pod { pods: other, .. }
             if other.object != call.pods.object
@@ -45,7 +42,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
                 "the endpoint `{name}` ({}) is a pod of {}, which launches no training",
                 told.by, other.place.object
             );
-            Check::warn(ID, evidence, first_pod(call.pods, &told.by))
+            Check::warn(evidence, first_pod(call.pods, &told.by))
         }
         _ => return None,
     };

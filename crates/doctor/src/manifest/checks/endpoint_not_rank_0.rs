@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "endpoint-not-rank-0";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Meet,
+    id: "endpoint-not-rank-0",
     sees: "FAIL: static backend with `--master-addr=train-1.train`, but rank 0 hosts the store",
     fails: "bad-job-second-pod.yaml",
     passes: "good-job-static.yaml",
@@ -38,6 +35,6 @@ fn find(call: &Call<'_>) -> Option<Check> {
              wait for a store that nobody starts",
             told.text, told.by
         );
-        Check::fail(ID, evidence, first_pod(pods, &told.by)).at(call.at("command"))
+        Check::fail(evidence, first_pod(pods, &told.by)).at(call.at("command"))
     })
 }

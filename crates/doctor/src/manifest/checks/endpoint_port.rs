@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "endpoint-port";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Meet,
+    id: "endpoint-port",
     sees: "FAIL: the Service does not have the port, or the port is no number",
     fails: "case-fn38-port-differs.yaml",
     passes: "good-service-of-one-pod.yaml",
@@ -34,7 +31,7 @@ fn of_launch(call: &Call<'_>) -> Option<Check> {
     let check = match text.trim().parse::<u16>() {
         Err(_) => {
             let evidence = format!("the port ({}) is `{text}`, not a number", told.by);
-            Check::fail(ID, evidence, "a port such as 29500")
+            Check::fail(evidence, "a port such as 29500")
         }
         Ok(port) => {
             let host = call.launch.host.as_ref()?;
@@ -62,9 +59,5 @@ fn of_service(service: &Object, port: u16) -> Option<Check> {
         service.name,
         shown.join(", ")
     );
-    Some(Check::fail(
-        ID,
-        evidence,
-        format!("add {{port: {port}}} to the Service, or use the port that it has"),
-    ))
+    Some(Check::fail(evidence, format!("add {{port: {port}}} to the Service, or use the port that it has")))
 }

@@ -3,11 +3,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "endpoint-selects-all";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Meet,
+    id: "endpoint-selects-all",
     sees: "FAIL: the endpoint is a Service over all pods of the job",
     fails: "endpoint-selects-all.yaml",
     passes: "good-service-of-one-pod.yaml",
@@ -24,8 +21,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         );
         let all = takes(service, pods) == Taken::All && pods.are_several();
         all.then(|| {
-            Check::fail(ID, evidence, first_pod(pods, "RALLYPOINT_ENDPOINT"))
-                .at(pods.at(&container.at("env")))
+            Check::fail(evidence, first_pod(pods, "RALLYPOINT_ENDPOINT")).at(pods.at(&container.at("env")))
         })
     };
     manifests
@@ -57,5 +53,5 @@ fn of_launch(call: &Call<'_>) -> Option<Check> {
         (false, _) => ("", "each connection goes to another pod"),
     };
     let evidence = format!("the endpoint `{name}` is a {headless}Service over all pods of {object}: {then}");
-    Some(Check::fail(ID, evidence, first_pod(call.pods, &told.by)).at(call.at("command")))
+    Some(Check::fail(evidence, first_pod(call.pods, &told.by)).at(call.at("command")))
 }

@@ -3,11 +3,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "flag-takes-script";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "flag-takes-script",
     sees: "FAIL: `accelerate launch --zero3_init_flag train.py`, `--multi_gpu true train.py`",
     fails: "flag-takes-script.yaml",
     passes: "good-job-accelerate.yaml",
@@ -70,7 +67,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
                                        alone"
             )
         };
-        return Some(Check::fail(ID, evidence, remedy).at(call.at("command")));
+        return Some(Check::fail(evidence, remedy).at(call.at("command")));
     }
     None
 }

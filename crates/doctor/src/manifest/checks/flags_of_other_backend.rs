@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "flags-of-other-backend";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "flags-of-other-backend",
     sees: "WARN: `--node-rank` with c10d, which ignores it",
     fails: "flags-of-other-backend.yaml",
     passes: "good-job-c10d.yaml",
@@ -14,5 +11,5 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
-    call.in_command(ID).filter(|_| call.are_to_meet())
+    call.in_command(RULE.id).filter(|_| call.are_to_meet())
 }

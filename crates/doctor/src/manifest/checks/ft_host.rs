@@ -3,11 +3,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "ft-host";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Meet,
+    id: "ft-host",
     sees: "FAIL: `ft_launcher` with `--rdzv-conf=is_host=0` on every node, or `is_host=1` on several",
     fails: "ft-host.yaml",
     passes: "good-jobset-ft.yaml",
@@ -36,7 +33,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     };
     let remedy = "--rdzv-conf=is_host=1 on the first node alone, and is_host=0 on the others; `rallypoint \
                   run` does so";
-    Some(Check::fail(ID, evidence, remedy).at(call.at("command")))
+    Some(Check::fail(evidence, remedy).at(call.at("command")))
 }
 
 /// Whether a node of `ft_launcher` leads the rendezvous, as far as it says so.

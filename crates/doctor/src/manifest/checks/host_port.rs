@@ -3,11 +3,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "host-port";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Meet,
+    id: "host-port",
     sees: "WARN: two jobs with `hostNetwork` whose stores listen on one port",
     fails: "host-port.yaml",
     passes: "good-jobsets-host-ports.yaml",
@@ -28,7 +25,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
                 other.pods.place.object
             );
             let remedy = "another port for each job, or pods that never share a node (podAntiAffinity)";
-            found.push(Check::warn(ID, evidence, remedy).at(call.at("command")));
+            found.push(Check::warn(evidence, remedy).at(call.at("command")));
         }
         hosts.push((call, port));
     }

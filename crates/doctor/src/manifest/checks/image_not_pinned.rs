@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "image-not-pinned";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "image-not-pinned",
     sees: "WARN: `:latest` or no tag, where more runs than `sleep` and its like",
     fails: "image-not-pinned.yaml",
     passes: "good-job-static.yaml",
@@ -23,6 +20,6 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
     let pinned = image.contains('@') || name.split_once(':').is_some_and(|(_, tag)| tag != "latest");
     (!pinned).then(|| {
         let evidence = format!("`{image}` may be another image on each node, with another PyTorch");
-        Check::warn(ID, evidence, "name a version, or better a digest").at(pods.at(&container.at("image")))
+        Check::warn(evidence, "name a version, or better a digest").at(pods.at(&container.at("image")))
     })
 }

@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "init-waits";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Meet,
+    id: "init-waits",
     sees: "FAIL: an init container waits for a name or a port that is there only after it",
     fails: "bad-init-waits-port.yaml",
     passes: "good-init-waits-store.yaml",
@@ -61,7 +58,7 @@ fn find(manifests: &Manifests, pods: &Pods) -> Option<Check> {
                          is Ready, and that pod waits here as well: for ever",
                         service.name
                     );
-                    let check = Check::fail(ID, evidence, "publishNotReadyAddresses: true in that Service");
+                    let check = Check::fail(evidence, "publishNotReadyAddresses: true in that Service");
                     return Some(check.at(place));
                 }
                 if asks_port && !served_before {
@@ -71,7 +68,7 @@ fn find(manifests: &Manifests, pods: &Pods) -> Option<Check> {
                     );
                     let remedy = "take it out: torch itself waits for rank 0, or use `rallypoint wait` with \
                                   a rallypoint server";
-                    return Some(Check::fail(ID, evidence, remedy).at(place));
+                    return Some(Check::fail(evidence, remedy).at(place));
                 }
             }
         }

@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "master-is-address";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Meet,
+    id: "master-is-address",
     sees: "WARN: `MASTER_ADDR` is a pod's address",
     fails: "master-is-address.yaml",
     passes: "good-job-env.yaml",
@@ -21,6 +18,6 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
         let evidence =
             format!("MASTER_ADDR={addr} is the address of one pod; when that pod is rescheduled it changes");
         let remedy = "use a name: a Service, or pod 0 behind a headless Service";
-        Check::warn(ID, evidence, remedy).at(pods.at(&container.at("env")))
+        Check::warn(evidence, remedy).at(pods.at(&container.at("env")))
     })
 }

@@ -62,23 +62,11 @@ mod yaml;
 
 use prelude::{Call, Check, Container, Manifests, Pods, Tool};
 
-/// The part of `docs/doctor.md` that lists a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Chapter {
-    /// Do the pods find each other?
-    Meet,
-    /// Can the pods be told apart, and do they agree?
-    Agree,
-    /// Everything else.
-    Rest,
-}
-
 /// A check of manifests.
 #[cfg_attr(not(test), expect(dead_code, reason = "docs/doctor.md and the tests are made from these fields"))]
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(super) id: &'static str,
-    pub(super) chapter: Chapter,
     /// What it sees, for the documentation.
     pub(super) sees: &'static str,
     /// A file of `tests/data/manifests` in which it finds something.
@@ -105,7 +93,7 @@ pub(crate) enum Find {
 
 impl Rule {
     fn apply(&self, manifests: &Manifests, found: &[Check]) -> Vec<Check> {
-        match self.find {
+        let checks = match self.find {
             Find::Launch(tools, find) => manifests
                 .calls()
                 .filter(|call| tools.contains(&call.launch.tool))
@@ -122,7 +110,8 @@ impl Rule {
             Find::Pods(find) => manifests.pods.iter().flat_map(|pods| find(manifests, pods)).collect(),
             Find::Files(find) => find(manifests),
             Find::After(find) => find(manifests, found),
-        }
+        };
+        checks.into_iter().map(|check| check.called(self.id)).collect()
     }
 }
 
@@ -135,7 +124,7 @@ fn is_same(a: &Check, b: &Check) -> bool {
 /// Applies every check. What two of them find in the same words is one finding.
 pub(super) fn all(manifests: &Manifests) -> Vec<Check> {
     let mut found = Vec::new();
-    for rule in RULES {
+    for rule in CHAPTERS.iter().flat_map(|(_, rules)| *rules) {
         for check in rule.apply(manifests, &found) {
             if !found.iter().any(|other| is_same(other, &check)) {
                 found.push(check);
@@ -145,62 +134,77 @@ pub(super) fn all(manifests: &Manifests) -> Vec<Check> {
     found
 }
 
-/// Every check, in the order of `docs/doctor.md`.
-pub(super) const RULES: &[&Rule] = &[
-    &command_endpoint::RULE,
-    &endpoint_is_self::RULE,
-    &endpoint_names_nothing::RULE,
-    &endpoint_not_found::RULE,
-    &endpoint_not_rank_0::RULE,
-    &endpoint_selects_all::RULE,
-    &endpoint_port::RULE,
-    &selector_matches_none::RULE,
-    &service_link::RULE,
-    &no_subdomain::RULE,
-    &not_ready_addresses::RULE,
-    &init_waits::RULE,
-    &network_policy_ports::RULE,
-    &cluster_domain::RULE,
-    &dns_policy::RULE,
-    &master_is_address::RULE,
-    &ft_host::RULE,
-    &host_port::RULE,
-    &node_rank::RULE,
-    &no_index::RULE,
-    &rank_from_pod_name::RULE,
-    &node_count::RULE,
-    &trains_alone::RULE,
-    &world_size::RULE,
-    &parallelism::RULE,
-    &unset_variable::RULE,
-    &run_id::RULE,
-    &constant_run_id::RULE,
-    &object_name::RULE,
-    &slurm_tasks::RULE,
-    &sbatch_ignored::RULE,
-    &operator_variables::RULE,
-    &operator_rejects::RULE,
-    &flag_takes_script::RULE,
-    &rdzv_conf_keys::RULE,
-    &flags_of_other_backend::RULE,
-    &c10d_restarts::RULE,
-    &ranks_beside_torchrun::RULE,
-    &sleep_as_synchronisation::RULE,
-    &shared_memory::RULE,
-    &network_guess::RULE,
-    &backoff_limit::RULE,
-    &ordered_ready::RULE,
-    &sidecar_form::RULE,
-    &sidecar_probe::RULE,
-    &sidecar_index::RULE,
-    &image_not_pinned::RULE,
-    &yaml::RULE,
-    &duplicate_key::RULE,
-    &template::RULE,
-    &unknown_kind::RULE,
-    &not_read::RULE,
-    &no_launch::RULE,
-    &skipped::RULE,
-    &no_pods::RULE,
-    &manifests::RULE,
+/// Every check, in the order of `docs/doctor.md`, by the part of that page.
+pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
+    (
+        "do the pods find each other",
+        &[
+            &command_endpoint::RULE,
+            &endpoint_is_self::RULE,
+            &endpoint_names_nothing::RULE,
+            &endpoint_not_found::RULE,
+            &endpoint_not_rank_0::RULE,
+            &endpoint_selects_all::RULE,
+            &endpoint_port::RULE,
+            &selector_matches_none::RULE,
+            &service_link::RULE,
+            &no_subdomain::RULE,
+            &not_ready_addresses::RULE,
+            &init_waits::RULE,
+            &network_policy_ports::RULE,
+            &cluster_domain::RULE,
+            &dns_policy::RULE,
+            &master_is_address::RULE,
+            &ft_host::RULE,
+            &host_port::RULE,
+        ],
+    ),
+    (
+        "can the pods be told apart, and do they agree",
+        &[
+            &node_rank::RULE,
+            &no_index::RULE,
+            &rank_from_pod_name::RULE,
+            &node_count::RULE,
+            &trains_alone::RULE,
+            &world_size::RULE,
+            &parallelism::RULE,
+            &unset_variable::RULE,
+            &run_id::RULE,
+            &constant_run_id::RULE,
+            &object_name::RULE,
+            &slurm_tasks::RULE,
+            &sbatch_ignored::RULE,
+            &operator_variables::RULE,
+            &operator_rejects::RULE,
+        ],
+    ),
+    (
+        "the rest",
+        &[
+            &flag_takes_script::RULE,
+            &rdzv_conf_keys::RULE,
+            &flags_of_other_backend::RULE,
+            &c10d_restarts::RULE,
+            &ranks_beside_torchrun::RULE,
+            &sleep_as_synchronisation::RULE,
+            &shared_memory::RULE,
+            &network_guess::RULE,
+            &backoff_limit::RULE,
+            &ordered_ready::RULE,
+            &sidecar_form::RULE,
+            &sidecar_probe::RULE,
+            &sidecar_index::RULE,
+            &image_not_pinned::RULE,
+            &yaml::RULE,
+            &duplicate_key::RULE,
+            &template::RULE,
+            &unknown_kind::RULE,
+            &not_read::RULE,
+            &no_launch::RULE,
+            &skipped::RULE,
+            &no_pods::RULE,
+            &manifests::RULE,
+        ],
+    ),
 ];

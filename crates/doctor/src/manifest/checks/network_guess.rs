@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "network-guess";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "network-guess",
     sees: "WARN: `NCCL_IB_DISABLE=1` beside an RDMA device; hostNetwork with `eth0`, or without \
            `GLOO_SOCKET_IFNAME`. FAIL: `GLOO_SOCKET_IFNAME=^lo`",
     fails: "network-guess.yaml",
@@ -35,7 +32,7 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
             "NCCL_IB_DISABLE=1, though the container asks for {}: NCCL uses slow TCP",
             devices.join(", ")
         );
-        found.push(Check::warn(ID, evidence, "take NCCL_IB_DISABLE out").at(place()));
+        found.push(Check::warn(evidence, "take NCCL_IB_DISABLE out").at(place()));
     }
     for name in ["GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"] {
         let value = container.variable(name).and_then(Text::literal).unwrap_or_default();
@@ -43,7 +40,7 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
             let evidence =
                 format!("{name}={value}: only NCCL reads `^` and `=`; gloo looks for this very name");
             let remedy = format!("{name} with the name of one interface (`ip -br link`)");
-            found.push(Check::fail(ID, evidence, remedy).at(place()));
+            found.push(Check::fail(evidence, remedy).at(place()));
         }
     }
     let gloo = container.variable("GLOO_SOCKET_IFNAME");
@@ -51,13 +48,13 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
         let evidence = "hostNetwork, and no GLOO_SOCKET_IFNAME: gloo takes the address of the node's own \
                         name, which may be 127.0.0.1";
         let remedy = "GLOO_SOCKET_IFNAME with the interface that the nodes share (`ip -br link`)";
-        found.push(Check::warn(ID, evidence, remedy).at(place()));
+        found.push(Check::warn(evidence, remedy).at(place()));
     }
     for name in ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"] {
         if pods.on_host() && is(name, "eth0") {
             let evidence = format!("{name}=eth0 with hostNetwork: few hosts call their network so");
             let remedy = "leave it out, or name what the hosts have (`ip -br link`)";
-            found.push(Check::warn(ID, evidence, remedy).at(place()));
+            found.push(Check::warn(evidence, remedy).at(place()));
         }
     }
     found

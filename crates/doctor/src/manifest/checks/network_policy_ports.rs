@@ -3,11 +3,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "network-policy-ports";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Meet,
+    id: "network-policy-ports",
     sees: "FAIL: a NetworkPolicy opens port 29500 only; gloo and NCCL use others",
     fails: "network-policy-ports.yaml",
     passes: "good-network-policy.yaml",
@@ -55,7 +52,6 @@ fn find(manifests: &Manifests) -> Vec<Check> {
             if (named || implied) && !opens_all {
                 let direction = if kind == "Ingress" { "from" } else { "to" };
                 let check = Check::fail(
-                    ID,
                     format!(
                         "the pods of {} may not connect to each other on every port: torchrun's second \
                          store, gloo and NCCL use ports of their own choice",

@@ -3,11 +3,8 @@
 use super::prelude::*;
 use crate::manifest::identity::{self, Rank};
 
-const ID: &str = "no-index";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Agree,
+    id: "no-index",
     sees: "FAIL: the rank is asked of pods without an index: a Job without `completionMode: Indexed`, a \
            Deployment",
     fails: "no-index.yaml",
@@ -35,5 +32,5 @@ fn find(call: &Call<'_>) -> Option<Check> {
         ),
         _ => return None,
     };
-    Some(Check::fail(ID, evidence, identity::remedy(call)).at(call.at(identity::field(launch))))
+    Some(Check::fail(evidence, identity::remedy(call)).at(call.at(identity::field(launch))))
 }

@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "no-launch";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "no-launch",
     sees: "WARN: several pods run a program that is no launcher of those above, and something hints at \
            PyTorch, as in `python train.py` in a JobSet: what it does was not checked",
     fails: "no-launch.yaml",
@@ -66,7 +63,7 @@ fn of_pods(pods: &Pods) -> Option<Check> {
         format!("the pods {what}, which starts no training as doctor knows it: it was not checked");
     let remedy = "if they train together: see that each knows the master's name, how many they are, and its \
                   own number";
-    Some(Check::warn(ID, evidence, remedy).at(pods.at(&container.at("command"))))
+    Some(Check::warn(evidence, remedy).at(pods.at(&container.at("command"))))
 }
 
 /// Whether the container is read by another check, or runs something that meets by itself.

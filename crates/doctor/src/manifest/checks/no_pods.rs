@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "pods";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "pods",
     sees: "WARN: nothing in the file makes pods",
     fails: "nothing-to-look-at.yaml",
     passes: "good-job-static.yaml",
@@ -17,33 +14,34 @@ fn find(manifests: &Manifests, found: &[Check]) -> Vec<Check> {
     if manifests.files.is_empty() {
         let place = Location { file: "-".into(), object: "-".into(), field: "-".into() };
         let remedy = "give the files of the job: *.yaml, *.json, a script for sbatch";
-        return vec![Check::warn(ID, "no manifest was found; there was nothing to check", remedy).at(place)];
+        return vec![Check::warn("no manifest was found; there was nothing to check", remedy).at(place)];
     }
-    let without_template = |(number, object): (usize, &Object)| {
+    let without_template = |object: &Object| {
         let known = Maker::of_kind(&object.api, &object.kind) != Maker::Unknown;
         let said = found
             .iter()
             .any(|check| check.place.as_ref().is_some_and(|place| *place == object.place("spec.runtimeRef")));
-        let none = known && object.kind != "Script" && !said && manifests.of_object(number).next().is_none();
+        let none =
+            known && object.kind != "Script" && !said && manifests.of_object(object.number).next().is_none();
         none.then(|| {
-            let check = Check::warn(ID, "no pod template was found in it", "see that its spec is complete");
+            let check = Check::warn("no pod template was found in it", "see that its spec is complete");
             check.at(object.place("spec"))
         })
     };
-    let mut checks: Vec<Check> = manifests.objects.iter().enumerate().filter_map(without_template).collect();
+    let mut checks: Vec<Check> = manifests.objects.iter().filter_map(without_template).collect();
     for file in &manifests.files {
         let said = found.iter().chain(&checks).any(|check| {
             check.verdict != Verdict::Pass && check.place.as_ref().is_some_and(|place| place.file == *file)
         });
-        let understood = manifests.objects.iter().enumerate().any(|(number, object)| {
+        let understood = manifests.objects.iter().any(|object| {
             let of_names = matches!(object.kind.as_str(), "Service" | "NetworkPolicy" | "ConfigMap");
             object.file == *file
-                && (of_names && manifests.files.len() > 1 || manifests.of_object(number).next().is_some())
+                && (of_names && manifests.files.len() > 1
+                    || manifests.of_object(object.number).next().is_some())
         });
         if !understood && !said && (manifests.files.len() == 1 || manifests.pods.is_empty()) {
             let place = Location { file: file.clone(), object: "-".into(), field: "-".into() };
             let check = Check::warn(
-                ID,
                 "no object in this file makes pods; there was nothing to check",
                 "give all files of the job together",
             );

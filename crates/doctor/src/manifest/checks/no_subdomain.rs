@@ -3,11 +3,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "no-subdomain";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Meet,
+    id: "no-subdomain",
     sees: "FAIL: c10d, and pods without names that others can resolve. WARN: no headless Service in \
            these files",
     fails: "no-subdomain.yaml",
@@ -27,11 +24,11 @@ fn find(manifests: &Manifests, pods: &Pods) -> Option<Check> {
             );
             let remedy = "a Service with clusterIP: None, publishNotReadyAddresses: true, and the pods' \
                           labels as selector";
-            Some(Check::warn(ID, evidence, remedy).at(pods.at("subdomain")))
+            Some(Check::warn(evidence, remedy).at(pods.at("subdomain")))
         }
         Some(service) if !is_headless(service) => {
             let evidence = format!("the Service `{subdomain}` is not headless, so the pods get no names");
-            Some(Check::fail(ID, evidence, "clusterIP: None").at(service.place("spec.clusterIP")))
+            Some(Check::fail(evidence, "clusterIP: None").at(service.place("spec.clusterIP")))
         }
         Some(_) => None,
     }
@@ -53,7 +50,6 @@ fn without(pods: &Pods) -> Option<Check> {
         |launch: &Launch| launch.host.as_ref().is_some_and(|told| told.text.source() == Some(Source::PodIp));
     (!lost.launches.iter().any(is_address) && !pods.on_host()).then(|| {
         let check = Check::fail(
-            ID,
             "with c10d the workers' MASTER_ADDR is the bare host name of another pod: the rendezvous \
              completes, then every rank hangs",
             "spec.subdomain naming a headless Service over the pods, or --local-addr=$(POD_IP)",

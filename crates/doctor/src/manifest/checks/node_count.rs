@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "node-count";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Agree,
+    id: "node-count",
     sees: "FAIL: `--nnodes=8` and 4 pods, or no `--nnodes`. WARN: several pods that train alone",
     fails: "node-count.yaml",
     passes: "good-job-static.yaml",
@@ -34,9 +31,9 @@ fn find(call: &Call<'_>) -> Option<Check> {
                 Some(told) => {
                     let evidence =
                         format!("{evidence}; but {total} pods are to meet at {} ({})", told.text, told.by);
-                    Check::fail(ID, evidence, remedy)
+                    Check::fail(evidence, remedy)
                 }
-                None => Check::warn(ID, format!("{evidence}: each of {total} pods trains alone"), remedy),
+                None => Check::warn(format!("{evidence}: each of {total} pods trains alone"), remedy),
             }
         }
         Some(told) => {
@@ -58,7 +55,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
                     "those that are too many never get in"
                 },
             );
-            Check::fail(ID, evidence, format!("change both together: the number of pods and {flag}"))
+            Check::fail(evidence, format!("change both together: the number of pods and {flag}"))
         }
     };
     Some(check.at(call.at("command")))

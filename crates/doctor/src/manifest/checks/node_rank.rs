@@ -3,11 +3,8 @@
 use super::prelude::*;
 use crate::manifest::identity::{self, Rank};
 
-const ID: &str = "node-rank";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Agree,
+    id: "node-rank",
     sees: "FAIL: `--node-rank=0` in every pod, none at all, the pod's name, or an index that repeats. WARN: \
            no `RANK`",
     fails: "bad-job-rank-constant.yaml",
@@ -28,18 +25,18 @@ fn find(call: &Call<'_>) -> Option<Check> {
                     _ => "several pods of the job are".into(),
                 }
             );
-            Check::fail(ID, evidence, remedy)
+            Check::fail(evidence, remedy)
         }
         Rank::Of(source, by) => {
             let why = unfit(call, source)?;
-            Check::fail(ID, format!("the rank ({by}) is {why}"), remedy)
+            Check::fail(format!("the rank ({by}) is {why}"), remedy)
         }
         Rank::Missing if launch.tool == Tool::Program && pods.has_index() => {
             let evidence = format!(
                 "WORLD_SIZE and MASTER_ADDR are set, but nothing tells {all} pods which RANK each has, \
                  unless the program finds it out by itself"
             );
-            Check::warn(ID, evidence, remedy)
+            Check::warn(evidence, remedy)
         }
         Rank::Missing
             if launch.tool != Tool::Program && (pods.has_index() || pods.maker == Maker::Unknown) =>
@@ -48,7 +45,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
                 "{} pods use the static backend without --node-rank: each takes itself for node 0",
                 pods.count.unwrap_or(all)
             );
-            Check::fail(ID, evidence, remedy)
+            Check::fail(evidence, remedy)
         }
         Rank::Missing | Rank::WithoutIndex(_) => return None,
     };

@@ -3,11 +3,8 @@
 use super::prelude::*;
 use crate::manifest::pods::runtime;
 
-const ID: &str = "not-read";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "not-read",
     sees: "WARN: a script, or a TrainJob's runtime, that is not in these files",
     fails: "bad-job-unread.yaml",
     passes: "good-configmap-script.yaml",
@@ -17,7 +14,7 @@ pub(super) const RULE: Rule = Rule {
 fn find(manifests: &Manifests) -> Vec<Check> {
     let of_runtime = manifests.objects.iter().filter_map(|object| without_runtime(manifests, object));
     let of_pods = manifests.pods.iter().flat_map(of_pods);
-    manifests.while_reading(ID).into_iter().chain(of_runtime).chain(of_pods).collect()
+    manifests.while_reading(RULE.id).into_iter().chain(of_runtime).chain(of_pods).collect()
 }
 
 /// A TrainJob has only what its runtime has, and the runtime may be in another file.
@@ -29,7 +26,7 @@ fn without_runtime(manifests: &Manifests, object: &Object) -> Option<Check> {
     let name = object.value.pointer("/spec/runtimeRef/name").and_then(Value::as_str).unwrap_or_default();
     let evidence = format!("its runtime `{name}` is not in these files, so its command was not looked at");
     let remedy = format!("give the runtime as well: `kubectl get clustertrainingruntime {name} -o yaml`");
-    Some(Check::warn(ID, evidence, remedy).at(object.place("spec.runtimeRef")))
+    Some(Check::warn(evidence, remedy).at(object.place("spec.runtimeRef")))
 }
 
 fn of_pods(pods: &Pods) -> Vec<Check> {
@@ -50,7 +47,7 @@ fn of_pods(pods: &Pods) -> Vec<Check> {
         let evidence = format!("a part of the command could not be read: {}", container.unread.join("; "));
         let remedy = "give the file that holds it (a ConfigMap) as well, or run `rallypoint doctor -- CMD` \
                       in the pod";
-        Check::warn(ID, evidence, remedy).at(pods.at(&container.at("command")))
+        Check::warn(evidence, remedy).at(pods.at(&container.at("command")))
     };
     pods.containers.iter().filter(matters).map(check).collect()
 }

@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "not-ready-addresses";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Meet,
+    id: "not-ready-addresses",
     sees: "WARN: a readinessProbe, and a headless Service that names only Ready pods",
     fails: "not-ready-addresses.yaml",
     passes: "good-job-c10d.yaml",
@@ -19,7 +16,7 @@ fn find(manifests: &Manifests, pods: &Pods) -> Option<Check> {
     (is_headless(service) && pods.are_probed() && !published).then(|| {
         let evidence = "with the readinessProbe a pod has no name before it is Ready, and it may not be \
                         Ready before it has met the others";
-        let check = Check::warn(ID, evidence, "publishNotReadyAddresses: true");
+        let check = Check::warn(evidence, "publishNotReadyAddresses: true");
         check.at(service.place("spec.publishNotReadyAddresses"))
     })
 }

@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "object-name";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Agree,
+    id: "object-name",
     sees: "FAIL: capital letters or `_` in a name; a pod's host name of more than 63 characters",
     fails: "object-name.yaml",
     passes: "good-job-static.yaml",
@@ -20,7 +17,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
     let of_object = |(_, object): (usize, &Object)| {
         let name = Some(object.name.as_str()).filter(|name| is_filled_in(name))?;
         let why = mistake(name, object.kind == "Service")?;
-        Some(Check::fail(ID, format!("`{name}` {why}"), REMEDY).at(object.place("metadata.name")))
+        Some(Check::fail(format!("`{name}` {why}"), REMEDY).at(object.place("metadata.name")))
     };
     let of_pods = |pods: &Pods| {
         let host = pods.hosts.iter().map(|hosts| match hosts.count {
@@ -32,12 +29,12 @@ fn find(manifests: &Manifests) -> Vec<Check> {
             "the host name `{host}` has {} characters: after 63 it is cut off, and the pod's number with it",
             host.len()
         );
-        Some(Check::fail(ID, evidence, REMEDY).at(pods.at("")))
+        Some(Check::fail(evidence, REMEDY).at(pods.at("")))
     };
     let of_container = |(pods, container): (&Pods, &Container)| {
         let name = container.value.get("name").and_then(Value::as_str).filter(|name| is_filled_in(name))?;
         let why = mistake(name, false)?;
-        Some(Check::fail(ID, format!("`{name}` {why}"), REMEDY).at(pods.at(&container.at("name"))))
+        Some(Check::fail(format!("`{name}` {why}"), REMEDY).at(pods.at(&container.at("name"))))
     };
     let found = named.filter_map(of_object).chain(manifests.pods.iter().filter_map(of_pods));
     let containers = manifests.containers().filter(|(pods, _)| pods.maker != Maker::Slurm);

@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "operator-rejects";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Agree,
+    id: "operator-rejects",
     sees: "FAIL: a PyTorchJob with two Masters, or without a container `pytorch`; two tasks of a Volcano job \
            with one name; a StatefulSet with `restartPolicy: OnFailure`",
     fails: "bad-pytorchjob-container-name.yaml",
@@ -18,7 +15,7 @@ fn find(pods: &Pods) -> Option<Check> {
     let twice = pods.roles.iter().filter(|role| **role == pods.role).count() > 1;
     if pods.maker == Maker::VolcanoJob && twice {
         let evidence = format!("two tasks are called `{}`; Volcano rejects the job", pods.role);
-        return Some(Check::fail(ID, evidence, "another name for each task").at(pods.at("")));
+        return Some(Check::fail(evidence, "another name for each task").at(pods.at("")));
     }
     let policy = pods.spec.get("restartPolicy").and_then(Value::as_str);
     let (wrong, right) = match pods.maker {
@@ -29,9 +26,7 @@ fn find(pods: &Pods) -> Option<Check> {
     if let Some(policy) = wrong.filter(|policy| !is_placeholder(policy)) {
         let evidence =
             format!("restartPolicy: {policy}: the API server rejects it in a {}", pods.facts().name);
-        return Some(
-            Check::fail(ID, evidence, format!("restartPolicy: {right}")).at(pods.at("restartPolicy")),
-        );
+        return Some(Check::fail(evidence, format!("restartPolicy: {right}")).at(pods.at("restartPolicy")));
     }
     if pods.maker != Maker::PyTorchJob || !pods.train() {
         return None;
@@ -39,12 +34,12 @@ fn find(pods: &Pods) -> Option<Check> {
     if pods.has(When::Master) && pods.role == "master" && pods.count.is_some_and(|count| count != 1) {
         let evidence = format!("{} Masters; the operator accepts one", pods.count.unwrap_or_default());
         let remedy = "replicas: 1 for the Master, the others as Worker";
-        return Some(Check::fail(ID, evidence, remedy).at(pods.at("")));
+        return Some(Check::fail(evidence, remedy).at(pods.at("")));
     }
     let is_named =
         |container: &Container| container.value.get("name").and_then(Value::as_str) == Some("pytorch");
     (!pods.containers.iter().any(is_named)).then(|| {
         let evidence = "no container is called `pytorch`; the operator refuses the job";
-        Check::fail(ID, evidence, "name: pytorch for the container that trains").at(pods.at("containers"))
+        Check::fail(evidence, "name: pytorch for the container that trains").at(pods.at("containers"))
     })
 }

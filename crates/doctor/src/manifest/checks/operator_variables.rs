@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "operator-variables";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Agree,
+    id: "operator-variables",
     sees: "FAIL: a TrainJob that sets `PET_*` is rejected",
     fails: "operator-variables.yaml",
     passes: "good-trainjob.yaml",
@@ -28,7 +25,7 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
             }
             None => "use spec.trainer.numNodes and numProcPerNode".into(),
         };
-        Check::fail(ID, evidence, remedy).at(pods.at(&container.at("env")))
+        Check::fail(evidence, remedy).at(pods.at(&container.at("env")))
     })
 }
 

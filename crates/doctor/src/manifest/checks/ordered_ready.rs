@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "ordered-ready";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "ordered-ready",
     sees: "FAIL: a StatefulSet that starts its pods one after the other, with a readinessProbe. WARN \
            without",
     fails: "ordered-ready.yaml",
@@ -27,9 +24,9 @@ fn find(pods: &Pods) -> Option<Check> {
     let check = if pods.are_probed() {
         let evidence =
             format!("{evidence}; with this readinessProbe pod 0 may wait for pods that are not started");
-        Check::fail(ID, evidence, remedy)
+        Check::fail(evidence, remedy)
     } else {
-        Check::warn(ID, evidence, remedy)
+        Check::warn(evidence, remedy)
     };
     Some(check.at(pods.of_owner("podManagementPolicy")))
 }

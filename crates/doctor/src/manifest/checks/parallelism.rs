@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "parallelism";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Agree,
+    id: "parallelism",
     sees: "FAIL: completions and parallelism differ, so the pods are never all there",
     fails: "parallelism.yaml",
     passes: "good-indexed-job.yaml",
@@ -32,7 +29,7 @@ fn find(pods: &Pods) -> Option<Check> {
              pods are made"
         )
     };
-    Some(Check::fail(ID, evidence, "parallelism equal to completions").at(pods.of_owner("parallelism")))
+    Some(Check::fail(evidence, "parallelism equal to completions").at(pods.of_owner("parallelism")))
 }
 
 /// A field of the Job. In a JobSet, the Job is below its template.

@@ -10,7 +10,7 @@ pub(crate) use super::super::meeting::{Call, first_pod};
 pub(crate) use super::super::names::{Taken, Target, is_headless, is_selected, resolve, selector, takes};
 pub(crate) use super::super::objects::{Object, is_placeholder, list, texts};
 pub(crate) use super::super::pods::Pods;
-pub(crate) use super::{Chapter, Find, Rule};
+pub(crate) use super::{Find, Rule};
 pub(crate) use crate::Location;
 pub(crate) use rallypoint_node::launch::Backend;
 pub(crate) use rallypoint_node::makers::{Maker, When, env_of_field};

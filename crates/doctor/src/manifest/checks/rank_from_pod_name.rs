@@ -3,11 +3,8 @@
 use super::prelude::*;
 use crate::manifest::identity::{self, Rank};
 
-const ID: &str = "rank-from-pod-name";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Agree,
+    id: "rank-from-pod-name",
     sees: "FAIL: `${POD_NAME##*-}` of a Job's pod is five random characters",
     fails: "rank-from-pod-name.yaml",
     passes: "good-job-host-end.yaml",
@@ -21,7 +18,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
         _ => "the end of the host name, which is random here (`job-x7k2p`)",
     };
     identity::is_random(call.pods, source).then(|| {
-        let check = Check::fail(ID, format!("the rank ({by}) is {what}"), identity::remedy(call));
+        let check = Check::fail(format!("the rank ({by}) is {what}"), identity::remedy(call));
         check.at(call.at(identity::field(call.launch)))
     })
 }

@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "ranks-beside-torchrun";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "ranks-beside-torchrun",
     sees: "WARN: `RANK` or `WORLD_SIZE`, which torchrun sets itself",
     fails: "ranks-beside-torchrun.yaml",
     passes: "good-job-static.yaml",
@@ -42,6 +39,6 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
     (!set.is_empty() && container.unread.is_empty()).then(|| {
         let evidence =
             format!("{} set beside torchrun, which sets them for each worker itself", set.join(", "));
-        Check::warn(ID, evidence, "leave them out").at(pods.at(&container.at("env")))
+        Check::warn(evidence, "leave them out").at(pods.at(&container.at("env")))
     })
 }

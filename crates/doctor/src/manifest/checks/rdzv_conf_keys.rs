@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "rdzv-conf-keys";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "rdzv-conf-keys",
     sees: "WARN: `--rdzv-conf=timeout=1800` with c10d, which ignores it",
     fails: "rdzv-conf-timeout.yaml",
     passes: "good-job-c10d.yaml",
@@ -14,5 +11,5 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
-    call.in_command(ID)
+    call.in_command(RULE.id)
 }

@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "run-id";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Agree,
+    id: "run-id",
     sees: "FAIL: empty, or different in each pod (`metadata.uid`, `$RANDOM`, `$(date)`). WARN: none on a \
            store that outlives the run; `RDZV_ID`, which torchrun does not read",
     fails: "bad-job-id-random.yaml",
@@ -30,11 +27,11 @@ fn find(call: &Call<'_>) -> Option<Check> {
             }
             false => return None,
         };
-        return Some(Check::warn(ID, evidence, remedy).at(call.at("command")));
+        return Some(Check::warn(evidence, remedy).at(call.at("command")));
     };
     let text = &told.text;
     if text.literal() == Some("") {
-        return Some(Check::fail(ID, format!("{} is empty", told.by), remedy).at(call.at("command")));
+        return Some(Check::fail(format!("{} is empty", told.by), remedy).at(call.at("command")));
     }
     let shared_by = |source: Source| {
         let in_unit = |nodes| pods.in_unit.is_some_and(|unit| u64::from(nodes) <= unit);
@@ -45,6 +42,6 @@ fn find(call: &Call<'_>) -> Option<Check> {
         let what = text.source().map_or("another one in each pod", Source::name);
         let evidence =
             format!("the run's id ({}) is {what}: each pod waits alone in a run of its own", told.by);
-        Check::fail(ID, evidence, remedy).at(call.at("command"))
+        Check::fail(evidence, remedy).at(call.at("command"))
     })
 }

@@ -3,11 +3,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "sbatch-ignored";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Agree,
+    id: "sbatch-ignored",
     sees: "FAIL: `#SBATCH` lines behind the first command of the script; `#SBATCH --nodes=$NODES`",
     fails: "sbatch-ignored.sbatch",
     passes: "good-slurm.sbatch",
@@ -28,7 +25,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         })?;
         let evidence = format!("sbatch fills in no variable: it rejects `#SBATCH {line}`");
         let remedy = "the number itself, or the option on the command line: sbatch --nodes=$NODES SCRIPT";
-        Some(Check::fail(ID, evidence, remedy).at(object.place("-")))
+        Some(Check::fail(evidence, remedy).at(object.place("-")))
     };
     let behind = |object: &Object| {
         let text = object.value.get("script").and_then(Value::as_str)?;
@@ -38,7 +35,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         let line = behind.find(|line| line.starts_with("#SBATCH"))?;
         let evidence =
             format!("`{}` stands behind the command `{}`: sbatch ignores it", line.trim(), command.trim());
-        Some(Check::fail(ID, evidence, "move the #SBATCH lines above every command").at(object.place("-")))
+        Some(Check::fail(evidence, "move the #SBATCH lines above every command").at(object.place("-")))
     };
     scripts.iter().filter_map(|it| unfilled(it)).chain(scripts.iter().filter_map(|it| behind(it))).collect()
 }

@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "selector-matches-none";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Meet,
+    id: "selector-matches-none",
     sees: "FAIL: the Service that the pods use selects labels that no pod has",
     fails: "selector-matches-none.yaml",
     passes: "good-job-c10d.yaml",
@@ -56,7 +53,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         let evidence =
             format!("no pod in these files has the labels {}: the name never resolves", shown.join(", "));
         let remedy = "make the selector equal to the pods' labels (spec.template.metadata.labels)";
-        let check = Check::fail(ID, evidence, remedy);
+        let check = Check::fail(evidence, remedy);
         checks.push(check.at(service.place("spec.selector")));
     }
     checks

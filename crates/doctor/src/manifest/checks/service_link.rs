@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "service-link";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Meet,
+    id: "service-link",
     sees: "FAIL: a Service `master` makes Kubernetes set `MASTER_PORT=tcp://…`",
     fails: "service-link.yaml",
     passes: "good-job-env.yaml",
@@ -27,7 +24,7 @@ fn find(manifests: &Manifests, pods: &Pods) -> Vec<Check> {
         let evidence =
             format!("the Service `{}` makes Kubernetes set {variable}=tcp://… in every pod", service.name);
         let remedy = "enableServiceLinks: false, or another name for the Service";
-        Check::fail(ID, evidence, remedy).at(pods.at("enableServiceLinks"))
+        Check::fail(evidence, remedy).at(pods.at("enableServiceLinks"))
     };
     pods.containers.iter().filter(|_| !off).filter(lacks).map(check).collect()
 }

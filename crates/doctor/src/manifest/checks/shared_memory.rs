@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "shared-memory";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "shared-memory",
     sees: "WARN: several processes in a pod, and nothing mounted at `/dev/shm`",
     fails: "bad-job-no-shm.yaml",
     passes: "good-job-static.yaml",
@@ -41,6 +38,6 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
              data loaders need more"
         );
         let remedy = "a volume {name: shm, emptyDir: {medium: Memory}}, mounted at /dev/shm";
-        Check::warn(ID, evidence, remedy).at(pods.at(&container.at("volumeMounts")))
+        Check::warn(evidence, remedy).at(pods.at(&container.at("volumeMounts")))
     })
 }

@@ -3,11 +3,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "sidecar-form";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "sidecar-form",
     sees: "FAIL: the server as an ordinary container, or an init container without `restartPolicy: Always`",
     fails: "sidecar-as-container.yaml",
     passes: "good-indexed-job.yaml",
@@ -22,11 +19,11 @@ fn find(pods: &Pods) -> Vec<Check> {
     let ordinary = pods.containers.iter().filter(|container| container.serves() && ends).map(|container| {
         let evidence = "as an ordinary container the server never ends, and the Job never completes";
         let remedy = "an init container with restartPolicy: Always";
-        Check::fail(ID, evidence, remedy).at(pods.at(&container.field))
+        Check::fail(evidence, remedy).at(pods.at(&container.field))
     });
     let init = pods.init_containers.iter().filter(|it| it.serves() && !it.is_sidecar()).map(|container| {
         let evidence = "as an ordinary init container the server must end before the training can start";
-        Check::fail(ID, evidence, "restartPolicy: Always").at(pods.at(&container.at("restartPolicy")))
+        Check::fail(evidence, "restartPolicy: Always").at(pods.at(&container.at("restartPolicy")))
     });
     ordinary.chain(init).collect()
 }

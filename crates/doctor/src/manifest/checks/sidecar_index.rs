@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "sidecar-index";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "sidecar-index",
     sees: "WARN: every pod serves a store of its own",
     fails: "sidecar-in-every-pod.yaml",
     passes: "good-indexed-job.yaml",
@@ -20,7 +17,7 @@ fn find(pods: &Pods) -> Vec<Check> {
     };
     let check = |container: &Container| {
         let remedy = "serve --only-on-index=0";
-        Check::warn(ID, "every pod serves a store of its own", remedy).at(pods.at(&container.at("args")))
+        Check::warn("every pod serves a store of its own", remedy).at(pods.at(&container.at("args")))
     };
     let in_each = |container: &&Container| container.serves() && pods.are_several() && !told(container);
     pods.init_containers.iter().filter(in_each).map(check).collect()

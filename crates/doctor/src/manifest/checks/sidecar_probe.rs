@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "sidecar-probe";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "sidecar-probe",
     sees: "WARN: a sidecar without startupProbe",
     fails: "sidecar-without-probe.yaml",
     passes: "good-indexed-job.yaml",
@@ -19,7 +16,7 @@ fn find(pods: &Pods) -> Vec<Check> {
         let evidence = "without a startupProbe the training may start before the store is up";
         let remedy =
             "startupProbe: {httpGet: {path: /readyz, port: 29501}, periodSeconds: 1, failureThreshold: 60}";
-        Check::warn(ID, evidence, remedy).at(pods.at(&container.at("startupProbe")))
+        Check::warn(evidence, remedy).at(pods.at(&container.at("startupProbe")))
     };
     pods.init_containers.iter().filter(unprobed).map(check).collect()
 }

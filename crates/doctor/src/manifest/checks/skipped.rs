@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "skipped";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "skipped",
     sees: "PASS: a kind without pods or names",
     fails: "nothing-to-look-at.yaml",
     passes: "good-job-static.yaml",
@@ -14,12 +11,10 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(manifests: &Manifests) -> Vec<Check> {
-    let check = |(number, object): (usize, &Object)| {
+    let check = |object: &Object| {
         let of_names = matches!(object.kind.as_str(), "Service" | "NetworkPolicy");
-        let none = manifests.of_object(number).next().is_none() && object.has_no_pods() && !of_names;
-        none.then(|| {
-            Check::pass(ID, "a kind without pods or names; nothing to check").at(object.place("kind"))
-        })
+        let none = manifests.of_object(object.number).next().is_none() && object.has_no_pods() && !of_names;
+        none.then(|| Check::pass("a kind without pods or names; nothing to check").at(object.place("kind")))
     };
-    manifests.objects.iter().enumerate().filter_map(check).collect()
+    manifests.objects.iter().filter_map(check).collect()
 }

@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "sleep-as-synchronisation";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "sleep-as-synchronisation",
     sees: "WARN: `sleep 30` in front of torchrun",
     fails: "sleep.yaml",
     passes: "good-job-static.yaml",
@@ -24,7 +21,6 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let words: Vec<String> = sleep.words.iter().map(ToString::to_string).collect();
     several.then(|| {
         let check = Check::warn(
-            ID,
             format!("`{}` hopes that the others are up by then", words.join(" ")),
             "wait for what is needed: an init container with `rallypoint wait --nodes N`, or start with \
              `rallypoint run`",

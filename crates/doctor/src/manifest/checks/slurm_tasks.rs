@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "slurm-tasks";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Agree,
+    id: "slurm-tasks",
     sees: "FAIL: in a script for sbatch, torchrun without `srun` on several nodes; `srun` that starts it on \
            one node only, or 8 times a node",
     fails: "slurm-eight-tasks.sbatch",
@@ -37,5 +34,5 @@ fn find(call: &Call<'_>) -> Option<Check> {
         _ => return None,
     };
     let remedy = format!("srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 {name} …");
-    Some(Check::fail(ID, evidence, remedy).at(call.at("command")))
+    Some(Check::fail(evidence, remedy).at(call.at("command")))
 }

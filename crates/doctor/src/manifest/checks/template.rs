@@ -2,13 +2,10 @@
 
 use super::prelude::*;
 
-const ID: &str = "template";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "template",
     sees: "WARN: a Helm template, or placeholders such as `${NAME}`: not checked, or only in part",
     fails: "blanks.yaml",
     passes: "good-job-static.yaml",
-    find: Find::Files(|manifests| manifests.while_reading(ID)),
+    find: Find::Files(|manifests| manifests.while_reading(RULE.id)),
 };

@@ -3,11 +3,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "trains-alone";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Agree,
+    id: "trains-alone",
     sees: "FAIL: `python`, `accelerate launch`, `trl` or `deepspeed` in a TrainJob of several nodes, or \
            in an elastic PyTorchJob",
     fails: "bad-trainjob-python.yaml",
@@ -56,6 +53,6 @@ fn of_container(pods: &Pods, container: &Container) -> Option<Check> {
         );
         let remedy = "start it with `torchrun`, or give the launcher the number of nodes, the node's rank \
                       and the master from PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT";
-        Check::fail(ID, evidence, remedy).at(pods.at(&container.at("command")))
+        Check::fail(evidence, remedy).at(pods.at(&container.at("command")))
     })
 }

@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "unknown-kind";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "unknown-kind",
     sees: "WARN: a kind, or a version of a kind, of which at most the pod templates were looked at",
     fails: "unknown-kind.yaml",
     passes: "good-job-static.yaml",
@@ -14,7 +11,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(manifests: &Manifests) -> Vec<Check> {
-    let check = |(number, object): (usize, &Object)| {
+    let check = |object: &Object| {
         let (kind, api) = (&object.kind, &object.api);
         let maker = Maker::of_kind(api, kind);
         let group = api.split_once('/').map_or("", |(group, _)| group);
@@ -25,7 +22,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
             None if known => format!("{api} of the kind {kind} is not known"),
             None => format!("the kind {kind} is not known"),
         };
-        let evidence = match manifests.of_object(number).next() {
+        let evidence = match manifests.of_object(object.number).next() {
             _ if of_other.is_some() => format!("{what}; it was looked at as if it were that"),
             Some(pods) if pods.maker == Maker::Unknown => {
                 format!("{what}; only its pod templates were looked at")
@@ -34,7 +31,7 @@ fn find(manifests: &Manifests) -> Vec<Check> {
             _ => return None,
         };
         let remedy = "check by hand which variables, names and index it gives to its pods";
-        Some(Check::warn(ID, evidence, remedy).at(object.place("kind")))
+        Some(Check::warn(evidence, remedy).at(object.place("kind")))
     };
-    manifests.objects.iter().enumerate().filter_map(check).collect()
+    manifests.objects.iter().filter_map(check).collect()
 }

@@ -3,11 +3,8 @@
 use super::prelude::*;
 use crate::manifest::identity::is_index;
 
-const ID: &str = "unset-variable";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Agree,
+    id: "unset-variable",
     sees: "FAIL: a launch value uses `$(NAME)` or `$NAME`, and nothing sets it",
     fails: "unset-variable.yaml",
     passes: "good-job-static.yaml",
@@ -53,7 +50,7 @@ fn in_launch(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Check> 
             } else {
                 format!("{what} ({}) is made of ${name}, but nothing sets it: it is empty", told.by)
             };
-            found.push(Check::fail(ID, evidence, remedy(pods, name)).at(pods.at(&container.at("command"))));
+            found.push(Check::fail(evidence, remedy(pods, name)).at(pods.at(&container.at("command"))));
         }
     }
     found
@@ -76,7 +73,7 @@ fn left_as_written(pods: &Pods, container: &Container) -> Vec<Check> {
             (true, false) => format!("use ${name} in the command, where it is filled in"),
             _ => remedy(pods, name),
         };
-        found.push(Check::fail(ID, evidence, advice).at(pods.at(&container.at("env"))));
+        found.push(Check::fail(evidence, advice).at(pods.at(&container.at("env"))));
     }
     for (written, name) in &container.unexpanded {
         let known = container.variables.contains_key(name);
@@ -87,7 +84,7 @@ fn left_as_written(pods: &Pods, container: &Container) -> Vec<Check> {
             "`{written}` stays as it is written: no shell reads it, and Kubernetes fills in only $(NAME)"
         );
         let remedy = if known { format!("write $({name})") } else { remedy(pods, name) };
-        found.push(Check::fail(ID, evidence, remedy).at(pods.at(&container.at("command"))));
+        found.push(Check::fail(evidence, remedy).at(pods.at(&container.at("command"))));
     }
     for name in &container.left_as_written {
         if of_maker(name)
@@ -100,7 +97,7 @@ fn left_as_written(pods: &Pods, container: &Container) -> Vec<Check> {
         }
         let evidence =
             format!("$({name}) is used, but no variable of that name is defined: it stays as it is written");
-        found.push(Check::fail(ID, evidence, remedy(pods, name)).at(pods.at(&container.at("command"))));
+        found.push(Check::fail(evidence, remedy(pods, name)).at(pods.at(&container.at("command"))));
     }
     found
 }

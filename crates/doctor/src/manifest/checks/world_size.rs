@@ -2,11 +2,8 @@
 
 use super::prelude::*;
 
-const ID: &str = "world-size";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Agree,
+    id: "world-size",
     sees: "FAIL: `WORLD_SIZE` counts pods, but each has 8 processes; or it is not pods x processes",
     fails: "world-size-in-pods.yaml",
     passes: "good-pytorchjob-world-size.yaml",
@@ -36,19 +33,19 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let check = if world == total && said.as_ref().is_some_and(|each| each != "1") {
         let evidence =
             format!("WORLD_SIZE={world} counts pods, but each has {} processes", said.unwrap_or_default());
-        Check::fail(ID, evidence, "WORLD_SIZE is pods x processes; with torchrun leave it out")
+        Check::fail(evidence, "WORLD_SIZE is pods x processes; with torchrun leave it out")
     } else if world != total && world != total.saturating_mul(each) && total > 1 {
         let evidence = format!(
             "WORLD_SIZE={world}, but there are {total} pods with {} each: torch waits for {world}",
             counted(each, "process", "processes")
         );
-        Check::fail(ID, evidence, format!("WORLD_SIZE={}", total.saturating_mul(each)))
+        Check::fail(evidence, format!("WORLD_SIZE={}", total.saturating_mul(each)))
     } else if total == 1 && is_one("RANK") && is_one("LOCAL_RANK") && call.hosts_store() {
         let evidence = format!(
             "WORLD_SIZE={world}, but RANK=0 and LOCAL_RANK=0 are set for one process in one pod: it waits \
              for the others"
         );
-        Check::fail(ID, evidence, format!("torchrun --nproc-per-node={world}, without these variables"))
+        Check::fail(evidence, format!("torchrun --nproc-per-node={world}, without these variables"))
     } else {
         return None;
     };

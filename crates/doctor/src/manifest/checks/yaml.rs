@@ -2,13 +2,10 @@
 
 use super::prelude::*;
 
-const ID: &str = "yaml";
-
 pub(super) const RULE: Rule = Rule {
-    id: ID,
-    chapter: Chapter::Rest,
+    id: "yaml",
     sees: "FAIL: a document that cannot be read. WARN: no Kubernetes object",
     fails: "yaml.yaml",
     passes: "good-job-static.yaml",
-    find: Find::Files(|manifests| manifests.while_reading(ID)),
+    find: Find::Files(|manifests| manifests.while_reading(RULE.id)),
 };
