@@ -120,22 +120,15 @@ pub async fn probe_server(
         }
         if let Some(run_id) = run_id {
             let path = format!("/api/v1/runs/{}/announce", http::path_part(run_id));
-            if let Ok(answer) = get(path).await {
-                let announced: Option<api::Announced> = serde_json::from_slice(&answer.body).ok();
-                facts.torch_versions =
-                    announced.map(|announced| announced.torch_versions).unwrap_or_default();
-            }
+            let announced: Option<api::Announced> = said(admin, &path, step).await;
+            facts.torch_versions = announced.map(|announced| announced.torch_versions).unwrap_or_default();
         }
-        if let Ok(answer) = get("/api/v1/stores".into()).await {
-            let list: Option<api::StoreList> = serde_json::from_slice(&answer.body).ok();
-            let stores = list.map(|list| list.stores).unwrap_or_default();
-            let ours = usize::from(client.is_some());
-            let store = stores.iter().find(|store| store.port == store_port);
-            facts.others = store.map(|store| store.connections.saturating_sub(ours));
-            facts.keys = store.map_or(0, |store| store.keys);
-        }
-    }
-    if facts.unreachable.is_none() {
+        let list: Option<api::StoreList> = said(admin, "/api/v1/stores", step).await;
+        let stores = list.map(|list| list.stores).unwrap_or_default();
+        let ours = usize::from(client.is_some());
+        let store = stores.iter().find(|store| store.port == store_port);
+        facts.others = store.map(|store| store.connections.saturating_sub(ours));
+        facts.keys = store.map_or(0, |store| store.keys);
         facts.run_stores = probe_run_stores(admin, step).await;
     }
     if let Some(client) = client {
@@ -144,13 +137,17 @@ pub async fn probe_server(
     facts
 }
 
+/// What the admin port answers, if it is of this form.
+async fn said<T: serde::de::DeserializeOwned>(admin: &AdminUrl, path: &str, step: Duration) -> Option<T> {
+    let answer = http::request(admin, "GET", path, step).await.ok()?;
+    serde_json::from_slice(&answer.body).ok()
+}
+
 /// Tries one of the ports of run stores, preferably one with a store. It tries no port through a relay, which
 /// needs no such port, and none on this host.
 pub async fn probe_run_stores(admin: &AdminUrl, step: Duration) -> Option<RunStores> {
-    let answer = http::request(admin, "GET", "/api/v1/server", step).await.ok()?;
-    let ports = serde_json::from_slice::<api::ServerHealth>(&answer.body).ok()?.run_stores?;
-    let listed = http::request(admin, "GET", "/api/v1/stores", step).await.ok();
-    let listed = listed.and_then(|answer| serde_json::from_slice::<api::StoreList>(&answer.body).ok());
+    let ports = said::<api::ServerHealth>(admin, "/api/v1/server", step).await?.run_stores?;
+    let listed: Option<api::StoreList> = said(admin, "/api/v1/stores", step).await;
     let is_one = |port: &u16| (ports.first..=ports.last).contains(port);
     let open = listed.and_then(|list| list.stores.iter().map(|store| store.port).find(is_one));
     let tried = Endpoint::new(&ports.host, open.unwrap_or(ports.first)).ok()?;
@@ -170,13 +167,8 @@ pub async fn probe_run_stores(admin: &AdminUrl, step: Duration) -> Option<RunSto
     };
     let takes_relays =
         http::request(admin, "GET", "/api/v1/link", step).await.is_ok_and(|it| it.status == 426);
-    Some(RunStores {
-        tried,
-        ports: (ports.first, ports.last),
-        is_open: open.is_some(),
-        blocked,
-        takes_relays,
-    })
+    let ports = (ports.first, ports.last);
+    Some(RunStores { tried, ports, is_open: open.is_some(), blocked, takes_relays })
 }
 
 /// Reads only: CHECK, and GET of present keys. An ADD would change a count, and a WAIT would show up as a

@@ -9,7 +9,7 @@ use super::objects::scalar;
 use rallypoint_shell::{Command, Text, Variable, Variables, basename};
 
 /// A container of a pod template.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Container {
     /// The field's path, such as `containers[0]`.
     pub(super) field: String,

@@ -10,7 +10,7 @@ use super::given::{field, given};
 use super::launches;
 use super::objects::{Object, list, scalar};
 use super::pods::Pods;
-use rallypoint_shell::{self as shell, Command, Part, Surroundings, Text, Variable, Variables, is_shell};
+use rallypoint_shell::{self as shell, Command, Part, Surroundings, Text, Variable, is_shell};
 
 impl Container {
     pub(crate) fn all(pods: &Pods, objects: &[Object], role: &str) -> Vec<Self> {
@@ -27,29 +27,11 @@ impl Container {
             .chain(source(&value))
             .collect();
         let field = if pods.is_container { String::new() } else { field };
-        let mut container = Self { open: pods.is_open, ..Self::empty(field, argv, value) };
+        let mut container = Self { open: pods.is_open, field, argv, value, ..Self::default() };
         container.read_env(pods, objects);
         container.read_command(pods, objects);
         container.launches = launches::of(pods, &container);
         container
-    }
-
-    /// A container before it is read.
-    pub(crate) fn empty(field: String, argv: Vec<String>, value: Value) -> Self {
-        Self {
-            field,
-            argv,
-            variables: Variables::new(),
-            own: Vec::new(),
-            open: false,
-            commands: Vec::new(),
-            unread: Vec::new(),
-            launches: Vec::new(),
-            too_early: Vec::new(),
-            left_as_written: BTreeSet::new(),
-            unexpanded: Vec::new(),
-            value,
-        }
     }
 
     fn read_env(&mut self, pods: &Pods, objects: &[Object]) {
@@ -151,16 +133,21 @@ impl Container {
         let file = |path: &str| self.file(pods, objects, path);
         let shell_at = self.argv.iter().take(12).position(|word| is_shell(word) && !word.is_empty());
         let is_script = self.argv.first().is_some_and(|first| !is_shell(first) && file(first).is_some());
-        let surroundings =
-            || Surroundings { variables: self.variables.clone(), open: self.open, file: &file };
+        let read = |text: &str, arguments: &[Text]| {
+            let variables = self.variables.clone();
+            shell::read(text, arguments, Surroundings { variables, open: self.open, file: &file })
+        };
+        let command = |words| {
+            let variables = Rc::new(self.variables.clone());
+            Command { words, variables, open: self.open, conditional: false }
+        };
         let mut missing = BTreeSet::new();
         let mut expand = |word: &String| {
             let (text, left) = self.expanded(word);
             missing.extend(left);
             text
         };
-        let mut commands = Vec::new();
-        let mut unread = Vec::new();
+        let mut reading = shell::Reading::default();
         let mut unexpanded = Vec::new();
         if let Some(at) = shell_at {
             // The part before the shell counts as a separate command: `rallypoint run --`, `numactl`, …
@@ -169,31 +156,23 @@ impl Container {
                 self.argv.iter().skip(at).skip(1).map(|word| Text::known(self.for_shell(word))).collect();
             match shell::called(&words) {
                 shell::Called::Script(script, arguments) => {
-                    let positional = arguments.get(1..).unwrap_or_default();
-                    let reading = shell::read(&script.to_string(), positional, surroundings());
-                    (commands, unread) = (reading.commands, reading.unread);
+                    reading = read(&script.to_string(), arguments.get(1..).unwrap_or_default());
                 }
                 shell::Called::File(path, arguments) => match file(&path.to_string()) {
-                    Some(text) => {
-                        let reading = shell::read(&text, arguments, surroundings());
-                        (commands, unread) = (reading.commands, reading.unread);
-                    }
-                    None => unread.push(format!("`{path}` is not in these files")),
+                    Some(text) => reading = read(&text, arguments),
+                    None => reading.unread.push(format!("`{path}` is not in these files")),
                 },
                 shell::Called::Input => {}
             }
             if !before.is_empty() {
-                let variables = Rc::new(self.variables.clone());
-                commands.insert(0, Command { words: before, variables, open: self.open, conditional: false });
+                reading.commands.insert(0, command(before));
             }
         } else if is_script {
-            let text = file(&self.argv[0]).unwrap_or_default();
             let arguments: Vec<Text> = self.argv[1..].iter().map(&mut expand).collect();
-            let reading = shell::read(&text, &arguments, surroundings());
-            (commands, unread) = (reading.commands, reading.unread);
-        } else if !self.argv.is_empty() {
-            if shell::is_script(&self.argv[0]) {
-                unread.push(format!("`{}` is not in these files", self.argv[0]));
+            reading = read(&file(&self.argv[0]).unwrap_or_default(), &arguments);
+        } else if let Some(program) = self.argv.first() {
+            if shell::is_script(program) {
+                reading.unread.push(format!("`{program}` is not in these files"));
             }
             let words = self.argv.iter().map(|word| match dollar(word) {
                 // What a program makes of a word that is left as it is, is not known.
@@ -203,14 +182,10 @@ impl Container {
                 }
                 _ => expand(word),
             });
-            let words = words.collect();
-            let variables = Rc::new(self.variables.clone());
-            commands.push(Command { words, variables, open: self.open, conditional: false });
+            reading.commands.push(command(words.collect()));
         }
-        self.commands = commands;
-        self.unread = unread;
-        self.left_as_written = missing;
-        self.unexpanded = unexpanded;
+        (self.commands, self.unread) = (reading.commands, reading.unread);
+        (self.left_as_written, self.unexpanded) = (missing, unexpanded);
     }
 
     /// A script as the shell gets it: the kubelet expands `$(NAME)` if the variable exists, and leaves the

@@ -60,8 +60,7 @@ pub(crate) fn is_index(name: &str) -> bool {
 
 /// Whether a launch of these pods always has this rank.
 fn has_rank(pods: &Pods, rank: &str) -> bool {
-    let launches = pods.containers.iter().flat_map(|container| &container.launches);
-    launches
+    pods.launches()
         .filter(|launch| launch.needs_rank() && !launch.conditional)
         .any(|launch| launch.node_rank.as_ref().is_some_and(|told| told.text.literal() == Some(rank)))
 }

@@ -4,6 +4,7 @@
 //! for, and they meet at one host, or one hosts the other's store, or both are named alike.
 
 use super::Manifests;
+use super::launch::Launch;
 use super::names::{Taken, Target, resolve, takes};
 use super::pods::Pods;
 
@@ -33,17 +34,15 @@ fn belong(manifests: &Manifests, a: &Pods, b: &Pods) -> bool {
 
 /// How many nodes or processes the launches of these pods wait for.
 fn wanted(pods: &Pods) -> u64 {
-    let launches = pods.containers.iter().flat_map(|container| &container.launches);
-    let of_launch = |launch: &super::launch::Launch| {
+    let of_launch = |launch: &Launch| {
         let world = || launch.environment.get("WORLD_SIZE")?.parse().ok();
         launch.most_nodes().map(u64::from).or_else(world)
     };
-    launches.filter_map(of_launch).max().unwrap_or(0)
+    pods.launches().filter_map(of_launch).max().unwrap_or(0)
 }
 
 fn endpoints(pods: &Pods) -> impl Iterator<Item = &rallypoint_shell::Text> {
-    let launches = pods.containers.iter().flat_map(|container| &container.launches);
-    launches.filter_map(|launch| Some(&launch.host.as_ref()?.text)).filter(|text| !text.varies())
+    pods.launches().filter_map(|launch| Some(&launch.host.as_ref()?.text)).filter(|text| !text.varies())
 }
 
 fn meets(a: &Pods, b: &Pods) -> bool {

@@ -77,6 +77,19 @@ fn variable(variables: &Variables, names: &[&str]) -> Option<Told> {
     })
 }
 
+fn backend(told: Option<Told>) -> Backend {
+    let unknown = || Backend::Other("$".into());
+    told.map_or(Backend::Static, |told| told.text.literal().map_or_else(unknown, Backend::parse))
+}
+
+/// The parts of `HOST:PORT`.
+fn host_and_port(told: Told) -> (Told, Option<Told>) {
+    match told.text.split_once(':') {
+        Some((text, port)) => (Told { text, by: told.by.clone() }, Some(Told { text: port, by: told.by })),
+        None => (told, None),
+    }
+}
+
 /// A character that no command contains. It precedes the number of an unknown word.
 const MARK: char = '\u{e000}';
 
@@ -121,20 +134,13 @@ fn torchrun(command: &Command, at: usize) -> Option<Launch> {
         Some(value) => Some(Told { text: unmarked(words, value), by: format!("--{flag}") }),
         None => variable(variables, names),
     };
-    let backend = told("rdzv-backend", &["PET_RDZV_BACKEND"]);
-    let backend = match backend {
-        None => Backend::Static,
-        Some(told) => told.text.literal().map_or_else(|| Backend::Other("$".into()), Backend::parse),
-    };
+    let backend = backend(told("rdzv-backend", &["PET_RDZV_BACKEND"]));
     let endpoint =
         told("rdzv-endpoint", &["PET_RDZV_ENDPOINT"]).filter(|told| told.text.literal() != Some(""));
     let (host, port) = match endpoint {
         Some(told) => {
-            let (host, port) = match told.text.split_once(':') {
-                Some((host, port)) => (host, Some(Told { text: port, by: told.by.clone() })),
-                None => (told.text.clone(), None),
-            };
-            (Some(Told { text: host, by: told.by }), port)
+            let (host, port) = host_and_port(told);
+            (Some(host), port)
         }
         None if backend == Backend::Static => {
             (told("master-addr", &["PET_MASTER_ADDR"]), told("master-port", &["PET_MASTER_PORT"]))
@@ -194,10 +200,6 @@ fn accelerate(command: &Command, at: usize) -> Option<Launch> {
         return None;
     }
     let words = command.words[entry..].get(1..).unwrap_or_default();
-    let backend = flag(words, &["rdzv-backend"]);
-    let backend = backend.map_or(Backend::Static, |told| {
-        told.text.literal().map_or_else(|| Backend::Other("$".into()), Backend::parse)
-    });
     // An unknown word may be any flag, unless it is the value of one.
     let is_any = |word: &Text| word.literal().is_none() && word.parts().len() == 1 && word.is_unknown();
     let is_flag = |word: &Text| word.literal().is_some_and(|word| word.starts_with("--"));
@@ -211,7 +213,7 @@ fn accelerate(command: &Command, at: usize) -> Option<Launch> {
         node_rank: flag(words, &["machine-rank"]),
         host: flag(words, &["main-process-ip"]),
         port: flag(words, &["main-process-port"]),
-        backend,
+        backend: backend(flag(words, &["rdzv-backend"])),
         ..empty(Tool::Accelerate, command, at)
     })
 }
@@ -243,22 +245,13 @@ fn other(command: &Command, at: usize) -> Option<Launch> {
     let nodes = flag(words, &["nnodes", "num-nodes", "num-machines"])?;
     let node_rank = flag(words, &["node-rank", "machine-rank"]);
     let host = flag(words, &["master-addr", "dist-init-addr", "main-address", "rdzv-endpoint"])?;
-    let (host, port) = match host.text.split_once(':') {
-        Some((name, port)) => {
-            let port = Told { text: port, by: host.by.clone() };
-            (Told { text: name, ..host }, Some(port))
-        }
-        None => (host, flag(words, &["master-port", "main-port"])),
-    };
-    let backend = flag(words, &["rdzv-backend"]).map_or(Backend::Static, |told| {
-        told.text.literal().map_or_else(|| Backend::Other("$".into()), Backend::parse)
-    });
+    let (host, port) = host_and_port(host);
     Some(Launch {
         nodes: Some(nodes),
         node_rank,
         host: Some(host),
-        port,
-        backend,
+        port: port.or_else(|| flag(words, &["master-port", "main-port"])),
+        backend: backend(flag(words, &["rdzv-backend"])),
         ..empty(Tool::Other, command, at)
     })
 }

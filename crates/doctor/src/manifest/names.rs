@@ -92,11 +92,6 @@ fn near<'m>(pods: &Pods, manifests: &'m Manifests) -> impl Iterator<Item = &'m P
     })
 }
 
-fn service<'m>(name: &str, pods: &Pods, manifests: &'m Manifests) -> Option<&'m Object> {
-    let namespace = pods.namespace.as_deref();
-    manifests.of_kind("Service").find(|service| service.name == name && service.shares_namespace(namespace))
-}
-
 /// The pod with a host name, its number, and whether it is the first of all.
 fn with_host<'m>(
     host: &str,
@@ -128,7 +123,7 @@ fn with_host<'m>(
 }
 
 fn one_label<'m>(name: &str, pods: &Pods, manifests: &'m Manifests) -> Target<'m> {
-    if let Some(service) = service(name, pods, manifests) {
+    if let Some(service) = manifests.service(name, pods) {
         return Target::Service(service);
     }
     let per_pod = |other: &&Pods| {
@@ -219,7 +214,7 @@ fn two_labels<'m>(host: &str, second: &str, pods: &Pods, manifests: &'m Manifest
     if behind().any(|other| other.name.is_empty() || other.is_open) {
         return Target::Elsewhere;
     }
-    if let Some(service) = service(second, pods, manifests) {
+    if let Some(service) = manifests.service(second, pods) {
         // Pods without numbers have random names there.
         let random = near(pods, manifests)
             .filter(|other| takes(service, other) != Taken::None)

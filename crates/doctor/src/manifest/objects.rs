@@ -35,21 +35,11 @@ impl Object {
 
     /// Whether its kind is known to make no pods.
     pub(crate) fn has_no_pods(&self) -> bool {
+        #[rustfmt::skip]
         const GROUPS: [&str; 14] = [
-            "policy",
-            "autoscaling",
-            "kueue.x-k8s.io",
-            "scheduling.volcano.sh",
-            "scheduling.x-k8s.io",
-            "monitoring.coreos.com",
-            "cert-manager.io",
-            "external-secrets.io",
-            "networking.istio.io",
-            "k8s.cni.cncf.io",
-            "keda.sh",
-            "karpenter.sh",
-            "resource.nvidia.com",
-            "networking.gke.io",
+            "policy", "autoscaling", "kueue.x-k8s.io", "scheduling.volcano.sh", "scheduling.x-k8s.io",
+            "monitoring.coreos.com", "cert-manager.io", "external-secrets.io", "networking.istio.io",
+            "k8s.cni.cncf.io", "keda.sh", "karpenter.sh", "resource.nvidia.com", "networking.gke.io",
         ];
         let group = self.api.split_once('/').map_or("", |(group, _)| group);
         let of_kubernetes = group.is_empty() || group.ends_with(".k8s.io") && !group.ends_with("x-k8s.io");
@@ -91,13 +81,11 @@ pub(crate) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
             let name = format!("document {n}");
             match parse(document) {
                 Ok((value, duplicate)) => {
-                    if let Some(words) = duplicate {
-                        let check = Check::warn(
-                            format!("{words}; the last one counts, the others have no effect"),
-                            "leave one of them",
-                        );
-                        checks.push(check.called("duplicate-key").at(place(&name)));
-                    }
+                    let twice = duplicate.map(|words| {
+                        let evidence = format!("{words}; the last one counts, the others have no effect");
+                        Check::warn(evidence, "leave one of them").called("duplicate-key").at(place(&name))
+                    });
+                    checks.extend(twice);
                     take(file, value, "", &mut objects, checks);
                 }
                 Err(_) if document.contains("${") || document.contains(": $") => {
@@ -210,19 +198,10 @@ fn script(file: &str, text: &str, is_called: bool, objects: &mut Vec<Object>, ch
 
 /// Whether a field that no container expands has a `$` in it.
 fn has_blanks(value: &Value) -> bool {
+    #[rustfmt::skip]
     const NEVER: [&str; 12] = [
-        "image",
-        "name",
-        "namespace",
-        "replicas",
-        "parallelism",
-        "completions",
-        "numNodes",
-        "size",
-        "nvidia.com/gpu",
-        "vpc.amazonaws.com/efa",
-        "minReplicas",
-        "nprocPerNode",
+        "image", "name", "namespace", "replicas", "parallelism", "completions", "numNodes", "size",
+        "nvidia.com/gpu", "vpc.amazonaws.com/efa", "minReplicas", "nprocPerNode",
     ];
     let blank = |text: &str| text.contains("${") || text.starts_with('$') || is_underlined(text);
     let in_braces = |text: &str| has_braces(text) && !text.contains('\n');

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::Location;
 use super::container::Container;
+use super::launch::Launch;
 use super::objects::{Object, list, texts};
 use rallypoint_node::makers::{Facts, LabelValue, Maker, When, env_of_field};
 use rallypoint_shell::Text;
@@ -92,6 +93,11 @@ impl Pods {
 
     pub(crate) fn are_several(&self) -> bool {
         self.count.is_some_and(|count| count > 1)
+    }
+
+    /// What their containers launch.
+    pub(crate) fn launches(&self) -> impl Iterator<Item = &Launch> {
+        self.containers.iter().flat_map(|container| &container.launches)
     }
 
     /// Whether a container launches a training.

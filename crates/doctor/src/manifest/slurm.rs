@@ -24,49 +24,29 @@ struct Options {
 impl Options {
     fn read(words: &[String]) -> Self {
         const SHORT: [(&str, &str); 3] = [("-N", "nodes"), ("-n", "ntasks"), ("-w", "nodelist")];
-        const SWITCHES: [&str; 16] = [
-            "exclusive",
-            "label",
-            "unbuffered",
-            "overlap",
-            "pty",
-            "quiet",
-            "verbose",
-            "kill-on-bad-exit",
-            "exact",
-            "no-kill",
-            "requeue",
-            "no-requeue",
-            "hold",
-            "multi-prog",
-            "overcommit",
-            "container-writable",
+        #[rustfmt::skip]
+        const SWITCHES: [&str; 25] = [
+            "exclusive", "label", "unbuffered", "overlap", "pty", "quiet", "verbose", "kill-on-bad-exit",
+            "exact", "no-kill", "requeue", "no-requeue", "hold", "multi-prog", "overcommit",
+            "container-writable", "-l", "-u", "-v", "-Q", "-O", "-s", "-K", "-H", "-W",
         ];
         let mut values = BTreeMap::new();
-        let mut at = 0;
+        let mut at: usize = 0;
         while let Some(word) = words.get(at).filter(|word| word.starts_with('-') && *word != "--") {
-            let next = words.get(at.saturating_add(1)).cloned().unwrap_or_default();
-            let (name, value, taken) = if let Some(long) = word.strip_prefix("--") {
-                match long.split_once('=') {
-                    Some((name, value)) => (name.to_owned(), value.to_owned(), 1),
-                    None if SWITCHES.contains(&long) || long.starts_with("no-") => {
-                        (long.to_owned(), String::new(), 1)
-                    }
-                    None => (long.to_owned(), next, 2),
+            let (name, value) = match (word.strip_prefix("--"), word.split_at_checked(2)) {
+                (Some(long), _) => {
+                    long.split_once('=').map_or((long, None), |(own, value)| (own, Some(value)))
                 }
-            } else {
-                let short = word.get(..2).unwrap_or(word);
-                let name = SHORT.iter().find(|(own, _)| *own == short).map_or(short, |(_, name)| name);
-                match (short, word.get(2..).unwrap_or_default()) {
-                    ("-l" | "-u" | "-v" | "-Q" | "-O" | "-s" | "-K" | "-H" | "-W", _) => {
-                        (name.to_owned(), String::new(), 1)
-                    }
-                    (_, "") => (name.to_owned(), next, 2),
-                    (_, value) => (name.to_owned(), value.trim_start_matches('=').to_owned(), 1),
+                (None, Some((short, value))) => {
+                    let name = SHORT.iter().find(|(own, _)| *own == short).map_or(short, |(_, name)| name);
+                    (name, Some(value.trim_start_matches('=')).filter(|value| !value.is_empty()))
                 }
+                (None, None) => (word.as_str(), None),
             };
-            values.insert(name, value);
-            at = usize::saturating_add(at, taken);
+            let is_switch = SWITCHES.contains(&name) || name.starts_with("no-");
+            let next = words.get(at.saturating_add(1)).filter(|_| value.is_none() && !is_switch);
+            values.insert(name.to_owned(), value.or(next.map(String::as_str)).unwrap_or_default().to_owned());
+            at = at.saturating_add(if next.is_some() { 2 } else { 1 });
         }
         Self { values, rest: at.min(words.len()) }
     }
@@ -269,7 +249,7 @@ fn on_nodes(
 
 impl Container {
     fn of_script(object: &Object, open: bool) -> Self {
-        Self { open, ..Self::empty(String::new(), Vec::new(), json!({ "name": object.name })) }
+        Self { open, value: json!({ "name": object.name }), ..Self::default() }
     }
 }
 

@@ -40,27 +40,23 @@ pub fn binds(
 
 fn find(facts: &MachineFacts) -> Option<Check> {
     let (first, last) = facts.outgoing.filter(|_| !facts.binds.is_empty())?;
-    let shown = |ports: Vec<&(u16, &str)>| {
-        let ports: Vec<String> = ports.iter().map(|(port, what)| format!("{port} ({what})")).collect();
-        format!("port{} {}", if ports.len() == 1 { "" } else { "s" }, ports.join(", "))
-    };
     let taken: Vec<_> = facts.binds.iter().filter(|(port, _)| (first..=last).contains(port)).collect();
     if taken.is_empty() {
         return Some(Check::pass(format!(
-            "no outgoing connection takes {}",
-            shown(facts.binds.iter().collect())
+            "no port of the job is one of {first}-{last}, for outgoing connections"
         )));
     }
-    let reserved: Vec<String> = taken.iter().map(|(port, _)| port.to_string()).collect();
-    let remedy = format!(
-        "ports below {first}, such as 29500; or net.ipv4.ip_local_reserved_ports={}",
-        reserved.join(",")
-    );
-    let is = if taken.len() == 1 { "is one" } else { "are" };
+    let shown: Vec<String> = taken.iter().map(|(port, what)| format!("port {port} ({what})")).collect();
+    let ports: Vec<String> = taken.iter().map(|(port, _)| port.to_string()).collect();
+    let reserve = format!("net.ipv4.ip_local_reserved_ports={}", ports.join(","));
+    let remedy = match first {
+        ..=29599 => reserve,
+        _ => format!("ports below {first}, such as 29500; or {reserve}"),
+    };
     let evidence = format!(
-        "{} {is} of {first}-{last}, from which the kernel takes ports for outgoing connections: one of them may \
-         have it when the job wants to listen",
-        shown(taken)
+        "{}: the kernel takes {first}-{last} for outgoing connections, and one of them may have it when the job \
+         wants to listen",
+        shown.join(", ")
     );
     Some(Check::warn(evidence, remedy))
 }

@@ -119,32 +119,14 @@ fn checks(found: impl Fn(&Find) -> Vec<Check>) -> Vec<Check> {
 }
 
 /// Every check, in the order of `docs/doctor.md`.
+#[rustfmt::skip]
 pub(crate) const RULES: &[&Rule] = &[
-    &environment_consistent::RULE,
-    &environment_complete::RULE,
-    &environment_understood::RULE,
-    &world_size::RULE,
-    &ranks_beside_torchrun::RULE,
-    &run_name::RULE,
-    &name_resolves::RULE,
-    &one_address::RULE,
-    &loopback_endpoint::RULE,
-    &port_open::RULE,
-    &store_answers::RULE,
-    &latency::RULE,
-    &dials_other_port::RULE,
-    &admin_port::RULE,
-    &large_answers::RULE,
-    &run_store_ports::RULE,
-    &server_version::RULE,
-    &clock_skew::RULE,
-    &torch_versions::RULE,
-    &stale_keys::RULE,
-    &own_name::RULE,
-    &reverse_dns::RULE,
-    &descriptors::RULE,
-    &backlog::RULE,
-    &ephemeral_port::RULE,
+    &environment_consistent::RULE, &environment_complete::RULE, &environment_understood::RULE,
+    &world_size::RULE, &ranks_beside_torchrun::RULE, &run_name::RULE, &name_resolves::RULE,
+    &one_address::RULE, &loopback_endpoint::RULE, &port_open::RULE, &store_answers::RULE, &latency::RULE,
+    &dials_other_port::RULE, &admin_port::RULE, &large_answers::RULE, &run_store_ports::RULE,
+    &server_version::RULE, &clock_skew::RULE, &torch_versions::RULE, &stale_keys::RULE, &own_name::RULE,
+    &reverse_dns::RULE, &descriptors::RULE, &backlog::RULE, &ephemeral_port::RULE,
 ];
 
 #[cfg(test)]

@@ -14,8 +14,7 @@ fn find(pods: &Pods) -> Option<Check> {
     if !matches!(pods.maker, Maker::Job | Maker::IndexedJob) || !pods.train() {
         return None;
     }
-    let launches = || pods.containers.iter().flat_map(|container| &container.launches);
-    let fixed = launches().any(|launch| {
+    let fixed = pods.launches().any(|launch| {
         launch
             .nodes
             .as_ref()

@@ -16,10 +16,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let own = leads(call.launch).filter(|_| !call.launch.conditional && !call.launch.by_rallypoint)?;
     let all = || {
         let pods = call.manifests.together(call.pods);
-        pods.flat_map(|pods| {
-            let launches = pods.containers.iter().flat_map(|container| &container.launches);
-            launches.map(|launch| (leads(launch), pods.count.unwrap_or(2)))
-        })
+        pods.flat_map(|pods| pods.launches().map(|launch| (leads(launch), pods.count.unwrap_or(2))))
     };
     let leaders: u64 = all().filter(|(leads, _)| *leads == Some(true)).map(|(_, count)| count).sum();
     let evidence = match own {

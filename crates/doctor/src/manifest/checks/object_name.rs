@@ -11,10 +11,10 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(manifests: &Manifests) -> Vec<Check> {
-    let named = manifests.objects.iter().enumerate().filter(|(number, object)| {
-        object.kind == "Service" || manifests.of_object(*number).any(|pods| pods.maker != Maker::Slurm)
+    let named = manifests.objects.iter().filter(|object| {
+        object.kind == "Service" || manifests.of_object(object.number).any(|it| it.maker != Maker::Slurm)
     });
-    let of_object = |(_, object): (usize, &Object)| {
+    let of_object = |object: &Object| {
         let name = Some(object.name.as_str()).filter(|name| is_filled_in(name))?;
         let why = mistake(name, object.kind == "Service")?;
         Some(Check::fail(format!("`{name}` {why}"), REMEDY).at(object.place("metadata.name")))

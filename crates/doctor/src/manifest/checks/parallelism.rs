@@ -15,9 +15,9 @@ fn find(pods: &Pods) -> Option<Check> {
         return None;
     }
     let (completions, parallelism) = (number(pods, "completions")?, number(pods, "parallelism").unwrap_or(1));
-    let launches = || pods.containers.iter().flat_map(|container| &container.launches);
-    let meet = launches().any(|launch| launch.host.is_some() || launch.most_nodes().is_some_and(|it| it > 1));
-    let alone = launches().all(|launch| launch.most_nodes() == Some(1));
+    let meet =
+        pods.launches().any(|launch| launch.host.is_some() || launch.most_nodes().is_some_and(|it| it > 1));
+    let alone = pods.launches().all(|launch| launch.most_nodes() == Some(1));
     if completions == parallelism || !meet || alone {
         return None;
     }

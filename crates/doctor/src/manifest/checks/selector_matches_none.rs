@@ -21,26 +21,14 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         }
         let name = &service.name;
         let uses = |pods: &&Pods| {
-            let told = pods
-                .containers
-                .iter()
-                .flat_map(|container| &container.launches)
-                .filter_map(|launch| launch.host.as_ref())
-                .map(|told| told.text.to_string())
-                .any(|host| {
-                    let mut labels = host.split('.');
-                    labels.next() == Some(name) || labels.next() == Some(name)
-                });
-            pods.train() && (told || pods.subdomain.as_ref() == Some(name))
+            let hosts = pods.launches().filter_map(|launch| Some(launch.host.as_ref()?.text.to_string()));
+            let told = hosts.into_iter().any(|host| host.split('.').take(2).any(|label| label == name));
+            let is_near = service.shares_namespace(pods.namespace.as_deref());
+            is_near && pods.train() && (told || pods.subdomain.as_ref() == Some(name))
         };
-        let Some(_) = manifests
-            .pods
-            .iter()
-            .filter(|pods| service.shares_namespace(pods.namespace.as_deref()))
-            .find(uses)
-        else {
+        if manifests.pods.iter().find(uses).is_none() {
             continue;
-        };
+        }
         // The selected pods may be in another file: a store, a server.
         let of_own = |pods: &Pods| {
             pods.subdomain.as_ref() == Some(name)
