@@ -224,6 +224,11 @@ pub enum But {
         /// How many nodes that one counts on.
         nodes: u32,
     },
+    /// Others are prepared for fewer ranks.
+    OtherSize {
+        /// For how many.
+        ranks: u32,
+    },
     /// The key belongs to a round that is over.
     RoundOver {
         /// Why, if it was given up.
@@ -242,6 +247,8 @@ impl Display for But {
             ),
             Self::NotCounted { nodes: 1 } => f.write_str("node rank 0 counts on 1 node"),
             Self::NotCounted { nodes } => write!(f, "node rank 0 counts on {nodes} nodes"),
+            Self::OtherSize { ranks: 1 } => f.write_str("others are prepared for 1 rank"),
+            Self::OtherSize { ranks } => write!(f, "others are prepared for {ranks} ranks"),
             Self::RoundOver { how: Some(how) } => write!(f, "that round is over: {how}"),
             Self::RoundOver { how: None } => f.write_str("that was in another round, which the run has left"),
         }
@@ -263,6 +270,9 @@ impl But {
                  the same process"
             }
             Self::NotCounted { .. } => "start every node with the same --nnodes, and a --node-rank below it",
+            Self::OtherSize { .. } => {
+                "restart all processes of the job together with the same WORLD_SIZE (--nnodes, --nproc-per-node)"
+            }
             Self::RoundOver { .. } => {
                 "look why that round ended; who waits in it ends after its time-out (--rdzv-conf read_timeout), and meets the \
                  others in the next round when it is started again"

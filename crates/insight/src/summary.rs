@@ -155,7 +155,7 @@ pub(super) fn rank_grid(run: &TrackedRun, epoch: Epoch) -> Option<RankGrid> {
     if has_none && matches!(run.kind(), RunKind::C10d | RunKind::Native) {
         return None;
     }
-    let states = (0..len).map(|rank| if is_past(&rank) { '.' } else { meeting.shown(rank) }).collect();
+    let states = (0..len).map(|rank| if is_past(&rank) { '.' } else { world.shown_rank(rank) }).collect();
     let shown = meeting.ranks.iter().filter(|(rank, _)| !is_past(rank)).take(RANKS_SHOWN);
     let ranks = shown.map(|(&rank, info)| Rank {
         rank,

@@ -157,7 +157,8 @@ fn published(run: &RunSummary, since: Elapsed) -> Option<String> {
     if ranks.expected.as_ref().is_some_and(is_short) {
         return None;
     }
-    let what = if ranks.joined == 0 { "NCCL id published" } else { "all published" };
+    let tells_ranks = ranks.joined > 0 || ranks.gone > 0;
+    let what = if tells_ranks { "all published" } else { "NCCL id published" };
     Some(format!("{what} {since} ago, whether they have met is not visible here"))
 }
 

@@ -242,14 +242,15 @@ impl Graph<'_> {
                 let apart = Names::default();
                 let seen = Sighting::clone(seen);
                 let awaited = Awaited { seen, missing, ended, elsewhere, apart, staying, waiters, waited };
-                let published = || Published {
-                    joined: meeting.published(),
+                // Another meeting is in no bar, and an address that was dropped counts twice or not at all.
+                let is_shown = meeting.number == run.world().shown().number && !meeting.has_dropped();
+                let published = is_shown.then(|| Published {
+                    joined: meeting.joined(),
                     connected: run.world().processes_for(meeting).saturating_add(count(not_counted())),
                     world_size: meeting.size,
-                };
+                });
                 Some(match writer {
                     ExpectedWriter::Rank(_) => {
-                        let published = Some(published());
                         Reason::Waiting { who, what, place: Place::Rank, published, awaited }
                     }
                     ExpectedWriter::NcclRankZero => {

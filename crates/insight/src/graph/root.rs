@@ -104,7 +104,7 @@ impl Graph<'_> {
             // It is there, and may only be waiting for others.
             ExpectedWriter::Rank(0) | ExpectedWriter::NcclRankZero if run.world().host.is_some() => true,
             ExpectedWriter::Rank(rank) => {
-                run.world().is_disputed(self.meeting(conn, run), rank) || has_written(run, rank)
+                run.world().disputed(self.meeting(conn, run), rank).is_some() || has_written(run, rank)
             }
             _ => Self::without_ranks(run, key).is_some(),
         };

@@ -312,11 +312,15 @@ impl Graph<'_> {
             // None of the processes that are there can be of a pod that is gone. Of those that are, none may be likely to be
             // it, and it may have come all the same.
             let silent = self.silent(run, meeting);
-            return match gone {
+            let seen = match gone {
                 Some(gone) => Sighting::from(gone).or_one_of(self.may_be_ranks(run, meeting)),
                 None if let Some(pod) = pod().filter(is_gone) => pod,
                 None if !silent.is_empty() => self.never_came(run).or_one_of(self.may_be_ranks(run, meeting)),
                 None => self.fate_of_node(run, rank).or_else(pod).unwrap_or_else(|| self.never_came(run)),
+            };
+            return match run.world().disputed(meeting, rank) {
+                Some(ranks) => seen.but(But::OtherSize { ranks }),
+                None => seen,
             };
         };
         let presence = || self.away_from(Some(before.peer)).unwrap_or_else(|| self.idle(before.conn));

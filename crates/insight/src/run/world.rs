@@ -571,10 +571,24 @@ impl World {
     /// Ranks of which nobody is there for those of a meeting, as far as all that gather count on them.
     pub(crate) fn absent<'w>(&'w self, meeting: &'w Meeting) -> impl Iterator<Item = u32> + 'w {
         let size = self.agreed(meeting).unwrap_or_default().min(MOST_RANKS);
-        let known =
-            move |rank| [self.holder(meeting, rank), self.met_elsewhere(meeting, rank)].into_iter().flatten();
-        let is_host = move |rank| rank == 0 && self.host.is_some();
-        (0..size).filter(move |&rank| !is_host(rank) && !known(rank).any(RankInfo::is_live))
+        (0..size).filter(move |&rank| !self.is_there(meeting, rank))
+    }
+
+    /// Whether the process with this rank is there, in whatever meeting.
+    fn is_there(&self, meeting: &Meeting, rank: u32) -> bool {
+        let known = [self.holder(meeting, rank), self.met_elsewhere(meeting, rank)];
+        rank == 0 && self.host.is_some() || known.into_iter().flatten().any(RankInfo::is_live)
+    }
+
+    /// How a rank of the meeting that counts is shown: see `RankGrid`.
+    pub(crate) fn shown_rank(&self, rank: u32) -> char {
+        let meeting = self.shown();
+        let is_beside = || self.published(meeting, rank).is_some_and(|(_, gone)| gone.is_none());
+        match meeting.shown(rank) {
+            '.' if is_beside() => 'j',
+            '.' if self.is_there(meeting, rank) => 'o',
+            shown => shown,
+        }
     }
 
     /// Whether some have come, even if they have ended, and rank 0 has not.
@@ -584,8 +598,8 @@ impl World {
         meeting.met.is_none() && have_come && !self.holder(meeting, 0).is_some_and(RankInfo::is_live)
     }
 
-    /// Whether nobody has come as this rank, and others who are there do not count on it.
-    pub(crate) fn is_disputed(&self, meeting: &Meeting, rank: u32) -> bool {
+    /// On how many ranks others count who are there, if nobody has come as this rank and they do not count on it.
+    pub(crate) fn disputed(&self, meeting: &Meeting, rank: u32) -> Option<u32> {
         // Of those that met while these gathered it is not so.
         let counts = |other: &&Meeting| {
             let met = other.first_met.or(other.met);
@@ -594,7 +608,8 @@ impl World {
                 && met.is_none_or(|met| !meeting.gathered_at(met))
         };
         let others = self.meetings.iter().filter(counts);
-        self.holder(meeting, rank).is_none() && others.filter_map(|other| other.size).any(|size| size <= rank)
+        let size = others.filter_map(|other| other.size).min();
+        size.filter(|&size| size <= rank && self.holder(meeting, rank).is_none())
     }
 
     /// Takes the ranks of a meeting that ended before all had met.

@@ -265,6 +265,16 @@ fn case_5_a_chain_of_waits_is_followed_to_its_root() {
 }
 
 #[test]
+fn a_rank_that_is_prepared_for_another_world_size_is_not_shown_as_missing() {
+    let mut lab = Lab::new();
+    [(0, 3), (1, 3), (2, 4)].into_iter().for_each(|(n, size)| lab.rank(n, &format!("10.0.0.{n}"), n, size));
+    lab.pass(5.0);
+    assert_eq!(lab.run("store:29500").rank_grid.expect("ranks").states, "jjj");
+    lab.leave(2);
+    assert_eq!(lab.run("store:29500").rank_grid.expect("ranks").states, "jj.");
+}
+
+#[test]
 fn case_6_two_nodes_claim_one_rank() {
     let mut lab = Lab::new();
     [(0, 0), (1, 1), (2, 1)].into_iter().for_each(|(n, rank)| lab.rank(n, &format!("10.0.0.{n}"), rank, 3));

@@ -131,6 +131,13 @@ fn rank_0_is_known_as_soon_as_it_counts() {
 }
 
 #[test]
+fn rank_0_is_not_shown_as_missing_while_it_counts() {
+    let mut lab = ranks(&[1], 3);
+    count(&mut lab, 6);
+    assert_eq!(lab.run("store:29500").rank_grid.expect("ranks").states, "oj.");
+}
+
+#[test]
 fn a_reset_while_rank_0_counts_is_named() {
     let mut lab = ranks(&[1, 2], 4);
     count(&mut lab, 1);

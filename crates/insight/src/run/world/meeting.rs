@@ -341,10 +341,9 @@ impl Meeting {
         self.joined().saturating_add(count(self.without_address().count()))
     }
 
-    /// Ranks that are there and have published their address, which may have been dropped since.
-    pub(crate) fn published(&self) -> u32 {
-        let dropped = self.without_address().filter(|(_, info)| info.withdrawn.is_some());
-        self.joined().saturating_add(count(dropped.count()))
+    /// Whether an address was dropped whose rank is there.
+    pub(crate) fn has_dropped(&self) -> bool {
+        self.without_address().any(|(_, info)| info.withdrawn.is_some())
     }
 
     /// Ranks that are there and have not come again since they met.
