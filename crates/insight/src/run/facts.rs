@@ -127,8 +127,8 @@ pub(crate) struct RoundFacts {
     pub(super) assigned_at: Option<Timestamp>,
     /// Agents wait for each other in its exchange of roles and ranks.
     pub(super) is_awaited: bool,
-    /// Static: the attempt before, which goes on if what has come since were copies of its nodes.
-    pub(super) before: Option<Box<RoundFacts>>,
+    /// Static: the attempt before, with which some may go on, had begun before the server was restarted.
+    pub(super) follows_one_of_before: bool,
     /// Static: nodes that had died in the attempt before. Others may go on with that.
     pub(super) fallen: Vec<Fallen>,
     /// Native: its store was on this port, and was closed.

@@ -51,8 +51,8 @@ impl TrackedRun {
             let round = self.round.number.saturating_add(1);
             let (counted_on, beyond) = (self.round.role_nodes, std::mem::take(&mut self.round.beyond));
             let fallen = self.fallen();
-            let before = RoundFacts { before: None, ..self.begin_round(round) };
-            (self.round.fallen, self.round.before) = (fallen, Some(Box::new(before)));
+            let is_of_before = self.begin_round(round).is_of_before;
+            (self.round.fallen, self.round.follows_one_of_before) = (fallen, is_of_before);
             // Until rank 0 comes again and says another number.
             (self.round.role_nodes, self.round.beyond) = (counted_on, beyond);
             let of_round = self.life.nodes.iter_mut().filter(|node| node.membership != Membership::Redundant);
@@ -189,7 +189,6 @@ impl TrackedRun {
             let node = &mut self.life.nodes[node];
             *node = TrackedNode { membership: node.membership, ..heir };
             self.life.heirs.extend(node.conn);
-            self.return_to_before();
         }
     }
 
@@ -199,25 +198,6 @@ impl TrackedRun {
             rival.rank == node.rank && self.round.completed.is_none_or(|completed| rival.joined <= completed)
         };
         self.life.rivals.iter().rposition(is_it)
-    }
-
-    /// What had come again were copies of nodes that go on, and has gone: there is no other attempt.
-    fn return_to_before(&mut self) {
-        let has_come = |node: &TrackedNode| {
-            node.is_participant() && !node.conn.is_some_and(|conn| self.life.heirs.contains(&conn))
-        };
-        if self.round.completed.is_some() || self.life.nodes.iter().any(has_come) {
-            return;
-        }
-        let Some(before) = self.round.before.take() else { return };
-        let (exit, exit_since) = (std::mem::take(&mut self.round.exit), self.round.exit_since);
-        self.round = *before;
-        self.round.exit.extend(exit);
-        self.round.exit_since = self.round.exit_since.or(exit_since);
-        let earlier = self.life.nodes.iter_mut().filter(|node| node.membership == Membership::Earlier);
-        earlier.for_each(|node| node.membership = Membership::Participant);
-        self.life.heirs.clear();
-        self.told.start = self.round.started;
     }
 
     /// Whether this process wrote its role, and another one of its rank that has gone wrote it over.
@@ -249,7 +229,9 @@ impl TrackedRun {
     fn follow_static(&mut self, now: Timestamp) {
         const JUST_BEFORE: Duration = Duration::from_mins(2);
         let round = &self.round;
-        let had_met = self.kind != RunKind::Static || round.completed.is_some() || round.before.is_some();
+        let had_met = self.kind != RunKind::Static
+            || round.completed.is_some()
+            || self.life.earlier_completed.is_some();
         let is_of_this = |node: &TrackedNode| {
             node.is_dead() && !had_met && node.gone.is_some_and(|gone| now.since(gone) < JUST_BEFORE)
         };

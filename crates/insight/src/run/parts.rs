@@ -269,8 +269,7 @@ impl TrackedRun {
 
     /// Whether nodes may have arrived at its exit barrier without being seen: before the server was restarted.
     pub(crate) fn misses_exits(&self) -> bool {
-        let of_attempt_before = self.round.before.as_ref().is_some_and(|before| before.is_of_before);
-        (self.round.is_of_before || of_attempt_before) && self.round.exit_done.is_none()
+        (self.round.is_of_before || self.round.follows_one_of_before) && self.round.exit_done.is_none()
     }
 
     /// An agent waits for others at the exit barrier. That it arrived was seen, unless it was before a restart.
@@ -279,13 +278,11 @@ impl TrackedRun {
         if !self.misses_exits() || !is_new {
             return;
         }
-        match &mut self.round.before {
+        if self.round.is_of_before {
+            self.arrive_at_exit(conn, now);
+        } else {
             // Static: another attempt has begun since.
-            Some(before) if !self.round.is_of_before => {
-                before.exit.insert(conn);
-                self.has_finished(conn);
-            }
-            _ => self.arrive_at_exit(conn, now),
+            self.has_finished(conn);
         }
     }
 
