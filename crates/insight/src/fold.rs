@@ -112,7 +112,10 @@ impl Fold<'_> {
         for key in changed {
             self.jobs.runs.get_mut(&key).into_iter().for_each(TrackedRun::touch);
         }
-        self.see_signs();
+        let runs = self.jobs.runs.values().filter(|run| run.store() == Some(self.port));
+        for key in runs.map(|run| run.key().clone()).collect::<Vec<_>>() {
+            self.see_signs_of(&key);
+        }
         self.see_exchanges();
         for (key, nodes) in counted {
             if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.kind() == RunKind::Static) {
@@ -135,25 +138,15 @@ impl Fold<'_> {
         }
     }
 
-    /// What is seen of the agents that others have taken out of their rounds.
-    fn see_signs(&mut self) {
-        let at = self.at;
-        let is_it = |run: &&TrackedRun| run.store() == Some(self.port) && !run.life().left.is_empty();
-        let keys: Vec<RunKey> = self.jobs.runs.values().filter(is_it).map(|run| run.key().clone()).collect();
-        for key in keys {
-            let plan = self.jobs.plan(&key);
-            let waiting = self.waiting_outside(&key);
-            let Some(store) = self.jobs.stores.get(&self.port) else { return };
-            let Some(run) = self.jobs.runs.get_mut(&key) else { continue };
-            let waits = |conn| waiting.contains(&conn);
-            run.give_signs(waits, |conn| store.heard.get(&conn).copied(), &plan, at);
-        }
-    }
-
-    /// The agents of a run that are in no list of its state, and wait for something here.
-    fn waiting_outside(&self, key: &RunKey) -> BTreeSet<ConnId> {
-        let Some(graph) = self.jobs.graph(self.port, self.at) else { return BTreeSet::new() };
-        graph.runs.get(key).into_iter().flat_map(|run| graph.waiting_outside(run)).collect()
+    /// What is seen of the agents of a run that others have taken out of its round.
+    fn see_signs_of(&mut self, key: &RunKey) {
+        let Some(graph) = self.jobs.graph(self.port, self.at) else { return };
+        let Some(run) = graph.runs.get(key).filter(|run| !run.life().left.is_empty()) else { return };
+        let waiting: BTreeSet<ConnId> = graph.waiting_outside(run).collect();
+        let (at, plan) = (self.at, self.jobs.plan(key));
+        let Jobs { runs, stores, .. } = &mut *self.jobs;
+        let (Some(run), Some(store)) = (runs.get_mut(key), stores.get(&self.port)) else { return };
+        run.give_signs(|conn| waiting.contains(&conn), |conn| store.heard.get(&conn).copied(), &plan, at);
     }
 
     fn key_of(&mut self, run_id: &[u8]) -> RunKey {
@@ -401,18 +394,7 @@ impl Fold<'_> {
         if again == Some(true) {
             self.told.log.forget(key);
         }
-        self.see_who_waits(key);
-    }
-
-    /// Of agents that others have just taken out of the round those are there that wait for something here.
-    fn see_who_waits(&mut self, key: &RunKey) {
-        if !self.jobs.runs.get(key).is_some_and(TrackedRun::has_unseen) {
-            return;
-        }
-        let waiting = self.waiting_outside(key);
-        if let Some(run) = self.jobs.runs.get_mut(key) {
-            run.wait_outside(&waiting);
-        }
+        self.see_signs_of(key);
     }
 
     fn wrote_address(&mut self, conn: ConnId, written: &[u8], address: &Address<'_>, value: &[u8]) {

@@ -316,7 +316,7 @@ impl TrackedRun {
                 } else {
                     Departure::Removed
                 };
-                let (node, since, sign) = (node.clone(), now, Sign::NotLooked);
+                let (node, since, sign) = (node.clone(), now, Sign::None);
                 left.insert(conn, LeftNode { node, round, departure, since, sign });
             }
             stays

@@ -144,9 +144,7 @@ impl TrackedRun {
     /// Reports the deaths that have been collected.
     pub(super) fn tell_deaths(&mut self, now: Timestamp, expected: Option<u32>) {
         let Some(first) = self.life.dying.first() else { return };
-        // Of who was taken out just now it is seen within a second whether it is there.
-        let settles_in = if self.has_unseen() { SETTLE.saturating_mul(2) } else { SETTLE };
-        if now.since(first.closed.at) < settles_in {
+        if now.since(first.closed.at) < SETTLE {
             return;
         }
         let dying = std::mem::take(&mut self.life.dying);

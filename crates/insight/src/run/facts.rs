@@ -66,15 +66,13 @@ impl LeftNode {
     /// Others have taken it out, and nothing comes of it: it is frozen, or cut off.
     pub(crate) fn is_silent(&self) -> bool {
         // Others took it out as they had not heard of it.
-        self.departure == Departure::Removed && matches!(self.sign, Sign::None | Sign::NotLooked)
+        self.departure == Departure::Removed && self.sign == Sign::None
     }
 }
 
 /// What is seen of a node that is in no list of the state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sign {
-    /// It left just now.
-    NotLooked,
     /// Nothing.
     None,
     /// It waits here, and agents send no heartbeats then.

@@ -1,6 +1,6 @@
 //! What is found as time goes by: the line that begins a round, nodes that came late, the state of a run now.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::facts::{LeftNode, Sign};
@@ -233,17 +233,6 @@ impl TrackedRun {
         }
     }
 
-    /// Whether it is not known of some agents that are in no list of the state what they do.
-    pub(crate) fn has_unseen(&self) -> bool {
-        self.life.left.values().any(|left| left.sign == Sign::NotLooked)
-    }
-
-    /// Of those that nobody has looked at these wait for something here.
-    pub(crate) fn wait_outside(&mut self, waiting: &BTreeSet<ConnId>) {
-        let unseen = self.life.left.iter_mut().filter(|(_, left)| left.sign == Sign::NotLooked);
-        unseen.filter(|(conn, _)| waiting.contains(conn)).for_each(|(_, left)| left.sign = Sign::Waits);
-    }
-
     /// What is seen of the agents that are in no list of the state. Those are told of that go on with the round although
     /// others have taken them out of it.
     pub(crate) fn give_signs(
@@ -270,7 +259,7 @@ impl TrackedRun {
             };
             let before = std::mem::replace(&mut left.sign, sign);
             has_changed |= before != sign;
-            if sign == Sign::Asks && matches!(before, Sign::NotLooked | Sign::None) {
+            if sign == Sign::Asks && before == Sign::None {
                 back.insert(conn, was_silent_for);
             }
         }
