@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from expected import missing_words, waits_since
@@ -22,39 +23,13 @@ NODE = r"[\w-]+ \([\d.]+\)"
 """As the native rendezvous names one."""
 NODES = rf"((?:{NODE}(?:, rank \d+)?(?:, | and )?)+)"
 ABSENT, DEAD, THERE, QUIET, OVER = "absent", "dead", "there", "quiet", "over"
-CLAIMS: dict[str, dict[str, str]] = {
-    "nodes_missing": {"missing": ABSENT, "gone": OVER, "present": THERE, "connected": THERE},
-    "lost": {"nodes": DEAD, "ranks": DEAD, "then": DEAD, "unseen": ABSENT},
-    "lost_cut_off": {"nodes": QUIET},
-    "lost_taken_out": {"nodes": QUIET, "by": THERE},
-    "node_silent": {"nodes": QUIET},
-    "ranks_ended": {"ranks": DEAD},
-    "run_ended": {"first": DEAD},
-    "waiting": {
-        "missing": ABSENT,
-        "gone": DEAD,
-        "passed": DEAD,
-        "silent": THERE,
-        "ended": DEAD,
-        "others": THERE,
-        "staying": THERE,
-        "candidates": THERE,
-    },
-    "waiting_for_key": {"who": THERE, "ended": DEAD, "others": THERE},
-    "waiting_at_barrier": {"who": THERE, "ended": DEAD, "others": THERE},
-    "duplicate_rank": {"first": THERE, "second": THERE, "more": THERE},
-    "stands_by": {"left_over": THERE, "staying": THERE, "dead": OVER},
-    "run_closed": {"missing": ABSENT, "present": THERE, "running": THERE},
-    "gave_up": {"missing": ABSENT, "ended": DEAD},
-    "exit_barrier": {"running": THERE, "silent": QUIET, "taken_out": QUIET, "dead": DEAD},
-    "round_complete": {"dead": DEAD},
-    "round_over": {"nodes": THERE},
-    "link_away": {"links": QUIET},
-    "join_refused": {"relay": THERE},
-    "pods_idle": {"gone": OVER},
-    "pods_missing": {"missing": ABSENT, "gone": OVER},
-}
-"""What each field of the facts says of the names in it."""
+MEANS = {"absent": ABSENT, "ended": DEAD, "gone": OVER, "there": THERE, "unplaced": THERE, "quiet": QUIET}
+TABLE = Path(__file__).parents[3] / "crates/insight/src/testing/claims.txt"
+CLAIMS = {name: MEANS.get(claim, "") for name, claim in (line.split() for line in TABLE.read_text().splitlines() if line[0] != "#")}
+CLAIMS |= {"lost_cut_off.nodes": QUIET, "lost_taken_out.nodes": QUIET, "lost_taken_out.by": THERE, "lost.nodes": DEAD}
+"""What each field of the facts says of the names in it, as the judge of the simulator and of truth schedules has it."""
+NOTES = ("run_", "ranks_", "nodes_", "lost", "waiting", "stands_by", "gave_up", "exit_", "round_", "pods_")
+"""Codes that are judged although they are only good to know."""
 IN_WORDS: list[tuple[str, str]] = [
     (rf"{NODES}: the connections? closed", OVER),
     (rf"{NODES},? (?:was|were|has|have) not (?:been )?heard from", QUIET),
@@ -125,7 +100,7 @@ class Judge:
                 held.add(event["id"])
             elif event["id"] in held:
                 continue  # it is over
-            if event["severity"] != "info" or event["code"] in CLAIMS or event["code"].startswith(("run_", "ranks_")):
+            if event["severity"] != "info" or event["code"].startswith(NOTES):
                 self.sentence(event)
         for poll in self.record.polls:
             self.numbers(poll)
@@ -149,9 +124,11 @@ class Judge:
         faults = self.kinds if job is self.record.job else self.kinds & {"reset"} if job.plan.shares else set()
         if code in ONLY_WITH and not faults & ONLY_WITH[code]:
             self.find(at, f"no cause for {code}: {text}", f"cause {code}")
-        for name, claim in CLAIMS.get(code, {}).items():
-            value = facts.get(name)
-            for each in value["shown"] if isinstance(value, dict) else value[:1] if isinstance(value, list) else [value] if value else []:
+        for name, value in facts.items():
+            claim = CLAIMS.get(f"{code}.{name}", CLAIMS.get(name, ""))
+            value = value.get("shown", []) if isinstance(value, dict) else value
+            shown = value if isinstance(facts[name], dict) else value[:1] if isinstance(value, list) else [value] if value else []
+            for each in shown if claim else []:
                 self.claim(job, each, claim, at, said)
         for pattern, claim in IN_WORDS if job.plan.mode == "native" else []:
             for names in re.findall(pattern, text):

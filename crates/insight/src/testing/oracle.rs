@@ -24,6 +24,8 @@ pub struct Being {
     /// It is counted under that place: it has joined, or published its address.
     pub holds: bool,
     pub connected: bool,
+    /// Its link is away.
+    pub away: bool,
     /// Its link has been away for so long that it may have been given up.
     pub cut_off: bool,
     /// It has ended, and that may not have been noticed yet.
@@ -50,6 +52,8 @@ pub struct World {
     /// What a place is called: `rank` or `node`.
     pub place: &'static str,
     pub beings: Vec<Being>,
+    /// Processes may be told of that are none of these.
+    pub has_strangers: bool,
     /// All places that the run needs are taken.
     pub complete: bool,
     /// It is over: finished, closed, or nobody is there. Not always known: none.
@@ -235,7 +239,10 @@ impl World {
             Free => those.any(|being| !being.connected || !being.waits_here()),
             Unplaced => those.any(|being| being.connected && !being.holds),
             Quiet => those.any(|being| {
-                !being.acts || !being.connected || silence > 0.0 && being.heard <= at - silence + 1.5
+                !being.acts
+                    || being.away
+                    || !being.connected
+                    || silence > 0.0 && being.heard <= at - silence + 1.5
             }),
         }
     }
@@ -288,9 +295,12 @@ pub fn judge<T>(
         if called.own.is_empty() && called.places.is_empty() {
             continue;
         }
-        let may_be_unknown = matches!(claim, Absent | Gone)
-            || past.0.iter().any(|(_, moment)| world(moment).is_some_and(is_known));
-        yes(may_be_unknown, &format!("nobody is called {name}"))?;
+        let is_known = past.0.iter().any(|(_, moment)| world(moment).is_some_and(is_known));
+        let is_stranger = name.starts_with("process ") && last.is_some_and(|world| world.has_strangers);
+        if !is_known && is_stranger {
+            continue;
+        }
+        yes(is_known || matches!(claim, Absent | Gone), &format!("nobody is called {name}"))?;
         yes(was(&|world| world.is_so(&called, claim, at, silence)), &format!("{name} is not {claim:?}"))?;
     }
     // How many there were in a run that was closed is told later.
@@ -302,7 +312,9 @@ pub fn judge<T>(
         };
         yes(was(&|world| world.counts.iter().any(is_it)), &format!("not {number} {field}"))?;
     }
-    let waiters = said.facts["waiters"].as_u64().unwrap_or_default() as usize;
+    // Strangers may wait, too.
+    let waiters = said.facts["waiters"].as_u64().filter(|_| last.is_some_and(|world| !world.has_strangers));
+    let waiters = waiters.unwrap_or_default() as usize;
     let wait = |world: &World| world.beings.iter().filter(|being| being.waits.is_some()).count() >= waiters;
     yes(was(&wait), "not so many wait")
 }

@@ -594,6 +594,7 @@ impl Play for Truth {
                 ("left", left.saturating_sub(2), left + others),
                 ("arrived", round.exited, round.exited),
             ],
+            ..World::default()
         }
     }
 }

@@ -289,8 +289,8 @@ impl Play for Truth {
             place: "node",
             beings: now.agents.iter().map(being).collect(),
             complete: now.complete && !now.again,
-            over: None,
             counts: vec![("joined", 0, joined), ("left", 0, now.live().count()), ("arrived", 0, now.exited)],
+            ..World::default()
         }
     }
 }

@@ -344,8 +344,8 @@ impl Play for Truth {
             place: "node",
             beings: agents.iter().map(being).collect(),
             complete: self.now.size > 0,
-            over: None,
             counts: vec![("joined", 0, there), ("left", 0, there)],
+            ..World::default()
         }
     }
 }

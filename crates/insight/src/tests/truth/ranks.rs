@@ -398,8 +398,8 @@ impl Play for Truth {
             place: "rank",
             beings: self.now.iter().map(being).collect(),
             complete: is_whole,
-            over: None,
             counts: vec![("joined", 0, joined), ("left", 0, joined)],
+            ..World::default()
         }
     }
 }

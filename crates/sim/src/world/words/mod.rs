@@ -4,12 +4,10 @@
 //! The server cannot know more than it has heard. While a link or the server itself is away, "a moment ago"
 //! reaches back to the last time when everything got through. Only deaths must never be reported too early.
 
-mod elastic;
-mod fixed;
 mod links;
-mod ranks;
 mod runs;
-mod workers;
+mod said;
+mod truth;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -22,20 +20,16 @@ use rallypoint_protocol::rendezvous_state::RendezvousState;
 use rallypoint_server::observe::Event as Told;
 use rallypoint_store::testing::model::Key;
 
-use elastic::AgentNow;
-use ranks::{RankNow, job_name};
 pub(super) use runs::Left;
 use runs::NodeNow;
-use workers::WorkerNow;
 
 /// What is true at one moment.
 struct Moment {
     /// Whether bytes pass between each relay and the server.
     up: Vec<bool>,
     nodes: Vec<NodeNow>,
-    ranks: Vec<RankNow>,
-    agents: Vec<AgentNow>,
-    workers: Vec<WorkerNow>,
+    /// What the judge is to know of each run.
+    runs: truth::Runs,
     /// The states of the agents' runs.
     states: BTreeMap<Key, Rc<RendezvousState>>,
     /// How many pods have announced themselves, by gate.
@@ -81,9 +75,7 @@ impl World {
         Moment {
             up: (0..self.relays.len()).map(|relay| self.is_up(relay)).collect(),
             nodes: (0..self.runs.nodes.len()).map(|node| self.node_now(node)).collect(),
-            ranks: self.ranks_now(),
-            agents: self.agents_now(),
-            workers: self.workers_now(),
+            runs: self.runs_now(&states),
             states,
             announced: (0..self.plan.runs.gates.len()).map(announced).collect(),
         }
@@ -159,13 +151,8 @@ impl World {
             self.check_word(said)?;
         }
         for run in &shown {
-            let is_job = run.summary.run_id == job_name();
-            let checked = match number_behind(&run.summary.run_id) {
-                _ if is_job && self.plan.job.is_none() => self.check_workers(&job_name(), run),
-                _ if is_job => self.check_job(run),
-                Some(("elastic" | "static", _)) => self.check_agents(run),
-                _ => self.check_run(run),
-            };
+            let id = run.summary.run_id.as_str();
+            let checked = if Self::is_job(id) { self.check_job(id, run) } else { self.check_run(run) };
             checked.map_err(|why| {
                 let run = &run.summary;
                 let (nodes, ranks) = (&run.nodes, &run.ranks);
@@ -178,15 +165,11 @@ impl World {
     fn check_word(&mut self, said: &Explanation) -> Checked {
         self.tally.said += 1;
         trace!(self, "insight says ({}) {}", said.code, said.text);
-        let is_of_job = said.run_id == Some(job_name());
         self.check_lengths(said)?;
-        let checked = match said.run_id.as_deref().and_then(number_behind) {
-            _ if is_of_job && self.plan.job.is_none() => self.check_said_of_workers(&job_name(), said),
-            _ if is_of_job => self.check_said_of_ranks(said),
+        let id = said.run_id.as_deref().unwrap_or_default();
+        let checked = match number_behind(id) {
+            _ if Self::is_job(id) => self.check_said_of_job(id, said),
             Some(("run", run)) => self.check_said_of_run(run, said),
-            Some(("elastic" | "static", _)) => {
-                self.check_said_of_agents(said.run_id.as_deref().unwrap_or_default(), said)
-            }
             Some(("pods", gate)) => self.check_said_of_gate(gate, said),
             _ => self.check_said_of_links(said),
         };

@@ -118,7 +118,7 @@ impl World {
         let plan = self.plan.runs.runs.get(run).ok_or("there is no such run")?;
         // What has ranks is said of the workers.
         if !said.facts["ranks"].is_null() {
-            return self.check_said_of_workers(&said_of(run), said);
+            return self.check_said_of_job(&said_of(run), said);
         }
         match said.code.as_str() {
             "run_started" if text.contains(" gathers: ") => {
@@ -205,7 +205,7 @@ impl World {
                 let is_done = |node: &NodeNow| node.left == Some(Left::Succeeded);
                 self.was(|moment| moment.of_run(run).any(is_done), "nobody has done its work")
             }
-            _ => self.check_said_of_workers(&said_of(run), said),
+            _ => self.check_said_of_job(&said_of(run), said),
         }
     }
 
@@ -221,7 +221,9 @@ impl World {
         let joined = summary.nodes.joined as usize;
         let left = (self.runs.nodes.iter()).filter(|node| node.run == run && node.left.is_some()).count();
         self.were_there(run, joined.saturating_sub(left))?;
-        self.check_workers(&said_of(run), shown)?;
+        if let Some(ranks) = &summary.ranks {
+            self.check_ranks(&said_of(run), ranks.joined)?;
+        }
         for name in shown.missing.iter().filter_map(|missing| missing.name.as_deref()) {
             let is_missing = |node: &NodeNow| !(node.asks && node.doing == Doing::Joins);
             self.was_so_of(name, is_missing, "is missing, and joins")?;
