@@ -14,7 +14,7 @@ fn faults_of_backends() {
             lab.joins(1, "job", "join");
         })
         .says("two_backends", &["node 0", "10.77.0.10", "node1"])
-        .never(&["no heartbeat", "have joined", "has joined", "node rank 0: "]),
+        .never(&["node_silent", "have joined", "has joined", "node rank 0: "]),
         fault("c10d agents, and one of the static rendezvous with their id", |lab| {
             lab.join("job", 0..2);
             lab.pass(1.0);
@@ -23,7 +23,7 @@ fn faults_of_backends() {
             lab.cas(0, "job", "");
         })
         .says("two_backends", &["node 2", "10.77.0.12", "node0", "node1"])
-        .never(&["took", "have joined", "node rank 0: "]),
+        .never(&["lost: ", "have joined", "node rank 0: "]),
         fault("c10d: no agent is heard of any more, though all are connected", |lab| {
             lab.complete_run("job", 2);
             for _ in 0..2 {
@@ -33,7 +33,7 @@ fn faults_of_backends() {
             lab.pass(10.0);
         })
         .says("node_silent", &["node0", "node 0", "node1", "node 1"])
-        .never(&["died", "; others have"]),
+        .never(&["connection closed", "; others have"]),
         fault("c10d: a node dies before its rank has come here", |lab| {
             lab.complete_run("job", 3);
             for n in [0, 2] {
@@ -43,8 +43,7 @@ fn faults_of_backends() {
             lab.pass(1.0);
             lab.leave(1);
         })
-        .waits("waiting", &["rank 1", "rank 0", "node1"])
-        .never(&["has it started"]),
+        .waits("waiting", &["rank 1", "rank 0", "node1"]),
         fault("c10d: an operator resets the store while the job trains", |lab| {
             lab.complete_run("job", 2);
             lab.pass(5.0);
@@ -53,7 +52,7 @@ fn faults_of_backends() {
             (0..2).for_each(|n| lab.wait(n, &["/torch.rendezvous.job"]));
         })
         .waits("store_reset", &[])
-        .never(&["deadlock", "died", "have joined"]),
+        .never(&["wait_cycle", "connection closed", "have joined"]),
         fault("c10d: a node dies a moment before the last one makes the round complete", |lab| {
             lab.join("job", 0..3);
             lab.pass(1.0);
@@ -63,7 +62,7 @@ fn faults_of_backends() {
             lab.cas(3, "job", "join complete");
         })
         .says("lost", &["node1"])
-        .never(&["no heartbeat"]),
+        .never(&["node_silent"]),
         fault("c10d: of two nodes that died while joining, torch has taken out one", |lab| {
             lab.join_all("job", 0..4);
             lab.pass(5.0);
@@ -81,7 +80,7 @@ fn faults_of_backends() {
             lab.static_node(2, "jbo", 2, 3);
         })
         .waits("waiting", &["node 0", "node 1"])
-        .never(&["two jobs", "EADDRINUSE"]),
+        .never(&["two jobs"]),
         fault("c10d: an agent closes the run after a failure", |lab| {
             lab.complete_run("job", 2);
             lab.pass(5.0);
@@ -104,7 +103,7 @@ fn faults_of_backends() {
             },
         )
         .says("nnodes_differ", &["node2", "node1", "node 1"])
-        .never(&["died", "is it scheduled"]),
+        .never(&["connection closed", "never seen"]),
         fault("c10d: the round with that node is never complete", |lab| {
             lab.complete_run("job", 2);
             lab.joins(2, "job", "wait");
@@ -113,7 +112,7 @@ fn faults_of_backends() {
             lab.cas(1, "job", "join");
         })
         .waits("nnodes_differ", &["node2"])
-        .never(&["died", "some nodes"]),
+        .never(&["connection closed"]),
         fault("c10d: a node gives up, closes the run, and says who did not come", |lab| {
             let names = ["node0", "node1", "node2"].map(str::to_owned).to_vec();
             lab.insight.expect("job", Expectation { min: 3, max: 3, names });
@@ -160,8 +159,7 @@ fn faults_of_backends() {
             lab.leave(1);
             lab.joins(2, "job", "join complete");
         })
-        .says("lost", &["node1"])
-        .never(&["node2 died"]),
+        .says("lost", &["node1"]),
         fault(
             "c10d: the node that others wait for at the exit barrier died, and was taken out of the round",
             |lab| {
@@ -214,7 +212,7 @@ fn faults_of_backends() {
             lab.cas(0, "job", "drop:1");
         })
         .waits("nodes_missing", &["node1"])
-        .never(&["been missing", "is it scheduled"]),
+        .never(&["been missing", "never seen"]),
         fault("c10d: a node that is dead is taken out of the round", |lab| {
             lab.complete_run("job", 3);
             lab.leave(2);
@@ -223,7 +221,7 @@ fn faults_of_backends() {
         })
         .says("lost", &["node2", "node 2"])
         .within(0.0)
-        .never(&["no heartbeat"]),
+        .never(&["node_silent"]),
         fault("c10d: a node dies while it is not seen what its workers do", |lab| {
             lab.complete_run("job", 3);
             lab.pass(5.0);

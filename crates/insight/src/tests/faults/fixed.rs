@@ -45,13 +45,13 @@ fn faults_of_static_runs() {
             lab.leave(3);
         })
         .waits("nodes_missing", &["node 1"])
-        .never(&["gone: node 3", "node 3 at 10.77.0.13 died"]),
+        .never(&["gone: node 3"]),
         fault("static: a node never comes, and nobody has said how many there are", |lab| {
             lab.static_node(0, "s", 0, 4);
             lab.static_node(2, "s", 2, 4);
         })
         .waits("nodes_missing", &["node 1", "node 3", "rank 0"])
-        .never(&["deadlock"]),
+        .never(&["wait_cycle"]),
         fault("static: of the nodes that are not there, one has never come and one has died", |lab| {
             lab.static_node(0, "s", 0, 3);
             lab.static_node(1, "s", 1, 3);
@@ -66,7 +66,7 @@ fn faults_of_static_runs() {
             lab.assign_static(0, "s", 2, 1);
         })
         .says("join_refused", &["node 2", "10.77.0.12", "rank 0"])
-        .never(&["from node 0", "3 nodes", "look at rank 0"]),
+        .never(&["from node 0", "look at rank 0"]),
         fault("static: an operator resets the store while nodes join", |lab| {
             lab.static_node(0, "s", 0, 3);
             lab.static_node(1, "s", 1, 3);
@@ -74,14 +74,14 @@ fn faults_of_static_runs() {
             lab.reset();
         })
         .waits("waiting", &[])
-        .never(&["deadlock", "each waits for the next"]),
+        .never(&["wait_cycle", "each waits for the next"]),
         fault("static: a node dies before its ranks have come", |lab| {
             static_run(lab, "s", 2);
             workers(lab, 0..2, 4);
             lab.leave(1);
         })
         .says("lost", &["node 1", "10.77.0.11"])
-        .never(&["while training", "heartbeats"]),
+        .never(&["while training", "node_silent"]),
         fault("static: a node dies, and the others wait for it at the exit barrier", |lab| {
             static_run(lab, "s", 3);
             lab.exit_static(0, "s", false);
@@ -89,7 +89,7 @@ fn faults_of_static_runs() {
             lab.leave(2);
         })
         .waits("exit_barrier", &["node 2"])
-        .never(&["still train", "heartbeats"]),
+        .never(&["node_silent"]),
         fault("static: the ranks of a node that is there never come", |lab| {
             static_run(lab, "s", 2);
             workers(lab, 0..2, 4);
@@ -141,14 +141,14 @@ fn faults_of_static_runs() {
             lab.static_node(3, "s", 2, 4);
         })
         .waits("nodes_missing", &["node 3"])
-        .never(&["died"]),
+        .never(&["connection closed"]),
         fault("static: two agents have one node rank, and 0 is free", |lab| {
             lab.static_node(1, "s", 1, 3);
             lab.static_node(2, "s", 1, 3);
             lab.static_node(3, "s", 2, 3);
         })
         .waits("waiting", &["node 0"])
-        .never(&["died"]),
+        .never(&["connection closed"]),
         fault(
             "static: a rank fails before all have come, and its agent ends the other one of its node",
             |lab| {
@@ -187,8 +187,7 @@ fn faults_of_static_runs() {
                 lab.wait_for_rank(202 + rank, 0);
             }
         })
-        .waits("waiting", &["rank 0"])
-        .never(&["has not come", "has it started"]),
+        .waits("waiting", &["rank 0"]),
         fault(
             "static: a rank that has come again gives up, and its node starts its workers once more",
             |lab| {
@@ -252,8 +251,7 @@ fn faults_of_static_runs() {
             lab.static_node(1, "s", 1, 2);
             lab.static_node(2, "s", 2, 2);
         })
-        .waits("waiting", &["node 0"])
-        .never(&["3 nodes"]),
+        .waits("waiting", &["node 0"]),
         fault("static: all nodes are killed", |lab| {
             static_run(lab, "s", 2);
             lab.leave_all([0, 1]);
