@@ -25,13 +25,8 @@ fn find(call: &Call<'_>) -> Option<Check> {
     {
         return None;
     }
-    let nodes = launch.nodes.as_ref()?;
-    let evidence = format!(
-        "{} has {} = {} and no endpoint: each node waits alone on 127.0.0.1",
-        launch.tool.name(),
-        nodes.by,
-        nodes.text
-    );
+    let (Told { by, text }, name) = (launch.nodes.as_ref()?, launch.tool.name());
+    let evidence = format!("{name} has {by} = {text} and no endpoint: each node waits alone on 127.0.0.1");
     let remedy = match (pods.maker, pods.first_host()) {
         (Maker::PyTorchJob, _) if !pods.has(When::Master) => {
             "add a Master to pytorchReplicaSpecs (the operator then sets the endpoint), or an elasticPolicy"
@@ -48,7 +43,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
         }
     };
     // The operator sets PET_NNODES from release 1.7 on. Before that release, each pod trains alone.
-    let check = if nodes.by == "PET_NNODES" && pods.maker == Maker::PyTorchJob {
+    let check = if by == "PET_NNODES" && pods.maker == Maker::PyTorchJob {
         let evidence = format!("{evidence} (PET_NNODES is set by the training operator from release 1.7 on)");
         Check::warn(evidence, remedy)
     } else {

@@ -54,10 +54,7 @@ fn of_service(service: &Object, port: u16) -> Option<Check> {
         return None;
     }
     let shown: Vec<String> = ports.iter().map(ToString::to_string).collect();
-    let evidence = format!(
-        "port {port} of the Service `{}` is asked for, but it has {}",
-        service.name,
-        shown.join(", ")
-    );
+    let (name, shown) = (&service.name, shown.join(", "));
+    let evidence = format!("port {port} of the Service `{name}` is asked for, but it has {shown}");
     Some(Check::fail(evidence, format!("add {{port: {port}}} to the Service, or use the port that it has")))
 }

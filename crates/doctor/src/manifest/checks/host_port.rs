@@ -20,9 +20,9 @@ fn find(manifests: &Manifests) -> Vec<Check> {
             *own == port && other.pods.object != call.pods.object && !call.is_together(other.pods)
         };
         if let Some((other, _)) = hosts.iter().find(same) {
+            let object = &other.pods.place.object;
             let evidence = format!(
-                "hostNetwork, and port {port} is also the port of {}: only one of them can listen on a node",
-                other.pods.place.object
+                "hostNetwork, and port {port} is also the port of {object}: only one of them can listen on a node"
             );
             let remedy = "another port for each job, or pods that never share a node (podAntiAffinity)";
             found.push(Check::warn(evidence, remedy).at(call.at("command")));

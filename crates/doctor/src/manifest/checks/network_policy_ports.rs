@@ -50,19 +50,16 @@ fn find(manifests: &Manifests) -> Vec<Check> {
                 own && (ports.is_empty() || wide)
             });
             if (named || implied) && !opens_all {
-                let direction = if kind == "Ingress" { "from" } else { "to" };
-                let check = Check::fail(
-                    format!(
-                        "the pods of {} may not connect to each other on every port: torchrun's second \
-                         store, gloo and NCCL use ports of their own choice",
-                        pods.place.object
-                    ),
-                    format!(
-                        "a rule without ports for the same pods: {field}: [{{{direction}: [{{podSelector: \
-                         {{matchLabels: …}}}}]}}]"
-                    ),
+                let (object, direction) = (&pods.place.object, peers_at.trim_start_matches('/'));
+                let evidence = format!(
+                    "the pods of {object} may not connect to each other on every port: torchrun's second \
+                     store, gloo and NCCL use ports of their own choice"
                 );
-                checks.push(check.at(policy.place(&format!("spec.{field}"))));
+                let remedy = format!(
+                    "a rule without ports for the same pods: {field}: [{{{direction}: [{{podSelector: \
+                     {{matchLabels: …}}}}]}}]"
+                );
+                checks.push(Check::fail(evidence, remedy).at(policy.place(&format!("spec.{field}"))));
             }
         }
     }

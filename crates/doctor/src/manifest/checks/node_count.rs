@@ -16,16 +16,14 @@ fn find(call: &Call<'_>) -> Option<Check> {
     if launch.by_rallypoint || launch.is_told_elsewhere || launch.conditional || in_batch {
         return None;
     }
-    let total = call.total()?;
+    let (total, name) = (call.total()?, launch.tool.name());
     let flag = if launch.tool == Tool::Accelerate { "--num_machines" } else { "--nnodes" };
     let check = match &launch.nodes {
         // Nobody sets PET_NNODES for a script.
         None if total < 2 || launch.open && pods.step.is_none() || !pods.are_several() => return None,
         None => {
-            let evidence = format!(
-                "{} is not told how many nodes there are, and takes itself for the only one",
-                launch.tool.name()
-            );
+            let evidence =
+                format!("{name} is not told how many nodes there are, and takes itself for the only one");
             let remedy = format!("{flag}={total}");
             match &launch.host {
                 Some(told) => {
@@ -45,16 +43,10 @@ fn find(call: &Call<'_>) -> Option<Check> {
             if max == 1 || possible.into_iter().any(fits) {
                 return None;
             }
-            let evidence = format!(
-                "{} expects {nodes} nodes ({}), but there are {total} pods: {}",
-                launch.tool.name(),
-                told.by,
-                if min > total {
-                    "they wait for the missing ones until the time-out"
-                } else {
-                    "those that are too many never get in"
-                },
-            );
+            let missing = "they wait for the missing ones until the time-out";
+            let then = if min > total { missing } else { "those that are too many never get in" };
+            let by = &told.by;
+            let evidence = format!("{name} expects {nodes} nodes ({by}), but there are {total} pods: {then}");
             Check::fail(evidence, format!("change both together: the number of pods and {flag}"))
         }
     };

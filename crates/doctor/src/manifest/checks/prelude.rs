@@ -5,7 +5,7 @@ pub(crate) use serde_json::Value;
 pub(crate) use super::super::super::{Check, Verdict};
 pub(crate) use super::super::Manifests;
 pub(crate) use super::super::container::Container;
-pub(crate) use super::super::launch::{Launch, Tool};
+pub(crate) use super::super::launch::{Launch, Told, Tool};
 pub(crate) use super::super::meeting::{Call, first_pod};
 pub(crate) use super::super::names::{Taken, Target, is_headless, is_selected, resolve, selector, takes};
 pub(crate) use super::super::objects::{Object, is_placeholder, list, texts};

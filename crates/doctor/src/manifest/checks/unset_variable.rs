@@ -35,20 +35,16 @@ fn in_launch(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Check> 
             if of_maker || of_service || is_index || is_early || !said.insert(name.to_owned()) {
                 continue;
             }
+            let (by, maker) = (&told.by, pods.facts().name);
             let evidence = if name.contains(' ') {
                 format!(
-                    "{what} ({}) comes from the {name}, which neither the template nor a {} gives to the \
-                     pods: it is empty",
-                    told.by,
-                    pods.facts().name
+                    "{what} ({by}) comes from the {name}, which neither the template nor a {maker} gives to \
+                     the pods: it is empty"
                 )
             } else if container.left_as_written.contains(name) {
-                format!(
-                    "{what} ({}) names $({name}), which is not defined: it stays as it is written",
-                    told.by
-                )
+                format!("{what} ({by}) names $({name}), which is not defined: it stays as it is written")
             } else {
-                format!("{what} ({}) is made of ${name}, but nothing sets it: it is empty", told.by)
+                format!("{what} ({by}) is made of ${name}, but nothing sets it: it is empty")
             };
             found.push(Check::fail(evidence, remedy(pods, name)).at(pods.at(&container.at("command"))));
         }
@@ -87,12 +83,8 @@ fn left_as_written(pods: &Pods, container: &Container) -> Vec<Check> {
         found.push(Check::fail(evidence, remedy).at(pods.at(&container.at("command"))));
     }
     for name in &container.left_as_written {
-        if of_maker(name)
-            || container
-                .launches
-                .iter()
-                .any(|launch| launch.told().any(|(_, told)| told.text.unset().any(|unset| unset == name)))
-        {
+        let is_unset = |(_, told): (&str, &Told)| told.text.unset().any(|unset| unset == name);
+        if of_maker(name) || container.launches.iter().any(|launch| launch.told().any(is_unset)) {
             continue;
         }
         let evidence =
