@@ -297,7 +297,7 @@ impl Shell<'_> {
         if expression.contains("$(") || expression.contains('`') {
             let text = self.text(expression.trim());
             return match text.literal() {
-                Some(known) if known != expression => self.arithmetic(&known.to_owned(), source),
+                Some(known) if known != expression => self.arithmetic(known, source),
                 _ if text.source().is_some() => text,
                 _ => Text::unknown(source, text.varies()),
             };

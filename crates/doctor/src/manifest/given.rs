@@ -70,9 +70,12 @@ pub(crate) fn field(pods: &Pods, path: &str) -> Text {
         "metadata.uid" => of(Source::PodUid),
         "metadata.namespace" => pods.namespace.as_ref().map_or_else(|| of(Source::Namespace), Text::known),
         "status.podIP" | "status.podIPs" => of(Source::PodIp),
+        "spec.nodeName" | "spec.serviceAccountName" | "status.hostIP" | "status.hostIPs" => {
+            Text::unknown(format!("$({path})"), false)
+        }
         _ => match quoted(path) {
             Some((what, key)) => labelled(pods, what, key),
-            None => Text::unknown(format!("$({path})"), false),
+            None => Text::of(Part::Unset(format!("field {path}"))),
         },
     }
 }

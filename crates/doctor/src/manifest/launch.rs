@@ -83,6 +83,15 @@ impl Launch {
         Some(rallypoint_protocol::ids::Nodes::parse(text)?.max)
     }
 
+    /// Whether the nodes choose a leader, whose agent tells the workers its host's name.
+    pub(crate) fn has_a_leader(&self) -> bool {
+        match &self.backend {
+            Backend::C10d => true,
+            Backend::Other(name) => name.starts_with("etcd"),
+            Backend::Static | Backend::Rallypoint => false,
+        }
+    }
+
     /// Whether each node must know its number.
     pub(crate) fn needs_rank(&self) -> bool {
         match self.tool {

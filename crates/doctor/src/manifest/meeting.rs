@@ -79,12 +79,7 @@ impl<'m> Call<'m> {
     /// Whether the nodes must agree on the run's id.
     pub(crate) fn uses_run_id(&self) -> bool {
         let Launch { backend, nodes, .. } = self.launch;
-        let is_dynamic = match backend {
-            Backend::C10d | Backend::Rallypoint => true,
-            Backend::Other(name) => name.starts_with("etcd"),
-            Backend::Static => false,
-        };
-        is_dynamic
+        (self.launch.has_a_leader() || *backend == Backend::Rallypoint)
             && nodes.is_some()
             && self.launch.most_nodes().is_none_or(|nodes| nodes > 1)
             && !self.launch.is_told_elsewhere

@@ -288,7 +288,7 @@ impl Pods {
             None => self.hosts,
         };
         let owner_at = format!("{}{}", object.at, self.owner_at);
-        Self { subdomain, hosts, owner_at, spec, owner, ..self }
+        Self { owner, owner_at, spec, hosts, subdomain, ..self }
     }
 }
 
@@ -330,7 +330,7 @@ fn drafts(object: &Object, maker: Maker) -> Vec<Draft> {
         Maker::Pod if kind == "PodTemplate" => one("/template", Some(1)),
         Maker::Pod => {
             let (hosts, owner_at) = (hosts(name.clone(), Some(0), true), String::new());
-            vec![(String::new(), Pods { hosts, owner_at, ..Pods::bare(object, maker, "", Some(1)) })]
+            vec![(String::new(), Pods { owner_at, hosts, ..Pods::bare(object, maker, "", Some(1)) })]
         }
         Maker::Job | Maker::IndexedJob => {
             let owner_at = if kind == "CronJob" { "spec.jobTemplate.spec" } else { "spec" };

@@ -215,25 +215,22 @@ fn on_nodes(
         variables.insert(name.into(), Variable::One(text));
     }
     let shell_at = words.iter().position(|word| word.literal().is_some_and(shell::is_shell));
-    let (text, arguments) = match shell_at {
-        Some(at) => match shell::called(words.get(at.saturating_add(1)..).unwrap_or_default()) {
+    let behind = |at: usize| words.get(at.saturating_add(1)..).unwrap_or_default();
+    let is_script = |word: &Text| word.literal().is_some_and(shell::is_script);
+    let (text, arguments) = if let Some(at) = shell_at {
+        match shell::called(behind(at)) {
             Called::Script(script, arguments) => {
                 (Ok(script.as_script(&mut variables)), arguments.get(1..).unwrap_or_default())
             }
             Called::File(path, arguments) => (file(&path.to_string()).ok_or(path), arguments),
             Called::Input => return (Vec::new(), Vec::new()),
-        },
+        }
+    } else if let Some(at) = words.iter().position(is_script) {
         // Whatever is in front of a script starts it.
-        None => match words.iter().position(|word| word.literal().is_some_and(shell::is_script)) {
-            Some(at) => (
-                file(&words[at].to_string()).ok_or(&words[at]),
-                words.get(at.saturating_add(1)..).unwrap_or_default(),
-            ),
-            None => {
-                let command = Command { words, variables: Rc::new(variables), ..command.clone() };
-                return (vec![command], Vec::new());
-            }
-        },
+        (file(&words[at].to_string()).ok_or(&words[at]), behind(at))
+    } else {
+        let command = Command { words, variables: Rc::new(variables), ..command.clone() };
+        return (vec![command], Vec::new());
     };
     let text = match text {
         Ok(text) => text,

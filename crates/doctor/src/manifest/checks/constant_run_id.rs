@@ -14,8 +14,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let constant = call.launch.run_id.as_ref()?.text.literal().filter(|id| !id.is_empty())?;
     (call.uses_run_id() && call.store_outlives_run()).then(|| {
         let evidence = format!(
-            "every run is called `{constant}`; on a store that outlives it the next run meets what this \
-             one left"
+            "every run is called `{constant}`: on a store that outlives it, it meets what the last left"
         );
         Check::warn(evidence, call.pods.run_id_remedy()).at(call.at("command"))
     })

@@ -24,11 +24,8 @@ fn find(manifests: &Manifests) -> Vec<Check> {
             Check::fail(evidence, first_pod(pods, "RALLYPOINT_ENDPOINT")).at(pods.at(&container.at("env")))
         })
     };
-    manifests
-        .calls()
-        .filter_map(|call| of_launch(&call))
-        .chain(manifests.containers().filter_map(of_rallypoint))
-        .collect()
+    let of_launches = manifests.calls().filter_map(|call| of_launch(&call));
+    of_launches.chain(manifests.containers().filter_map(of_rallypoint)).collect()
 }
 
 fn of_launch(call: &Call<'_>) -> Option<Check> {

@@ -5,7 +5,7 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "no-subdomain",
-    sees: "FAIL: c10d, and pods without names that others can resolve. WARN: no headless Service in \
+    sees: "FAIL: c10d or etcd, and pods without names that others can resolve. WARN: no headless Service in \
            these files",
     fails: "no-subdomain.yaml",
     passes: "good-job-c10d.yaml",
@@ -37,7 +37,7 @@ fn find(manifests: &Manifests, pods: &Pods) -> Option<Check> {
 fn without(pods: &Pods) -> Option<Check> {
     let meets = |container: &&Container| {
         let launches = &container.launches;
-        launches.iter().any(|launch| launch.backend == Backend::C10d)
+        launches.iter().any(Launch::has_a_leader)
             && launches.iter().any(|launch| launch.most_nodes().is_some_and(|nodes| nodes > 1))
     };
     let told = |container: &Container| {
@@ -50,7 +50,7 @@ fn without(pods: &Pods) -> Option<Check> {
         |launch: &Launch| launch.host.as_ref().is_some_and(|told| told.text.source() == Some(Source::PodIp));
     (!lost.launches.iter().any(is_address) && !pods.on_host()).then(|| {
         let check = Check::fail(
-            "with c10d the workers' MASTER_ADDR is the bare host name of another pod: the rendezvous \
+            "with c10d and etcd the workers' MASTER_ADDR is the bare host name of another pod: the rendezvous \
              completes, then every rank hangs",
             "spec.subdomain naming a headless Service over the pods, or --local-addr=$(POD_IP)",
         );

@@ -41,9 +41,9 @@ fn find(call: &Call<'_>) -> Option<Check> {
         Rank::Missing
             if launch.tool != Tool::Program && (pods.has_index() || pods.maker == Maker::Unknown) =>
         {
+            let count = pods.count.unwrap_or(all);
             let evidence = format!(
-                "{} pods use the static backend without --node-rank: each takes itself for node 0",
-                pods.count.unwrap_or(all)
+                "{count} pods use the static backend without --node-rank: each takes itself for node 0"
             );
             Check::fail(evidence, remedy)
         }

@@ -33,10 +33,8 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
     let elsewhere =
         pods.maker == Maker::TrainJob || container.launches.iter().all(|launch| launch.conditional);
     (processes > 1 && !on_cpus && !mounted && !by_host && !elsewhere && !pods.is_open).then(|| {
-        let evidence = format!(
-            "{processes} processes share the 64 MiB that /dev/shm has by itself; NCCL and \
-             data loaders need more"
-        );
+        let evidence =
+            format!("{processes} processes share the 64 MiB of /dev/shm; NCCL and data loaders need more");
         let remedy = "a volume {name: shm, emptyDir: {medium: Memory}}, mounted at /dev/shm";
         Check::warn(evidence, remedy).at(pods.at(&container.at("volumeMounts")))
     })
