@@ -99,7 +99,7 @@ fn the_document_lists_every_check() {
             if entry.ends_with("tests.rs") {
                 continue;
             }
-            for mark in ["const ID: &str = ", "Check::pass(", "Check::warn(", "Check::fail(", " fail("] {
+            for mark in ["\n    id: ", ".called("] {
                 for (at, _) in code.match_indices(mark) {
                     let rest = code[at + mark.len()..].trim_start();
                     if let Some((id, _)) = rest.strip_prefix('"').and_then(|rest| rest.split_once('"')) {
