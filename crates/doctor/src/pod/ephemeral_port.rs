@@ -4,8 +4,7 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "ephemeral-port",
-    sees: "WARN: outgoing connections may take a port on which the job listens: `MASTER_PORT`, the store, the admin \
-           port",
+    sees: "WARN: outgoing connections may take a port on which the job listens",
     remedy: "a port below `ip_local_port_range`",
     find: Find::Machine(|facts, _, _| find(facts)),
 };
@@ -54,8 +53,8 @@ fn find(facts: &MachineFacts) -> Option<Check> {
         _ => format!("ports below {first}, such as 29500; or {reserve}"),
     };
     let evidence = format!(
-        "{}: the kernel takes {first}-{last} for outgoing connections, and one of them may have it when the job \
-         wants to listen",
+        "{}: the kernel takes {first}-{last} for outgoing connections, and one of them may have it when the \
+         job wants to listen",
         shown.join(", ")
     );
     Some(Check::warn(evidence, remedy))

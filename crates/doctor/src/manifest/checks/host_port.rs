@@ -21,9 +21,8 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         };
         if let Some((other, _)) = hosts.iter().find(same) {
             let object = &other.pods.place.object;
-            let evidence = format!(
-                "hostNetwork, and port {port} is also the port of {object}: only one of them can listen on a node"
-            );
+            let evidence =
+                format!("hostNetwork, and port {port} is that of {object}, too: one of them can listen");
             let remedy = "another port for each job, or pods that never share a node (podAntiAffinity)";
             found.push(Check::warn(evidence, remedy).at(call.at("command")));
         }

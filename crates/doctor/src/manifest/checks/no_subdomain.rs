@@ -50,7 +50,7 @@ fn without(pods: &Pods) -> Option<Check> {
         |launch: &Launch| launch.host.as_ref().is_some_and(|told| told.text.source() == Some(Source::PodIp));
     (!lost.launches.iter().any(is_address) && !pods.on_host()).then(|| {
         let check = Check::fail(
-            "with c10d and etcd the workers' MASTER_ADDR is the bare host name of another pod: the rendezvous \
+            "c10d and etcd make the bare host name of a pod the workers' MASTER_ADDR: the rendezvous \
              completes, then every rank hangs",
             "spec.subdomain naming a headless Service over the pods, or --local-addr=$(POD_IP)",
         );
