@@ -1,6 +1,6 @@
 //! The number of nodes, and the number of processes on each.
 
-use super::facts::said;
+use super::facts;
 use super::sources::Sources;
 use super::volcano::refused_if;
 use super::{Derivation, Derived, OF_COMMAND, Processes};
@@ -78,7 +78,10 @@ impl Derivation<'_> {
         }
         self.add_nodes_of_the_launcher(&mut sources);
         if self.sees(Kind::Maker(Maker::VolcanoJob)) && self.env.get("WORLD_SIZE").is_none() {
-            let place = self.volcano_place().or_else(|error| refused_if(sources.found.is_empty(), error))?;
+            // Who tells the node's place, such as TorchX, makes tasks of one pod: their number is all that lacks.
+            let nothing_else =
+                sources.found.is_empty() && facts::said(self.env, Says::NodeRank).next().is_none();
+            let place = self.volcano_place().or_else(|error| refused_if(nothing_else, error))?;
             if let Some(count) = place.and_then(|place| place.pods) {
                 let from: Vec<&str> = self.volcano_tasks().iter().map(|task| task.variable).collect();
                 sources.add(Some(Nodes::exactly(count)), from.join(" and "), "the pods in the lists");
@@ -156,7 +159,7 @@ impl Derivation<'_> {
 
     /// A variable with the number of GPUs of each node, if there are several.
     pub(crate) fn gpus(&self) -> Option<(&'static str, u32)> {
-        let mut found = said(self.env, Says::Gpus);
+        let mut found = facts::said(self.env, Says::Gpus);
         found.find_map(|(_, name, count)| Some((name, count.parse().ok().filter(|&count| count > 1)?)))
     }
 

@@ -12,7 +12,7 @@ fn each_row_of_the_table_says_who_its_nodes_are() {
     const TWO_POOLS: &str = r#"{"cluster":{"workerpool0":["w0:2222"],"workerpool1":["w1:2222","w2:2222"]},
         "environment":"cloud","task":{"type":"workerpool1","index":1}}"#;
     #[rustfmt::skip]
-    let rows: [(&str, Vars, [&str; 6]); 23] = [
+    let rows: [(&str, Vars, [&str; 6]); 24] = [
         ("b", &[("BEAKER_REPLICA_RANK", "1"), ("BEAKER_REPLICA_COUNT", "4"),
             ("BEAKER_ASSIGNED_GPU_COUNT", "8"), ("BEAKER_LEADER_REPLICA_HOSTNAME", "cs-1")],
             ["Beaker", "1", "4", "-", "cs-1:29500", "-"]),
@@ -44,6 +44,10 @@ fn each_row_of_the_table_says_who_its_nodes_are() {
             ("VC_TRAINER_1_HOSTS", "app-trainer-1-0.app"),
             ("TORCHX_REPLICA_IDX", "1"), ("TORCHX_ROLE_IDX", "0"), ("NNODES", "2")],
             ["Volcano", "1", "2", "-", "-", "app"]),
+        ("app-trainer-1-0", &[K8S, ("VC_TASK_INDEX", "0"), ("VC_TRAINER_0_HOSTS", "app-trainer-0-0.app"),
+            ("VC_TRAINER_1_HOSTS", "app-trainer-1-0.app"),
+            ("TORCHX_REPLICA_IDX", "1"), ("TORCHX_ROLE_IDX", "0")],
+            ["Volcano", "1", "-", "-", "-", "app"]),
         ("z", &[("MASTER_ADDR", "10.0.0.4"), ("MASTER_PORT", "6105"), ("RANK", "8"), ("LOCAL_RANK", "0"),
             ("WORLD_SIZE", "16"), ("NODE_RANK", "1"),
             ("AZUREML_NODE_COUNT", "2"), ("AZUREML_RUN_ID", "run_1")],
