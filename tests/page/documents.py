@@ -12,7 +12,7 @@ EXAMPLES = REPOSITORY / "tests" / "data" / "insight"
 NOW = 1700000100.0
 
 Document = dict[str, Any]
-ONLY_IN_THE_WHOLE = ("now", "participants", "missing", "rank_grid", "waits", "explanations", "timeline", "workers_store")
+ONLY_IN_THE_WHOLE = ("now", "participants", "missing", "rank_grid", "waits", "explanations", "timeline", "workers_store", "debug_server")
 
 
 def example(name: str) -> Document:

@@ -28,7 +28,8 @@ def test_axe_finds_nothing(scheme: str, admin: Admin, browser: Browser, open_pag
     browser.media(prefers_color_scheme=scheme)
     for n in range(10):
         admin.set(run_of(4, 4, run_id=f"job-{n}"))
-    admin.set(missing_nodes(run_of(64, 63, run_id="stuck", local=8, ranks_joined=500, gone=(3,)), "stuck-63"))
+    stuck = missing_nodes(run_of(64, 63, run_id="stuck", local=8, ranks_joined=500, gone=(3,)), "stuck-63")
+    admin.set(stuck | {"debug_server": "stuck-0:25999"})
     page = open_page(f"{admin.url}/#run=stuck")
     page.until_says("#nodes-legend", "missing")
     for grid in ("nodes", "ranks"):

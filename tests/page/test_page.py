@@ -193,12 +193,23 @@ def test_without_events_the_page_looks_by_itself(admin: Admin, open_page: Open) 
     page.until_says("#link", "live")
 
 
+def test_a_run_with_a_debug_server_links_to_it(admin: Admin, open_page: Open) -> None:
+    admin.set(run_of(4, 4, run_id="plain"))
+    admin.set(run_of(4, 4, run_id="debugged") | {"debug_server": "train-0:25999"})
+    page = open_page(f"{admin.url}/#run=debugged")
+    page.until_says("#since", "stacks of its ranks")
+    assert page.js("document.querySelector('#since a').href") == "http://train-0:25999/"
+    page = open_page(f"{admin.url}/#run=plain")
+    page.until_says("#run-name", "plain")
+    page.until("no link is left", lambda: page.js("document.querySelector('#since a')") is None)
+
+
 def test_text_of_peers_is_never_markup(admin: Admin, open_page: Open) -> None:
     evil = "<script>hacked = 1</script><img src=x onerror='hacked = 1'>\"'&amp;\x1b[2J\u202eabc"
     admin.set(hostile := missing_nodes(run_of(4, 3, run_id=evil), evil))
     hostile["participants"][1].update(name=evil, node_id=evil, peer=evil)
     hostile["timeline"][0].update(text=evil)
-    hostile["workers_store"] = evil
+    hostile["workers_store"] = hostile["debug_server"] = evil
     hostile["waits"] = [{**example("waits")["waits"][0], "who": evil, "missing": [evil], "writer": evil, "reason": evil}]
     said = explanation(9, None, evil, evil, evil)
     admin.explanations.append(said)

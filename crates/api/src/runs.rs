@@ -283,6 +283,10 @@ pub struct Run {
     /// The address of the workers' own store, if it is not on this server.
     #[cfg_attr(feature = "openapi", schema(required))]
     pub workers_store: Option<String>,
+    /// Where the page of `torch.distributed.debug` is: the host of rank 0, which has started it, and its
+    /// usual port.
+    #[cfg_attr(feature = "openapi", schema(required))]
+    pub debug_server: Option<String>,
 }
 
 /// The state of a node.

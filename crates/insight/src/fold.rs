@@ -43,7 +43,9 @@ impl Fold<'_> {
                 }
             }
             Observed::Wrote { conn, key, value } => self.wrote(conn, &key, &value),
-            Observed::Published { conn, key } => self.jobs.store(self.port).publishes(conn, &key),
+            Observed::Published { conn, key, address } => {
+                self.jobs.store(self.port).publishes(conn, &key, address.as_deref());
+            }
             Observed::Missed { conn, key } => self.jobs.store(self.port).misses(conn, key, self.at),
             Observed::Dropped { key, cause } => self.dropped(&key, cause),
             Observed::GaveUp { conn, key, waited } => self.gave_up(conn, key, waited),
@@ -483,6 +485,7 @@ impl Fold<'_> {
                     run.unpublish(address.member, address.attempt());
                 }
             }
+            Some(KeyPattern::Published) => self.jobs.store(self.port).unpublishes(key),
             _ => {}
         }
     }

@@ -124,6 +124,7 @@ impl Documents<'_> {
             explanations: log.about(Some(run.key())),
             timeline: timeline.collect(),
             workers_store: run.workers_store(),
+            debug_server: watch.filter(|_| !run.state().is_over()).and_then(StoreWatch::debug_server),
         })
     }
 

@@ -9,7 +9,7 @@ use super::reason::{Evidence, Names};
 use super::run::RunKey;
 use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
-use rallypoint_protocol::keys::{Role, published_by};
+use rallypoint_protocol::keys::{Role, debug_server_of, published_by};
 use rallypoint_store::WaitView;
 
 impl Missed {
@@ -101,6 +101,14 @@ impl Client {
     pub(super) fn process(&self) -> Option<(IpAddr, u32)> {
         Some((self.peer.ip(), self.pid?))
     }
+}
+
+/// The host in `http://HOST:PORT`, if it is one: it becomes a link.
+fn host_of(address: &[u8]) -> Option<&str> {
+    const MOST: usize = 253;
+    let (host, _) = std::str::from_utf8(address).ok()?.strip_prefix("http://")?.rsplit_once(':')?;
+    let is_plain = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
+    (is_plain && (1..=MOST).contains(&host.len())).then_some(host)
 }
 
 /// A process of which nothing else is known.
@@ -307,9 +315,14 @@ pub(super) struct StoreWatch {
     pub(super) publishers: BTreeMap<Box<[u8]>, Publisher>,
     /// By the key.
     pub(super) missed: BTreeMap<Box<[u8]>, Missed>,
+    /// Where rank 0 has its debug server.
+    pub(super) debug_host: Option<String>,
 }
 
 impl StoreWatch {
+    /// The port of the debug server's page where nobody chose another. The store is told none.
+    const DEBUG_PORT: u16 = 25999;
+
     pub(super) fn new(port: u16) -> Self {
         Self {
             port,
@@ -327,13 +340,29 @@ impl StoreWatch {
             foreign: ForeignClients::default(),
             publishers: BTreeMap::new(),
             missed: BTreeMap::new(),
+            debug_host: None,
         }
     }
 
-    /// A process publishes `key`, whose name it has.
-    pub(super) fn publishes(&mut self, conn: ConnId, key: &[u8]) {
+    /// Where the page of torch's debug server is: with rank 0.
+    pub(super) fn debug_server(&self) -> Option<String> {
+        self.debug_host.as_ref().map(|host| format!("{host}:{}", Self::DEBUG_PORT))
+    }
+
+    /// The store has dropped `key`, which a process published.
+    pub(super) fn unpublishes(&mut self, key: &[u8]) {
+        if debug_server_of(key) == Some(0) {
+            self.debug_host = None;
+        }
+    }
+
+    /// A process publishes `key`, whose name it has. `address`: that of a debug server.
+    pub(super) fn publishes(&mut self, conn: ConnId, key: &[u8], address: Option<&[u8]>) {
         const MOST: usize = 1024;
         self.missed.remove(key);
+        if debug_server_of(key) == Some(0) {
+            self.debug_host = address.and_then(host_of).map(str::to_owned);
+        }
         let Some(name) = published_by(key) else { return };
         if self.publishers.len() >= MOST && !self.publishers.contains_key(name) {
             // The one that has been gone for longest makes room.

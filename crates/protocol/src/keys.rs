@@ -23,7 +23,8 @@ pub enum KeyPattern<'k> {
     /// A message between the processes of a job, which may outlive its sender.
     Message,
     /// What a process has published about itself, once, for as long as it lives: `nixl/agents/LABEL/AGENT/…`,
-    /// the metadata of an agent of NIXL. Such a process need not belong to a job.
+    /// the metadata of an agent of NIXL, which need not belong to a job, and `debug_server/rankN`, where the
+    /// debug server of a rank listens.
     Published,
     /// A key of a torchrun rendezvous.
     Rendezvous {
@@ -205,6 +206,14 @@ pub fn published_by(key: &[u8]) -> Option<&[u8]> {
     publisher(key.strip_prefix(b"/")?.strip_prefix(NIXL)?)
 }
 
+/// The debug servers of ranks (`torch.distributed.debug`). Its writer closes the connection at once.
+const DEBUG: &[u8] = b"debug_server/rank";
+
+/// The rank whose debug server `key` tells.
+pub fn debug_server_of(key: &[u8]) -> Option<u32> {
+    number(key.strip_prefix(b"/")?.strip_prefix(DEBUG)?)
+}
+
 /// A label, an agent, and for whom it is. Each name is what its program chose.
 fn publisher(names: &[u8]) -> Option<&[u8]> {
     let mut names = names.split(|&b| b == b'/');
@@ -229,6 +238,9 @@ pub fn classify(key: &[u8]) -> Option<KeyPattern<'_>> {
     }
     if let Some(names) = key.strip_prefix(NIXL) {
         return publisher(names).map(|_| KeyPattern::Published);
+    }
+    if let Some(rank) = key.strip_prefix(DEBUG) {
+        return number(rank).map(|_| KeyPattern::Published);
     }
     if let Some(at) = find(key, b"/torchelastic/") {
         return Some(classify_static(key, at));

@@ -78,12 +78,14 @@ pub enum Observed {
         /// How long the client had waited.
         waited: Duration,
     },
-    /// A process published something about itself. What that is, is not for others to know.
+    /// A process published something about itself.
     Published {
         /// The connection.
         conn: ConnId,
         /// The key.
         key: Box<[u8]>,
+        /// The value of a debug server's key; of others it is not for us to know.
+        address: Option<Bytes>,
     },
     /// A client asked whether there is what another process is to publish, and it is not. Of a client that
     /// asks again and again this comes once a second.

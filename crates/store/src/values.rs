@@ -10,6 +10,7 @@ use super::stale::StaleKeys;
 use super::{Cleanup, Effects, Observed, Progress, Store};
 use rallypoint_journal::grown;
 use rallypoint_protocol::ids::{ConnId, Timestamp};
+use rallypoint_protocol::keys::debug_server_of;
 use rallypoint_protocol::{Payload, Reply};
 
 impl Store {
@@ -61,7 +62,8 @@ impl Store {
             fx.observe(if record.is_of_job() {
                 Observed::Wrote { conn, key, value: value.clone() }
             } else {
-                Observed::Published { conn, key }
+                let address = debug_server_of(&key).map(|_| value.clone());
+                Observed::Published { conn, key, address }
             });
         }
         self.keys.set_value(id, Some(value));

@@ -211,6 +211,9 @@ impl Sheet {
         if let Some(store) = &whole.workers_store {
             out.sentence(2, 4, FAINT, &format!("its workers meet elsewhere: {}", clean(store)));
         }
+        if let Some(server) = &whole.debug_server {
+            out.sentence(2, 4, FAINT, &format!("stacks of its ranks: http://{}", clean(server)));
+        }
         if self.depth == Depth::Whole {
             last_to_come(out, &whole.participants);
             timeline(out, whole);

@@ -164,6 +164,13 @@ fn the_metadata_of_an_agent_is_known() {
 }
 
 #[test]
+fn the_debug_server_of_a_rank_is_known() {
+    assert_eq!(classify(b"/debug_server/rank12"), Some(KeyPattern::Published));
+    assert_eq!(debug_server_of(b"/debug_server/rank12"), Some(12));
+    assert_eq!(debug_server_of(b"/nixl/agents/metadata/a/NULL_AGENT"), None);
+}
+
+#[test]
 fn other_keys_are_nobodys() {
     for key in [
         "",
@@ -195,6 +202,9 @@ fn other_keys_are_nobodys() {
         "/my_ft_rendezvous_barrier:job:shutdown",
         "/nixl/agents/metadata/agent",
         "/nixl/locks/metadata/agent/",
+        "/debug_server/rank",
+        "/debug_server/rank_0",
+        "/mine/debug_server/rank0",
         "/exception_dump_of_mine",
         "/my/exception_dump",
         "/broadcast_from/0",

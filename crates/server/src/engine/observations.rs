@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use rallypoint_protocol::ids::{ConnId, Timestamp};
 use rallypoint_protocol::keys::{KeyPattern, RendezvousPart, classify};
 use rallypoint_store::{Observed, WaitView};
@@ -112,11 +114,13 @@ fn is_state(key: &[u8]) -> bool {
 fn cost(observed: &Observed) -> usize {
     let bytes = match observed {
         Observed::Wrote { key, value, .. } => key.len().saturating_add(value.len()),
+        Observed::Published { key, address, .. } => {
+            key.len().saturating_add(address.as_ref().map_or(0, Bytes::len))
+        }
         Observed::Client { key, .. }
         | Observed::Dropped { key, .. }
         | Observed::GaveUp { key, .. }
         | Observed::TwoWriters { key, .. }
-        | Observed::Published { key, .. }
         | Observed::Missed { key, .. } => key.len(),
         Observed::CutOff { link, .. } => link.as_ref().map_or(0, |link| link.len()),
         Observed::RunRestarted { run_id } => run_id.as_bytes().len(),
@@ -127,8 +131,6 @@ fn cost(observed: &Observed) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
     use rallypoint_protocol::ids::ConnId;
 

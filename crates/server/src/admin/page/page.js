@@ -330,8 +330,10 @@ function showState(run, detail) {
   const extra = [run.nodes.waiting && `${count(run.nodes.waiting, "node")} in the wait list`, run.nodes.earlier && `${count(run.nodes.earlier, "node")} in the attempt before`, run.nodes.redundant && `${run.nodes.redundant} beyond the maximum`,
     run.nodes.finished && `${run.nodes.finished} finished in the round before`,
     run.exit && run.state !== "exiting" && `${run.exit.arrived} finished`, detail?.workers_store && `its workers meet at ${detail.workers_store}`].filter(Boolean);
-  rebuild("since", [from, closes, source, extra], () => [
-    isOver(run) ? ticking(from, "", " ago") : ticking(from, "for "), plain(`${closes}${source}${extra.map((text) => `; ${text}`).join("")}`)]);
+  const debug = detail?.debug_server;
+  rebuild("since", [from, closes, source, extra, debug], () => [
+    isOver(run) ? ticking(from, "", " ago") : ticking(from, "for "), plain(`${closes}${source}${extra.map((text) => `; ${text}`).join("")}`),
+    ...(debug ? ["; ", el("a", { href: `http://${debug}/`, title: "torch.distributed.debug, if it has its usual port" }, "stacks of its ranks")] : [])]);
   // What is over and asks for nothing is shown below, in the timeline.
   const said = (detail ? detail.explanations : run.explanation ? [run.explanation] : []).filter((e) => e.holds || e.severity !== "info");
   rebuild("explanations", said, () => said.slice(0, 30).map((e) => notice(e, textOf(run, e.text))));
