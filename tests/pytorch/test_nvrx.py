@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -66,11 +67,20 @@ def test_under_run_twice_with_one_id(nvrx: dict[str, str], rallypoint: Server, j
     under_run(jobs, rallypoint, nvrx).results()
 
 
-def test_without_a_leader_all_wait(nvrx: dict[str, str], rallypoint: Server, jobs: Jobs) -> None:
+def test_without_a_leader_all_wait(nvrx: dict[str, str], rallypoint_factory: Callable[..., Server], jobs: Jobs) -> None:
+    rallypoint = rallypoint_factory("--explain-after", "3s")
     job = by_hand(jobs, rallypoint, nvrx, leader=None)
     store = client(rallypoint)
     poll(lambda: store.check([f"{BARRIER}:slot_1", f"{BARRIER}:slot_2"]), "both have joined", 60)
     job.assert_waits(0, 5)
+    agents = [str(node.process.pid) for node in job.nodes.values()]
+
+    def said() -> str:
+        """What is said of the run at first sight."""
+        (run,) = rallypoint.get_json("/api/v1/runs")["runs"]
+        return (run["explanation"] or {"text": ""})["text"]
+
+    poll(lambda: f"{BARRIER}:shutdown" in said() and all(agent in said() for agent in agents), "both, and the key of the leader", 30)
     # Who reads a key of the run belongs to it: this client goes at once.
     assert client(rallypoint).get(f"{BARRIER}:round_done_0") == b"0", "nobody closes the round"
     job.kill()

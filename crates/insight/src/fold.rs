@@ -42,7 +42,10 @@ impl Fold<'_> {
                     self.enter(conn, &key);
                 }
             }
-            Observed::Wrote { conn, key, value } => self.wrote(conn, &key, &value),
+            Observed::Wrote { conn, key, value } => {
+                self.jobs.store(self.port).missed.remove(&key);
+                self.wrote(conn, &key, &value);
+            }
             Observed::Published { conn, key, address } => {
                 self.jobs.store(self.port).publishes(conn, &key, address.as_deref());
             }

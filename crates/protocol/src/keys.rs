@@ -214,6 +214,13 @@ pub fn debug_server_of(key: &[u8]) -> Option<u32> {
     number(key.strip_prefix(b"/")?.strip_prefix(DEBUG)?)
 }
 
+/// Whether clients ask for `key` again and again until another process has written it: what is published, and
+/// what the leader of [`HOSTED`] writes first, without whom all its agents wait.
+pub fn is_asked_for(key: &[u8]) -> bool {
+    let is_of_leader = || ends_with_its_agents(key) && key.ends_with(b":shutdown");
+    published_by(key).is_some() || is_of_leader()
+}
+
 /// A label, an agent, and for whom it is. Each name is what its program chose.
 fn publisher(names: &[u8]) -> Option<&[u8]> {
     let mut names = names.split(|&b| b == b'/');

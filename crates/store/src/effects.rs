@@ -87,8 +87,8 @@ pub enum Observed {
         /// The value of a debug server's key; of others it is not for us to know.
         address: Option<Bytes>,
     },
-    /// A client asked whether there is what another process is to publish, and it is not. Of a client that
-    /// asks again and again this comes once a second.
+    /// A client asked whether there is what another process is to write, and it is not. Of a client that asks
+    /// again and again this comes once a second.
     Missed {
         /// The connection.
         conn: ConnId,

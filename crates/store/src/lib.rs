@@ -56,7 +56,7 @@ pub use effects::{Cleanup, DropCause, Effects, Observed};
 use keyspace::{KeySpace, Looked};
 use number::{decimal, parse_counter};
 use rallypoint_protocol::ids::{ConnId, Timestamp};
-use rallypoint_protocol::keys::published_by;
+use rallypoint_protocol::keys::is_asked_for;
 use rallypoint_protocol::{List, PROBE, Reply, Request};
 use rows::Kept;
 pub use rows::Walk;
@@ -338,11 +338,11 @@ impl Store {
         Ok(Progress::Done)
     }
 
-    /// A client looks for what another process is to publish, and it is not there.
+    /// A client looks for what another process is to write, and it is not there.
     #[cold]
     fn observe_miss(&mut self, conn: ConnId, keys: List<'_>, now: Timestamp, fx: &mut impl Effects) {
         const EVERY: Duration = Duration::from_secs(1);
-        let Some(key) = keys.iter().find(|key| published_by(key).is_some() && !self.is_present(key)) else {
+        let Some(key) = keys.iter().find(|key| is_asked_for(key) && !self.is_present(key)) else {
             return;
         };
         let Some(session) = self.session_mut(conn).filter(|session| !session.is_probe) else { return };

@@ -54,7 +54,7 @@ impl Graph<'_> {
         found
     }
 
-    /// What other processes are to publish about themselves, and some ask for again and again.
+    /// What other processes are to write, and some ask for again and again.
     pub(super) fn of_unpublished(&self) -> Vec<(Option<RunKey>, Finding)> {
         let lasting = self.store.missed.iter().filter(|(_, missed)| missed.lasts(self.now));
         let found = lasting.filter_map(|(key, missed)| {
@@ -64,7 +64,10 @@ impl Graph<'_> {
                 Some(name) => format!("agent {name} ({})", client.label()),
                 None => client.label(),
             }));
-            let gone = self.store.publishers.get(published_by(key)?).and_then(|writer| writer.gone);
+            let publisher = published_by(key);
+            // What is published is of no job; else it is the key of a leader.
+            let run = there().find_map(|(_, client)| client.run.clone()).filter(|_| publisher.is_none());
+            let gone = publisher.and_then(|name| self.store.publishers.get(name)?.gone);
             let absence = match gone {
                 Some(gone) => Absence::WriterGone { ago: Elapsed(self.now.since(gone)) },
                 None => Absence::NotWritten,
@@ -76,9 +79,15 @@ impl Graph<'_> {
             });
             let evidence: Vec<_> = asks.collect();
             let (key, others, ended) = (about.clone(), Names::default(), Names::default());
-            let (besides, similar) = (Names::default(), None);
-            let reason = Reason::WaitingForKey { key, who, besides, similar, others, ended, absence, waited };
-            Some((None, Finding::new(reason, about, missed.since).seen(evidence)))
+            let reason = if run.is_some() {
+                let what = format!("an agent that leads them (is_host=1): {who} ask for `{key}`, {absence}");
+                let (waiters, disagree) = (who.count(), false);
+                Reason::WaitingForGroup { what, waiters, disagree, others, ended, waited }
+            } else {
+                let (besides, similar) = (Names::default(), None);
+                Reason::WaitingForKey { key, who, besides, similar, others, ended, absence, waited }
+            };
+            Some((run, Finding::new(reason, about, missed.since).seen(evidence)))
         });
         found.collect()
     }

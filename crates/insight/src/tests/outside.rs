@@ -38,12 +38,28 @@ fn metadata(name: &str) -> String {
 
 /// One asks each second for the metadata of an agent, so many times.
 fn ask(lab: &mut Lab, n: u32, name: &str, times: u32) {
-    let key = metadata(name);
+    ask_for(lab, n, &metadata(name), times);
+}
+
+fn ask_for(lab: &mut Lab, n: u32, key: &str, times: u32) {
     for _ in 0..times {
-        let list = [&key].into_iter().collect::<KeyList>();
+        let list = [key].into_iter().collect::<KeyList>();
         lab.apply(n, &Request::Check(list.as_list()));
         lab.pass(1.0);
     }
+}
+
+/// The key that the leader of NVRx's rendezvous writes first.
+const LED: &str = "/ft_rendezvous_barrier:job:shutdown";
+
+/// An agent of NVRx's `ft_launcher` comes to its rendezvous.
+fn ft_agent(lab: &mut Lab, n: u32, leads: bool) {
+    program(lab, n);
+    lab.set(n, "/ft_rendezvous_barrier:job:round_done_0", b"0");
+    if leads {
+        lab.set(n, LED, b"");
+    }
+    lab.add(n, "/ft_rendezvous_barrier:job:join_count_0", 1);
 }
 
 #[test]
@@ -113,6 +129,18 @@ fn who_is_of_no_job_is_told_or_left_alone() {
             ask(lab, 1, "prefill-0", 2);
             agent(lab, 2, "prefill-0");
             ask(lab, 1, "prefill-0", 6);
+        })
+        .silent(),
+        fault("no agent leads the rendezvous of ft_launcher", |lab| {
+            (1..3).for_each(|n| ft_agent(lab, n, false));
+            ask_for(lab, 1, LED, 6);
+        })
+        .names(&["job", "801", LED]),
+        fault("an agent that comes later leads it", |lab| {
+            ft_agent(lab, 1, false);
+            ask_for(lab, 1, LED, 2);
+            ft_agent(lab, 2, true);
+            ask_for(lab, 1, LED, 6);
         })
         .silent(),
         fault("a probe looks while a rank is missing", |lab| {

@@ -164,6 +164,18 @@ fn the_metadata_of_an_agent_is_known() {
 }
 
 #[test]
+fn what_is_asked_for_again_and_again_is_known() {
+    for (key, is_it) in [
+        ("/nixl/agents/metadata/agent_1/NULL_AGENT", true),
+        ("/ft_rendezvous_barrier:job:shutdown", true),
+        ("/ft_rendezvous_barrier:job:round_done_1", false),
+        ("/mine:shutdown", false),
+    ] {
+        assert_eq!(is_asked_for(key.as_bytes()), is_it, "{key}");
+    }
+}
+
+#[test]
 fn the_debug_server_of_a_rank_is_known() {
     assert_eq!(classify(b"/debug_server/rank12"), Some(KeyPattern::Published));
     assert_eq!(debug_server_of(b"/debug_server/rank12"), Some(12));
