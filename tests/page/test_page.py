@@ -176,6 +176,7 @@ def test_a_page_that_is_opened_before_any_run_shows_the_first(admin: Admin, open
     page = open_page(admin.url)
     page.until_says("#empty", "No runs")
     page.until_says("#empty", "rallypoint doctor rally.example:29500")
+    page.until_says("#empty", "torchrun --nnodes=1 --nproc-per-node=2 --rdzv-backend=c10d --rdzv-endpoint=rally.example:29500")
     admin.set(run_of(4, 1))
     page.until_says("#sentence", "Waiting for 3 of 4 nodes")
 

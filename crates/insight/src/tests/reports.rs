@@ -186,4 +186,6 @@ fn a_healthy_run_has_three_lines() {
     };
     assert_eq!((lines(false).len(), lines(true).len()), (3, 1), "{:?}", lines(false));
     assert!(lines(true)[0].contains("have published their addresses"), "{:?}", lines(true));
+    let advice = lab.said.iter().map(|(_, said)| &said.remedy).find(|remedy| !remedy.is_empty());
+    assert_eq!(advice, None, "all left well");
 }
