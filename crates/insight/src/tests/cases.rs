@@ -271,6 +271,7 @@ fn a_rank_that_is_prepared_for_another_world_size_is_not_shown_as_missing() {
     lab.pass(5.0);
     assert_eq!(lab.run("store:29500").rank_grid.expect("ranks").states, "jjj");
     lab.leave(2);
+    lab.pass(5.0);
     assert_eq!(lab.run("store:29500").rank_grid.expect("ranks").states, "jj.");
 }
 
