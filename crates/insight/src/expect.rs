@@ -1,6 +1,6 @@
 //! How many nodes a run should have, and where that number comes from.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 use std::time::Duration;
@@ -151,8 +151,6 @@ impl Plan {
 #[derive(Debug)]
 pub(super) struct Plans {
     of_run: BTreeMap<String, Arc<Plan>>,
-    /// Runs with a gate that was forgotten after it had opened.
-    passed: BTreeSet<String>,
     /// For a run about which nothing was said.
     none: Arc<Plan>,
 }
@@ -165,7 +163,6 @@ impl Plans {
     pub(super) fn new(flag: Option<(u32, u32)>) -> Self {
         Self {
             of_run: BTreeMap::new(),
-            passed: BTreeSet::new(),
             none: Arc::new(Plan { flag, ..Plan::default() }),
         }
     }
@@ -205,21 +202,18 @@ impl Plans {
         }
         let was_open = plan.is_some_and(|plan| plan.is_open());
         if gate.is_none() && was_open {
-            self.passed.insert(run_id.to_owned());
             return self.change(run_id, |plan| plan.passed = Some(heard));
         }
-        self.passed.remove(run_id);
         self.change_gate(run_id, gate)
     }
 
     /// Forgets gates whose pods have passed them long ago. Returns their runs.
     pub(super) fn forget_passed(&mut self, now: Timestamp) -> Vec<String> {
         const KEPT: Duration = Duration::from_mins(10);
-        let passed = |run_id: &String| self.of_run.get(run_id).and_then(|plan| plan.passed);
-        let is_old = |run_id: &String| passed(run_id).is_none_or(|at| now.since(at) >= KEPT);
-        let old: Vec<String> = self.passed.iter().filter(|run_id| is_old(run_id)).cloned().collect();
+        let is_old = |plan: &Plan| plan.passed.is_some_and(|at| now.since(at) >= KEPT);
+        let old = self.of_run.iter().filter(|(_, plan)| is_old(plan));
+        let old: Vec<String> = old.map(|(run_id, _)| run_id.clone()).collect();
         for run_id in &old {
-            self.passed.remove(run_id);
             self.change_gate(run_id, None);
         }
         old
