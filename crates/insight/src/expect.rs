@@ -161,10 +161,7 @@ impl Plans {
 
     /// `flag`: `serve --nodes`.
     pub(super) fn new(flag: Option<(u32, u32)>) -> Self {
-        Self {
-            of_run: BTreeMap::new(),
-            none: Arc::new(Plan { flag, ..Plan::default() }),
-        }
+        Self { of_run: BTreeMap::new(), none: Arc::new(Plan { flag, ..Plan::default() }) }
     }
 
     /// What was said about a run.

@@ -2,7 +2,6 @@
 
 mod explain;
 mod own_keys;
-mod pods;
 mod processes;
 mod root;
 mod sighting;

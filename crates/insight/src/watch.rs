@@ -422,11 +422,7 @@ impl StoreWatch {
 
     /// Whether the process of a client waited here until just now: it may go on at once.
     pub(super) fn waited_just_now(&self, client: &Client, now: Timestamp) -> bool {
-        self.waits_now((client.peer.ip(), client.pid), now)
-    }
-
-    /// Whether a process with this address and process id waits, or did until just now.
-    pub(super) fn waits_now(&self, process: (IpAddr, Option<u32>), now: Timestamp) -> bool {
+        let process = (client.peer.ip(), client.pid);
         self.waited.get(&process).is_some_and(|last| now.since(*last) < Self::QUIET)
     }
 

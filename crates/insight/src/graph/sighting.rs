@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::processes::{Graph, Silent};
 use super::wanted::{ExpectedWriter, Wanted, wanted};
+use crate::expect::Plan;
 use crate::presence::{Behind, But, NODE, Presence, Sighting, Waits};
 use crate::reason::Names;
 use crate::run::{Departure, LeftNode, Meeting, RankInfo, TrackedNode, TrackedRun, Withdrawn};
@@ -438,5 +440,30 @@ impl Graph<'_> {
         let near = self.store.passed.iter().filter(|passed| passed.closed.at + BEFORE >= began);
         let near = near.filter(|passed| !passed.process.is_some_and(is_back) && which(passed));
         Names::of(near.map(Passed::told))
+    }
+}
+
+/// The pods behind those that have not come: what they announced at the gate, and what their relays did since.
+impl Graph<'_> {
+    fn plan(&self, run: &TrackedRun) -> Arc<Plan> {
+        self.plans.of(&run.key().name(self.store.owner.as_ref()))
+    }
+
+    /// The pod with this node rank, if it announced itself. Other backends than the static one give their nodes other ranks.
+    fn announced_node(&self, run: &TrackedRun, rank: u32) -> Option<Sighting> {
+        if run.kind() == RunKind::Static { self.announced(&self.plan(run), rank) } else { None }
+    }
+
+    /// The pod of a rank, if it announced itself. It has only this one: else it is not known which ranks it has.
+    fn announced_rank(&self, run: &TrackedRun, of: &Meeting, rank: u32) -> Option<Sighting> {
+        let plan = self.plan(run);
+        let is_its_own = !run.has_agents() && of.size.is_some_and(|ranks| plan.is_one_rank_each(ranks));
+        if is_its_own { self.announced(&plan, rank) } else { None }
+    }
+
+    fn announced(&self, plan: &Plan, rank: u32) -> Option<Sighting> {
+        let (pod, seen) = plan.announced(rank)?;
+        let since = self.links.since_announced(plan, pod, seen, self.now);
+        Some(Sighting::behind(format!("pod {pod}"), since))
     }
 }
