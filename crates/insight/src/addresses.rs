@@ -3,8 +3,10 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use super::reason::{Evidence, Finding, Names, Reason};
+use super::presence::Place;
+use super::reason::{Code, Evidence, Finding, Last, Names};
 use super::run::{Meeting, RankInfo, TrackedRun};
+use rallypoint_api::Severity;
 
 /// Why others cannot reach an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +79,13 @@ fn said(who: &str, listens: IpAddr, doubt: Doubt) -> String {
 
 fn finding(ranks: Vec<String>, may: bool, wrote: Vec<Evidence>, about: String) -> Finding {
     let since = wrote.iter().map(|wrote| wrote.at).min().unwrap_or_default();
-    let reason = Reason::AddressUnreachable { ranks: Names::of(ranks), may };
+    let ranks = Names::of(ranks);
+    let (can, it) = (if may { "may not" } else { "cannot" }, if ranks.count() == 1 { "it" } else { "them" });
+    let reason = Code::AddressUnreachable
+        .says(format!("{ranks}: ranks on other hosts {can} reach {it} there"))
+        .severe(if may { Severity::Info } else { Severity::Warning })
+        .fact("ranks", &ranks)
+        .misses(Place::Rank, &ranks, Last::Connected);
     Finding::new(reason, about, since).seen(wrote)
 }
 

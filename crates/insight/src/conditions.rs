@@ -7,12 +7,13 @@ use std::time::Duration;
 use super::addresses::unreachable;
 use super::expect::Plan;
 use super::links::Links;
-use super::missing::{is_gone, missing, turned_away};
-use super::presence::Presence;
-use super::reason::{Evidence, Finding, Names, Reason};
+use super::missing::{is_gone, missing, name_of, turned_away};
+use super::presence::{AGENT, ANNOUNCED, GONE, Place, Presence};
+use super::reason::words::{are, has, have, if_any, if_some, of_expected, of_ranks, says_who, waits_since};
+use super::reason::{Code, Evidence, Finding, Hold, Last, Names, Reason, Unit};
 use super::run::{FormerNode, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, with_pid};
-use rallypoint_api::{Expected, KnownFrom, MissingNode, RunKind, RunState, Seen};
-use rallypoint_protocol::ids::{Elapsed, Timestamp, count};
+use rallypoint_api::{Expected, ExpectedFrom, KnownFrom, MissingNode, RunKind, RunState, Seen, Severity};
+use rallypoint_protocol::ids::{Elapsed, Timestamp, count, counted};
 use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState, Missing};
 
 /// What holds in one run, apart from what its waits show.
@@ -49,7 +50,20 @@ fn store_closed(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let round = run.round();
     let since = round.reset.filter(|_| run.goes_on() && round.completed.is_some())?;
     let (met, ago) = (round.had_met_at_reset, Elapsed(now.since(since)));
-    Some(of_round(run, Reason::StoreClosed { round: round.number, met, since: ago }, since))
+    let (met, severity) = match met {
+        Some(true) => (", after its ranks had met", Severity::Info),
+        Some(false) => (", before its ranks had met", Severity::Warning),
+        None => ("", Severity::Info),
+    };
+    let reason = Code::StoreReset
+        .says(format!("an operator's reset closed the store of round {} {ago} ago{met}", round.number))
+        .severe(severity)
+        .hold(Hold::Soon)
+        .look_at(
+            "nothing, if the ranks go on and need no store any more; else start all agents of the job again, \
+             together: the next round has a store of its own",
+        );
+    Some(of_round(run, reason, since))
 }
 
 /// Nodes that wait beside a complete round, or for the next one while some members have not left this one. A static node
@@ -77,7 +91,27 @@ fn left_over(
     let left_over = Names::of(nodes.iter().map(|node| node.name.clone()));
     let waited = Elapsed(now.since(since));
     let fewer = redundant && nodes.iter().all(|node| node.asks_not_for == Some(group));
-    let reason = Reason::LeftOver { group, left_over, staying, dead, redundant, fewer, waited };
+    let asked = if fewer { "; asked for fewer nodes" } else { "" };
+    let is_spare = !dead.is_empty() || redundant && !fewer;
+    let reason = Code::StandsBy
+        .says(format!(
+            "{left_over} {} waited {waited} beside a complete round of {}{asked}",
+            has(left_over.count()),
+            Unit::Node.count(group)
+        ))
+        .held(&left_over)
+        .fact("left_over", &left_over)
+        .lacks("still in it", "staying", Place::Node, &staying, Last::Connected)
+        .lacks("gone", "dead", Place::Node, &dead, Last::Closed);
+    let reason = if is_spare {
+        reason
+    } else {
+        reason.severe(Severity::Warning).look_at(
+            "look at the agents that are in the round still: torch stops its workers to begin a round with all, \
+             which may take half a minute. Start every node with the same --nnodes; a second job needs another \
+             --rdzv-id",
+        )
+    };
     Some(Finding::new(reason, redundant.to_string(), since).seen(joined))
 }
 
@@ -113,11 +147,9 @@ fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<
     // Without a number, and while nodes go on with the attempt before, the waits of a static run show what is missing.
     let is_plain = expected.is_some() && run.not_again().next().is_none();
     if is_short && joined > 0 && (run.kind() == RunKind::C10d || is_plain) {
-        let name = |node: MissingNode| {
-            node.name.unwrap_or_else(|| format!("node {}", node.rank.unwrap_or_default()))
-        };
-        let (gone, missing): (Vec<_>, Vec<_>) = missing(run, plan, expected).into_iter().partition(is_gone);
-        let is_connected = |node: &MissingNode| node.known_from == KnownFrom::Connected;
+        let all = missing(run, plan, expected);
+        let (gone, missing): (Vec<_>, Vec<_>) = all.iter().partition(|node| is_gone(node));
+        let is_connected = |node: &&MissingNode| node.known_from == KnownFrom::Connected;
         let (connected, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_connected);
         let announced =
             missing.iter().filter(|node| node.known_from == KnownFrom::Announced).filter_map(|node| {
@@ -128,19 +160,11 @@ fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<
         let announced = Names::of(announced);
         let there = run.participants().filter(|node| node.is_there());
         let first = there.map(|node| node.joined).min().map_or(since, |first| first.max(since));
-        let reason = Reason::NodesMissing {
-            joined,
-            expected: expected.map(|expected| expected.min),
-            from: expected.map(|expected| expected.source),
-            missing: Names::of(missing.into_iter().map(name)),
-            announced,
-            gone: Names::of(gone.into_iter().map(name)),
-            connected: Names::of(connected.into_iter().map(name)),
-            present,
-            apart: Names::default(),
-            first: Elapsed(now.since(first)),
-            waited,
-        };
+        let [missing, gone, connected] =
+            [missing, gone, connected].map(|nodes| Names::of(nodes.into_iter().map(name_of)));
+        let absent = Absent { missing, announced, gone, connected };
+        let first = Elapsed(now.since(first));
+        let reason = nodes_missing(joined, expected, &absent, &present, first, waited).misses_nodes(&all);
         held.push(of_round(run, reason, since).seen(joins(run, Membership::Participant)));
     }
     if let (false, RunKind::C10d, Some(expected)) = (is_short, run.kind(), expected) {
@@ -154,7 +178,23 @@ fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<
             Some(nodes) => (nodes.clone(), !nodes.shown.iter().any(|name| there.contains(name.as_str()))),
             None => (Names::of(other.map(TrackedNode::told)), other.is_some_and(|node| !node.is_there())),
         };
-        let reason = Reason::RoundNotComplete { joined, expected, from, who, is_gone, waited };
+        let joined_have = have(joined as usize, "node", "nodes");
+        let (are, gone) = (are(expected as usize), if is_gone { ", gone since" } else { "" });
+        let reason = Code::NnodesDiffer
+            .says(format!(
+                "{joined_have} joined and the round is not complete after {waited}, although {expected} by {} {are} \
+                 enough{}{gone}",
+                says_who(from),
+                if_any("; asked for another number: ", &who)
+            ))
+            .severe(Severity::Warning)
+            .hold(Hold::Lasting)
+            .look_at(
+                "stop all agents of the job, and start them with the same --nnodes, which is the number to expect \
+                 (rallypoint ctl expect RUN N, or serve --nodes); a second job needs another --rdzv-id",
+            )
+            .joined(joined, Some(expected))
+            .from(Some(from));
         held.push(of_round(run, reason, since).seen(joins(run, Membership::Participant)));
     }
     held
@@ -165,7 +205,18 @@ fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timest
     let Expected { min: expected, source: from, .. } =
         plan.expected().filter(|expected| formed < expected.min && run.kind() == RunKind::C10d)?;
     let left_over = names(run, Membership::WaitList);
-    Some(of_round(run, Reason::FewerThanExpected { formed, expected, from, left_over }, since))
+    let reason = Code::NnodesDiffer
+        .says(format!(
+            "the round is complete with {}, but {expected} are expected by {}",
+            Unit::Node.count(formed),
+            says_who(from)
+        ))
+        .and("left over", &left_over)
+        .held(&left_over)
+        .fact("left_over", &left_over)
+        .joined(formed, Some(expected))
+        .from(Some(from));
+    Some(of_round(run, reason, since))
 }
 
 /// Some nodes have finished, and others have not.
@@ -197,22 +248,44 @@ fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option<Finding> {
     let is_away = |node: &TrackedNode| addr(node).is_some_and(|addr| links.away_at(addr).is_some());
     let is_silent = |node: &&TrackedNode| node.is_unheard || is_away(node);
     let (silent, running): (Vec<_>, Vec<_>) = run.still_running().partition(is_silent);
-    let reason = Reason::ExitBarrier {
-        arrived: count(round.exit.len()),
-        nodes: run.exit_size(),
-        running: Names::of(running.into_iter().map(TrackedNode::label)),
-        silent: Names::of(silent.into_iter().chain(cut_off).map(TrackedNode::label)),
-        taken_out: Names::of(taken_out().map(TrackedNode::label)),
-        dead: Names::of(dead().map(TrackedNode::label)),
-        not_back: Names::of(not_back),
-        waited: Elapsed(now.since(since)),
-    };
+    let (running, silent) = (
+        Names::of(running.into_iter().map(TrackedNode::label)),
+        Names::of(silent.into_iter().chain(cut_off).map(TrackedNode::label)),
+    );
+    let (out, closed) =
+        (Names::of(taken_out().map(TrackedNode::label)), Names::of(dead().map(TrackedNode::label)));
+    let (arrived, nodes, waited) = (count(round.exit.len()), run.exit_size(), Elapsed(now.since(since)));
+    let have = nodes.map_or_else(
+        || have(arrived as usize, "node", "nodes"),
+        |nodes| format!("{arrived} of {} {}", Unit::Node.count(nodes), has(arrived as usize)),
+    );
+    let all_are_well = out.is_empty() && closed.is_empty() && silent.is_empty();
+    let is_note = all_are_well && waited.0 < LONG_AT_EXIT;
+    let reason = Code::ExitBarrier
+        .says(format!("{have} finished and waited {waited} at the exit barrier"))
+        .severe(if is_note { Severity::Info } else { Severity::Warning })
+        .expects(nodes)
+        .fact("arrived", arrived)
+        .lacks("connected, not finished", "running", Place::Node, &running, Last::Connected)
+        .lacks("nothing heard", "silent", Place::Node, &silent, Last::Silent)
+        .lacks("taken out of the round", "taken_out", Place::Node, &out, Last::TakenOut)
+        .lacks("connection closed", "dead", Place::Node, &closed, Last::Closed)
+        .lacks(
+            "not back since the server was restarted",
+            "not_back",
+            Place::Node,
+            &Names::of(not_back),
+            Last::NotBack,
+        );
     let closed = |node: &TrackedNode| Some(node.evidence(Seen::Closed, None, node.gone?));
     let closed = dead().filter_map(closed);
     let heard = taken_out().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
     let joined = run.still_running().map(|node| node.evidence(Seen::Joined, None, node.joined));
     Some(of_round(run, reason, since).seen(closed.chain(heard).chain(joined)))
 }
+
+/// Nodes that evaluate in the end may well let others wait at the exit barrier for less than this.
+const LONG_AT_EXIT: Duration = Duration::from_mins(2);
 
 /// Ranks that end this soon after all have published their addresses may have been unable to connect to each other.
 const SOON: Duration = Duration::from_secs(10);
@@ -248,20 +321,46 @@ fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Vec<Finding> 
         let ranks = Names::of(ended.iter().map(label));
         let soon = Some(Elapsed(since.since(met)));
         let soon = soon.filter(|soon| soon.0 <= SOON && !meeting.went_on);
-        let reason = Reason::RanksEnded { ranks, left, since: Elapsed(now.since(since)), soon };
+        let reason = have_ended(&ranks, left, Elapsed(now.since(since)), soon);
         let closed = ended.into_iter().map(|(rank, info, at)| info.closed(rank, at));
         Some(Finding::new(reason, of_meeting(meeting), since).seen(closed))
     });
     found.chain(unnamed_ended(run, now)).collect()
 }
 
-/// The same of processes that meet without telling their ranks.
+/// These have ended, so long ago, and others go on. `soon`: how long after all had published their addresses, if that was soon.
+fn have_ended(ranks: &Names, left: u32, since: Elapsed, soon: Option<Elapsed>) -> Reason {
+    // A program may go on without its process group.
+    let closed = match ranks.count() {
+        1 => "closed its connection",
+        _ => "closed their connections, the first of them",
+    };
+    let after = if_some(soon, |soon| format!(", {soon} after all had published their addresses,"));
+    let there = format!("{} {}", Unit::Process.count(left), are(left as usize));
+    let mut reason = Code::RanksEnded
+        .says(format!("{ranks} {closed} {since} ago{after} while {there} still connected"))
+        .fact("ranks", ranks)
+        .fact("left", left)
+        .fact("since", since)
+        .misses(Place::Rank, ranks, Last::Closed);
+    reason.ended = ranks.count();
+    // Jobs of a few seconds get no warning when their ranks end one by one.
+    match soon {
+        None => reason,
+        Some(_) => reason.severe(Severity::Warning).hold(Hold::Lasting).look_at(
+            "look at their logs, that of the first before all; where they could not connect to each other at the \
+             addresses that they published, GLOO_SOCKET_IFNAME chooses the network interface",
+        ),
+    }
+}
+
+/// Processes have ended that meet without telling their ranks.
 fn unnamed_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let ended = run.ended_unnamed();
     let since = ended.first()?.at;
     let left = run.world().processes();
     let ranks = Names::of(ended.iter().map(|closed| run.process_label(closed)));
-    let reason = Reason::RanksEnded { ranks, left, since: Elapsed(now.since(since)), soon: None };
+    let reason = have_ended(&ranks, left, Elapsed(now.since(since)), None);
     let found = Finding::new(reason, "unnamed", since).seen(ended.into_iter().cloned());
     (left > 0).then_some(found)
 }
@@ -272,8 +371,22 @@ fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let (came, world_size, missing, since) =
         run.came_for_nccl_id().filter(|_| run.state() == RunState::Running)?;
     let beside = run.world().beside_group();
-    let reason =
-        Reason::RanksMissing { came, world_size, missing, beside, waited: Elapsed(now.since(since)) };
+    let reason = Code::Waiting
+        .says(format!(
+            "{} come for the NCCL id, which rank 0 published {} ago",
+            of_ranks(came, Some(world_size)),
+            Elapsed(now.since(since))
+        ))
+        .look_at(
+            "look at the processes of the missing ranks: are they still importing or loading, have they ended, or \
+             gone another way than the others? Those wait for them inside NCCL, which tells the store nothing",
+        )
+        .joined(came, Some(world_size))
+        .fact("came", came)
+        .lacks("missing", "missing", Place::Rank, &missing, Last::Unknown)
+        .and("connected, and not asking for it", &beside)
+        .fact("beside", &beside)
+        .eliminated(!missing.is_empty());
     let wrote = run.nccl_root().map(|root| root.wrote.clone());
     (came < world_size).then(|| of_round(run, reason, since).seen(wrote))
 }
@@ -294,29 +407,23 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
     if let Some((pod, other)) =
         first.and_then(|pod| Some((pod, all().find(|other| other.nodes != pod.nodes)?)))
     {
-        let reason = Reason::AnnouncementsDiffer {
-            pod: pod.pod.clone(),
-            says: pod.nodes.to_string(),
-            other_pod: other.pod.clone(),
-            other_says: other.nodes.to_string(),
-        };
-        hold(String::new(), reason, since);
+        let text = format!(
+            "the pods disagree on the number of nodes: {} expects {}, {} expects {}",
+            pod.pod, pod.nodes, other.pod, other.nodes
+        );
+        hold(String::new(), Code::NnodesDiffer.says(text), since);
     }
     for (pod, rank) in gate.turned_away.iter().filter_map(|pod| Some((pod, pod.node_rank?))) {
         if let Some(holder) = plan.pod_of_rank(rank) {
             let label = |pod: &Announcement| format!("pod {} at {}", pod.pod, pod.shown_at());
-            let reason = Reason::DuplicateRank {
-                what: format!("node rank {rank}"),
-                first: label(holder),
-                second: format!("{}, which is held back", label(pod)),
-                more: Names::default(),
-                others: Names::default(),
-            };
+            let all = Names::of([label(holder), format!("{}, which is held back", label(pod))]);
+            let reason = Reason::claimed(&format!("node rank {rank}"), &all, &Names::default());
             hold(format!("node {rank}"), reason, since);
         }
     }
     if let Some(versions) = &gate.versions {
-        hold(String::new(), Reason::TorchVersionsDiffer { versions: versions.clone() }, since);
+        let text = format!("the pods have different versions of PyTorch: {versions}");
+        hold(String::new(), Code::TorchVersionsDiffer.says(text), since);
     }
     if run.kind() != RunKind::Announced {
         return held;
@@ -343,15 +450,9 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
             Some(rank) => format!("pod {} with rank {rank}", pod.pod),
             None => format!("pod {}", pod.pod),
         });
-        let reason = Reason::PodsMissing {
-            announced: count(gate.pods.len()),
-            expected: gate.nodes.min,
-            missing: Names::of(missing.into_iter().map(label)),
-            gone: Names::of(gone),
-            refused: Names::of(refused),
-            apart: Names::default(),
-            waited: Elapsed(now.since(gate.since)),
-        };
+        let missing = Names::of(missing.into_iter().map(label));
+        let waited = Elapsed(now.since(gate.since));
+        let reason = pods_missing(gate, &missing, &Names::of(gone), &Names::of(refused), waited);
         hold(String::new(), reason, gate.since);
     }
     held
@@ -372,13 +473,131 @@ fn pods_idle(gate: &GateSnapshot, plan: &Plan, links: &Links, opened: Timestamp,
     let last =
         || gate.silent().filter(|missing| !missing.pod.as_deref().is_some_and(|pod| gone.contains_key(pod)));
     let silent = plan.passed().or_else(|| last().filter_map(|missing| missing.seen).max());
-    Reason::PodsIdle {
-        pods: count(pods),
-        gone: Names::of(gone.iter().map(|(pod, since)| format!("{pod} ({since})"))),
-        unheard,
-        silent: silent.filter(|_| unheard > 0).map(|heard| Elapsed(now.since(heard))),
-        waited: Elapsed(now.since(opened)),
+    let gone = Names::of(gone.iter().map(|(pod, since)| format!("{pod} ({since})")));
+    let reason = Code::PodsIdle
+        .says(format!(
+            "{} announced, and no process connected for {}",
+            counted(pods, "pod", "pods"),
+            Elapsed(now.since(opened))
+        ))
+        .severe(if gone.is_empty() { Severity::Info } else { Severity::Warning })
+        .expects(Some(count(pods)))
+        .fact("pods", pods)
+        .lacks("gone", "gone", Place::Pod, &gone, Last::Left);
+    if unheard == 0 {
+        return reason;
     }
+    let since = if_some(silent, |heard| format!(" for {}", Elapsed(now.since(heard))));
+    let unheard = Names::of([counted(unheard, "pod", "pods")]);
+    reason.and(&format!("not heard of{since}"), &unheard)
+}
+
+/// Pods have not announced themselves, and those that have are held back.
+fn pods_missing(
+    gate: &GateSnapshot,
+    missing: &Names,
+    gone: &Names,
+    refused: &Names,
+    waited: Elapsed,
+) -> Reason {
+    let (announced, expected) = (count(gate.pods.len()), gate.nodes.min);
+    let lacks = expected.saturating_sub(announced) as usize;
+    let n = lacks.saturating_sub(refused.count().saturating_add(gone.count())).max(missing.count());
+    // As far as they are known.
+    let unnamed = Names::of((missing.count() < n).then(|| n.to_string()));
+    let look_at = match () {
+        () if !refused.is_empty() => {
+            "start the pods that were turned away with the number of nodes that the others have, each with its \
+             own rank: one of them may be missing as another"
+        }
+        () if gone.count() >= lacks => GONE,
+        () => Code::PodsMissing.rule().look_at,
+    };
+    let named = if unnamed.is_empty() { missing } else { &unnamed };
+    Code::PodsMissing
+        .says(format!("{announced} of {} announced for {waited}", counted(expected, "pod", "pods")))
+        .look_at(look_at)
+        .joined(announced, Some(expected))
+        .fact("announced", announced)
+        .and("missing", named)
+        .misses(Place::Pod, missing, Last::NeverSeen)
+        .lacks("announced and gone", "gone", Place::Pod, gone, Last::Silent)
+        .and("turned away", refused)
+        .eliminated(!missing.is_empty())
+}
+
+/// Who is not in a round that is not complete.
+struct Absent {
+    missing: Names,
+    /// The pods of missing ones that announced themselves, each with what was heard of it since.
+    announced: Names,
+    /// Of those that had joined: who died, or was taken out.
+    gone: Names,
+    /// Of those that had joined: who is connected, and has not joined this round.
+    connected: Names,
+}
+
+/// Nodes have not joined for so long; the first of those that have waits so long.
+fn nodes_missing(
+    joined: u32,
+    expected: Option<Expected>,
+    Absent { missing, announced, gone, connected }: &Absent,
+    present: &Names,
+    first: Elapsed,
+    waited: Elapsed,
+) -> Reason {
+    let (min, from) = expected.map(|expected| (expected.min, expected.source)).unzip();
+    let lacks = min.unwrap_or(0).saturating_sub(joined) as usize;
+    let n = lacks.saturating_sub(gone.count()).saturating_sub(connected.count());
+    let since_first = waits_since(joined, first);
+    let text = match min {
+        None => {
+            format!("{} joined ({present}){since_first} for more", have(joined as usize, "node", "nodes"))
+        }
+        Some(_) => {
+            let who = match missing.count() {
+                _ if n == 0 => since_first,
+                0 => format!(
+                    "; {n} {} been missing for {waited}; there {} {present}",
+                    has(n),
+                    are(present.count())
+                ),
+                known if known < n => format!("; {n} have been missing for {waited}, {missing} among them"),
+                known => format!("; {missing} {} been missing for {waited}", has(known)),
+            };
+            format!("{} {} joined{who}", of_expected(joined, min), has(joined as usize))
+        }
+    };
+    let look_at = match () {
+        () if !gone.is_empty() => GONE,
+        () if min.is_none() => {
+            "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look which \
+             pods have not started, do not reach this server, or have another --nnodes or --rdzv-id"
+        }
+        () if lacks <= connected.count() => AGENT,
+        () if announced.count() >= missing.count().max(1) => ANNOUNCED,
+        () => Code::NodesMissing.rule().look_at,
+    };
+    let mut reason = Code::NodesMissing
+        .says(text)
+        .look_at(look_at)
+        .eliminated(!missing.is_empty())
+        .held(present)
+        .joined(joined, min)
+        .from(from)
+        .fact("present", present)
+        .and("gone", gone)
+        .and("connected, and not in this round yet", connected);
+    match (from, min) {
+        // Others may see it differently.
+        (Some(from @ (ExpectedFrom::EarlierRound | ExpectedFrom::RoleExchange)), Some(min)) => {
+            reason.text += &format!(" ({min} by {})", says_who(from));
+        }
+        (Some(_), _) => {}
+        (None, _) => reason.text += "; nobody has said how many there should be",
+    }
+    reason.text += &if_any("; ", announced);
+    reason
 }
 
 fn label(missing: &Missing) -> String {

@@ -10,16 +10,17 @@ use super::explanation_log::{Subject, Topic, Utterance};
 use super::fold::Fold;
 use super::graph::wanted;
 use super::jobs::Jobs;
-use super::presence::{Place, Presence};
-use super::reason::{Evidence, Finding, Names, Reason};
+use super::presence::Place;
+use super::reason::rules::RESET;
+use super::reason::words::{SLIP, has};
+use super::reason::{Code, Evidence, Finding, Last, Names, Reason};
 use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
 use super::watch::{AtAdmin, Beside, Claim, Clash, Client, GivenUp, Passed};
-use rallypoint_api::{RunKind, RunState, Seen, TimelineEvent};
+use rallypoint_api::{RunKind, RunState, Seen, Severity, TimelineEvent};
 use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::Role;
-use rallypoint_rendezvous::Fact;
 use rallypoint_rendezvous::barrier::OpenBarrier;
 
 /// Two agents' runs in one store are two jobs when both have been there this long.
@@ -104,10 +105,10 @@ impl Look<'_> {
     pub(super) fn pass_time(&mut self) {
         for key in self.jobs.runs.keys().cloned().collect::<Vec<_>>() {
             let plan = self.jobs.plan(&key);
-            let is_missed = self.told.log.says(&key, "nodes_missing");
+            let is_missed = self.told.log.says(&key, Code::NodesMissing);
             let Some(run) = self.jobs.runs.get_mut(&key) else { continue };
             run.pass_time(&plan, self.explain_after, is_missed, self.now);
-            let (moments, findings) = run.take_findings();
+            let (is_native, (moments, findings)) = (run.native().is_some(), run.take_findings());
             let name = self.jobs.name(&key);
             for moment in moments {
                 self.told.tell(Change::TimelineEvent(TimelineEvent {
@@ -119,11 +120,12 @@ impl Look<'_> {
             }
             for finding in findings {
                 // A node that is refused may come again and again.
-                let is_refused = matches!(finding.reason, Reason::Told { fact: Fact::Refused { .. }, .. });
-                if is_refused && self.told.log.shows(&key, finding.reason.code(), &finding.about) {
+                let code = finding.reason.code;
+                let is_refused = is_native && code == Code::JoinRefused;
+                if is_refused && self.told.log.shows(&key, code, &finding.about) {
                     continue;
                 }
-                self.jobs.totals.count(&finding.reason);
+                self.jobs.totals.count(finding.reason.tally);
                 self.fact(Held { store: key.port(), run: Some(key.clone()), finding });
             }
         }
@@ -160,8 +162,8 @@ impl Look<'_> {
     fn is_detail(&self, held: &Held) -> bool {
         let run = held.run.as_ref().and_then(|key| self.jobs.runs.get(key));
         run.is_some_and(|run| match &held.finding.reason {
-            Reason::RanksComplete { .. } => run.has_agents(),
-            Reason::Told { fact: Fact::Closed { .. }, .. } => {
+            Reason { is_detail: true, .. } => true,
+            Reason { code: Code::RunClosed, severity: Severity::Info, .. } => {
                 // The rendezvous learns only afterwards that those at the barrier have succeeded.
                 let is_over = matches!(run.state(), RunState::Exiting | RunState::Finished);
                 is_over || !run.round().exit.is_empty()
@@ -231,18 +233,37 @@ impl Look<'_> {
             let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
             let who = Names { shown, more, range: None };
             let (about, writer) = (ShownKey(&key).to_string(), writer.unwrap_or_default());
-            let reason = Reason::GaveUp {
-                who,
-                key: about.clone(),
-                waited: Elapsed(waited),
-                writer,
-                missing,
-                similar,
-                others,
-                ended,
-                reset,
-                again,
+            let waited = Elapsed(waited);
+            let tries = match (again, who.count()) {
+                (false, _) => "",
+                (true, 1) => " and tries again",
+                (true, _) => " and try again",
             };
+            let wrote = match reset {
+                _ if writer.is_empty() => String::new(),
+                Some(ago) => format!("; {writer} had written it, and an operator reset the store {ago} ago"),
+                None => format!("; {writer} should have written it"),
+            };
+            // The one that should have written it is named already.
+            let missing = if missing.count() == 1 && !writer.is_empty() { Names::default() } else { missing };
+            let look_at = match (reset, &similar) {
+                (Some(_), _) => RESET,
+                (None, Some(_)) => SLIP,
+                _ if again => {
+                    "nothing, if the program means to poll; else look at the process that should write the key"
+                }
+                _ => Code::GaveUp.rule().look_at,
+            };
+            let reason = Code::GaveUp
+                .says(format!("{who} gave up on `{about}` after {waited}{tries}{wrote}"))
+                .severe(if again { Severity::Info } else { Severity::Error })
+                .look_at(look_at)
+                .held(&who)
+                .fact("who", &who)
+                .lacks("missing", "missing", Place::Rank, &missing, Last::Unknown)
+                .exists(similar)
+                .ended(&ended)
+                .others(&others);
             let finding =
                 Finding::new(reason, about, given_up.at).seen(evidence).in_round(wanted(&key).round);
             self.fact(Held { store: Some(port), run, finding });
@@ -321,8 +342,8 @@ impl Look<'_> {
                 let label = store.clients.get(&conn).map_or_else(|| "a process".to_owned(), Client::label);
                 format!("that of {label}")
             };
-            let evidence = format!("each of {ranks} ranks is claimed by two live processes");
-            let reason = Reason::TwoJobs { first: who(first), second: who(second), evidence };
+            let why = format!("each of {ranks} ranks is claimed by two live processes");
+            let reason = Reason::two_jobs(who(first), who(second), &why);
             let finding = Finding::new(reason, "", self.now);
             self.fact(Held { store: port, run: Some(key), finding });
         }
@@ -349,7 +370,18 @@ impl Look<'_> {
             let closed: Vec<Evidence> = due.iter().map(|passed| passed.closed.clone()).collect();
             // Programs may do so again and again.
             if !is_waited_for && store.may_say(&(None, Box::default()), self.now) {
-                let reason = Reason::EndedUnpublished { processes, port };
+                let themselves = if processes.count() == 1 { "itself" } else { "themselves" };
+                let reason = Code::RanksEnded
+                    .says(format!(
+                        "{processes} connected to the store on port {port}, counted {themselves} there, and closed \
+                         without publishing an address"
+                    ))
+                    .look_at(
+                        "if they were to be ranks, look at their logs: a failed import, too little memory, a wrong \
+                         interface (GLOO_SOCKET_IFNAME)?",
+                    )
+                    .fact("processes", &processes)
+                    .misses(Place::Rank, &processes, Last::Closed);
                 let finding = Finding::new(reason, port.to_string(), since).seen(closed);
                 self.fact(Held { store: Some(port), run: None, finding });
             }
@@ -394,34 +426,22 @@ impl Look<'_> {
     /// Precedence, in one place: what another finding says with more names is not told, and runs that would be complete together
     /// are told of each other.
     fn uncovered(&self, mut held: Vec<Held>) -> Vec<Held> {
-        let is_cover = |held: &&Held| {
-            matches!(held.finding.reason, Reason::NodesMissing { .. } | Reason::TwoBackends { .. })
-        };
-        let covers: Vec<(Option<RunKey>, bool)> = held
-            .iter()
-            .filter(is_cover)
-            .map(|it| (it.run.clone(), matches!(it.finding.reason, Reason::TwoBackends { .. })))
-            .collect();
         let id = |run: &Option<RunKey>| run.as_ref().and_then(RunKey::id).cloned();
+        let told = |code: Code| held.iter().filter(move |it| it.finding.reason.code == code);
+        let of_backends: HashSet<_> = told(Code::TwoBackends).map(|it| id(&it.run)).collect();
+        let of_rounds: HashSet<_> = told(Code::NodesMissing).map(|it| it.run.clone()).collect();
         held.retain(|it| {
             let run = it.run.as_ref().and_then(|key| self.jobs.runs.get(key));
             let joins = run.is_some_and(|run| {
                 let is_past = it.finding.round.is_some_and(|round| round != run.round().number);
                 run.state() == RunState::Joining && !is_past
             });
+            let reason = &it.finding.reason;
+            let waits = matches!(reason.code, Code::NodesMissing | Code::WaitCycle | Code::Waiting);
             // They wait for each other in vain, and the other run has the same id.
-            let by_backends = || covers.iter().any(|(run, is_of_both)| *is_of_both && id(run) == id(&it.run));
-            let by_round = || covers.iter().any(|(run, is_of_both)| !is_of_both && *run == it.run);
-            match &it.finding.reason {
-                Reason::NodesMissing { .. } | Reason::RoundIncomplete { .. } | Reason::WaitCycle { .. } => {
-                    !by_backends()
-                }
-                Reason::Waiting { place: Place::Node, awaited, .. } if joins && awaited.seen.is_plain() => {
-                    !by_backends() && !by_round()
-                }
-                Reason::Waiting { .. } => !by_backends(),
-                _ => true,
-            }
+            let by_backends = waits && of_backends.contains(&id(&it.run));
+            let by_round = joins && reason.plain == Some(Place::Node) && of_rounds.contains(&it.run);
+            !by_backends && !by_round
         });
         self.join_halves(&mut held);
         self.join_gatherings(&mut held);
@@ -442,28 +462,24 @@ impl Look<'_> {
 
     /// Pods that a gathering lacks may gather for another run: a slip in one of the ids.
     fn join_gatherings(&self, held: &mut [Held]) {
-        let gathers = |held: &Held| match (&held.run, &held.finding.reason) {
-            (Some(key), Reason::PodsMissing { .. }) => Some((key.clone(), self.jobs.plan(key))),
-            _ => None,
-        };
-        let plans: Vec<_> = held.iter().filter_map(gathers).collect();
+        let gathers = |held: &&Held| held.finding.reason.code == Code::PodsMissing;
+        let plan = |held: &Held| Some((held.run.clone()?, self.jobs.plan(held.run.as_ref()?)));
+        let plans: Vec<_> = held.iter().filter(gathers).filter_map(plan).collect();
         if plans.len() < 2 {
             return;
         }
         let gates = || plans.iter().filter_map(|(key, plan)| Some((key, plan.gate()?)));
         let pods = gates().flat_map(|(key, gate)| gate.pods.iter().map(move |pod| (pod.pod.as_str(), key)));
         let gathering: HashMap<&str, &RunKey> = pods.collect();
-        for held in held {
-            let (Some(run), Reason::PodsMissing { apart, .. }) = (&held.run, &mut held.finding.reason) else {
-                continue;
-            };
+        for held in held.iter_mut().filter(|held| held.finding.reason.code == Code::PodsMissing) {
+            let Some(run) = &held.run else { continue };
             let missing = gates().filter(|(key, _)| *key == run).flat_map(|(_, gate)| &gate.missing);
             let elsewhere = missing.filter_map(|missing| {
                 let pod = missing.pod.as_deref()?;
                 let other = gathering.get(pod).filter(|other| **other != run)?;
                 Some(format!("pod {pod} for run {}", self.jobs.name(other)))
             });
-            *apart = Names::of(elsewhere);
+            held.finding.reason.add_apart("announced for another run", &Names::of(elsewhere));
         }
     }
 
@@ -479,14 +495,9 @@ impl Look<'_> {
                 let port = port.map_or_else(String::new, |port| format!(" on port {port}"));
                 format!("run {}{port} ({})", self.jobs.name(part.key()), Names::of(there))
             }));
-            match &mut held.finding.reason {
-                Reason::NodesMissing { apart, .. } | Reason::RoundIncomplete { apart, .. } => *apart = others,
-                Reason::Waiting { place: Place::Node, awaited, .. }
-                    if awaited.seen.presence == Presence::NeverSeen =>
-                {
-                    awaited.apart = others;
-                }
-                _ => {}
+            let reason = &mut held.finding.reason;
+            if reason.code == Code::NodesMissing || reason.lacks_node {
+                reason.add_apart("not complete either", &others);
             }
         }
     }
@@ -552,14 +563,8 @@ impl Look<'_> {
             found.map(|finding| Held { store: Some(port), run: Some(run.key().clone()), finding })
         }));
         for foreign in graph.store.foreign.iter() {
-            let reason = Reason::WrongPort {
-                peer: foreign.peer.to_string(),
-                protocol: foreign.protocol.to_owned(),
-                port,
-                stores: Names::default(),
-                times: foreign.times,
-                ago: Elapsed(self.now.since(foreign.last)),
-            };
+            let ago = Elapsed(self.now.since(foreign.last));
+            let reason = wrong_port(foreign.peer, foreign.protocol, port, foreign.times, ago);
             let about = format!("{} {}", foreign.peer, foreign.protocol);
             let finding = Finding::new(reason, about, foreign.last);
             held.push(Held { store: Some(port), run: None, finding });
@@ -572,14 +577,9 @@ impl Look<'_> {
     fn at_admin(&self) -> impl Iterator<Item = Finding> {
         let AtAdmin { port, stores, clients } = &self.jobs.at_admin;
         clients.iter().map(|client| {
-            let reason = Reason::WrongPort {
-                peer: client.peer.to_string(),
-                protocol: "TCPStore".to_owned(),
-                port: *port,
-                stores: Names::of(stores.iter().map(u16::to_string)),
-                times: client.times,
-                ago: Elapsed(self.now.since(client.last)),
-            };
+            let ago = Elapsed(self.now.since(client.last));
+            let reason = wrong_port(client.peer, "TCPStore", *port, client.times, ago);
+            let reason = reason.and("stores have ports", &Names::of(stores.iter().map(u16::to_string)));
             Finding::new(reason, client.peer.to_string(), client.last)
         })
     }
@@ -591,7 +591,11 @@ impl Look<'_> {
             let who = |(backend, nodes): &(&str, Vec<&TrackedNode>)| {
                 format!("{backend} ({})", Names::of(nodes.iter().map(|node| node.told())))
             };
-            let reason = Reason::TwoBackends { first: who(&one), second: who(&other) };
+            let reason = Code::TwoBackends.says(format!(
+                "nodes of this run use two rendezvous backends, and never meet: {}, and {}",
+                who(&one),
+                who(&other)
+            ));
             let first = [one.1.first(), other.1.first()].into_iter().flatten();
             let joins = first.clone().map(|node| node.evidence(Seen::Joined, None, node.joined));
             let Some(since) = first.clone().map(|node| node.joined).max() else { return };
@@ -651,11 +655,8 @@ impl Look<'_> {
         if gathers(one) && gathers(other) && one.round().roles.is_disjoint(&other.round().roles) {
             return None;
         }
-        let reason = Reason::TwoJobs {
-            first: format!("run {}", self.jobs.name(one.key())),
-            second: format!("run {}", self.jobs.name(other.key())),
-            evidence: "their workers use the same keys".into(),
-        };
+        let [first, second] = [one, other].map(|run| format!("run {}", self.jobs.name(run.key())));
+        let reason = Reason::two_jobs(first, second, "their workers use the same keys");
         let (older, newer) = if one.first_seen() <= other.first_seen() { (one, other) } else { (other, one) };
         let finding = Finding::new(reason, "", newer.first_seen());
         Some(Held { store: Some(port), run: Some(older.key().clone()), finding })
@@ -729,25 +730,34 @@ fn duplicates(claims: BTreeMap<Claim, Vec<Clash>>, mut known: BTreeMap<Claim, Na
     }));
     known.remove(&claim);
     let others = Names::of_some(known, |(claim, who)| format!("{claim} ({who})"));
-    let (more, evidence) = (Names::of(more.into_values()), first.wrote);
-    let what = claim.to_string();
-    let reason = Reason::DuplicateRank { what, first: first.first, second: first.second, more, others };
-    Some(Finding::new(reason, about, first.at).seen(evidence))
+    let all = Names::of([first.first, first.second].into_iter().chain(more.into_values()));
+    let reason = Reason::claimed(&claim.to_string(), &all, &others);
+    Some(Finding::new(reason, about, first.at).seen(first.wrote))
+}
+
+/// A client of another protocol came to a port.
+fn wrong_port(peer: IpAddr, protocol: &str, port: u16, times: u64, ago: Elapsed) -> Reason {
+    let often = if times == 1 { "1 time".to_owned() } else { format!("{times} times") };
+    Code::WrongPort
+        .says(format!("a {protocol} client at {peer} came to port {port} {often}, the last {ago} ago"))
+        .fact("protocol", protocol)
 }
 
 /// Who waits at a barrier of the native rendezvous, and for whom.
 fn barrier_waits(open: &OpenBarrier, now: Timestamp) -> Finding {
     let OpenBarrier { name, size, arrived, there, silent, missing, gave_up, since } = open;
-    let reason = Reason::BarrierWaits {
-        barrier: name.to_string(),
-        arrived: *arrived,
-        size: *size,
-        there: Names::of(there.iter().cloned()),
-        missing: Names::of(missing.iter().cloned()),
-        silent: Names::of(silent.iter().cloned()),
-        gave_up: Names::of(gave_up.iter().cloned()),
-        waited: Elapsed(now.since(*since)),
-    };
+    let [present, missing, silent, gave_up] =
+        [there, missing, silent, gave_up].map(|who| Names::of(who.iter().cloned()));
+    let named = if present.is_empty() { String::new() } else { format!(" ({present})") };
+    let (have, waited) = (has(*arrived as usize), Elapsed(now.since(*since)));
+    let reason = Code::WaitingAtBarrier
+        .says(format!("the barrier `{name}`: {arrived} of {size} {have} arrived{named} and waited {waited}"))
+        .held(&present)
+        .fact("there", &present)
+        .joined(*arrived, Some(*size))
+        .lacks("missing", "missing", Place::Node, &missing, Last::NeverSeen)
+        .lacks("arrived, and not heard from any more", "silent", Place::Node, &silent, Last::Silent)
+        .lacks("arrived, and gave up", "gave_up", Place::Node, &gave_up, Last::Left);
     let came = there.iter().map(|who| Evidence::by_name(Seen::Joined, who.clone(), *since));
     Finding::new(reason, name.to_string(), *since).seen(came)
 }

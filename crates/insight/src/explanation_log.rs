@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::epoch::Epoch;
-use super::reason::{Evidence, Finding, Names, Reason};
+use super::reason::{Code, Evidence, Finding, Reason};
 use super::run::RunKey;
 use rallypoint_api::{self as api, Explanation, Severity};
 use rallypoint_protocol::ids::{RunId, Timestamp};
@@ -12,15 +12,12 @@ use rallypoint_protocol::ids::{RunId, Timestamp};
 /// That more have ended is said when this time has passed, with all that end meanwhile; then twice that time, and so on.
 const MORE_ENDED: Duration = Duration::from_secs(3);
 
-/// What concerns two runs of one id.
-const TWO_BACKENDS: &str = "two_backends";
-
 /// What an explanation is about. While a topic is held its text may change, but it is one explanation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Topic {
     pub(super) store: Option<u16>,
     pub(super) run: Option<RunKey>,
-    pub(super) code: &'static str,
+    pub(super) code: Code,
     pub(super) about: String,
 }
 
@@ -28,13 +25,13 @@ impl Topic {
     /// Whether it is said of this run: that nodes of one id use two backends is said of both runs that they make.
     fn is_about(&self, run: Option<&RunKey>) -> bool {
         let id = |run: Option<&RunKey>| run.and_then(RunKey::id).cloned();
-        let is_of_both = || self.code == TWO_BACKENDS && id(self.run.as_ref()) == id(run);
+        let is_of_both = || self.code == Code::TwoBackends && id(self.run.as_ref()) == id(run);
         self.run.as_ref() == run || run.is_some() && is_of_both()
     }
 
     /// What a finding is about, seen in a store.
     pub(super) fn of(store: Option<u16>, run: Option<RunKey>, finding: &Finding) -> Self {
-        Self { store, run, code: finding.reason.code(), about: finding.about.clone() }
+        Self { store, run, code: finding.reason.code, about: finding.about.clone() }
     }
 }
 
@@ -158,13 +155,9 @@ impl ExplanationLog {
     ) {
         if let Some(entry) = self.entries.get_mut(&topic).filter(|entry| entry.until.is_none()) {
             entry.fresh = true;
-            let ended = |reason: &Reason| reason.ended().map_or(0, Names::count);
-            if entry.said && reason.severity() > entry.reason.severity() {
+            if entry.said && reason.severity > entry.reason.severity {
                 entry.next = since;
-            } else if entry.said
-                && ended(&reason) > ended(&entry.reason)
-                && now + entry.more_ended < entry.next
-            {
+            } else if entry.said && reason.ended > entry.reason.ended && now + entry.more_ended < entry.next {
                 entry.next = now + entry.more_ended;
                 entry.more_ended = entry.more_ended.saturating_mul(2);
             }
@@ -178,7 +171,7 @@ impl ExplanationLog {
             return;
         }
         let pause = self.explain_after.max(Duration::from_secs(1));
-        let next = if reason.is_waiting() { since + reason.lasts_for(self.explain_after) } else { since };
+        let next = if reason.is_waiting() { since + reason.hold.lasts(self.explain_after) } else { since };
         let id = self.take_id();
         let (said, fresh, until) = (false, true, None);
         let more_ended = MORE_ENDED;
@@ -212,7 +205,7 @@ impl ExplanationLog {
             if now >= entry.next {
                 entry.said = true;
                 // What is only good to know does not press.
-                if entry.reason.is_waiting() && entry.reason.severity() > Severity::Info {
+                if entry.reason.is_waiting() && entry.reason.severity > Severity::Info {
                     entry.next = now + entry.pause;
                     entry.pause = entry.pause.saturating_mul(2).min(Self::LONGEST_PAUSE);
                 } else {
@@ -246,14 +239,14 @@ impl ExplanationLog {
         let mut headlines: BTreeMap<RunKey, Headline> = BTreeMap::new();
         for (topic, entry) in self.entries.iter().filter(|(_, entry)| entry.said) {
             let Some(run) = &topic.run else { continue };
-            if entry.reason.severity() == Severity::Info {
+            if entry.reason.severity == Severity::Info {
                 if entry.until.is_none() {
                     let notes = &mut headlines.entry(run.clone()).or_default().notes;
                     *notes = notes.saturating_add(1);
                 }
                 continue;
             }
-            let rank = |entry: &Entry| (entry.until.is_none(), entry.reason.severity(), entry.since);
+            let rank = |entry: &Entry| (entry.until.is_none(), entry.reason.severity, entry.since);
             if best.get(run).is_none_or(|(_, other)| rank(entry) > rank(other)) {
                 best.insert(run, (topic, entry));
             }
@@ -263,7 +256,8 @@ impl ExplanationLog {
             let explanation = brief(show(topic, entry, self.epoch));
             headlines.entry(run.clone()).or_default().explanation = Some(explanation);
         }
-        let of_both = self.entries.iter().filter(|(topic, entry)| topic.code == TWO_BACKENDS && entry.said);
+        let of_both =
+            self.entries.iter().filter(|(topic, entry)| topic.code == Code::TwoBackends && entry.said);
         let of_both = of_both.filter_map(|(topic, entry)| {
             Some((topic.run.as_ref()?.id()?.clone(), brief(show(topic, entry, self.epoch))))
         });
@@ -274,9 +268,9 @@ impl ExplanationLog {
     pub(super) fn counts(&self) -> BTreeMap<&RunKey, BTreeMap<(&'static str, Severity), u32>> {
         let mut counts: BTreeMap<_, BTreeMap<_, u32>> = BTreeMap::new();
         for (topic, entry) in self.entries.iter().filter(|(_, entry)| entry.said) {
-            let severity = entry.reason.severity();
+            let severity = entry.reason.severity;
             if let Some(run) = topic.run.as_ref().filter(|_| severity > Severity::Info) {
-                let shown = counts.entry(run).or_default().entry((topic.code, severity)).or_default();
+                let shown = counts.entry(run).or_default().entry((topic.code.name(), severity)).or_default();
                 *shown = shown.saturating_add(1);
             }
         }
@@ -284,7 +278,7 @@ impl ExplanationLog {
     }
 
     /// Whether a run has an explanation now.
-    pub(super) fn says(&self, run: &RunKey, code: &'static str) -> bool {
+    pub(super) fn says(&self, run: &RunKey, code: Code) -> bool {
         let is_it = |topic: &Topic| topic.run.as_ref() == Some(run) && topic.code == code;
         let first = Topic { store: run.port(), run: Some(run.clone()), code, about: String::new() };
         let of_code = self.entries.range(first..).take_while(|(topic, _)| is_it(topic));
@@ -292,7 +286,7 @@ impl ExplanationLog {
     }
 
     /// Whether just this is shown of a run.
-    pub(super) fn shows(&self, run: &RunKey, code: &'static str, about: &str) -> bool {
+    pub(super) fn shows(&self, run: &RunKey, code: Code, about: &str) -> bool {
         let (store, run, about) = (run.port(), Some(run.clone()), about.to_owned());
         self.entries.contains_key(&Topic { store, run, code, about })
     }
@@ -325,14 +319,14 @@ fn show(topic: &Topic, entry: &Entry, epoch: Epoch) -> Explanation {
         id: entry.id,
         run_id: entry.subject.run_id.clone(),
         store: topic.store,
-        code: entry.reason.code().to_owned(),
-        severity: entry.reason.severity(),
+        code: entry.reason.code.name().to_owned(),
+        severity: entry.reason.severity,
         since: epoch.unix(entry.since),
         holds: entry.until.is_none(),
-        certainty: entry.reason.certainty(),
+        certainty: entry.reason.certainty,
         text: entry.reason.sentence(entry.subject.text.as_deref()),
-        remedy: entry.reason.remedy().to_owned(),
-        facts: entry.reason.facts(),
+        remedy: entry.reason.look_at.to_owned(),
+        facts: entry.reason.facts(epoch),
         evidence: entry.evidence.iter().map(|evidence| shown(evidence, epoch)).collect(),
     }
 }

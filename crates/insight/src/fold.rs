@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::graph::{ExpectedWriter, wanted};
 use super::jobs::Jobs;
-use super::reason::{Evidence, Reason};
+use super::reason::{Code, Evidence};
 use super::run::{RankInfo, RunKey, TrackedRun, read_gloo, read_nccl_id};
 use super::told::Told;
 use super::watch::{Claim, Clash, Client, CutOff, GivenUp, Waiting};
@@ -369,7 +369,11 @@ impl Fold<'_> {
                 let Some(key) = self.enter_worker(conn) else { return };
                 let who = self.jobs.who(self.port, conn);
                 if let Some(run) = self.jobs.runs.get_mut(&key) {
-                    run.finds(Reason::WatchdogFired { who: who.clone() }, who, at);
+                    let reason = Code::GaveUp
+                        .says(format!("{who} reported that a collective timed out or failed"))
+                        .look_at("look at that rank's log for the collective that timed out")
+                        .fact("who", &who);
+                    run.finds(reason, who, at);
                 }
             }
             Some(KeyPattern::WorkerCount | KeyPattern::CheckpointAddress(_) | KeyPattern::Published)

@@ -2,7 +2,7 @@
 //!
 //! Fed with what the stores observed, the outstanding waits, and the time; tells what changed. It reads no clock, never
 //! touches a store, and keeps a bounded state for each run. What the keys mean is in
-//! [`rallypoint_protocol::keys`]; everything there is to say is a [`Reason`].
+//! [`rallypoint_protocol::keys`]; the rules are in [`RULES`].
 // Numbers come from peers, files and the environment. A file that has only its own says so.
 #![cfg_attr(
     not(test),
@@ -65,11 +65,7 @@ use rallypoint_store::{Observed, WaitView};
 pub use self::expect::Expectation;
 pub use self::links::{AwayLink, LinkEvent, LinkNews};
 pub use self::pasts::PastRow;
-pub use self::presence::{Behind, But, Place, Presence, Sighting, Waits};
-pub use self::reason::{
-    Absence, Arrival, Awaited, Moment, Names, Numbered, Published, RULES, Reason, Rule, Survivors, TakenOut,
-    Unit,
-};
+pub use self::reason::{Code, RULES, Rule};
 pub use self::run::Past;
 pub use self::show::RunFigures;
 pub use self::told::Change;

@@ -6,10 +6,11 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::expect::Plan;
-use super::presence::Presence;
-use super::reason::{Finding, Names, Reason};
-use rallypoint_api::LinkCounts;
-use rallypoint_protocol::ids::{Elapsed, Timestamp};
+use super::presence::{Place, Presence};
+use super::reason::words::{has, if_some, the_link};
+use super::reason::{Code, Finding, Last, Names};
+use rallypoint_api::{LinkCounts, Severity};
+use rallypoint_protocol::ids::{Elapsed, Timestamp, counted};
 
 /// A link that is away.
 #[derive(Debug, Clone)]
@@ -102,7 +103,17 @@ impl Links {
                 }
                 LinkEvent::Namesake { from, other } => {
                     let name = news.name.clone();
-                    let reason = Reason::RelayRefused { relay: name.clone(), from, other };
+                    let reason = Code::JoinRefused
+                        .says(format!(
+                            "a relay named {name} at {from} was turned away: another of that name, at {other}, is \
+                             connected"
+                        ))
+                        .look_at(
+                            "stop the pod that should not be there, or give each relay a name of its own: --name \
+                             (rallypoint relay), else POD_NAME and POD_UID. It tries again, and its command waits \
+                             meanwhile",
+                        )
+                        .fact("relay", &name);
                     self.refused.push(Finding::new(reason, name, news.at));
                 }
                 LinkEvent::Left | LinkEvent::Lost { .. } => {
@@ -195,14 +206,22 @@ impl Links {
             // As they are counted: 9 before 10.
             let mut names: Vec<String> = links.iter().map(|link| link.name.clone()).collect();
             names.sort_by_key(String::len);
-            let reason = Reason::LinkAway {
-                links: Names::of(names),
-                clients: links.iter().map(|link| link.clients).sum(),
-                addr: only.map(|link| link.addr.to_string()),
-                why: only.and_then(|link| link.why.clone()),
-                away: Elapsed(now.since(since)),
-                grace: Elapsed(self.grace),
-            };
+            let (names, away) = (Names::of(names), Elapsed(now.since(since)));
+            let clients: usize = links.iter().map(|link| link.clients).sum();
+            let addr = if_some(only, |link| format!(" at {}", link.addr));
+            let why = if_some(only.and_then(|link| link.why.as_ref()), |why| format!(": {why}"));
+            let keeps = if_some(Some(clients).filter(|clients| *clients > 0), |clients| {
+                let (clients, grace) = (counted(clients, "client", "clients"), Elapsed(self.grace));
+                format!("; the server keeps the sessions of {clients} for {grace} (--link-grace)")
+            });
+            let (the_link, has) = (the_link(&names), has(names.count()));
+            let reason = Code::LinkAway
+                .says(format!("{the_link} of {names}{addr} {has} been away for {away}{why}{keeps}"))
+                .misses(Place::Pod, &names, Last::Away)
+                .at(since)
+                .fact("links", &names)
+                .fact("clients", clients)
+                .fact("away", away);
             Finding::new(reason, only.map_or_else(String::new, |link| link.name.clone()), since)
         };
         self.away.chunks(each).map(finding).collect()
@@ -218,9 +237,23 @@ impl Links {
         let lost: Vec<_> = std::mem::take(&mut self.lost).into_iter().filter_map(with_clients).collect();
         let since = lost.first()?.0.at;
         let links = Names::of(lost.iter().map(|(link, _)| link.name.clone()));
-        let clients = lost.iter().map(|(_, clients)| clients).sum();
+        let clients: usize = lost.iter().map(|(_, clients)| clients).sum();
         let about = format!("lost {links}");
-        let reason = Reason::LinkLost { links, clients, grace: Elapsed(self.grace) };
+        let (the_link, grace) = (the_link(&links), Elapsed(self.grace));
+        let was = if links.count() == 1 { "was" } else { "were" };
+        let gone = counted(clients, "client is", "clients are");
+        let reason = Code::LinkAway
+            .says(format!(
+                "{the_link} of {links} {was} away for longer than {grace} (--link-grace): {gone} disconnected"
+            ))
+            .severe(Severity::Error)
+            .look_at(
+                "look at those nodes: are they gone, or their network? A longer --link-grace rides out longer breaks",
+            )
+            .misses(Place::Pod, &links, Last::Unreachable)
+            .at(since)
+            .fact("links", &links)
+            .fact("clients", clients);
         Some(Finding::new(reason, about, since))
     }
 }

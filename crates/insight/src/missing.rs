@@ -190,6 +190,11 @@ fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = 
     all.into_iter().map(|(_, node)| node)
 }
 
+/// Its name, or its rank.
+pub(super) fn name_of(node: &MissingNode) -> String {
+    node.name.clone().unwrap_or_else(|| format!("node {}", node.rank.unwrap_or_default()))
+}
+
 /// Whether it is missing because it is gone: it had joined.
 pub(super) fn is_gone(node: &MissingNode) -> bool {
     matches!(node.known_from, KnownFrom::Died | KnownFrom::Lost | KnownFrom::Removed | KnownFrom::NotBack)

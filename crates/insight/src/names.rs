@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// Some names, and how many more there are.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Names {
+pub(crate) struct Names {
     /// The first of them.
     pub shown: Vec<String>,
     /// How many are not shown.
@@ -18,7 +18,7 @@ pub struct Names {
 
 /// Names that end in numbers without a gap: `node 48`, `node 49`, …
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Numbered {
+pub(crate) struct Numbered {
     what: String,
     first: u32,
     last: u32,
@@ -60,7 +60,7 @@ impl Names {
     const SHOWN: usize = 8;
 
     /// Takes the first names and counts the rest. Many names that are numbered without a gap are one range.
-    pub fn of(names: impl IntoIterator<Item = String>) -> Self {
+    pub(crate) fn of(names: impl IntoIterator<Item = String>) -> Self {
         let (mut shown, mut more) = (Vec::new(), 0_usize);
         let mut range: Option<Numbered> = None;
         for name in names {
@@ -79,19 +79,19 @@ impl Names {
     }
 
     /// Takes the first of these and counts the rest; only the first are put into words.
-    pub fn of_some<T>(all: impl IntoIterator<Item = T>, name: impl FnMut(T) -> String) -> Self {
+    pub(crate) fn of_some<T>(all: impl IntoIterator<Item = T>, name: impl FnMut(T) -> String) -> Self {
         let mut all = all.into_iter();
         let shown = all.by_ref().take(Self::SHOWN).map(name).collect();
         Self { shown, more: all.count(), range: None }
     }
 
     /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.shown.is_empty()
     }
 
     /// How many there are.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.shown.len().saturating_add(self.more)
     }
 }

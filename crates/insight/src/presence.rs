@@ -13,7 +13,7 @@ use rallypoint_protocol::ids::Elapsed;
 /// What was seen of a process last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
-pub enum Presence {
+pub(crate) enum Presence {
     /// Nothing, ever.
     NeverSeen,
     /// It announced itself at the gate.
@@ -71,7 +71,7 @@ pub enum Presence {
 /// What a connected process waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Waits {
+pub(crate) enum Waits {
     /// Nothing here.
     Nothing,
     /// A key that does not tell who writes it.
@@ -132,7 +132,7 @@ impl Display for Presence {
 /// What others need somebody for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Place {
+pub(crate) enum Place {
     /// A pod at the gate.
     Pod,
     /// A node of a round.
@@ -194,7 +194,7 @@ impl Presence {
 
 /// The node or the pod of a process that is missing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Behind {
+pub(crate) struct Behind {
     /// `node`, or `pod train-2`.
     pub what: String,
     /// What was seen of it.
@@ -204,7 +204,7 @@ pub struct Behind {
 /// Why a process does not write what others wait for, although it is there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "why")]
-pub enum But {
+pub(crate) enum But {
     /// It has met with others before, and those who wait are none of them.
     MetBefore,
     /// It had written it, and that was dropped since.
@@ -283,7 +283,7 @@ impl But {
 
 /// What was seen of a process that others wait for.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Sighting {
+pub(crate) struct Sighting {
     /// Of itself.
     pub presence: Presence,
     /// Of its node or pod, where nothing was seen of itself.

@@ -54,10 +54,12 @@ impl<T> Past<T> {
     }
 }
 
-/// The names in a field of what is said.
+/// The names in a field of what is said; of those that are missing, who was never seen.
 pub fn names(facts: &Value, field: &str) -> Vec<String> {
+    let unseen = facts[field].as_array().into_iter().flatten();
+    let unseen = unseen.filter(|who| who["presence"]["is"] == "never_seen").map(|who| &who["name"]);
     let shown = facts[field]["shown"].as_array().into_iter().flatten();
-    shown.filter_map(Value::as_str).map(str::to_owned).collect()
+    shown.chain(unseen).filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 pub fn number(facts: &Value, field: &str) -> usize {

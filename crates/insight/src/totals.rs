@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::reason::Reason;
 use rallypoint_rendezvous::{Break, Fact};
 
 /// Upper bounds of [`Totals::join_seconds`] in seconds; the last count is for values above all of them.
@@ -36,6 +35,19 @@ pub struct Totals {
     pub lost: u64,
 }
 
+/// What something that was found counts for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tally {
+    /// A round is complete; its nodes took so long to join.
+    Complete(Duration),
+    /// A round was closed before it was complete.
+    TimedOut,
+    /// A round was closed after that.
+    Closed,
+    /// The connections of so many nodes closed.
+    Deaths(usize),
+}
+
 impl Default for Totals {
     fn default() -> Self {
         Self {
@@ -64,15 +76,13 @@ impl Totals {
     }
 
     /// Something was found in a run's traffic.
-    pub(super) fn count(&mut self, reason: &Reason) {
-        match reason {
-            Reason::RoundComplete { took, .. } => self.completed(took.0),
-            Reason::ClosedIncomplete { .. } => add(&mut self.rounds.timed_out, 1),
-            Reason::ClosedUnfinished { .. } => add(&mut self.rounds.closed, 1),
-            Reason::Lost { nodes, cut_off: false, .. } => {
-                add(&mut self.node_deaths, nodes.count() as u64);
-            }
-            _ => {}
+    pub(super) fn count(&mut self, tally: Option<Tally>) {
+        match tally {
+            Some(Tally::Complete(took)) => self.completed(took),
+            Some(Tally::TimedOut) => add(&mut self.rounds.timed_out, 1),
+            Some(Tally::Closed) => add(&mut self.rounds.closed, 1),
+            Some(Tally::Deaths(nodes)) => add(&mut self.node_deaths, nodes as u64),
+            None => {}
         }
     }
 

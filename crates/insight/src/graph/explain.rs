@@ -7,11 +7,13 @@ use super::processes::{Graph, Silent, WAITS_SHOWN};
 use super::root::Root;
 use super::wanted::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
 use crate::presence::{But, Place, Presence, Sighting};
-use crate::reason::{Awaited, Finding, Names, Published, Reason, TakenOut};
+use crate::reason::rules::{RESET, SAME_WORLD_SIZE};
+use crate::reason::words::{ENDED, OTHER_PORT, clients, has, have, if_some, of_ranks, of_whole};
+use crate::reason::{Code, Finding, Hold, Last, Names, Reason, TakenOut};
 use crate::run::{LeftNode, Meeting, RunKey, TrackedNode, TrackedRun};
 use crate::watch::{Client, Waiting};
-use rallypoint_api::{RunKind, Seen};
-use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, Timestamp, count};
+use rallypoint_api::{RunKind, Seen, Severity};
+use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, Timestamp, count, counted};
 use rallypoint_protocol::keys::{KeyPattern, RendezvousPart, Role, classify};
 use rallypoint_store::Counted;
 
@@ -31,6 +33,82 @@ fn several(members: &BTreeSet<String>) -> String {
         }
         _ => Names::of(members.iter().cloned()).to_string(),
     }
+}
+
+/// The deadlock when a node joins a running job.
+const TORCH_2_15: &str = "a known fault of torch 2.15: restart all agents, and set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every node \
+     before nodes join a running job";
+const SAME_GROUPS: &str =
+    "let all ranks make the same groups in the same order (new_group, also those that are no members)";
+/// Some have come again, and others have not.
+const TOGETHER: &str = "look why the first of them ended; what has come again cannot meet those that go on: restart all agents, or \
+     all ranks, of the job together";
+
+/// Who waits for one process, and who else is not there.
+struct Awaited {
+    /// The others of its kind that have not published either.
+    missing: Names,
+    /// Processes that connected and ended without telling who they are.
+    ended: Names,
+    /// Ranks of as large a job in other stores, where those are missing that are here.
+    elsewhere: Names,
+    /// Others that go on with the attempt before.
+    staying: Names,
+    /// How many processes wait for it.
+    waiters: usize,
+    /// For how long the first of them does.
+    waited: Elapsed,
+}
+
+impl Awaited {
+    /// They wait for what `who` is to write. `of`: the meeting that it is of, if that tells how many have published.
+    fn reason(self, who: &str, what: &str, place: Place, seen: &Sighting, of: Option<&Meeting>) -> Reason {
+        let Self { missing, ended, elsewhere, staying, waiters, waited } = self;
+        let Sighting { presence, behind, but, candidates } = seen;
+        let published = if_some(of, |of| format!("{} published; ", of_ranks(of.joined(), of.size)));
+        let is_plain = seen.is_plain();
+        let is_untold = matches!(presence, Presence::NeverSeen | Presence::Unknown);
+        let look_at = match () {
+            () if !staying.is_empty() => TOGETHER,
+            () if !elsewhere.is_empty() => OTHER_PORT,
+            () if is_untold && is_plain && behind.is_none() && !ended.is_empty() => ENDED,
+            () => seen.look_at(place),
+        };
+        let reason = Code::Waiting
+            .says(format!("{published}for {waited} waiting for {who}: {seen}"))
+            .look_at(look_at)
+            .eliminated(seen.is_eliminated())
+            .fact("who", who)
+            .fact("place", place)
+            .fact("presence", presence)
+            .fact("behind", behind)
+            .fact("but", but)
+            .fact("candidates", candidates)
+            .fact("waiters", waiters)
+            .misses(place, &Names::of([who.to_owned()]), Last::from(presence))
+            .lacks("not published either", "missing", place, &missing, Last::NeverSeen)
+            .lacks("in the attempt before", "staying", place, &staying, Last::Connected)
+            .lacks("connected and ended without telling who they are", "ended", place, &ended, Last::Closed)
+            .and("in another store", &elsewhere);
+        let waits = counted(waiters, "process waits", "processes wait");
+        let mut reason = match of {
+            Some(of) => reason.joined(of.joined(), of.size),
+            None => reason,
+        };
+        reason.plain = is_plain.then_some(place);
+        reason.lacks_node = place == Place::Node && *presence == Presence::NeverSeen;
+        reason.then(&format!("; {waits} for {what}"))
+    }
+}
+
+/// Waits at a store-based barrier, or in a sub-group.
+pub(super) fn in_group(what: &str, n: usize, waited: Elapsed, ended: &Names, others: &Names) -> Reason {
+    Code::Waiting
+        .says(format!("{} {waited} for {what}", clients(n)))
+        .look_at("look for ranks that have not reached this call, or have ended")
+        .fact("waiters", n)
+        .ended(ended)
+        .others(others)
 }
 
 /// Waits of one meeting with one root.
@@ -108,10 +186,7 @@ impl Graph<'_> {
                 if number > 0 {
                     about = format!("{about} of meeting {number}");
                 }
-                let mut reason = self.reason(run, meeting, &group)?;
-                if let Reason::WaitingForGroup { others, .. } = &mut reason {
-                    *others = self.not_among(run, meeting, waits());
-                }
+                let reason = self.reason(run, meeting, &group)?;
                 let waits = waits().take(WAITS_SHOWN);
                 let waits = waits.map(|wait| self.evidence(wait.view.conn, wait));
                 let finding = Finding::new(reason, about, group.since).in_round(group.root.round());
@@ -190,9 +265,13 @@ impl Graph<'_> {
                     return None;
                 }
                 let waited = Elapsed(self.now.since(youngest));
-                let is_elastic = newcomer.is_some() && rank_zero.is_some();
                 let members = Names::of(members.iter().map(|&member| self.who(member)));
-                Some(Reason::WaitCycle { members, waited, is_elastic })
+                let reason = Code::WaitCycle
+                    .says(format!("deadlock for {waited}: each waits for the next: {members}"))
+                    .held(&members)
+                    .fact("members", &members);
+                let is_elastic = newcomer.is_some() && rank_zero.is_some();
+                Some(if is_elastic { reason.look_at(TORCH_2_15) } else { reason })
             }
             Root::Counting { host, counted } => self.counts(Some((run, meeting)), *host, *counted, waiters),
             Root::At { asked, seen } => {
@@ -238,27 +317,18 @@ impl Graph<'_> {
                 let is_not_counted =
                     |(client, is): &&(&Client, Silent)| client.run.is_none() || *is == Silent::Alike;
                 let not_counted = || self.silent(run, meeting).iter().filter(is_not_counted).count();
-                // It is looked for in all runs.
-                let apart = Names::default();
-                let seen = Sighting::clone(seen);
-                let awaited = Awaited { seen, missing, ended, elsewhere, apart, staying, waiters, waited };
+                let awaited = Awaited { missing, ended, elsewhere, staying, waiters, waited };
                 // Another meeting is in no bar, and an address that was dropped counts twice or not at all.
                 let is_shown = meeting.number == run.world().shown().number && !meeting.has_dropped();
-                let published = is_shown.then(|| Published {
-                    joined: meeting.joined(),
-                    connected: run.world().processes_for(meeting).saturating_add(count(not_counted())),
-                    world_size: meeting.size,
-                });
                 Some(match writer {
                     ExpectedWriter::Rank(_) => {
-                        Reason::Waiting { who, what, place: Place::Rank, published, awaited }
+                        let connected = run.world().processes_for(meeting);
+                        awaited
+                            .reason(&who, &what, Place::Rank, seen, is_shown.then_some(meeting))
+                            .fact("connected", connected.saturating_add(count(not_counted())))
                     }
-                    ExpectedWriter::NcclRankZero => {
-                        Reason::Waiting { who, what, place: Place::Rank, published: None, awaited }
-                    }
-                    ExpectedWriter::Node(_) => {
-                        Reason::Waiting { who, what, place: Place::Node, published: None, awaited }
-                    }
+                    ExpectedWriter::NcclRankZero => awaited.reason(&who, &what, Place::Rank, seen, None),
+                    ExpectedWriter::Node(_) => awaited.reason(&who, &what, Place::Node, seen, None),
                     ExpectedWriter::Group(_) => {
                         let what = match (below, what == BARRIER, members.is_empty()) {
                             (Some(below), ..) => format!("each other: {below}"),
@@ -266,9 +336,11 @@ impl Graph<'_> {
                             (None, false, true) => format!("{what} of {who}"),
                             (None, false, false) => several(members),
                         };
-                        let disagree = below.is_some();
-                        let (others, ended) = (Names::default(), self.ended_ranks(run, meeting));
-                        Reason::WaitingForGroup { what, waiters, disagree, others, ended, waited }
+                        let there = waits.iter().filter_map(|conn| self.store.waits.get(conn));
+                        let others = self.not_among(run, meeting, there);
+                        let reason =
+                            in_group(&what, waiters, waited, &self.ended_ranks(run, meeting), &others);
+                        if below.is_some() { reason.look_at(SAME_GROUPS) } else { reason }
                     }
                     ExpectedWriter::LastAtExit | ExpectedWriter::Unknown => return None,
                 })
@@ -333,22 +405,59 @@ impl Graph<'_> {
             |client: &&Client| client.has_counted_itself || client.is_member() && !is_of_c10d(client);
         let there = || self.store.clients.values().filter(counts);
         let reset = self.store.reset.filter(|reset| there().any(|client| client.since < *reset));
-        Some(Reason::WaitingForProcesses {
-            host: self.host_label(host, run),
-            of_agents: of_agents.is_some(),
-            connected: counted.clients,
-            ended: counted.clients.saturating_sub(count(there().count())),
-            reset: reset.map(|reset| Elapsed(self.now.since(reset))),
-            expected,
-            elsewhere: those_missing.map(|(run, meeting)| self.elsewhere(run, meeting)).unwrap_or_default(),
-            gone,
-            missing,
-            silent: silent.unwrap_or_default(),
-            passed: passed.unwrap_or_default(),
-            waiters: waiters.saturating_sub(1),
-            // The others may have waited for longer.
-            waited: Elapsed(self.now.since(self.store.waits.get(&host)?.since)),
-        })
+        let elsewhere = those_missing.map(|(run, meeting)| self.elsewhere(run, meeting)).unwrap_or_default();
+        let (silent, passed) = (silent.unwrap_or_default(), passed.unwrap_or_default());
+        let ended = counted.clients.saturating_sub(count(there().count()));
+        let connected = if asks_for_more {
+            let connected = have(counted.clients as usize, "process", "processes");
+            format!("{connected}, as many as the others count on, so it counts on more")
+        } else {
+            format!("{} {}", of_whole(counted.clients, expected), has(counted.clients as usize))
+        };
+        let ended = match ended {
+            0 => String::new(),
+            _ => format!(", of which {ended} {} ended", has(ended as usize)),
+        };
+        let (host_label, is_reset) = (self.host_label(host, run), reset.is_some());
+        let reset = if_some(reset, |reset| {
+            let ago = Elapsed(self.now.since(reset));
+            format!("; an operator reset the store {ago} ago, and who had connected before is not counted")
+        });
+        // The others may have waited for longer.
+        let waited = Elapsed(self.now.since(self.store.waits.get(&host)?.since));
+        let text = format!(
+            "{host_label} has waited {waited} until all processes of the job have connected: {connected}{ended}{reset}"
+        );
+        let look_at = match () {
+            () if is_reset => RESET,
+            () if asks_for_more => SAME_WORLD_SIZE,
+            () if !elsewhere.is_empty() => OTHER_PORT,
+            () if !gone.is_empty() || !passed.is_empty() => ENDED,
+            () => Code::Waiting.rule().look_at,
+        };
+        let others = waiters.saturating_sub(1);
+        let waits = match others {
+            0 => String::new(),
+            1 => "; 1 other process waits for it".to_owned(),
+            _ => format!("; {others} other processes wait for it"),
+        };
+        let place = if of_agents.is_some() { Place::Node } else { Place::Rank };
+        let title = if silent.is_empty() { "missing" } else { "not published" };
+        let reason = Code::Waiting
+            .says(text)
+            .look_at(look_at)
+            .expects(expected)
+            .fact("host", &host_label)
+            .fact("connected", counted.clients)
+            .fact("waiters", others)
+            .lacks("gone", "gone", place, &gone, Last::Closed)
+            .lacks(title, "missing", place, &missing, Last::NeverSeen)
+            .and("connected, and told no rank", &silent)
+            .fact("silent", &silent)
+            .lacks("connected and ended without publishing anything", "passed", place, &passed, Last::Closed)
+            .and("in another store", &elsewhere)
+            .eliminated(!missing.is_empty() && !is_reset);
+        Some(reason.then(&waits))
     }
 
     /// Hosts of which nothing else is known: nobody else has come, or several jobs may be theirs.
@@ -379,11 +488,19 @@ impl Graph<'_> {
         let found = by_run.into_iter().filter_map(|(id, waits)| {
             let since = waits.iter().map(|wait| wait.since).min()?;
             let (run_id, waiters) = (id.to_string(), waits.len());
-            let reason = Reason::StateDropped {
-                run_id: run_id.clone(),
-                waiters,
-                waited: Elapsed(self.now.since(since)),
-            };
+            let (waiting, waited) = (clients(waiters), Elapsed(self.now.since(since)));
+            let reason = Code::StoreReset
+                .says(format!(
+                    "{waiting} {waited} for the rendezvous state of run {run_id}, which was dropped: an operator \
+                     reset the store, or had the run forgotten"
+                ))
+                .severe(Severity::Warning)
+                .hold(Hold::Lasting)
+                .look_at(
+                    "a node that joins writes it again, and the others join it; if none is to come, restart all \
+                     agents of the job together",
+                )
+                .fact("waiters", waiters);
             let evidence = waits.iter().take(WAITS_SHOWN).map(|wait| self.evidence(wait.view.conn, wait));
             let key = Some(self.store.key_of(&id)).filter(|key| self.runs.contains_key(key));
             Some((key, Finding::new(reason, run_id, since).seen(evidence)))
@@ -438,7 +555,20 @@ impl Graph<'_> {
             let nodes = Names::of(silent.iter().map(|node| node.label()));
             let about = nodes.to_string();
             let silent_for = Elapsed(self.now.since(heard));
-            let reason = Reason::NoHeartbeat { nodes, silent: silent_for, taken_out };
+            let out = match taken_out {
+                None => "",
+                Some(TakenOut::Now) => "; others have taken them out of the round",
+                Some(TakenOut::Before) => "; others had taken them out of the round before",
+            };
+            let reason = Code::NodeSilent
+                .says(format!("{nodes}: connected, last heartbeat {silent_for} ago{out}"))
+                .fact("nodes", &nodes)
+                .fact("silent", silent_for)
+                .misses(Place::Node, &nodes, Last::Silent)
+                .at(heard);
+            // That they were silent was said when they were taken out.
+            let is_told = taken_out == Some(TakenOut::Now);
+            let reason = if is_told { reason.hold(Hold::Lasting) } else { reason };
             let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
             Some(Finding::new(reason, about, since).seen(heard_of))
         };

@@ -2,15 +2,46 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use super::explain::in_group;
 use super::processes::{Graph, WAITS_SHOWN};
 use super::wanted::{ExpectedWriter, wanted};
-use crate::reason::{Absence, Evidence, Finding, Names, Reason};
+use crate::reason::rules::RESET;
+use crate::reason::words::{SLIP, have_waited, if_any, if_some};
+use crate::reason::{Absence, Code, Evidence, Finding, Names, Reason};
 use crate::run::{Meeting, RunKey, TrackedRun};
 use crate::watch::{Beside, Waiting, process};
 use rallypoint_api::Seen;
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey};
 use rallypoint_protocol::keys::{KeyPattern, below_own_prefix, classify, published_by};
 use rallypoint_store::KeyPast;
+
+/// Waits for a key that is none of PyTorch's. `besides`: what the same wait names and is missing, too.
+fn for_key(
+    key: &str,
+    who: &Names,
+    waited: Elapsed,
+    absence: Absence,
+    besides: &Names,
+    similar: Option<String>,
+) -> Reason {
+    let besides = if_any(", and also for ", besides);
+    let waits = have_waited(who.count());
+    let look_at = match absence {
+        Absence::WriterGone(_) => {
+            "look at the log of the process that publishes it; a process publishes once, and again only when it is \
+             started anew"
+        }
+        _ if similar.is_some() => SLIP,
+        Absence::Reset(_) => RESET,
+        _ => Code::WaitingForKey.rule().look_at,
+    };
+    Code::WaitingForKey
+        .says(format!("{who} {waits} {waited} for `{key}`, {absence}{besides}"))
+        .look_at(look_at)
+        .held(who)
+        .fact("who", who)
+        .exists(similar)
+}
 
 /// The name of the barrier that a program waits at with this key: a BARRIER, or a barrier of
 /// `torch.distributed.elastic.utils.store`, which counts arrivals in `num_members`.
@@ -69,7 +100,7 @@ impl Graph<'_> {
             let run = there().find_map(|(_, client)| client.run.clone()).filter(|_| publisher.is_none());
             let gone = publisher.and_then(|name| self.store.publishers.get(name)?.gone);
             let absence = match gone {
-                Some(gone) => Absence::WriterGone { ago: Elapsed(self.now.since(gone)) },
+                Some(gone) => Absence::WriterGone(Elapsed(self.now.since(gone))),
                 None => Absence::NotWritten,
             };
             let (about, waited) = (ShownKey(key).to_string(), Elapsed(self.now.since(missed.since)));
@@ -78,14 +109,13 @@ impl Graph<'_> {
                 ..client.evidence(Seen::Waits, missed.since)
             });
             let evidence: Vec<_> = asks.collect();
-            let (key, others, ended) = (about.clone(), Names::default(), Names::default());
+            let none = Names::default();
             let reason = if run.is_some() {
-                let what = format!("an agent that leads them (is_host=1): {who} ask for `{key}`, {absence}");
-                let (waiters, disagree) = (who.count(), false);
-                Reason::WaitingForGroup { what, waiters, disagree, others, ended, waited }
+                let what =
+                    format!("an agent that leads them (is_host=1): {who} ask for `{about}`, {absence}");
+                in_group(&what, who.count(), waited, &none, &none)
             } else {
-                let (besides, similar) = (Names::default(), None);
-                Reason::WaitingForKey { key, who, besides, similar, others, ended, absence, waited }
+                for_key(&about, &who, waited, absence, &none, None)
             };
             Some((run, Finding::new(reason, about, missed.since).seen(evidence)))
         });
@@ -140,15 +170,23 @@ impl Graph<'_> {
             let size = size.and_then(|size| u32::try_from(size).ok());
             let all_are_there = all_are_known && run.is_some() && others.is_empty() && ended.is_empty();
             let too_large = all_are_there && size.is_none_or(|size| who.count() < size as usize);
-            Reason::WaitingAtBarrier { barrier, who, size, too_large, others, ended, waited }
+            let of = if_some(size, |size| format!(" of {size}"));
+            let are_all = if too_large { "; no other process of the run is there" } else { "" };
+            let waits = have_waited(who.count());
+            Code::WaitingAtBarrier
+                .says(format!("{who} {waits} {waited} at the barrier `{barrier}`{of}"))
+                .held(&who)
+                .fact("who", &who)
+                .ended(&ended)
+                .others(&others)
+                .then(are_all)
         } else {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
             let similar = similar.map(|key| ShownKey(key).to_string());
             let absence = self.absence(members.first()?.1, run);
             let first = &members.first()?.1.view;
             let besides = Names::of_some(first.missing.iter().skip(1), |key| format!("`{}`", ShownKey(key)));
-            let key = about.clone();
-            Reason::WaitingForKey { key, who, besides, similar, others, ended, absence, waited }
+            for_key(&about, &who, waited, absence, &besides, similar).ended(&ended).others(&others)
         };
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
         Some(Finding::new(reason, about, since).seen(waits))
@@ -176,7 +214,7 @@ impl Graph<'_> {
         let reset = self.store.reset.filter(|at| run.is_some_and(|run| run.first_seen() <= *at));
         match (wait.view.past, reset) {
             (KeyPast::Deleted, _) => Absence::Deleted,
-            (_, Some(at)) => Absence::Reset { ago: Elapsed(self.now.since(at)) },
+            (_, Some(at)) => Absence::Reset(Elapsed(self.now.since(at))),
             (KeyPast::NotDeleted, None) => Absence::NotWritten,
             (KeyPast::NotKnown, None) => Absence::NotThere,
         }
@@ -197,13 +235,11 @@ impl Graph<'_> {
             let since = waits.iter().map(|wait| wait.since).min()?;
             let what =
                 format!("the address of rank {rank} of the group below the prefix `{}`", ShownKey(prefix));
-            let (waiters, about) = (waits.len(), what.clone());
-            let (others, ended, waited) =
-                (Names::default(), Names::default(), Elapsed(self.now.since(since)));
-            let reason = Reason::WaitingForGroup { what, waiters, disagree: false, others, ended, waited };
+            let (none, waited) = (Names::default(), Elapsed(self.now.since(since)));
+            let reason = in_group(&what, waits.len(), waited, &none, &none);
             let waits = waits.into_iter().take(WAITS_SHOWN);
             let evidence = waits.map(|wait| self.evidence(wait.view.conn, wait));
-            Some((None, Finding::new(reason, about, since).seen(evidence)))
+            Some((None, Finding::new(reason, what, since).seen(evidence)))
         });
         explained.collect()
     }

@@ -42,8 +42,8 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    pub(crate) fn new(reason: Reason, about: impl Into<String>, since: Timestamp) -> Self {
-        Self { reason, about: about.into(), since, round: None, evidence: Vec::new() }
+    pub(crate) fn new(reason: impl Into<Reason>, about: impl Into<String>, since: Timestamp) -> Self {
+        Self { reason: reason.into(), about: about.into(), since, round: None, evidence: Vec::new() }
     }
 
     /// It belongs to this round.

@@ -1,34 +1,79 @@
-//! The parts of reasons: durations, names, where a process is.
+//! The parts of sentences: why a key is not there, how far a run had got, what was seen of somebody last.
 
-use serde::Serialize;
 use std::fmt::{self, Display, Formatter};
 
-use rallypoint_protocol::ids::Elapsed;
+use serde::Serialize;
 
-/// What to do where several runs would be complete together.
-pub(super) const ONE_JOB: &str = "if these are one job, start every node with the same --rdzv-id (--run-id) and --rdzv-endpoint; else look \
-                                  whether the pods of the missing nodes are scheduled and reach this server";
+use crate::presence::Presence;
+use rallypoint_api::KnownFrom;
+use rallypoint_protocol::ids::{Elapsed, counted};
 
-/// Why a key of a program is not there.
+/// What was seen of somebody last, without its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
-pub enum Absence {
+pub(crate) enum Last {
+    NeverSeen,
+    Announced,
+    Connected,
+    Silent,
+    Away,
+    Unreachable,
+    Left,
+    TakenOut,
+    Closed,
+    Finished,
+    NotBack,
+    Unknown,
+}
+
+impl From<&Presence> for Last {
+    fn from(presence: &Presence) -> Self {
+        match presence {
+            Presence::NeverSeen => Self::NeverSeen,
+            Presence::Announced => Self::Announced,
+            Presence::Connected { .. } => Self::Connected,
+            Presence::Silent { .. } => Self::Silent,
+            Presence::Away { .. } => Self::Away,
+            Presence::Unreachable { .. } => Self::Unreachable,
+            Presence::Left { .. } => Self::Left,
+            Presence::TakenOut { .. } => Self::TakenOut,
+            Presence::Closed { .. } => Self::Closed,
+            Presence::Finished => Self::Finished,
+            Presence::NotBack { .. } => Self::NotBack,
+            Presence::Unknown => Self::Unknown,
+        }
+    }
+}
+
+impl From<KnownFrom> for Last {
+    fn from(known_from: KnownFrom) -> Self {
+        match known_from {
+            KnownFrom::Announced | KnownFrom::TurnedAway => Self::Announced,
+            KnownFrom::RoleExchange | KnownFrom::Named | KnownFrom::NodeRank => Self::NeverSeen,
+            KnownFrom::EarlierRound => Self::Unknown,
+            KnownFrom::Died => Self::Closed,
+            KnownFrom::Lost => Self::Silent,
+            KnownFrom::Left => Self::Left,
+            KnownFrom::Removed => Self::TakenOut,
+            KnownFrom::Connected => Self::Connected,
+            KnownFrom::NotBack => Self::NotBack,
+        }
+    }
+}
+
+/// Why a key of a program is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absence {
     /// Nobody has written it.
     NotWritten,
     /// It was written and deleted, or it is not known any more whether it was.
     NotThere,
     /// A client deleted it, or took its last item.
     Deleted,
-    /// The process that publishes it has closed its connection.
-    WriterGone {
-        /// How long ago.
-        ago: Elapsed,
-    },
-    /// An operator reset the store: it may have been there before.
-    Reset {
-        /// How long ago.
-        ago: Elapsed,
-    },
+    /// The connection of the process that publishes it closed so long ago.
+    WriterGone(Elapsed),
+    /// An operator reset the store so long ago: it may have been there before.
+    Reset(Elapsed),
 }
 
 impl Display for Absence {
@@ -37,8 +82,8 @@ impl Display for Absence {
             Self::NotWritten => f.write_str("which nobody has written"),
             Self::NotThere => f.write_str("which does not exist"),
             Self::Deleted => f.write_str("which was there: a client deleted it, or took its last item"),
-            Self::WriterGone { ago } => write!(f, "whose writer's connection closed {ago} ago"),
-            Self::Reset { ago } => write!(f, "which does not exist; an operator reset the store {ago} ago"),
+            Self::WriterGone(ago) => write!(f, "whose writer's connection closed {ago} ago"),
+            Self::Reset(ago) => write!(f, "which does not exist; an operator reset the store {ago} ago"),
         }
     }
 }
@@ -46,7 +91,7 @@ impl Display for Absence {
 /// Whether a node that comes had been in its round before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Arrival {
+pub(crate) enum Arrival {
     /// It had not.
     First,
     /// It had, or another process in its place.
@@ -56,9 +101,8 @@ pub enum Arrival {
 }
 
 /// Whether others have taken nodes out of the round that send no heartbeat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TakenOut {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TakenOut {
     /// They have, and nothing came since.
     Now,
     /// They had, and something came since.
@@ -66,9 +110,8 @@ pub enum TakenOut {
 }
 
 /// How far a run had got when a node of it was lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Moment {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moment {
     /// It waited for the next round.
     Waiting,
     /// Its round was not complete.
@@ -86,20 +129,19 @@ pub enum Moment {
 impl Display for Moment {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Waiting => "while waiting for the next round",
-            Self::Joining => "while joining",
-            Self::Counted => "while joining, and the others count on it, as the round is complete",
-            Self::RoundComplete => "after the round was complete",
-            Self::RanksComing => "before all ranks had published their addresses",
-            Self::RanksComplete => "after all ranks had published their addresses",
+            Self::Waiting => ", while waiting for the next round",
+            Self::Joining => ", while joining",
+            Self::Counted => ", while joining, and the others count on it, as the round is complete",
+            Self::RoundComplete => ", after the round was complete",
+            Self::RanksComing => ", before all ranks had published their addresses",
+            Self::RanksComplete => ", after all ranks had published their addresses",
         })
     }
 }
 
 /// What a run is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Unit {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
     /// Agents, one a node.
     Node,
     /// Worker processes without agents.
@@ -107,18 +149,21 @@ pub enum Unit {
 }
 
 impl Unit {
-    pub(crate) fn count(self, n: u32) -> String {
-        let one = match self {
+    pub(crate) const fn one(self) -> &'static str {
+        match self {
             Self::Node => "node",
             Self::Process => "process",
-        };
-        format!("{n} {}", if n == 1 { one } else { self.many() })
+        }
     }
 
-    pub(super) const fn many(self) -> &'static str {
+    pub(crate) const fn many(self) -> &'static str {
         match self {
             Self::Node => "nodes",
             Self::Process => "processes",
         }
+    }
+
+    pub(crate) fn count(self, n: u32) -> String {
+        counted(n, self.one(), self.many())
     }
 }

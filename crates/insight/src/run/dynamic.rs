@@ -9,8 +9,11 @@ use super::node::{Before, Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use crate::expect::Plan;
 use crate::missing::missing;
-use crate::reason::{Evidence, Finding, Names, Reason};
-use rallypoint_api::{Expected, Seen};
+use crate::presence::Place;
+use crate::reason::words::{if_any, of_expected};
+use crate::reason::{Code, Evidence, Finding, Last, Names, Reason, Unit};
+use crate::totals::Tally;
+use rallypoint_api::{Expected, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 use rallypoint_protocol::rendezvous_state::{Node as Desc, RendezvousState, UtcMicros};
 
@@ -226,7 +229,15 @@ impl TrackedRun {
         let newcomers = Names::of(waiting.iter().map(|&at| self.life.nodes[at].told()));
         let about = newcomers.to_string();
         self.life.asks_for_more = Some(newcomers.clone());
-        let reason = Reason::NnodesDiffer { newcomers, group, other };
+        let asks = if newcomers.count() == 1 { "asks" } else { "ask" };
+        let reason = Code::NnodesDiffer
+            .says(format!(
+                "{newcomers} came to a complete round of {} and {asks} for more, while {other} asks for no more: \
+                 their --nnodes differ",
+                Unit::Node.count(group)
+            ))
+            .held(&newcomers)
+            .fact("newcomers", &newcomers);
         self.found(Finding::new(reason, about, wrote.at).seen([wrote.clone()]));
     }
 
@@ -272,7 +283,7 @@ impl TrackedRun {
             let heard_of = removed.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
             let evidence: Vec<_> = heard_of.chain([wrote.clone()]).collect();
             let silent = Elapsed(now.since(heard));
-            let reason = Reason::NodeRemoved { nodes, by, silent, not_back, left };
+            let reason = Reason::taken_out(&nodes, &by, silent, not_back, left).at(heard);
             Some(Finding::new(reason, about, now).seen(evidence).in_round(Some(round_before)))
         };
         let told = [(connected, false), (not_back, true)].into_iter().filter_map(told);
@@ -338,15 +349,39 @@ impl TrackedRun {
         let dead = || self.participants().filter(|node| node.is_dead() && !node.is_cut_off);
         let closed = dead().filter_map(|node| Some(node.evidence(Seen::Closed, None, node.gone?)));
         let closed: Vec<_> = closed.collect();
-        let reason = Reason::RoundComplete {
-            nodes: self.members(),
-            took: Elapsed(now.since(started)),
-            last: last.told(),
-            last_after: Elapsed(last.joined.since(started)),
-            dead: Names::of(dead().map(TrackedNode::label)),
-        };
+        let dead = Names::of(dead().map(TrackedNode::label));
+        let reason = self.is_complete(self.members(), started, now, last, &dead);
         let about = format!("round {}", self.round.number);
         self.found(Finding::new(reason, about, now).seen(closed));
+    }
+
+    /// All nodes of its round have come; of these `dead` had left before: torch had not noticed, and counts on them.
+    pub(super) fn is_complete(
+        &self,
+        nodes: u32,
+        started: Timestamp,
+        at: Timestamp,
+        last: &TrackedNode,
+        dead: &Names,
+    ) -> Reason {
+        let took = Elapsed(at.since(started));
+        let (name, after) = (last.told(), Elapsed(last.joined.since(started)));
+        let counts = if dead.is_empty() {
+            String::new()
+        } else {
+            format!("; it counts {dead}, whose connection had closed")
+        };
+        let text =
+            format!("complete: {} in {took}; last: {name} (+{after}){counts}", Unit::Node.count(nodes));
+        let reason = Code::RoundComplete.says(text).predicate().joined(nodes, Some(nodes));
+        let reason = reason.fact("nodes", nodes).tally(Tally::Complete(took.0));
+        if dead.is_empty() {
+            return reason;
+        }
+        reason.severe(Severity::Error).misses(Place::Node, dead, Last::Closed).fact("dead", dead).look_at(
+            "look at the log and events of each pod whose connection had closed; what comes in its place cannot \
+             join this round, and the others wait until their time-outs: restart all agents of the job together",
+        )
     }
 
     /// The writer of the state, as a node where it is one.
@@ -366,16 +401,33 @@ impl TrackedRun {
         let reason = if let (Some(_), Some(nodes)) = (self.round.completed, self.round.group) {
             let others = self.still_running().filter(|node| node.conn != Some(conn));
             let running = Names::of(others.map(TrackedNode::label));
-            Reason::ClosedUnfinished { finished: count(self.round.exit.len()), nodes, by, running }
+            let finished = match self.round.exit.len() {
+                0 if nodes == 1 => "its only node had not".to_owned(),
+                0 => format!("none of {} had", Unit::Node.count(nodes)),
+                finished => format!("only {finished} of {} had", Unit::Node.count(nodes)),
+            };
+            Code::RunClosed
+                .says(format!("closed by {by} although {finished} finished"))
+                .expects(Some(nodes))
+                .lacks("still in the round", "running", Place::Node, &running, Last::Connected)
+                .tally(Tally::Closed)
         } else {
             let expected = self.expected(plan);
-            Reason::ClosedIncomplete {
-                joined: self.round.most_joined,
-                expected: expected.map(|expected| expected.min),
-                missing: self.never_joined(plan, expected),
-                present: self.round.most_present.clone(),
-                by,
-            }
+            let (joined, min) = (self.round.most_joined, expected.map(|expected| expected.min));
+            let present = &self.round.most_present;
+            let was = if present.count() == 1 { "; there was " } else { "; there were " };
+            Code::RunClosed
+                .says(format!("closed by {by} at {} and never complete", of_expected(joined, min)))
+                .severe(Severity::Error)
+                .look_at(
+                    "the first node that is stopped or gives up closes the run for all; give them more time with \
+                     --rdzv-conf join_timeout=1800 and look for the nodes that did not come",
+                )
+                .joined(joined, min)
+                .held(present)
+                .lacks("missing", "missing", Place::Node, &self.never_joined(plan, expected), Last::NeverSeen)
+                .then(&if_any(was, present))
+                .tally(Tally::TimedOut)
         };
         let about = format!("round {}", self.round.number);
         self.found(Finding::new(reason, about, now).seen([wrote]));

@@ -7,7 +7,7 @@ use super::limits::{MOST_NODES, SETTLE};
 use super::node::{Membership, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::Meeting;
-use crate::reason::{Finding, Moment, Names, Reason, Unit};
+use crate::reason::{Code, Finding, Loss, Moment, Names, Unit};
 use crate::watch::CutOff;
 use rallypoint_api::RunKind;
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
@@ -64,7 +64,9 @@ impl TrackedRun {
             _ => nodes.unwrap_or(arrived),
         };
         let ran = Elapsed(now.since(completed.unwrap_or(now)));
-        self.finds(Reason::RunFinished { nodes, ran }, format!("round {}", self.round.number), now);
+        let said = format!("finished: {} after {ran}", Unit::Node.count(nodes));
+        let reason = Code::RunFinished.says(said).predicate().fact("nodes", nodes);
+        self.finds(reason, format!("round {}", self.round.number), now);
     }
 
     /// An agent's connection closed.
@@ -202,8 +204,8 @@ impl TrackedRun {
         let links = lost.iter().filter_map(|one| one.cut_off.as_ref()?.link().map(str::to_owned));
         let links = Names::of(links.collect::<BTreeSet<_>>());
         let nodes = Names::of(lost.iter().map(|one| one.closed.who.clone()));
-        let (about, backend) = (nodes.to_string(), self.kind);
-        let reason = Reason::Lost { nodes, cut_off, links, moment, left, expected, unit, backend, gave_up };
+        let about = nodes.to_string();
+        let reason = Loss { nodes, cut_off, links, moment, left, expected, unit, gave_up };
         let closed = lost.into_iter().map(|one| one.closed).filter(|_| !cut_off);
         self.found(Finding::new(reason, about, since).seen(closed).in_round(Some(round)));
     }

@@ -9,8 +9,9 @@ use super::memory::Room;
 use super::node::{Before, Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use crate::expect::Plan;
-use crate::reason::{Finding, Names, Reason};
-use rallypoint_api::{RunKind, Seen};
+use crate::reason::words::{ended_first, in_a_loop};
+use crate::reason::{Code, Finding, Names, Unit};
+use rallypoint_api::{RunKind, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
 
 /// What node rank 0 waits for shows how many nodes it counts on, and is seen within two seconds.
@@ -135,7 +136,14 @@ impl TrackedRun {
         let times = nodes.iter().map(|node| node.times).max().unwrap_or_default();
         let names = Names::of(nodes.iter().map(|node| node.label.clone()));
         let about = format!("{names} {times}");
-        let reason = Reason::WorkersRestarted { nodes: names, times, first_ended };
+        let (again, first) = (in_a_loop(times), ended_first(first_ended));
+        let reason = Code::RoundOver
+            .says(format!("{names}: all workers ended and started again{again}{first}"))
+            .look_at(
+                "look at the log of the rank that ended first: one of the workers failed, and torchrun starts all \
+                 of the node again, up to --max-restarts times",
+            )
+            .fact("nodes", &names);
         self.found(Finding::new(reason, about, since).seen(nodes.into_iter().map(|node| node.joined)));
     }
 
@@ -330,7 +338,13 @@ impl TrackedRun {
         for (rank, since) in settled.filter(|_| !is_of_other).collect::<Vec<_>>() {
             let Some(node) = self.life.nodes.iter().find(|node| node.rank == Some(rank)) else { continue };
             let joined = node.evidence(Seen::Joined, None, node.joined);
-            let reason = Reason::NodeRankBeyond { node: node.label(), rank, nodes };
+            let counts_on = Unit::Node.count(nodes);
+            let reason = Code::JoinRefused
+                .says(format!("{} came as node rank {rank}, but rank 0 counts on {counts_on}", node.label()))
+                .severe(Severity::Error)
+                .look_at(
+                    "start every node with the same --nnodes and a --node-rank below it: they begin at 0",
+                );
             self.found(Finding::new(reason, format!("node {rank}"), since).seen([joined]));
         }
     }
@@ -363,13 +377,7 @@ impl TrackedRun {
         let at = self.participants().map(|node| node.joined).max().unwrap_or(now).max(assigned);
         self.round.completed = Some(at);
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
-        let reason = Reason::RoundComplete {
-            nodes,
-            took: Elapsed(at.since(started)),
-            last: last.told(),
-            last_after: Elapsed(last.joined.since(started)),
-            dead: Names::default(),
-        };
+        let reason = self.is_complete(nodes, started, at, last, &Names::default());
         self.finds(reason, format!("round {}", self.round.number), at);
     }
 }

@@ -11,9 +11,10 @@ use super::limits::{MISSING_SHOWN, MOST_NODES};
 use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::World;
-use crate::presence::Presence;
-use crate::reason::{Evidence, Finding, Names, Reason, Survivors};
-use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, KnownFrom, MissingNode, RunState, Seen};
+use crate::presence::{Place, Presence};
+use crate::reason::words::{has, if_some};
+use crate::reason::{Code, Evidence, Finding, Last, Names, Reason, Survivors, Unit};
+use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, KnownFrom, MissingNode, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Label, Timestamp, count};
 use rallypoint_rendezvous::{
     Absent, Break, Fact, Fate, NodeInfo, NodeSnapshot, NodeState, RoundState, RunSnapshot, WaitsFor, Who,
@@ -46,7 +47,7 @@ impl TrackedRun {
         let reset = if is_this { self.round.reset } else { self.life.earlier_reset };
         let reset = reset.filter(|reset| of_round.is_some() && *reset <= happened);
         let reset = reset.map(|reset| Elapsed(happened.since(reset)));
-        Reason::Told { fact: fact.clone(), reset, survivors: self.survivors(fact, at) }
+        Reason::told(fact, reset, self.survivors(fact, at), &shown_by(fact, at))
     }
 
     /// Those who are left of the round before, if they are all of this one and start no workers anew: processes of a run with a
@@ -329,13 +330,20 @@ impl TrackedRun {
         let mut held = Vec::new();
         let mut stand_by = |spares: Vec<&Spare>, given_up: Option<Timestamp>, about: &str| {
             let Some(since) = spares.iter().map(|spare| spare.joined.at).min() else { return };
-            let reason = Reason::StandsBy {
-                spares: Names::of(spares.iter().map(|spare| spare.joined.who.clone())),
-                max_nodes: native.expected.max,
-                unreported: native.unreported,
-                given_up: given_up.map(|at| Elapsed(at.since(now))),
-                waited: Elapsed(now.since(since)),
-            };
+            let names = Names::of(spares.iter().map(|spare| spare.joined.who.clone()));
+            let anew = if_some(given_up, |at| {
+                let left = Elapsed(at.since(now));
+                format!("; came anew, and the processes of before are given up in {left}")
+            });
+            let unreported = Names::of((native.unreported > 0).then(|| Unit::Node.count(native.unreported)));
+            let (max, waited) = (Unit::Node.count(native.expected.max), Elapsed(now.since(since)));
+            let have = has(names.count());
+            let reason = Code::StandsBy
+                .says(format!("{names} {have} waited {waited} beside a round of {max}, the maximum{anew}"))
+                .held(&names)
+                .fact("spares", &names)
+                .fact("unreported", native.unreported)
+                .and("not reported since the server was restarted", &unreported);
             held.push(
                 Finding::new(reason, about, since).seen(spares.into_iter().map(|spare| spare.joined.clone())),
             );
@@ -358,7 +366,15 @@ impl TrackedRun {
             let (node, waited) = (joined.who.clone(), Elapsed(now.since(joined.at)));
             let unknown = || format!("another node (node rank {rank})");
             let holder = self.node_of_rank(rank).map_or_else(unknown, TrackedNode::label);
-            let reason = Reason::WaitsForRank { node, holder, waited };
+            let reason = Code::StandsBy
+                .says(format!("{node} waits {waited} for the rank of {holder}, which is still in the round"))
+                .severe(Severity::Warning)
+                .look_at(
+                    "if it replaces that node, it gets the rank when that one leaves or its keep-alive runs out; else \
+                     give each node its own rank (PET_NODE_RANK, node_rank, the pod's index)",
+                )
+                .held(&Names::of([node]))
+                .misses(Place::Node, &Names::of([holder]), Last::Connected);
             Finding::new(reason, joined.who.clone(), joined.at).seen([joined.clone()])
         }));
         held
@@ -376,11 +392,7 @@ impl TrackedRun {
         let ((since, missing), closes_at) = native.expiring.as_ref().zip(native.closes_at)?;
         let (round, left) = (self.round.number, closes_at.since(now));
         let fact = Fact::Expiring { round, left, missing: missing.clone() };
-        Some(Finding::new(
-            Reason::Told { fact, reset: None, survivors: None },
-            format!("round {round}"),
-            *since,
-        ))
+        Some(Finding::new(Reason::told(&fact, None, None, &[]), format!("round {round}"), *since))
     }
 
     /// What the round waits for, in the words of the rendezvous, with the pods that announced themselves and are not there.
@@ -392,18 +404,30 @@ impl TrackedRun {
         let at_exit = Names::of(self.life.at_earlier_exit.values().map(|node| node.name.clone()));
         let (is_enough, lacks) = native.lacks.clone();
         let is_announced = lacks == Presence::NeverSeen && !announced.is_empty();
-        let reason = Reason::RoundIncomplete {
-            round,
-            text: text.clone(),
-            is_enough,
-            lacks: if is_announced { Presence::Announced } else { lacks },
-            given_up: native.given_up_at.map(|at| Elapsed(at.since(now))),
-            announced: Names::of(announced.iter().cloned()),
-            // The others have left since.
-            done: native.finished.saturating_sub(count(at_exit.count())),
-            at_exit,
-            apart: Names::default(),
-            waited,
+        let lacks = if is_announced { Presence::Announced } else { lacks };
+        let given_up = if_some(native.given_up_at, |at| {
+            format!("; what is silent is given up in {}", Elapsed(at.since(now)))
+        });
+        // The others have left since.
+        let done = native.finished.saturating_sub(count(at_exit.count()));
+        let done = Names::of((done > 0).then(|| Unit::Node.count(done)));
+        let announced = Names::of(announced.iter().cloned());
+        let reason = Code::NodesMissing
+            .says(format!("round {round} is not complete after {waited}: {text}{given_up}"))
+            .predicate()
+            .look_at(lacks.look_at(Place::Node))
+            .joined(self.joined(), Some(native.expected.min))
+            .from(Some(native.expected.source))
+            .misses_nodes(&native.missing)
+            .and("announced, and not there", &announced)
+            .and("finished, and at the exit barrier of a round before", &at_exit)
+            .and("finished and left", &done);
+        let reason = match is_enough {
+            true => reason.severe(Severity::Info).look_at(
+                "nothing, if it does not last: the round goes on when all that are alive have joined, and what is \
+                 silent is given up",
+            ),
+            false => reason,
         };
         Some(Finding::new(reason, format!("round {round}"), since).seen(self.native_joins()))
     }

@@ -10,9 +10,10 @@ use super::node::TrackedNode;
 use super::tracked::TrackedRun;
 use super::world::{Process, RankInfo, SecondJob, Withdrawn};
 use crate::expect::Plan;
-use crate::reason::{Evidence, Finding, Names, Reason};
+use crate::reason::words::if_some;
+use crate::reason::{Code, Evidence, Finding, Names};
 use crate::watch::CutOff;
-use rallypoint_api::RunKind;
+use rallypoint_api::{RunKind, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use rallypoint_protocol::keys::RendezvousPart;
 use rallypoint_protocol::rendezvous_state;
@@ -76,7 +77,16 @@ impl TrackedRun {
         let about = newcomers.to_string();
         let (by, finished) = (self.round.closed_by.clone(), self.round.exit_done.is_some());
         let closed_for = Elapsed(first.since(closed));
-        let reason = Reason::RunIsClosed { newcomers, closed_for, by, finished };
+        let was = if finished { "finished and was closed" } else { "was closed" };
+        let by = if_some(by, |by| format!(" by {by}"));
+        let reason = Code::JoinRefused
+            .says(format!("{newcomers} cannot join: the run {was}{by} {closed_for} ago"))
+            .severe(Severity::Error)
+            .look_at(
+                "nothing, if the job is done; else start all nodes again with another --rdzv-id, or 10 s after the \
+                 last connection of the old ones",
+            )
+            .held(&newcomers);
         self.found(Finding::new(reason, about, first).seen(came));
     }
 
@@ -211,7 +221,14 @@ impl TrackedRun {
         let lost: Vec<_> = self.life.world.addresses().collect();
         if !lost.is_empty() {
             let ranks = Names::of(lost.iter().map(|address| address.who.clone()));
-            self.found(Finding::new(Reason::AddressesDropped { ranks }, format!("{at:?}"), at).seen(lost));
+            let (addresses, are) = if ranks.count() == 1 { ("address", "is") } else { ("addresses", "are") };
+            let reason = Code::StoreReset
+                .says(format!(
+                    "an operator reset the store before all ranks had met: the {addresses} of {ranks} {are} gone"
+                ))
+                .held(&ranks)
+                .fact("ranks", &ranks);
+            self.found(Finding::new(reason, format!("{at:?}"), at).seen(lost));
         }
         self.life.world.reset(at);
         self.touch();
@@ -231,7 +248,12 @@ impl TrackedRun {
             self.restart(0);
             self.has_state = false;
         }
-        self.finds(Reason::RunRestarted {}, "", at);
+        let reason = Code::RunStarted
+            .says("had finished and is started again")
+            .predicate()
+            .severe(Severity::Warning)
+            .look_at("a late node would train alone over the checkpoints: stop it if this is not a new run");
+        self.finds(reason, "", at);
         !has_begun
     }
 
@@ -256,7 +278,8 @@ impl TrackedRun {
             Ok(Some(state)) => self.fold_state(&state, conn, wrote, plan, room),
             Err(_) if is_known => {}
             Err(unreadable) => {
-                self.finds(Reason::UnreadableState { detail: unreadable.to_string() }, "", wrote.at);
+                let text = format!("the rendezvous state cannot be read: {unreadable}");
+                self.finds(Code::UnreadableState.says(text), "", wrote.at);
             }
         }
         if let (Some(peer), Some(node)) =

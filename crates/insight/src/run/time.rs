@@ -8,9 +8,11 @@ use super::node::{NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::EndedBeside;
 use crate::expect::Plan;
-use crate::reason::{Arrival, Finding, Names, Reason, Unit};
-use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen};
-use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
+use crate::presence::Place;
+use crate::reason::words::{all, ended_first, has, if_some, of_expected, says_who};
+use crate::reason::{Arrival, Code, Finding, Last, Names, Reason, Unit};
+use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen, Severity};
+use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count, counted};
 
 /// A node of the native rendezvous that is alive asks again at once.
 const HEARD_OF: Duration = Duration::from_secs(3);
@@ -29,7 +31,7 @@ impl TrackedRun {
         for EndedBeside { ranks: processes, met, ended, first } in self.life.world.settle() {
             if !self.has_agents() {
                 let ran = Elapsed(ended.since(met));
-                self.finds(Reason::RunEnded { processes, ran, first }, format!("{ended:?}"), ended);
+                self.finds(has_ended(processes, ran, first), format!("{ended:?}"), ended);
             }
         }
         self.name_nodes(plan);
@@ -78,10 +80,21 @@ impl TrackedRun {
             self.life.not_back = None;
             let nodes: Vec<_> = self.participants().map(TrackedNode::told).collect();
             let ranks = self.life.world.shown().ranks.iter().map(|(&rank, info)| info.label(rank));
-            let who = if self.has_agents() { Names::of(nodes) } else { Names::of(ranks) };
+            let (who, place) = match self.has_agents() {
+                true => (Names::of(nodes), Place::Node),
+                false => (Names::of(ranks), Place::Rank),
+            };
             if !who.is_empty() {
                 let restarted_ago = Elapsed(now.since(restarted));
-                let reason = Reason::NotBack { who, may_go_on, restarted: restarted_ago };
+                let was = if who.count() == 1 { "was" } else { "were" };
+                let reason = Code::NotBack
+                    .says(format!(
+                        "{who} {was} connected to the last server, and {} not come back since this one was started \
+                         {restarted_ago} ago",
+                        has(who.count())
+                    ))
+                    .severe(if may_go_on { Severity::Info } else { Severity::Warning })
+                    .misses(place, &who, Last::NotBack);
                 self.finds(reason, format!("{restarted:?}"), restarted);
             }
         }
@@ -135,22 +148,29 @@ impl TrackedRun {
                 let since = self.life.all_gone.unwrap_or(now);
                 let finished = count(self.round.exit.len());
                 let first = self.first_to_leave(now);
-                let (unit, at_once) = (Unit::Node, None);
-                self.finds(Reason::AllLeft { members, unit, finished, at_once, first }, about, since);
+                let had_finished = match finished {
+                    0 => ", and none had finished".to_owned(),
+                    _ => format!(", and only {finished} had finished"),
+                };
+                self.finds(all_left(members, Unit::Node, &had_finished, first), about, since);
             }
             // Clients of the store that never were ranks: what they came for is not known.
             (RunState::Gone, false) if meeting.ranks.is_empty() && meeting.former.is_empty() => {}
             (RunState::Gone, false) => {
                 self.life.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
                 let at_once = self.life.world.closed_at_once(processes).filter(|_| processes > 1);
-                let (members, unit, finished, first) = (processes, Unit::Process, 0, None);
-                self.finds(Reason::AllLeft { members, unit, finished, at_once, first }, about, ended);
+                let at_once = if_some(at_once, |(within, waiting)| match waiting {
+                    0 => format!(" within {within}"),
+                    1 => format!(" within {within}, one of them while it waited"),
+                    some => format!(" within {within}, {some} of them while they waited"),
+                });
+                self.finds(all_left(processes, Unit::Process, &at_once, None), about, ended);
             }
             (RunState::Ended, false) if before != RunState::Ended => {
                 let met = meeting.first_met.or(meeting.met).or(self.round.started);
                 let ran = Elapsed(ended.since(met.unwrap_or(ended)));
                 let first = meeting.first_to_end();
-                self.finds(Reason::RunEnded { processes, ran, first }, about, ended);
+                self.finds(has_ended(processes, ran, first), about, ended);
             }
             _ => {}
         }
@@ -216,7 +236,15 @@ impl TrackedRun {
         let first_ended = ended.filter(|(_, at)| !was_ended(*at));
         let first_ended = first_ended.map(|(rank, at)| (rank, Elapsed(started.since(at))));
         let (expected, from) = known.map(|known| (known.min, known.source)).unzip();
-        let reason = Reason::RunStarted { who, expected, from, first_ended };
+        let expects = if_some(expected.zip(from), |(n, from)| {
+            format!("; {} expected ({})", counted(n, "node is", "nodes are"), says_who(from))
+        });
+        let reason = Code::RunStarted
+            .says(format!("started: {who} is the first{expects}{}", ended_first(first_ended)))
+            .predicate()
+            .expects(expected)
+            .from(from)
+            .fact("who", &who);
         self.finds(reason, format!("round {}", self.round.number), started);
     }
 
@@ -229,7 +257,10 @@ impl TrackedRun {
             && !self.state.is_over();
         if let (true, Some(address)) = (is_elsewhere, self.workers_store()) {
             self.life.workers_placed = true;
-            self.finds(Reason::WorkersElsewhere { address }, "", now);
+            let text = format!(
+                "the workers meet at {address}, a store that rank 0 hosts itself; their ranks cannot be seen here"
+            );
+            self.finds(Code::WorkersElsewhere.says(text), "", now);
         }
     }
 
@@ -274,9 +305,8 @@ impl TrackedRun {
         let heard = back.iter().map(|node| node.evidence(Seen::Heard, None, now)).collect::<Vec<_>>();
         let nodes = Names::of(back.iter().map(|node| node.label()));
         let expected = self.expected(plan).map(|expected| expected.min);
-        let (node, nodes, joined) = (nodes.to_string(), nodes.count(), self.joined());
-        let about = node.clone();
-        let reason = Reason::NodeCameLate { node, nodes, arrival: Arrival::Back, after, joined, expected };
+        let about = nodes.to_string();
+        let reason = came_late(&nodes, Arrival::Back, after, self.joined(), expected);
         self.found(Finding::new(reason, about, now).seen(heard));
     }
 
@@ -316,13 +346,70 @@ impl TrackedRun {
             let after = |node: &&TrackedNode| came(node).since(missing_since(node).unwrap_or(started));
             let after = Elapsed(nodes.iter().map(after).max()?);
             let come = Names::of(nodes.into_iter().map(TrackedNode::told));
-            let (node, nodes) = (come.to_string(), come.count());
-            Some(Reason::NodeCameLate { node, nodes, arrival, after, joined, expected })
+            Some(came_late(&come, arrival, after, joined, expected))
         };
         let told = [(first, Arrival::First), (again, Arrival::Again)].into_iter().filter_map(told);
         for reason in told.collect::<Vec<_>>() {
-            let about = reason.to_string();
+            let about = reason.text.clone();
             self.finds(reason, about, now);
         }
     }
+}
+
+/// Every process of a run without agents has ended. `first`: what ended before all others, and how long before the last one.
+fn has_ended(processes: u32, ran: Elapsed, first: Option<(String, Elapsed)>) -> Reason {
+    let whose = match processes {
+        1 => "the connection of its only process".to_owned(),
+        _ => format!("the connections of {}", all(processes, "processes")),
+    };
+    let look_at = match first {
+        Some(_) => Code::RunEnded.rule().look_at,
+        // Who cannot reach the others tries for longer than a second.
+        None if (1..5).contains(&ran.0.as_secs()) => {
+            "whether they succeeded cannot be seen here: their exit codes and logs tell; where they could not connect \
+             to each other, GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME chooses the network interface"
+        }
+        None => "whether they succeeded cannot be seen here",
+    };
+    let first = first.filter(|_| processes > 1);
+    let first = if_some(first, |(rank, before)| format!("; first: {rank}, {before} before the last"));
+    Code::RunEnded
+        .says(format!("ended: {whose} closed after {ran}{first}"))
+        .predicate()
+        .look_at(look_at)
+        .expects(Some(processes))
+        .fact("processes", processes)
+}
+
+/// All connections of the run closed, and it had not finished. `first`: what ended first, where that is known.
+fn all_left(members: u32, unit: Unit, how: &str, first: Option<String>) -> Reason {
+    let whose = match members {
+        1 => format!("the connection of its only {} closed", unit.one()),
+        _ => format!("the connections of {} closed", all(members, unit.many())),
+    };
+    let first = if_some(first, |first| format!("; first: {first}"));
+    Code::RunEnded
+        .says(format!("{whose}{how}{first}"))
+        .severe(Severity::Warning)
+        .look_at(
+            "if the job was not stopped on purpose, look at the pods' logs and events, at the log of what ended \
+             first before all",
+        )
+        .expects(Some(members))
+        .fact("members", members)
+}
+
+/// Nodes that were missing have come, so long after the round began, or they were gone: of several the longest time.
+fn came_late(nodes: &Names, arrival: Arrival, after: Elapsed, joined: u32, expected: Option<u32>) -> Reason {
+    let how = match arrival {
+        Arrival::First => format!("come after {after}"),
+        Arrival::Again => format!("come again after up to {after}"),
+        Arrival::Back => format!("been heard from again after {after}, and go on with the round"),
+    };
+    let (have, there) = (has(nodes.count()), of_expected(joined, expected));
+    Code::NodeCameLate
+        .says(format!("{nodes} {have} {how}: {there} there"))
+        .joined(joined, expected)
+        .fact("node", nodes.to_string())
+        .fact("arrival", arrival)
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::limits::SETTLE;
 use super::tracked::TrackedRun;
 use super::world::{Lost, Meeting};
-use crate::reason::{Finding, Names, Reason};
+use crate::reason::words::all;
+use crate::reason::{Code, Finding, Names, RankLoss};
 use rallypoint_api::RunState;
 use rallypoint_protocol::ids::{ConnId, Timestamp};
 
@@ -49,11 +50,18 @@ impl TrackedRun {
             // This line says everything that the line about the start would say.
             self.told.start = self.round.started;
         }
-        let reason = Reason::RanksComplete { ranks, took, last: last.unwrap_or_default(), last_after: took };
+        let published = match ranks {
+            1 => "its only rank has published its address after".to_owned(),
+            _ => format!("{} have published their addresses in", all(ranks, "ranks")),
+        };
+        let last = last.unwrap_or_default();
+        let reason = Code::RoundComplete.says(format!("{published} {took}; last: {last} (+{took})"));
         if is_again {
             // A program may make its process group a thousand times.
-            return self.moment(met, reason.code(), reason.to_string());
+            return self.moment(met, reason.code.name(), reason.text);
         }
+        let mut reason = reason.joined(ranks, Some(ranks)).fact("ranks", ranks);
+        reason.is_detail = self.has_agents();
         self.finds(reason, format!("{met:?}"), met);
     }
 
@@ -115,7 +123,7 @@ impl TrackedRun {
             let (ranks, named_then) = (named(&first), named(&then));
             let about = ranks.to_string();
             let closed = first.into_iter().chain(then).map(|lost| lost.closed);
-            let reason = Reason::RankLost {
+            let reason = RankLoss {
                 ranks,
                 then: named_then,
                 unseen: Names::of(unseen),

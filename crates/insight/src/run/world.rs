@@ -22,8 +22,9 @@ use self::meeting::Leaving;
 pub(crate) use self::meeting::{Lost, Meeting};
 pub(crate) use self::rank::{RankInfo, Withdrawn, with_pid};
 use super::limits::SETTLE;
-use crate::reason::{Evidence, Finding, Names, Reason};
-use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
+use crate::reason::words::are;
+use crate::reason::{Code, Evidence, Finding, Names};
+use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count, counted};
 
 /// Ranks that are tracked in one run.
 pub(crate) const MOST_RANKS: u32 = 131_072;
@@ -451,7 +452,22 @@ impl World {
         let (rank, says, ranks, wrote) = of(first)?;
         let (other_rank, other_says, others, other_wrote) = of(other)?;
         let have_met = first.met.is_some();
-        let reason = Reason::WorldSizesDiffer { rank, says, ranks, other_rank, other_says, others, have_met };
+        let met = match (have_met, ranks.count()) {
+            (false, _) => "",
+            (true, 1) => " and has met",
+            (true, _) => " and have met",
+        };
+        let (are, for_ranks) = (are(ranks.count()), counted(says, "rank", "ranks"));
+        let text = format!(
+            "the ranks disagree on the world size: {ranks} {are} prepared for {for_ranks}{met}, {others} for \
+             {other_says}"
+        );
+        let reason = Code::WorldSizesDiffer
+            .says(text)
+            .fact("rank", rank)
+            .fact("says", says)
+            .fact("other_rank", other_rank)
+            .fact("other_says", other_says);
         self.differ = Some(Differ { due: now, is_told: true });
         Some(Finding::new(reason, "", now).seen([wrote, other_wrote]))
     }

@@ -191,6 +191,7 @@ impl Lab {
             if let Change::Explanation { explanation, aloud, .. } = &news {
                 self.scene.tell(at, self.began - self.epoch, explanation, *aloud);
                 if *aloud {
+                    assert_eq!(super::grammar::fault(&explanation.text), None, "{}", explanation.text);
                     self.said.push((at, explanation.clone()));
                 }
             }
