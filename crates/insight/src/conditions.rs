@@ -9,7 +9,9 @@ use super::expect::Plan;
 use super::links::Links;
 use super::missing::{is_gone, missing, name_of, turned_away};
 use super::presence::{AGENT, ANNOUNCED, GONE, Place, Presence};
-use super::reason::words::{are, has, have, if_any, if_some, of_expected, of_ranks, says_who, waits_since};
+use super::reason::words::{
+    are, has, have, have_waited, if_any, if_some, of_expected, of_ranks, says_who, waits_since,
+};
 use super::reason::{Code, Evidence, Finding, Hold, Last, Names, Reason, Unit};
 use super::run::{FormerNode, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, with_pid};
 use rallypoint_api::{Expected, ExpectedFrom, KnownFrom, MissingNode, RunKind, RunState, Seen, Severity};
@@ -95,8 +97,8 @@ fn left_over(
     let is_spare = !dead.is_empty() || redundant && !fewer;
     let reason = Code::StandsBy
         .says(format!(
-            "{left_over} {} waited {waited} beside a complete round of {}{asked}",
-            has(left_over.count()),
+            "{left_over} {} {waited} beside a complete round of {}{asked}",
+            have_waited(left_over.count()),
             Unit::Node.count(group)
         ))
         .held(&left_over)
@@ -259,10 +261,12 @@ fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option<Finding> {
         || have(arrived as usize, "node", "nodes"),
         |nodes| format!("{arrived} of {} {}", Unit::Node.count(nodes), has(arrived as usize)),
     );
+    // The first of them, and the others for less.
+    let up_to = if arrived > 1 { "up to " } else { "" };
     let all_are_well = out.is_empty() && closed.is_empty() && silent.is_empty();
     let is_note = all_are_well && waited.0 < LONG_AT_EXIT;
     let reason = Code::ExitBarrier
-        .says(format!("{have} finished and waited {waited} at the exit barrier"))
+        .says(format!("{have} finished and waited {up_to}{waited} at the exit barrier"))
         .severe(if is_note { Severity::Info } else { Severity::Warning })
         .expects(nodes)
         .fact("arrived", arrived)
@@ -557,11 +561,14 @@ fn nodes_missing(
         Some(_) => {
             let who = match missing.count() {
                 _ if n == 0 => since_first,
-                0 => format!(
-                    "; {n} {} been missing for {waited}; there {} {present}",
-                    has(n),
-                    are(present.count())
-                ),
+                // Some of many that are there lead to nobody.
+                0 if present.more > 0 && present.range.is_none() => {
+                    format!("; {n} {} been missing for {waited}", has(n))
+                }
+                0 => {
+                    let are = are(present.count());
+                    format!("; {n} {} been missing for {waited}; there {are} {present}", has(n))
+                }
                 known if known < n => format!("; {n} have been missing for {waited}, {missing} among them"),
                 known => format!("; {missing} {} been missing for {waited}", has(known)),
             };

@@ -750,8 +750,11 @@ fn barrier_waits(open: &OpenBarrier, now: Timestamp) -> Finding {
         [there, missing, silent, gave_up].map(|who| Names::of(who.iter().cloned()));
     let named = if present.is_empty() { String::new() } else { format!(" ({present})") };
     let (have, waited) = (has(*arrived as usize), Elapsed(now.since(*since)));
+    let up_to = if *arrived > 1 { "up to " } else { "" };
     let reason = Code::WaitingAtBarrier
-        .says(format!("the barrier `{name}`: {arrived} of {size} {have} arrived{named} and waited {waited}"))
+        .says(format!(
+            "the barrier `{name}`: {arrived} of {size} {have} arrived{named} and waited {up_to}{waited}"
+        ))
         .held(&present)
         .fact("there", &present)
         .joined(*arrived, Some(*size))

@@ -158,10 +158,10 @@ pub(crate) const FROZEN: &str = "look at that node: is it frozen, overloaded, or
                       its time-out; if it does not come back, restart all together";
 /// A node that is connected and does not join.
 pub(crate) const AGENT: &str = "look at that node's agent and its log: is it stopped, overloaded, or cut off from this server (--store-ports)?";
-pub(crate) const CUT_OFF: &str = "look at its host and at the network: is it gone, or cut off from this server? The others go on only when it \
-                       comes again; else restart all together";
-pub(crate) const GONE: &str = "look at its log and events: did it fail, was it killed or stopped? The others go on only when it comes again; \
-                    else restart all together";
+pub(crate) const CUT_OFF: &str = "look at its host and at the network: is it gone, or cut off from this server? If the others do not go \
+     on by themselves, restart all together";
+pub(crate) const GONE: &str = "look at its log and events: did it fail, was it killed or stopped? If the others do not go on by \
+     themselves, restart all together";
 pub(crate) const NOT_BACK: &str = "those who had met before the restart and go on do not come again: restart all processes of the job together; else \
                         look whether that one has started, and reaches this server";
 

@@ -73,6 +73,11 @@ impl Absentees {
         self.0.clear();
     }
 
+    /// Whether one of this name and address is absent.
+    pub(super) fn has(&self, who: &Who) -> bool {
+        self.0.iter().any(|absent| absent.who == *who)
+    }
+
     /// How many absent nodes are remembered.
     pub(super) fn len(&self) -> usize {
         self.0.len()

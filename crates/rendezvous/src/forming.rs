@@ -167,8 +167,17 @@ impl Run {
     fn members_that(&self, is_it: impl Fn(&Label, &Member) -> bool) -> Vec<Who> {
         self.walk()
             .filter(|(node, member)| is_it(node, member))
-            .map(|(_, member)| member.info.who())
+            .map(|(node, member)| self.told_apart(node, member.info.who()))
             .collect()
+    }
+
+    /// A node, with its id where an absent one has its name and address.
+    fn told_apart(&self, node: &Label, who: Who) -> Who {
+        if *node == who.name || !self.absent.has(&who) {
+            return who;
+        }
+        let name = Label::new(&format!("{}, node id {node}", who.name));
+        name.map_or_else(|_| who.clone(), |name| Who { name, ..who.clone() })
     }
 
     /// What the forming round waits for, and which awaited nodes are silent, in words.
@@ -274,8 +283,9 @@ impl Run {
                 format!("all {max_nodes} places are taken{why}; this node stands by until one is free")
             }
             _ => {
-                let doubtful = self.doubtful.iter().filter_map(|node| self.members.get(node));
-                let doubtful: Vec<Who> = doubtful.map(|member| member.info.who()).collect();
+                let doubtful = self.doubtful.iter().filter_map(|node| Some((node, self.members.get(node)?)));
+                let doubtful: Vec<Who> =
+                    doubtful.map(|(node, member)| self.told_apart(node, member.info.who())).collect();
                 let (needed, missing) = (needed(min_nodes, max_nodes), self.missing(now));
                 format!("{} of {needed} nodes joined; {missing}{}", self.joined, not_heard_from(doubtful))
             }

@@ -737,6 +737,23 @@ fn who_is_there_is_named_while_nothing_is_known_of_the_others_and_who_is_silent_
 }
 
 #[test]
+fn two_processes_of_one_name_are_told_apart_where_both_are_named() {
+    let mut table = Table::new();
+    let vm = |node: &str, min, max| {
+        let vm = join(node, min, max);
+        Join { info: NodeInfo { name: label("vm"), ..vm.info.clone() }, ..vm }
+    };
+    table.join(vm("one", 3, 3)).expect("a place");
+    table.all_join(&["a"], 3, 3);
+    table.join(vm("two", 2, 2)).expect_err("other terms");
+    table.core.cut(&run(), &label("one"), table.now);
+    table.advance(4 * SECOND);
+    let reason = table.snapshot().reason;
+    assert!(reason.contains("refused: vm (10.0.0.3), node id two"), "{reason}");
+    assert!(reason.ends_with("not heard from: vm, node id one (10.0.0.3)"), "{reason}");
+}
+
+#[test]
 fn a_broken_poll_keeps_its_place_for_the_keep_alive() {
     let mut table = Table::new();
     table.all_join(&["a"], 2, 2);

@@ -119,9 +119,8 @@ rules! {
         "look at the nodes that have not finished, and at their logs: are they frozen, overloaded, or cut \
          off from this server? Agents wait for them up to 300 s, and end then";
     StandsBy "stands_by" Info Lasting
-        "nothing, if they are spares, or torch has not noticed yet that others have gone (15 s after the \
-         last heartbeat): they get the places of nodes that leave; else raise the maximum in --nnodes; a \
-         second job needs another --rdzv-id";
+        "spares get the places of nodes that leave, which torch notices 15 s after the last heartbeat; if these \
+         are to join, raise the maximum in --nnodes; if they are of another job, that needs another --rdzv-id";
     GaveUp "gave_up" Error AtOnce
         "most programs end after that; look at the process that should have written the key, and at the \
          processes that were not there. For longer waits set --rdzv-conf read_timeout (agents) or \

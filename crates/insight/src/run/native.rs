@@ -12,7 +12,7 @@ use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::World;
 use crate::presence::{Place, Presence};
-use crate::reason::words::{has, if_some};
+use crate::reason::words::{have_waited, if_some};
 use crate::reason::{Code, Evidence, Finding, Last, Names, Reason, Survivors, Unit};
 use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, KnownFrom, MissingNode, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Label, Timestamp, count};
@@ -337,9 +337,9 @@ impl TrackedRun {
             });
             let unreported = Names::of((native.unreported > 0).then(|| Unit::Node.count(native.unreported)));
             let (max, waited) = (Unit::Node.count(native.expected.max), Elapsed(now.since(since)));
-            let have = has(names.count());
+            let have_waited = have_waited(names.count());
             let reason = Code::StandsBy
-                .says(format!("{names} {have} waited {waited} beside a round of {max}, the maximum{anew}"))
+                .says(format!("{names} {have_waited} {waited} beside a round of {max}, the maximum{anew}"))
                 .held(&names)
                 .fact("spares", &names)
                 .fact("unreported", native.unreported)

@@ -1,8 +1,9 @@
 //! The table of rules, and that the page of the explanations has each of them.
 
 use super::grammar::fault;
+use super::lab::Lab;
 use crate::reason::{Hold, Names};
-use crate::{RULES, Rule};
+use crate::{Expectation, RULES, Rule};
 
 /// The heading of a rule on the page.
 fn heading(Rule { code, severity, hold, .. }: &Rule) -> String {
@@ -58,5 +59,24 @@ fn the_example_documents_are_what_the_types_say() {
         let run: Run = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
         let again: serde_json::Value = serde_json::to_value(&run).expect("JSON");
         assert_eq!(again, serde_json::from_str::<serde_json::Value>(&text).expect("JSON"), "{name}");
+    }
+}
+
+/// Whether the missing one is known or not.
+#[test]
+fn the_headline_of_64_nodes_with_one_missing_is_short() {
+    const COLUMNS: usize = 110;
+    for missing in [None, Some("train-llm-63")] {
+        let mut lab = Lab::expecting(64, 64);
+        lab.scene.is_free();
+        if let Some(missing) = missing {
+            let names = vec![missing.into()];
+            lab.insight.expect("train-llm", Expectation { min: 64, max: 64, names });
+        }
+        lab.join("train-llm", 0..63);
+        lab.pass(40.0);
+        let said = lab.texts("nodes_missing");
+        let line = format!("warning: {}", said.first().expect("one is missing"));
+        assert!(line.len() <= COLUMNS && line.contains(missing.unwrap_or("1 has been missing")), "{line}");
     }
 }
