@@ -226,3 +226,34 @@ fn the_server_serves_the_document() {
     let server = TestServer::start(&[]);
     assert_eq!(http(server.admin, "GET /api/v1/openapi.json", "", "").json(), document());
 }
+
+/// The codes of the rules' table are in the document. Whatever else names codes names some of these.
+#[test]
+fn codes_that_are_named_elsewhere_are_those_of_the_document() {
+    let document = document();
+    let codes = &document["components"]["schemas"]["Explanation"]["properties"]["code"]["enum"];
+    let codes: Vec<&str> = codes.as_array().expect("codes").iter().filter_map(Value::as_str).collect();
+    let read = |path: &str| {
+        let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(path).expect("a file that can be read")
+    };
+    let status = read("src/cli/status/render.rs");
+    let of_status = status.lines().find(|line| line.contains("const CODES")).expect("codes of the status");
+    let mut named: Vec<String> = of_status.split('"').skip(1).step_by(2).map(str::to_owned).collect();
+    let judge = read("tests/pytorch/plays/judge.py");
+    let (_, of_judge) = judge.split_once("ONLY_WITH = {").expect("codes of the judge");
+    let of_judge = of_judge.lines().skip(1).take_while(|line| !line.starts_with('}'));
+    let code = |line: &str| line.split('"').nth(1).map(str::to_owned);
+    named.extend(of_judge.filter_map(code));
+    for path in ["rules.yaml", "prometheusrule.yaml", "rules_test.yaml", "dashboard.json"] {
+        let text = read(&format!("deploy/monitoring/{path}"));
+        let labels = text.split("{code=").flat_map(|part| part.split(",code=")).skip(1);
+        let values = labels.filter_map(|label| label.split(['"', '\\']).find(|part| !part.is_empty()));
+        named.extend(values.flat_map(|value| value.split('|')).map(|code| code.trim_matches('~').to_owned()));
+    }
+    for code in &named {
+        let code = code.trim_end_matches("_cut_off").trim_end_matches("_taken_out");
+        assert!(codes.contains(&code), "{code} is no code");
+    }
+    assert!(codes.len() > 30 && named.len() > 10, "{codes:?} {named:?}");
+}

@@ -76,7 +76,7 @@ pub(super) fn runs(list: &RunList, details: &Details, mut out: TextWriter) -> Te
     if !list.explanations.is_empty() {
         out.gap();
         let sheet = Sheet { now: list.now, label: 8, depth: Depth::Whole };
-        sheet.explanations(&mut out, &list.explanations);
+        sheet.explanations(&mut out, &list.explanations, None);
     }
     if !list.links.is_none() {
         out.gap();
@@ -205,7 +205,7 @@ impl Sheet {
         }
         self.exit(out, run, whole);
         let explanations = whole.map_or(run.explanation.as_slice(), |whole| &whole.explanations);
-        self.explanations(out, explanations);
+        self.explanations(out, explanations, Some(run));
         let Some(whole) = whole else { return };
         self.waits(out, &whole.waits);
         if let Some(store) = &whole.workers_store {
@@ -355,11 +355,13 @@ impl Sheet {
         vec![Span::new(FAINT, format!("{text:<width$}", width = self.label))]
     }
 
-    fn explanations(&self, out: &mut TextWriter, explanations: &[Explanation]) {
-        // An overview omits past events that need nobody's attention.
-        let is_told = |explanation: &&Explanation| {
-            self.depth == Depth::Whole || explanation.holds || explanation.severity > Severity::Info
-        };
+    /// What is said: the headline, and below it what a reader would act on as well.
+    fn explanations(&self, out: &mut TextWriter, explanations: &[Explanation], run: Option<&RunSummary>) {
+        let is_alarm = |said: &Explanation| said.severity > Severity::Info;
+        // An overview omits past events that need nobody's attention, and notes beside an alarm.
+        let has_alarm = explanations.first().is_some_and(|first| first.holds && is_alarm(first));
+        let is_told =
+            |said: &&Explanation| self.depth == Depth::Whole || is_alarm(said) || said.holds && !has_alarm;
         let explanations: Vec<_> = explanations.iter().filter(is_told).collect();
         for explanation in explanations.iter().take(self.depth.explanations()) {
             let (word, style) = match explanation.severity {
@@ -377,7 +379,9 @@ impl Sheet {
                 format!(", {} ago", elapsed(self.now - explanation.since))
             };
             let style = if explanation.holds { style } else { style.dimmed() };
-            out.sentence(2, 4, style, &format!("{word}{how}{when}: {}", clean(&explanation.text)));
+            let text = clean(&explanation.text);
+            let text = run.map_or(text.as_str(), |run| without_subject(&text, run));
+            out.sentence(2, 4, style, &format!("{word}{how}{when}: {text}"));
             if explanation.holds || self.depth == Depth::Whole {
                 let remedy = clean(&explanation.remedy);
                 if !remedy.is_empty() {
@@ -427,7 +431,13 @@ impl Sheet {
     }
 }
 
-/// The lists of ranks: `missing: 2, 5-7` and `gone: 3`.
+/// What is said of a run without its name, which stands above.
+fn without_subject<'t>(text: &'t str, run: &RunSummary) -> &'t str {
+    let without = |subject: String| text.strip_prefix(&subject)?.strip_prefix(": ");
+    without(name(run)).or_else(|| without(clean(&run.run_id))).unwrap_or(text)
+}
+
+/// `missing: ranks 2, 5-7`, `gone: rank 3`. A bare number could be taken for how many.
 fn ranks_by_state(run: &RunSummary, whole: Option<&Run>) -> Vec<Vec<Span>> {
     let grid = whole.and_then(|whole| whole.rank_grid.as_ref()).filter(|_| !run.state.is_over());
     let Some(grid) = grid else { return Vec::new() };
@@ -442,7 +452,10 @@ fn ranks_by_state(run: &RunSummary, whole: Option<&Run>) -> Vec<Vec<Span>> {
         .into_iter()
         .map(|(state, style, what)| (those(state), style, what))
         .filter(|(numbers, ..)| !numbers.is_empty())
-        .map(|(numbers, style, what)| vec![Span::new(style, format!("{what}: {numbers}"))])
+        .map(|(numbers, style, what)| {
+            let ranks = if numbers.contains([',', '-']) { "ranks" } else { "rank" };
+            vec![Span::new(style, format!("{what}: {ranks} {numbers}"))]
+        })
         .collect()
 }
 

@@ -4,10 +4,11 @@
 
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
-use utoipa::openapi::{Content, Ref, ResponseBuilder};
+use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder, Schema};
 use utoipa::{Modify, OpenApi};
 
 use rallypoint_api::Problem;
+use rallypoint_insight::RULES;
 
 /// The OpenAPI 3.1 description of every route.
 pub const OPENAPI: &str = include_str!("../../docs/openapi.json");
@@ -54,6 +55,13 @@ pub fn document() -> String {
         // By default the tags would be the names of our modules.
         operation.tags = None;
         operation.responses.responses.insert("default".into(), problem.into());
+    }
+    // A code of an explanation is one of the table's.
+    let schemas = document.components.as_mut().map(|components| &mut components.schemas);
+    if let Some(RefOr::T(Schema::Object(said))) = schemas.and_then(|all| all.get_mut("Explanation"))
+        && let Some(RefOr::T(Schema::Object(code))) = said.properties.get_mut("code")
+    {
+        code.enum_values = Some(RULES.iter().map(|rule| rule.code.into()).collect());
     }
     // Strings and numbers always have a JSON form.
     document.to_pretty_json().unwrap_or_default() + "\n"

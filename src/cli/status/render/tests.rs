@@ -104,8 +104,7 @@ fn whole(of: &Run, width: usize) -> String {
 fn a_missing_node_is_named() {
     insta::assert_snapshot!(overview(&[&four()], 100), @r"
     train-llm round 0  [###############.....] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
-      warning, by elimination: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing
-        for 41 s (4 by the pods' announcements)
+      warning, by elimination: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this
           server?
     ");
@@ -134,23 +133,22 @@ fn how_long_a_node_is_missing_is_counted_since_it_was_there() {
 fn several_runs_stand_in_columns_and_each_tells_its_reason() {
     insta::assert_snapshot!(overview(&[&four(), &static_job(), &sixty_four()], 110), @r"
     train-llm round 0  [#################.....] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
-      warning, by elimination: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s
-        (4 by the pods' announcements)
+      warning, by elimination: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this server?
 
     static-job         [######################] 2/2 nodes  running for 42 s
-      ranks            [#################.....] 3/4 ranks  missing: 2
-      warning, by elimination: static-job: 3 of 4 ranks have published; for 38 s waiting for rank 2: never seen; 3
-        processes wait for the address
+      ranks            [#################.....] 3/4 ranks  missing: rank 2
+      warning, by elimination: 3 of 4 ranks have published; for 38 s waiting for rank 2: never seen; 3 processes
+        wait for the address
         remedy: look at the process of each missing rank: has it started, does it import or load still, has it
           ended, does it reach this server?
       38 s: rank 0, rank 1, rank 3 wait for /default_pg/0//cpu//0/2, which rank 2 writes
         the address must come from rank 2: never seen
 
     big round 1        [#####################x] 64/48:64 nodes  running for 14 min 34 s  gone: 1
-      ranks            [#####################x] 504/512 ranks  gone: 136-143
-      error, 4 s ago: big round 1: big-17 (node rank 17): connection closed, after all ranks had published their
-        addresses; 63 of 64 nodes left
+      ranks            [#####################x] 504/512 ranks  gone: ranks 136-143
+      error, 4 s ago: big-17 (node rank 17): connection closed, after all ranks had published their addresses; 63
+        of 64 nodes left
     ");
 }
 
@@ -159,10 +157,9 @@ fn forty_columns_are_enough() {
     insta::assert_snapshot!(overview(&[&four(), &static_job()], 40), @r"
     train-llm round 0  [######..] 3/4 nodes
         missing: node 2 (train-llm-2), 41 s
-      warning, by elimination: train-llm
-        round 0: 3 of 4 nodes have joined;
-        train-llm-2 has been missing for 41
-        s (4 by the pods' announcements)
+      warning, by elimination: 3 of 4 nodes
+        have joined; train-llm-2 has been
+        missing for 41 s
         remedy: look at the missing node's
           pod: is it scheduled, has its
           image come, does it reach this
@@ -171,11 +168,11 @@ fn forty_columns_are_enough() {
     static-job         [########] 2/2 nodes
         running for 42 s
       ranks            [######..] 3/4 ranks
-        missing: 2
-      warning, by elimination: static-job: 3
-        of 4 ranks have published; for 38 s
-        waiting for rank 2: never seen; 3
-        processes wait for the address
+        missing: rank 2
+      warning, by elimination: 3 of 4 ranks
+        have published; for 38 s waiting for
+        rank 2: never seen; 3 processes wait
+        for the address
         remedy: look at the process of each
           missing rank: has it started, does
           it import or load still, has it
@@ -193,7 +190,7 @@ fn without_a_terminal_nothing_is_wrapped() {
     let (list, details) = list(&[&four()]);
     insta::assert_snapshot!(runs(&list, &details, TextWriter::new(None, false)).text(), @r"
     train-llm round 0  [##################......] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
-      warning, by elimination: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s (4 by the pods' announcements)
+      warning, by elimination: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this server?
     ");
 }
@@ -202,9 +199,9 @@ fn without_a_terminal_nothing_is_wrapped() {
 fn one_run_is_told_with_its_timeline() {
     insta::assert_snapshot!(whole(&sixty_four(), 100), @r"
     big round 1  [###################x] 64/48:64 nodes  running for 14 min 34 s  gone: 1
-      ranks      [###################x] 504/512 ranks  gone: 136-143
-      error, 4 s ago: big round 1: big-17 (node rank 17): connection closed, after all ranks had
-        published their addresses; 63 of 64 nodes left
+      ranks      [###################x] 504/512 ranks  gone: ranks 136-143
+      error, 4 s ago: big-17 (node rank 17): connection closed, after all ranks had published their
+        addresses; 63 of 64 nodes left
         remedy: look at that pod's log and events; torchrun notices when its heartbeats expire, 15 s by
           default
       last to join: node 63 (big-63) +25.2 s, node 62 (big-62) +24.8 s, node 61 (big-61) +24.4 s, node
@@ -217,11 +214,34 @@ fn one_run_is_told_with_its_timeline() {
 }
 
 #[test]
+fn of_64_nodes_with_one_missing_each_line_fits() {
+    let mut run = many(64, 63);
+    let said = "train-llm round 0: 63 of 64 nodes have joined; train-llm-63 has been missing for 2 min 41 s";
+    run.explanations[0].text = said.into();
+    let text = overview(&[&run], 110);
+    let headlines = text.lines().filter(|line| line.contains("63 of 64 nodes have joined"));
+    let whole = headlines.filter(|line| line.ends_with("train-llm-63 has been missing for 2 min 41 s"));
+    assert_eq!(whole.count(), 1, "{text}");
+}
+
+/// What a reader would not act on stands below no alarm.
+#[test]
+fn a_note_beside_an_alarm_is_for_who_asks_for_the_run() {
+    let mut run = four();
+    run.explanations.truncate(1);
+    let (severity, text) = (Severity::Info, "a note".to_owned());
+    run.explanations.push(Explanation { severity, text, ..run.explanations[0].clone() });
+    assert!(!overview(&[&run], 100).contains("a note"));
+    assert!(whole(&run, 100).contains("a note"));
+    run.explanations.remove(0);
+    assert!(overview(&[&run], 100).contains("a note"));
+}
+
+#[test]
 fn of_4096_nodes_only_some_are_named() {
     insta::assert_snapshot!(overview(&[&many(4096, 4000)], 100), @r"
     train-llm round 0  [###################.] 4000/4096 nodes  missing: nodes 4000-4095, 41 s
-      warning, by elimination: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing
-        for 41 s (4 by the pods' announcements)
+      warning, by elimination: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this
           server?
     ");
@@ -343,7 +363,7 @@ fn a_run_of_bare_ranks_has_no_nodes() {
     run.summary.nodes = NodeCounts::default();
     run.participants.clear();
     insta::assert_snapshot!(overview(&[&run], 100), @r"
-    store:29500  [###############.....] 3/4 ranks  running for 42 s  missing: 2
+    store:29500  [###############.....] 3/4 ranks  running for 42 s  missing: rank 2
       38 s: rank 0, rank 1, rank 3 wait for /default_pg/0//cpu//0/2, which rank 2 writes
         the address must come from rank 2: never seen
     ");
@@ -368,7 +388,7 @@ fn ranks_are_not_missing_while_those_that_are_there_have_not_told_theirs() {
     run.waits.clear();
     run.rank_grid = Some(RankGrid { world_size: Some(4), states: "....".into(), ranks: Vec::new() });
     let shown = overview(&[&run], 100);
-    assert!(shown.contains("0/4 ranks, 3 connected  not published: 0-3"), "{shown}");
+    assert!(shown.contains("0/4 ranks, 3 connected  not published: ranks 0-3"), "{shown}");
 }
 
 #[test]
