@@ -554,26 +554,23 @@ fn nodes_missing(
     let lacks = min.unwrap_or(0).saturating_sub(joined) as usize;
     let n = lacks.saturating_sub(gone.count()).saturating_sub(connected.count());
     let since_first = waits_since(joined, first);
-    let text = match min {
-        None => {
-            format!("{} joined ({present}){since_first} for more", have(joined as usize, "node", "nodes"))
-        }
-        Some(_) => {
-            let who = match missing.count() {
-                _ if n == 0 => since_first,
-                // Some of many that are there lead to nobody.
-                0 if present.more > 0 && present.range.is_none() => {
-                    format!("; {n} {} been missing for {waited}", has(n))
-                }
-                0 => {
-                    let are = are(present.count());
-                    format!("; {n} {} been missing for {waited}; there {are} {present}", has(n))
-                }
-                known if known < n => format!("; {n} have been missing for {waited}, {missing} among them"),
-                known => format!("; {missing} {} been missing for {waited}", has(known)),
-            };
-            format!("{} {} joined{who}", of_expected(joined, min), has(joined as usize))
-        }
+    let text = if min.is_none() {
+        format!("{} joined ({present}){since_first} for more", have(joined as usize, "node", "nodes"))
+    } else {
+        let who = match missing.count() {
+            _ if n == 0 => since_first,
+            // Some of many that are there lead to nobody.
+            0 if present.more > 0 && present.range.is_none() => {
+                format!("; {n} {} been missing for {waited}", has(n))
+            }
+            0 => {
+                let are = are(present.count());
+                format!("; {n} {} been missing for {waited}; there {are} {present}", has(n))
+            }
+            known if known < n => format!("; {n} have been missing for {waited}, {missing} among them"),
+            known => format!("; {missing} {} been missing for {waited}", has(known)),
+        };
+        format!("{} {} joined{who}", of_expected(joined, min), has(joined as usize))
     };
     let look_at = match () {
         () if !gone.is_empty() => GONE,
@@ -585,7 +582,15 @@ fn nodes_missing(
         () if announced.count() >= missing.count().max(1) => ANNOUNCED,
         () => Code::NodesMissing.rule().look_at,
     };
-    let mut reason = Code::NodesMissing
+    let counted_by = match (from, min) {
+        // Others may see it differently.
+        (Some(from @ (ExpectedFrom::EarlierRound | ExpectedFrom::RoleExchange)), Some(min)) => {
+            format!(" ({min} by {})", says_who(from))
+        }
+        (Some(_), _) => String::new(),
+        (None, _) => "; nobody has said how many there should be".to_owned(),
+    };
+    Code::NodesMissing
         .says(text)
         .look_at(look_at)
         .eliminated(!missing.is_empty())
@@ -594,17 +599,9 @@ fn nodes_missing(
         .from(from)
         .fact("present", present)
         .and("gone", gone)
-        .and("connected, and not in this round yet", connected);
-    match (from, min) {
-        // Others may see it differently.
-        (Some(from @ (ExpectedFrom::EarlierRound | ExpectedFrom::RoleExchange)), Some(min)) => {
-            reason.text += &format!(" ({min} by {})", says_who(from));
-        }
-        (Some(_), _) => {}
-        (None, _) => reason.text += "; nobody has said how many there should be",
-    }
-    reason.text += &if_any("; ", announced);
-    reason
+        .and("connected, and not in this round yet", connected)
+        .then(&counted_by)
+        .then(&if_any("; ", announced))
 }
 
 fn label(missing: &Missing) -> String {

@@ -350,14 +350,13 @@ impl TrackedRun {
         let closed = dead().filter_map(|node| Some(node.evidence(Seen::Closed, None, node.gone?)));
         let closed: Vec<_> = closed.collect();
         let dead = Names::of(dead().map(TrackedNode::label));
-        let reason = self.is_complete(self.members(), started, now, last, &dead);
+        let reason = Self::is_complete(self.members(), started, now, last, &dead);
         let about = format!("round {}", self.round.number);
         self.found(Finding::new(reason, about, now).seen(closed));
     }
 
     /// All nodes of its round have come; of these `dead` had left before: torch had not noticed, and counts on them.
     pub(super) fn is_complete(
-        &self,
         nodes: u32,
         started: Timestamp,
         at: Timestamp,

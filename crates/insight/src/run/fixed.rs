@@ -377,7 +377,7 @@ impl TrackedRun {
         let at = self.participants().map(|node| node.joined).max().unwrap_or(now).max(assigned);
         self.round.completed = Some(at);
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
-        let reason = self.is_complete(nodes, started, at, last, &Names::default());
+        let reason = Self::is_complete(nodes, started, at, last, &Names::default());
         self.finds(reason, format!("round {}", self.round.number), at);
     }
 }

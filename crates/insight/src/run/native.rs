@@ -422,12 +422,13 @@ impl TrackedRun {
             .and("announced, and not there", &announced)
             .and("finished, and at the exit barrier of a round before", &at_exit)
             .and("finished and left", &done);
-        let reason = match is_enough {
-            true => reason.severe(Severity::Info).look_at(
+        let reason = if is_enough {
+            reason.severe(Severity::Info).look_at(
                 "nothing, if it does not last: the round goes on when all that are alive have joined, and what is \
                  silent is given up",
-            ),
-            false => reason,
+            )
+        } else {
+            reason
         };
         Some(Finding::new(reason, format!("round {round}"), since).seen(self.native_joins()))
     }

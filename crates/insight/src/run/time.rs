@@ -80,9 +80,10 @@ impl TrackedRun {
             self.life.not_back = None;
             let nodes: Vec<_> = self.participants().map(TrackedNode::told).collect();
             let ranks = self.life.world.shown().ranks.iter().map(|(&rank, info)| info.label(rank));
-            let (who, place) = match self.has_agents() {
-                true => (Names::of(nodes), Place::Node),
-                false => (Names::of(ranks), Place::Rank),
+            let (who, place) = if self.has_agents() {
+                (Names::of(nodes), Place::Node)
+            } else {
+                (Names::of(ranks), Place::Rank)
             };
             if !who.is_empty() {
                 let restarted_ago = Elapsed(now.since(restarted));
