@@ -80,9 +80,9 @@ class World:
         A rank that has done fewer steps than another one, and each that starts, gets `state` from the rank that has done the most. `step`
         says how many steps the state has seen that this process has loaded from a checkpoint. `store` is `HOST:PORT` of a store of the
         server; by default RALLYPOINT_ENDPOINT, or port 29500 beside the endpoint. No collective takes longer than `timeout` seconds.
-        `grace` says how soon a process is lost whose connection closed and that has not come again; with the server's, one `keep_alive`
-        later. One that is silent behind an open connection is lost after `keep_alive` times `keep_alive_misses`. All ranks must give the same times. Raises a
-        RallypointError, or a RuntimeError if PyTorch cannot do this.
+        `grace` says how soon a process is lost whose connection closed and that has not come again; with the server's, one
+        `keep_alive` later. One that is silent behind an open connection is lost after `keep_alive` times `keep_alive_misses`. All
+        ranks must give the same times. Raises a RallypointError, or a RuntimeError if PyTorch cannot do this.
         """
         where, bounds = _endpoint(endpoint), _bounds(nodes)
         self.step = step
