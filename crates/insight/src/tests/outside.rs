@@ -53,12 +53,8 @@ fn ask_for(lab: &mut Lab, n: u32, key: &str, times: u32) {
 const LED: &str = "/ft_rendezvous_barrier:job:shutdown";
 
 /// An agent of NVRx's `ft_launcher` comes to its rendezvous.
-fn ft_agent(lab: &mut Lab, n: u32, leads: bool) {
+fn ft_agent(lab: &mut Lab, n: u32) {
     program(lab, n);
-    lab.set(n, "/ft_rendezvous_barrier:job:round_done_0", b"0");
-    if leads {
-        lab.set(n, LED, b"");
-    }
     lab.add(n, "/ft_rendezvous_barrier:job:join_count_0", 1);
 }
 
@@ -132,14 +128,15 @@ fn who_is_of_no_job_is_told_or_left_alone() {
         })
         .silent(),
         fault("no agent leads the rendezvous of ft_launcher", |lab| {
-            (1..3).for_each(|n| ft_agent(lab, n, false));
+            (1..3).for_each(|n| ft_agent(lab, n));
             ask_for(lab, 1, LED, 6);
         })
         .names(&["job", "801", LED]),
         fault("an agent that comes later leads it", |lab| {
-            ft_agent(lab, 1, false);
+            ft_agent(lab, 1);
             ask_for(lab, 1, LED, 2);
-            ft_agent(lab, 2, true);
+            ft_agent(lab, 2);
+            lab.set(2, LED, b"");
             ask_for(lab, 1, LED, 6);
         })
         .silent(),
