@@ -78,7 +78,7 @@ impl Derivation<'_> {
         }
         self.add_nodes_of_the_launcher(&mut sources);
         if self.sees(Kind::Maker(Maker::VolcanoJob)) && self.env.get("WORLD_SIZE").is_none() {
-            // Who tells the node's place, such as TorchX, makes tasks of one pod: their number is all that lacks.
+            // Who tells the node's place, such as TorchX, makes tasks of one pod: only their number lacks.
             let nothing_else =
                 sources.found.is_empty() && facts::said(self.env, Says::NodeRank).next().is_none();
             let place = self.volcano_place().or_else(|error| refused_if(nothing_else, error))?;

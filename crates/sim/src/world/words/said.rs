@@ -139,8 +139,9 @@ impl RunOf<'_> {
         }
         let state = summary.state;
         if !state.is_over() && self.run != job_name() {
-            // Requests of an agent may arrive after its death. Other nodes may have removed it from a state in
-            // which it still has its rank. A restarted server does not know which nodes have died in the meantime.
+            // Requests of an agent may arrive after its death. Other nodes may have removed it from a state
+            // in which it still has its rank. A restarted server does not know which nodes have died in the
+            // meantime.
             let was_there = |being: &Being| {
                 (being.holds || being.place.is_some()) && (being.connected || being.finished || has_restarted)
             };
