@@ -51,8 +51,8 @@ impl World {
             let (run, being) = (key(&it.agent.terms.run), self.agent_now(it, states));
             runs.entry(run).or_default().add(being, self.heard_of.contains(&it.client));
         }
-        // A restarted server cannot distinguish the ranks of one static run from those of the next. If the run
-        // of the ranks is not known, all of them are in one run without an id.
+        // A restarted server cannot distinguish the ranks of one static run from those of the next. If their
+        // run is not known, all of them are in one run without an id.
         let has_all = |run: Key| {
             run == job && self.plan.job.is_none() || self.server_life > 1 && run.starts_with("static-")
         };
