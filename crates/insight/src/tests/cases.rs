@@ -49,7 +49,9 @@ fn case_1_a_node_never_arrives() {
 fn case_1_a_missing_node_is_named_if_it_announced_itself() {
     let mut lab = Lab::new();
     lab.gate("job", &[("node0", 0, 4), ("node1", 1, 4), ("node2", 2, 4), ("node3", 3, 4)], &[]);
-    [0, 1, 3].into_iter().for_each(|n| lab.joins(n, "job", "join"));
+    for n in [0, 1, 3] {
+        lab.joins(n, "job", "join");
+    }
     lab.until(35.0);
     let missing = lab.run("job").missing;
     assert_eq!((missing.len(), missing[0].name.as_deref(), missing[0].rank), (1, Some("node2"), Some(2)));
@@ -278,7 +280,9 @@ fn a_rank_that_is_prepared_for_another_world_size_is_not_shown_as_missing() {
 #[test]
 fn case_6_two_nodes_claim_one_rank() {
     let mut lab = Lab::new();
-    [(0, 0), (1, 1), (2, 1)].into_iter().for_each(|(n, rank)| lab.rank(n, &format!("10.0.0.{n}"), rank, 3));
+    for (n, rank) in [(0, 0), (1, 1), (2, 1)] {
+        lab.rank(n, &format!("10.0.0.{n}"), rank, 3);
+    }
     lab.pass(5.0);
     // Two ranks at once, each with its processes.
     let mut lab = Lab::new();
@@ -288,7 +292,9 @@ fn case_6_two_nodes_claim_one_rank() {
     lab.pass(5.0);
     // Who ends as the next one comes claims nothing.
     let mut lab = Lab::new();
-    [(0, 0), (1, 1), (2, 1)].into_iter().for_each(|(n, rank)| lab.rank(n, &format!("10.0.0.{n}"), rank, 3));
+    for (n, rank) in [(0, 0), (1, 1), (2, 1)] {
+        lab.rank(n, &format!("10.0.0.{n}"), rank, 3);
+    }
     lab.leave(1);
     lab.pass(5.0);
     assert!(lab.texts("duplicate_rank").is_empty(), "{:?}", lab.said);
@@ -357,7 +363,9 @@ fn case_7_nodes_that_ask_for_different_numbers_complete_no_round() {
 #[test]
 fn case_7_the_ranks_disagree_on_the_world_size() {
     let mut lab = Lab::new();
-    [(0, 2), (1, 2), (2, 4), (3, 4)].into_iter().for_each(|(n, world)| lab.rank(n, "10.0.0.1", n, world));
+    for (n, world) in [(0, 2), (1, 2), (2, 4), (3, 4)] {
+        lab.rank(n, "10.0.0.1", n, world);
+    }
     lab.pass(5.0);
 }
 
@@ -561,7 +569,9 @@ fn case_11_agents_that_give_up_keep_their_names() {
     lab.complete_run("job", 3);
     lab.pass(1.0);
     let keys = [1, 2].map(|n| format!("/torch.rendezvous.job.0/torchelastic/assigned_ranks/{n}"));
-    [(1, &keys[0]), (2, &keys[1])].into_iter().for_each(|(n, key)| lab.wait(n, &[&format!("{key}0")]));
+    for (n, key) in [(1, &keys[0]), (2, &keys[1])] {
+        lab.wait(n, &[&format!("{key}0")]);
+    }
     // The first to give up leaves and takes the others out of the state.
     lab.pass(12.0);
     lab.cancel(1);
@@ -895,7 +905,9 @@ fn nodes_that_wait_for_the_next_round_are_not_missing() {
     assert_eq!(lab.complaints().len(), 1, "only the death: {:?}", lab.complaints());
 
     lab.cas(0, "job", "drop:1 next join");
-    [2, 3].into_iter().for_each(|n| lab.cas(n, "job", "join"));
+    for n in [2, 3] {
+        lab.cas(n, "job", "join");
+    }
     lab.pass(1.0);
     let run = lab.run("job");
     assert_eq!((run.summary.state, run.summary.nodes.missing), (RunState::Joining, Some(1)));
@@ -1114,7 +1126,9 @@ fn a_node_that_asks_for_fewer_nodes_than_a_complete_round_has_is_told() {
 #[test]
 fn a_job_whose_nodes_have_two_ids_is_told_with_both() {
     let mut lab = Lab::expecting(3, 3);
-    [(0, "train"), (1, "train"), (2, "trian")].into_iter().for_each(|(n, run)| lab.joins(n, run, "join"));
+    for (n, run) in [(0, "train"), (1, "train"), (2, "trian")] {
+        lab.joins(n, run, "join");
+    }
     lab.pass(33.0);
 
     // One id on two ports.
@@ -1134,7 +1148,9 @@ fn a_job_whose_nodes_have_two_ids_is_told_with_both() {
 
     // Two jobs of which each misses more than the other has.
     let mut lab = Lab::expecting(4, 4);
-    [(0, "one"), (1, "one"), (2, "other")].into_iter().for_each(|(n, run)| lab.joins(n, run, "join"));
+    for (n, run) in [(0, "one"), (1, "one"), (2, "other")] {
+        lab.joins(n, run, "join");
+    }
     lab.pass(33.0);
 }
 

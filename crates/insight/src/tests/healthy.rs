@@ -332,7 +332,9 @@ fn a_static_job_follows_a_c10d_one_of_the_same_id() {
     lab.cas(0, "none", "close");
     (0..2).for_each(|n| lab.leave(n));
     lab.pass(5.0);
-    [1, 0].into_iter().for_each(|n| lab.static_node(10 + n, "none", n, 2));
+    for n in [1, 0] {
+        lab.static_node(10 + n, "none", n, 2);
+    }
     lab.assign_static(10, "none", 2, 1);
     lab.pass(40.0);
     (0..2).for_each(|n| lab.exit_static(10 + n, "none", n == 1));

@@ -470,7 +470,9 @@ fn a_native_run_is_told_once_that_it_has_finished() {
     native.lab.set(1, "/torch.rendezvous.job.1/torchelastic/agent/terminal_state/last_member", b"x");
     native.pass(1);
     let done = || LeaveRequest { why: None, outcome: Some(Outcome::Succeeded) };
-    ["a", "b"].into_iter().for_each(|node| native.leave(node, done()));
+    for node in ["a", "b"] {
+        native.leave(node, done());
+    }
     native.pass(5);
     assert_eq!(native.lab.texts("run_finished").len(), 1, "{:?}", native.lab.said);
     assert_eq!(native.lab.run("job").summary.state, RunState::Finished);
@@ -538,7 +540,9 @@ fn the_ranks_of_a_native_node_that_is_not_heard_from_are_not_told_besides() {
 fn a_native_round_that_lacks_more_than_what_is_silent_says_so() {
     let settings = Settings { explain_after: Duration::from_secs(4), ..Settings::default() };
     let mut native = Native::of(Lab::with(settings, StaleKeyConfig::default()), (3, 3));
-    ["a", "b"].into_iter().for_each(|node| native.join(node, "1", None));
+    for node in ["a", "b"] {
+        native.join(node, "1", None);
+    }
     native.pass(2);
     native.cut("b");
     native.pass(8);
@@ -1351,7 +1355,9 @@ fn survivors_that_meet_again_in_the_same_processes_are_told_so() {
         native.core = Rendezvous::new(Terms { grace, ..Terms::default() }, 10);
         let nodes = [("a", 0), ("b", 1), ("c", 2)];
         native.come(&["a", "b", "c"]);
-        nodes.into_iter().for_each(|(name, rank)| native.beats(name, rank, 3));
+        for (name, rank) in nodes {
+            native.beats(name, rank, 3);
+        }
         native.cut("id2");
         for _ in 0..17 {
             native.pass(1);

@@ -148,7 +148,9 @@ fn a_node_that_is_silent_again_is_said_to_be() {
     lab.complete_run("job", 3);
     let beat = |lab: &mut Lab, seconds: u32| {
         for _ in 0..seconds {
-            [0, 2].into_iter().for_each(|n| lab.cas(n, "job", ""));
+            for n in [0, 2] {
+                lab.cas(n, "job", "");
+            }
             lab.pass(1.0);
         }
     };
@@ -206,7 +208,9 @@ fn who_asked_for_another_number_and_has_gone_is_no_loss() {
     lab.joins(3, "job", "wait");
     (0..2).for_each(|n| lab.cas(n, "job", "leave"));
     lab.cas(0, "job", "next join");
-    [3, 1].into_iter().for_each(|n| lab.cas(n, "job", "join"));
+    for n in [3, 1] {
+        lab.cas(n, "job", "join");
+    }
     lab.pass(5.0);
     lab.leave(3);
     lab.pass(3.0);

@@ -160,7 +160,9 @@ fn ranks_beside_agents_are_a_job_of_their_own_after_a_restart_too() {
             lab.rank(n, addr, n - 10, 3);
             lab.wait_for_rank(n, 2);
         }
-        ["job", OF_RANKS].into_iter().for_each(|run| assert_same_after(&mut lab, run, 60.0));
+        for run in ["job", OF_RANKS] {
+            assert_same_after(&mut lab, run, 60.0);
+        }
         if with_static {
             assert_same_after(&mut lab, "fixed", 60.0);
         }

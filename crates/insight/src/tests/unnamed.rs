@@ -92,7 +92,9 @@ fn workers_are_not_taken_for_the_agent_of_a_node_that_ended() {
     (0..3).for_each(|n| lab.worker(10 + n, &format!("10.77.0.{}", 10 + n)));
     publish(&mut lab, 10, [11, 12], ID);
     lab.pass(2.0);
-    [0, 10, 1, 11].into_iter().for_each(|n| lab.leave(n));
+    for n in [0, 10, 1, 11] {
+        lab.leave(n);
+    }
     lab.pass(1.0);
     // Node 1 begins another attempt, while node 2 and its worker go on.
     lab.static_node(3, "job", 1, 3);
@@ -220,12 +222,13 @@ fn a_rank_that_does_not_come_for_the_id_is_said() {
 
 #[test]
 fn where_rank_0_is_that_has_not_published_its_id() {
+    type Case = (&'static str, fn() -> Lab);
     fn ask(lab: &mut Lab, ranks: &[u32]) {
         for &n in ranks {
             lab.wait(n, &[ID]);
         }
     }
-    let cases: [(&str, fn() -> Lab); 10] = [
+    let cases: [Case; 10] = [
         ("one is connected that does not ask", || {
             let mut lab = Lab::soon();
             (0..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
@@ -289,7 +292,9 @@ fn where_rank_0_is_that_has_not_published_its_id() {
         }),
         ("static: its node has died", || {
             let mut lab = static_run(2);
-            [10, 11, 0].into_iter().for_each(|n| lab.leave(n));
+            for n in [10, 11, 0] {
+                lab.leave(n);
+            }
             ask(&mut lab, &[20, 21]);
             lab
         }),

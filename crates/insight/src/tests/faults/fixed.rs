@@ -378,7 +378,9 @@ fn a_larger_static_job_beside_another_is_no_node_too_many() {
     static_run(&mut lab, "none", 2);
     lab.pass(5.0);
     // The node with the highest rank comes first.
-    [2, 0, 1].into_iter().for_each(|rank| lab.static_node(10 + rank, "none", rank, 3));
+    for rank in [2, 0, 1] {
+        lab.static_node(10 + rank, "none", rank, 3);
+    }
     lab.assign_static(10, "none", 3, 1);
     lab.pass(10.0);
     assert_eq!(lab.texts("join_refused"), [""; 0]);

@@ -143,13 +143,17 @@ fn faults_of_ranks_without_agents() {
         .waits("waiting", &["key mine"])
         .never(&["wait_cycle"]),
         fault("env: all end before they publish", |lab| {
-            [1, 2].into_iter().for_each(|n| lab.worker(n, "10.0.0.7"));
+            for n in [1, 2] {
+                lab.worker(n, "10.0.0.7");
+            }
             lab.pass(0.5);
             lab.leave_all([1, 2]);
         })
         .says("ranks_ended", &["pid 2001", "10.0.0.7", "pid 2002"]),
         fault("nccl: rank 0 ends before it writes the id", |lab| {
-            [0, 1, 2].into_iter().for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
+            for n in [0, 1, 2] {
+                lab.worker(n, &format!("10.0.0.{n}"));
+            }
             lab.pass(0.5);
             lab.leave(0);
             lab.wait(1, &["/default_pg/0//cuda//0"]);
@@ -604,7 +608,9 @@ fn who_was_there_when_all_met_is_no_rank_that_is_missing() {
     lab.pass(1.0);
     gather(&mut lab, &[0, 1], 2);
     lab.pass(10.0);
-    [0, 1].into_iter().for_each(|n| lab.leave(n));
+    for n in [0, 1] {
+        lab.leave(n);
+    }
     lab.pass(3.0);
     lab.rank(2, "10.0.0.1", 0, 2);
     lab.wait_for_rank(2, 1);

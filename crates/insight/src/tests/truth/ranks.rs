@@ -392,7 +392,8 @@ impl Play for Truth {
                 ..Being::default()
             }
         };
-        let joined = live().filter(|p| p.published || p.counts.is_some()).count();
+        // A host is known as rank 0 for a while after it has counted.
+        let joined = live().filter(|p| p.published || p.hosted).count();
         let is_whole = (1..=MOST).any(|world| self.is_whole(world));
         World {
             place: "rank",
