@@ -127,7 +127,8 @@ class Judge:
         for name, value in facts.items():
             claim = CLAIMS.get(f"{code}.{name}", CLAIMS.get(name, ""))
             value = value.get("shown", []) if isinstance(value, dict) else value
-            unseen = [who["name"] for who in value if who["presence"]["is"] == "never_seen"] if name == "missing" else []
+            lacks = [who for who in value if isinstance(who, dict)] if name == "missing" else []
+            unseen = [who["name"] for who in lacks if who["presence"]["is"] == "never_seen"]
             shown = unseen or (value if isinstance(facts[name], dict) else [value] if isinstance(value, str) else [])
             for each in shown if claim else []:
                 self.claim(job, each, claim, at, said)
