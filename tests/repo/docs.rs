@@ -199,8 +199,9 @@ fn blocks_that_are_marked_run() {
         for block in blocks(&text, "console tested") {
             const MARK: &str = "=== the next command ===";
             let session = session(&block);
-            let script: String =
+            let steps: Vec<String> =
                 session.iter().map(|(command, _)| format!("echo '{MARK}'\n{command}\n")).collect();
+            let script = steps.concat();
             let (_, said) = bench.run("-uc", &script);
             let printed: Vec<&str> = said.split(&format!("{MARK}\n")).skip(1).collect();
             assert_eq!(printed.len(), session.len(), "{}:\n{said}", document.display());

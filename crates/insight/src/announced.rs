@@ -1,6 +1,8 @@
-//! Runs of which there are only announcements: their pods wait at their gate, or have not come far enough to be seen.
+//! Runs of which there are only announcements: their pods wait at their gate, or have not come far enough to
+//! be seen.
 //!
-//! Such a run is shown with the kind [`RunKind::Announced`] and without a store, until its own traffic begins.
+//! Such a run is shown with the kind [`RunKind::Announced`] and without a store, until its own traffic
+//! begins.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +15,8 @@ use rallypoint_api::{Node, NodeState, RunKind};
 use rallypoint_protocol::ids::{RunId, Timestamp};
 use rallypoint_rendezvous::gate::{GateSnapshot, KnownPod};
 
-/// When the run with this id finished: all its nodes came to the exit barrier or left as they had done their work, and it
-/// was not started again.
+/// When the run with this id finished: all its nodes came to the exit barrier or left as they had done their
+/// work, and it was not started again.
 pub(super) fn finished(jobs: &Jobs, run_id: &str) -> Option<Timestamp> {
     let id = RunId::new(run_id.as_bytes());
     let is_it = |run: &&TrackedRun| run.key().id() == Some(&id) && run.kind() != RunKind::Announced;
@@ -68,7 +70,8 @@ fn wanted(jobs: &Jobs) -> BTreeMap<RunKey, Timestamp> {
     }
     let only_announced = |(run_id, gate): (&str, &GateSnapshot)| {
         let key = RunKey::Id(RunId::new(run_id.as_bytes()));
-        // A gate that is older than the end of the traffic belongs to that. The rendezvous shows its runs itself.
+        // A gate that is older than the end of the traffic belongs to that. The rendezvous shows its runs
+        // itself.
         let is_it = ended.get(run_id).is_none_or(|ended| ended.is_some_and(|at| gate.since > at))
             && jobs.runs.get(&key).is_none_or(|run| run.kind() == RunKind::Announced);
         is_it.then_some((key, gate.since))

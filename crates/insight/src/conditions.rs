@@ -68,8 +68,8 @@ fn store_closed(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     Some(of_round(run, reason, since))
 }
 
-/// Nodes that wait beside a complete round, or for the next one while some members have not left this one. A static node
-/// beyond the number is an error of its own.
+/// Nodes that wait beside a complete round, or for the next one while some members have not left this one. A
+/// static node beyond the number is an error of its own.
 fn left_over(
     run: &TrackedRun,
     group: u32,
@@ -109,9 +109,9 @@ fn left_over(
         reason
     } else {
         reason.severe(Severity::Warning).look_at(
-            "look at the agents that are in the round still: torch stops its workers to begin a round with all, \
-             which may take half a minute. Start every node with the same --nnodes; a second job needs another \
-             --rdzv-id",
+            "look at the agents that are in the round still: torch stops its workers to begin a round with \
+             all, which may take half a minute. Start every node with the same --nnodes; a second job needs \
+             another --rdzv-id",
         )
     };
     Some(Finding::new(reason, redundant.to_string(), since).seen(joined))
@@ -146,7 +146,8 @@ fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<
     let joined = count(present.count());
     let waited = Elapsed(now.since(since));
     let is_short = expected.is_none_or(|expected| joined < expected.min);
-    // Without a number, and while nodes go on with the attempt before, the waits of a static run show what is missing.
+    // Without a number, and while nodes go on with the attempt before, the waits of a static run show what is
+    // missing.
     let is_plain = expected.is_some() && run.not_again().next().is_none();
     if is_short && joined > 0 && (run.kind() == RunKind::C10d || is_plain) {
         let all = missing(run, plan, expected);
@@ -184,16 +185,17 @@ fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<
         let (are, gone) = (are(expected as usize), if is_gone { ", gone since" } else { "" });
         let reason = Code::NnodesDiffer
             .says(format!(
-                "{joined_have} joined and the round is not complete after {waited}, although {expected} by {} {are} \
-                 enough{}{gone}",
+                "{joined_have} joined and the round is not complete after {waited}, although {expected} by \
+                 {} {are} enough{}{gone}",
                 says_who(from),
                 if_any("; asked for another number: ", &who)
             ))
             .severe(Severity::Warning)
             .hold(Hold::Lasting)
             .look_at(
-                "stop all agents of the job, and start them with the same --nnodes, which is the number to expect \
-                 (rallypoint ctl expect RUN N, or serve --nodes); a second job needs another --rdzv-id",
+                "stop all agents of the job, and start them with the same --nnodes, which is the number to \
+                 expect (rallypoint ctl expect RUN N, or serve --nodes); a second job needs another \
+                 --rdzv-id",
             )
             .joined(joined, Some(expected))
             .from(Some(from));
@@ -291,11 +293,13 @@ fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option<Finding> {
 /// Nodes that evaluate in the end may well let others wait at the exit barrier for less than this.
 const LONG_AT_EXIT: Duration = Duration::from_mins(2);
 
-/// Ranks that end this soon after all have published their addresses may have been unable to connect to each other.
+/// Ranks that end this soon after all have published their addresses may have been unable to connect to each
+/// other.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Worker processes have ended while others of their meeting go on. Where there are agents, these have done nothing about
-/// it: they end the round, or themselves, when a process has failed. That an agent has died, or is not heard from, is said of that.
+/// Worker processes have ended while others of their meeting go on. Where there are agents, these have done
+/// nothing about it: they end the round, or themselves, when a process has failed. That an agent has died, or
+/// is not heard from, is said of that.
 fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Vec<Finding> {
     if run.native().is_some_and(|native| native.is_unheard) {
         return Vec::new();
@@ -332,7 +336,8 @@ fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Vec<Finding> 
     found.chain(unnamed_ended(run, now)).collect()
 }
 
-/// These have ended, so long ago, and others go on. `soon`: how long after all had published their addresses, if that was soon.
+/// These have ended, so long ago, and others go on. `soon`: how long after all had published their addresses,
+/// if that was soon.
 fn have_ended(ranks: &Names, left: u32, since: Elapsed, soon: Option<Elapsed>) -> Reason {
     // A program may go on without its process group.
     let closed = match ranks.count() {
@@ -352,8 +357,8 @@ fn have_ended(ranks: &Names, left: u32, since: Elapsed, soon: Option<Elapsed>) -
     match soon {
         None => reason,
         Some(_) => reason.severe(Severity::Warning).hold(Hold::Lasting).look_at(
-            "look at their logs, that of the first before all; where they could not connect to each other at the \
-             addresses that they published, GLOO_SOCKET_IFNAME chooses the network interface",
+            "look at their logs, that of the first before all; where they could not connect to each other at \
+             the addresses that they published, GLOO_SOCKET_IFNAME chooses the network interface",
         ),
     }
 }
@@ -369,8 +374,8 @@ fn unnamed_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     (left > 0).then_some(found)
 }
 
-/// The id is there by which all ranks of a round meet with NCCL, and some have not asked for it. The others wait for them
-/// inside NCCL.
+/// The id is there by which all ranks of a round meet with NCCL, and some have not asked for it. The others
+/// wait for them inside NCCL.
 fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let (came, world_size, missing, since) =
         run.came_for_nccl_id().filter(|_| run.state() == RunState::Running)?;
@@ -382,8 +387,9 @@ fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
             Elapsed(now.since(since))
         ))
         .look_at(
-            "look at the processes of the missing ranks: are they still importing or loading, have they ended, or \
-             gone another way than the others? Those wait for them inside NCCL, which tells the store nothing",
+            "look at the processes of the missing ranks: are they still importing or loading, have they \
+             ended, or gone another way than the others? Those wait for them inside NCCL, which tells the \
+             store nothing",
         )
         .joined(came, Some(world_size))
         .fact("came", came)
@@ -511,8 +517,8 @@ fn pods_missing(
     let unnamed = Names::of((missing.count() < n).then(|| n.to_string()));
     let look_at = match () {
         () if !refused.is_empty() => {
-            "start the pods that were turned away with the number of nodes that the others have, each with its \
-             own rank: one of them may be missing as another"
+            "start the pods that were turned away with the number of nodes that the others have, each with \
+             its own rank: one of them may be missing as another"
         }
         () if gone.count() >= lacks => GONE,
         () => Code::PodsMissing.rule().look_at,
@@ -575,8 +581,8 @@ fn nodes_missing(
     let look_at = match () {
         () if !gone.is_empty() => GONE,
         () if min.is_none() => {
-            "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look which \
-             pods have not started, do not reach this server, or have another --nnodes or --rdzv-id"
+            "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look \
+             which pods have not started, do not reach this server, or have another --nnodes or --rdzv-id"
         }
         () if lacks <= connected.count() => AGENT,
         () if announced.count() >= missing.count().max(1) => ANNOUNCED,

@@ -86,8 +86,8 @@ impl Plan {
         self.gate.as_ref().map_or(&NONE, |gate| &gate.gone)
     }
 
-    /// Since when nothing has been heard of the pods that had passed their gate, if it was forgotten. They may do what
-    /// needs no store.
+    /// Since when nothing has been heard of the pods that had passed their gate, if it was forgotten. They
+    /// may do what needs no store.
     pub(super) const fn passed(&self) -> Option<Timestamp> {
         self.passed
     }
@@ -126,8 +126,8 @@ impl Plan {
         self.gate().is_some_and(|gate| gate.nodes == Nodes::exactly(ranks))
     }
 
-    /// The pod that announced itself with a node rank, whether it still counts or not, and when it was heard of last if it
-    /// does not.
+    /// The pod that announced itself with a node rank, whether it still counts or not, and when it was heard
+    /// of last if it does not.
     pub(super) fn announced(&self, rank: u32) -> Option<(&str, Option<Timestamp>)> {
         let silent = || self.gate()?.silent().find(|missing| missing.node_rank == rank);
         match self.pod_of_rank(rank) {
@@ -190,8 +190,9 @@ impl Plans {
         behind.find_map(|(run_id, plan)| Some((run_id.as_str(), plan.expectation.as_ref()?)))
     }
 
-    /// A run's gate has changed; `None`: nothing has been heard of its pods since `heard`. Who has passed an open gate need not
-    /// say anything for a while. `false` if that is nothing new, or there are too many runs.
+    /// A run's gate has changed; `None`: nothing has been heard of its pods since `heard`. Who has passed an
+    /// open gate need not say anything for a while. `false` if that is nothing new, or there are too many
+    /// runs.
     pub(super) fn set_gate(&mut self, run_id: &str, gate: Option<GateSnapshot>, heard: Timestamp) -> bool {
         let plan = self.of_run.get(run_id);
         if gate.is_none() && plan.is_none_or(|plan| plan.passed.is_some()) {

@@ -27,8 +27,8 @@ use rallypoint_rendezvous::barrier::OpenBarrier;
 const SETTLED: Duration = Duration::from_secs(2);
 /// A connection that only counted itself counts as a worker after this long.
 const UNDECIDED: Duration = Duration::from_secs(5);
-/// That a client which gave up waits for the same key again is seen within this time: waits are told each second, when they
-/// have lasted for one.
+/// That a client which gave up waits for the same key again is seen within this time: waits are told each
+/// second, when they have lasted for one.
 const RETRIED: Duration = Duration::from_secs(3);
 /// A run that is over is shown this long.
 const OVER_SHOWN: Duration = Duration::from_hours(1);
@@ -50,8 +50,8 @@ pub(super) struct Look<'i> {
 }
 
 impl Look<'_> {
-    /// Clients of `env://` that only counted themselves are workers that have not got further. Not those that count others: they
-    /// may be agents.
+    /// Clients of `env://` that only counted themselves are workers that have not got further. Not those that
+    /// count others: they may be agents.
     pub(super) fn decide_roles(&mut self) {
         let at = self.now;
         let is_undecided = |client: &Client| {
@@ -157,8 +157,8 @@ impl Look<'_> {
         self.say(utterance.map(|utterance| Utterance { is_detail, ..utterance }));
     }
 
-    /// Whether a run with agents is told without it: that its ranks have published after its round was complete, and that it is
-    /// closed when its nodes are at the exit barrier.
+    /// Whether a run with agents is told without it: that its ranks have published after its round was
+    /// complete, and that it is closed when its nodes are at the exit barrier.
     fn is_detail(&self, held: &Held) -> bool {
         let run = held.run.as_ref().and_then(|key| self.jobs.runs.get(key));
         run.is_some_and(|run| match &held.finding.reason {
@@ -250,7 +250,8 @@ impl Look<'_> {
                 (Some(_), _) => RESET,
                 (None, Some(_)) => SLIP,
                 _ if again => {
-                    "nothing, if the program means to poll; else look at the process that should write the key"
+                    "nothing, if the program means to poll; else look at the process that should write the \
+                     key"
                 }
                 _ => Code::GaveUp.rule().look_at,
             };
@@ -308,8 +309,8 @@ impl Look<'_> {
         clash.conns.iter().all(|conn| run.world().of(Some(rank), *conn).size == Some(1))
     }
 
-    /// All that two live processes of a run claim, with their names. Of some no clash was seen: what the first wrote had been
-    /// dropped before the second came.
+    /// All that two live processes of a run claim, with their names. Of some no clash was seen: what the
+    /// first wrote had been dropped before the second came.
     fn claims(&self, port: u16, run: &RunKey, of_nodes: bool) -> BTreeMap<Claim, Names> {
         let Some(run) = self.jobs.runs.get(run) else { return BTreeMap::new() };
         let named = |claim, conns: [ConnId; 2]| {
@@ -328,8 +329,8 @@ impl Look<'_> {
         rivals.collect()
     }
 
-    /// Reports runs each of whose ranks a live process has already. Of agents there is one run: these may be of its last
-    /// round.
+    /// Reports runs each of whose ranks a live process has already. Of agents there is one run: these may be
+    /// of its last round.
     fn tell_second_jobs(&mut self) {
         let without_agents = self.jobs.runs.iter_mut().filter(|(_, run)| !run.has_agents());
         let found: Vec<_> =
@@ -373,12 +374,12 @@ impl Look<'_> {
                 let themselves = if processes.count() == 1 { "itself" } else { "themselves" };
                 let reason = Code::RanksEnded
                     .says(format!(
-                        "{processes} connected to the store on port {port}, counted {themselves} there, and closed \
-                         without publishing an address"
+                        "{processes} connected to the store on port {port}, counted {themselves} there, and \
+                         closed without publishing an address"
                     ))
                     .look_at(
-                        "if they were to be ranks, look at their logs: a failed import, too little memory, a wrong \
-                         interface (GLOO_SOCKET_IFNAME)?",
+                        "if they were to be ranks, look at their logs: a failed import, too little memory, a \
+                         wrong interface (GLOO_SOCKET_IFNAME)?",
                     )
                     .fact("processes", &processes)
                     .misses(Place::Rank, &processes, Last::Closed);
@@ -423,8 +424,8 @@ impl Look<'_> {
         self.say(utterances);
     }
 
-    /// Precedence, in one place: what another finding says with more names is not told, and runs that would be complete together
-    /// are told of each other.
+    /// Precedence, in one place: what another finding says with more names is not told, and runs that would
+    /// be complete together are told of each other.
     fn uncovered(&self, mut held: Vec<Held>) -> Vec<Held> {
         let id = |run: &Option<RunKey>| run.as_ref().and_then(RunKey::id).cloned();
         let told = |code: Code| held.iter().filter(move |it| it.finding.reason.code == code);
@@ -502,8 +503,8 @@ impl Look<'_> {
         }
     }
 
-    /// Runs of one kind that gather, with several ids in one store, or with one id in several: each of these groups has as
-    /// many nodes as each of its runs expects, and static ones have each node rank once.
+    /// Runs of one kind that gather, with several ids in one store, or with one id in several: each of these
+    /// groups has as many nodes as each of its runs expects, and static ones have each node rank once.
     fn wholes(&self) -> Vec<Vec<&TrackedRun>> {
         #[derive(PartialEq, Eq, PartialOrd, Ord)]
         enum Shared<'r> {
@@ -547,8 +548,8 @@ impl Look<'_> {
         groups.into_values().filter(|parts| parts.len() > 1).collect()
     }
 
-    /// What the waits and the clients of a store show. Returns the connections of which it is to be known when they asked for
-    /// something last.
+    /// What the waits and the clients of a store show. Returns the connections of which it is to be known
+    /// when they asked for something last.
     fn of_store(&self, port: u16, held: &mut Vec<Held>) -> Vec<ConnId> {
         let Some(graph) = self.jobs.graph(port, self.now) else { return Vec::new() };
         for (key, finding) in graph.explain() {
@@ -637,8 +638,8 @@ impl Look<'_> {
         client.is_some_and(|client| self.jobs.links.away_at(client.peer.ip()).is_some())
     }
 
-    /// Two static runs in one store write the same workers' keys. While both gather and their nodes have different ranks, it
-    /// may be one job with a slip in an id.
+    /// Two static runs in one store write the same workers' keys. While both gather and their nodes have
+    /// different ranks, it may be one job with a slip in an id.
     fn two_jobs(&self, port: u16) -> Option<Held> {
         let clients = &self.jobs.stores.get(&port)?.clients;
         let is_heard = |conn: &ConnId| clients.contains_key(conn) && !self.is_away(port, *conn);
@@ -698,8 +699,8 @@ impl Look<'_> {
     }
 }
 
-/// Of the clashes over one rank those between processes that are there, or else the first: one that ended meanwhile may
-/// never have been there with one that came since.
+/// Of the clashes over one rank those between processes that are there, or else the first: one that ended
+/// meanwhile may never have been there with one that came since.
 fn keep_live(clashes: &mut Vec<Clash>, is_there: impl Fn(&ConnId) -> bool) {
     let is_live = |clash: &Clash| clash.conns.iter().all(&is_there);
     if clashes.iter().any(is_live) {
@@ -709,7 +710,8 @@ fn keep_live(clashes: &mut Vec<Clash>, is_there: impl Fn(&ConnId) -> bool) {
     }
 }
 
-/// The ranks of a run that live processes clash over, told together, with all of its kind that are `known` to be claimed twice.
+/// The ranks of a run that live processes clash over, told together, with all of its kind that are `known` to
+/// be claimed twice.
 fn duplicates(claims: BTreeMap<Claim, Vec<Clash>>, mut known: BTreeMap<Claim, Names>) -> Option<Finding> {
     let mut claims = claims.into_iter();
     let (claim, clashes) = claims.next()?;

@@ -9,7 +9,8 @@ use super::run::RunKey;
 use rallypoint_api::{self as api, Explanation, Severity};
 use rallypoint_protocol::ids::{RunId, Timestamp};
 
-/// That more have ended is said when this time has passed, with all that end meanwhile; then twice that time, and so on.
+/// That more have ended is said when this time has passed, with all that end meanwhile; then twice that time,
+/// and so on.
 const MORE_ENDED: Duration = Duration::from_secs(3);
 
 /// What an explanation is about. While a topic is held its text may change, but it is one explanation.
@@ -22,7 +23,8 @@ pub(super) struct Topic {
 }
 
 impl Topic {
-    /// Whether it is said of this run: that nodes of one id use two backends is said of both runs that they make.
+    /// Whether it is said of this run: that nodes of one id use two backends is said of both runs that they
+    /// make.
     fn is_about(&self, run: Option<&RunKey>) -> bool {
         let id = |run: Option<&RunKey>| run.and_then(RunKey::id).cloned();
         let is_of_both = || self.code == Code::TwoBackends && id(self.run.as_ref()) == id(run);
@@ -219,8 +221,9 @@ impl ExplanationLog {
         out
     }
 
-    /// What has been said about a run and is still shown, the most important first, which is its headline: of what is more
-    /// than good to know, what holds comes before what has happened. `None` is for what concerns no run.
+    /// What has been said about a run and is still shown, the most important first, which is its headline: of
+    /// what is more than good to know, what holds comes before what has happened. `None` is for what concerns
+    /// no run.
     pub(super) fn about(&self, run: Option<&RunKey>) -> Vec<Explanation> {
         let mut found: Vec<Explanation> = self
             .entries

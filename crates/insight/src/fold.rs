@@ -92,9 +92,9 @@ impl Fold<'_> {
         Some(client)
     }
 
-    /// The outstanding waits of the store that have lasted over a second; they replace those told before. Runs whose
-    /// waits are others than before have changed. `heard`: when nodes that were taken out of their rounds asked for
-    /// something last.
+    /// The outstanding waits of the store that have lasted over a second; they replace those told before.
+    /// Runs whose waits are others than before have changed. `heard`: when nodes that were taken out of their
+    /// rounds asked for something last.
     pub(super) fn waits(&mut self, waits: Vec<WaitView>, heard: &[(ConnId, Timestamp)]) {
         let waiting = |view: WaitView| {
             (view.conn, Waiting { since: Timestamp(self.at.0.saturating_sub(view.waited)), view })
@@ -129,7 +129,8 @@ impl Fold<'_> {
         }
     }
 
-    /// Agents of a complete round that wait for a role, or for the address or the ranks that node rank 0 hands out.
+    /// Agents of a complete round that wait for a role, or for the address or the ranks that node rank 0
+    /// hands out.
     fn see_exchanges(&mut self) {
         let is_it = |run: &TrackedRun| run.store() == Some(self.port) && run.may_exchange();
         if !self.jobs.runs.values().any(is_it) {
@@ -162,7 +163,8 @@ impl Fold<'_> {
         self.jobs.store(self.port).clients.get_mut(&conn)
     }
 
-    /// Who waits at an exit barrier has arrived there: not seen where that was before a restart of the server.
+    /// Who waits at an exit barrier has arrived there: not seen where that was before a restart of the
+    /// server.
     fn see_exits(&mut self) {
         let misses_some = |run: &TrackedRun| run.store() == Some(self.port) && run.misses_exits();
         let Some(store) = self.jobs.stores.get(&self.port) else { return };
@@ -179,8 +181,8 @@ impl Fold<'_> {
         }
     }
 
-    /// Who counts the processes that come is rank 0 of the job, or the agent of node rank 0, if that is known to be missing in
-    /// one job only.
+    /// Who counts the processes that come is rank 0 of the job, or the agent of node rank 0, if that is known
+    /// to be missing in one job only.
     fn see_hosts(&mut self) {
         let port = self.port;
         let Some(store) = self.jobs.stores.get(&port) else { return };
@@ -251,7 +253,8 @@ impl Fold<'_> {
             }
             (Role::Worker, pattern) => {
                 let run = self.enter_worker(conn);
-                // Reports of failures are looked for by who watches a group, whether it has come to that or not.
+                // Reports of failures are looked for by who watches a group, whether it has come to that or
+                // not.
                 let is_report = matches!(pattern, KeyPattern::AttemptLeftover(Leftover::FailureReport));
                 if is_report {
                     return;
@@ -299,7 +302,8 @@ impl Fold<'_> {
         self.settle_worker(conn)
     }
 
-    /// A connection that is no agent belongs to the only run whose agents use this store, or to the run without an id.
+    /// A connection that is no agent belongs to the only run whose agents use this store, or to the run
+    /// without an id.
     pub(super) fn settle_worker(&mut self, conn: ConnId) -> Option<RunKey> {
         let (port, at) = (self.port, self.at);
         let process = self.client(conn).and_then(|client| client.process());

@@ -136,8 +136,8 @@ impl Jobs {
         self.stores.values().find(|store| store.owner.as_ref() == Some(owner)).map(|store| store.port)
     }
 
-    /// The native run that a store was opened for. Where pods have only announced themselves, their workers are a run
-    /// of this name as of any other store, and take its place.
+    /// The native run that a store was opened for. Where pods have only announced themselves, their workers
+    /// are a run of this name as of any other store, and take its place.
     pub(super) fn owner_of(&self, port: u16) -> Option<RunKey> {
         let id = match self.stores.get(&port)?.owner.as_ref()? {
             StoreOwner::Round(run) => run.clone(),
@@ -182,8 +182,8 @@ impl Jobs {
         }
     }
 
-    /// Lets go of what may be missed, the oldest first, until all runs take no more than `most` bytes. Returns what they
-    /// take then. The nodes of native runs are the rendezvous' to count.
+    /// Lets go of what may be missed, the oldest first, until all runs take no more than `most` bytes.
+    /// Returns what they take then. The nodes of native runs are the rendezvous' to count.
     pub(super) fn make_room(&mut self, most: usize) -> usize {
         let clients = self.stores.values().map(|store| store.clients.len()).sum::<usize>();
         let clients = clients.saturating_mul(StoreWatch::CLIENT_BYTES);

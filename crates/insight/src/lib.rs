@@ -1,7 +1,7 @@
 //! What the traffic says about the jobs: who has joined, who is missing, what everybody waits for, and why.
 //!
-//! Fed with what the stores observed, the outstanding waits, and the time; tells what changed. It reads no clock, never
-//! touches a store, and keeps a bounded state for each run. What the keys mean is in
+//! Fed with what the stores observed, the outstanding waits, and the time; tells what changed. It reads no
+//! clock, never touches a store, and keeps a bounded state for each run. What the keys mean is in
 //! [`rallypoint_protocol::keys`]; the rules are in [`RULES`].
 // Numbers come from peers, files and the environment. A file that has only its own says so.
 #![cfg_attr(
@@ -154,7 +154,8 @@ impl Insight {
         self.fold(port, at).observe(observed);
     }
 
-    /// The connections to the store on `port` of which insight wants to know when they asked for something last.
+    /// The connections to the store on `port` of which insight wants to know when they asked for something
+    /// last.
     pub fn asks_for(&self, port: u16) -> Vec<ConnId> {
         let of_store = self.jobs.runs.values().filter(|run| run.key().port() == Some(port));
         let asked = of_store.flat_map(|run| {
@@ -165,8 +166,8 @@ impl Insight {
         asked.chain(idle).collect()
     }
 
-    /// The outstanding waits of the store on `port` that have lasted over a second, which replace those told before, and when
-    /// the connections asked for something last that insight [asks for](Self::asks_for).
+    /// The outstanding waits of the store on `port` that have lasted over a second, which replace those told
+    /// before, and when the connections asked for something last that insight [asks for](Self::asks_for).
     pub fn waits(&mut self, port: u16, waits: Vec<WaitView>, heard: &[(ConnId, Timestamp)], now: Timestamp) {
         self.waits_told = true;
         self.fold(port, now).waits(waits, heard);
@@ -279,8 +280,8 @@ impl Insight {
         }
     }
 
-    /// Forgets what is known of a run, but for a native one: that is the rendezvous' to forget. The store it uses keeps
-    /// its keys. `false` if it is not known.
+    /// Forgets what is known of a run, but for a native one: that is the rendezvous' to forget. The store it
+    /// uses keeps its keys. `false` if it is not known.
     pub fn forget(&mut self, run_id: &str) -> bool {
         let mut keys = self.jobs.keys_of(run_id, None);
         keys.retain(|key| key.port().is_some());
@@ -290,14 +291,15 @@ impl Insight {
         self.jobs.plans.forget(run_id) || !keys.is_empty()
     }
 
-    /// Lets go of what may be missed, until all runs take no more than `most` bytes: of those that are over all but how
-    /// many they were and how it ended, the oldest first; of the others the history. Returns what they take then. The
-    /// nodes of native runs are the rendezvous' to count.
+    /// Lets go of what may be missed, until all runs take no more than `most` bytes: of those that are over
+    /// all but how many they were and how it ended, the oldest first; of the others the history. Returns what
+    /// they take then. The nodes of native runs are the rendezvous' to count.
     pub fn make_room(&mut self, most: usize) -> usize {
         self.jobs.make_room(most)
     }
 
-    /// Whether there was no room for some nodes or ranks since the last call: of them only the number is known.
+    /// Whether there was no room for some nodes or ranks since the last call: of them only the number is
+    /// known.
     pub fn was_short_of_room(&mut self) -> bool {
         std::mem::take(&mut self.jobs.was_short)
     }
@@ -319,8 +321,8 @@ impl Insight {
 
     /// Lets time pass: to be called some ten times a second.
     pub fn tick(&mut self, now: Timestamp) {
-        /// What holds is looked at whenever the waits are told, so that none is taken for one that still lasts; where
-        /// nobody tells them, this often.
+        /// What holds is looked at whenever the waits are told, so that none is taken for one that still
+        /// lasts; where nobody tells them, this often.
         const LOOK_EVERY: Duration = Duration::from_millis(1500);
         let Self { settings, jobs, told, pasts, looked, waits_told } = self;
         let epoch = Epoch(settings.epoch);
@@ -357,8 +359,8 @@ impl Insight {
         &self.jobs.totals
     }
 
-    /// When the run finished: all its nodes came to the exit barrier or left as they had done their work, and it was not
-    /// started again.
+    /// When the run finished: all its nodes came to the exit barrier or left as they had done their work, and
+    /// it was not started again.
     pub fn finished(&self, run_id: &str) -> Option<Timestamp> {
         announced::finished(&self.jobs, run_id)
     }
@@ -377,8 +379,8 @@ impl Insight {
         self.documents(now).figures()
     }
 
-    /// `GET /api/v1/runs/{run_id}`. Where runs of several stores have this id, the one that is not over and came last,
-    /// unless a store or a kind is named.
+    /// `GET /api/v1/runs/{run_id}`. Where runs of several stores have this id, the one that is not over and
+    /// came last, unless a store or a kind is named.
     pub fn run(
         &self,
         run_id: &str,

@@ -1,5 +1,5 @@
-//! The links of relays: which are away, and which were for too long. Their clients are no worse off than if the server
-//! were slow, so nothing is said of them meanwhile.
+//! The links of relays: which are away, and which were for too long. Their clients are no worse off than if
+//! the server were slow, so nothing is said of them meanwhile.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
@@ -105,13 +105,13 @@ impl Links {
                     let name = news.name.clone();
                     let reason = Code::JoinRefused
                         .says(format!(
-                            "a relay named {name} at {from} was turned away: another of that name, at {other}, is \
-                             connected"
+                            "a relay named {name} at {from} was turned away: another of that name, at \
+                             {other}, is connected"
                         ))
                         .look_at(
-                            "stop the pod that should not be there, or give each relay a name of its own: --name \
-                             (rallypoint relay), else POD_NAME and POD_UID. It tries again, and its command waits \
-                             meanwhile",
+                            "stop the pod that should not be there, or give each relay a name of its own: \
+                             --name (rallypoint relay), else POD_NAME and POD_UID. It tries again, and its \
+                             command waits meanwhile",
                         )
                         .fact("relay", &name);
                     self.refused.push(Finding::new(reason, name, news.at));
@@ -137,8 +137,8 @@ impl Links {
         known.insert(news.name.clone(), news);
     }
 
-    /// What was heard of a pod since it announced itself. `seen` is its last sign of life at the gate, if it does not count there
-    /// any more.
+    /// What was heard of a pod since it announced itself. `seen` is its last sign of life at the gate, if it
+    /// does not count there any more.
     pub(super) fn since_announced(
         &self,
         plan: &Plan,
@@ -153,8 +153,8 @@ impl Links {
         of_relay.or_else(silent).unwrap_or(Presence::Announced)
     }
 
-    /// What became of the relay of a pod that is the only one of its name, if it is not connected. Outside of Kubernetes the
-    /// relay has the port in its name, too.
+    /// What became of the relay of a pod that is the only one of its name, if it is not connected. Outside of
+    /// Kubernetes the relay has the port in its name, too.
     fn of_pod(&self, pod: &str, began: Timestamp, now: Timestamp) -> Option<Presence> {
         let first = self.away.partition_point(|link| link.name.as_str() < pod);
         let named_so = self.away.iter().skip(first).take_while(|link| link.name.starts_with(pod));
@@ -227,8 +227,8 @@ impl Links {
         self.away.chunks(each).map(finding).collect()
     }
 
-    /// Takes those that were away for too long: what has come together is told together. With one that had no clients nothing
-    /// is lost.
+    /// Takes those that were away for too long: what has come together is told together. With one that had no
+    /// clients nothing is lost.
     pub(super) fn take_lost(&mut self) -> Option<Finding> {
         let with_clients = |news: LinkNews| match news.what {
             LinkEvent::Lost { clients: clients @ 1.. } => Some((news, clients)),
@@ -248,7 +248,8 @@ impl Links {
             ))
             .severe(Severity::Error)
             .look_at(
-                "look at those nodes: are they gone, or their network? A longer --link-grace rides out longer breaks",
+                "look at those nodes: are they gone, or their network? A longer --link-grace rides out \
+                 longer breaks",
             )
             .misses(Place::Pod, &links, Last::Unreachable)
             .at(since)
@@ -262,7 +263,8 @@ fn away_for(link: &AwayLink, now: Timestamp) -> Presence {
     Presence::Away { link: link.name.clone(), for_seconds: Elapsed(now.since(link.since)) }
 }
 
-/// Whether it is the relay of this pod: its name says also which of that name, and outside of Kubernetes the port.
+/// Whether it is the relay of this pod: its name says also which of that name, and outside of Kubernetes the
+/// port.
 fn is_of_pod(relay: &str, pod: &str) -> bool {
     relay == pod || pod_of(relay) == pod
 }

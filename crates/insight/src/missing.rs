@@ -43,18 +43,24 @@ pub(super) fn joined(run: &TrackedRun, plan: &Plan) -> u32 {
     run.joined().saturating_add(exit.map_or(0, |exit| exit.arrived))
 }
 
-/// How many are to come until there are as many as the run needs. Nodes that have finished and do not join again are not
-/// missing, even where the round cannot be complete for them.
+/// How many are to come until there are as many as the run needs. Nodes that have finished and do not join
+/// again are not missing, even where the round cannot be complete for them. Nor are pods that have all left
+/// since their gate opened: nobody waits for them.
 pub(super) fn to_come(run: &TrackedRun, plan: &Plan, expected: Expected) -> u32 {
+    let joined = joined(run, plan);
+    if joined == 0 && gate_of(run, plan).is_some_and(GateSnapshot::is_open) {
+        return 0;
+    }
     let (on_their_way, finished) =
         run.native().map_or((0, 0), |native| (native.on_their_way, native.finished));
     let not_again = count(run.not_again().count());
-    [joined(run, plan), run.waiting(), not_again, on_their_way, finished]
+    [joined, run.waiting(), not_again, on_their_way, finished]
         .into_iter()
         .fold(expected.min, u32::saturating_sub)
 }
 
-/// How many are missing at least, as far as that is known: a static node shows that there are all with lower ranks.
+/// How many are missing at least, as far as that is known: a static node shows that there are all with lower
+/// ranks.
 pub(super) fn count_of_missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Option<u32> {
     let of_static = || {
         let dead = run.participants().filter(|node| node.is_dead()).count();
@@ -102,8 +108,8 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
     all.filter(|node| is_new(node)).take(MISSING_SHOWN.min(wanted)).collect()
 }
 
-/// Pods that announced themselves and have not joined a round of the native rendezvous, if they are as many as are to
-/// come. Else the nodes have other names than the pods.
+/// Pods that announced themselves and have not joined a round of the native rendezvous, if they are as many
+/// as are to come. Else the nodes have other names than the pods.
 fn announced_to_native(run: &TrackedRun, plan: &Plan, expected: Option<Expected>) -> Vec<MissingNode> {
     let to_come = expected.map_or(0, |expected| to_come(run, plan, expected) as usize);
     if run.state() != RunState::Joining || to_come == 0 {
@@ -207,7 +213,8 @@ fn named<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item = M
     named.map(|name| known(name.clone(), None, KnownFrom::Named, None))
 }
 
-/// Nodes that have left a round, or were taken out of it, and come when they are ready, or their waits are over.
+/// Nodes that have left a round, or were taken out of it, and come when they are ready, or their waits are
+/// over.
 fn connected<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
     let is_on_its_way = |left: &&LeftNode| left.departure != Departure::Finished && !left.is_silent();
     let nodes = run.life().left.values().filter(is_on_its_way).map(|left| &left.node);

@@ -1,7 +1,8 @@
-//! What was seen of a process last, and when: the one place that says it, and the one table of what to look at.
+//! What was seen of a process last, and when: the one place that says it, and the one table of what to look
+//! at.
 //!
-//! Nothing here is a guess. Why a connection closed, and what a process does that is connected, is not seen here, so it is
-//! in no sentence; where to look for that is in [`Presence::look_at`].
+//! Nothing here is a guess. Why a connection closed, and what a process does that is connected, is not seen
+//! here, so it is in no sentence; where to look for that is in [`Presence::look_at`].
 
 use std::fmt::{self, Display, Formatter};
 
@@ -145,25 +146,30 @@ pub(crate) enum Place {
 pub(crate) const MISSING_POD: &str =
     "look at each missing pod: is it scheduled, has its image come, does it reach this server's admin port?";
 /// A node that is missing.
-pub(crate) const MISSING_NODE: &str = "look at the pod of each missing node: is it scheduled, has its image come, does it reach this server, has each agent its own --node-rank \
-     (from 0 on)?";
-const MISSING_RANK: &str = "look at the process of each missing rank: has it started, does it import or load still, has it ended, does \
-                            it reach this server?";
+pub(crate) const MISSING_NODE: &str = "look at the pod of each missing node: is it scheduled, has its image \
+                                       come, does it reach this server, has each agent its own --node-rank \
+                                       (from 0 on)?";
+const MISSING_RANK: &str = "look at the process of each missing rank: has it started, does it import or load \
+                            still, has it ended, does it reach this server?";
 /// A pod starts its command when the gate has let it go.
-pub(crate) const ANNOUNCED: &str = "look at the log of each pod that announced itself and has not come: has its command ended, what does it do before it \
-                                    connects (imports, a name look-up)?";
-pub(crate) const AWAY: &str = "look whether that pod still runs, at the network between it and this server, and at the log of its \
-                    relay; its clients go on when the link is back";
-pub(crate) const FROZEN: &str = "look at that node: is it frozen, overloaded, or cut off from this server? What waits for it does so until \
-                      its time-out; if it does not come back, restart all together";
+pub(crate) const ANNOUNCED: &str = "look at the log of each pod that announced itself and has not come: has \
+                                    its command ended, what does it do before it connects (imports, a name \
+                                    look-up)?";
+pub(crate) const AWAY: &str = "look whether that pod still runs, at the network between it and this server, \
+                               and at the log of its relay; its clients go on when the link is back";
+pub(crate) const FROZEN: &str = "look at that node: is it frozen, overloaded, or cut off from this server? \
+                                 What waits for it does so until its time-out; if it does not come back, \
+                                 restart all together";
 /// A node that is connected and does not join.
-pub(crate) const AGENT: &str = "look at that node's agent and its log: is it stopped, overloaded, or cut off from this server (--store-ports)?";
-pub(crate) const CUT_OFF: &str = "look at its host and at the network: is it gone, or cut off from this server? If the others do not go \
-     on by themselves, restart all together";
-pub(crate) const GONE: &str = "look at its log and events: did it fail, was it killed or stopped? If the others do not go on by \
-     themselves, restart all together";
-pub(crate) const NOT_BACK: &str = "those who had met before the restart and go on do not come again: restart all processes of the job together; else \
-                        look whether that one has started, and reaches this server";
+pub(crate) const AGENT: &str = "look at that node's agent and its log: is it stopped, overloaded, or cut off \
+                                from this server (--store-ports)?";
+pub(crate) const CUT_OFF: &str = "look at its host and at the network: is it gone, or cut off from this \
+                                  server? If the others do not go on by themselves, restart all together";
+pub(crate) const GONE: &str = "look at its log and events: did it fail, was it killed or stopped? If the \
+                               others do not go on by themselves, restart all together";
+pub(crate) const NOT_BACK: &str = "those who had met before the restart and go on do not come again: restart \
+                                   all processes of the job together; else look whether that one has \
+                                   started, and reaches this server";
 
 impl Presence {
     /// What to look at, where somebody is missed for whom this was seen last.
@@ -174,10 +180,12 @@ impl Presence {
             (Self::NeverSeen | Self::Unknown, Place::Rank) => MISSING_RANK,
             (Self::Announced, _) => ANNOUNCED,
             (Self::Connected { waits: Waits::ForKey(_), .. }, _) => {
-                "look which part of the program should write that key, and whether all ranks go the same way there"
+                "look which part of the program should write that key, and whether all ranks go the same way \
+                 there"
             }
             (Self::Connected { .. }, Place::Rank) => {
-                "look at that process: is it loading or computing still, is it stopped, or have the ranks taken different ways?"
+                "look at that process: is it loading or computing still, is it stopped, or have the ranks \
+                 taken different ways?"
             }
             (Self::Connected { .. } | Self::Unknown, _) => AGENT,
             (Self::Silent { .. } | Self::TakenOut { .. }, _) => FROZEN,
@@ -185,7 +193,8 @@ impl Presence {
             (Self::Unreachable { .. }, _) => CUT_OFF,
             (Self::Closed { .. } | Self::Left { .. }, _) => GONE,
             (Self::Finished, _) => {
-                "what has come again meets nobody of those that are done: restart all agents of the job together, if it is to go on"
+                "what has come again meets nobody of those that are done: restart all agents of the job \
+                 together, if it is to go on"
             }
             (Self::NotBack { .. }, _) => NOT_BACK,
         }
@@ -212,7 +221,8 @@ pub(crate) enum But {
         /// By what.
         how: String,
     },
-    /// It makes its process group for another time than those who wait for it: torch counts that in each process.
+    /// It makes its process group for another time than those who wait for it: torch counts that in each
+    /// process.
     MadeOtherwise {
         /// For which time it does.
         made: u32,
@@ -243,7 +253,8 @@ impl Display for But {
             Self::Dropped { how } => write!(f, "what it had published was dropped: {how}"),
             Self::MadeOtherwise { made, asked } => write!(
                 f,
-                "it makes its process group for time number {made}, and those who wait for it for time number {asked}"
+                "it makes its process group for time number {made}, and those who wait for it for time \
+                 number {asked}"
             ),
             Self::NotCounted { nodes: 1 } => f.write_str("node rank 0 counts on 1 node"),
             Self::NotCounted { nodes } => write!(f, "node rank 0 counts on {nodes} nodes"),
@@ -259,23 +270,24 @@ impl But {
     const fn look_at(&self) -> &'static str {
         match self {
             Self::MetBefore => {
-                "those who have met do not wait for what comes after them: restart all processes of the job together, or give a \
-                 second job its own store (--listen twice, or POST /api/v1/stores)"
+                "those who have met do not wait for what comes after them: restart all processes of the job \
+                 together, or give a second job its own store (--listen twice, or POST /api/v1/stores)"
             }
             Self::Dropped { .. } => {
                 "it does not publish it again by itself: restart all processes of the job together"
             }
             Self::MadeOtherwise { .. } => {
-                "those who have made their group more or less often never meet: start all ranks anew instead of trying again in \
-                 the same process"
+                "those who have made their group more or less often never meet: start all ranks anew instead \
+                 of trying again in the same process"
             }
             Self::NotCounted { .. } => "start every node with the same --nnodes, and a --node-rank below it",
             Self::OtherSize { .. } => {
-                "restart all processes of the job together with the same WORLD_SIZE (--nnodes, --nproc-per-node)"
+                "restart all processes of the job together with the same WORLD_SIZE (--nnodes, \
+                 --nproc-per-node)"
             }
             Self::RoundOver { .. } => {
-                "look why that round ended; who waits in it ends after its time-out (--rdzv-conf read_timeout), and meets the \
-                 others in the next round when it is started again"
+                "look why that round ended; who waits in it ends after its time-out (--rdzv-conf \
+                 read_timeout), and meets the others in the next round when it is started again"
             }
         }
     }
@@ -350,9 +362,9 @@ impl Sighting {
         match self {
             Self { but: Some(but), .. } => but.look_at(),
             Self { candidates, .. } if !candidates.is_empty() => {
-                "look at the processes that have told no rank: what do they do before they publish their address (a name \
-                 look-up, the network interface, the program's own work), are they stopped, or does rank 0 wait for others that \
-                 have not started?"
+                "look at the processes that have told no rank: what do they do before they publish their \
+                 address (a name look-up, the network interface, the program's own work), are they stopped, \
+                 or does rank 0 wait for others that have not started?"
             }
             Self { behind: Some(behind), .. } => behind.presence.look_at(place),
             Self { presence, .. } => presence.look_at(place),

@@ -1,7 +1,9 @@
-//! What is said of what was found, in one form for all: the rule, the sentence, what to look at, and the facts.
+//! What is said of what was found, in one form for all: the rule, the sentence, what to look at, and the
+//! facts.
 //!
-//! A sentence is made where its facts are found, and nowhere changed after that. The same value goes to the log, the API,
-//! `status`, the page and the metrics. `docs/explanations.md` lists every code with its meaning.
+//! A sentence is made where its facts are found, and nowhere changed after that. The same value goes to the
+//! log, the API, `status`, the page and the metrics. `docs/explanations.md` lists every code with its
+//! meaning.
 
 mod evidence;
 mod losses;
@@ -233,7 +235,8 @@ impl Reason {
             .held(all)
             .fact("first", all)
             .then(
-                "; two jobs on one store, two nodes with one rank, or a process of an earlier round that was not ended",
+                "; two jobs on one store, two nodes with one rank, or a process of an earlier round that was \
+                 not ended",
             )
     }
 

@@ -90,8 +90,8 @@ impl Documents<'_> {
         figures.collect()
     }
 
-    /// `GET /api/v1/runs/{run_id}`. Where runs of several stores have this id, the one that is not over and came last,
-    /// unless a store or a kind is named.
+    /// `GET /api/v1/runs/{run_id}`. Where runs of several stores have this id, the one that is not over and
+    /// came last, unless a store or a kind is named.
     pub(super) fn run(&self, run_id: &str, store: Option<u16>, kind: Option<RunKind>) -> Option<Run> {
         let Self { jobs, log, epoch, now } = *self;
         let keys = jobs.keys_of(run_id, store);

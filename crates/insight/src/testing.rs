@@ -1,5 +1,5 @@
-//! What tests of several crates share: how explanations are compared with what happened, and torchrun's state as agents
-//! write it.
+//! What tests of several crates share: how explanations are compared with what happened, and torchrun's state
+//! as agents write it.
 #![expect(missing_docs, reason = "it is there for tests only")]
 #![allow(
     clippy::arithmetic_side_effects,

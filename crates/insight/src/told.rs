@@ -16,7 +16,8 @@ pub enum Change {
         explanation: Explanation,
         /// Whether it belongs in the log.
         aloud: bool,
-        /// Whether a healthy run is told without it: the log says when it started, when it was complete, and how it ended.
+        /// Whether a healthy run is told without it: the log says when it started, when it was complete, and
+        /// how it ended.
         is_detail: bool,
     },
     /// A run is new or has changed.

@@ -1,4 +1,5 @@
-//! What is known of one store: its clients, their waits, and what to report once more of its kind may have come.
+//! What is known of one store: its clients, their waits, and what to report once more of its kind may have
+//! come.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt::{self, Display, Formatter};
@@ -201,7 +202,8 @@ impl Passed {
     }
 }
 
-/// By address and process id: how many connections have counted themselves, and the ranks that they have told.
+/// By address and process id: how many connections have counted themselves, and the ranks that they have
+/// told.
 pub(super) type CountedRanks = HashMap<(IpAddr, u32), (usize, HashSet<u32>)>;
 
 /// A time in which something is not said again.
@@ -394,7 +396,8 @@ impl StoreWatch {
         its.map(|(name, _)| ShownKey(name).to_string())
     }
 
-    /// The key of a run that has an id. Whatever the processes of a round call it, they belong to the round's run.
+    /// The key of a run that has an id. Whatever the processes of a round call it, they belong to the round's
+    /// run.
     pub(super) fn key_of(&self, id: &RunId) -> RunKey {
         match &self.owner {
             Some(StoreOwner::Round(run)) => RunKey::Id(run.clone()),
@@ -447,8 +450,8 @@ impl StoreWatch {
         true
     }
 
-    /// A client left. One that has told no rank is remembered, if its process has no other connection, or if it counted
-    /// itself and containers share its address and process id.
+    /// A client left. One that has told no rank is remembered, if its process has no other connection, or if
+    /// it counted itself and containers share its address and process id.
     pub(super) fn passed_by(&mut self, client: &Client, used_own_keys: bool, now: Timestamp) {
         const MOST: usize = 32;
         let is_nobody = client.rank.is_none() && client.role != Role::Agent;
@@ -482,8 +485,8 @@ impl StoreWatch {
         self.clients.values().filter(move |client| client.process() == Some(process))
     }
 
-    /// How many connections with one address and process id have counted themselves, and the ranks that those have told. A
-    /// process counts itself once: if there are more, containers share them.
+    /// How many connections with one address and process id have counted themselves, and the ranks that those
+    /// have told. A process counts itself once: if there are more, containers share them.
     pub(super) fn counted_ranks(&self) -> CountedRanks {
         let mut counted = CountedRanks::new();
         for client in self.clients.values() {
@@ -495,8 +498,8 @@ impl StoreWatch {
         counted
     }
 
-    /// A client is gone. Where another had just written its key, it was about to go: a relay that is back tells what came
-    /// first from several clients in any order.
+    /// A client is gone. Where another had just written its key, it was about to go: a relay that is back
+    /// tells what came first from several clients in any order.
     pub(super) fn clash_ends(&mut self, gone: ConnId, now: Timestamp) {
         const AT_ONCE: Duration = Duration::from_millis(500);
         self.clashes.retain(|clash| clash.conns[0] != gone || now.since(clash.at) > AT_ONCE);

@@ -11,8 +11,8 @@ use super::text_writer::{BAD, FAINT, STRONG, Span, TextWriter, WARN, clean};
 use super::words::{after_first, elapsed, names, ranges};
 use super::{Details, RunKey};
 use rallypoint_api::{
-    Certainty, ExpectedFrom, Explanation, LinkCounts, MissingNode, Node, NodeState, Run, RunKind, RunList,
-    RunState, RunSummary, Severity, Wait,
+    Certainty, ExpectedFrom, Explanation, LinkCounts, MissingNode, Node, NodeState, RankCounts, Run, RunKind,
+    RunList, RunState, RunSummary, Severity, Wait,
 };
 use rallypoint_protocol::ids::{Elapsed, count, counted};
 
@@ -136,6 +136,7 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
         RunState::Joining => format!("joining for {}{closes}", elapsed(now - run.started_at)),
         RunState::LastCall => format!("last call for {since}{closes}"),
         RunState::Exchanging => format!("exchanging roles and addresses for {since}"),
+        RunState::Running if has_lost_all(run) => "all its connections have closed".to_owned(),
         RunState::Running => published(run, since).unwrap_or_else(|| format!("running for {since}")),
         RunState::Restarting => format!("restarting for {since}"),
         RunState::Exiting => format!("finishing for {since}"),
@@ -150,15 +151,21 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
     }
 }
 
-/// Ranks without agents, known only because all have published their addresses, or an NCCL id was published.
+/// Whether ranks without agents have all left: a moment later their run has ended.
+fn has_lost_all(run: &RunSummary) -> bool {
+    let gone = |ranks: &RankCounts| ranks.joined == 0 && ranks.connected == 0 && ranks.gone > 0;
+    run.kind == RunKind::Env && run.ranks.as_ref().is_some_and(gone)
+}
+
+/// Ranks without agents, known only because all have published their addresses, or one has for all: with
+/// NCCL's id, or for RPC.
 fn published(run: &RunSummary, since: Elapsed) -> Option<String> {
     let ranks = run.ranks.as_ref().filter(|ranks| run.kind == RunKind::Env && !ranks.have_met)?;
     let is_short = |expected: &u32| ranks.joined > 0 && ranks.joined.saturating_add(ranks.gone) < *expected;
     if ranks.expected.as_ref().is_some_and(is_short) {
         return None;
     }
-    let tells_ranks = ranks.joined > 0 || ranks.gone > 0;
-    let what = if tells_ranks { "all published" } else { "NCCL id published" };
+    let what = if ranks.joined > 0 { "all published" } else { "the first published" };
     Some(format!("{what} {since} ago, whether they have met is not visible here"))
 }
 

@@ -36,13 +36,13 @@ fn several(members: &BTreeSet<String>) -> String {
 }
 
 /// The deadlock when a node joins a running job.
-const TORCH_2_15: &str = "a known fault of torch 2.15: restart all agents, and set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every node \
-     before nodes join a running job";
+const TORCH_2_15: &str = "a known fault of torch 2.15: restart all agents, and set \
+                          TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every node before nodes join a running job";
 const SAME_GROUPS: &str =
     "let all ranks make the same groups in the same order (new_group, also those that are no members)";
 /// Some have come again, and others have not.
-const TOGETHER: &str = "look why the first of them ended; what has come again cannot meet those that go on: restart all agents, or \
-     all ranks, of the job together";
+const TOGETHER: &str = "look why the first of them ended; what has come again cannot meet those that go on: \
+                        restart all agents, or all ranks, of the job together";
 
 /// Who waits for one process, and who else is not there.
 struct Awaited {
@@ -61,7 +61,8 @@ struct Awaited {
 }
 
 impl Awaited {
-    /// They wait for what `who` is to write. `of`: the meeting that it is of, if that tells how many have published.
+    /// They wait for what `who` is to write. `of`: the meeting that it is of, if that tells how many have
+    /// published.
     fn reason(self, who: &str, what: &str, place: Place, seen: &Sighting, of: Option<&Meeting>) -> Reason {
         let Self { missing, ended, elsewhere, staying, waiters, waited } = self;
         let Sighting { presence, behind, but, candidates } = seen;
@@ -202,9 +203,9 @@ impl Graph<'_> {
         told
     }
 
-    /// Takes the waits in several sub-groups of a meeting for one, as in a device mesh, where one rank keeps many groups
-    /// waiting, and each group would name the victims in the others. Where nobody has ended and all wait in one of them, they
-    /// wait for each other.
+    /// Takes the waits in several sub-groups of a meeting for one, as in a device mesh, where one rank keeps
+    /// many groups waiting, and each group would name the victims in the others. Where nobody has ended and
+    /// all wait in one of them, they wait for each other.
     fn together(&self, groups: HashMap<GroupKey, Group>) -> Vec<(GroupKey, Group)> {
         let mut told = Vec::new();
         let mut by_meeting: BTreeMap<(RunKey, u32), Vec<(GroupKey, Group)>> = BTreeMap::new();
@@ -426,7 +427,8 @@ impl Graph<'_> {
         // The others may have waited for longer.
         let waited = Elapsed(self.now.since(self.store.waits.get(&host)?.since));
         let text = format!(
-            "{host_label} has waited {waited} until all processes of the job have connected: {connected}{ended}{reset}"
+            "{host_label} has waited {waited} until all processes of the job have connected: \
+             {connected}{ended}{reset}"
         );
         let look_at = match () {
             () if is_reset => RESET,
@@ -476,7 +478,8 @@ impl Graph<'_> {
         found.collect()
     }
 
-    /// Agents wait for the state of their c10d rendezvous only when it was dropped: it is there from the first of them on.
+    /// Agents wait for the state of their c10d rendezvous only when it was dropped: it is there from the
+    /// first of them on.
     fn of_dropped_states(&self) -> Vec<(Option<RunKey>, Finding)> {
         let mut by_run: BTreeMap<RunId, Vec<&Waiting>> = BTreeMap::new();
         for wait in self.store.waits.values() {
@@ -491,14 +494,14 @@ impl Graph<'_> {
             let (waiting, waited) = (clients(waiters), Elapsed(self.now.since(since)));
             let reason = Code::StoreReset
                 .says(format!(
-                    "{waiting} {waited} for the rendezvous state of run {run_id}, which was dropped: an operator \
-                     reset the store, or had the run forgotten"
+                    "{waiting} {waited} for the rendezvous state of run {run_id}, which was dropped: an \
+                     operator reset the store, or had the run forgotten"
                 ))
                 .severe(Severity::Warning)
                 .hold(Hold::Lasting)
                 .look_at(
-                    "a node that joins writes it again, and the others join it; if none is to come, restart all \
-                     agents of the job together",
+                    "a node that joins writes it again, and the others join it; if none is to come, restart \
+                     all agents of the job together",
                 )
                 .fact("waiters", waiters);
             let evidence = waits.iter().take(WAITS_SHOWN).map(|wait| self.evidence(wait.view.conn, wait));
@@ -508,13 +511,14 @@ impl Graph<'_> {
         found.collect()
     }
 
-    /// Nodes of a c10d run that have missed heartbeats, and those of them that others have taken out of the round. While an
-    /// agent waits here it sends none.
+    /// Nodes of a c10d run that have missed heartbeats, and those of them that others have taken out of the
+    /// round. While an agent waits here it sends none.
     pub(crate) fn without_heartbeat(&self, run: &TrackedRun) -> Vec<Finding> {
         let late = run.late_after();
         let is_awake = late.is_some_and(|late| self.now.since(self.awake_since) >= late);
         let late = late.unwrap_or_default();
-        // When all were frozen for so long each takes itself for dead: they read the state, and send no heartbeats any more.
+        // When all were frozen for so long each takes itself for dead: they read the state, and send no
+        // heartbeats any more.
         let asked = |node: &TrackedNode| {
             let at = node.conn.and_then(|conn| self.store.heard.get(&conn));
             at.is_some_and(|at| self.now.since(*at) < late)

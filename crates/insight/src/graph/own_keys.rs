@@ -28,8 +28,8 @@ fn for_key(
     let waits = have_waited(who.count());
     let look_at = match absence {
         Absence::WriterGone(_) => {
-            "look at the log of the process that publishes it; a process publishes once, and again only when it is \
-             started anew"
+            "look at the log of the process that publishes it; a process publishes once, and again only when \
+             it is started anew"
         }
         _ if similar.is_some() => SLIP,
         Absence::Reset(_) => RESET,
@@ -133,8 +133,8 @@ impl Graph<'_> {
         self.runs.values().any(is_job)
     }
 
-    /// What `members` of a run, each with its wait, wait for at one key of the program. Who is not there is told only if
-    /// all that wait there are known.
+    /// What `members` of a run, each with its wait, wait for at one key of the program. Who is not there is
+    /// told only if all that wait there are known.
     fn unknown_key(
         &self,
         key: &[u8],
@@ -192,7 +192,8 @@ impl Graph<'_> {
         Some(Finding::new(reason, about, since).seen(waits))
     }
 
-    /// What is known of the waits for a key of a program, a barrier or a sub-group, on which a client gives up.
+    /// What is known of the waits for a key of a program, a barrier or a sub-group, on which a client gives
+    /// up.
     pub(crate) fn beside(&self, run: Option<&RunKey>, conn: ConnId, key: &[u8]) -> Beside {
         let is_for_it = |wait: &&Waiting| wait.view.missing.first().is_some_and(|missing| **missing == *key);
         let its_own = self.store.waits.get(&conn).filter(is_for_it);
@@ -220,7 +221,8 @@ impl Graph<'_> {
         }
     }
 
-    /// Waits for members of groups on a store with a prefix of the program's own: nothing else is known of those who wait.
+    /// Waits for members of groups on a store with a prefix of the program's own: nothing else is known of
+    /// those who wait.
     pub(super) fn below_own_prefixes(&self) -> Vec<(Option<RunKey>, Finding)> {
         const MOST: usize = 16;
         let mut groups: BTreeMap<(&[u8], u32), Vec<&Waiting>> = BTreeMap::new();

@@ -17,7 +17,8 @@ use rallypoint_store::WaitView;
 /// Waits that are kept as evidence of one explanation.
 pub(super) const WAITS_SHOWN: usize = 8;
 
-/// The connections by which ranks and agents are known, by address and process id. `None` where several are alike.
+/// The connections by which ranks and agents are known, by address and process id. `None` where several are
+/// alike.
 type Processes = HashMap<(IpAddr, u32), Option<ConnId>>;
 
 /// What a connection may be that has told no rank.
@@ -27,8 +28,8 @@ pub(super) enum Silent {
     MayBeRank,
     /// No rank: all had met while it was there. A script that watches the store, or counts itself there.
     Stranger,
-    /// A rank or an agent has its address and process id, and it counted itself besides: as in containers with one
-    /// network, where it is another.
+    /// A rank or an agent has its address and process id, and it counted itself besides: as in containers
+    /// with one network, where it is another.
     Alike,
     /// Several ranks or agents have its address and process id: it belongs to one of them, or is another.
     Unknown,
@@ -109,7 +110,8 @@ impl Graph<'_> {
         (!is_copy).then_some((run, nodes))
     }
 
-    /// The meeting of a process: it may wait on another connection than the one by which it is known as a rank.
+    /// The meeting of a process: it may wait on another connection than the one by which it is known as a
+    /// rank.
     pub(super) fn meeting<'r>(&self, conn: ConnId, run: &'r TrackedRun) -> &'r Meeting {
         let world = run.world();
         if world.meetings().len() == 1 {
@@ -155,7 +157,8 @@ impl Graph<'_> {
         run.and_then(|key| self.runs.get(key)).is_some_and(|run| run.world().is_unnamed())
     }
 
-    /// The agents of a run that are in no list of its state, and wait for something here, or did until just now.
+    /// The agents of a run that are in no list of its state, and wait for something here, or did until just
+    /// now.
     pub(crate) fn waiting_outside<'r>(&'r self, run: &'r TrackedRun) -> impl Iterator<Item = ConnId> + 'r {
         let waits = move |conn: &ConnId| {
             let waited = |client: &Client| {
@@ -185,8 +188,8 @@ impl Graph<'_> {
         self.store.waits.values().filter(is_its_own).min_by_key(|wait| (wait.since, wait.view.conn))
     }
 
-    /// Whether several ranks or nodes have the address and process id of a client, as in containers with one network: then
-    /// it is not known whose another connection with them is.
+    /// Whether several ranks or nodes have the address and process id of a client, as in containers with one
+    /// network: then it is not known whose another connection with them is.
     pub(super) fn has_alike(client: &Client, run: Option<&TrackedRun>) -> bool {
         let Some(run) = run.filter(|_| client.pid.is_some()) else { return false };
         let is_alike = |ip: IpAddr, pid, gone: Option<Timestamp>| {
@@ -200,7 +203,8 @@ impl Graph<'_> {
         ranks.take(2).count() > 1 || nodes.take(2).count() > 1
     }
 
-    /// Whether a connection waits that has the address and process id of `client`, and is not known as another's.
+    /// Whether a connection waits that has the address and process id of `client`, and is not known as
+    /// another's.
     pub(super) fn waits_like(&self, client: &Client, run: Option<&TrackedRun>) -> bool {
         self.store.waits.values().any(|wait| {
             let (conn, ip) = (wait.view.conn, wait.view.peer.ip());
@@ -210,8 +214,8 @@ impl Graph<'_> {
         })
     }
 
-    /// The connections by which ranks and agents are known, by address and process id: a process may wait on another
-    /// connection. `None` where several are alike.
+    /// The connections by which ranks and agents are known, by address and process id: a process may wait on
+    /// another connection. `None` where several are alike.
     fn processes(&self) -> &Processes {
         self.processes.get_or_init(|| self.find_processes())
     }
@@ -242,8 +246,8 @@ impl Graph<'_> {
         known.or_else(|| client.is_some_and(|client| self.is_unnamed(client)).then_some(conn))
     }
 
-    /// Connections that have counted themselves, or more, and have told no rank. Of those of a process that has told one on
-    /// another connection nothing is unknown.
+    /// Connections that have counted themselves, or more, and have told no rank. Of those of a process that
+    /// has told one on another connection nothing is unknown.
     pub(super) fn silent(&self, run: &TrackedRun, meeting: &Meeting) -> Vec<(&Client, Silent)> {
         // Until agents come it is taken for a worker that meets others without them.
         let is_of_run = |client: &Client| {
@@ -287,8 +291,8 @@ impl Graph<'_> {
         Names::of_some(meeting.ended_ranks(), |(rank, info, gone)| ago(info.label(rank), gone))
     }
 
-    /// The live processes of a run but for those of `there`: ranks if one of `there` is a rank, else nodes. Ranks that wait for
-    /// something else come last: those that wait for nothing are rather the cause.
+    /// The live processes of a run but for those of `there`: ranks if one of `there` is a rank, else nodes.
+    /// Ranks that wait for something else come last: those that wait for nothing are rather the cause.
     pub(super) fn others(&self, run: &TrackedRun, meeting: &Meeting, there: &HashSet<ConnId>) -> Names {
         let is_rank = |conn| self.store.clients.get(conn).is_some_and(|client| client.rank.is_some());
         if there.iter().any(is_rank) {
@@ -322,7 +326,8 @@ impl Graph<'_> {
         members.map(|there| self.others(run, meeting, &there)).unwrap_or_default()
     }
 
-    /// As [`Self::others`], of processes that have told no rank: who has another connection among `there` is one of those.
+    /// As [`Self::others`], of processes that have told no rank: who has another connection among `there` is
+    /// one of those.
     fn unnamed_others(&self, run: &TrackedRun, there: &HashSet<ConnId>) -> Names {
         let clients = &self.store.clients;
         let known: HashSet<_> = there.iter().filter_map(|conn| clients.get(conn)?.process()).collect();

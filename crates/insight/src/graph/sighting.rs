@@ -117,7 +117,8 @@ impl Graph<'_> {
         met.is_some_and(|run| run.life().rivals.iter().any(|rival| rival.conn == Some(conn)))
     }
 
-    /// A process that comes from there, if that is behind a link that is away: it may be dead, whatever its relay holds.
+    /// A process that comes from there, if that is behind a link that is away: it may be dead, whatever its
+    /// relay holds.
     pub(super) fn away_from(&self, peer: Option<SocketAddr>) -> Option<Presence> {
         let link = self.links.away_at(peer?.ip())?;
         let for_seconds = Elapsed(self.now.since(link.since));
@@ -188,7 +189,8 @@ impl Graph<'_> {
         })
     }
 
-    /// A node whose connection is not known. torchrun's c10d backend gives a rank only to nodes that have come.
+    /// A node whose connection is not known. torchrun's c10d backend gives a rank only to nodes that have
+    /// come.
     pub(super) fn missed_node(&self, run: &TrackedRun, rank: u32) -> Sighting {
         if let Some(node) = run.not_again().find(|node| node.rank == Some(rank)) {
             return Sighting::from(self.there(node)).but(But::MetBefore);
@@ -232,7 +234,8 @@ impl Graph<'_> {
             let key = wait.view.missing.first();
             key.is_some_and(|key| wanted(key).writer == ExpectedWriter::NcclRankZero)
         };
-        // Whether all processes count themselves, as with `env://`: then a connection that has not is no other rank's.
+        // Whether all processes count themselves, as with `env://`: then a connection that has not is no
+        // other rank's.
         let mut count_themselves = true;
         let mut asking = HashSet::new();
         for wait in self.store.waits.values().filter(asks_for_it) {
@@ -311,8 +314,8 @@ impl Graph<'_> {
                 let behind = pod.behind.as_ref().map(|pod| &pod.presence);
                 matches!(behind, Some(Presence::Left { .. } | Presence::Unreachable { .. }))
             };
-            // None of the processes that are there can be of a pod that is gone. Of those that are, none may be likely to be
-            // it, and it may have come all the same.
+            // None of the processes that are there can be of a pod that is gone. Of those that are, none may
+            // be likely to be it, and it may have come all the same.
             let silent = self.silent(run, meeting);
             let seen = match gone {
                 Some(gone) => Sighting::from(gone).or_one_of(self.may_be_ranks(run, meeting)),
@@ -350,7 +353,8 @@ impl Graph<'_> {
         }
     }
 
-    /// A rank of a meeting in which all were there; of those who wait for it now it is not known who they are.
+    /// A rank of a meeting in which all were there; of those who wait for it now it is not known who they
+    /// are.
     fn met_elsewhere(&self, run: &TrackedRun, met: &RankInfo) -> Sighting {
         let awaited = self.store.waits.get(&met.conn).and_then(|wait| wait.view.missing.first());
         let lacks_one = awaited.is_some_and(|key| matches!(wanted(key).writer, ExpectedWriter::Rank(_)));
@@ -404,8 +408,8 @@ impl Graph<'_> {
         }
     }
 
-    /// Ranks in other stores that may be those that this run misses: they wait there for those that are here, and there are
-    /// to be as many.
+    /// Ranks in other stores that may be those that this run misses: they wait there for those that are here,
+    /// and there are to be as many.
     pub(super) fn elsewhere(&self, run: &TrackedRun, here: &Meeting) -> Names {
         let is_missed = |meeting: &Meeting, rank: u32| meeting.holder(rank).is_none();
         let complements = |other: &Meeting| {
@@ -443,18 +447,21 @@ impl Graph<'_> {
     }
 }
 
-/// The pods behind those that have not come: what they announced at the gate, and what their relays did since.
+/// The pods behind those that have not come: what they announced at the gate, and what their relays did
+/// since.
 impl Graph<'_> {
     fn plan(&self, run: &TrackedRun) -> Arc<Plan> {
         self.plans.of(&run.key().name(self.store.owner.as_ref()))
     }
 
-    /// The pod with this node rank, if it announced itself. Other backends than the static one give their nodes other ranks.
+    /// The pod with this node rank, if it announced itself. Other backends than the static one give their
+    /// nodes other ranks.
     fn announced_node(&self, run: &TrackedRun, rank: u32) -> Option<Sighting> {
         if run.kind() == RunKind::Static { self.announced(&self.plan(run), rank) } else { None }
     }
 
-    /// The pod of a rank, if it announced itself. It has only this one: else it is not known which ranks it has.
+    /// The pod of a rank, if it announced itself. It has only this one: else it is not known which ranks it
+    /// has.
     fn announced_rank(&self, run: &TrackedRun, of: &Meeting, rank: u32) -> Option<Sighting> {
         let plan = self.plan(run);
         let is_its_own = !run.has_agents() && of.size.is_some_and(|ranks| plan.is_one_rank_each(ranks));

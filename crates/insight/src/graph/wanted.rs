@@ -114,7 +114,8 @@ pub(crate) fn wanted(key: &[u8]) -> Wanted {
 }
 
 impl Wanted {
-    /// Whether it belongs to a round that the run has left, so that its ranks are not those of the run's nodes now.
+    /// Whether it belongs to a round that the run has left, so that its ranks are not those of the run's
+    /// nodes now.
     pub(super) fn is_of_another_round(&self, run: Option<&TrackedRun>) -> bool {
         self.round.zip(run).is_some_and(|(round, run)| round != run.round().number)
     }

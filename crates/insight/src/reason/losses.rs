@@ -51,8 +51,8 @@ impl Reason {
         if gave_up { self.severe(Severity::Warning).look_at(GAVE_UP_ON) } else { self }
     }
 
-    /// Another node took them out of the round, as no heartbeat came for so long, though their connections had not closed.
-    /// `not_back`: they had not come back since the server was restarted.
+    /// Another node took them out of the round, as no heartbeat came for so long, though their connections
+    /// had not closed. `not_back`: they had not come back since the server was restarted.
     pub(crate) fn taken_out(nodes: &Names, by: &str, silent: Elapsed, not_back: bool, left: u32) -> Self {
         let before = if not_back { ", before the server was restarted" } else { "" };
         let how = format!("last heartbeat {silent} ago{before}, taken out of the round by {by}");
@@ -102,8 +102,8 @@ impl From<RankLoss> for Reason {
         let left = format!("{} left{met}", of_whole(joined, world_size));
         let reason = Self::gone(&ranks, &how, &left, "ranks", Last::Closed)
             .look_at(
-                "look at the log of what ended first: torchrun ends the other ranks of its node then; the ranks of \
-                 other nodes wait for them until their time-outs",
+                "look at the log of what ended first: torchrun ends the other ranks of its node then; the \
+                 ranks of other nodes wait for them until their time-outs",
             )
             .joined(joined, world_size)
             .misses(Place::Rank, &then, Last::Closed)

@@ -29,8 +29,12 @@ const fn rule_of(fact: &Fact) -> (Code, Severity) {
         Fact::Broken { why: Break::Lost(_), .. } | Fact::Lost { .. } | Fact::WaiterLost { .. } => {
             (Code::Lost, Error)
         }
+        // All have left: nobody is there who could miss them.
+        Fact::Broken { why: Break::Left { .. }, left: 0, .. }
+        | Fact::Broken { why: Break::Newcomers { .. } | Break::Resized { .. }, .. } => {
+            (Code::RoundOver, Info)
+        }
         Fact::Broken { why: Break::Left { .. }, .. } => (Code::Lost, Warning),
-        Fact::Broken { why: Break::Newcomers { .. } | Break::Resized { .. }, .. } => (Code::RoundOver, Info),
         Fact::Broken { .. } => (Code::RoundOver, Warning),
         Fact::NotBack { .. } => (Code::NotBack, Warning),
         Fact::Disconnected { .. } | Fact::Silent { .. } => (Code::NodeSilent, Warning),
@@ -48,8 +52,9 @@ const fn rule_of(fact: &Fact) -> (Code, Severity) {
 }
 
 impl Reason {
-    /// A fact, and how long before it an operator's reset had closed the store of its round. Of a complete round: those who are
-    /// left of the one before and go on in the same processes. `shown_by`: who was seen to do what.
+    /// A fact, and how long before it an operator's reset had closed the store of its round. Of a complete
+    /// round: those who are left of the one before and go on in the same processes. `shown_by`: who was seen
+    /// to do what.
     pub(crate) fn told(
         fact: &Fact,
         reset: Option<Elapsed>,
@@ -70,7 +75,8 @@ impl Reason {
         });
         let text = match (fact, &survivors) {
             (Fact::Complete { round, nodes, .. }, Some(Survivors { lost, of, after })) => format!(
-                "round {round} complete: {nodes} of {of} go on {after} later, nobody was started again; lost: {lost}"
+                "round {round} complete: {nodes} of {of} go on {after} later, nobody was started again; \
+                 lost: {lost}"
             ),
             _ => format!("{fact}{reset_before}"),
         };

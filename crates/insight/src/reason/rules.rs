@@ -119,8 +119,9 @@ rules! {
         "look at the nodes that have not finished, and at their logs: are they frozen, overloaded, or cut \
          off from this server? Agents wait for them up to 300 s, and end then";
     StandsBy "stands_by" Info Lasting
-        "spares get the places of nodes that leave, which torch notices 15 s after the last heartbeat; if these \
-         are to join, raise the maximum in --nnodes; if they are of another job, that needs another --rdzv-id";
+        "spares get the places of nodes that leave, which torch notices 15 s after the last heartbeat; if \
+         these are to join, raise the maximum in --nnodes; if they are of another job, that needs another \
+         --rdzv-id";
     GaveUp "gave_up" Error AtOnce
         "most programs end after that; look at the process that should have written the key, and at the \
          processes that were not there. For longer waits set --rdzv-conf read_timeout (agents) or \
@@ -156,7 +157,8 @@ rules! {
     NoStore "no_store" Warning AtOnce "";
 }
 
-pub(crate) const RESET: &str = "restart all processes of the job together: what was written before the reset is not written again by \
-     itself";
-pub(crate) const SAME_WORLD_SIZE: &str = "restart all processes of the job together with the same WORLD_SIZE (--nnodes, --nproc-per-node); a \
-     second job needs its own store (--listen twice, or POST /api/v1/stores)";
+pub(crate) const RESET: &str = "restart all processes of the job together: what was written before the reset \
+                                is not written again by itself";
+pub(crate) const SAME_WORLD_SIZE: &str = "restart all processes of the job together with the same WORLD_SIZE \
+                                          (--nnodes, --nproc-per-node); a second job needs its own store \
+                                          (--listen twice, or POST /api/v1/stores)";

@@ -5,15 +5,17 @@ use rallypoint_api::ExpectedFrom;
 use rallypoint_protocol::ids::{Elapsed, counted};
 
 /// What to do where several runs would be complete together.
-pub(crate) const ONE_JOB: &str = "if these are one job, start every node with the same --rdzv-id (--run-id) and --rdzv-endpoint; else look \
-     whether the pods of the missing nodes are scheduled and reach this server";
+pub(crate) const ONE_JOB: &str = "if these are one job, start every node with the same --rdzv-id (--run-id) \
+                                  and --rdzv-endpoint; else look whether the pods of the missing nodes are \
+                                  scheduled and reach this server";
 /// What to do where something in another store may be what is missing.
 pub(crate) const OTHER_PORT: &str =
     "if the ranks in the other store are of this job, start all its processes with the same MASTER_PORT";
 /// What to look at where processes ended that told nothing.
-pub(crate) const ENDED: &str = "look at the log of each process that ended: a failed import, too little memory, a wrong interface, a RANK \
-     that is not below WORLD_SIZE? Where that was another, look whether the missing ones have started and reach \
-     this server";
+pub(crate) const ENDED: &str = "look at the log of each process that ended: a failed import, too little \
+                                memory, a wrong interface, a RANK that is not below WORLD_SIZE? Where that \
+                                was another, look whether the missing ones have started and reach this \
+                                server";
 /// What to do about a key of the program that differs by a letter.
 pub(crate) const SLIP: &str =
     "one of the two names may be a slip: compare the parts of the program that write and read it";

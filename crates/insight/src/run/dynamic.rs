@@ -42,8 +42,8 @@ impl TrackedRun {
     ) {
         let now = wrote.at;
         let was_in: Vec<bool> = self.life.nodes.iter().map(TrackedNode::is_participant).collect();
-        // Who closes the run may take all others out with that, and itself: the next round begins with nobody in it, and
-        // nobody can join. It is this one that has ended.
+        // Who closes the run may take all others out with that, and itself: the next round begins with nobody
+        // in it, and nobody can join. It is this one that has ended.
         let is_end = state.closed && state.participants.is_empty();
         // Who is in no list any more was in this one.
         let round_before = self.round.number;
@@ -222,8 +222,8 @@ impl TrackedRun {
         left.chain(self.life.earlier.extract_if(.., |former| former.node.may_come_back_as(id))).last()
     }
 
-    /// Nodes wait for the next round, although this one has as many nodes as the one asks for that came last: so they ask
-    /// for more. Where all ask for the same, such a node is redundant.
+    /// Nodes wait for the next round, although this one has as many nodes as the one asks for that came last:
+    /// so they ask for more. Where all ask for the same, such a node is redundant.
     fn tell_other_number(&mut self, waiting: &[usize], group: u32, wrote: &Evidence) {
         let Some(other) = self.round.filled_by.clone().filter(|_| !waiting.is_empty()) else { return };
         let newcomers = Names::of(waiting.iter().map(|&at| self.life.nodes[at].told()));
@@ -232,8 +232,8 @@ impl TrackedRun {
         let asks = if newcomers.count() == 1 { "asks" } else { "ask" };
         let reason = Code::NnodesDiffer
             .says(format!(
-                "{newcomers} came to a complete round of {} and {asks} for more, while {other} asks for no more: \
-                 their --nnodes differ",
+                "{newcomers} came to a complete round of {} and {asks} for more, while {other} asks for no \
+                 more: their --nnodes differ",
                 Unit::Node.count(group)
             ))
             .held(&newcomers)
@@ -241,8 +241,9 @@ impl TrackedRun {
         self.found(Finding::new(reason, about, wrote.at).seen([wrote.clone()]));
     }
 
-    /// Nodes that were in the round until `conn`, which is another node, took them out of it, and whose connections have not
-    /// closed. A node that leaves does so itself, even where the next round begins with that.
+    /// Nodes that were in the round until `conn`, which is another node, took them out of it, and whose
+    /// connections have not closed. A node that leaves does so itself, even where the next round begins with
+    /// that.
     fn tell_removals(
         &mut self,
         was_in: &[bool],
@@ -290,8 +291,8 @@ impl TrackedRun {
         told.collect::<Vec<_>>().into_iter().for_each(|finding| self.found(finding));
     }
 
-    /// A node that asks for fewer nodes than the round has takes itself out of the list of those that are too many, and
-    /// puts itself there again with the next write, over and over. It is there all the time.
+    /// A node that asks for fewer nodes than the round has takes itself out of the list of those that are too
+    /// many, and puts itself there again with the next write, over and over. It is there all the time.
     fn keep_beside(&mut self, is_listed: &mut [bool], by: ConnId, participants: u32) {
         let is_full = self.round.group == Some(participants);
         for (node, is_listed) in self.life.nodes.iter_mut().zip(is_listed) {
@@ -305,8 +306,8 @@ impl TrackedRun {
         }
     }
 
-    /// Nodes that are in no list any more, as `by` wrote it. Who has finished stays in its round: agents send no heartbeats
-    /// while they wait at the exit barrier, so others take them out of the state.
+    /// Nodes that are in no list any more, as `by` wrote it. Who has finished stays in its round: agents send
+    /// no heartbeats while they wait at the exit barrier, so others take them out of the state.
     fn let_go_of_unlisted(&mut self, is_listed: &[bool], by: ConnId, round: u64, now: Timestamp) {
         let mut at = 0;
         let (earlier, left) = (&mut self.life.earlier, &mut self.life.left);
@@ -355,7 +356,8 @@ impl TrackedRun {
         self.found(Finding::new(reason, about, now).seen(closed));
     }
 
-    /// All nodes of its round have come; of these `dead` had left before: torch had not noticed, and counts on them.
+    /// All nodes of its round have come; of these `dead` had left before: torch had not noticed, and counts
+    /// on them.
     pub(super) fn is_complete(
         nodes: u32,
         started: Timestamp,
@@ -378,8 +380,9 @@ impl TrackedRun {
             return reason;
         }
         reason.severe(Severity::Error).misses(Place::Node, dead, Last::Closed).fact("dead", dead).look_at(
-            "look at the log and events of each pod whose connection had closed; what comes in its place cannot \
-             join this round, and the others wait until their time-outs: restart all agents of the job together",
+            "look at the log and events of each pod whose connection had closed; what comes in its place \
+             cannot join this round, and the others wait until their time-outs: restart all agents of the \
+             job together",
         )
     }
 
@@ -419,8 +422,8 @@ impl TrackedRun {
                 .says(format!("closed by {by} at {} and never complete", of_expected(joined, min)))
                 .severe(Severity::Error)
                 .look_at(
-                    "the first node that is stopped or gives up closes the run for all; give them more time with \
-                     --rdzv-conf join_timeout=1800 and look for the nodes that did not come",
+                    "the first node that is stopped or gives up closes the run for all; give them more time \
+                     with --rdzv-conf join_timeout=1800 and look for the nodes that did not come",
                 )
                 .joined(joined, min)
                 .held(present)
@@ -432,7 +435,8 @@ impl TrackedRun {
         self.found(Finding::new(reason, about, now).seen([wrote]));
     }
 
-    /// The names of the nodes that a round which was closed has never had. Those that gave up before have left its state.
+    /// The names of the nodes that a round which was closed has never had. Those that gave up before have
+    /// left its state.
     fn never_joined(&self, plan: &Plan, expected: Option<Expected>) -> Names {
         let wanted = expected.map_or(0, |expected| expected.min.saturating_sub(self.round.most_joined));
         let had = |name: &String| {

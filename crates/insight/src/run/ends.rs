@@ -56,7 +56,8 @@ impl TrackedRun {
         }
         let arrived = count(self.round.exit.len());
         let nodes = match self.kind {
-            // A node that reads the state when others have been taken out of the round does not wait for those.
+            // A node that reads the state when others have been taken out of the round does not wait for
+            // those.
             RunKind::C10d if self.round.is_of_before => {
                 self.round.exit_counted.unwrap_or_else(|| arrived.max(self.members()))
             }
@@ -136,8 +137,8 @@ impl TrackedRun {
         }
     }
 
-    /// Whether the run loses something with a node that is in no list of the state: others have taken it out of the
-    /// round, or it is to join the next one.
+    /// Whether the run loses something with a node that is in no list of the state: others have taken it out
+    /// of the round, or it is to join the next one.
     fn was_to_go_on(&self, left: &LeftNode) -> bool {
         let is_of_round = left.round == self.round.number && left.node.is_participant();
         self.round.completed.is_none() || is_of_round
@@ -177,7 +178,8 @@ impl TrackedRun {
         }
     }
 
-    /// Reports nodes, or processes without agents, whose connections closed, or were given up, in the same way.
+    /// Reports nodes, or processes without agents, whose connections closed, or were given up, in the same
+    /// way.
     fn lose(&mut self, lost: Vec<Dying>, left: u32, expected: Option<u32>, since: Timestamp) {
         let Some(first) = lost.first() else { return };
         let (cut_off, gave_up, round) = (first.cut_off.is_some(), first.gave_up, first.round);

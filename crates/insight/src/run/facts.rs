@@ -1,6 +1,7 @@
 //! What is known of a run: of its round, and over all its rounds.
 //!
-//! A new round or life is assigned as a whole, so that no field is forgotten. The fields change in this folder; others read them.
+//! A new round or life is assigned as a whole, so that no field is forgotten. The fields change in this
+//! folder; others read them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -100,8 +101,8 @@ impl FormerNode {
 #[derive(Debug, Default)]
 pub(crate) struct RoundFacts {
     pub(crate) number: u64,
-    /// It had begun before the server was restarted. Of what its nodes did then only that is known which their keys still
-    /// say: not who had arrived at the exit barrier.
+    /// It had begun before the server was restarted. Of what its nodes did then only that is known which
+    /// their keys still say: not who had arrived at the exit barrier.
     pub(super) is_of_before: bool,
     /// The first sign of it.
     pub(crate) started: Option<Timestamp>,
@@ -192,7 +193,8 @@ pub(crate) struct LifeFacts {
     pub(super) was_cut_off: bool,
     /// Processes that gave up on others, and when: that they end then is no other's fault.
     pub(crate) gave_up: BTreeMap<ConnId, Timestamp>,
-    /// Nodes whose connections closed, and processes of a job without agents whose hosts did not answer, not yet reported.
+    /// Nodes whose connections closed, and processes of a job without agents whose hosts did not answer, not
+    /// yet reported.
     pub(super) dying: Vec<Dying>,
     /// Static: nodes that start their workers again, not yet reported.
     pub(super) restarting: Option<Restarting>,
@@ -315,8 +317,8 @@ pub(crate) struct Native {
     pub(super) met_at: Option<u16>,
     /// Since when it is known that the round that forms is to be given up soon, and what it needs.
     pub(super) expiring: Option<(Timestamp, String)>,
-    /// When the round that forms closes: with the nodes that are there, or for want of nodes. `None` while that depends on
-    /// nodes of the last one that are alive and join again.
+    /// When the round that forms closes: with the nodes that are there, or for want of nodes. `None` while
+    /// that depends on nodes of the last one that are alive and join again.
     pub(crate) closes_at: Option<Timestamp>,
     /// What the round that forms waits for, and since when.
     pub(super) waits: Option<(String, Timestamp)>,
@@ -327,8 +329,8 @@ pub(crate) struct Native {
     /// Some node has not been heard from when it should have been: the rendezvous tells which.
     pub(crate) is_unheard: bool,
     pub(crate) missing: Vec<MissingNode>,
-    /// Nodes of the last round that were told to join again, and have not yet; and those that came anew, and get a place
-    /// when the process of before is given up.
+    /// Nodes of the last round that were told to join again, and have not yet; and those that came anew, and
+    /// get a place when the process of before is given up.
     pub(crate) on_their_way: u32,
     /// Others of its nodes have finished, and have left or wait at its exit barrier: they do not join again.
     pub(crate) finished: u32,

@@ -85,7 +85,8 @@ impl TrackedRun {
         is_over
     }
 
-    /// Whether this is another process than the node with its rank, which has met with the others and is there.
+    /// Whether this is another process than the node with its rank, which has met with the others and is
+    /// there.
     fn is_copy(&self, node: &TrackedNode) -> bool {
         let is_same = |other: &TrackedNode| {
             let host = |node: &TrackedNode| node.peer.map(|peer| peer.ip());
@@ -96,9 +97,9 @@ impl TrackedRun {
         of_rank.is_some_and(|other| other.gone.is_none() && !other.finished && !is_same(other))
     }
 
-    /// A node of the complete round tells its role again on its connection: it has ended its workers, as one of them
-    /// failed, and starts them again. Its ranks are there still, unless node rank 0 is lost; that one needs the roles of all.
-    /// Returns whether it needs nobody.
+    /// A node of the complete round tells its role again on its connection: it has ended its workers, as one
+    /// of them failed, and starts them again. Its ranks are there still, unless node rank 0 is lost; that one
+    /// needs the roles of all. Returns whether it needs nobody.
     fn restarts_workers(&mut self, rank: u32, conn: ConnId, now: Timestamp) -> bool {
         let needs = |node: &TrackedNode| rank == 0 || node.rank == Some(0);
         let needs_none = !self.participants().any(|node| node.is_lost() && needs(node));
@@ -140,8 +141,8 @@ impl TrackedRun {
         let reason = Code::RoundOver
             .says(format!("{names}: all workers ended and started again{again}{first}"))
             .look_at(
-                "look at the log of the rank that ended first: one of the workers failed, and torchrun starts all \
-                 of the node again, up to --max-restarts times",
+                "look at the log of the rank that ended first: one of the workers failed, and torchrun \
+                 starts all of the node again, up to --max-restarts times",
             )
             .fact("nodes", &names);
         self.found(Finding::new(reason, about, since).seen(nodes.into_iter().map(|node| node.joined)));
@@ -166,14 +167,15 @@ impl TrackedRun {
         died.filter_map(fallen).collect()
     }
 
-    /// Static: what became of the node that was given this rank in the attempt before, if others go on with that.
+    /// Static: what became of the node that was given this rank in the attempt before, if others go on with
+    /// that.
     pub(crate) fn fell(&self, rank: u32) -> Option<&Fallen> {
         self.not_again().next()?;
         self.round.fallen.iter().find(|fallen| fallen.ranks.contains(&rank))
     }
 
-    /// Another process takes this rank. The one that had it waits for the same as before, if it is there; if it has died,
-    /// returns when.
+    /// Another process takes this rank. The one that had it waits for the same as before, if it is there; if
+    /// it has died, returns when.
     fn set_aside(&mut self, rank: u32, by: ConnId) -> Option<Timestamp> {
         self.life.rivals.retain(|node| node.conn != Some(by));
         self.life.heirs.remove(&by);
@@ -222,7 +224,8 @@ impl TrackedRun {
         self.touch();
     }
 
-    /// A c10d agent has come: from now on this is a run of such agents, with whom those that are there never meet.
+    /// A c10d agent has come: from now on this is a run of such agents, with whom those that are there never
+    /// meet.
     pub(super) fn give_way(&mut self) {
         self.kind = RunKind::C10d;
         self.life.strangers = std::mem::take(&mut self.life.nodes);
@@ -232,8 +235,9 @@ impl TrackedRun {
         }
     }
 
-    /// Another job follows one that is over. Nodes that came too late for that one, or that it did not count on, wait for
-    /// the others of this one. Nodes that had come alone, and ended just before, may have been the first of this one.
+    /// Another job follows one that is over. Nodes that came too late for that one, or that it did not count
+    /// on, wait for the others of this one. Nodes that had come alone, and ended just before, may have been
+    /// the first of this one.
     fn follow_static(&mut self, now: Timestamp) {
         const JUST_BEFORE: Duration = Duration::from_mins(2);
         let round = &self.round;
@@ -270,7 +274,8 @@ impl TrackedRun {
         gathers && have_come && !self.participants().chain(self.not_again()).any(is_first)
     }
 
-    /// The agent of node rank 0 is known now, and has been there since `came`: it was left when all others had ended.
+    /// The agent of node rank 0 is known now, and has been there since `came`: it was left when all others
+    /// had ended.
     pub(crate) fn host_was_there(&mut self, conn: ConnId, came: Timestamp) {
         if self.life.all_gone.is_some_and(|gone| came <= gone) {
             self.agents.insert(conn);
@@ -326,7 +331,8 @@ impl TrackedRun {
         }
     }
 
-    /// Reports the nodes that node rank 0 does not count on. Of another job that comes, its node rank 0 may be the last.
+    /// Reports the nodes that node rank 0 does not count on. Of another job that comes, its node rank 0 may
+    /// be the last.
     pub(super) fn tell_beyond(&mut self, now: Timestamp) {
         let Some(nodes) = self.round.role_nodes else { return };
         let settled = self.round.beyond.extract_if(.., |_, since| now.since(*since) >= COUNTED_WITHIN);

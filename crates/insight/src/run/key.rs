@@ -6,8 +6,8 @@ use rallypoint_protocol::ids::RunId;
 /// Names a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum RunKey {
-    /// A run that belongs to no store: one of the native rendezvous, as each of its rounds has a store of its own, or one that
-    /// only has its pods' announcements until the rendezvous shows it.
+    /// A run that belongs to no store: one of the native rendezvous, as each of its rounds has a store of its
+    /// own, or one that only has its pods' announcements until the rendezvous shows it.
     Id(RunId),
     /// A run known by its traffic on a store. Without an id there is one run for each store.
     Store { port: u16, id: Option<RunId> },

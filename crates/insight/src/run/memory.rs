@@ -1,5 +1,5 @@
-//! Room for what is known of a run: nodes and ranks are taken in as far as there is some, and a run that is over is
-//! reduced to a summary when memory is short.
+//! Room for what is known of a run: nodes and ranks are taken in as far as there is some, and a run that is
+//! over is reduced to a summary when memory is short.
 
 use super::limits::MOST_NODES;
 use super::node::TrackedNode;
@@ -59,8 +59,8 @@ impl TrackedRun {
         sizes.chain(texts.map(|n| n.saturating_mul(TEXT))).chain(history).sum()
     }
 
-    /// Lets go of what may be missed: of a run that is over all but how many they were and how it ended, of another the
-    /// history.
+    /// Lets go of what may be missed: of a run that is over all but how many they were and how it ended, of
+    /// another the history.
     pub(crate) fn make_room(&mut self) {
         if self.can_be_summarized() {
             self.summarize();

@@ -21,14 +21,15 @@ use rallypoint_rendezvous::{
 };
 
 impl TrackedRun {
-    /// That it has finished, with the whole time since its round was complete: a restarted rendezvous knows only its own.
+    /// That it has finished, with the whole time since its round was complete: a restarted rendezvous knows
+    /// only its own.
     pub(crate) fn since_completion(&self, fact: &Fact, at: Timestamp) -> Option<Fact> {
         let Fact::Finished { round, nodes, .. } = *fact else { return None };
         Some(Fact::Finished { round, nodes, ran: at.since(self.round.completed?) })
     }
 
-    /// What the rendezvous tells, with an operator's reset that had closed the store of that round before: what happens to its
-    /// nodes then may be for that.
+    /// What the rendezvous tells, with an operator's reset that had closed the store of that round before:
+    /// what happens to its nodes then may be for that.
     pub(crate) fn told_by_rendezvous(&self, fact: &Fact, at: Timestamp) -> Reason {
         let (of_round, happened) = match fact {
             Fact::Failed { round, since, .. }
@@ -50,8 +51,8 @@ impl TrackedRun {
         Reason::told(fact, reset, self.survivors(fact, at), &shown_by(fact, at))
     }
 
-    /// Those who are left of the round before, if they are all of this one and start no workers anew: processes of a run with a
-    /// grace for closed connections meet again as they are (`rallypoint.elastic`).
+    /// Those who are left of the round before, if they are all of this one and start no workers anew:
+    /// processes of a run with a grace for closed connections meet again as they are (`rallypoint.elastic`).
     fn survivors(&self, fact: &Fact, at: Timestamp) -> Option<Survivors> {
         let Fact::Complete { nodes, .. } = fact else { return None };
         let is_elastic = self.native.as_ref().is_some_and(|native| native.is_elastic);
@@ -201,7 +202,8 @@ impl TrackedRun {
         }
     }
 
-    /// Whether processes that use the store on `port` are workers of its round. Those of the last round are not.
+    /// Whether processes that use the store on `port` are workers of its round. Those of the last round are
+    /// not.
     pub(crate) fn takes_workers_of(&self, port: u16) -> bool {
         self.native.as_ref().is_none_or(|native| native.store == Some(port))
     }
@@ -259,7 +261,8 @@ impl TrackedRun {
         self.keep_gone(before, snapshot, &names);
     }
 
-    /// Nodes that have left the round without having done their work stay in it as dead ones, until the next is complete.
+    /// Nodes that have left the round without having done their work stay in it as dead ones, until the next
+    /// is complete.
     fn keep_gone(
         &mut self,
         mut before: HashMap<String, TrackedNode>,
@@ -296,8 +299,8 @@ impl TrackedRun {
         }
     }
 
-    /// The connection of an agent closed: its node is known by none any more. What became of the node is for the rendezvous
-    /// to say.
+    /// The connection of an agent closed: its node is known by none any more. What became of the node is for
+    /// the rendezvous to say.
     pub(crate) fn native_agent_left(&mut self, conn: ConnId) {
         self.life.at_earlier_exit.remove(&conn);
         let of_node = self.round.native_agents.iter().find(|(_, agent)| agent.conn == conn);
@@ -370,8 +373,8 @@ impl TrackedRun {
                 .says(format!("{node} waits {waited} for the rank of {holder}, which is still in the round"))
                 .severe(Severity::Warning)
                 .look_at(
-                    "if it replaces that node, it gets the rank when that one leaves or its keep-alive runs out; else \
-                     give each node its own rank (PET_NODE_RANK, node_rank, the pod's index)",
+                    "if it replaces that node, it gets the rank when that one leaves or its keep-alive runs \
+                     out; else give each node its own rank (PET_NODE_RANK, node_rank, the pod's index)",
                 )
                 .held(&Names::of([node]))
                 .misses(Place::Node, &Names::of([holder]), Last::Connected);
@@ -395,7 +398,8 @@ impl TrackedRun {
         Some(Finding::new(Reason::told(&fact, None, None, &[]), format!("round {round}"), *since))
     }
 
-    /// What the round waits for, in the words of the rendezvous, with the pods that announced themselves and are not there.
+    /// What the round waits for, in the words of the rendezvous, with the pods that announced themselves and
+    /// are not there.
     pub(crate) fn native_waits(&self, announced: &[String], now: Timestamp) -> Option<Finding> {
         let native = self.native.as_ref()?;
         let (text, since) = native.waits.as_ref()?;
@@ -424,8 +428,8 @@ impl TrackedRun {
             .and("finished and left", &done);
         let reason = if is_enough {
             reason.severe(Severity::Info).look_at(
-                "nothing, if it does not last: the round goes on when all that are alive have joined, and what is \
-                 silent is given up",
+                "nothing, if it does not last: the round goes on when all that are alive have joined, and \
+                 what is silent is given up",
             )
         } else {
             reason
@@ -483,8 +487,8 @@ pub(crate) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evidence> {
             seen
         }
         Fact::Adopted { first, .. } => just(Seen::Heard, first),
-        // What an operator or the server does, the time, what a refused node asked for, and who was there before a restart are
-        // in the words.
+        // What an operator or the server does, the time, what a refused node asked for, and who was there
+        // before a restart are in the words.
         Fact::NotBack { .. }
         | Fact::Broken {
             why: Break::BeforeRestart { .. } | Break::Unreported { .. } | Break::Resized { .. },
@@ -501,7 +505,8 @@ pub(crate) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evidence> {
     }
 }
 
-/// Whether a node of the last round is alive, and was told to join again. One without heartbeats is told nothing.
+/// Whether a node of the last round is alive, and was told to join again. One without heartbeats is told
+/// nothing.
 fn is_on_its_way(node: &NodeSnapshot) -> bool {
     matches!(node.state, NodeState::InRound { .. }) && node.is_watched && !node.is_late
 }
@@ -567,8 +572,8 @@ fn heard_waiting(snapshot: &RunSnapshot) -> u32 {
     count(snapshot.nodes.iter().filter(waits).count())
 }
 
-/// When the round that forms closes: it is given up, or is complete with those that are there. `None` if that depends on
-/// nodes of the last one that are alive and join again.
+/// When the round that forms closes: it is given up, or is complete with those that are there. `None` if that
+/// depends on nodes of the last one that are alive and join again.
 fn closes_at(snapshot: &RunSnapshot) -> Option<Timestamp> {
     let RunSnapshot { at, terms, waiting, .. } = snapshot;
     let deadline = *at + snapshot.deadline?;
@@ -593,8 +598,8 @@ fn given_up_at(snapshot: &RunSnapshot) -> Option<Timestamp> {
     heard.map(|heard| heard + snapshot.terms.patience())
 }
 
-/// Whether enough nodes are there, or come without anybody's help, and what was seen of those that the round lacks. Of the
-/// nodes of the last one so many have finished: they are at its exit barrier, or have left.
+/// Whether enough nodes are there, or come without anybody's help, and what was seen of those that the round
+/// lacks. Of the nodes of the last one so many have finished: they are at its exit barrier, or have left.
 fn lacks(snapshot: &RunSnapshot, at_exit: u32, has_left: u32) -> (bool, Presence) {
     let (heard, min) = (heard_waiting(snapshot), snapshot.terms.min_nodes);
     let with_anew = heard.saturating_add(count(came_anew(snapshot).count()));
@@ -615,8 +620,9 @@ fn lacks(snapshot: &RunSnapshot, at_exit: u32, has_left: u32) -> (bool, Presence
     (is_enough, seen)
 }
 
-/// What is missing, as far as the rendezvous knows: nodes of the last round and those that are gone, else ranks that no
-/// node holds, or of which no node has reported. At least so many are `to_come` to a round that forms.
+/// What is missing, as far as the rendezvous knows: nodes of the last round and those that are gone, else
+/// ranks that no node holds, or of which no node has reported. At least so many are `to_come` to a round that
+/// forms.
 fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<MissingNode> {
     let rank = |&rank: &u32| MissingNode {
         name: None,

@@ -23,8 +23,8 @@ pub(crate) enum NodeId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Membership {
     Participant,
-    /// c10d: in the list of the rendezvous state that waits for the next round. Native: it came anew, and waits until the
-    /// process of before is given up.
+    /// c10d: in the list of the rendezvous state that waits for the next round. Native: it came anew, and
+    /// waits until the process of before is given up.
     WaitList,
     /// Static: it goes on with the attempt before.
     Earlier,
@@ -61,11 +61,13 @@ pub(crate) struct TrackedNode {
     pub(crate) finished: bool,
     /// Static: how often it has started its workers again.
     pub(super) restarts: u32,
-    /// c10d: a number of nodes for which it does not ask. With this one the round had so many when it joined, and it did not
-    /// begin the last call, as a node does when there are as many as the least that it asks for. Or the complete round has
-    /// so many, and a node beside it does not stay in the list of those that are too many.
+    /// c10d: a number of nodes for which it does not ask. With this one the round had so many when it joined,
+    /// and it did not begin the last call, as a node does when there are as many as the least that it asks
+    /// for. Or the complete round has so many, and a node beside it does not stay in the list of those that
+    /// are too many.
     pub(crate) asks_not_for: Option<u32>,
-    /// c10d: it was there when the last server ended, and none of the agents that are connected to this one can be it.
+    /// c10d: it was there when the last server ended, and none of the agents that are connected to this one
+    /// can be it.
     pub(super) not_back: bool,
     /// Native: nothing has come from it for so long that it is missed.
     pub(crate) is_unheard: bool,
@@ -107,7 +109,8 @@ impl TrackedNode {
         self.was_there.is_some_and(|before| before.as_member)
     }
 
-    /// Whether it is the process with this id: its connection was not seen to close. After that another may have its id.
+    /// Whether it is the process with this id: its connection was not seen to close. After that another may
+    /// have its id.
     pub(super) fn may_come_back_as(&self, id: &NodeId) -> bool {
         self.gone.is_none() && self.id == *id
     }

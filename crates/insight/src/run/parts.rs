@@ -83,8 +83,8 @@ impl TrackedRun {
             .says(format!("{newcomers} cannot join: the run {was}{by} {closed_for} ago"))
             .severe(Severity::Error)
             .look_at(
-                "nothing, if the job is done; else start all nodes again with another --rdzv-id, or 10 s after the \
-                 last connection of the old ones",
+                "nothing, if the job is done; else start all nodes again with another --rdzv-id, or 10 s \
+                 after the last connection of the old ones",
             )
             .held(&newcomers);
         self.found(Finding::new(reason, about, first).seen(came));
@@ -224,7 +224,8 @@ impl TrackedRun {
             let (addresses, are) = if ranks.count() == 1 { ("address", "is") } else { ("addresses", "are") };
             let reason = Code::StoreReset
                 .says(format!(
-                    "an operator reset the store before all ranks had met: the {addresses} of {ranks} {are} gone"
+                    "an operator reset the store before all ranks had met: the {addresses} of {ranks} {are} \
+                     gone"
                 ))
                 .held(&ranks)
                 .fact("ranks", &ranks);
@@ -240,7 +241,8 @@ impl TrackedRun {
         self.round.over_at.get_or_insert(at);
     }
 
-    /// The store has forgotten a run that was over: it is started again. Returns whether it begins anew with that.
+    /// The store has forgotten a run that was over: it is started again. Returns whether it begins anew with
+    /// that.
     pub(crate) fn started_again(&mut self, at: Timestamp) -> bool {
         let round = &self.round;
         let has_begun = round.over_at.is_none() && round.exit_done.is_none() && round.closed.is_none();
@@ -290,12 +292,14 @@ impl TrackedRun {
         begins_anew
     }
 
-    /// Whether nodes may have arrived at its exit barrier without being seen: before the server was restarted.
+    /// Whether nodes may have arrived at its exit barrier without being seen: before the server was
+    /// restarted.
     pub(crate) fn misses_exits(&self) -> bool {
         (self.round.is_of_before || self.round.follows_one_of_before) && self.round.exit_done.is_none()
     }
 
-    /// An agent waits for others at the exit barrier. That it arrived was seen, unless it was before a restart.
+    /// An agent waits for others at the exit barrier. That it arrived was seen, unless it was before a
+    /// restart.
     pub(crate) fn waits_at_exit(&mut self, conn: ConnId, now: Timestamp) {
         let is_new = self.agents.contains(&conn) && !self.round.exit.contains(&conn);
         if !self.misses_exits() || !is_new {
@@ -322,7 +326,8 @@ impl TrackedRun {
                 if self.round.roles.len() < MOST_NODES {
                     self.round.roles.insert(rank);
                 }
-                // A node of the round that has told its role is the one with this rank, if it is known who told it.
+                // A node of the round that has told its role is the one with this rank, if it is known who
+                // told it.
                 let is_it = |node: &&mut TrackedNode| node.rank == Some(rank) && node.conn.is_none();
                 if let Some(known) =
                     self.life.nodes.iter_mut().find(is_it).filter(|_| self.agents.contains(&conn))

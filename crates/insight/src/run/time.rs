@@ -90,8 +90,8 @@ impl TrackedRun {
                 let was = if who.count() == 1 { "was" } else { "were" };
                 let reason = Code::NotBack
                     .says(format!(
-                        "{who} {was} connected to the last server, and {} not come back since this one was started \
-                         {restarted_ago} ago",
+                        "{who} {was} connected to the last server, and {} not come back since this one was \
+                         started {restarted_ago} ago",
                         has(who.count())
                     ))
                     .severe(if may_go_on { Severity::Info } else { Severity::Warning })
@@ -109,7 +109,8 @@ impl TrackedRun {
         }
     }
 
-    /// The last process has left, and another comes before that was noticed: the run is over, and begins anew.
+    /// The last process has left, and another comes before that was noticed: the run is over, and begins
+    /// anew.
     pub(super) fn all_have_left(&mut self, now: Timestamp) {
         let state = self.state_now(now);
         let state = if state.is_over() { state } else { RunState::Gone };
@@ -177,8 +178,8 @@ impl TrackedRun {
         }
     }
 
-    /// What ended first of a run whose agents have all left: a rank, where they had met here. Static: or else a node, of
-    /// several; the agents of other backends end each other.
+    /// What ended first of a run whose agents have all left: a rank, where they had met here. Static: or else
+    /// a node, of several; the agents of other backends end each other.
     fn first_to_leave(&self, now: Timestamp) -> Option<String> {
         let rank = self.first_ended(now).map(|(rank, _)| rank);
         let mut died: Vec<&TrackedNode> = self.participants().filter(|node| node.is_dead()).collect();
@@ -192,7 +193,8 @@ impl TrackedRun {
         rank.or_else(node)
     }
 
-    /// When it came to this state: that a run is over is noticed later. The native rendezvous tells it at once.
+    /// When it came to this state: that a run is over is noticed later. The native rendezvous tells it at
+    /// once.
     fn end_of(&self, state: RunState) -> Option<Timestamp> {
         match state {
             // A round goes on when what began to gather for the next one has given up.
@@ -249,8 +251,8 @@ impl TrackedRun {
         self.finds(reason, format!("round {}", self.round.number), started);
     }
 
-    /// The workers meet in another store. The agents publish its address in every launch mode; workers that use this
-    /// server come soon after.
+    /// The workers meet in another store. The agents publish its address in every launch mode; workers that
+    /// use this server come soon after.
     fn tell_elsewhere(&mut self, explain_after: Duration, now: Timestamp) {
         let is_elsewhere = !self.life.workers_placed
             && self.round.assigned_at.is_some_and(|at| now.since(at) >= explain_after)
@@ -259,14 +261,15 @@ impl TrackedRun {
         if let (true, Some(address)) = (is_elsewhere, self.workers_store()) {
             self.life.workers_placed = true;
             let text = format!(
-                "the workers meet at {address}, a store that rank 0 hosts itself; their ranks cannot be seen here"
+                "the workers meet at {address}, a store that rank 0 hosts itself; their ranks cannot be seen \
+                 here"
             );
             self.finds(Code::WorkersElsewhere.says(text), "", now);
         }
     }
 
-    /// What is seen of the agents that are in no list of the state. Those are told of that go on with the round although
-    /// others have taken them out of it.
+    /// What is seen of the agents that are in no list of the state. Those are told of that go on with the
+    /// round although others have taken them out of it.
     pub(crate) fn give_signs(
         &mut self,
         waits: impl Fn(ConnId) -> bool,
@@ -357,7 +360,8 @@ impl TrackedRun {
     }
 }
 
-/// Every process of a run without agents has ended. `first`: what ended before all others, and how long before the last one.
+/// Every process of a run without agents has ended. `first`: what ended before all others, and how long
+/// before the last one.
 fn has_ended(processes: u32, ran: Elapsed, first: Option<(String, Elapsed)>) -> Reason {
     let whose = match processes {
         1 => "the connection of its only process".to_owned(),
@@ -367,8 +371,9 @@ fn has_ended(processes: u32, ran: Elapsed, first: Option<(String, Elapsed)>) -> 
         Some(_) => Code::RunEnded.rule().look_at,
         // Who cannot reach the others tries for longer than a second.
         None if (1..5).contains(&ran.0.as_secs()) => {
-            "whether they succeeded cannot be seen here: their exit codes and logs tell; where they could not connect \
-             to each other, GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME chooses the network interface"
+            "whether they succeeded cannot be seen here: their exit codes and logs tell; where they could \
+             not connect to each other, GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME chooses the network \
+             interface"
         }
         None => "whether they succeeded cannot be seen here",
     };
@@ -382,7 +387,8 @@ fn has_ended(processes: u32, ran: Elapsed, first: Option<(String, Elapsed)>) -> 
         .fact("processes", processes)
 }
 
-/// All connections of the run closed, and it had not finished. `first`: what ended first, where that is known.
+/// All connections of the run closed, and it had not finished. `first`: what ended first, where that is
+/// known.
 fn all_left(members: u32, unit: Unit, how: &str, first: Option<String>) -> Reason {
     let whose = match members {
         1 => format!("the connection of its only {} closed", unit.one()),
@@ -393,14 +399,15 @@ fn all_left(members: u32, unit: Unit, how: &str, first: Option<String>) -> Reaso
         .says(format!("{whose}{how}{first}"))
         .severe(Severity::Warning)
         .look_at(
-            "if the job was not stopped on purpose, look at the pods' logs and events, at the log of what ended \
-             first before all",
+            "if the job was not stopped on purpose, look at the pods' logs and events, at the log of what \
+             ended first before all",
         )
         .expects(Some(members))
         .fact("members", members)
 }
 
-/// Nodes that were missing have come, so long after the round began, or they were gone: of several the longest time.
+/// Nodes that were missing have come, so long after the round began, or they were gone: of several the
+/// longest time.
 fn came_late(nodes: &Names, arrival: Arrival, after: Elapsed, joined: u32, expected: Option<u32>) -> Reason {
     let how = match arrival {
         Arrival::First => format!("come after {after}"),

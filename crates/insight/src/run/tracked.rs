@@ -159,8 +159,9 @@ impl TrackedRun {
         self.members().saturating_sub(count(lost))
     }
 
-    /// c10d: nodes that others have taken out of the complete round, as no heartbeats came, and that are there: they wait for
-    /// something here, or are heard from again. Their ranks go on as if nothing had been.
+    /// c10d: nodes that others have taken out of the complete round, as no heartbeats came, and that are
+    /// there: they wait for something here, or are heard from again. Their ranks go on as if nothing had
+    /// been.
     pub(crate) fn taken_out(&self) -> impl Iterator<Item = &TrackedNode> {
         self.life.left.values().filter(|left| self.goes_on_with_round(left)).map(|left| &left.node)
     }
@@ -199,8 +200,8 @@ impl TrackedRun {
         there.map(|node| node.name.as_str()).collect()
     }
 
-    /// The names of those that come in the place of a lost node of the round. A complete round of the c10d backend gives
-    /// nobody a place: who has come again waits for the next one, or beside it.
+    /// The names of those that come in the place of a lost node of the round. A complete round of the c10d
+    /// backend gives nobody a place: who has come again waits for the next one, or beside it.
     pub(crate) fn names_again(&self) -> HashSet<&str> {
         if self.kind != RunKind::C10d || self.round.completed.is_none() {
             return self.names_there();
@@ -209,7 +210,8 @@ impl TrackedRun {
         self.life.nodes.iter().filter(waits).map(|node| node.name.as_str()).collect()
     }
 
-    /// The nodes of the round that are lost and have not come again, as the state has them until their heartbeats expire.
+    /// The nodes of the round that are lost and have not come again, as the state has them until their
+    /// heartbeats expire.
     pub(crate) fn lost(&self) -> impl Iterator<Item = &TrackedNode> {
         let again = self.names_again();
         self.participants().filter(move |node| node.is_lost() && !again.contains(node.name.as_str()))
@@ -220,8 +222,8 @@ impl TrackedRun {
         count(self.participants().count()).saturating_add(self.round.let_go)
     }
 
-    /// c10d: nodes that wait for the round after this one, which is complete. They are there, so none of them is missing. A
-    /// native run knows who is on the way.
+    /// c10d: nodes that wait for the round after this one, which is complete. They are there, so none of them
+    /// is missing. A native run knows who is on the way.
     pub(crate) fn waiting(&self) -> u32 {
         if self.round.completed.is_none() || self.native.is_some() {
             return 0;
@@ -264,9 +266,9 @@ impl TrackedRun {
         self.kind != RunKind::Env
     }
 
-    /// c10d and static: whether a rank that comes from this address may be one of its workers. Agents start theirs beside
-    /// themselves, once a round is complete. The server's own host has more than one address, and so has one that speaks
-    /// IPv4 and IPv6.
+    /// c10d and static: whether a rank that comes from this address may be one of its workers. Agents start
+    /// theirs beside themselves, once a round is complete. The server's own host has more than one address,
+    /// and so has one that speaks IPv4 and IPv6.
     pub(crate) fn may_have_worker_at(&self, addr: IpAddr) -> bool {
         // Of static agents before torch 2.4 no role shows.
         let shows = self.has_state || !self.round.roles.is_empty() && self.round.assigned.is_empty();
@@ -300,8 +302,8 @@ impl TrackedRun {
         format!("rank {rank} (local rank {} on {name})", rank.saturating_sub(ranks.base))
     }
 
-    /// A process that has told no rank, for people: on its node, with the ranks that the node was given, if no other node of
-    /// the round has its address.
+    /// A process that has told no rank, for people: on its node, with the ranks that the node was given, if
+    /// no other node of the round has its address.
     pub(crate) fn process_label(&self, process: &Evidence) -> String {
         let who = process.peer.map(|peer| peer.ip()).zip(process.pid);
         let node = who.and_then(|(ip, _)| self.only_node_at(ip));
@@ -350,8 +352,8 @@ impl TrackedRun {
         root.filter(|root| !self.has_agents() || is_of_round(root.wrote.at))
     }
 
-    /// Of a round whose ranks meet by an NCCL id: how many have asked for it, of how many, who has not, and since when the
-    /// id is there. Who that is is known where each node has an address of its own.
+    /// Of a round whose ranks meet by an NCCL id: how many have asked for it, of how many, who has not, and
+    /// since when the id is there. Who that is is known where each node has an address of its own.
     pub(crate) fn came_for_nccl_id(&self) -> Option<(u32, u32, Names, Timestamp)> {
         // What was lost with a link, or with the last server, may have come before.
         let is_known = !self.round.is_of_before && !self.life.was_cut_off;
@@ -422,15 +424,16 @@ impl TrackedRun {
             .find(|node| node.rank == Some(rank) && node.membership == Membership::Participant)
     }
 
-    /// How many nodes the exit barrier is for. Some of them may have finished and been taken out of the state before a
-    /// restarted server read it; they had told their roles.
+    /// How many nodes the exit barrier is for. Some of them may have finished and been taken out of the state
+    /// before a restarted server read it; they had told their roles.
     pub(crate) fn exit_size(&self) -> Option<u32> {
         let is_of_before = self.round.is_of_before && self.kind == RunKind::C10d;
         let roles = if is_of_before { count(self.round.roles.len()) } else { 0 };
         self.round.group.map(|group| group.max(roles))
     }
 
-    /// The nodes of the round that have not finished. Whom a restarted server has not heard of may have died meanwhile.
+    /// The nodes of the round that have not finished. Whom a restarted server has not heard of may have died
+    /// meanwhile.
     pub(crate) fn still_running(&self) -> impl Iterator<Item = &TrackedNode> {
         let is_heard = |node: &TrackedNode| node.conn.is_some() || !self.round.is_of_before;
         let runs = move |node: &&TrackedNode| !node.finished && node.gone.is_none() && is_heard(node);
@@ -529,7 +532,8 @@ impl TrackedRun {
         }
     }
 
-    /// All that is known of it until now is of before the server was restarted: there is nothing to report of it.
+    /// All that is known of it until now is of before the server was restarted: there is nothing to report of
+    /// it.
     pub(crate) fn is_of_before(&mut self, at: Timestamp) {
         self.round.is_of_before = true;
         self.restored = Some(at);
@@ -700,13 +704,14 @@ impl TrackedRun {
         self.touch();
     }
 
-    /// Its processes had met before the server was restarted, and nothing of them was in the store: they may go on.
+    /// Its processes had met before the server was restarted, and nothing of them was in the store: they may
+    /// go on.
     pub(crate) fn had_met_before(&mut self, restarted: Timestamp) {
         self.life.had_met_before = Some(restarted);
     }
 
-    /// Finds the nodes of before a restart that none of the connected agents can be, given whether one of those may have a
-    /// process id.
+    /// Finds the nodes of before a restart that none of the connected agents can be, given whether one of
+    /// those may have a process id.
     pub(crate) fn have_agents(&mut self, is_there: impl Fn(Option<u32>) -> bool) {
         let mut has_changed = false;
         for node in &mut self.life.nodes {

@@ -13,7 +13,8 @@ use rallypoint_protocol::ids::{ConnId, Timestamp};
 
 /// An agent notices within this time that a worker has ended.
 const NOTICED: Duration = Duration::from_secs(5);
-/// Processes that are killed together end within this time; an agent that fails takes longer to end after its workers.
+/// Processes that are killed together end within this time; an agent that fails takes longer to end after its
+/// workers.
 const TOGETHER: Duration = Duration::from_millis(100);
 
 impl TrackedRun {
@@ -83,7 +84,8 @@ impl TrackedRun {
         }
     }
 
-    /// The rank whose process ended first of all that had met, and when. Nodes that have finished have ended theirs well.
+    /// The rank whose process ended first of all that had met, and when. Nodes that have finished have ended
+    /// theirs well.
     pub(super) fn first_ended(&self, until: Timestamp) -> Option<(String, Timestamp)> {
         let is_well = |rank| self.node_of_worker(rank).is_some_and(|node| node.finished);
         let ended = self.life.world.shown().ended_of_met();
@@ -137,8 +139,8 @@ impl TrackedRun {
         }
     }
 
-    /// Ranks that ended, in this order, by their nodes. An agent ends its other workers when one fails: that is the first
-    /// of them, unless one has not come, of which it is not known when it ended.
+    /// Ranks that ended, in this order, by their nodes. An agent ends its other workers when one fails: that
+    /// is the first of them, unless one has not come, of which it is not known when it ended.
     fn by_node(&self, meeting: &Meeting, lost: Vec<Lost>) -> Vec<LostOfNode> {
         let began = lost.first().map(|lost| lost.closed.at);
         let is_of_round = self.round.completed.is_some_and(|at| began.is_some_and(|began| at <= began));

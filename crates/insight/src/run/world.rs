@@ -1,8 +1,10 @@
-//! The worker ranks of a run, as far as they use this server: which have published their address, and which are gone.
+//! The worker ranks of a run, as far as they use this server: which have published their address, and which
+//! are gone.
 //!
-//! They are divided into meetings. A process comes to those that have not met yet, and are prepared for as many ranks; or
-//! in the place of one that has ended, of those who had met. Else it begins another meeting: it is a stranger beside
-//! them, a copy, or one of a second job. Each meeting has its own times, sizes and losses.
+//! They are divided into meetings. A process comes to those that have not met yet, and are prepared for as
+//! many ranks; or in the place of one that has ended, of those who had met. Else it begins another meeting:
+//! it is a stranger beside them, a copy, or one of a second job. Each meeting has its own times, sizes and
+//! losses.
 
 mod connected;
 mod gloo;
@@ -49,7 +51,8 @@ pub(crate) struct World {
     pub(crate) host: Option<ConnId>,
     /// When all of a meeting had come last: who was connected then, and told no rank, is none of them.
     pub(crate) last_met: Option<Timestamp>,
-    /// An NCCL id was published, or where a worker of RPC listens. Who meets like this does not tell its rank.
+    /// An NCCL id was published, or where a worker of RPC listens. Who meets like this does not tell its
+    /// rank.
     pub(crate) meets_otherwise: bool,
     /// Who published the NCCL id of all ranks last: rank 0, the only one of them that is known.
     pub(crate) nccl_root: Option<NcclRoot>,
@@ -59,10 +62,11 @@ pub(crate) struct World {
     closings: Closings,
     /// Ranks that two live processes have published: the first and the second.
     pub(crate) claimed_twice: BTreeMap<u32, (ConnId, ConnId)>,
-    /// Ranks came that are prepared for other world sizes. That is told when it still is so then, as others may leave.
+    /// Ranks came that are prepared for other world sizes. That is told when it still is so then, as others
+    /// may leave.
     differ: Option<Differ>,
-    /// Some of them came before the server was restarted. Others may have come and gone then: whether all had met is not
-    /// known.
+    /// Some of them came before the server was restarted. Others may have come and gone then: whether all had
+    /// met is not known.
     pub(super) is_of_before: bool,
 }
 
@@ -153,7 +157,8 @@ impl Default for World {
 
 /// What happens.
 impl World {
-    /// A rank published its address. Returns when its meeting began with it, if nobody of another one is there.
+    /// A rank published its address. Returns when its meeting began with it, if nobody of another one is
+    /// there.
     pub(super) fn publish(&mut self, rank: u32, attempt: Option<u32>, info: RankInfo) -> Option<Timestamp> {
         let nobody_stays = !self.meetings.iter().any(|meeting| meeting.ranks.values().any(RankInfo::is_live));
         let is_next = attempt != self.attempt;
@@ -363,7 +368,8 @@ impl World {
         self.meets_otherwise = true;
     }
 
-    /// A worker's connection closed, or was cut off. Returns whether with that a process has left whose rank nobody knows.
+    /// A worker's connection closed, or was cut off. Returns whether with that a process has left whose rank
+    /// nobody knows.
     pub(super) fn leave(
         &mut self,
         conn: ConnId,
@@ -429,7 +435,8 @@ impl World {
         told
     }
 
-    /// Two meetings whose ranks are there and prepared for different numbers. One of them at least has not met.
+    /// Two meetings whose ranks are there and prepared for different numbers. One of them at least has not
+    /// met.
     fn different(&self) -> Option<(&Meeting, &Meeting)> {
         let live = || self.meetings.iter().filter(|meeting| meeting.size.is_some() && meeting.is_live());
         let newest = live().rfind(|meeting| meeting.met.is_none())?;
@@ -540,8 +547,9 @@ impl World {
         self.meetings.iter().filter(move |other| other.number != number && other.met.is_none())
     }
 
-    /// The process with this rank for those of a meeting: theirs, or another one that has not met, whose address they
-    /// find; or else the one of theirs that has ended, if none is there that has met with others.
+    /// The process with this rank for those of a meeting: theirs, or another one that has not met, whose
+    /// address they find; or else the one of theirs that has ended, if none is there that has met with
+    /// others.
     pub(crate) fn holder<'w>(&'w self, meeting: &'w Meeting, rank: u32) -> Option<&'w RankInfo> {
         let own = meeting.holder(rank);
         let is_live = |info: &&RankInfo| info.is_live();
@@ -549,7 +557,8 @@ impl World {
         own.filter(is_live).or_else(others).or_else(|| own.filter(|_| !self.is_elsewhere(meeting, rank)))
     }
 
-    /// Whether the process with this rank is there, and has met with others. Who came beside it and has ended was a copy.
+    /// Whether the process with this rank is there, and has met with others. Who came beside it and has ended
+    /// was a copy.
     fn is_elsewhere(&self, meeting: &Meeting, rank: u32) -> bool {
         self.met_elsewhere(meeting, rank).is_some_and(RankInfo::is_live)
     }
@@ -614,7 +623,8 @@ impl World {
         meeting.met.is_none() && have_come && !self.holder(meeting, 0).is_some_and(RankInfo::is_live)
     }
 
-    /// On how many ranks others count who are there, if nobody has come as this rank and they do not count on it.
+    /// On how many ranks others count who are there, if nobody has come as this rank and they do not count on
+    /// it.
     pub(crate) fn disputed(&self, meeting: &Meeting, rank: u32) -> Option<u32> {
         // Of those that met while these gathered it is not so.
         let counts = |other: &&Meeting| {
@@ -633,7 +643,8 @@ impl World {
         self.meetings[at].take_lost(&self.connected)
     }
 
-    /// In which time so many connections or more closed last, one soon after the other, and how many of them waited then.
+    /// In which time so many connections or more closed last, one soon after the other, and how many of them
+    /// waited then.
     pub(super) fn closed_at_once(&self, processes: u32) -> Option<(Elapsed, u32)> {
         let Closings { first, last, all, waiting } = self.closings;
         (all >= processes).then(|| (Elapsed(last.since(first)), waiting))
@@ -645,8 +656,8 @@ impl World {
         self.meets_otherwise && self.meetings.iter().all(tells_none)
     }
 
-    /// That processes of this job ended of which nobody knows the rank, as all of them meet without telling it; the first
-    /// before the others.
+    /// That processes of this job ended of which nobody knows the rank, as all of them meet without telling
+    /// it; the first before the others.
     pub(crate) fn ended_unnamed(&self) -> Vec<&Evidence> {
         let ended = self.connected.ended().filter(|_| self.is_unnamed());
         let mut ended: Vec<_> = ended.map(|(_, closed)| closed).collect();
@@ -654,7 +665,8 @@ impl World {
         ended
     }
 
-    /// How many processes have used the keys of a group in this round, by address. `None` where that is not known of some.
+    /// How many processes have used the keys of a group in this round, by address. `None` where that is not
+    /// known of some.
     pub(crate) fn came_to_group(&self) -> Option<BTreeMap<IpAddr, u32>> {
         self.connected.came()
     }
@@ -664,7 +676,8 @@ impl World {
         Names::of_some(self.connected.beside_group(), |(ip, pid)| format!("process {pid} at {ip}"))
     }
 
-    /// Worker processes that are connected. Where containers share addresses and process ids, at least their ranks.
+    /// Worker processes that are connected. Where containers share addresses and process ids, at least their
+    /// ranks.
     pub(crate) fn processes(&self) -> u32 {
         let live: usize = self.meetings.iter().map(|meeting| meeting.live().count()).sum();
         count(self.connected.processes().max(live))

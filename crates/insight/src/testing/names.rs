@@ -31,8 +31,8 @@ fn is_name(word: &str) -> bool {
     begins && is_word && word.ends_with(|c: char| c.is_ascii_digit())
 }
 
-/// The ranks, nodes, processes, hosts, pods and addresses in a sentence about `run`, and the keys of programs. It knows no
-/// sentence: `node rank 1 (train-1)` and `node 1 (train-1): closed` name the same.
+/// The ranks, nodes, processes, hosts, pods and addresses in a sentence about `run`, and the keys of
+/// programs. It knows no sentence: `node rank 1 (train-1)` and `node 1 (train-1): closed` name the same.
 pub fn names_in(text: &str, run: Option<&str>) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut outside = String::new();

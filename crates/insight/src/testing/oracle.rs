@@ -1,6 +1,6 @@
-//! The one judge of what is said in random schedules, of which the truth is known: each explanation is held against a
-//! [`World`]. Nothing that is told of anybody may be false; who waits in vain and finds no name of its root is counted. The
-//! simulator has the same judge.
+//! The one judge of what is said in random schedules, of which the truth is known: each explanation is held
+//! against a [`World`]. Nothing that is told of anybody may be false; who waits in vain and finds no name of
+//! its root is counted. The simulator has the same judge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
@@ -272,7 +272,8 @@ impl World {
     }
 }
 
-/// Whether all that is said at this second was so at some moment since `from`, in the world that is in each moment.
+/// Whether all that is said at this second was so at some moment since `from`, in the world that is in each
+/// moment.
 pub fn judge<T>(
     past: &Past<T>,
     world: impl Fn(&T) -> Option<&World>,
@@ -369,7 +370,8 @@ impl World {
         }
     }
 
-    /// Counts whether each that has waited since before `since` finds a name of each root of its wait in what is shown.
+    /// Counts whether each that has waited since before `since` finds a name of each root of its wait in what
+    /// is shown.
     pub fn count_unsaid(&self, since: f64, shown: &[Explanation], tally: &mut Tally) {
         let named: BTreeSet<String> =
             shown.iter().flat_map(|said| names_in(&said.text, said.run_id.as_deref())).collect();
@@ -409,7 +411,8 @@ impl World {
         }
     }
 
-    /// Whether this one held a place before, and is gone without having finished, while others of the run are there.
+    /// Whether this one held a place before, and is gone without having finished, while others of the run are
+    /// there.
     pub fn lost_since(&self, before: &Self, being: usize) -> bool {
         let (then, now) = (&before.beings[being], &self.beings[being]);
         let others_are_there = || self.beings.iter().any(|being| being.connected && being.holds);

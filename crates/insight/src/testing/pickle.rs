@@ -34,9 +34,9 @@ pub struct StateModel {
 }
 
 impl StateModel {
-    /// What a node changes; a heartbeat of its own always comes with it. Words: `join`, `wait`, `redundant`, `leave`,
-    /// `drop:N` (the node of connection N), `deadline`, `patient` (no deadline), `complete`, `next` (round), `close`,
-    /// `rank:N` (the first rank, so that the others follow it).
+    /// What a node changes; a heartbeat of its own always comes with it. Words: `join`, `wait`, `redundant`,
+    /// `leave`, `drop:N` (the node of connection N), `deadline`, `patient` (no deadline), `complete`, `next`
+    /// (round), `close`, `rank:N` (the first rank, so that the others follow it).
     pub fn change(&mut self, conn: u32, host: &str, pid: u32, words: &str, now: Timestamp) {
         self.exists = true;
         let stamp = now.0.as_micros() as u32;

@@ -269,7 +269,9 @@ fn case_5_a_chain_of_waits_is_followed_to_its_root() {
 #[test]
 fn a_rank_that_is_prepared_for_another_world_size_is_not_shown_as_missing() {
     let mut lab = Lab::new();
-    [(0, 3), (1, 3), (2, 4)].into_iter().for_each(|(n, size)| lab.rank(n, &format!("10.0.0.{n}"), n, size));
+    for (n, size) in [(0, 3), (1, 3), (2, 4)] {
+        lab.rank(n, &format!("10.0.0.{n}"), n, size);
+    }
     lab.pass(5.0);
     assert_eq!(lab.run("store:29500").rank_grid.expect("ranks").states, "jjj");
     lab.leave(2);
@@ -345,7 +347,8 @@ fn case_7_one_group_formed_and_others_are_left_over() {
 
 #[test]
 fn case_7_nodes_that_ask_for_different_numbers_complete_no_round() {
-    // Seen with torch 2.15: two nodes with --nnodes=2 and two with --nnodes=4, and nobody completes the round of four.
+    // Seen with torch 2.15: two nodes with --nnodes=2 and two with --nnodes=4, and nobody completes the round
+    // of four.
     let mut lab = Lab::expecting(4, 4);
     lab.join("job", 0..4);
     lab.pass(29.0);
@@ -655,7 +658,8 @@ fn case_13_the_workers_meet_elsewhere() {
     assert_silent(&lab);
     assert_eq!(lab.texts("workers_elsewhere").len(), 1);
 
-    // Workers that are sent here come when they have imported what they need; their agents publish an address all the same.
+    // Workers that are sent here come when they have imported what they need; their agents publish an address
+    // all the same.
     let mut healthy = Lab::new();
     healthy.complete_run("job", 2);
     healthy.pass(20.0);
@@ -702,7 +706,8 @@ fn case_15_two_jobs_use_one_store() {
     (0..2).for_each(|n| lab.get(n, &format!("/default_pg/0//cpu//0/{}", 1 - n)));
     lab.pass(10.0);
     assert_silent(&lab);
-    // Once rank 1 is overwritten, the address of the rank 0 that has read it is dropped: no key is written twice after that.
+    // Once rank 1 is overwritten, the address of the rank 0 that has read it is dropped: no key is written
+    // twice after that.
     for n in [3, 2] {
         lab.rank(n, &format!("10.0.0.{n}"), n % 2, 2);
         lab.pass(0.5);
@@ -867,7 +872,8 @@ fn a_gloo_address_tells_host_and_world_size() {
     assert_eq!(read_gloo(&odd).size, None);
 }
 
-/// A member of the round whose workers take long to end holds up the others: nobody has another number of nodes.
+/// A member of the round whose workers take long to end holds up the others: nobody has another number of
+/// nodes.
 #[test]
 fn nodes_that_wait_for_the_next_round_wait_for_those_that_stay() {
     let mut lab = Lab::new();
@@ -882,7 +888,8 @@ fn nodes_that_wait_for_the_next_round_wait_for_those_that_stay() {
     assert!(["node0", "node2", "node3"].iter().all(|name| said.contains(name)), "{said}");
 }
 
-/// torch takes a dead node out of the round 15 s after it was heard of last. The others have left it long before.
+/// torch takes a dead node out of the round 15 s after it was heard of last. The others have left it long
+/// before.
 #[test]
 fn nodes_that_wait_for_the_next_round_are_not_missing() {
     let mut lab = Lab::new();

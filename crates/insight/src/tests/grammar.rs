@@ -1,4 +1,5 @@
-//! That sentences are English: each that is told in a scene, and those of losses with none, one and many of everything.
+//! That sentences are English: each that is told in a scene, and those of losses with none, one and many of
+//! everything.
 
 use std::time::Duration;
 
@@ -174,7 +175,8 @@ fn a_fault_is_found() {
     }
 }
 
-/// The log keeps what was said: when the cause is seen later than the wait, that is said as well, and not for each of many.
+/// The log keeps what was said: when the cause is seen later than the wait, that is said as well, and not for
+/// each of many.
 #[test]
 fn that_more_have_ended_is_said_again() {
     let at = |secs| Timestamp(Duration::from_secs(secs));

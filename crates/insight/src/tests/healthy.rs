@@ -127,7 +127,8 @@ impl Job {
             }
             Some((0, _)) => true,
             Some((meeting, _)) if rank.rank < self.sizes[meeting - 1] => self.has_met(meeting - 1),
-            // Newcomers come when the meeting before is over: nothing tells those who come earlier from strangers.
+            // Newcomers come when the meeting before is over: nothing tells those who come earlier from
+            // strangers.
             Some((meeting, step)) => {
                 step == Do::Close || self.left[meeting - 1].len() == self.sizes[meeting - 1] as usize
             }

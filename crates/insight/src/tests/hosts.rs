@@ -1,5 +1,6 @@
-//! Jobs that were not told to be clients: rank 0, or the agent of node rank 0, hosts a store of its own on another host than
-//! the server's. It reads `init/` every 10 ms until all have counted themselves, and publishes nothing before.
+//! Jobs that were not told to be clients: rank 0, or the agent of node rank 0, hosts a store of its own on
+//! another host than the server's. It reads `init/` every 10 ms until all have counted themselves, and
+//! publishes nothing before.
 
 use super::lab::Lab;
 use rallypoint_api::RunState;

@@ -129,7 +129,8 @@ impl Lab {
         }
     }
 
-    /// The start gate of `run`: its pods as name, node rank, number of nodes; and those that were turned away.
+    /// The start gate of `run`: its pods as name, node rank, number of nodes; and those that were turned
+    /// away.
     pub(super) fn gate(&mut self, run: &str, pods: &[(&str, u32, u32)], turned_away: &[(&str, u32, u32)]) {
         let mut gates = Gates::new(Duration::from_secs(30), 1000);
         for &(pod, rank, nodes) in pods.iter().chain(turned_away) {
@@ -149,8 +150,8 @@ impl Lab {
         snapshot
     }
 
-    /// Lets time pass until `at` seconds, as the server does: a look ten times a second, if nothing else is set; the
-    /// waits once a second.
+    /// Lets time pass until `at` seconds, as the server does: a look ten times a second, if nothing else is
+    /// set; the waits once a second.
     pub(super) fn until(&mut self, at: f64) {
         if let Some(&restart) = self.restarts.first().filter(|restart| **restart <= at) {
             self.restarts.remove(0);
@@ -304,8 +305,8 @@ impl Lab {
         self.apply(n, &Request::CancelWait);
     }
 
-    /// The server dies, and the next one goes on with its journal after so many seconds. All clients are behind relays,
-    /// but for those that `go`.
+    /// The server dies, and the next one goes on with its journal after so many seconds. All clients are
+    /// behind relays, but for those that `go`.
     pub(super) fn restart(&mut self, away: f64, go: &[u32]) {
         const ID: u32 = 1;
         self.scene.restarts(self.began + self.now.0.as_secs_f64());
@@ -466,7 +467,8 @@ impl Lab {
         }
     }
 
-    /// The agent of a static run: it tells its role; node rank 0 waits for those of all nodes, the others for their ranks.
+    /// The agent of a static run: it tells its role; node rank 0 waits for those of all nodes, the others for
+    /// their ranks.
     pub(super) fn static_node(&mut self, n: u32, run: &str, rank: u32, nodes: u32) {
         self.come(n, &format!("10.77.0.{}", 10 + n), 1000 + n);
         let key = |part: &str, node: u32| format!("/{run}/torchelastic/{part}/{node}");

@@ -227,8 +227,8 @@ impl Native {
         self.lab.insight.forget_store(PORT);
     }
 
-    /// A round of these nodes, each at an address of its own, in which all are alive. Their agents come to its store with
-    /// `roles`.
+    /// A round of these nodes, each at an address of its own, in which all are alive. Their agents come to
+    /// its store with `roles`.
     fn of_all(names: &[&str], roles: &[u32]) -> Self {
         Self::of_all_in(Lab::new(), names.len() as u32, names, roles)
     }

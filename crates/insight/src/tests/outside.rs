@@ -1,5 +1,5 @@
-//! Who is of no job: waits of programs that are no process group, and our own probes (`wait`, `doctor`, `status`, `run`),
-//! which are nobody.
+//! Who is of no job: waits of programs that are no process group, and our own probes (`wait`, `doctor`,
+//! `status`, `run`), which are nobody.
 
 use super::faults::{check_free, fault};
 use super::lab::Lab;

@@ -1,4 +1,5 @@
-//! Nodes of torchrun's c10d backend that others take out of the round, that die in it, and those that come after them.
+//! Nodes of torchrun's c10d backend that others take out of the round, that die in it, and those that come
+//! after them.
 
 use super::lab::Lab;
 use rallypoint_api::{KnownFrom, RunState, Severity};
@@ -9,7 +10,8 @@ fn lab() -> Lab {
     lab
 }
 
-/// A node that is taken out while it is frozen is missing; when it asks again it goes on with the round, and that is said.
+/// A node that is taken out while it is frozen is missing; when it asks again it goes on with the round, and
+/// that is said.
 #[test]
 fn a_node_that_was_taken_out_and_is_back_is_not_missing() {
     let mut lab = lab();
@@ -34,8 +36,8 @@ fn a_node_that_was_taken_out_and_is_back_is_not_missing() {
     lab.pass(3.0);
 }
 
-/// Agents send no heartbeats while they wait: who is taken out then is there, waits with the others, and joins later. The
-/// dead node that all wait for is named, also when the next round has begun.
+/// Agents send no heartbeats while they wait: who is taken out then is there, waits with the others, and
+/// joins later. The dead node that all wait for is named, also when the next round has begun.
 #[test]
 fn who_waits_for_a_dead_node_is_not_gone_and_the_dead_one_is_named() {
     let mut lab = lab();
@@ -89,7 +91,8 @@ fn a_dead_node_is_missing_by_name_while_its_successor_has_another_place() {
     assert!(run.missing[0].last_seen.is_some());
 }
 
-/// torch counts a node until its heartbeats expire, so a round may be complete with one that is dead. That is said at once.
+/// torch counts a node until its heartbeats expire, so a round may be complete with one that is dead. That is
+/// said at once.
 #[test]
 fn a_round_that_counts_a_dead_node_says_so() {
     for died_before in [5.0, 0.5] {
@@ -141,7 +144,8 @@ fn the_death_of_a_node_that_was_taken_out_is_said() {
     lab.pass(3.0);
 }
 
-/// A node that was taken out, came back, and is frozen again: that is news, and its silence is counted from then.
+/// A node that was taken out, came back, and is frozen again: that is news, and its silence is counted from
+/// then.
 #[test]
 fn a_node_that_is_silent_again_is_said_to_be() {
     let mut lab = lab();
@@ -165,7 +169,8 @@ fn a_node_that_is_silent_again_is_said_to_be() {
     assert_eq!(run.missing[0].last_seen, Some(heard));
 }
 
-/// The ranks of the round before are none of this one, and agents that ended them for newcomers are not said to have failed.
+/// The ranks of the round before are none of this one, and agents that ended them for newcomers are not said
+/// to have failed.
 #[test]
 fn ranks_that_ended_for_newcomers_are_no_news() {
     let mut lab = lab();
@@ -196,7 +201,8 @@ fn a_spare_is_a_note() {
     assert_eq!(lab.complaints(), Vec::<&str>::new());
 }
 
-/// A node that asked for another number and has gone leaves a round that nobody completes: torch counts only who joins.
+/// A node that asked for another number and has gone leaves a round that nobody completes: torch counts only
+/// who joins.
 #[test]
 fn who_asked_for_another_number_and_has_gone_is_no_loss() {
     let is_last = |lab: &Lab, code: &str| {
@@ -252,7 +258,8 @@ fn the_death_of_a_node_that_waits_is_said() {
     assert_eq!(lab.texts("lost").len(), 1);
 }
 
-/// When all have been frozen for long each of them takes itself for dead, and sends no heartbeat any more. They go on.
+/// When all have been frozen for long each of them takes itself for dead, and sends no heartbeat any more.
+/// They go on.
 #[test]
 fn nodes_that_read_the_state_are_not_silent() {
     let mut lab = lab();

@@ -1,8 +1,8 @@
 //! Recorded jobs, replayed through a real store and insight.
 //!
-//! The recordings hold only the beginnings of the rendezvous states, so their changes are made again: each sample has a
-//! list of what each compare-set that changed more than a heartbeat did, as told by who wrote it and how its length
-//! changed. What is said is held by the yardstick.
+//! The recordings hold only the beginnings of the rendezvous states, so their changes are made again: each
+//! sample has a list of what each compare-set that changed more than a heartbeat did, as told by who wrote it
+//! and how its length changed. What is said is held by the yardstick.
 
 use serde_json::Value as Json;
 

@@ -1,5 +1,5 @@
-//! What public bug reports show, each with its healthy twin: addresses that cannot work, groups on which ranks disagree, many
-//! that are lost at one moment, jobs that were over at once.
+//! What public bug reports show, each with its healthy twin: addresses that cannot work, groups on which
+//! ranks disagree, many that are lost at one moment, jobs that were over at once.
 
 use std::net::IpAddr;
 
@@ -143,7 +143,8 @@ fn lab() -> Lab {
     lab
 }
 
-/// That all have published their addresses is all that is seen, until one writes what none writes before they have met.
+/// That all have published their addresses is all that is seen, until one writes what none writes before they
+/// have met.
 #[test]
 fn whether_ranks_have_met_is_known_only_when_a_key_shows_it() {
     let mut lab = lab();
@@ -160,7 +161,8 @@ fn whether_ranks_have_met_is_known_only_when_a_key_shows_it() {
     assert_eq!(have_met(&lab), (RunState::Running, Some(true)));
 }
 
-/// A healthy run is told when it starts, when it is complete and when it is over; the rest is for the debug log.
+/// A healthy run is told when it starts, when it is complete and when it is over; the rest is for the debug
+/// log.
 #[test]
 fn a_healthy_run_has_three_lines() {
     let mut lab = lab();

@@ -1,4 +1,5 @@
-//! The server dies and the next one goes on with its journal: insight shows the same, also since when, and says nothing of it.
+//! The server dies and the next one goes on with its journal: insight shows the same, also since when, and
+//! says nothing of it.
 
 use super::lab::Lab;
 use super::replay::{self, replay};
@@ -403,7 +404,8 @@ fn a_recorded_job_has_the_same_story_wherever_the_server_is_killed() {
             lab.scene.is_free();
             let lab = replay(name, script, lab, 5.0);
             assert_eq!(lab.complaints(), whole.complaints(), "{name}, killed at {kill} s");
-            // Nothing is said twice, and nothing else. What was not said when the server died may stay unsaid.
+            // Nothing is said twice, and nothing else. What was not said when the server died may stay
+            // unsaid.
             let story = |lab: &Lab| lab.said.iter().map(|(_, said)| said.code.clone()).collect::<Vec<_>>();
             let mut left = story(&whole).into_iter();
             let is_part = story(&lab).iter().all(|code| left.any(|other| other == *code));
@@ -412,8 +414,8 @@ fn a_recorded_job_has_the_same_story_wherever_the_server_is_killed() {
     }
 }
 
-/// Ranks that have met go on without a server. Of them the next one knows only that the last one knew them: whom it has not
-/// seen since may be there.
+/// Ranks that have met go on without a server. Of them the next one knows only that the last one knew them:
+/// whom it has not seen since may be there.
 #[test]
 fn who_has_not_come_since_the_restart_may_go_on_from_before() {
     let mut lab = Lab::new();

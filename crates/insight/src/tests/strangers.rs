@@ -1,4 +1,5 @@
-//! Processes that are none of a job beside it: copies, old pods, ranks of another world size, a second job, tools.
+//! Processes that are none of a job beside it: copies, old pods, ranks of another world size, a second job,
+//! tools.
 
 use super::lab::Lab;
 use rallypoint_api::{RunState, Severity};

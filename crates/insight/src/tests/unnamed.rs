@@ -1,5 +1,5 @@
-//! Ranks that meet without telling a rank: with NCCL rank 0 publishes an id, and the others read it; workers of RPC tell
-//! their names only.
+//! Ranks that meet without telling a rank: with NCCL rank 0 publishes an id, and the others read it; workers
+//! of RPC tell their names only.
 
 use super::lab::Lab;
 use rallypoint_api::Severity;
@@ -23,7 +23,8 @@ fn publish(lab: &mut Lab, root: u32, others: impl IntoIterator<Item = u32>, id: 
     others.into_iter().for_each(|n| lab.get(n, id));
 }
 
-/// A static run of two nodes with `local` workers each. Node `n` is at 10.77.0.1n, and its workers are 10n, 10n + 1, …
+/// A static run of two nodes with `local` workers each. Node `n` is at 10.77.0.1n, and its workers are 10n,
+/// 10n + 1, …
 fn static_run(local: u32) -> Lab {
     let mut lab = Lab::soon();
     (0..2).for_each(|n| lab.static_node(n, "job", n, 2));

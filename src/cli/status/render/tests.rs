@@ -392,16 +392,16 @@ fn ranks_are_not_missing_while_those_that_are_there_have_not_told_theirs() {
 }
 
 #[test]
-fn ranks_that_have_just_left_had_published_addresses_and_no_nccl_id() {
+fn ranks_that_have_just_left_do_not_run() {
     let mut run = complete(RunState::Running).summary;
     run.kind = RunKind::Env;
     let mut shown = |joined, gone| {
         run.ranks = Some(RankCounts { joined, gone, expected: Some(2), connected: joined, have_met: false });
-        published(&run, Elapsed(std::time::Duration::from_secs(1)))
-            .expect("whether they have met is not known")
+        state(&run, run.state_since)
     };
-    assert!(shown(0, 2).starts_with("all published"), "{}", shown(0, 2));
-    assert!(shown(0, 0).starts_with("NCCL id published"), "{}", shown(0, 0));
+    assert_eq!(shown(0, 2), "all its connections have closed");
+    assert!(shown(1, 1).starts_with("all published"), "{}", shown(1, 1));
+    assert!(shown(0, 0).starts_with("the first published"), "{}", shown(0, 0));
 }
 
 #[test]

@@ -11,15 +11,17 @@ use rallypoint_protocol::ids::ConnId;
 /// The address and the process id. Containers may share both.
 pub(crate) type Process = (IpAddr, u32);
 
-/// Connections of workers. A program that makes its process group again may keep the connections of the one before.
+/// Connections of workers. A program that makes its process group again may keep the connections of the one
+/// before.
 #[derive(Debug, Default)]
 pub(crate) struct Connected {
     conns: BTreeMap<ConnId, Conn>,
     processes: BTreeMap<Process, Conns>,
-    /// That the last connection of a process closed, of those that had used the keys of a group and did not come again.
+    /// That the last connection of a process closed, of those that had used the keys of a group and did not
+    /// come again.
     ended: BTreeMap<Process, Evidence>,
-    /// The processes that have used the keys of a group in this round, gone or not: each with how many of its connections
-    /// were open at once that had, as containers may share an address and a process id.
+    /// The processes that have used the keys of a group in this round, gone or not: each with how many of its
+    /// connections were open at once that had, as containers may share an address and a process id.
     came: BTreeMap<Process, u32>,
     /// Connections whose process is not known: each is taken for one.
     unnamed: usize,
@@ -78,8 +80,8 @@ impl Connected {
         }
     }
 
-    /// A connection closed. `closed` is that, unless it was cut off. Returns whether it was the last one of a process that
-    /// had used the keys of a group.
+    /// A connection closed. `closed` is that, unless it was cut off. Returns whether it was the last one of a
+    /// process that had used the keys of a group.
     pub(super) fn remove(&mut self, conn: ConnId, closed: Option<Evidence>) -> bool {
         match self.conns.remove(&conn).map(|conn| (conn.process, conn.is_of_group)) {
             Some((Some(process), is_of_group)) => {
@@ -125,8 +127,8 @@ impl Connected {
         self.ended.iter()
     }
 
-    /// How many have used the keys of a group in this round, by address. `None` if processes are there that have not told
-    /// their ids.
+    /// How many have used the keys of a group in this round, by address. `None` if processes are there that
+    /// have not told their ids.
     pub(super) fn came(&self) -> Option<BTreeMap<IpAddr, u32>> {
         let mut by_address: BTreeMap<IpAddr, u32> = BTreeMap::new();
         for ((ip, _), processes) in &self.came {

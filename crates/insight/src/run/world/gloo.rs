@@ -14,9 +14,10 @@ pub(crate) struct GlooAddress {
     pub(crate) listens: Option<IpAddr>,
 }
 
-/// Reads the value that a rank writes under `…//cpu//G/r`: a host name with its length, an address with its length,
-/// and 8 bytes for each rank of the group (seen with 2.4.1 and 2.15.0 at 2, 4 and 8 ranks). Older releases write a socket
-/// address of 128 bytes and a number of 8 for each other rank, without a host name (seen with 2.1.2 at 2 and 3 ranks).
+/// Reads the value that a rank writes under `…//cpu//G/r`: a host name with its length, an address with its
+/// length, and 8 bytes for each rank of the group (seen with 2.4.1 and 2.15.0 at 2, 4 and 8 ranks). Older
+/// releases write a socket address of 128 bytes and a number of 8 for each other rank, without a host name
+/// (seen with 2.1.2 at 2 and 3 ranks).
 pub(crate) fn read_gloo(value: &[u8]) -> GlooAddress {
     const LONGEST_HOST: usize = 256;
     const OLD_PAIR: usize = 136;

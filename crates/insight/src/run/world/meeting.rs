@@ -29,7 +29,8 @@ pub(crate) struct Meeting {
     pub(crate) former: BTreeMap<u32, RankInfo>,
     /// When those of `former` had met, and had met first, if none of them has come again since.
     before: Option<(Timestamp, Option<Timestamp>)>,
-    /// The first of two live processes with one rank: it is theirs again if the second ends before all have met.
+    /// The first of two live processes with one rank: it is theirs again if the second ends before all have
+    /// met.
     rivals: BTreeMap<u32, RankInfo>,
     /// Ranks whose process ended and whose place another took.
     pub(crate) replaced: BTreeSet<u32>,
@@ -37,8 +38,8 @@ pub(crate) struct Meeting {
     pub(crate) lost: Vec<Lost>,
     /// How often a process with a rank ended before all had met.
     ends: BTreeMap<u32, u32>,
-    /// Since all had met, one of them wrote what none writes before it has reached the others: a key of a sub-group, or
-    /// of the program.
+    /// Since all had met, one of them wrote what none writes before it has reached the others: a key of a
+    /// sub-group, or of the program.
     pub(crate) went_on: bool,
 }
 
@@ -143,7 +144,8 @@ impl Meeting {
         unmet
     }
 
-    /// Those of another meeting have all ended before they met. Where these miss their ranks, that is told of them.
+    /// Those of another meeting have all ended before they met. Where these miss their ranks, that is told of
+    /// them.
     pub(super) fn take_in(&mut self, mut other: Self) {
         let is_there = |rank: u32| self.holder(rank).is_some_and(RankInfo::is_live);
         let is_missed = |rank: &u32| self.size.is_none_or(|size| *rank < size) && !is_there(*rank);
@@ -241,7 +243,8 @@ impl Meeting {
         true
     }
 
-    /// Nobody comes any more in the place of those who have ended, and others go on with what they had met for.
+    /// Nobody comes any more in the place of those who have ended, and others go on with what they had met
+    /// for.
     pub(super) fn return_to_before(&mut self) {
         let nobody_comes = !self.ranks.values().any(RankInfo::is_live);
         if !nobody_comes || !self.former.values().any(RankInfo::is_live) {
@@ -309,7 +312,8 @@ impl Meeting {
         self.all_gone().filter(|_| !members.any(is_there))
     }
 
-    /// The ranks that have ended, and when. What has become of those that are gone with their link is not known.
+    /// The ranks that have ended, and when. What has become of those that are gone with their link is not
+    /// known.
     pub(crate) fn ended_ranks(&self) -> impl Iterator<Item = (u32, &RankInfo, Timestamp)> {
         ended(&self.ranks)
     }
@@ -320,8 +324,9 @@ impl Meeting {
         self.met.map(|_| &self.ranks).or(before).into_iter().flat_map(ended)
     }
 
-    /// The rank that ended before all others of those who had met, and how long before the last. A crash takes the others with
-    /// it within seconds; ranks of a job that is through may end one after the other, too.
+    /// The rank that ended before all others of those who had met, and how long before the last. A crash
+    /// takes the others with it within seconds; ranks of a job that is through may end one after the other,
+    /// too.
     pub(crate) fn first_to_end(&self) -> Option<(String, Elapsed)> {
         const AT_ONCE: Duration = Duration::from_millis(200);
         let mut ended: Vec<_> = self.ended_of_met().collect();
@@ -351,7 +356,8 @@ impl Meeting {
         self.without_address().filter(|(_, info)| info.withdrawn.is_none()).map(|(&rank, _)| rank)
     }
 
-    /// Ranks that are there, and whose address is not: it was dropped, or they have not come again since they met.
+    /// Ranks that are there, and whose address is not: it was dropped, or they have not come again since they
+    /// met.
     fn without_address(&self) -> impl Iterator<Item = (&u32, &RankInfo)> {
         let has_come = |rank| self.ranks.get(rank).is_some_and(RankInfo::is_live);
         self.former.iter().filter(move |(rank, info)| info.is_live() && !has_come(rank))

@@ -1,5 +1,5 @@
-//! What goes wrong, by backend, moment and kind of fault: one line a case with what must be said, how soon, and what must
-//! not be said.
+//! What goes wrong, by backend, moment and kind of fault: one line a case with what must be said, how soon,
+//! and what must not be said.
 
 mod backends;
 mod fixed;
@@ -115,7 +115,8 @@ fn check_all(faults: &[Fault]) {
     assert!(failed.is_empty(), "{} of {}:\n{}", failed.len(), faults.len(), failed.join("\n"));
 }
 
-/// Rows of which the yardstick holds nothing: they are their own judge. Names may be told in several sentences.
+/// Rows of which the yardstick holds nothing: they are their own judge. Names may be told in several
+/// sentences.
 pub(super) fn check_free(faults: &[Fault]) {
     for Fault { name, play, names, words, is_silent, never, .. } in faults {
         let mut lab = Lab::soon();

@@ -1,4 +1,5 @@
-//! Agents of torchrun's c10d backend, as torch 2.15 has them: each does what its copy of the state tells it to.
+//! Agents of torchrun's c10d backend, as torch 2.15 has them: each does what its copy of the state tells it
+//! to.
 
 use std::time::Duration;
 
@@ -75,7 +76,8 @@ struct Agent {
     phase: Phase,
     place: Place,
     rank: Option<usize>,
-    /// The rank that it had last, with its round and how many nodes that had: it goes by it, even if others take it out.
+    /// The rank that it had last, with its round and how many nodes that had: it goes by it, even if others
+    /// take it out.
     seat: Option<Seat>,
     /// What it waits for now.
     waits: bool,
@@ -127,7 +129,8 @@ impl Moment {
         self.there(place).count()
     }
 
-    /// Whether it is of the round: those that wait at the exit barrier are, also when others have taken them out.
+    /// Whether it is of the round: those that wait at the exit barrier are, also when others have taken them
+    /// out.
     fn has(&self, agent: &Agent) -> bool {
         agent.place == Place::In || agent.phase == Phase::AtExit { round: self.round.number }
     }
@@ -147,7 +150,8 @@ impl Moment {
         self.count(Place::Waits)
     }
 
-    /// How many may be counted with them: one that is frozen gives signs of life for a while, or seems to wait.
+    /// How many may be counted with them: one that is frozen gives signs of life for a while, or seems to
+    /// wait.
     fn taken_out(&self) -> std::ops::RangeInclusive<usize> {
         let goes_on = self.agents.iter().filter(|agent| self.goes_on(agent)).count();
         let is_frozen = |agent: &&Agent| {

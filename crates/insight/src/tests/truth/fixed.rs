@@ -14,7 +14,8 @@ enum Op {
     /// The agent of this host is started, if none is there.
     Come(usize),
     ComeAll,
-    /// The agent of node rank 0 hosts a store of its own, and does nothing else before all have counted themselves here.
+    /// The agent of node rank 0 hosts a store of its own, and does nothing else before all have counted
+    /// themselves here.
     Host,
     Die(usize),
     DieAll,

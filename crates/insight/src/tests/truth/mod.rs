@@ -1,9 +1,10 @@
-//! Random schedules of faults, of which the truth is known: who came, who is dead, who waits for whom. The one judge is
-//! [`crate::testing::oracle`]: nothing that is said may be false, and who waits in vain has the root of its wait named. How
-//! often that is not so is counted, and may not become more often (`yardstick/unsaid.txt`).
+//! Random schedules of faults, of which the truth is known: who came, who is dead, who waits for whom. The
+//! one judge is [`crate::testing::oracle`]: nothing that is said may be false, and who waits in vain has the
+//! root of its wait named. How often that is not so is counted, and may not become more often
+//! (`yardstick/unsaid.txt`).
 //!
-//! The tests run a few hundred schedules of each kind, always the same; `PROPTEST_CASES=10000` runs as many as that,
-//! and `PROPTEST_RNG_SEED=7` others.
+//! The tests run a few hundred schedules of each kind, always the same; `PROPTEST_CASES=10000` runs as many
+//! as that, and `PROPTEST_RNG_SEED=7` others.
 
 mod dynamic;
 mod fixed;

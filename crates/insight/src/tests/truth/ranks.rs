@@ -1,4 +1,5 @@
-//! Ranks without agents: each counts itself, publishes its address, and reads those of all others, one after the other.
+//! Ranks without agents: each counts itself, publishes its address, and reads those of all others, one after
+//! the other.
 
 use proptest::prelude::*;
 
@@ -22,7 +23,8 @@ enum Op {
     Connect(u32),
     /// It goes on.
     Publish(u32),
-    /// Rank 0 comes, hosts a store of its own, and publishes nothing before so many have counted themselves here.
+    /// Rank 0 comes, hosts a store of its own, and publishes nothing before so many have counted themselves
+    /// here.
     Host(u32),
     /// The same, and it is busy after that.
     HostBusy,

@@ -1,10 +1,11 @@
-//! The yardstick: what was said in each scene, and may not be lost: who is named, when, and how severe. Wording and codes
-//! are free.
+//! The yardstick: what was said in each scene, and may not be lost: who is named, when, and how severe.
+//! Wording and codes are free.
 //!
-//! Each [`Lab`](super::lab::Lab) of a test is a scene, under the name of the test or of the row of its table; it is
-//! compared with the `.txt` file of its module when it is dropped. One line is one finding: seconds since the beginning (of
-//! a fault: since it can be known), severity, since when it holds, the code, and the names. `RALLYPOINT_YARDSTICK=write`
-//! writes the scenes anew: a name that is gone in the diff is a name that is lost.
+//! Each [`Lab`](super::lab::Lab) of a test is a scene, under the name of the test or of the row of its table;
+//! it is compared with the `.txt` file of its module when it is dropped. One line is one finding: seconds
+//! since the beginning (of a fault: since it can be known), severity, since when it holds, the code, and the
+//! names. `RALLYPOINT_YARDSTICK=write` writes the scenes anew: a name that is gone in the diff is a name that
+//! is lost.
 
 mod scene;
 
@@ -18,8 +19,8 @@ use self::scene::Telling;
 pub(super) use crate::testing::names_in;
 use crate::testing::oracle::Tally;
 
-/// Names that were told and are not told any more, or later, and names that an alarm tells now: the scene, the code
-/// that the finding had or has, the name (each `*` for all), and why that is right.
+/// Names that were told and are not told any more, or later, and names that an alarm tells now: the scene,
+/// the code that the finding had or has, the name (each `*` for all), and why that is right.
 const GIVEN_UP: [(&str, &str, &str, &str); 11] = [
     (
         "ranks::a_rank_is_the_first_ones_again_when_the_second_that_claimed_it_has_ended",

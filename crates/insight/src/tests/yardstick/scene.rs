@@ -123,7 +123,8 @@ impl Scene {
         self.told.iter().filter(|told| told.is_alarm)
     }
 
-    /// Whether this name is told as early and as loud as `before` did: since it began to hold, or in what still held.
+    /// Whether this name is told as early and as loud as `before` did: since it began to hold, or in what
+    /// still held.
     pub(super) fn still_tells(&self, before: &Telling, name: &str, slack: f64) -> bool {
         let (at, since) = (before.at + self.begins, before.since + self.begins);
         self.told.iter().any(|told| {
