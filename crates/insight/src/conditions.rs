@@ -541,9 +541,9 @@ struct Absent {
     missing: Names,
     /// The pods of missing ones that announced themselves, each with what was heard of it since.
     announced: Names,
-    /// Of those that had joined: who died, or was taken out.
+    /// Nodes that had joined and died, or were taken out.
     gone: Names,
-    /// Of those that had joined: who is connected, and has not joined this round.
+    /// Nodes that had joined, are connected, and have not joined this round.
     connected: Names,
 }
 

@@ -27,8 +27,8 @@ use rallypoint_rendezvous::barrier::OpenBarrier;
 const SETTLED: Duration = Duration::from_secs(2);
 /// A connection that only counted itself counts as a worker after this long.
 const UNDECIDED: Duration = Duration::from_secs(5);
-/// That a client which gave up waits for the same key again is seen within this time: waits are told each
-/// second, when they have lasted for one.
+/// A client that gave up is seen to wait for the same key again within this time: waits are told each second,
+/// when they have lasted for one.
 const RETRIED: Duration = Duration::from_secs(3);
 /// A run that is over is shown this long.
 const OVER_SHOWN: Duration = Duration::from_hours(1);
@@ -699,8 +699,8 @@ impl Look<'_> {
     }
 }
 
-/// Of the clashes over one rank those between processes that are there, or else the first: one that ended
-/// meanwhile may never have been there with one that came since.
+/// Keeps the clashes between processes that are there, or else the first one: a process that ended meanwhile
+/// may never have been there together with one that came since.
 fn keep_live(clashes: &mut Vec<Clash>, is_there: impl Fn(&ConnId) -> bool) {
     let is_live = |clash: &Clash| clash.conns.iter().all(&is_there);
     if clashes.iter().any(is_live) {

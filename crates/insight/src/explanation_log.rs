@@ -9,8 +9,8 @@ use super::run::RunKey;
 use rallypoint_api::{self as api, Explanation, Severity};
 use rallypoint_protocol::ids::{RunId, Timestamp};
 
-/// That more have ended is said when this time has passed, with all that end meanwhile; then twice that time,
-/// and so on.
+/// A log line says that more have ended when this time has passed, with all that end meanwhile; the next one
+/// after twice that time, and so on.
 const MORE_ENDED: Duration = Duration::from_secs(3);
 
 /// What an explanation is about. While a topic is held its text may change, but it is one explanation.

@@ -558,7 +558,7 @@ impl Fold<'_> {
         }
     }
 
-    /// That a process is seen to do this with a key now.
+    /// A process was seen to do this with a key now.
     fn evidence(&mut self, seen: Seen, conn: ConnId, key: &[u8]) -> Evidence {
         let (peer, pid) = self.client(conn).map(|client| (client.peer, client.pid)).unzip();
         let (who, key) = (self.jobs.who(self.port, conn), Some(ShownKey(key).to_string()));

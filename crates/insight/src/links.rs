@@ -81,7 +81,7 @@ pub(super) struct Links {
 impl Links {
     /// More than this are told as one.
     const ONE_BY_ONE: usize = 8;
-    /// Of the last of them it is known how they ended.
+    /// The server remembers of so many relays how they ended.
     const MOST_ENDED: usize = 4096;
 
     pub(super) fn new(grace: Duration) -> Self {
@@ -197,7 +197,7 @@ impl Links {
         self.away.iter().find(|link| link.addr == addr)
     }
 
-    /// Those that are away.
+    /// The relays whose links are away.
     pub(super) fn away(&self, now: Timestamp) -> Vec<Finding> {
         let each = if self.away.len() > Self::ONE_BY_ONE { self.away.len() } else { 1 };
         let finding = |links: &[AwayLink]| {

@@ -33,7 +33,7 @@ pub(super) fn lost(run: &TrackedRun, plan: &Plan) -> u32 {
 pub(super) fn joined(run: &TrackedRun, plan: &Plan) -> u32 {
     if let Some(gate) = gate_of(run, plan) {
         if gate.is_open() {
-            // Of silent ones without ranks the number is known, and no names.
+            // For silent pods without ranks the number is known, and no names.
             return count(gate.announced().saturating_sub(plan.gone().len()));
         }
         return count(there(gate, plan).count());

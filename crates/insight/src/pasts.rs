@@ -15,7 +15,7 @@ pub type PastRow = (Vec<u8>, Option<Past>);
 /// What the last server knew of its runs, and what the next one will.
 #[derive(Debug, Default)]
 pub(super) struct Pasts {
-    /// Of runs that have not been seen since this server started.
+    /// Runs that have not been seen since this server started.
     of_before: BTreeMap<RunKey, Past>,
     /// Stores of such runs that had met. Where their agents went with the last server, their ranks have no
     /// run's id.

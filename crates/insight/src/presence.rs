@@ -296,9 +296,9 @@ impl But {
 /// What was seen of a process that others wait for.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Sighting {
-    /// Of itself.
+    /// Its own presence.
     pub presence: Presence,
-    /// Of its node or pod, where nothing was seen of itself.
+    /// The presence of its node or pod, where nothing was seen of itself.
     pub behind: Option<Behind>,
     /// What keeps it from writing what others wait for.
     pub but: Option<But>,

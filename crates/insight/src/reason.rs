@@ -195,7 +195,7 @@ impl Reason {
         self.and(title, names).fact(field, names).misses(what, names, presence)
     }
 
-    /// Those that have ended.
+    /// Names the processes that have ended.
     pub(crate) fn ended(self, ended: &Names) -> Self {
         let ended_too = self.lacks("ended", "ended", Place::Rank, ended, Last::Closed);
         Self { ended: ended.count(), ..ended_too }

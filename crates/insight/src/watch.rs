@@ -93,7 +93,7 @@ impl Client {
         process(self.pid, self.peer)
     }
 
-    /// That it was seen to do this.
+    /// It was seen to do this.
     pub(super) fn evidence(&self, seen: Seen, at: Timestamp) -> Evidence {
         Evidence { seen, who: self.label(), peer: Some(self.peer), pid: self.pid, key: None, at }
     }
@@ -161,7 +161,7 @@ pub(super) struct Beside {
     pub(super) similar: Option<String>,
     /// The other processes of the run: those that wait elsewhere or nowhere.
     pub(super) others: Names,
-    /// Those that have ended.
+    /// Processes that have ended.
     pub(super) ended: Names,
 }
 
@@ -184,14 +184,14 @@ pub(super) struct Missed {
 /// A process that connected and ended without telling who it is.
 #[derive(Debug)]
 pub(super) struct Passed {
-    /// That its connection closed.
+    /// Its connection closed.
     pub(super) closed: Evidence,
     lasted: Duration,
     /// Its address and process id, unless another process with them is there.
     pub(super) process: Option<(IpAddr, u32)>,
     /// It did no more than to count itself.
     pub(super) only_counted_itself: bool,
-    /// That was said, or is not to be.
+    /// It was said, or does not have to be.
     pub(super) is_told: bool,
 }
 
@@ -250,7 +250,7 @@ pub(super) struct Foreign {
     pub(super) last: Timestamp,
 }
 
-/// Those that came to one port lately.
+/// Clients that came to one port lately.
 #[derive(Debug, Default)]
 pub(super) struct ForeignClients(VecDeque<Foreign>);
 

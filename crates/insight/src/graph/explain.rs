@@ -136,7 +136,7 @@ impl Graph<'_> {
             let Some(key) = wait.view.missing.first() else { continue };
             let first = wanted(key);
             let Some(run) = self.run_of(self.store.clients.get(&conn), &first) else { continue };
-            // That is said of the node itself.
+            // The explanation of the node itself says this.
             if self.runs.get(&run).is_some_and(|run| Self::without_ranks(run, key).is_some()) {
                 continue;
             }
@@ -314,7 +314,7 @@ impl Graph<'_> {
                 };
                 let staying = self.staying(run, meeting, writer);
                 let who = self.writer(Some(run), *waits.first()?, asked)?;
-                // Of some it is not decided yet whether they are workers, and some are alike to others.
+                // Some are not known yet to be workers, and some are alike to others.
                 let is_not_counted =
                     |(client, is): &&(&Client, Silent)| client.run.is_none() || *is == Silent::Alike;
                 let not_counted = || self.silent(run, meeting).iter().filter(is_not_counted).count();
@@ -539,7 +539,7 @@ impl Graph<'_> {
         };
         let there = || run.participants().filter(|node| node.is_there() && !node.finished);
         let silent: Vec<_> = there().filter(is_late).filter(may_send).collect();
-        // Those on the wait list send theirs, too.
+        // Nodes on the wait list send heartbeats, too.
         let sends = |node: &TrackedNode| node.is_there() && !node.finished && !is_late(&node);
         let others_show = run.nodes().iter().any(sends) || run.participants().any(waits);
         // Where the links of others are away, theirs may be about to be.
@@ -554,7 +554,7 @@ impl Graph<'_> {
         let [out, again] = [out, again].map(|left| left.into_iter().map(|(node, _)| node).collect());
         let told = |(silent, taken_out): (Vec<&TrackedNode>, Option<TakenOut>)| {
             let heard = silent.iter().map(|node| node.last_heartbeat).max()?;
-            // That they were taken out is said already.
+            // An earlier explanation says that they were taken out.
             let since = out_since.filter(|_| taken_out == Some(TakenOut::Now)).unwrap_or(heard);
             let nodes = Names::of(silent.iter().map(|node| node.label()));
             let about = nodes.to_string();
@@ -570,7 +570,7 @@ impl Graph<'_> {
                 .fact("silent", silent_for)
                 .misses(Place::Node, &nodes, Last::Silent)
                 .at(heard);
-            // That they were silent was said when they were taken out.
+            // Their silence was told when they were taken out.
             let is_told = taken_out == Some(TakenOut::Now);
             let reason = if is_told { reason.hold(Hold::Lasting) } else { reason };
             let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));

@@ -262,7 +262,7 @@ impl Graph<'_> {
             return Vec::new();
         }
         let (processes, counted) = (self.processes(), self.counted());
-        // Those who gathered already when others met may still lack it.
+        // Ranks that gathered already when others met may still lack it.
         let met = run.world().last_met.filter(|met| !meeting.gathered_at(*met));
         let has_met = |client: &Client| met.is_some_and(|met| client.since < met);
         let what = |client: &Client| {
@@ -315,7 +315,7 @@ impl Graph<'_> {
         Names::of_some(others, TrackedNode::told)
     }
 
-    /// The same of those that have these waits, if all of them are known.
+    /// As `others`, for the clients with these waits, if all of them are known.
     pub(super) fn not_among<'w>(
         &self,
         run: &TrackedRun,
@@ -342,7 +342,7 @@ impl Graph<'_> {
         Names::of(others)
     }
 
-    /// That the process of `conn` has this wait.
+    /// The process of `conn` has this wait.
     pub(super) fn evidence(&self, conn: ConnId, wait: &Waiting) -> Evidence {
         Evidence {
             seen: Seen::Waits,

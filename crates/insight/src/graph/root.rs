@@ -93,7 +93,7 @@ impl Graph<'_> {
         let has_written = |run: &TrackedRun, rank: u32| {
             let (world, meeting) = (run.world(), self.meeting(conn, run));
             let is_dropped = |info: &RankInfo| {
-                // That it was an operator's reset is said besides.
+                // An explanation of its own tells an operator's reset.
                 let by_others = matches!(info.withdrawn, Some(Withdrawn::Paired | Withdrawn::Overwritten));
                 info.gone.is_none() && by_others
             };

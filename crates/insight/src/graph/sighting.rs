@@ -77,7 +77,7 @@ impl Graph<'_> {
             },
             _ => return None,
         };
-        // Of a node that is gone it may never have been known which connection it had.
+        // Which connection a node had that is gone may never have been known.
         gone.map(Found::Gone).or(conn.map(Found::There))
     }
 
@@ -286,7 +286,7 @@ impl Graph<'_> {
         processes_of(self.may_be(run, meeting))
     }
 
-    /// The same of nodes: a process that has used the keys of a group is a worker.
+    /// As `may_be_ranks`, for nodes: a process that has used the keys of a group is a worker.
     fn may_be_nodes(&self, run: &TrackedRun) -> Names {
         processes_of(self.may_be(run, run.world().shown()).filter(|client| !client.uses_group))
     }
@@ -389,7 +389,7 @@ impl Graph<'_> {
         })
     }
 
-    /// Those other than `writer` that are there, and go on with the attempt before.
+    /// The nodes or ranks except `writer` that are there, and go on with the attempt before.
     pub(super) fn staying(&self, run: &TrackedRun, meeting: &Meeting, writer: &ExpectedWriter) -> Names {
         match writer {
             ExpectedWriter::Node(rank) => {

@@ -12,7 +12,7 @@ pub(crate) struct Loss {
     pub(crate) nodes: Names,
     /// Their connections were given up: their links were away for too long, or their hosts did not answer.
     pub(crate) cut_off: bool,
-    /// Those links.
+    /// The links that were away.
     pub(crate) links: Names,
     pub(crate) moment: Option<Moment>,
     pub(crate) left: u32,
@@ -35,7 +35,7 @@ pub(crate) struct RankLoss {
     pub(crate) gave_up: bool,
     /// How often one of them has ended and been started again, at most.
     pub(crate) times: u32,
-    /// Those who had met before go on, and nobody waits for it.
+    /// The ranks that had met before go on, and nobody waits for it.
     pub(crate) go_on: bool,
 }
 

@@ -29,12 +29,8 @@ const fn rule_of(fact: &Fact) -> (Code, Severity) {
         Fact::Broken { why: Break::Lost(_), .. } | Fact::Lost { .. } | Fact::WaiterLost { .. } => {
             (Code::Lost, Error)
         }
-        // All have left: nobody is there who could miss them.
-        Fact::Broken { why: Break::Left { .. }, left: 0, .. }
-        | Fact::Broken { why: Break::Newcomers { .. } | Break::Resized { .. }, .. } => {
-            (Code::RoundOver, Info)
-        }
         Fact::Broken { why: Break::Left { .. }, .. } => (Code::Lost, Warning),
+        Fact::Broken { why: Break::Newcomers { .. } | Break::Resized { .. }, .. } => (Code::RoundOver, Info),
         Fact::Broken { .. } => (Code::RoundOver, Warning),
         Fact::NotBack { .. } => (Code::NotBack, Warning),
         Fact::Disconnected { .. } | Fact::Silent { .. } => (Code::NodeSilent, Warning),

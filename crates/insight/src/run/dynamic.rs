@@ -24,7 +24,7 @@ struct Relisted {
     changed: Vec<usize>,
     /// Nodes that have put themselves on the wait list.
     waiting: Vec<usize>,
-    /// Of each node that was known before: whether the state still has it.
+    /// For each node that was known before: whether the state still has it.
     is_listed: Vec<bool>,
     /// How many participants there is no room for.
     untold: u32,
@@ -339,7 +339,7 @@ impl TrackedRun {
     fn complete(&mut self, now: Timestamp) {
         self.round.completed = Some(now);
         self.round.group = Some(self.members());
-        // Of those that died while joining only those are still told of that it has taken in.
+        // Among the nodes that died while joining, only those are told that it has taken in.
         let mut dying = std::mem::take(&mut self.life.dying);
         let is_it =
             |one: &Dying, node: &TrackedNode| node.gone == Some(one.closed.at) && node.pid == one.closed.pid;

@@ -185,7 +185,8 @@ pub(crate) struct LifeFacts {
     pub(super) all_gone: Option<Timestamp>,
     /// Its connections were to the last server, and nobody has come since.
     pub(super) ended_with_server: bool,
-    /// That is to be told, as it was not over then. Whether its processes may go on without the server.
+    /// Set while it has to be told, as the round was not over then: whether its processes may go on without
+    /// the server.
     pub(super) not_back: Option<bool>,
     /// Its processes had met before the server was restarted at this time, of which it knows nothing else.
     pub(crate) had_met_before: Option<Timestamp>,
@@ -346,6 +347,6 @@ pub(crate) struct Native {
 #[derive(Debug)]
 pub(super) struct Spare {
     pub(super) waits_for: WaitsFor,
-    /// That it came, under its name.
+    /// It came, under its name.
     pub(super) joined: Evidence,
 }

@@ -21,8 +21,8 @@ use rallypoint_rendezvous::{
 };
 
 impl TrackedRun {
-    /// That it has finished, with the whole time since its round was complete: a restarted rendezvous knows
-    /// only its own.
+    /// Adds to the fact that a run has finished the whole time since its round was complete: a restarted
+    /// rendezvous knows only its own time.
     pub(crate) fn since_completion(&self, fact: &Fact, at: Timestamp) -> Option<Fact> {
         let Fact::Finished { round, nodes, .. } = *fact else { return None };
         Some(Fact::Finished { round, nodes, ran: at.since(self.round.completed?) })
@@ -51,8 +51,9 @@ impl TrackedRun {
         Reason::told(fact, reset, self.survivors(fact, at), &shown_by(fact, at))
     }
 
-    /// Those who are left of the round before, if they are all of this one and start no workers anew:
-    /// processes of a run with a grace for closed connections meet again as they are (`rallypoint.elastic`).
+    /// The nodes that are left of the round before, if they are all nodes of this one and start no workers
+    /// anew: processes of a run with a grace for closed connections meet again as they are
+    /// (`rallypoint.elastic`).
     fn survivors(&self, fact: &Fact, at: Timestamp) -> Option<Survivors> {
         let Fact::Complete { nodes, .. } = fact else { return None };
         let is_elastic = self.native.as_ref().is_some_and(|native| native.is_elastic);
@@ -637,7 +638,7 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<MissingNode
     if to_come == 0 {
         return Vec::new();
     }
-    // Those that were heard of just now are on their way: they were told to join again.
+    // Nodes that were heard of just now are on their way: they were told to join again.
     let of_last_round = snapshot.nodes.iter().filter(|node| node.is_watched && !is_on_its_way(node));
     let of_last_round = of_last_round.filter_map(|node| match node.state {
         NodeState::InRound { rank } => {
@@ -669,6 +670,6 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<MissingNode
             named.push(MissingNode { name, rank, known_from, last_seen });
         }
     }
-    // Of more than are needed it is not known who has a replacement.
+    // If more nodes are named than are needed, it is not known which of them has a replacement.
     if !named.is_empty() && named.len() <= to_come as usize { named } else { ranks() }
 }

@@ -56,7 +56,7 @@ pub(crate) struct TrackedNode {
     pub(crate) last_heartbeat: Timestamp,
     pub(crate) stamp: i64,
     pub(crate) gone: Option<Timestamp>,
-    /// That is as contact with it was lost: it may live.
+    /// Its state is as contact with it was lost: it may live.
     pub(crate) is_cut_off: bool,
     pub(crate) finished: bool,
     /// Static: how often it has started its workers again.
@@ -159,7 +159,7 @@ impl TrackedNode {
         }
     }
 
-    /// That it was seen to do this.
+    /// It was seen to do this.
     pub(crate) fn evidence(&self, seen: Seen, key: Option<String>, at: Timestamp) -> Evidence {
         Evidence { seen, who: self.label(), peer: self.peer, pid: self.pid, key, at }
     }

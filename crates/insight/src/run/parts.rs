@@ -196,7 +196,7 @@ impl TrackedRun {
 
     /// The address of a rank was dropped.
     pub(crate) fn unpublish(&mut self, rank: u32, attempt: Option<u32>) {
-        // Of a live writer that was paired with one that was replaced: it has to publish again.
+        // A live writer was paired with a rank that was replaced: it has to publish again.
         if attempt == self.life.world.attempt {
             self.life.world.unpublish(rank, Withdrawn::Paired);
             self.touch();

@@ -141,7 +141,7 @@ impl TrackedRun {
         let ended = world.ended.unwrap_or(now);
         let about = self.round.number.to_string();
         match (state, self.has_agents()) {
-            // That was said.
+            // An earlier explanation said it.
             (RunState::Gone, _) if self.life.was_cut_off => {}
             (RunState::Gone, true) => {
                 self.life.dying.clear();

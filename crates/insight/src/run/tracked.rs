@@ -152,7 +152,7 @@ impl TrackedRun {
         self.listed().saturating_add(count(self.taken_out().count()))
     }
 
-    /// Of those the ones that have a place in the round for those who join.
+    /// The participants with a place in the round that others can join.
     pub(crate) fn listed(&self) -> u32 {
         // torch notices a death late, or, with the static rendezvous, never.
         let lost = self.participants().filter(|node| node.is_lost()).count();
@@ -270,7 +270,7 @@ impl TrackedRun {
     /// theirs beside themselves, once a round is complete. The server's own host has more than one address,
     /// and so has one that speaks IPv4 and IPv6.
     pub(crate) fn may_have_worker_at(&self, addr: IpAddr) -> bool {
-        // Of static agents before torch 2.4 no role shows.
+        // Static agents before torch 2.4 show no role.
         let shows = self.has_state || !self.round.roles.is_empty() && self.round.assigned.is_empty();
         let first_gathers = shows && self.round.number == 0 && self.round.completed.is_none();
         let tells = |host: &IpAddr| host.is_ipv4() == addr.is_ipv4() && !host.is_loopback();
@@ -291,7 +291,7 @@ impl TrackedRun {
         self.rank_label_in(self.life.world.shown(), rank)
     }
 
-    /// The same for those of a meeting.
+    /// As `rank_label`, in a meeting.
     pub(crate) fn rank_label_in(&self, meeting: &Meeting, rank: u32) -> String {
         if let Some(known) = self.life.world.holder(meeting, rank) {
             return known.label(rank);
@@ -337,7 +337,7 @@ impl TrackedRun {
         nodes.next().filter(|_| nodes.next().is_none())
     }
 
-    /// That processes of this job, or of this round of it, ended that have told no rank.
+    /// Processes of this job, or of this round of it, that ended and have told no rank.
     pub(crate) fn ended_unnamed(&self) -> Vec<&Evidence> {
         let began = self.round.completed.filter(|_| self.has_agents()).unwrap_or_default();
         let mut ended = self.life.world.ended_unnamed();
@@ -352,8 +352,8 @@ impl TrackedRun {
         root.filter(|root| !self.has_agents() || is_of_round(root.wrote.at))
     }
 
-    /// Of a round whose ranks meet by an NCCL id: how many have asked for it, of how many, who has not, and
-    /// since when the id is there. Who that is is known where each node has an address of its own.
+    /// For a round whose ranks meet by an NCCL id: how many have asked for the id, of how many, who has not,
+    /// and since when the id is there. The absent ones are known where each node has an address of its own.
     pub(crate) fn came_for_nccl_id(&self) -> Option<(u32, u32, Names, Timestamp)> {
         // What was lost with a link, or with the last server, may have come before.
         let is_known = !self.round.is_of_before && !self.life.was_cut_off;
@@ -596,7 +596,7 @@ impl TrackedRun {
         self.found(Finding::new(reason, about, since));
     }
 
-    /// The same with what shows it.
+    /// Keeps a finding together with what shows it.
     pub(crate) fn found(&mut self, finding: Finding) {
         const MOST: usize = 256;
         // The next round may have begun when it is told.

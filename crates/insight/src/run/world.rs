@@ -113,7 +113,7 @@ pub(crate) struct EndedBeside {
 #[derive(Debug, Clone)]
 pub(crate) struct NcclRoot {
     pub(crate) conn: ConnId,
-    /// That it did.
+    /// It published the id.
     pub(crate) wrote: Evidence,
     pub(crate) process: Option<Process>,
     /// Where it listens for the others.
@@ -222,7 +222,7 @@ impl World {
         })
     }
 
-    /// Those who meet again meet all that have come meanwhile, and are prepared for as many.
+    /// Unites ranks that meet again with all that have come meanwhile and are prepared for as many.
     fn unite(&mut self, at: usize, size: Option<u32>, made_before: Option<u32>) -> usize {
         if self.meetings.len() == 1 {
             return at;
@@ -315,7 +315,7 @@ impl World {
         }
     }
 
-    /// That a rank published its address, of those that are there and have not met.
+    /// The ranks that are there and have not met published these addresses.
     pub(super) fn addresses(&self) -> impl Iterator<Item = Evidence> {
         let unmet =
             self.meetings.iter().filter(|meeting| meeting.met.is_none() && self.shown().met.is_none());
@@ -626,7 +626,7 @@ impl World {
     /// On how many ranks others count who are there, if nobody has come as this rank and they do not count on
     /// it.
     pub(crate) fn disputed(&self, meeting: &Meeting, rank: u32) -> Option<u32> {
-        // Of those that met while these gathered it is not so.
+        // Others that met while these gathered do not count.
         let counts = |other: &&Meeting| {
             let met = other.first_met.or(other.met);
             other.number != meeting.number
@@ -656,8 +656,8 @@ impl World {
         self.meets_otherwise && self.meetings.iter().all(tells_none)
     }
 
-    /// That processes of this job ended of which nobody knows the rank, as all of them meet without telling
-    /// it; the first before the others.
+    /// Processes of this job that ended, the first of them first, if all of them meet without telling their
+    /// ranks.
     pub(crate) fn ended_unnamed(&self) -> Vec<&Evidence> {
         let ended = self.connected.ended().filter(|_| self.is_unnamed());
         let mut ended: Vec<_> = ended.map(|(_, closed)| closed).collect();
@@ -683,7 +683,7 @@ impl World {
         count(self.connected.processes().max(live))
     }
 
-    /// Those of them that are of no other meeting.
+    /// Connected worker processes that belong to no other meeting.
     pub(crate) fn processes_for(&self, meeting: &Meeting) -> u32 {
         let others = self.meetings.iter().filter(|other| other.number != meeting.number);
         let others: usize = others.map(|other| other.live().count()).sum();

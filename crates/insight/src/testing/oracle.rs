@@ -159,7 +159,7 @@ fn claims(said: &Explanation) -> Vec<(&str, Claim)> {
     all
 }
 
-/// Those that are told with a presence, wherever in the facts.
+/// Beings that are told with a presence, wherever in the facts.
 fn tagged<'f>(facts: &'f Value, all: &mut Vec<(&'f str, Claim)>) {
     match facts {
         Value::Object(fields) => {
@@ -227,7 +227,7 @@ impl World {
         let is_quiet = |being: &Being| being.heard > 0.0 && being.heard < at - SILENT;
         match claim {
             Absent if called.own.is_empty() => !those.any(holds),
-            // Of two with one name the other may be meant.
+            // If two have one name, the other may be meant.
             Absent => those.clone().next().is_none() || those.any(|being| !holds(being) || !being.acts),
             Ended => those.any(|being| !being.connected || being.cut_off),
             Gone => {
@@ -294,6 +294,10 @@ pub fn judge<T>(
         called.places.retain(|(kind, _)| kinds.contains(kind.as_str()));
         let is_known = |world: &World| world.beings.iter().any(|being| called.is(being, world.place));
         if called.own.is_empty() && called.places.is_empty() {
+            continue;
+        }
+        // Several may be at one address.
+        if name.starts_with("a process at ") {
             continue;
         }
         let is_known = past.0.iter().any(|(_, moment)| world(moment).is_some_and(is_known));

@@ -229,7 +229,7 @@ fn case_5_rank_zero_is_slow() {
         lab.wait_for_rank(n, 0);
     }
     lab.until(35.0);
-    // The same with NCCL in both its forms, where nobody but rank 0 writes anything.
+    // NCCL in both its forms, where nobody but rank 0 writes anything.
     for id in ["/default_pg/0//cuda//0", "/default_pg/0//cuda//0/nccl_storekey_0"] {
         let mut lab = Lab::new();
         (0..3).for_each(|n| lab.worker(n, "10.0.0.1"));

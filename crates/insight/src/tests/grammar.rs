@@ -1,4 +1,4 @@
-//! That sentences are English: each that is told in a scene, and those of losses with none, one and many of
+//! Sentences are English: each one that is told in a scene, and those of losses with none, one and many of
 //! everything.
 
 use std::time::Duration;

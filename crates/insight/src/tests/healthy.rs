@@ -87,7 +87,7 @@ impl Member {
 struct Job {
     ranks: Vec<Member>,
     sizes: Vec<u32>,
-    /// Of each meeting: who has published, how many addresses have been read, who has left.
+    /// For each meeting: who has published, how many addresses have been read, who has left.
     published: Vec<Vec<u32>>,
     read: Vec<u32>,
     left: Vec<Vec<u32>>,

@@ -233,7 +233,7 @@ impl Native {
         Self::of_all_in(Lab::new(), names.len() as u32, names, roles)
     }
 
-    /// The same, where what lasts for 3 s is said.
+    /// As `of_all`, where what lasts for 3 s is said.
     fn of_all_soon(min: u32, names: &[&str]) -> Self {
         Self::of_all_in(Lab::soon(), min, names, &[])
     }
@@ -517,7 +517,7 @@ fn a_rank_of_a_native_round_that_ends_alone_is_told() {
     }
 }
 
-/// That a node is not heard from is said of it: its ranks end with it.
+/// A node that is not heard from is named, and not its ranks: they end with it.
 #[test]
 fn the_ranks_of_a_native_node_that_is_not_heard_from_are_not_told_besides() {
     let mut native = Native::soon((2, 2));

@@ -143,7 +143,7 @@ fn lab() -> Lab {
     lab
 }
 
-/// That all have published their addresses is all that is seen, until one writes what none writes before they
+/// Nothing is seen but that all have published their addresses, until one writes what none writes before they
 /// have met.
 #[test]
 fn whether_ranks_have_met_is_known_only_when_a_key_shows_it() {

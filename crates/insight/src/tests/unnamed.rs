@@ -51,7 +51,7 @@ fn the_end_of_a_process_that_told_no_rank_is_said() {
         lab.leave(2);
         lab.pass(4.0);
         assert_eq!(lab.texts("ranks_ended").len(), 1);
-        // That of rank 0, which is known, is said as well.
+        // The end of rank 0, which is known, is said as well.
         lab.leave(0);
         lab.pass(4.0);
         assert_no_complaints(&lab);

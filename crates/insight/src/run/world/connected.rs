@@ -17,8 +17,7 @@ pub(crate) type Process = (IpAddr, u32);
 pub(crate) struct Connected {
     conns: BTreeMap<ConnId, Conn>,
     processes: BTreeMap<Process, Conns>,
-    /// That the last connection of a process closed, of those that had used the keys of a group and did not
-    /// come again.
+    /// Processes whose last connection closed, which had used the keys of a group and did not come again.
     ended: BTreeMap<Process, Evidence>,
     /// The processes that have used the keys of a group in this round, gone or not: each with how many of its
     /// connections were open at once that had, as containers may share an address and a process id.
@@ -40,7 +39,7 @@ struct Conn {
 #[derive(Debug, Default)]
 struct Conns {
     open: u32,
-    /// Those that have used the keys of a group.
+    /// Processes that have used the keys of a group.
     of_group: u32,
     /// One of them has, now or before: it is no client that only counts itself, or watches.
     is_of_group: bool,
@@ -150,7 +149,7 @@ impl Connected {
         self.ended.clear();
     }
 
-    /// Those that have ended were of the job before.
+    /// The processes that have ended belonged to the job before.
     pub(super) fn forget_ended(&mut self) {
         self.ended.clear();
     }

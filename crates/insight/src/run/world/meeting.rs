@@ -124,7 +124,7 @@ impl Meeting {
         Self { number, ..Self::default() }
     }
 
-    /// The same, with what became of those who did not meet before.
+    /// Nobody has come yet; `former` ended before they met.
     pub(super) fn after(former: BTreeMap<u32, RankInfo>) -> Self {
         Self { former, ..Self::default() }
     }
@@ -144,8 +144,8 @@ impl Meeting {
         unmet
     }
 
-    /// Those of another meeting have all ended before they met. Where these miss their ranks, that is told of
-    /// them.
+    /// The ranks of another meeting have all ended before they met. Where this meeting misses their ranks, it
+    /// tells what became of them.
     pub(super) fn take_in(&mut self, mut other: Self) {
         let is_there = |rank: u32| self.holder(rank).is_some_and(RankInfo::is_live);
         let is_missed = |rank: &u32| self.size.is_none_or(|size| *rank < size) && !is_there(*rank);
@@ -234,7 +234,7 @@ impl Meeting {
         if fitting.filter(|info| info.made_before == made_before).count() < size as usize {
             return false;
         }
-        // Of those who came before with other numbers.
+        // Some came before with other numbers.
         self.ranks.retain(|rank, _| *rank < size);
         self.met = self.ranks.values().map(|info| info.joined).max();
         self.before = None;
@@ -318,7 +318,7 @@ impl Meeting {
         ended(&self.ranks)
     }
 
-    /// The same of those who had met, which may meet again now.
+    /// As `ended_ranks`, for the ranks that had met, which may meet again now.
     pub(crate) fn ended_of_met(&self) -> impl Iterator<Item = (u32, &RankInfo, Timestamp)> {
         let before = self.before.map(|_| &self.former);
         self.met.map(|_| &self.ranks).or(before).into_iter().flat_map(ended)
@@ -402,12 +402,12 @@ impl Meeting {
         of_rank().find(|info| info.is_live()).or_else(|| of_rank().next())
     }
 
-    /// The same of those who have met: of others before it is known only that they ended.
+    /// As `holder`, for ranks that have met: the ranks before them are only known to have ended.
     pub(super) fn who_met(&self, rank: u32) -> Option<&RankInfo> {
         self.holder(rank).filter(|_| self.ranks.contains_key(&rank))
     }
 
-    /// That a rank published its address, of those that are there.
+    /// The ranks that are there published these addresses.
     pub(super) fn addresses(&self) -> impl Iterator<Item = Evidence> {
         let live = self.ranks.iter().filter(|(_, info)| info.is_live());
         live.map(|(&rank, info)| info.wrote(rank))

@@ -52,7 +52,7 @@ impl RankInfo {
         self.gone.is_none()
     }
 
-    /// That its connection closed.
+    /// Its connection closed.
     pub(crate) fn closed(&self, rank: u32, at: Timestamp) -> Evidence {
         let (who, peer) = (self.label(rank), Some(self.peer));
         Evidence { seen: Seen::Closed, who, peer, pid: self.pid, key: None, at }
@@ -63,7 +63,7 @@ impl RankInfo {
         Some((self.peer.ip(), self.pid?))
     }
 
-    /// That it published its address.
+    /// It published its address.
     pub(crate) fn wrote(&self, rank: u32) -> Evidence {
         Evidence { seen: Seen::Wrote, ..self.closed(rank, self.joined) }
     }

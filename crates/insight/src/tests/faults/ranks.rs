@@ -527,7 +527,7 @@ fn a_rank_is_the_first_ones_again_when_the_second_that_claimed_it_has_ended() {
 
 #[test]
 fn a_rank_of_the_job_before_that_ended_well_is_not_the_one_that_is_missing() {
-    // Those that meet again close their connections, too: they are the same processes.
+    // Ranks that meet again close their connections, too: they are the same processes.
     let processes: [fn(u32) -> (u32, u32); 2] = [|rank| (1, 2010 + rank), |rank| (rank, 2000 + rank)];
     for process in processes {
         let mut lab = Lab::soon();

@@ -140,12 +140,12 @@ impl Moment {
         agent.connected && agent.acts && !self.has(agent) && agent.is_taken_out(&self.round)
     }
 
-    /// Those of the round that are there.
+    /// Nodes of the round that are there.
     fn left(&self) -> usize {
         self.agents.iter().filter(|agent| agent.connected && self.has(agent)).count()
     }
 
-    /// Those that have left the round for the next one.
+    /// Nodes that have left the round for the next one.
     fn waiting(&self) -> usize {
         self.count(Place::Waits)
     }

@@ -96,7 +96,7 @@ impl Truth {
     }
 
     fn come(&mut self, host: usize, phase: Phase) {
-        // Of two with rank 0 of which one hosts nothing is known.
+        // Nothing is known of two with rank 0 of which one hosts.
         let hosts = |phase: Phase| matches!(phase, Phase::Counts(_));
         let is_hosted = self.now.live().any(|agent| {
             agent.rank == 0 && (hosts(agent.phase) || hosts(phase) && agent.phase != Phase::Runs)
@@ -105,7 +105,7 @@ impl Truth {
             return;
         }
         let (conn, rank) = (self.now.agents.len() as u32, self.ranks[host]);
-        // Those that host and are not known yet are of the next job.
+        // Hosts that are not known yet belong to the next job.
         let is_host = |agent: &Agent| matches!(agent.phase, Phase::Counts(_));
         if self.now.done || self.now.live().all(is_host) {
             self.now = Moment {

@@ -199,7 +199,7 @@ fn play_all<S: Strategy>(kind: &str, schedules: &S, play: impl Fn(S::Value) -> O
     const SHRINKS: usize = 400;
     /// The first of them are held against the yardstick.
     const HELD: u32 = 160;
-    /// Of so many it is counted what was not said.
+    /// So many schedules are counted for what was not said.
     const COUNTED: u32 = 256;
     let config = ProptestConfig::default();
     let rng_seed = if config.rng_seed == RngSeed::Random { RngSeed::Fixed(16) } else { config.rng_seed };

@@ -26,7 +26,7 @@ enum Op {
     /// Rank 0 comes, hosts a store of its own, and publishes nothing before so many have counted themselves
     /// here.
     Host(u32),
-    /// The same, and it is busy after that.
+    /// As `Host`, and it is busy after that.
     HostBusy,
     /// It is told another world size than the others.
     ComeWrong(u32, u32),
@@ -252,7 +252,7 @@ impl Truth {
                 self.lab.cancel(conn);
                 self.die(n);
             } else if next >= world && self.now[n].met > at {
-                // Those whose addresses are made for other world sizes cannot connect to each other.
+                // Ranks whose addresses are made for other world sizes cannot connect to each other.
                 if self.is_whole(world) {
                     self.now[n].met = at;
                 }

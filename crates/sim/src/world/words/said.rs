@@ -143,7 +143,8 @@ impl RunOf<'_> {
             // in which it still has its rank. A restarted server does not know which nodes have died in the
             // meantime.
             let was_there = |being: &Being| {
-                (being.holds || being.place.is_some()) && (being.connected || being.finished || has_restarted)
+                let may_be_there = being.connected || being.unnoticed || being.finished || has_restarted;
+                (being.holds || being.place.is_some()) && may_be_there
             };
             self.were(NODE, summary.nodes.joined as usize, was_there, "so many were not there")?;
         }
