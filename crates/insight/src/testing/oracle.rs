@@ -237,7 +237,7 @@ impl World {
             There => those.any(|being| being.connected || being.unnoticed || being.finished),
             Idle => those.any(|being| (being.connected || being.unnoticed) && !being.waits_here()),
             Free => those.any(|being| !being.connected || !being.waits_here()),
-            Unplaced => those.any(|being| being.connected && !being.holds),
+            Unplaced => those.any(|being| being.connected && !being.holds || being.unnoticed),
             Quiet => those.any(|being| {
                 !being.acts
                     || being.away

@@ -81,13 +81,15 @@ impl World {
             _ => false,
         };
         names.push(format!("pid {}", 1000 + client));
+        // A restarted server may know it from the journal, or not at all.
+        let is_out_of_reach = self.server_life > 1 && it.plan.relay.is_some_and(|relay| !self.is_up(relay));
         Being {
             names: names.into(),
             kind: Some(kind),
             place: Some(place).filter(|_| has_told),
             holds: has_told,
-            connected: !it.is_gone(),
-            unnoticed: it.is_gone() && self.may_be_stuck(client),
+            connected: !it.is_gone() && !is_out_of_reach,
+            unnoticed: if it.is_gone() { self.may_be_stuck(client) } else { is_out_of_reach },
             acts: true,
             waits: waits.then(|| (0.0, vec![0])),
             ..Being::default()
