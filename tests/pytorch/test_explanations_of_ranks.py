@@ -73,7 +73,7 @@ def test_healthy_static_agents_with_their_workers_are_silent(rallypoint_factory:
         server.endpoint, backend="static", procs=2, places=fork(2), environment=clients_only(server.endpoint), train=["--no-ddp"]
     )
     job.results()
-    explained(server, "round_complete", r"node \d at 127\.0\.0\.1", nodes=2)
+    explained(server, "round_complete", r"node \d at 127\.0\.0\.1", joined=2)
     assert any(said["facts"].get("ranks") == 4 for said in explanations(server)), "all ranks have published; the log has the nodes"
     explained(server, "run_finished")
     assert_silent(server)
@@ -88,17 +88,11 @@ def test_rank_0_is_slow(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> No
     run = f"store:{server.port}"
     job = env(jobs, server, fork(3), train=["--late", "0:0"])
     beside = env(jobs, other, fork(4), train=["--late", "2:0"])
-    explained(server, "waiting", "rank 0", waiters=2, who="rank 0")
+    explained(server, "waiting", "rank 0", waiters=2)
     waits = server.get_json(f"/api/v1/runs/{run}")["waits"]
     assert sorted(wait["who"].split(" on ")[0] for wait in waits) == ["rank 1", "rank 2"]
     assert {(wait["writer"], wait["reason"]) for wait in waits} == {("rank 0", "the address must come from rank 0: never seen")}
-    explained(
-        other,
-        "waiting",
-        "rank 2",
-        joined=3,
-        world_size=4,
-    )
+    explained(other, "waiting", "rank 2", joined=3, expected=4)
     for late in (job, beside):
         late.release()
         late.results()
@@ -122,7 +116,6 @@ def test_rank_0_is_slow_to_publish_its_nccl_id(key: str, rallypoint_factory: Ser
         "waiting",
         "rank 0",
         waiters=2,
-        what="the NCCL id",
     )
     clients[0].set(key, b"\7" * 128)
     for waiter in waiters:
@@ -147,7 +140,7 @@ def test_clients_give_up_on_rank_0(rallypoint_factory: Serve, jobs: Jobs, fork: 
     key = "/default_pg/0//cpu//0/0"
     job = env(jobs, server, fork(3), start=[1, 2], train=["--timeout", "3"])
     both = rf"({WHO.format(1)} and {WHO.format(2)}|{WHO.format(2)} and {WHO.format(1)})"
-    explained(server, "gave_up", both, f"`{key}`", "rank 0", key=key, writer="rank 0")
+    explained(server, "gave_up", both, f"`{key}`", "rank 0")
     assert "wait timeout" in job.failure(1)
 
 
@@ -161,14 +154,7 @@ def test_two_processes_claim_one_rank(rallypoint_factory: Serve, jobs: Jobs, for
     env(jobs, server, places, start=[0, 1]).wait_for_mark("init", 1)
     poll(lambda: any(run["ranks"]["joined"] == 2 for run in runs(server)), "two ranks have published their addresses", 20)
     env(jobs, server, places, start=[1])
-    explained(
-        server,
-        "duplicate_rank",
-        "rank 1",
-        WHO.format(1),
-        r"127\.0\.0\.1",
-        what="rank 1",
-    )
+    explained(server, "duplicate_rank", "rank 1", WHO.format(1), r"127\.0\.0\.1")
 
 
 def test_two_nodes_claim_one_node_rank(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
@@ -177,7 +163,7 @@ def test_two_nodes_claim_one_node_rank(rallypoint_factory: Serve, jobs: Jobs, fo
     places = fork(2)
     for _ in range(2):
         static(jobs, server, places, start=[1])
-    explained(server, "duplicate_rank", "node rank 1", r"127\.0\.0\.1", what="node rank 1")
+    explained(server, "duplicate_rank", "node rank 1", r"127\.0\.0\.1")
 
 
 def test_ranks_disagree_on_the_world_size(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:
@@ -201,7 +187,7 @@ def test_a_static_node_that_nobody_counts_on(rallypoint_factory: Serve, jobs: Jo
     places = fork(3)
     job = static(jobs, server, places, nodes=2, nnodes="2", start=[0, 1])
     static(jobs, server, places, start=[2])
-    explained(server, "join_refused", r"node 2 at 127\.0\.0\.1", "node rank 2", "rank 0", rank=2, nodes=2)
+    explained(server, "join_refused", r"node 2 at 127\.0\.0\.1", "node rank 2", "rank 0")
     job.release()
 
 
@@ -232,7 +218,7 @@ def test_foreign_clients(rallypoint_factory: Serve) -> None:
     with pytest.raises(OSError), socket.create_connection((server.host, server.port), 5) as plain:
         tls.wrap_socket(plain, server_hostname="localhost")
     for protocol in ("HTTP", "TLS"):
-        told = explained(server, "wrong_port", r"127\.0\.0\.1", str(server.port), protocol=protocol, times=1)
+        told = explained(server, "wrong_port", r"127\.0\.0\.1", str(server.port), protocol=protocol)
         assert told["run_id"] is None
     assert runs(server) == []
 

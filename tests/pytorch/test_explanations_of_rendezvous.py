@@ -53,7 +53,7 @@ def test_a_healthy_run_of_four_nodes_is_silent(rallypoint_factory: Serve, jobs: 
     """They train for longer than the server's patience, and meanwhile another run with its own id uses the same store."""
     server = rallypoint_factory(*LOG_AS_JSON, "--explain-after", "8s", "--nodes", "4")
     job = c10d(jobs, server, fork(4))
-    explained(server, "round_complete", r"127\.0\.0\.1\d", nodes=4)
+    explained(server, "round_complete", r"127\.0\.0\.1\d", joined=4)
     trained = time.monotonic()
     train_to_the_end(c10d(jobs, server, fork(4), run_id="other"), 4)
     job.assert_waits(0, max(0.0, trained + 10 - time.monotonic()))
@@ -96,7 +96,7 @@ def test_a_node_never_arrives_then_is_late_and_comes(rallypoint_factory: Serve, 
     assert [node["name"] for node in server.get_json("/api/v1/runs/job")["missing"]] == [B]
     job.start(1)
     explained(server, "node_came_late", B, node=B, joined=3)
-    explained(server, "round_complete", B, last=B)
+    explained(server, "round_complete", B)
     train_to_the_end(job, 3)
     assert_silent(server, "missing", "has come after")
 
@@ -133,7 +133,7 @@ def test_a_round_counts_a_node_that_died_while_joining(rallypoint_factory: Serve
     job.kill_node(1)
     job.start(2)
     dead = rf"{B} \(node rank 1\)"
-    complete = explained(server, "round_complete", C, dead, nodes=3)
+    complete = explained(server, "round_complete", C, dead, joined=3)
     assert complete["severity"] == "error"
     explained(server, "waiting", dead)
 
@@ -148,7 +148,7 @@ def test_a_node_is_frozen_and_killed_when_others_have_taken_it_out(rallypoint_fa
     for rank in range(3):
         job.wait_for_mark("training", rank)
     job.freeze_node(1)
-    explained(server, "lost", rf"{B} \(node rank 1\)", left=2)
+    explained(server, "lost", rf"{B} \(node rank 1\)", "2 nodes left")
     job.kill_node(1)
     explained(server, "lost", rf"{B} \(node rank 1\)", left=2)
 
@@ -208,9 +208,9 @@ def test_one_group_forms_and_others_are_left_over(rallypoint_factory: Serve, job
     job = c10d(jobs, server, fork(3), nnodes="2", start=[0, 1])
     for rank in (0, 1):
         job.wait_for_mark("training", rank)
-    explained(server, "nnodes_differ", formed=2, expected=3)
+    explained(server, "nnodes_differ", joined=2, expected=3)
     job.start(2)
-    explained(server, "stands_by", C, group=2, redundant=True)
+    explained(server, "stands_by", C)
     explained(server, "nnodes_differ")
 
 
@@ -243,12 +243,12 @@ def test_a_new_agent_comes_to_a_run_that_is_closed(rallypoint_factory: Serve, jo
     train_to_the_end(c10d(jobs, server, places), 2)
     assert_silent(server, r"^failed round 0: closed by \S+ at 1 node and never complete")
     late = c10d(jobs, server, places, start=[1])
-    explained(server, "join_refused", r"127\.0\.0\.1", "node rank [01]", finished=True)
+    explained(server, "join_refused", r"127\.0\.0\.1", "node rank [01]")
     assert "RendezvousClosedError" in late.failure(1)
 
     failed.failure(0)
     late = c10d(jobs, server, places, run_id="failed", start=[1])
-    explained(server, "join_refused", r"127\.0\.0\.1", finished=False)
+    explained(server, "join_refused", r"127\.0\.0\.1")
     late.failure(1)
 
 
@@ -274,7 +274,7 @@ def test_the_deadlock_of_a_node_that_joins_a_running_job(rallypoint_factory: Ser
     assert len(waits) == 3
     assert all("deadlock" in wait["reason"] for wait in waits)
     key = "/torch.rendezvous.job.1/MASTER_ADDR"
-    explained(server, "gave_up", rf"{C} \(node rank 2\)", f"`{key}`", key=key)
+    explained(server, "gave_up", rf"{C} \(node rank 2\)", f"`{key}`")
     job.failure(2)
 
 
@@ -294,7 +294,7 @@ def test_a_node_still_trains_while_others_have_finished(rallypoint_factory: Serv
         "exit_barrier",
         rf"{B} \(node rank 1\)",
         arrived=2,
-        nodes=3,
+        expected=3,
     )
     assert [run["state"] for run in runs(server)] == ["exiting"]
     job.release()
