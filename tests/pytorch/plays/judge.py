@@ -347,7 +347,9 @@ class Judge:
                     )
             main = run["explanation"]
             words = " ".join(poll["status"].split())
-            if main and main == earlier["explanation"] and cut(main["text"]) not in words:
+            # The name of the run stands above.
+            text = re.sub(rf"^{re.escape(run['run_id'])}( round {run['round']})?: ", "", main["text"]) if main else ""
+            if main and main == earlier["explanation"] and cut(text) not in words:
                 self.find(at, f"status has not what the API says: {main['text']}", f"status {main['code']}")
             if main and main["severity"] != "info" and f'code="{main["code"]}"' not in " ".join(shown):
                 self.find(at, f"metrics have no {main['code']}", f"metric {main['code']}")
