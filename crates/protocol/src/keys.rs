@@ -215,7 +215,7 @@ pub fn debug_server_of(key: &[u8]) -> Option<u32> {
 }
 
 /// Whether clients ask for `key` again and again until another process has written it: what is published, and
-/// what the leader of [`HOSTED`] writes first, without whom all its agents wait.
+/// what the leader of `HOSTED` writes first, without whom all its agents wait.
 pub fn is_asked_for(key: &[u8]) -> bool {
     let is_of_leader = || ends_with_its_agents(key) && key.ends_with(b":shutdown");
     published_by(key).is_some() || is_of_leader()

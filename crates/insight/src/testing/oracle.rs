@@ -482,8 +482,8 @@ mod tests {
 
     fn said(code: &str, text: &str, facts: &Value) -> Explanation {
         let all = json!({
-            "id": 1, "run_id": "job", "store": null, "code": code, "severity": "warning", "since": 0.0, "holds": true,
-            "certainty": "seen", "text": text, "remedy": "", "facts": facts,
+            "id": 1, "run_id": "job", "store": null, "code": code, "severity": "warning", "since": 0.0,
+            "holds": true, "certainty": "seen", "text": text, "remedy": "", "facts": facts,
         });
         serde_json::from_value(all).expect("an explanation")
     }
@@ -527,7 +527,8 @@ mod tests {
         let all = unsaid("job: rank 1 and rank 2 and rank 3");
         assert_eq!(
             all,
-            "who ended: 0 of 1 not said, who never came: 0 of 1 not said, who waits for nothing: 0 of 1 not said"
+            "who ended: 0 of 1 not said, who never came: 0 of 1 not said, who waits for nothing: 0 of 1 not \
+             said"
         );
         assert!(unsaid("job: rank 1 and rank 2").contains("who never came: 1 of 1 not said"));
         assert!(unsaid("job: rank 3, host2").contains("who waits for nothing: 1 of 1 not said"));

@@ -189,7 +189,8 @@ proptest! {
     fn ranks_that_meet_as_often_as_they_like(
         sizes in prop::collection::vec(1..5_u32, 1..4),
         close in prop::sample::select(vec![Close::First, Close::AfterConnect, Close::AfterPublish]),
-        order in prop::collection::vec((any::<u16>(), prop::sample::select(vec![0, 0, 0, 1, 5, 40, 300_u64])), 1..40),
+        order in prop::collection::vec(
+            (any::<u16>(), prop::sample::select(vec![0, 0, 0, 1, 5, 40, 300_u64])), 1..40),
         pauses in pauses(),
     ) {
         let settings = Settings { explain_after: std::time::Duration::from_mins(2), ..Settings::default() };

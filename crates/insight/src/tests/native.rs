@@ -598,8 +598,8 @@ fn agents_at_the_exit_barrier_of_a_native_run_are_told_with_those_they_wait_for(
     native.reach_exit(0);
     native.pass(33);
     let said = native.shown("exit_barrier");
-    let text = "job: 1 of 3 nodes has finished and waited 34 s at the exit barrier; connected, not finished: b (node rank 1) and c \
-                (node rank 2)";
+    let text = "job: 1 of 3 nodes has finished and waited 34 s at the exit barrier; connected, not finished: \
+                b (node rank 1) and c (node rank 2)";
     assert_eq!(said, [text]);
     let run = native.lab.run("job").summary;
     assert_eq!(

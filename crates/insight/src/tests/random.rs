@@ -87,7 +87,9 @@ fn step() -> impl Strategy<Value = Step> {
             Step::Observe(Observed::Wrote { conn, key: bytes(key), value: Bytes::from(value) })
         }),
         2 => conn().prop_map(|conn| Step::Observe(Observed::Gone { conn, used_own_keys: false })),
-        1 => key().prop_map(move |key| Step::Observe(Observed::Dropped { key: bytes(key), cause: DropCause::PairedWithGone })),
+        1 => key().prop_map(move |key| {
+            Step::Observe(Observed::Dropped { key: bytes(key), cause: DropCause::PairedWithGone })
+        }),
         1 => (conn(), key()).prop_map(move |(conn, key)| {
             Step::Observe(Observed::GaveUp { conn, key: bytes(key), waited: Duration::from_mins(1) })
         }),
