@@ -83,13 +83,16 @@ impl World {
         names.push(format!("pid {}", 1000 + client));
         // A restarted server may know it from the journal, or not at all.
         let is_out_of_reach = self.server_life > 1 && it.plan.relay.is_some_and(|relay| !self.is_up(relay));
+        // Its last words may be on their way still.
+        let may_be_untold =
+            is_out_of_reach || it.issued.len() > 1 && self.reference.come(client).next < it.issued.len();
         Being {
             names: names.into(),
             kind: Some(kind),
             place: Some(place).filter(|_| has_told),
             holds: has_told,
             connected: !it.is_gone() && !is_out_of_reach,
-            unnoticed: if it.is_gone() { self.may_be_stuck(client) } else { is_out_of_reach },
+            unnoticed: if it.is_gone() { self.may_be_stuck(client) } else { may_be_untold },
             acts: true,
             waits: waits.then(|| (0.0, vec![0])),
             ..Being::default()
