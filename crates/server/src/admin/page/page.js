@@ -99,10 +99,11 @@ function sentenceOf(run, detail) {
     case "running":
       if (nodesGone) return `Running, but ${nodesGone}`;
       if (ranksMissing > 0) return `Waiting for ${ranksMissing} of ${count(ranks.expected, "rank")}`;
+      if (run.kind === "env" && ranks?.gone > 0 && !ranks.joined && !ranks.connected) return "All its connections have closed";
       if (ranks?.gone > 0) return `Running; ${count(ranks.gone, "rank")} ${ranks.gone === 1 ? "is" : "are"} gone`;
       if (run.kind !== "env") return areUnheard(run, detail) ? `Complete: ${count(nodes.joined, "node")}; whether they are there is not known` : `Running: ${count(nodes.joined, "node")}`;
       if (!ranks || ranks.have_met) return `Running: ${count(ranks?.joined || 0, "rank")}`;
-      return `${ranks.joined > 0 ? `All ${count(ranks.joined, "rank")} have published their addresses` : "The NCCL id is published"}; whether they have met is not visible here`;
+      return `${ranks.joined > 0 ? `All ${count(ranks.joined, "rank")} have published their addresses` : "The first has published where all meet"}; whether they have met is not visible here`;
     case "restarting": return `Restarting: ${count(nodes.waiting, "node")} ${nodes.waiting === 1 ? "waits" : "wait"} for the next round${nodesGone && `; ${nodesGone}`}`;
     case "exiting": return `${exit?.arrived ?? 0} of ${count(exit?.expected ?? nodes.joined, "node")} have finished`;
     case "finished": return "Finished";
