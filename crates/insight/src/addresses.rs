@@ -29,7 +29,7 @@ impl Doubt {
         }
     }
 
-    /// Reads what the published address alone tells, and where its process connects from.
+    /// What is wrong with an address, as far as it tells itself, or where its process connects from.
     fn of(listens: IpAddr, peer: IpAddr) -> Option<Self> {
         let is_of_bridge = |ip: IpAddr| matches!(ip, IpAddr::V4(ip) if ip.octets()[..2] == [172, 17]);
         let is_link_local = match listens {

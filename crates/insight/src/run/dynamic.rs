@@ -339,7 +339,7 @@ impl TrackedRun {
     fn complete(&mut self, now: Timestamp) {
         self.round.completed = Some(now);
         self.round.group = Some(self.members());
-        // Among the nodes that died while joining, only those are told that it has taken in.
+        // Among the nodes that died while joining, only those are told that the round has taken in.
         let mut dying = std::mem::take(&mut self.life.dying);
         let is_it =
             |one: &Dying, node: &TrackedNode| node.gone == Some(one.closed.at) && node.pid == one.closed.pid;

@@ -169,7 +169,7 @@ impl TrackedRun {
             return;
         }
         for stage in [Stage::Joining, Stage::Waiting, Stage::InRound] {
-            // Nodes that gave up on others are their victims.
+            // Nodes that gave up on others are victims, and are reported apart from the causes.
             for gave_up in [false, true] {
                 let is_one = |one: &mut Dying| (one.stage, one.gave_up) == (stage, gave_up);
                 let lost = dying.extract_if(.., is_one).collect();

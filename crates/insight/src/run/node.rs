@@ -56,7 +56,7 @@ pub(crate) struct TrackedNode {
     pub(crate) last_heartbeat: Timestamp,
     pub(crate) stamp: i64,
     pub(crate) gone: Option<Timestamp>,
-    /// Its state is as contact with it was lost: it may live.
+    /// Contact with it was lost, and its state is of that moment: it may live.
     pub(crate) is_cut_off: bool,
     pub(crate) finished: bool,
     /// Static: how often it has started its workers again.

@@ -152,7 +152,7 @@ impl TrackedRun {
         self.listed().saturating_add(count(self.taken_out().count()))
     }
 
-    /// The participants with a place in the round that others can join.
+    /// The members that are not lost.
     pub(crate) fn listed(&self) -> u32 {
         // torch notices a death late, or, with the static rendezvous, never.
         let lost = self.participants().filter(|node| node.is_lost()).count();
@@ -596,7 +596,7 @@ impl TrackedRun {
         self.found(Finding::new(reason, about, since));
     }
 
-    /// Keeps a finding together with what shows it.
+    /// As `finds`, for a finding with its evidence.
     pub(crate) fn found(&mut self, finding: Finding) {
         const MOST: usize = 256;
         // The next round may have begun when it is told.

@@ -268,7 +268,7 @@ fn who_finished_before_a_restart_does_not_die_in_the_next_job() {
         (0..3).for_each(|n| lab.leave(n));
         lab.pass(5.0);
         assert_eq!(lab.texts("lost"), [""; 0], "restarts: {restarts}");
-        // The next job is told of.
+        // A loss of the next job is told.
         lab.static_node(12, "job", 2, 3);
         lab.leave(11);
         lab.pass(5.0);

@@ -96,7 +96,7 @@ impl Truth {
     }
 
     fn come(&mut self, host: usize, phase: Phase) {
-        // Nothing is known of two with rank 0 of which one hosts.
+        // Where two have rank 0 and one hosts, nothing is known of them.
         let hosts = |phase: Phase| matches!(phase, Phase::Counts(_));
         let is_hosted = self.now.live().any(|agent| {
             agent.rank == 0 && (hosts(agent.phase) || hosts(phase) && agent.phase != Phase::Runs)
