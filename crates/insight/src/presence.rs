@@ -149,6 +149,9 @@ pub(crate) const MISSING_POD: &str =
 pub(crate) const MISSING_NODE: &str = "look at the pod of each missing node: is it scheduled, has its image \
                                        come, does it reach this server, has each agent its own --node-rank \
                                        (from 0 on)?";
+pub(crate) const SAME_WORLD_SIZE: &str = "restart all processes of the job together with the same WORLD_SIZE \
+                                          (--nnodes, --nproc-per-node); a second job needs its own store \
+                                          (--listen twice, or POST /api/v1/stores)";
 const MISSING_RANK: &str = "look at the process of each missing rank: has it started, does it import or load \
                             still, has it ended, does it reach this server?";
 /// A pod starts its command when the gate has let it go.
@@ -281,10 +284,7 @@ impl But {
                  of trying again in the same process"
             }
             Self::NotCounted { .. } => "start every node with the same --nnodes, and a --node-rank below it",
-            Self::OtherSize { .. } => {
-                "restart all processes of the job together with the same WORLD_SIZE (--nnodes, \
-                 --nproc-per-node)"
-            }
+            Self::OtherSize { .. } => SAME_WORLD_SIZE,
             Self::RoundOver { .. } => {
                 "look why that round ended; who waits in it ends after its time-out (--rdzv-conf \
                  read_timeout), and meets the others in the next round when it is started again"

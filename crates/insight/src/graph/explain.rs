@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::processes::{Graph, Silent, WAITS_SHOWN};
 use super::root::Root;
 use super::wanted::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
-use crate::presence::{But, Place, Presence, Sighting};
-use crate::reason::rules::{RESET, SAME_WORLD_SIZE};
+use crate::presence::{But, Place, Presence, SAME_WORLD_SIZE, Sighting};
+use crate::reason::rules::RESET;
 use crate::reason::words::{ENDED, OTHER_PORT, clients, has, have, if_some, of_ranks, of_whole};
 use crate::reason::{Code, Finding, Hold, Last, Names, Reason, TakenOut};
 use crate::run::{LeftNode, Meeting, RunKey, TrackedNode, TrackedRun};
@@ -87,7 +87,7 @@ impl Awaited {
             .fact("candidates", candidates)
             .fact("waiters", waiters)
             .misses(place, &Names::of([who.to_owned()]), Last::from(presence))
-            .lacks("not published either", "missing", place, &missing, Last::NeverSeen)
+            .lacks("not published either", "missing", place, &missing, Last::Unknown)
             .lacks("in the attempt before", "staying", place, &staying, Last::Connected)
             .lacks("connected and ended without telling who they are", "ended", place, &ended, Last::Closed)
             .and("in another store", &elsewhere);

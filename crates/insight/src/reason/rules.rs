@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::presence::{AWAY, FROZEN, GONE, MISSING_NODE, MISSING_POD};
+use crate::presence::{AWAY, FROZEN, GONE, MISSING_NODE, MISSING_POD, SAME_WORLD_SIZE};
 use rallypoint_api::Severity;
 
 /// One kind of explanation.
@@ -159,6 +159,3 @@ rules! {
 
 pub(crate) const RESET: &str = "restart all processes of the job together: what was written before the reset \
                                 is not written again by itself";
-pub(crate) const SAME_WORLD_SIZE: &str = "restart all processes of the job together with the same WORLD_SIZE \
-                                          (--nnodes, --nproc-per-node); a second job needs its own store \
-                                          (--listen twice, or POST /api/v1/stores)";

@@ -280,6 +280,21 @@ fn a_rank_that_is_prepared_for_another_world_size_is_not_shown_as_missing() {
 }
 
 #[test]
+fn a_rank_that_has_left_is_not_never_seen_in_the_facts() {
+    let mut lab = Lab::new();
+    (0..3).for_each(|n| lab.rank(n, &format!("10.0.0.{n}"), n, 4));
+    lab.wait_for_rank(0, 3);
+    lab.leave(2);
+    lab.pass(35.0);
+    let said = lab.run("store:29500").explanations.into_iter().find(|said| said.code == "waiting");
+    let missing = said.expect("it is said").facts["missing"].clone();
+    let seen = missing.as_array().expect("a list").iter();
+    let seen: Vec<_> =
+        seen.map(|one| one["presence"]["is"].as_str().unwrap_or_default().to_owned()).collect();
+    assert_eq!(seen, ["never_seen", "unknown"], "{missing}");
+}
+
+#[test]
 fn case_6_two_nodes_claim_one_rank() {
     let mut lab = Lab::new();
     for (n, rank) in [(0, 0), (1, 1), (2, 1)] {
