@@ -40,6 +40,11 @@ pub struct Being {
 }
 
 impl Being {
+    /// Whether it may be counted as there: nobody can have noticed that it is not.
+    pub fn may_be_there(&self) -> bool {
+        self.connected || self.unnoticed
+    }
+
     /// It waits for somebody of whom it is known who that is.
     fn waits_here(&self) -> bool {
         self.waits.as_ref().is_some_and(|(_, places)| !places.is_empty())
@@ -176,6 +181,10 @@ fn tagged<'f>(facts: &'f Value, all: &mut Vec<(&'f str, Claim)>) {
     }
 }
 
+fn is_address(name: &str) -> bool {
+    name.parse::<IpAddr>().is_ok()
+}
+
 /// A name as it is told: the places in it, and all else.
 struct Called {
     places: BTreeSet<(String, u32)>,
@@ -202,8 +211,7 @@ impl Called {
     }
 
     fn is(&self, being: &Being, place: &str) -> bool {
-        let is_address = |name: &String| name.parse::<IpAddr>().is_ok();
-        let has_address = being.names.iter().any(is_address);
+        let has_address = being.names.iter().any(|name| is_address(name));
         let mut own = self.own.iter().filter(|name| has_address || !is_address(name)).peekable();
         if own.peek().is_none() {
             let kind = being.kind.unwrap_or(place);
@@ -234,8 +242,8 @@ impl World {
                 those.clone().next().is_none()
                     || those.any(|being| !holds(being) || !being.acts || being.cut_off || is_quiet(being))
             }
-            There => those.any(|being| being.connected || being.unnoticed || being.finished),
-            Idle => those.any(|being| (being.connected || being.unnoticed) && !being.waits_here()),
+            There => those.any(|being| being.may_be_there() || being.finished),
+            Idle => those.any(|being| being.may_be_there() && !being.waits_here()),
             Free => those.any(|being| !being.connected || !being.waits_here()),
             Unplaced => those.any(|being| being.connected && !being.holds || being.unnoticed),
             Quiet => those.any(|being| {
@@ -289,15 +297,15 @@ pub fn judge<T>(
         .iter()
         .flat_map(|world| world.beings.iter().filter_map(|being| being.kind).chain([world.place]))
         .collect();
+    let names = last.iter().flat_map(|world| world.beings.iter().flat_map(|being| being.names.iter()));
+    // Without them nothing is known of who is called by an address alone.
+    let have_addresses = names.into_iter().any(|name| is_address(name));
     for (name, claim) in claims(said).into_iter().filter(|(name, _)| !name.starts_with("run ")) {
         let mut called = Called::of(name);
         called.places.retain(|(kind, _)| kinds.contains(kind.as_str()));
+        called.own.retain(|own| have_addresses || !is_address(own));
         let is_known = |world: &World| world.beings.iter().any(|being| called.is(being, world.place));
         if called.own.is_empty() && called.places.is_empty() {
-            continue;
-        }
-        // Several may be at one address.
-        if name.starts_with("a process at ") {
             continue;
         }
         let is_known = past.0.iter().any(|(_, moment)| world(moment).is_some_and(is_known));

@@ -23,11 +23,6 @@ fn is_of_ranks(said: &Explanation) -> bool {
     !said.facts["ranks"].is_null() || said.facts["place"] == RANK
 }
 
-/// Whether the server may count it as there.
-fn may_be_there(being: &Being) -> bool {
-    being.connected || being.unnoticed
-}
-
 impl RunOf<'_> {
     fn was(&self, holds: impl Fn(&Moment) -> bool, why: &str) -> Checked {
         self.world.was(holds, why)
@@ -63,7 +58,7 @@ impl RunOf<'_> {
             self.were(kind, number(facts, field), holds, why)
         };
         let has_come = |being: &Being| being.holds;
-        let is_left = |being: &Being| may_be_there(being) && (being.holds || being.place.is_some());
+        let is_left = |being: &Being| being.may_be_there() && (being.holds || being.place.is_some());
         let sees_links = || {
             let relays: Vec<_> = names(facts, "links").iter().map(|link| relay_of(link)).collect();
             yes(!relays.is_empty() && !relays.contains(&None), "no relay has this name")?;
@@ -103,7 +98,7 @@ impl RunOf<'_> {
                 }
                 many("left", &is_left, "so many are not left")
             }
-            ("ranks_ended", RANK) => many("left", &may_be_there, "so many are not left"),
+            ("ranks_ended", RANK) => many("left", &Being::may_be_there, "so many are not left"),
             ("run_finished", NODE) => many("nodes", &|being| being.finished, "so many have not finished"),
             ("run_ended" | "not_back", _) => self.all_were_gone(),
             ("run_closed" | "join_refused", NODE) => self.state_was(|state| state.closed, "it is not closed"),
@@ -119,7 +114,7 @@ impl RunOf<'_> {
                 if kind == RANK && facts["waiters"].is_number() {
                     many(
                         "waiters",
-                        &|being| may_be_there(being) && being.waits.is_some(),
+                        &|being| being.may_be_there() && being.waits.is_some(),
                         "so many do not wait",
                     )?;
                 }
@@ -130,7 +125,7 @@ impl RunOf<'_> {
                 }
             }
             ("node_silent", NODE) => {
-                self.were(NODE, names(facts, "nodes").len(), may_be_there, "some are dead")
+                self.were(NODE, names(facts, "nodes").len(), Being::may_be_there, "some are dead")
             }
             ("run_started" | "gave_up" | "duplicate_rank" | "two_jobs" | "lost" | "store_reset", _) => Ok(()),
             _ => Err("nothing of that kind is so".into()),
@@ -148,7 +143,7 @@ impl RunOf<'_> {
             // in which it still has its rank. A restarted server does not know which nodes have died in the
             // meantime.
             let was_there = |being: &Being| {
-                let was_there = may_be_there(being) || being.finished || has_restarted;
+                let was_there = being.may_be_there() || being.finished || has_restarted;
                 (being.holds || being.place.is_some()) && was_there
             };
             self.were(NODE, summary.nodes.joined as usize, was_there, "so many were not there")?;
@@ -171,7 +166,8 @@ impl RunOf<'_> {
     }
 
     fn were_any(&self) -> Checked {
-        self.were(NODE, 1, may_be_there, "").or_else(|_| self.were(RANK, 1, may_be_there, "nobody is there"))
+        self.were(NODE, 1, Being::may_be_there, "")
+            .or_else(|_| self.were(RANK, 1, Being::may_be_there, "nobody is there"))
     }
 }
 
@@ -189,7 +185,7 @@ impl World {
     /// How many ranks are shown to be there.
     pub(super) fn check_ranks(&self, run: &str, joined: u32) -> Checked {
         let run = RunOf { world: self, run };
-        run.were(RANK, joined as usize, may_be_there, "so many ranks were not there")
+        run.were(RANK, joined as usize, Being::may_be_there, "so many ranks were not there")
     }
 
     /// Whether two ranks of a run are prepared for different numbers.
