@@ -46,8 +46,10 @@ const TOGETHER: &str = "look why the first of them ended; what has come again ca
 
 /// Who waits for one process, and who else is not there.
 struct Awaited {
-    /// The others of its kind that have not published either.
+    /// The others of its kind that have not come either.
     missing: Names,
+    /// The others of its kind that have ended.
+    gone: Names,
     /// Processes that connected and ended without telling who they are.
     ended: Names,
     /// Ranks of as large a job in other stores, where those are missing that are here.
@@ -64,7 +66,7 @@ impl Awaited {
     /// They wait for what `who` is to write. `of`: the meeting that it is of, if that tells how many have
     /// published.
     fn reason(self, who: &str, what: &str, place: Place, seen: &Sighting, of: Option<&Meeting>) -> Reason {
-        let Self { missing, ended, elsewhere, staying, waiters, waited } = self;
+        let Self { missing, gone, ended, elsewhere, staying, waiters, waited } = self;
         let Sighting { presence, behind, but, candidates } = seen;
         let published = if_some(of, |of| format!("{} published; ", of_ranks(of.joined(), of.size)));
         let is_plain = seen.is_plain();
@@ -87,7 +89,8 @@ impl Awaited {
             .fact("candidates", candidates)
             .fact("waiters", waiters)
             .misses(place, &Names::of([who.to_owned()]), Last::from(presence))
-            .lacks("not published either", "missing", place, &missing, Last::Unknown)
+            .lacks("gone too", "gone", place, &gone, Last::Closed)
+            .lacks("not published either", "missing", place, &missing, Last::NeverSeen)
             .lacks("in the attempt before", "staying", place, &staying, Last::Connected)
             .lacks("connected and ended without telling who they are", "ended", place, &ended, Last::Closed)
             .and("in another store", &elsewhere);
@@ -282,23 +285,25 @@ impl Graph<'_> {
                 }
                 let (writer, what) = (&asked.writer, asked.what.to_owned());
                 let is_unseen = seen.is_unseen();
-                let missing = match (writer, run.kind()) {
+                let (gone, missing) = match (writer, run.kind()) {
                     (ExpectedWriter::Rank(_), _)
                         if seen.but == Some(But::MetBefore) && meeting.replaced.is_empty() =>
                     {
-                        Names::default()
+                        Default::default()
                     }
                     (ExpectedWriter::Rank(rank), _) => self.absent(run, meeting, *rank),
                     // A complete round counts all of them.
-                    (ExpectedWriter::Node(rank), RunKind::C10d) => self.gone_without_role(run, *rank),
+                    (ExpectedWriter::Node(rank), RunKind::C10d) => {
+                        (self.gone_without_role(run, *rank), Names::default())
+                    }
                     // A static node that has come shows that there are all with lower ranks.
                     (ExpectedWriter::Node(rank), RunKind::Static) if is_unseen => {
                         let others = run.never_came().filter(|other| other != rank);
-                        Names::of(others.map(|rank| format!("node {rank}")))
+                        (Names::default(), Names::of(others.map(|rank| format!("node {rank}"))))
                     }
-                    _ => Names::default(),
+                    _ => Default::default(),
                 };
-                let is_short = is_unseen || !missing.is_empty();
+                let is_short = is_unseen || !gone.is_empty() || !missing.is_empty();
                 let (ended, elsewhere) = match (writer, run.kind()) {
                     (ExpectedWriter::Rank(_), _) if is_short => {
                         (self.ended_near(run, |_| true), self.elsewhere(run, meeting))
@@ -318,7 +323,7 @@ impl Graph<'_> {
                 let is_not_counted =
                     |(client, is): &&(&Client, Silent)| client.run.is_none() || *is == Silent::Alike;
                 let not_counted = || self.silent(run, meeting).iter().filter(is_not_counted).count();
-                let awaited = Awaited { missing, ended, elsewhere, staying, waiters, waited };
+                let awaited = Awaited { missing, gone, ended, elsewhere, staying, waiters, waited };
                 // Another meeting is in no bar, and an address that was dropped counts twice or not at all.
                 let is_shown = meeting.number == run.world().shown().number && !meeting.has_dropped();
                 Some(match writer {

@@ -372,21 +372,29 @@ impl Graph<'_> {
         Sighting::from(presence).but(But::Dropped { how })
     }
 
-    /// All ranks of which nobody is there, but for the one that others wait for.
-    pub(super) fn absent(&self, run: &TrackedRun, meeting: &Meeting, asked: u32) -> Names {
-        let others = run.world().absent(meeting).filter(|rank| *rank != asked);
-        Names::of_some(others, |rank| {
+    /// All ranks of which nobody is there, but for the one that others wait for: those that have ended, and
+    /// those that have not come.
+    pub(super) fn absent(&self, run: &TrackedRun, meeting: &Meeting, asked: u32) -> (Names, Names) {
+        let others = || run.world().absent(meeting).filter(|rank| *rank != asked);
+        let ended = |rank: &u32| {
+            let before = run.world().holder(meeting, *rank)?;
+            self.gone(before.gone, before.is_cut_off)
+        };
+        let with = |rank: u32, words: Option<String>| {
             let label = run.rank_label_in(meeting, rank);
-            let before = run.world().holder(meeting, rank);
-            if let Some(gone) = before.and_then(|before| self.gone(before.gone, before.is_cut_off)) {
-                return format!("{label} ({gone})");
-            }
+            words.map_or_else(|| label.clone(), |words| format!("{label} ({words})"))
+        };
+        let pod = |rank: u32| {
             let pod = self.announced_rank(run, meeting, rank).and_then(|pod| pod.behind);
-            match pod.filter(|pod| pod.presence != Presence::Announced) {
-                Some(Behind { what, presence }) => format!("{label} ({what}: {presence})"),
-                None => label,
-            }
-        })
+            pod.filter(|pod| pod.presence != Presence::Announced)
+                .map(|pod| format!("{}: {}", pod.what, pod.presence))
+        };
+        (
+            Names::of_some(others().filter(|rank| ended(rank).is_some()), |rank| {
+                with(rank, ended(&rank).map(|gone| gone.to_string()))
+            }),
+            Names::of_some(others().filter(|rank| ended(rank).is_none()), |rank| with(rank, pod(rank))),
+        )
     }
 
     /// The nodes or ranks except `writer` that are there, and go on with the attempt before.

@@ -291,7 +291,7 @@ fn a_rank_that_has_left_is_not_never_seen_in_the_facts() {
     let seen = missing.as_array().expect("a list").iter();
     let seen: Vec<_> =
         seen.map(|one| one["presence"]["is"].as_str().unwrap_or_default().to_owned()).collect();
-    assert_eq!(seen, ["never_seen", "unknown"], "{missing}");
+    assert_eq!(seen, ["never_seen", "closed"], "{missing}");
 }
 
 #[test]
