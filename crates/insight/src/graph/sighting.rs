@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::processes::{Graph, Silent};
 use super::wanted::{ExpectedWriter, Wanted, wanted};
 use crate::expect::Plan;
-use crate::presence::{Behind, But, NODE, Presence, Sighting, Waits};
+use crate::presence::{But, NODE, Presence, Sighting, Waits};
 use crate::reason::Names;
 use crate::run::{Departure, LeftNode, Meeting, RankInfo, TrackedNode, TrackedRun, Withdrawn};
 use crate::watch::{Client, Passed, Waiting};
