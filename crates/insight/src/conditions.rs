@@ -224,7 +224,7 @@ fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timest
 }
 
 /// Some nodes have finished, and others have not.
-fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option<Finding> {
+pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option<Finding> {
     let round = run.round();
     let since = round.exit_since.filter(|_| round.exit_done.is_none())?;
     // Agents of a native run tell the rendezvous when they have passed it.
@@ -239,7 +239,7 @@ fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option<Finding> {
     let all = || run.participants().chain(earlier.clone());
     let dead = || all().filter(|node| node.is_dead() && !node.is_cut_off);
     let cut_off = all().filter(|node| node.is_dead() && node.is_cut_off);
-    let not_back = all().filter(|node| node.is_not_back()).map(TrackedNode::label);
+    let not_back = Names::of(all().filter(|node| node.is_not_back()).map(TrackedNode::label));
     let taken_out = || run.life().left.values().filter(|left| left.is_silent()).map(|left| &left.node);
     // Where several nodes have one address, it is not known whose link is away.
     let mut at_address: HashMap<IpAddr, usize> = HashMap::new();
@@ -266,7 +266,13 @@ fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option<Finding> {
     // The first of them, and the others for less.
     let up_to = if arrived > 1 { "up to " } else { "" };
     let all_are_well = out.is_empty() && closed.is_empty() && silent.is_empty();
-    let is_note = all_are_well && waited.0 < LONG_AT_EXIT;
+    // What had arrived before a restart of the server may not be counted.
+    let nobody_lacks = all_are_well
+        && running.is_empty()
+        && not_back.is_empty()
+        && !run.misses_exits()
+        && nodes.is_none_or(|nodes| arrived >= nodes);
+    let is_note = all_are_well && !nobody_lacks && waited.0 < LONG_AT_EXIT;
     let reason = Code::ExitBarrier
         .says(format!("{have} finished and waited {up_to}{waited} at the exit barrier"))
         .severe(if is_note { Severity::Info } else { Severity::Warning })
@@ -276,13 +282,15 @@ fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option<Finding> {
         .lacks("nothing heard", "silent", Place::Node, &silent, Last::Silent)
         .lacks("taken out of the round", "taken_out", Place::Node, &out, Last::TakenOut)
         .lacks("connection closed", "dead", Place::Node, &closed, Last::Closed)
-        .lacks(
-            "not back since the server was restarted",
-            "not_back",
-            Place::Node,
-            &Names::of(not_back),
-            Last::NotBack,
-        );
+        .lacks("not back since the server was restarted", "not_back", Place::Node, &not_back, Last::NotBack);
+    let reason = if nobody_lacks {
+        reason.then("; no other node is known").look_at(
+            "one of them counts on more nodes than have come: start every node with the same --nnodes; \
+             agents wait for the others up to 300 s, and end then",
+        )
+    } else {
+        reason
+    };
     let closed = |node: &TrackedNode| Some(node.evidence(Seen::Closed, None, node.gone?));
     let closed = dead().filter_map(closed);
     let heard = taken_out().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
@@ -352,15 +360,16 @@ fn have_ended(ranks: &Names, left: u32, since: Elapsed, soon: Option<Elapsed>) -
         .fact("left", left)
         .fact("since", since)
         .misses(Place::Rank, ranks, Last::Closed);
+    let look_at = match soon {
+        None => Code::RanksEnded.rule().look_at,
+        Some(_) => {
+            "if they were not meant to end before the others, look at their logs, that of the first before \
+             all; where they could not connect to each other at the addresses that they published, \
+             GLOO_SOCKET_IFNAME chooses the network interface"
+        }
+    };
     reason.ended = ranks.count();
-    // Jobs of a few seconds get no warning when their ranks end one by one.
-    match soon {
-        None => reason,
-        Some(_) => reason.severe(Severity::Warning).hold(Hold::Lasting).look_at(
-            "look at their logs, that of the first before all; where they could not connect to each other at \
-             the addresses that they published, GLOO_SOCKET_IFNAME chooses the network interface",
-        ),
-    }
+    reason.look_at(look_at)
 }
 
 /// Processes have ended that meet without telling their ranks.

@@ -17,7 +17,7 @@ use super::reason::{Code, Evidence, Finding, Last, Names, Reason};
 use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
-use super::watch::{AtAdmin, Beside, Claim, Clash, Client, GivenUp, Passed};
+use super::watch::{AtAdmin, Beside, Claim, Clash, Client, GivenUp, Passed, process};
 use rallypoint_api::{RunKind, RunState, Seen, Severity, TimelineEvent};
 use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::Role;
@@ -229,7 +229,7 @@ impl Look<'_> {
             let GivenUp { waited, who, more, again, writer, missing, beside, reset, .. } = given_up;
             let Beside { similar, others, ended } = beside;
             let reset = reset.map(|reset| Elapsed(self.now.since(reset)));
-            let shown = who.iter().map(|(_, gave_up)| gave_up.who.clone()).collect();
+            let shown = processes(&who);
             let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
             let who = Names { shown, more, range: None };
             let (about, writer) = (ShownKey(&key).to_string(), writer.unwrap_or_default());
@@ -708,6 +708,23 @@ fn keep_live(clashes: &mut Vec<Clash>, is_there: impl Fn(&ConnId) -> bool) {
     } else {
         clashes.truncate(1);
     }
+}
+
+/// Each process once: it may have several connections, of which one is known as its rank's.
+fn processes(seen: &[(ConnId, Evidence)]) -> Vec<String> {
+    let its = |it: &Evidence| it.peer.map(|peer| peer.ip()).zip(it.pid);
+    let is_bare = |it: &&Evidence| it.peer.is_some_and(|peer| it.who == process(it.pid, peer));
+    let (bare, known): (Vec<_>, Vec<_>) = seen.iter().map(|(_, it)| it).partition(is_bare);
+    let mut all: Vec<&Evidence> = Vec::new();
+    for it in known.into_iter().chain(bare) {
+        let is_it = |other: &&Evidence| {
+            it.who == other.who || is_bare(&it) && its(it).is_some() && its(it) == its(other)
+        };
+        if !all.iter().any(is_it) {
+            all.push(it);
+        }
+    }
+    all.into_iter().map(|it| it.who.clone()).collect()
 }
 
 /// The ranks of a run that live processes clash over, told together, with all of its kind that are `known` to

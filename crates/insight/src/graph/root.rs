@@ -3,6 +3,7 @@
 use super::processes::Graph;
 use super::sighting::{Found, OVERWRITTEN, RESET};
 use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
+use crate::conditions::at_exit;
 use crate::presence::{But, Presence, Sighting, Waits};
 use crate::reason::Names;
 use crate::run::{RankInfo, RunKey, TrackedNode, TrackedRun, Withdrawn};
@@ -292,19 +293,7 @@ impl Graph<'_> {
                     .into()
             }
             Root::At { asked: Wanted { writer: ExpectedWriter::LastAtExit, .. }, .. } => {
-                let running = run.into_iter().flat_map(TrackedRun::still_running);
-                let running = Names::of(running.map(TrackedNode::label));
-                let gone = run.into_iter().flat_map(TrackedRun::participants).filter(|node| node.is_dead());
-                let (cut_off, dead): (Vec<_>, Vec<_>) = gone.partition(|node| node.is_cut_off);
-                let of = |nodes: Vec<&TrackedNode>| Names::of(nodes.into_iter().map(TrackedNode::label));
-                let told = [
-                    ("connected, not finished", running),
-                    ("given up, as nothing came back", of(cut_off)),
-                    ("connection closed", of(dead)),
-                ];
-                let told = told.into_iter().filter(|(_, names)| !names.is_empty());
-                let told: Vec<String> = told.map(|(what, names)| format!("{what}: {names}")).collect();
-                if told.is_empty() { "the other nodes have not finished".into() } else { told.join("; ") }
+                at_exit(run?, self.links, self.now)?.reason.text
             }
             Root::At { asked: Wanted { writer: ExpectedWriter::Group(last), what: BARRIER, .. }, .. } => {
                 format!("{last} ends the wait")

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::facts::{LeftNode, Sign};
 use super::node::{NodeId, TrackedNode};
 use super::tracked::TrackedRun;
-use super::world::EndedBeside;
+use super::world::{EndedBeside, MOST_RANKS};
 use crate::expect::Plan;
 use crate::presence::Place;
 use crate::reason::words::{all, ended_first, has, if_some, of_expected, says_who};
@@ -161,12 +161,30 @@ impl TrackedRun {
             (RunState::Gone, false) => {
                 self.life.world.meetings_mut().iter_mut().for_each(|meeting| meeting.lost.clear());
                 let at_once = self.life.world.closed_at_once(processes).filter(|_| processes > 1);
-                let at_once = if_some(at_once, |(within, waiting)| match waiting {
-                    0 => format!(" within {within}"),
-                    1 => format!(" within {within}, one of them while it waited"),
-                    some => format!(" within {within}, {some} of them while they waited"),
+                let at_once = if_some(at_once, |(within, waiting)| {
+                    let waited = match waiting {
+                        0 => String::new(),
+                        1 => ", one of them while it waited".to_owned(),
+                        all if all >= processes => " while they waited".to_owned(),
+                        some => format!(", {some} of them while they waited"),
+                    };
+                    let is_moment = within.0 < Duration::from_millis(1);
+                    let within = if is_moment { "at once".to_owned() } else { format!("within {within}") };
+                    format!(" {within}{waited}")
                 });
-                self.finds(all_left(processes, Unit::Process, &at_once, None), about, ended);
+                let (world, meeting) = (&self.life.world, self.life.world.shown());
+                let unseen = (0..meeting.size.unwrap_or_default().min(MOST_RANKS)).filter(|&rank| {
+                    world.holder(meeting, rank).is_none() && world.met_elsewhere(meeting, rank).is_none()
+                });
+                let unseen = Names::of_some(unseen, |rank| format!("rank {rank}"));
+                let reason = all_left(processes, Unit::Process, &at_once, None).lacks(
+                    "never published",
+                    "unseen",
+                    Place::Rank,
+                    &unseen,
+                    Last::NeverSeen,
+                );
+                self.finds(reason, about, ended);
             }
             (RunState::Ended, false) if before != RunState::Ended => {
                 let met = meeting.first_met.or(meeting.met).or(self.round.started);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::lab::Lab;
-use super::{check_all, fault, static_run, workers};
+use super::{check_all, check_free, fault, static_run, workers};
 use crate::Settings;
 use rallypoint_api::{KnownFrom, NodeState, RunState};
 use rallypoint_store::StaleKeyConfig;
@@ -301,6 +301,25 @@ fn a_static_node_that_is_missing_is_said_once() {
     lab.pass(20.0);
     assert!(!lab.texts("nodes_missing").is_empty());
     assert_eq!(lab.texts("waiting"), Vec::<&str>::new());
+}
+
+/// One of them counts on more nodes than have come.
+#[test]
+fn an_exit_barrier_that_all_have_reached_is_said_to_lack_nobody() {
+    check_free(&[
+        fault("static: all nodes have arrived at the exit barrier, and it does not end", |lab| {
+            static_run(lab, "s", 2);
+            (0..2).for_each(|n| lab.exit_static(n, "s", false));
+        })
+        .words(&["2 of 2 nodes have finished", "no other node is known", "counts on more nodes", "--nnodes"])
+        .never(&["have not finished"]),
+        fault("static: a node has not arrived at the exit barrier", |lab| {
+            static_run(lab, "s", 2);
+            lab.exit_static(0, "s", false);
+        })
+        .words(&["connected, not finished: node 1"])
+        .never(&["no other node"]),
+    ]);
 }
 
 /// It waits for nobody: nothing of the round changes, whatever the others do.

@@ -1,9 +1,9 @@
 //! Faults of ranks without agents.
 
 use super::super::lab::{Lab, PORT, gloo};
-use super::{check_all, container, fault, gather, ranks, read_each_other, replace};
+use super::{check_all, check_free, container, fault, gather, ranks, read_each_other, replace};
 use crate::StoreOwner;
-use rallypoint_api::{RunKind, RunState};
+use rallypoint_api::{RunKind, RunState, Severity};
 use rallypoint_protocol::ids::ConnId;
 use rallypoint_store::Observed;
 
@@ -467,6 +467,64 @@ fn faults_at_the_end_of_ranks() {
         })
         .waits("ranks_ended", &["rank 2", "host2"])
         .never(&["have met"]),
+    ]);
+}
+
+/// Whether it failed cannot be seen: only who waits for it shows that it is needed.
+#[test]
+fn a_rank_that_ends_soon_alarms_if_others_wait_for_it() {
+    check_free(&[
+        fault("env: ranks end one after the other soon after they have met", |lab| {
+            ranks(lab, &[0, 1, 2, 3], 4);
+            read_each_other(lab, &[0, 1, 2, 3], 4);
+            for n in 0..3 {
+                lab.pass(2.5);
+                lab.leave(n);
+            }
+            lab.pass(9.0);
+            assert!(lab.said.iter().all(|(_, said)| said.severity == Severity::Info), "{:?}", lab.said);
+        })
+        .names(&["rank 0 on host0, rank 1 on host1 and rank 2 on host2 closed their connections"]),
+        fault("env: a rank ends soon, and another waits for it in a sub-group", |lab| {
+            ranks(lab, &[0, 1], 2);
+            read_each_other(lab, &[0, 1], 2);
+            lab.pass(2.0);
+            lab.leave(1);
+            lab.wait(0, &["/default_pg/0//1//cpu//0/1"]);
+            lab.pass(9.0);
+            assert!(lab.said.iter().any(|(_, said)| said.severity == Severity::Warning), "{:?}", lab.said);
+        })
+        .words(&["rank 1 of the sub-group 1", "rank 1 on host1"]),
+    ]);
+}
+
+#[test]
+fn who_gives_up_or_ends_is_named_once_and_with_whom_it_waited_for() {
+    check_free(&[
+        fault("env: a process gives up on a key on two connections", |lab| {
+            ranks(lab, &[0, 1], 2);
+            lab.pass(20.0);
+            lab.connect_as(10, 0);
+            lab.ping(10);
+            for n in [0, 10] {
+                lab.wait(n, &["/default_pg/data"]);
+            }
+            lab.pass(2.0);
+            for n in [0, 10] {
+                lab.cancel(n);
+            }
+        })
+        .words(&["rank 0 on host0 gave up on"])
+        .never(&["and process 2000", "rank 0 on host0 and"]),
+        fault("env: all ranks are killed at one moment while they wait for one that never came", |lab| {
+            gather(lab, &[0, 1, 2], 4);
+            lab.pass(2.0);
+            lab.leave_all([0, 1, 2]);
+        })
+        .words(&[
+            "the connections of all 3 processes closed at once while they waited; never published: rank 3",
+        ])
+        .never(&["within 0 s"]),
     ]);
 }
 
