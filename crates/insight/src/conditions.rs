@@ -301,10 +301,6 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
 /// Nodes that evaluate in the end may well let others wait at the exit barrier for less than this.
 const LONG_AT_EXIT: Duration = Duration::from_mins(2);
 
-/// Ranks that end this soon after all have published their addresses may have been unable to connect to each
-/// other.
-const SOON: Duration = Duration::from_secs(10);
-
 /// Worker processes have ended while others of their meeting go on. Where there are agents, these have done
 /// nothing about it: they end the round, or themselves, when a process has failed. That an agent has died, or
 /// is not heard from, is said of that.
@@ -335,24 +331,22 @@ fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Vec<Finding> 
             if is_one_of_two { with_pid(label, info.pid) } else { label }
         };
         let ranks = Names::of(ended.iter().map(label));
-        let soon = Some(Elapsed(since.since(met)));
-        let soon = soon.filter(|soon| soon.0 <= SOON && !meeting.went_on);
-        let reason = have_ended(&ranks, left, Elapsed(now.since(since)), soon);
+        let after = Elapsed(since.since(met));
+        let reason = have_ended(&ranks, left, Elapsed(now.since(since)), Some(after));
         let closed = ended.into_iter().map(|(rank, info, at)| info.closed(rank, at));
         Some(Finding::new(reason, of_meeting(meeting), since).seen(closed))
     });
     found.chain(unnamed_ended(run, now)).collect()
 }
 
-/// These have ended, so long ago, and others go on. `soon`: how long after all had published their addresses,
-/// if that was soon.
-fn have_ended(ranks: &Names, left: u32, since: Elapsed, soon: Option<Elapsed>) -> Reason {
+/// These have ended, so long ago, and others go on. `after`: how long after all had published their addresses.
+fn have_ended(ranks: &Names, left: u32, since: Elapsed, after: Option<Elapsed>) -> Reason {
     // A program may go on without its process group.
     let closed = match ranks.count() {
         1 => "closed its connection",
         _ => "closed their connections, the first of them",
     };
-    let after = if_some(soon, |soon| format!(", {soon} after all had published their addresses,"));
+    let after = if_some(after, |after| format!(", {after} after all had published their addresses,"));
     let there = format!("{} {}", Unit::Process.count(left), are(left as usize));
     let mut reason = Code::RanksEnded
         .says(format!("{ranks} {closed} {since} ago{after} while {there} still connected"))
@@ -360,16 +354,8 @@ fn have_ended(ranks: &Names, left: u32, since: Elapsed, soon: Option<Elapsed>) -
         .fact("left", left)
         .fact("since", since)
         .misses(Place::Rank, ranks, Last::Closed);
-    let look_at = match soon {
-        None => Code::RanksEnded.rule().look_at,
-        Some(_) => {
-            "if they were not meant to end before the others, look at their logs, that of the first before \
-             all; where they could not connect to each other at the addresses that they published, \
-             GLOO_SOCKET_IFNAME chooses the network interface"
-        }
-    };
     reason.ended = ranks.count();
-    reason.look_at(look_at)
+    reason
 }
 
 /// Processes have ended that meet without telling their ranks.
@@ -437,6 +423,7 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
             let label = |pod: &Announcement| format!("pod {} at {}", pod.pod, pod.shown_at());
             let all = Names::of([label(holder), format!("{}, which is held back", label(pod))]);
             let reason = Reason::claimed(&format!("node rank {rank}"), &all, &Names::default());
+            let reason = reason.then(Reason::CLAIMED);
             hold(format!("node {rank}"), reason, since);
         }
     }

@@ -12,12 +12,12 @@ use super::graph::wanted;
 use super::jobs::Jobs;
 use super::presence::Place;
 use super::reason::rules::RESET;
-use super::reason::words::{SLIP, has};
+use super::reason::words::{SAME_GROUPS, SLIP, has};
 use super::reason::{Code, Evidence, Finding, Last, Names, Reason};
 use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
-use super::watch::{AtAdmin, Beside, Claim, Clash, Client, GivenUp, Passed, process};
+use super::watch::{AtAdmin, Beside, Claim, Clash, Client, GivenUp, Passed};
 use rallypoint_api::{RunKind, RunState, Seen, Severity, TimelineEvent};
 use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::Role;
@@ -229,7 +229,7 @@ impl Look<'_> {
             let GivenUp { waited, who, more, again, writer, missing, beside, reset, .. } = given_up;
             let Beside { similar, others, ended } = beside;
             let reset = reset.map(|reset| Elapsed(self.now.since(reset)));
-            let shown = processes(&who);
+            let shown = who.iter().map(|(_, gave_up)| gave_up.who.clone()).collect();
             let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
             let who = Names { shown, more, range: None };
             let (about, writer) = (ShownKey(&key).to_string(), writer.unwrap_or_default());
@@ -283,18 +283,22 @@ impl Look<'_> {
         for (port, mut clashes) in due {
             let is_here = |clash: &Clash| clash.conns.iter().all(|conn| !self.is_away(port, *conn));
             clashes.retain(|clash| is_here(clash) && !self.meet_nobody(clash));
-            let is_of_node = |clash: &Clash| matches!(clash.claim, Claim::NodeRank(_));
-            let mut of_one: BTreeMap<(RunKey, bool), BTreeMap<Claim, Vec<Clash>>> = BTreeMap::new();
+            let kind = |clash: &Clash| match clash.claim {
+                Claim::NodeRank(_) => 0,
+                Claim::Rank(_) => 1,
+                Claim::Member(_) => 2,
+            };
+            let mut of_one: BTreeMap<(RunKey, u8), BTreeMap<Claim, Vec<Clash>>> = BTreeMap::new();
             for clash in clashes {
-                let claims = of_one.entry((clash.run.clone(), is_of_node(&clash))).or_default();
-                claims.entry(clash.claim).or_default().push(clash);
+                let claims = of_one.entry((clash.run.clone(), kind(&clash))).or_default();
+                claims.entry(clash.claim.clone()).or_default().push(clash);
             }
             let clients = self.jobs.stores.get(&port).map(|store| &store.clients);
             let is_there = |conn: &ConnId| clients.is_some_and(|clients| clients.contains_key(conn));
             let of_claims = of_one.values_mut().flat_map(BTreeMap::values_mut);
             of_claims.for_each(|clashes| keep_live(clashes, is_there));
-            for ((run, of_nodes), claims) in of_one {
-                let known = self.claims(port, &run, of_nodes);
+            for ((run, _), claims) in of_one {
+                let known = self.claims(port, &run, claims.keys().next());
                 let Some(finding) = duplicates(claims, known) else { continue };
                 self.fact(Held { store: Some(port), run: Some(run), finding });
             }
@@ -303,30 +307,33 @@ impl Look<'_> {
 
     /// Whether both processes are jobs of one rank each: neither reads what the other writes over.
     fn meet_nobody(&self, clash: &Clash) -> bool {
-        let (Claim::Rank(rank), Some(run)) = (clash.claim, self.jobs.runs.get(&clash.run)) else {
+        let (Claim::Rank(rank), Some(run)) = (&clash.claim, self.jobs.runs.get(&clash.run)) else {
             return false;
         };
-        clash.conns.iter().all(|conn| run.world().of(Some(rank), *conn).size == Some(1))
+        clash.conns.iter().all(|conn| run.world().of(Some(*rank), *conn).size == Some(1))
     }
 
-    /// All that two live processes of a run claim, with their names. Of some no clash was seen: what the
-    /// first wrote had been dropped before the second came.
-    fn claims(&self, port: u16, run: &RunKey, of_nodes: bool) -> BTreeMap<Claim, Names> {
-        let Some(run) = self.jobs.runs.get(run) else { return BTreeMap::new() };
-        let named = |claim, conns: [ConnId; 2]| {
-            (claim, Names::of(conns.map(|conn| self.jobs.claimant(port, conn, claim))))
+    /// All of the kind of `one` that two live processes of a run claim, with their names. Of some no clash was
+    /// seen: what the first wrote had been dropped before the second came.
+    fn claims(&self, port: u16, run: &RunKey, one: Option<&Claim>) -> BTreeMap<Claim, Names> {
+        let named = |claim: Claim, conns: [ConnId; 2]| {
+            let names = Names::of(conns.map(|conn| self.jobs.claimant(port, conn, &claim)));
+            (claim, names)
         };
-        if !of_nodes {
-            let twice = run.world().claimed_twice.iter();
-            return twice
-                .map(|(&rank, &(first, second))| named(Claim::Rank(rank), [first, second]))
-                .collect();
+        match (self.jobs.runs.get(run), one) {
+            (Some(run), Some(Claim::Rank(_))) => {
+                let twice = run.world().claimed_twice.iter();
+                twice.map(|(&rank, &(one, other))| named(Claim::Rank(rank), [one, other])).collect()
+            }
+            (Some(run), Some(Claim::NodeRank(_))) => {
+                let rivals = run.life().rivals.iter().filter_map(|rival| {
+                    let rank = rival.rank?;
+                    Some(named(Claim::NodeRank(rank), [rival.conn?, run.node_of_rank(rank)?.conn?]))
+                });
+                rivals.collect()
+            }
+            _ => BTreeMap::new(),
         }
-        let rivals = run.life().rivals.iter().filter_map(|rival| {
-            let rank = rival.rank?;
-            Some(named(Claim::NodeRank(rank), [rival.conn?, run.node_of_rank(rank)?.conn?]))
-        });
-        rivals.collect()
     }
 
     /// Reports runs each of whose ranks a live process has already. Of agents there is one run: these may be
@@ -710,32 +717,17 @@ fn keep_live(clashes: &mut Vec<Clash>, is_there: impl Fn(&ConnId) -> bool) {
     }
 }
 
-/// Each process once: it may have several connections, of which one is known as its rank's.
-fn processes(seen: &[(ConnId, Evidence)]) -> Vec<String> {
-    let its = |it: &Evidence| it.peer.map(|peer| peer.ip()).zip(it.pid);
-    let is_bare = |it: &&Evidence| it.peer.is_some_and(|peer| it.who == process(it.pid, peer));
-    let (bare, known): (Vec<_>, Vec<_>) = seen.iter().map(|(_, it)| it).partition(is_bare);
-    let mut all: Vec<&Evidence> = Vec::new();
-    for it in known.into_iter().chain(bare) {
-        let is_it = |other: &&Evidence| {
-            it.who == other.who || is_bare(&it) && its(it).is_some() && its(it) == its(other)
-        };
-        if !all.iter().any(is_it) {
-            all.push(it);
-        }
-    }
-    all.into_iter().map(|it| it.who.clone()).collect()
-}
-
 /// The ranks of a run that live processes clash over, told together, with all of its kind that are `known` to
 /// be claimed twice.
 fn duplicates(claims: BTreeMap<Claim, Vec<Clash>>, mut known: BTreeMap<Claim, Names>) -> Option<Finding> {
     let mut claims = claims.into_iter();
     let (claim, clashes) = claims.next()?;
-    let about = match claim {
-        Claim::NodeRank(rank) => format!("node {rank}"),
-        Claim::Rank(_) => String::new(),
+    let (about, why) = match &claim {
+        Claim::NodeRank(rank) => (format!("node {rank}"), Reason::CLAIMED),
+        Claim::Rank(_) => (String::new(), Reason::CLAIMED),
+        Claim::Member(member) => (member.clone(), "; they disagree on the order or the members of new_group"),
     };
+    let is_of_group = matches!(claim, Claim::Member(_));
     let mut clashes = clashes.into_iter();
     let first = clashes.next()?;
     // Each further claim of the same rank is one more process, unless it is one of these.
@@ -750,7 +742,8 @@ fn duplicates(claims: BTreeMap<Claim, Vec<Clash>>, mut known: BTreeMap<Claim, Na
     known.remove(&claim);
     let others = Names::of_some(known, |(claim, who)| format!("{claim} ({who})"));
     let all = Names::of([first.first, first.second].into_iter().chain(more.into_values()));
-    let reason = Reason::claimed(&claim.to_string(), &all, &others);
+    let reason = Reason::claimed(&claim.to_string(), &all, &others).then(why);
+    let reason = if is_of_group { reason.look_at(SAME_GROUPS) } else { reason };
     Some(Finding::new(reason, about, first.at).seen(first.wrote))
 }
 

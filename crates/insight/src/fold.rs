@@ -85,6 +85,7 @@ impl Fold<'_> {
             host: None,
             since: self.at,
             uses_group: false,
+            published: None,
             has_counted_itself: false,
             cut_off: None,
         });
@@ -440,7 +441,10 @@ impl Fold<'_> {
         {
             run.meets_by_rpc();
         }
-        if address.sub_group.is_some() {
+        if let Some(group) = address.sub_group {
+            if let Some(client) = self.client(conn) {
+                client.published = Some((group.into(), address.member));
+            }
             return self.went_on(conn);
         }
         let Some(client) = self.client(conn) else { return };
@@ -471,7 +475,7 @@ impl Fold<'_> {
                 };
                 self.jobs.grow(&key, |run, room| run.publish(address.member, address.attempt(), info, room));
                 if let Some(client) = self.client(conn) {
-                    client.rank = Some(address.member);
+                    (client.rank, client.published) = (Some(address.member), None);
                     client.host = host;
                 }
             }
@@ -513,7 +517,6 @@ impl Fold<'_> {
             let of = self.key_of(run_id.as_bytes());
             self.jobs.runs.get_mut(&of).into_iter().for_each(|run| run.waits_at_exit(conn, self.at));
         }
-        let gave_up = self.evidence(Seen::GaveUp, conn, &key);
         let run = self.run_of(conn);
         let is_for_one = matches!(classify(&key), Some(KeyPattern::Address(_)))
             || matches!(wanted(&key).writer, ExpectedWriter::Node(_));
@@ -530,14 +533,22 @@ impl Fold<'_> {
             let new = self.given_up(topic.0.as_ref(), conn, &topic.1);
             self.jobs.store(self.port).given_up.insert(topic.clone(), new);
         }
+        let entry = self.jobs.store(self.port).given_up.get(&topic);
+        let is_shown = entry.is_some_and(|entry| entry.who.len() < SHOWN);
+        // Its process may be known by another connection.
+        let known = self.jobs.graph(self.port, self.at).filter(|_| is_shown);
+        let known = known.and_then(|graph| graph.member_of(conn, graph.store.clients.get(&conn)?.process()));
+        let known = known.unwrap_or(conn);
+        let gave_up =
+            Evidence { who: self.jobs.who(self.port, known), ..self.evidence(Seen::GaveUp, conn, &topic.1) };
         let Some(entry) = self.jobs.store(self.port).given_up.get_mut(&topic) else { return };
         entry.waited = entry.waited.max(waited);
         if entry.who.iter().any(|(known, _)| *known == conn) {
             entry.again = true;
-        } else if entry.who.len() < SHOWN {
-            entry.who.push((conn, gave_up));
-        } else {
+        } else if entry.who.len() >= SHOWN {
             entry.more = entry.more.saturating_add(1);
+        } else if !entry.who.iter().any(|(_, known)| known.who == gave_up.who) {
+            entry.who.push((conn, gave_up));
         }
     }
 
@@ -630,11 +641,15 @@ impl Fold<'_> {
             AddressKind::AssignedRanks => Claim::NodeRank(0),
             AddressKind::Gloo if address.sub_group.is_none() => Claim::Rank(address.member),
             AddressKind::NcclId if address.sub_group.is_none() => Claim::Rank(0),
+            AddressKind::Gloo => match wanted(key).writer {
+                ExpectedWriter::Group(member) => Claim::Member(member),
+                _ => return,
+            },
             _ => return,
         };
         if self.jobs.store(self.port).clashes.len() < MOST {
             let conns = [first, second];
-            let [first, second] = conns.map(|conn| self.jobs.claimant(self.port, conn, claim));
+            let [first, second] = conns.map(|conn| self.jobs.claimant(self.port, conn, &claim));
             let clash = Clash { at: self.at, run, claim, first, second, conns, wrote };
             self.jobs.store(self.port).clashes.push(clash);
         }

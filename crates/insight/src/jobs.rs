@@ -123,7 +123,7 @@ impl Jobs {
     }
 
     /// The name of a process that claims what another one claims, too. Both may be the node with that rank.
-    pub(super) fn claimant(&self, port: u16, conn: ConnId, claim: Claim) -> String {
+    pub(super) fn claimant(&self, port: u16, conn: ConnId, claim: &Claim) -> String {
         let client = self.stores.get(&port).and_then(|store| store.clients.get(&conn));
         match (claim, client) {
             (Claim::NodeRank(_), Some(client)) => client.label(),

@@ -197,7 +197,7 @@ impl Reason {
 
     /// Names the processes that have ended.
     pub(crate) fn ended(self, ended: &Names) -> Self {
-        let ended_too = self.lacks("ended", "ended", Place::Rank, ended, Last::Closed);
+        let ended_too = self.lacks("gone", "ended", Place::Rank, ended, Last::Closed);
         Self { ended: ended.count(), ..ended_too }
     }
 
@@ -226,6 +226,10 @@ impl Reason {
         Code::TwoJobs.says(text).fact("first", first).fact("second", second)
     }
 
+    /// How that may be.
+    pub(crate) const CLAIMED: &str = "; two jobs on one store, two nodes with one rank, or a process of an \
+                                      earlier round that was not ended";
+
     /// Live processes claim one place. `others`: more such places, each with the processes that claim it.
     pub(crate) fn claimed(what: &str, all: &Names, others: &Names) -> Self {
         let n = if all.count() == 2 { "two".to_owned() } else { all.count().to_string() };
@@ -234,10 +238,6 @@ impl Reason {
             .and("the same is so of", others)
             .held(all)
             .fact("first", all)
-            .then(
-                "; two jobs on one store, two nodes with one rank, or a process of an earlier round that was \
-                 not ended",
-            )
     }
 
     /// Whether it is a wait: reported only when it has lasted, and again with growing pauses.

@@ -50,6 +50,8 @@ pub(super) struct Client {
     pub(super) since: Timestamp,
     /// It has used the keys of a group: it is no client that only counts itself, or watches.
     pub(super) uses_group: bool,
+    /// The sub-group that it has published an address below last, and as which of its ranks.
+    pub(super) published: Option<(Box<[u8]>, u32)>,
     /// In `init/`, as every process of `env://` and `tcp://` does once.
     pub(super) has_counted_itself: bool,
     /// How contact with it was lost, with which it goes.
@@ -214,10 +216,12 @@ pub(super) struct Quiet {
 }
 
 /// What two live processes claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Claim {
     NodeRank(u32),
     Rank(u32),
+    /// `rank 1 of the sub-group 2`.
+    Member(String),
 }
 
 impl Display for Claim {
@@ -225,6 +229,7 @@ impl Display for Claim {
         match self {
             Self::NodeRank(rank) => write!(f, "node rank {rank}"),
             Self::Rank(rank) => write!(f, "rank {rank}"),
+            Self::Member(member) => f.write_str(member),
         }
     }
 }

@@ -80,6 +80,7 @@ impl Store {
                     missing: vec![(*b"init/").into()],
                     similar: None,
                     past: KeyPast::default(),
+                    arrived: None,
                     counted: Some(Counted { clients: counting.clients, unchanged, ago }),
                 });
             }

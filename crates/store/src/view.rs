@@ -47,6 +47,9 @@ pub struct WaitView {
     pub similar: Option<WaitedKey>,
     /// The past of the first missing key. Only from [`Store::long_waits`].
     pub past: KeyPast,
+    /// How many have arrived where `NAME/last_member` is waited for: `NAME/num_members` counts them. Only
+    /// from [`Store::long_waits`].
+    pub arrived: Option<u32>,
     /// What the host of a job has read. See [`Store::counting`].
     pub counted: Option<Counted>,
 }
@@ -125,8 +128,8 @@ impl Store {
         (shown, total)
     }
 
-    /// For waits on a key of a program: adds the key that the client may have meant, and the past of the
-    /// awaited key.
+    /// For waits on a key of a program: adds the key that the client may have meant, the past of the awaited
+    /// key, and how many have arrived if it ends a barrier.
     fn add_similar(&self, waits: &mut [WaitView]) {
         let mut looks = Self::MOST_SIMILAR_LOOKS;
         let mut known: HashMap<WaitedKey, (Option<WaitedKey>, KeyPast)> = HashMap::new();
@@ -137,8 +140,15 @@ impl Store {
                 (wait.similar, wait.past) = known
                     .or_insert_with(|| (self.similar_to(key, &mut looks), self.deleted.past_of(key)))
                     .clone();
+                let barrier = key.strip_suffix(b"last_member");
+                wait.arrived = barrier.and_then(|barrier| self.count(&[barrier, b"num_members"].concat()));
             }
         }
+    }
+
+    fn count(&self, key: &[u8]) -> Option<u32> {
+        let value = self.keys.slot(self.keys.find(key)?).value()?;
+        std::str::from_utf8(value).ok()?.parse().ok()
     }
 
     fn waits_since(&self) -> impl Iterator<Item = (&Session, Timestamp)> {
@@ -181,6 +191,7 @@ impl Store {
             missing,
             similar: None,
             past: KeyPast::default(),
+            arrived: None,
             counted: is_count.then_some(Counted { clients: 0, unchanged: waited, ago: Duration::ZERO }),
         })
     }

@@ -8,7 +8,7 @@ use super::root::Root;
 use super::wanted::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
 use crate::presence::{But, Place, Presence, SAME_WORLD_SIZE, Sighting};
 use crate::reason::rules::RESET;
-use crate::reason::words::{ENDED, OTHER_PORT, clients, has, have, if_some, of_ranks, of_whole};
+use crate::reason::words::{ENDED, OTHER_PORT, SAME_GROUPS, clients, has, have, if_some, of_ranks, of_whole};
 use crate::reason::{Code, Finding, Hold, Last, Names, Reason, TakenOut};
 use crate::run::{LeftNode, Meeting, RunKey, TrackedNode, TrackedRun};
 use crate::watch::{Client, Waiting};
@@ -35,11 +35,10 @@ fn several(members: &BTreeSet<String>) -> String {
     }
 }
 
+pub(super) const NOT_REACHED: &str = "look for ranks that have not reached this call, or have ended";
 /// The deadlock when a node joins a running job.
 const TORCH_2_15: &str = "a known fault of torch 2.15: restart all agents, and set \
                           TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 on every node before nodes join a running job";
-const SAME_GROUPS: &str =
-    "let all ranks make the same groups in the same order (new_group, also those that are no members)";
 /// Some have come again, and others have not.
 const TOGETHER: &str = "look why the first of them ended; what has come again cannot meet those that go on: \
                         restart all agents, or all ranks, of the job together";
@@ -109,7 +108,7 @@ impl Awaited {
 pub(super) fn in_group(what: &str, n: usize, waited: Elapsed, ended: &Names, others: &Names) -> Reason {
     Code::Waiting
         .says(format!("{} {waited} for {what}", clients(n)))
-        .look_at("look for ranks that have not reached this call, or have ended")
+        .look_at(NOT_REACHED)
         .fact("waiters", n)
         .ended(ended)
         .others(others)
@@ -200,7 +199,6 @@ impl Graph<'_> {
             .chain(self.of_unpublished())
             .chain(self.of_dropped_states())
             .chain(self.hosts_of_no_run())
-            .chain(self.below_own_prefixes())
             .collect();
         told.sort_by(|(a, one), (b, other)| (a, &one.about).cmp(&(b, &other.about)));
         told
@@ -342,11 +340,20 @@ impl Graph<'_> {
                             (None, false, true) => format!("{what} of {who}"),
                             (None, false, false) => several(members),
                         };
-                        let there = waits.iter().filter_map(|conn| self.store.waits.get(conn));
-                        let others = self.not_among(run, meeting, there);
-                        let reason =
-                            in_group(&what, waiters, waited, &self.ended_ranks(run, meeting), &others);
-                        if below.is_some() { reason.look_at(SAME_GROUPS) } else { reason }
+                        let there = || waits.iter().filter_map(|conn| self.store.waits.get(conn));
+                        let waiting: BTreeSet<_> = there().filter_map(|wait| self.member(wait)).collect();
+                        let mut published = self.published_for(there());
+                        published.retain(|conn, _| !waiting.contains(conn));
+                        let is_dropped = published.values().any(|is_it| *is_it);
+                        let published = Names::of_some(published, |(conn, is_dropped)| {
+                            let dropped = if is_dropped { " (dropped since)" } else { "" };
+                            format!("{}{dropped}", self.who(conn))
+                        });
+                        let (ended, others) =
+                            (self.ended_ranks(run, meeting), self.not_among(run, meeting, there()));
+                        let reason = in_group(&what, waiters, waited, &ended, &others);
+                        let reason = reason.and("have published there", &published);
+                        if below.is_some() || is_dropped { reason.look_at(SAME_GROUPS) } else { reason }
                     }
                     ExpectedWriter::LastAtExit | ExpectedWriter::Unknown => return None,
                 })

@@ -2,18 +2,22 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::explain::in_group;
-use super::processes::{Graph, WAITS_SHOWN};
+use super::explain::{NOT_REACHED, in_group};
+use super::processes::Graph;
 use super::wanted::{ExpectedWriter, wanted};
+use crate::presence::Presence;
 use crate::reason::rules::RESET;
-use crate::reason::words::{SLIP, have_waited, if_any, if_some};
+use crate::reason::words::{SLIP, has, have_waited, if_any, if_some};
 use crate::reason::{Absence, Code, Evidence, Finding, Names, Reason};
 use crate::run::{Meeting, RunKey, TrackedRun};
-use crate::watch::{Beside, Waiting, process};
+use crate::watch::{Beside, Client, Passed, Waiting, process};
 use rallypoint_api::Seen;
-use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey};
+use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{KeyPattern, below_own_prefix, classify, published_by};
 use rallypoint_store::KeyPast;
+
+const SAME_PREFIX: &str = "if these are processes of one job, give all of them the same prefix; else look for \
+                           processes that have not reached this call, or have ended";
 
 /// Waits for a key that is none of PyTorch's. `besides`: what the same wait names and is missing, too.
 fn for_key(
@@ -51,8 +55,8 @@ fn barrier_of(key: &[u8], size: Option<i64>) -> Option<String> {
 }
 
 impl Graph<'_> {
-    /// Waits for keys that tell no writer: those of a program, and the messages of groups without
-    /// `init_process_group`.
+    /// Waits for keys that tell no writer: those of a program, of groups below a prefix of its own, and the
+    /// messages of groups without `init_process_group`.
     pub(super) fn of_unknown_keys(&self) -> Vec<(Option<RunKey>, Finding)> {
         const MOST: usize = 64;
         let is_own =
@@ -61,7 +65,7 @@ impl Graph<'_> {
         let has_job = self.has_job();
         for wait in self.store.waits.values() {
             let Some(key) = wait.view.missing.first().filter(|key| is_own(key)) else { continue };
-            let is_told = !has_job && below_own_prefix(key).is_none();
+            let is_told = !has_job || below_own_prefix(key).is_some();
             let waiter = self.member(wait).or_else(|| is_told.then_some(wait.view.conn));
             by_key.entry(key).or_default().push((waiter, wait));
         }
@@ -155,31 +159,51 @@ impl Graph<'_> {
             let process = wait.view.pid.filter(|_| run.is_none()).map(|pid| (wait.view.peer.ip(), pid));
             process.is_none_or(|process| processes.insert(process))
         });
-        let who = Names::of_some(&members, |(conn, wait)| {
-            let is_known = self.store.clients.contains_key(conn);
-            if is_known { self.who(*conn) } else { process(wait.view.pid, wait.view.peer) }
-        });
+        let who = Names::of_some(&members, |(conn, wait)| self.waiter(*conn, wait));
         let run = run.and_then(|run| self.runs.get(run));
         let first = members.first()?.0;
         let of_run = run.map(|run| (run, self.meeting(first, run)));
-        let ended = of_run.map(|(run, meeting)| self.ended_ranks(run, meeting)).unwrap_or_default();
         let there: HashSet<ConnId> = members.iter().map(|(conn, _)| *conn).collect();
-        let others = of_run.filter(|_| all_are_known);
-        let others = others.map(|(run, meeting)| self.others(run, meeting, &there)).unwrap_or_default();
-        let reason = if let Some(barrier) = barrier_of(key, size) {
+        let (ended, others) = match of_run {
+            Some((run, meeting)) => {
+                let others = of_run.filter(|_| all_are_known);
+                let others = others.map(|_| self.others(run, meeting, &there)).unwrap_or_default();
+                (self.ended_ranks(run, meeting), others)
+            }
+            None => self.outside(members.iter().map(|(_, wait)| *wait), since),
+        };
+        let reason = if let Some((prefix, address)) = below_own_prefix(key) {
+            let waits =
+                self.store.waits.values().filter_map(|wait| below_own_prefix(wait.view.missing.first()?));
+            let are_apart = waits.into_iter().any(|(other, _)| other != prefix);
+            let (have, rank) = (have_waited(who.count()), address.member);
+            Code::Waiting
+                .says(format!(
+                    "{who} {have} {waited} for the address of rank {rank} of the group below the prefix `{}`",
+                    ShownKey(prefix)
+                ))
+                .look_at(if are_apart { SAME_PREFIX } else { NOT_REACHED })
+                .held(&who)
+                .fact("waiters", who.count())
+                .ended(&ended)
+                .others(&others)
+        } else if let Some(barrier) = barrier_of(key, size) {
             let size = size.and_then(|size| u32::try_from(size).ok());
             let all_are_there = all_are_known && run.is_some() && others.is_empty() && ended.is_empty();
             let too_large = all_are_there && size.is_none_or(|size| who.count() < size as usize);
             let of = if_some(size, |size| format!(" of {size}"));
             let are_all = if too_large { "; no other process of the run is there" } else { "" };
             let waits = have_waited(who.count());
-            Code::WaitingAtBarrier
-                .says(format!("{who} {waits} {waited} at the barrier `{barrier}`{of}"))
-                .held(&who)
-                .fact("who", &who)
-                .ended(&ended)
-                .others(&others)
-                .then(are_all)
+            let arrived = members.first()?.1.view.arrived;
+            let reached =
+                if_some(arrived, |arrived| format!(", which {arrived} {} reached", has(arrived as usize)));
+            let reason = Code::WaitingAtBarrier
+                .says(format!("{who} {waits} {waited} at the barrier `{barrier}`{of}{reached}"));
+            let reason = match arrived {
+                Some(arrived) => reason.joined(arrived, None),
+                None => reason,
+            };
+            reason.held(&who).fact("who", &who).ended(&ended).others(&others).then(are_all)
         } else {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
             let similar = similar.map(|key| ShownKey(key).to_string());
@@ -190,6 +214,32 @@ impl Graph<'_> {
         };
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
         Some(Finding::new(reason, about, since).seen(waits))
+    }
+
+    /// Outside of jobs: the processes that have ended while others waited, or just before, and those that are
+    /// connected and do not wait with them.
+    fn outside<'w>(&self, waits: impl Iterator<Item = &'w Waiting>, since: Timestamp) -> (Names, Names) {
+        if self.has_job() {
+            return Default::default();
+        }
+        let waiting: HashSet<_> = waits.map(|wait| (wait.view.peer.ip(), wait.view.pid)).collect();
+        let is_other = |(_, client): &(&ConnId, &Client)| {
+            client.run.is_none() && !waiting.contains(&(client.peer.ip(), client.pid))
+        };
+        let others = self.store.clients.iter().filter(is_other).map(|(&conn, it)| (it.label(), conn));
+        let others: BTreeMap<String, ConnId> = others.collect();
+        let ended = self.passed_since(since).map(|Passed { closed, .. }| {
+            let gone = Presence::gone(Elapsed(self.now.since(closed.at)), false);
+            format!("{} ({gone})", closed.who)
+        });
+        let others = Names::of_some(others, |(label, conn)| self.elsewhere_doing(&label, conn, None));
+        (Names::of(ended), others)
+    }
+
+    /// The process that has this wait, as which it is known by `conn`.
+    fn waiter(&self, conn: ConnId, wait: &Waiting) -> String {
+        let is_known = self.store.clients.contains_key(&conn);
+        if is_known { self.who(conn) } else { process(wait.view.pid, wait.view.peer) }
     }
 
     /// What is known of the waits for a key of a program, a barrier or a sub-group, on which a client gives
@@ -219,30 +269,5 @@ impl Graph<'_> {
             (KeyPast::NotDeleted, None) => Absence::NotWritten,
             (KeyPast::NotKnown, None) => Absence::NotThere,
         }
-    }
-
-    /// Waits for members of groups on a store with a prefix of the program's own: nothing else is known of
-    /// those who wait.
-    pub(super) fn below_own_prefixes(&self) -> Vec<(Option<RunKey>, Finding)> {
-        const MOST: usize = 16;
-        let mut groups: BTreeMap<(&[u8], u32), Vec<&Waiting>> = BTreeMap::new();
-        for wait in self.store.waits.values() {
-            let is_known = self.store.clients.get(&wait.view.conn).is_some_and(|client| client.run.is_some());
-            let Some(key) = wait.view.missing.first().filter(|_| !is_known) else { continue };
-            if let Some((prefix, address)) = below_own_prefix(key) {
-                groups.entry((prefix, address.member)).or_default().push(wait);
-            }
-        }
-        let explained = groups.into_iter().take(MOST).filter_map(|((prefix, rank), waits)| {
-            let since = waits.iter().map(|wait| wait.since).min()?;
-            let what =
-                format!("the address of rank {rank} of the group below the prefix `{}`", ShownKey(prefix));
-            let (none, waited) = (Names::default(), Elapsed(self.now.since(since)));
-            let reason = in_group(&what, waits.len(), waited, &none, &none);
-            let waits = waits.into_iter().take(WAITS_SHOWN);
-            let evidence = waits.map(|wait| self.evidence(wait.view.conn, wait));
-            Some((None, Finding::new(reason, what, since).seen(evidence)))
-        });
-        explained.collect()
     }
 }

@@ -4,9 +4,10 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
-use super::wanted::{ExpectedWriter, Wanted, wanted};
+use super::wanted::{ExpectedWriter, Wanted, address_of, wanted};
 use crate::expect::Plans;
 use crate::links::Links;
+use crate::presence::Presence;
 use crate::reason::{Evidence, Names};
 use crate::run::{Meeting, RunKey, TrackedNode, TrackedRun, with_pid};
 use crate::watch::{Client, CountedRanks, StoreWatch, Waiting};
@@ -237,12 +238,15 @@ impl Graph<'_> {
 
     /// The connection by which the process of a wait is known as a rank or an agent.
     pub(super) fn member(&self, wait: &Waiting) -> Option<ConnId> {
-        let conn = wait.view.conn;
+        self.member_of(wait.view.conn, wait.view.pid.map(|pid| (wait.view.peer.ip(), pid)))
+    }
+
+    pub(crate) fn member_of(&self, conn: ConnId, process: Option<(IpAddr, u32)>) -> Option<ConnId> {
         let client = self.store.clients.get(&conn);
         if client.is_some_and(Client::is_member) {
             return Some(conn);
         }
-        let known = wait.view.pid.and_then(|pid| *self.processes().get(&(wait.view.peer.ip(), pid))?);
+        let known = process.and_then(|process| *self.processes().get(&process)?);
         known.or_else(|| client.is_some_and(|client| self.is_unnamed(client)).then_some(conn))
     }
 
@@ -282,13 +286,41 @@ impl Graph<'_> {
         silent.filter_map(|client| Some((client, what(client)?))).collect()
     }
 
-    /// The ranks of a run whose processes have ended, or its processes that have told no rank.
+    /// The ranks of a run whose processes are gone, or its processes that have told no rank.
     pub(super) fn ended_ranks(&self, run: &TrackedRun, meeting: &Meeting) -> Names {
-        let ago = |who: String, gone: Timestamp| format!("{who} ({} ago)", Elapsed(self.now.since(gone)));
+        let gone = |who: String, at: Timestamp, is_cut_off| {
+            format!("{who} ({})", Presence::gone(Elapsed(self.now.since(at)), is_cut_off))
+        };
         if run.world().is_unnamed() {
-            return Names::of_some(run.ended_unnamed(), |closed| ago(run.process_label(closed), closed.at));
+            let label = |closed: &Evidence| gone(run.process_label(closed), closed.at, false);
+            return Names::of_some(run.ended_unnamed(), label);
         }
-        Names::of_some(meeting.ended_ranks(), |(rank, info, gone)| ago(info.label(rank), gone))
+        let ended = meeting.ranks.iter().filter_map(|(&rank, info)| Some((rank, info, info.gone?)));
+        Names::of_some(ended, |(rank, info, at)| gone(info.label(rank), at, info.is_cut_off))
+    }
+
+    /// A process that does not wait where others do, with what it does.
+    pub(super) fn elsewhere_doing(&self, who: &str, conn: ConnId, run: Option<&TrackedRun>) -> String {
+        match self.wait_of(conn, run).and_then(|wait| wait.view.missing.first()) {
+            Some(key) => format!("{who} (waits for `{}`)", ShownKey(key)),
+            None => format!("{who} ({})", self.without_wait(conn, run)),
+        }
+    }
+
+    /// Who has published below the sub-groups of these waits, and whether it was what one of them is for.
+    pub(super) fn published_for<'w>(
+        &self,
+        waits: impl Iterator<Item = &'w Waiting>,
+    ) -> BTreeMap<ConnId, bool> {
+        let asked = waits.filter_map(|wait| address_of(wait.view.missing.first()?));
+        let asked: HashSet<(&[u8], u32)> = asked.filter_map(|it| Some((it.sub_group?, it.member))).collect();
+        let groups: HashSet<&[u8]> = asked.iter().map(|(group, _)| *group).collect();
+        let published = self.store.clients.iter().filter_map(|(&conn, client)| {
+            let (group, member) = client.published.as_ref().filter(|(group, _)| groups.contains(&**group))?;
+            let conn = self.member_of(conn, client.process()).unwrap_or(conn);
+            Some((conn, asked.contains(&(&**group, *member))))
+        });
+        published.collect()
     }
 
     /// The live processes of a run but for those of `there`: ranks if one of `there` is a rank, else nodes.
@@ -297,13 +329,10 @@ impl Graph<'_> {
         let is_rank = |conn| self.store.clients.get(conn).is_some_and(|client| client.rank.is_some());
         if there.iter().any(is_rank) {
             let others = meeting.live().filter(|(_, info)| !there.contains(&info.conn));
-            let missing = |conn| self.wait_of(conn, Some(run)).and_then(|wait| wait.view.missing.first());
             let (waiting, idle): (Vec<_>, Vec<_>) =
-                others.map(|(rank, info)| (rank, info, missing(info.conn))).partition(|it| it.2.is_some());
-            return Names::of_some(idle.into_iter().chain(waiting), |(rank, info, missing)| {
-                let waits =
-                    missing.map_or_else(String::new, |key| format!(" (waits for `{}`)", ShownKey(key)));
-                format!("{}{waits}", info.label(rank))
+                others.partition(|(_, info)| self.wait_of(info.conn, Some(run)).is_some());
+            return Names::of_some(idle.into_iter().chain(waiting), |(rank, info)| {
+                self.elsewhere_doing(&info.label(rank), info.conn, Some(run))
             });
         }
         if there.iter().any(|conn| self.store.clients.get(conn).is_some_and(|client| self.is_unnamed(client)))
@@ -322,8 +351,13 @@ impl Graph<'_> {
         meeting: &Meeting,
         waits: impl Iterator<Item = &'w Waiting>,
     ) -> Names {
-        let members: Option<HashSet<ConnId>> = waits.map(|wait| self.member(wait)).collect();
-        members.map(|there| self.others(run, meeting, &there)).unwrap_or_default()
+        let (waits, mut there): (Vec<_>, HashSet<ConnId>) = (waits.collect(), HashSet::new());
+        for wait in &waits {
+            let Some(member) = self.member(wait) else { return Names::default() };
+            there.insert(member);
+        }
+        there.extend(self.published_for(waits.into_iter()).into_keys());
+        self.others(run, meeting, &there)
     }
 
     /// As [`Self::others`], of processes that have told no rank: who has another connection among `there` is
@@ -337,9 +371,11 @@ impl Graph<'_> {
                 && !there.contains(conn)
                 && !client.process().is_some_and(|process| known.contains(&process))
         };
-        let others: BTreeSet<String> =
-            clients.iter().filter(is_other).map(|(_, client)| self.process_label(client)).collect();
-        Names::of(others)
+        let others =
+            clients.iter().filter(is_other).map(|(&conn, client)| (self.process_label(client), conn));
+        Names::of_some(others.collect::<BTreeMap<_, _>>(), |(who, conn)| {
+            self.elsewhere_doing(&who, conn, Some(run))
+        })
     }
 
     /// The process of `conn` has this wait.

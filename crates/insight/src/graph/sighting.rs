@@ -446,12 +446,16 @@ impl Graph<'_> {
 
     /// Processes that ended without telling their rank while this run came together, or just before.
     pub(super) fn ended_near(&self, run: &TrackedRun, which: impl Fn(&Passed) -> bool) -> Names {
+        let near = self.passed_since(run.round().started.unwrap_or(run.first_seen()));
+        Names::of(near.filter(|passed| which(passed)).map(Passed::told))
+    }
+
+    /// Processes that ended without telling who they are since then, or just before.
+    pub(super) fn passed_since(&self, began: Timestamp) -> impl Iterator<Item = &Passed> {
         const BEFORE: Duration = Duration::from_mins(1);
-        let began = run.round().started.unwrap_or(run.first_seen());
         let is_back = |process| self.counted().contains_key(&process);
-        let near = self.store.passed.iter().filter(|passed| passed.closed.at + BEFORE >= began);
-        let near = near.filter(|passed| !passed.process.is_some_and(is_back) && which(passed));
-        Names::of(near.map(Passed::told))
+        let near = self.store.passed.iter().filter(move |passed| passed.closed.at + BEFORE >= began);
+        near.filter(move |passed| !passed.process.is_some_and(is_back))
     }
 }
 

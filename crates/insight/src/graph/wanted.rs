@@ -2,7 +2,7 @@
 
 use crate::run::{TrackedNode, TrackedRun};
 use rallypoint_protocol::ids::{RunId, ShownKey};
-use rallypoint_protocol::keys::{AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
+use rallypoint_protocol::keys::{Address, AddressKind, KeyPattern, Leftover, RendezvousPart, classify};
 
 /// What a key of a barrier of `torch.distributed` holds, for people.
 pub(super) const BARRIER: &str = "a barrier";
@@ -129,8 +129,13 @@ impl Wanted {
 
 /// The sub-group whose member writes this key.
 pub(super) fn sub_group_of(key: &[u8]) -> Option<String> {
+    address_of(key)?.sub_group.map(group_name)
+}
+
+/// What this key tells, if it is the address of a member of a group.
+pub(super) fn address_of(key: &[u8]) -> Option<Address<'_>> {
     let Some(KeyPattern::Address(address)) = classify(key) else { return None };
-    address.sub_group.map(group_name)
+    Some(address)
 }
 
 /// A group beside that of all ranks: `torch.distributed.rpc` makes one of its own.

@@ -19,6 +19,8 @@ pub(crate) const ENDED: &str = "look at the log of each process that ended: a fa
 /// What to do about a key of the program that differs by a letter.
 pub(crate) const SLIP: &str =
     "one of the two names may be a slip: compare the parts of the program that write and read it";
+pub(crate) const SAME_GROUPS: &str =
+    "let all ranks make the same groups in the same order (new_group, also those that are no members)";
 pub(crate) const GAVE_UP_ON: &str =
     "look at what they gave up on, and why that was not there; their own logs say no more than that";
 

@@ -74,7 +74,49 @@ fn who_is_of_no_job_is_told_or_left_alone() {
                 lab.wait(n, &[key]);
             }
         })
-        .names(&["from_a", "from_b"]),
+        .names(&["not there: process 802 at 10.0.0.2 (waits for `from_a`)", "(waits for `from_b`)"]),
+        fault("who should write it was there and ended", |lab| {
+            program(lab, 1);
+            program(lab, 2);
+            lab.set(2, "other", b"1");
+            lab.pass(1.0);
+            lab.wait(1, &["table"]);
+            lab.leave(2);
+        })
+        .words(&["`table`", "gone: process 802 at 10.0.0.2 (connection closed"])
+        .never(&["not there: "]),
+        fault("a process does not come to a barrier of programs, and one ended long before", |lab| {
+            (1..5).for_each(|n| program(lab, n));
+            lab.leave(4);
+            lab.pass(90.0);
+            for n in 1..3 {
+                lab.add(n, "/ckpt/num_members", 1);
+                lab.wait(n, &["/ckpt/last_member"]);
+            }
+        })
+        .words(&[
+            "process 801 at 10.0.0.1 and process 802 at 10.0.0.2 have waited up to",
+            "at the barrier `/ckpt`, which 2 have reached; not there: process 803 at 10.0.0.3 (connected",
+        ])
+        .never(&["gone: "]),
+        fault("programs use different prefixes", |lab| {
+            for (n, prefix, rank) in [(1, "run_a", 2), (2, "run_a", 2), (3, "run_b", 0)] {
+                program(lab, n);
+                lab.wait(n, &[&format!("/{prefix}/default_pg/0//cpu//0/{rank}")]);
+            }
+        })
+        .words(&[
+            "process 801 at 10.0.0.1 and process 802 at 10.0.0.2 have waited up to",
+            "the address of rank 2 of the group below the prefix `run_a`",
+            "not there: process 803 at 10.0.0.3 (waits for `/run_b/",
+            "the same prefix",
+        ]),
+        fault("programs with one prefix lack one of them", |lab| {
+            program(lab, 1);
+            lab.wait(1, &["/run_a/default_pg/0//cpu//0/1"]);
+        })
+        .words(&["process 801 at 10.0.0.1 has waited", "prefix `run_a`", "have not reached"])
+        .never(&["same prefix", "not there: "]),
         fault("programs that count themselves wait for one more", |lab| {
             for n in [1, 2] {
                 program(lab, n);

@@ -128,6 +128,7 @@ proptest! {
                         missing: vec![key.into_bytes().into()],
                         similar: None,
                         past: KeyPast::default(),
+                        arrived: None,
                         counted: None,
                     };
                     insight.waits(7, waits.into_iter().map(open).collect(), &[], now);

@@ -528,6 +528,54 @@ fn who_gives_up_or_ends_is_named_once_and_with_whom_it_waited_for() {
     ]);
 }
 
+/// These publish below the first sub-group, each as this of its ranks.
+fn make_group(lab: &mut Lab, as_ranks: &[(u32, u32)]) {
+    for (n, rank) in as_ranks {
+        lab.set(*n, &format!("/default_pg/0//1//cpu//0/{rank}"), &gloo(&format!("host{n}"), 3));
+    }
+}
+
+#[test]
+fn ranks_that_disagree_on_a_sub_group_are_told_apart_from_ranks_that_do_not_come() {
+    check_free(&[
+        fault("env: ranks 0 and 1 make one group first, and ranks 2 and 3 another", |lab| {
+            ranks(lab, &[0, 1, 2, 3], 4);
+            make_group(lab, &[(0, 0), (1, 1)]);
+            lab.get(0, "/default_pg/0//1//cpu//0/1");
+            lab.get(1, "/default_pg/0//1//cpu//0/0");
+            make_group(lab, &[(2, 1), (3, 2)]);
+            for n in [2, 3] {
+                lab.wait(n, &["/default_pg/0//1//cpu//0/0"]);
+            }
+        })
+        .names(&[
+            "two live processes have claimed rank 1 of the sub-group 1: rank 1 on host1 (pid 2001) and rank 2 on \
+             host2 (pid 2002); they disagree on the order or the members of new_group",
+            "have published there: rank 0 on host0 (dropped since) and rank 1 on host1",
+        ])
+        .never(&["not there"]),
+        fault("env: a rank does not come to a group that others make", |lab| {
+            lab.pass(1.0);
+            ranks(lab, &[0, 1, 2], 3);
+            make_group(lab, &[(0, 0), (1, 1)]);
+            for n in [0, 1] {
+                lab.wait(n, &["/default_pg/0//1//cpu//0/2"]);
+            }
+        })
+        .words(&["not there: rank 2 on host2 (connected, asked last", "look for ranks that have not reached"])
+        .never(&["published there", "claimed", "disagree"]),
+        fault("env: who is awaited in a group does not answer any more, and is given up", |lab| {
+            ranks(lab, &[0, 1, 2], 3);
+            lab.wait(0, &["/default_pg/0//1//cpu//0/2"]);
+            lab.wait(1, &["/default_pg/0//1//cpu//0/2"]);
+            lab.pass(1.0);
+            lab.cut_off(2, None);
+        })
+        .words(&["gone: rank 2 on host2 (given up", "nothing came back"])
+        .never(&["not there"]),
+    ]);
+}
+
 #[test]
 fn a_process_that_never_was_a_rank_leaves_without_a_word() {
     let mut lab = Lab::soon();
