@@ -209,16 +209,23 @@ class News:
 
 
 class KeepAlive:
-    """A daemon thread that keeps a node's place in a round, and holds the latest news. It never outlives its process."""
+    """Keeps a node's place in a round, and holds the latest news: in daemon threads, which never outlive their process.
+
+    The server notices at once that a process has died if one of its heartbeats waits there. So in a run with a grace there are two
+    threads, and one sends its heartbeat while that of the other still waits.
+    """
 
     def __init__(self, endpoint: Endpoint, run_id: str, identity: Identity, terms: Terms, round: Round, join_id: str, late: float) -> None:
         self.news = News()
         self._reached = self._asked = time.monotonic()
         # A server that was away must hear from a living node in the keep-alive time, or it takes it for lost.
-        self._client = Client(endpoint, min(LONGEST_PAUSE, round.keep_alive))
+        pause = min(LONGEST_PAUSE, round.keep_alive)
+        self._clients = [Client(endpoint, pause) for _ in range(1 if terms.grace is None else 2)]
+        self._sent = self._heard = 0
         self._path = f"{run_path(run_id)}/heartbeat"
         self._late = late
         self._pause = min(1.0, round.keep_alive / 4)
+        self._turn = round.keep_alive * round.keep_alive_misses / 4  # half of what the server lets it wait
         self._trouble = Trouble(f"run {run_id!r}: keep-alive", "the workers go on", quiet=2 * round.keep_alive)
         self._body: dict[str, Any] = {
             "node": identity.node,
@@ -233,21 +240,24 @@ class KeepAlive:
             "wait_seconds": max(1.0, min(WAIT_SECONDS, round.keep_alive * round.keep_alive_misses)),
         }
         self._about = f"run {run_id!r}, round {round.number}"
-        self._thread = threading.Thread(target=self._run, name="rallypoint-keep-alive", daemon=True)
-        self._thread.start()
+        for client in self._clients:
+            threading.Thread(target=self._run, args=[client], name="rallypoint-keep-alive", daemon=True).start()
 
     def stop(self) -> None:
-        """Ends the thread, without waiting for it."""
-        self._client.interrupt()
+        """Ends the threads, without waiting for them."""
+        for client in self._clients:
+            client.interrupt()
 
-    def _run(self) -> None:
+    def _run(self, client: Client) -> None:
         try:
             while True:
-                self._beat()
+                self._beat(client)
+                if len(self._clients) > 1:
+                    client.pause(self._turn)  # the heartbeat of the other thread waits meanwhile
         except Interrupted:
             pass
         finally:
-            self._client.close()
+            client.close()
 
     @property
     def reached_since(self) -> float:
@@ -259,11 +269,12 @@ class KeepAlive:
         self._reached = time.monotonic()
         self._trouble(cause, lasted)
 
-    def _beat(self) -> None:
+    def _beat(self, client: Client) -> None:
         seen, started = self.news.action, time.monotonic()
         self._asked = started
+        self._sent = number = self._sent + 1
         try:
-            answer = self._client.post(
+            answer = client.post(
                 self._path,
                 {**without_none(self._body), "seen": seen.value},
                 patience=float("inf"),
@@ -278,14 +289,17 @@ class KeepAlive:
             news = News(Action.REJOIN, str(refusal))
         except (RallypointError, KeyError, TypeError, ValueError) as error:
             log.warning("rallypoint: %s: keep-alive: %s: %s", self._about, type(error).__name__, error)
-            self._client.pause(10 * self._pause)
+            client.pause(10 * self._pause)
             return
+        if number < self._heard:
+            return
+        self._heard = number
         if news.action is not seen and news.action is not Action.CONTINUE:
             level = logging.WARNING if news.action is Action.REJOIN else logging.INFO
             log.log(level, "rallypoint: %s: %s: %s", self._about, news.action.value, news.reason)
         self.news = news
         if news.action is seen and time.monotonic() - started < self._pause:
-            self._client.pause(self._pause)  # a server that is about to stop answers at once: do not ask it without a pause
+            client.pause(self._pause)  # a server that is about to stop answers at once: do not ask it without a pause
 
 
 @dataclass

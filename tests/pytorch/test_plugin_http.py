@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 
 import installed  # noqa: F401  (puts the package on the path)
@@ -14,6 +15,7 @@ import pytest
 import rallypoint
 from rallypoint import ClosedError, NotRallypointError, ProblemError, UnreachableError, Waiting
 from rallypoint._http import Client, Endpoint, Interrupted
+from rallypoint.rendezvous import Identity, KeepAlive, Round, Terms
 from servers import Server
 
 OK = b'HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n{"done": 42}'
@@ -231,3 +233,55 @@ def test_a_barriers_time_goes_on_while_the_server_is_away(peers: Callable[..., P
     left = [float(str(body["timeout_seconds"])) for body in peer.bodies]
     assert len(left) == 5 and 30 >= left[0], left
     assert all(after < before for before, after in pairwise(left)), "a server that has lost the arrival would count anew"
+
+
+class Held(ThreadingHTTPServer):
+    """Holds each heartbeat until a later one comes, or for `hold` seconds. Counts how often none waited."""
+
+    daemon_threads = True
+
+    def __init__(self, hold: float) -> None:
+        self.changed = threading.Condition()
+        self.came = self.waiting = self.gaps = 0
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(handler) -> None:
+                handler.rfile.read(int(handler.headers["Content-Length"]))
+                with self.changed:
+                    self.came += 1
+                    self.waiting += 1
+                    self.changed.notify_all()
+                    mine = self.came
+                    self.changed.wait_for(lambda: self.came > mine, hold)
+                    self.waiting -= 1
+                    self.gaps += not self.waiting
+                body = b'{"action": "continue", "reason": "", "num_nodes_waiting": 0}'
+                handler.send_response(200)
+                handler.send_header("Content-Length", str(len(body)))
+                handler.end_headers()
+                handler.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+@pytest.mark.parametrize("grace", [1.0, None])
+def test_with_a_grace_one_heartbeat_waits_at_the_server_at_any_time(grace: float | None) -> None:
+    server = Held(0.1 if grace is None else 3)
+    round = Round("run", 1, 0, 1, None, keep_alive=0.4, keep_alive_misses=5, gathered_seconds=0)
+    endpoint = Endpoint("127.0.0.1", server.server_port)
+    node = KeepAlive(endpoint, "run", Identity("a", "a"), Terms(1, 1, grace=grace), round, "1", 5.0)
+    try:
+        with server.changed:
+            assert server.changed.wait_for(lambda: server.came > 5, 60)
+            # A process that dies while none waits is noticed as late as one whose host is gone.
+            assert (server.gaps > 0) == (grace is None)
+    finally:
+        node.stop()
+        server.shutdown()
+        server.server_close()

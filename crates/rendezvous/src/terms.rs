@@ -58,10 +58,12 @@ impl Terms {
     }
 
     /// How long a heartbeat may wait at the server. It is short, so a stopped node soon misses its next
-    /// heartbeat, and nodes that are stopped together are late together.
+    /// heartbeat, and nodes that are stopped together are late together. With a grace it is longer: a
+    /// process that dies while its heartbeat waits is noticed at once, and between two of them it is not.
     pub(super) fn hold(&self) -> Duration {
         const LEAST: Duration = Duration::from_millis(250);
-        self.keep_alive.checked_div(2).unwrap_or_default().max(LEAST)
+        let half = |time: Duration| time.checked_div(2).unwrap_or_default();
+        half(if self.grace.is_some() { self.patience() } else { self.keep_alive }).max(LEAST)
     }
 
     /// A node that is silent for this long is lost.

@@ -407,6 +407,16 @@ fn nodes_whose_connections_closed_are_lost_after_the_grace_and_the_others_keep_t
 }
 
 #[test]
+fn with_a_grace_signs_of_life_wait_longer_at_the_server() {
+    let hold = |table: Table| table.core.hold(&run());
+    let mut without = Table::new();
+    without.all_join(&["a", "b"], 2, 2);
+    let (with, without) = (hold(four_with_grace()), hold(without));
+    assert!(with > without, "a process that dies meanwhile is noticed at once: {with:?}, {without:?}");
+    assert!(with < Terms::default().patience(), "one that is stopped is noticed soon");
+}
+
+#[test]
 fn a_node_that_comes_again_within_the_grace_keeps_its_place() {
     let mut table = four_with_grace();
     table.core.cut(&run(), &label("a"), table.now);
