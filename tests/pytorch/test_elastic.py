@@ -160,7 +160,7 @@ def test_nobody_is_lost_and_all_end(job: Job) -> None:
 
 
 @pytest.mark.parametrize("lost", [[0], [2], [1, 2], [0, 3]], ids=str)
-def test_the_others_go_on_when_ranks_are_killed(job: Job, lost: list[int]) -> None:
+def test_the_others_go_on_when_ranks_are_killed(job: Job, rallypoint: Server, lost: list[int]) -> None:
     ranks = job.start(4)
     job.together(ranks, 4)
     ordered = by_rank(ranks)
@@ -169,6 +169,8 @@ def test_the_others_go_on_when_ranks_are_killed(job: Job, lost: list[int]) -> No
     left = [rank for n, rank in enumerate(ordered) if n not in lost]
     job.together(left, len(left))
     assert by_rank(left) == left, "the survivors keep their order"
+    says = f"{len(left)} of 4 go on"
+    poll(lambda: says in (rallypoint.get_json("/api/v1/runs/elastic")["explanation"] or {}).get("text", ""), "the run's headline says it")
     job.end(left)
 
 

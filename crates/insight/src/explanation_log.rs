@@ -311,6 +311,12 @@ impl ExplanationLog {
         self.entries.retain(|topic, _| topic.run.as_ref() != Some(run));
     }
 
+    /// Forgets who was lost in earlier rounds of a run: those who are left have met, and go on.
+    pub(super) fn rounds_before(&mut self, run: &RunKey) {
+        let is_past = |code| matches!(code, Code::Lost | Code::NodeSilent | Code::RoundComplete);
+        self.entries.retain(|topic, _| topic.run.as_ref() != Some(run) || !is_past(topic.code));
+    }
+
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.entries.len()

@@ -1,6 +1,6 @@
 //! What the native rendezvous tells, in its own words.
 
-use super::rules::RESET;
+use super::rules::{GO_ON, RESET};
 use super::words::if_some;
 use super::{Code, Evidence, Last, Names, Reason};
 use crate::presence::Place;
@@ -58,6 +58,7 @@ impl Reason {
         shown_by: &[Evidence],
     ) -> Self {
         let (code, severity) = rule_of(fact);
+        let severity = if survivors.is_some() { Severity::Warning } else { severity };
         let begins_with_a_node = matches!(
             fact,
             Fact::Refused { .. }
@@ -82,6 +83,7 @@ impl Reason {
         }
         match (reset, severity) {
             (Some(_), _) => told = told.look_at(RESET),
+            _ if survivors.is_some() => told = told.look_at(GO_ON),
             (None, Severity::Info) => told = told.look_at(""),
             (None, _) => {}
         }

@@ -56,10 +56,14 @@ impl TrackedRun {
     /// (`rallypoint.elastic`).
     fn survivors(&self, fact: &Fact, at: Timestamp) -> Option<Survivors> {
         let Fact::Complete { nodes, .. } = fact else { return None };
-        let is_elastic = self.native.as_ref().is_some_and(|native| native.is_elastic);
-        let (broken, of, lost) = self.life.lost_before.as_ref().filter(|_| is_elastic)?;
+        let (broken, of, lost) = self.life.lost_before.as_ref().filter(|_| self.is_elastic())?;
         let are_all = count(lost.count()).saturating_add(count(*nodes)) == *of;
         are_all.then(|| Survivors { lost: lost.to_string(), of: *of, after: Elapsed(at.since(*broken)) })
+    }
+
+    /// Whether its processes meet again as they are, when one is lost.
+    pub(crate) fn is_elastic(&self) -> bool {
+        self.native.as_ref().is_some_and(|native| native.is_elastic)
     }
 
     /// Remembers of what the rendezvous says what explains the waits that come of it.

@@ -1369,5 +1369,10 @@ fn survivors_that_meet_again_in_the_same_processes_are_told_so() {
         let told = native.lab.texts("round_complete").join("\n");
         let says = ["job round 2 complete: 2 of 3 go on", "nobody was started again; lost: c"];
         assert_eq!(says.iter().all(|says| told.contains(says)), grace.is_some(), "{told}");
+        // It is the run's headline, too, and no longer that they are told to join again.
+        let headline = native.lab.run("job").summary.explanation.expect("a headline");
+        let (code, severity) =
+            if grace.is_some() { ("round_complete", "warning") } else { ("lost", "error") };
+        assert_eq!((&*headline.code, headline.severity.name()), (code, severity), "{headline:?}");
     }
 }
