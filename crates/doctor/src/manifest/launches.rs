@@ -40,6 +40,12 @@ pub(crate) fn of(pods: &Pods, container: &Container) -> Vec<Launch> {
     found
 }
 
+/// Whether a program starts others, or is Python.
+pub(crate) fn is_launcher(program: &str) -> bool {
+    let name = basename(program);
+    matches!(name, "torchrun" | "accelerate" | "deepspeed") || name.starts_with("python")
+}
+
 fn empty(tool: Tool, command: &Command, at: usize) -> Launch {
     Launch {
         tool,

@@ -96,7 +96,7 @@ impl<'m> Call<'m> {
                 !self.manifests.together(self.pods).any(is_own)
             }
             Target::Absent => true,
-            Target::Own | Target::Nothing(_) | Target::Elsewhere => false,
+            Target::Own | Target::Governing | Target::Nothing(_) | Target::Elsewhere => false,
         }
     }
 

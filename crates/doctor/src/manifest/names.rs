@@ -19,6 +19,8 @@ pub(crate) enum Target<'m> {
     Pod { pods: &'m Pods, is_first: bool, index: u64 },
     /// A Service in the files.
     Service(&'m Object),
+    /// The Service that gives the pods their names, and so is over all of them; it is not in the files.
+    Governing,
     /// It certainly names nothing; the text is the reason.
     Nothing(String),
     /// The files have nothing with this name; another file may have it.
@@ -125,6 +127,9 @@ fn with_host<'m>(
 fn one_label<'m>(name: &str, pods: &Pods, manifests: &'m Manifests) -> Target<'m> {
     if let Some(service) = manifests.service(name, pods) {
         return Target::Service(service);
+    }
+    if pods.subdomain.as_deref() == Some(name) {
+        return Target::Governing;
     }
     let per_pod = |other: &&Pods| {
         other.facts().services.iter().any(|service| !service.of_all && service.name.contains("{index}"))

@@ -33,6 +33,11 @@ impl Object {
         Location { file: self.file.clone(), object, field: format!("{}{field}", self.at) }
     }
 
+    /// Whether it is of Argo: it may have pods of its own beside objects that are written as texts.
+    fn is_workflow(&self) -> bool {
+        self.api.starts_with("argoproj.io/")
+    }
+
     /// Whether its kind is known to make no pods.
     pub(crate) fn has_no_pods(&self) -> bool {
         #[rustfmt::skip]
@@ -104,8 +109,9 @@ pub(crate) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
                 }
             }
         }
-        // Alerts and dashboards have braces of their own.
-        let matters = |object: &&Object| object.kind == "Service" || !object.has_no_pods();
+        // Alerts, dashboards and workflows have braces of their own.
+        let matters =
+            |object: &&Object| !object.is_workflow() && (object.kind == "Service" || !object.has_no_pods());
         let blanks = objects[before..].iter().filter(matters).any(|object| has_blanks(&object.value));
         for object in &mut objects[before..] {
             object.has_blanks = blanks;
@@ -277,7 +283,7 @@ fn take(file: &str, document: Value, at: &str, objects: &mut Vec<Object>, checks
     if !is_list && !inner.iter().any(makes_pods) {
         inner.clear();
     }
-    if inner.is_empty() {
+    if inner.is_empty() || object.is_workflow() {
         objects.push(object);
     }
     for (at, document) in inner {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Location;
 use super::container::Container;
-use super::launch::Launch;
+use super::launch::{Launch, Told};
 use super::objects::{Object, list, texts};
 use rallypoint_node::makers::{Facts, LabelValue, Maker, When, env_of_field};
 use rallypoint_shell::Text;
@@ -137,11 +137,18 @@ impl Pods {
     }
 
     /// Whether they train together, and have names for each other only by a Service that the user creates.
+    /// Pods that meet at another Service need no names.
     pub(crate) fn need_own_service(&self) -> bool {
+        let is_name = |told: &Told| told.text.literal().is_none_or(|host| host.contains('.'));
+        let need = |launch: &Launch| launch.has_a_leader() || launch.host.as_ref().is_none_or(is_name);
         let by_maker = self.facts().services.iter().any(|service| service.of_all && self.has(service.when));
         let kubernetes =
             matches!(self.maker, Maker::Job | Maker::IndexedJob | Maker::StatefulSet | Maker::Deployment);
-        kubernetes && self.are_several() && self.train() && !(by_maker && self.subdomain.is_some())
+        kubernetes
+            && self.are_several()
+            && self.train()
+            && self.launches().any(need)
+            && !(by_maker && self.subdomain.is_some())
     }
 
     /// How they get an id of the run: the line to change.

@@ -234,7 +234,15 @@ fn on_nodes(
     };
     let text = match text {
         Ok(text) => text,
-        Err(path) => return (Vec::new(), vec![format!("`{path}` is not in these files")]),
+        Err(path) => {
+            let unread = vec![format!("`{path}` is not in these files")];
+            // A script in front of a launcher starts it.
+            let is_launcher = |word: &Text| word.literal().is_some_and(launches::is_launcher);
+            let wraps = arguments.first().is_some_and(is_launcher);
+            let words = arguments.to_vec();
+            let inner = Command { words, variables: Rc::new(variables), ..command.clone() };
+            return (wraps.then_some(inner).into_iter().collect(), unread);
+        }
     };
     let reading = shell::read(&text, arguments, Surroundings { variables, open: true, file });
     let mut commands = reading.commands;

@@ -4,7 +4,7 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "endpoint-not-found",
-    sees: "WARN: the host is no Service and no pod of these files",
+    sees: "WARN: the host is no Service of these files, and no pod's name for others",
     fails: "endpoint-not-found.yaml",
     passes: "good-job-static.yaml",
     find: Find::Launch(Tool::ALL, find),
@@ -22,8 +22,11 @@ fn find(call: &Call<'_>) -> Option<Check> {
             return None;
         }
         Target::Absent => {
-            let evidence =
-                format!("the endpoint `{name}` ({}) is no Service and no pod of these files", told.by);
+            let by = &told.by;
+            let evidence = format!(
+                "the endpoint `{name}` ({by}) is no Service of these files, and no pod has this name for \
+                 others"
+            );
             let remedy = format!(
                 "give the file with the Service `{name}` as well; or {}",
                 first_pod(call.pods, &told.by)

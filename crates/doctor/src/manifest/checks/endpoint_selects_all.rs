@@ -29,18 +29,23 @@ fn find(manifests: &Manifests) -> Vec<Check> {
 }
 
 fn of_launch(call: &Call<'_>) -> Option<Check> {
-    let (told, Target::Service(service)) = call.meeting()? else { return None };
-    let of_pods = |own: &Pods| match takes(service, own) {
-        Taken::None => Some(0),
-        Taken::One => Some(1),
-        Taken::All => own.count,
+    let (told, target) = call.meeting()?;
+    let of_pods = |own: &Pods| match &target {
+        Target::Service(service) => match takes(service, own) {
+            Taken::None => Some(0),
+            Taken::One => Some(1),
+            Taken::All => own.count,
+        },
+        Target::Governing => own.count.filter(|_| own.subdomain == call.pods.subdomain),
+        _ => Some(0),
     };
     // A Service that selects a single pod is a good endpoint.
     if call.manifests.together(call.pods).map(of_pods).sum::<Option<u64>>()? < 2 {
         return None;
     }
-    let (name, object) = (&service.name, &call.pods.place.object);
-    let (headless, then) = match (is_headless(service), &call.launch.backend) {
+    let (name, object) = (&told.text, &call.pods.place.object);
+    let headless = !matches!(&target, Target::Service(service) if !is_headless(service));
+    let (headless, then) = match (headless, &call.launch.backend) {
         (true, Backend::C10d) => (
             "headless ",
             "each finds its own address behind the name and hosts a store of its own; with --nnodes=1:N each \

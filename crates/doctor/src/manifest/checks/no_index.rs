@@ -9,8 +9,22 @@ pub(super) const RULE: Rule = Rule {
            Deployment",
     fails: "no-index.yaml",
     passes: "good-indexed-job.yaml",
-    find: Find::Launch(Tool::ALL, find),
+    find: Find::Files(|manifests| {
+        let of_launches = manifests.calls().filter_map(|call| find(&call));
+        of_launches.chain(manifests.containers().filter_map(|(pods, own)| of_other(pods, own))).collect()
+    }),
 };
+
+/// A program that is no launch may share out its work by the index.
+fn of_other(pods: &Pods, container: &Container) -> Option<Check> {
+    let lacks =
+        |name: &&String| container.variable(name).is_some_and(|it| it.unset().any(identity::is_index));
+    let matters = !container.trains() && pods.maker == Maker::Job && pods.are_several();
+    let name = container.own.iter().filter(|_| matters).find(lacks)?;
+    let evidence = format!("the pods of a Job have no index: {name} is empty in each of them");
+    let remedy = "completionMode: Indexed with completions equal to parallelism";
+    Some(Check::fail(evidence, remedy).at(pods.at(&container.at("env"))))
+}
 
 fn find(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, .. } = call;
