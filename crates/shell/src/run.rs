@@ -1,6 +1,6 @@
 //! Runs the commands of a script in order, and tracks the variables.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
 use brush_parser::ast::{
@@ -210,15 +210,19 @@ impl Shell<'_> {
         }
     }
 
-    /// Makes every variable unknown that has another value in `other`.
+    /// Makes every variable unknown that has another value in `other`, or the part that one of them adds.
     fn join(&mut self, other: &Rc<Variables>) {
         if Rc::ptr_eq(&self.variables, other) {
             return;
         }
-        let names: Vec<String> = self.variables.keys().chain(other.keys()).cloned().collect();
+        let names: BTreeSet<String> = self.variables.keys().chain(other.keys()).cloned().collect();
         for name in names {
             if self.variables.get(&name) != other.get(&name) {
-                self.set(&name, Text::unknown(format!("${name}"), false));
+                let text = match (self.variables.get(&name), other.get(&name)) {
+                    (Some(Variable::One(own)), Some(Variable::One(other))) => own.or(other, &name),
+                    _ => Text::unknown(format!("${name}"), false),
+                };
+                self.set(&name, text);
             }
         }
     }

@@ -51,6 +51,8 @@ fn words_become_what_a_shell_makes_of_them() {
         ("export B=1 && x $B", "x|1"),
         ("P=${P:=9}; x $P", "x|9"),
         ("X=a.b; x ${X%%.*}", "x|a"),
+        ("A='x 1'; if y; then A=\"$A 2\"; fi; $A 3", "x|1|$A|3"),
+        ("A=x; for i in $M; do A=\"$A $i\"; done; $A 3", "x|$A|3"),
     ] {
         assert_eq!(last(script), words, "{script}");
     }

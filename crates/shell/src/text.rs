@@ -117,6 +117,27 @@ impl Text {
         &self.0
     }
 
+    /// A text that is this one or the other. Where one begins with the other, that begin is known.
+    pub(crate) fn or(&self, other: &Self, name: &str) -> Self {
+        let added = |short: &Self, long: &Self| short.is_begin_of(long).map(|blank| (short.clone(), blank));
+        let (mut made, blank) = added(self, other).or_else(|| added(other, self)).unwrap_or_default();
+        made.push(Part::Known(if blank { " " } else { "" }.into()));
+        made.extend(Self::unknown(format!("${name}"), false));
+        made
+    }
+
+    /// Whether a longer text begins with this one, and then whether a blank follows in it.
+    fn is_begin_of(&self, long: &Self) -> Option<bool> {
+        let (last, before) = self.0.split_last()?;
+        let (begin, behind) = long.0.split_at_checked(before.len())?;
+        let (first, rest) = behind.split_first().filter(|_| begin == before)?;
+        let is_blank = |part: &Part| matches!(part, Part::Known(text) if text.starts_with(' '));
+        match (last, first) {
+            (Part::Known(own), Part::Known(longer)) => Some(longer.strip_prefix(own)?.starts_with(' ')),
+            _ => (last == first).then(|| rest.first().is_some_and(is_blank)),
+        }
+    }
+
     /// The text, if all of it is known.
     pub fn literal(&self) -> Option<&str> {
         match self.0.as_slice() {

@@ -73,11 +73,14 @@ fn is_missed(call: &Call<'_>) -> bool {
         // If there is no endpoint, another check reports that.
         return call.launch.host.is_some();
     }
-    let Some(world) = call.variable("WORLD_SIZE") else { return false };
-    let several = world.literal().is_none_or(|world| world.parse::<u64>().map_or(true, |world| world > 1));
+    let container = call.container;
+    let several = match call.variable("WORLD_SIZE") {
+        Some(world) => world.literal().is_none_or(|world| world.parse() != Ok(1)),
+        // It may be no program with PyTorch.
+        None => !call.pods.has_index() && container.gpus().is_some() && call.sets("MASTER_ADDR"),
+    };
     let other = OTHERS.iter().any(|name| call.variable(name).is_some());
     // A variable with another name may hold the value from which the program derives its rank.
-    let container = call.container;
     let elsewhere = container.own.iter().any(|name| container.variable(name).is_some_and(Text::varies));
     several && !other && !elsewhere && call.manifests.training(call.pods.object).count() == 1
 }

@@ -36,8 +36,8 @@ fn find(call: &Call<'_>) -> Option<Check> {
         }
         Rank::Missing if pods.has_index() => return None,
         Rank::Missing if launch.tool == Tool::Program => format!(
-            "WORLD_SIZE and MASTER_ADDR are set, but nothing tells {all} pods which RANK each has: the pods \
-             of a {maker} have no index"
+            "MASTER_ADDR is set, but nothing tells {all} pods which RANK each has: the pods of a {maker} \
+             have no index"
         ),
         Rank::Missing if pods.maker != Maker::Unknown => format!(
             "{} pods use the static backend without --node-rank: each takes itself for node 0, and the pods \
