@@ -124,6 +124,7 @@ pub(crate) enum Value {
     NodeRank,
     Nodes,
     Endpoint,
+    World,
 }
 
 impl Platform {

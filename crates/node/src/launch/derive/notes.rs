@@ -99,6 +99,7 @@ impl Derivation<'_> {
             Value::NodeRank => launch.node_rank.is_none(),
             Value::Nodes => launch.nodes.is_none(),
             Value::Endpoint => launch.endpoint.is_none(),
+            Value::World => launch.world_size.is_none(),
         };
         for platform in Platform::all_in(self.env) {
             let hints = platform.hints.iter().filter(|(value, _)| missing(*value));

@@ -374,11 +374,10 @@ pub(crate) const PLATFORMS: &[Platform] = &[
     Platform {
         id: "open-mpi",
         name: "Open MPI",
-        mark: &["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK"],
+        mark: &["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
         // OMPI_COMM_WORLD_NODE_RANK is not the rank of a node, but of a process on its node.
         says: &[
             ("OMPI_COMM_WORLD_RANK", TaskRank),
-            ("PMIX_RANK", TaskRank),
             ("OMPI_COMM_WORLD_SIZE", Tasks),
             ("OMPI_COMM_WORLD_LOCAL_RANK", LocalTaskRank),
             ("OMPI_COMM_WORLD_LOCAL_SIZE", LocalTasks),
@@ -426,6 +425,20 @@ pub(crate) const PLATFORMS: &[Platform] = &[
             ),
         ],
         source: "pmodels/mpich, src/pm/hydra; MVAPICH2 user guide",
+        ..ROW
+    },
+    Platform {
+        id: "pmix",
+        name: "PMIx",
+        mark: &["PMIX_RANK"],
+        says: &[("PMIX_RANK", TaskRank), ("PMIX_NAMESPACE", RunId)],
+        hints: &[(
+            Value::World,
+            "a process asks the PMIx server for the number of processes and for its place among those of its \
+             node, and no variable has them: start the job with srun, mpirun or mpiexec, whose own variables \
+             say it, or set RALLYPOINT_NODE_RANK, RALLYPOINT_NODES and RALLYPOINT_ENDPOINT",
+        )],
+        source: "openpmix/openpmix, src/server/pmix_server.c, PMIx_server_setup_fork",
         ..ROW
     },
     Platform {

@@ -433,6 +433,27 @@ fn pmi_beside_slurm_counts_the_tasks_of_slurm() {
     }
 }
 
+/// PMIx has a rank and a name of the job in variables, and everything else in its server.
+#[test]
+fn who_has_pmix_alone_is_told_what_it_does_not_say() {
+    let pmix = [("PMIX_RANK", "3"), ("PMIX_NAMESPACE", "prterun-n1-77@1")];
+    let open_mpi = [
+        ("OMPI_COMM_WORLD_RANK", "3"),
+        ("OMPI_COMM_WORLD_SIZE", "8"),
+        ("OMPI_COMM_WORLD_LOCAL_RANK", "1"),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+    ];
+    let derived = |vars: Vars| {
+        derive(&vars.iter().copied().collect(), &Given::default(), None).expect("no contradiction")
+    };
+    let alone = derived(&pmix);
+    assert!(alone.notes.join("\n").contains("no variable has them"), "{:?}", alone.notes);
+    assert_eq!(alone.run_id.map(|id| id.value).as_deref(), Some("prterun-n1-77@1"));
+    let both = derived(&[&pmix[..], &open_mpi[..]].concat());
+    assert_eq!(ranks(&both), ["3", "8", "1"]);
+    assert!(!both.notes.join("\n").contains("PMIx"), "{:?}", both.notes);
+}
+
 #[test]
 fn the_endpoint_of_etcd_is_no_store() {
     let endpoint = |backend: &str| {
