@@ -17,6 +17,7 @@ mod replay;
 mod reports;
 mod restarts;
 mod room;
+mod stories;
 mod strangers;
 pub(crate) mod truth;
 mod unnamed;

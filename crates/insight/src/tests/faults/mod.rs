@@ -143,13 +143,13 @@ fn ranks(lab: &mut Lab, ranks: &[u32], world: usize) {
 }
 
 /// These ranks have published their addresses, and each reads those of all others.
-fn gather(lab: &mut Lab, those: &[u32], world: u32) {
+pub(super) fn gather(lab: &mut Lab, those: &[u32], world: u32) {
     ranks(lab, those, world as usize);
     read_each_other(lab, those, world);
 }
 
 /// Each of these reads the addresses of all others, and waits for the first that is not there.
-fn read_each_other(lab: &mut Lab, ranks: &[u32], world: u32) {
+pub(super) fn read_each_other(lab: &mut Lab, ranks: &[u32], world: u32) {
     for &reader in ranks {
         for other in (0..world).filter(|&other| other != reader) {
             if !ranks.contains(&other) {
@@ -162,7 +162,7 @@ fn read_each_other(lab: &mut Lab, ranks: &[u32], world: u32) {
 }
 
 /// Agents of a static run with `nodes` nodes, which have their ranks.
-fn static_run(lab: &mut Lab, run: &str, nodes: u32) {
+pub(super) fn static_run(lab: &mut Lab, run: &str, nodes: u32) {
     for n in (0..nodes).rev() {
         lab.static_node(n, run, n, nodes);
     }

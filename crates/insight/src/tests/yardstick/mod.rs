@@ -205,7 +205,10 @@ fn every_scene_is_played() {
     let is_played = |name: &str| {
         let test = name.split(" (").next().and_then(|test| test.split("::").last()).unwrap_or(name);
         let is_schedule = name.parse::<u32>().is_ok();
-        is_schedule || code.contains(&format!("\"{name}\"")) || code.contains(&format!("fn {test}()"))
+        is_schedule
+            || code.contains(&format!("\"{name}\""))
+            || code.contains(&format!("\n= {name}"))
+            || code.contains(&format!("fn {test}()"))
     };
     let lost: Vec<_> = scenes.keys().filter(|name| !is_played(name)).collect();
     assert!(!scenes.is_empty() && lost.is_empty(), "nobody plays {lost:?}");

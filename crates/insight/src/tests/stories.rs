@@ -1,0 +1,361 @@
+//! Stories: each is its name after `= `, and what happens, step by step.
+//!
+//! Steps are parted by `;` or stand on lines of their own. `5x` before a line plays it five times, `for 0..3:`
+//! once with each number in the place of `%`. Numbers of clients are `2`, `0..3` or `0,2`; `12:2` is client 12
+//! as rank 2. In keys and addresses `#` is the rank and `^` the client; keys may begin with `pg/`, `c10d/` and
+//! `static/`. A verb with `@run` is of that run instead of `job`. In brackets after the name: `soon` (waits are
+//! told after 3 s), `nodes 2..4` (how many are expected), `free` (the yardstick does not hold it).
+
+use std::ops::Range;
+
+use serde_json::Value;
+
+use super::faults;
+use super::lab::{Lab, PORT, gloo};
+use super::yardstick;
+use crate::{Expectation, StoreOwner};
+use rallypoint_api::Explanation;
+use rallypoint_protocol::{KeyList, Request};
+
+/// Seconds in which a fault is told, with the time that a wait has to last.
+const WITHIN: f64 = 3.0 + 2.5;
+
+/// These follow from the traffic of a run as a whole.
+const WITHOUT_EVIDENCE: [&str; 5] =
+    ["run_ended", "run_finished", "run_started", "round_complete", "two_jobs"];
+
+/// Plays all stories of a table, whose scenes are in this file of the yardstick.
+pub(super) fn stories(file: &str, table: &str) {
+    let failed: Vec<String> = all(table).filter_map(|story| story.check(file).err()).collect();
+    assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
+}
+
+struct Story<'t> {
+    name: &'t str,
+    options: &'t str,
+    lines: Vec<&'t str>,
+}
+
+fn all(table: &str) -> impl Iterator<Item = Story<'_>> {
+    table.split("\n= ").skip(1).map(|story| {
+        let mut lines = story.lines();
+        let head = lines.next().expect("a name");
+        let (name, options) = head.split_once(" [").unwrap_or((head, ""));
+        Story { name, options: options.trim_end_matches(']'), lines: lines.collect() }
+    })
+}
+
+impl Story<'_> {
+    fn check(&self, file: &str) -> Result<(), String> {
+        let mut lab = match self.options {
+            options if options.contains("soon") => Lab::soon(),
+            options => options.split_once("nodes ").map_or_else(Lab::new, |(_, nodes)| {
+                let Range { start, end } = range(nodes.trim_end_matches(" free"));
+                Lab::expecting(start, end)
+            }),
+        };
+        lab.scene.is_row(file, self.name);
+        let mut never = Vec::new();
+        for line in &self.lines {
+            if let Some(words) = line.strip_prefix("never ") {
+                never.extend(words.split(" | "));
+            } else {
+                let played = lab.line(line).map_err(|why| self.fail(&lab, &format!("{line}: {why}")));
+                if played.is_err() {
+                    lab.scene.is_free();
+                }
+                played?;
+            }
+        }
+        let scene = lab.scene.take();
+        let texts = |word: &str| {
+            lab.said.iter().any(|(_, said)| format!("{}: {}", said.code, said.text).contains(word))
+        };
+        if let Some(word) = never.into_iter().find(|word| texts(word)) {
+            return Err(self.fail(&lab, &format!("says \"{word}\"")));
+        }
+        if self.options.contains("free") { Ok(()) } else { yardstick::hold(&scene) }
+    }
+
+    fn fail(&self, lab: &Lab, why: &str) -> String {
+        let said = lab.said.iter().map(|(at, said)| format!("\n  {at:.1} {}: {}", said.code, said.text));
+        format!("{}: {why}{}", self.name, said.collect::<String>())
+    }
+}
+
+/// `2..4`, or `2` alone.
+fn range(text: &str) -> Range<u32> {
+    let number = |text: &str| text.trim().parse().unwrap_or_else(|_| panic!("not a number: {text}"));
+    match text.split_once("..") {
+        Some((from, to)) => number(from)..number(to),
+        None => number(text)..number(text) + 1,
+    }
+}
+
+/// Clients with their ranks.
+fn those(text: &str) -> Vec<(u32, u32)> {
+    let part = |part: &str| {
+        let (clients, first) = part.split_once(':').unwrap_or((part, ""));
+        let clients = range(clients);
+        let first = first.parse().unwrap_or(clients.start);
+        clients.zip(first..).collect::<Vec<_>>()
+    };
+    text.split(',').flat_map(part).collect()
+}
+
+/// What a path of fields leads to: through lists to all their parts.
+fn look_up(value: &Value, path: &str) -> String {
+    match (value, path.split_once('.').unwrap_or((path, ""))) {
+        (Value::Array(all), _) => all.iter().map(|one| look_up(one, path)).collect::<Vec<_>>().join(","),
+        (Value::String(text), ("", _)) => text.clone(),
+        (value, ("", _)) => value.to_string(),
+        (value, (field, rest)) => look_up(&value[field], rest),
+    }
+}
+
+fn same(what: &str, is: &str, expected: &str) -> Result<(), String> {
+    if is == expected { Ok(()) } else { Err(format!("{what} is {is}")) }
+}
+
+impl Lab {
+    /// What happens in such a story.
+    pub(super) fn play(&mut self, steps: &str) {
+        steps.lines().for_each(|line| self.line(line).unwrap_or_else(|why| panic!("{line}: {why}")));
+    }
+
+    fn line(&mut self, line: &str) -> Result<(), String> {
+        let line = line.trim();
+        if let Some((numbers, rest)) = line.strip_prefix("for ").and_then(|line| line.split_once(": ")) {
+            let numbers = those(numbers);
+            return numbers.iter().try_for_each(|(n, _)| self.line(&rest.replace('%', &n.to_string())));
+        }
+        if let Some((times, rest)) = line.split_once("x ")
+            && let Ok(times) = times.parse::<u32>()
+        {
+            return (0..times).try_for_each(|_| self.line(rest));
+        }
+        if line.starts_with("tells ") {
+            return self.step(line);
+        }
+        line.split(';').map(str::trim).filter(|step| !step.is_empty()).try_for_each(|step| self.step(step))
+    }
+
+    #[expect(clippy::too_many_lines, reason = "one line a verb")]
+    fn step(&mut self, step: &str) -> Result<(), String> {
+        let (verb, rest) = step.split_once(' ').unwrap_or((step, ""));
+        let (verb, run) = verb.split_once('@').unwrap_or((verb, "job"));
+        let (first, words) = rest.split_once(' ').unwrap_or((rest, ""));
+        let (words, addr) = words.rsplit_once("at ").unwrap_or((words, "10.0.0.#"));
+        let words = words.trim();
+        let last = || words.rsplit(' ').next().unwrap_or_default();
+        let of = || last().parse::<u32>().unwrap_or_else(|_| panic!("of how many? {step}"));
+        let seconds = || first.parse::<f64>().unwrap_or_else(|_| panic!("seconds? {step}"));
+        let fill = |text: &str, n: u32, rank: u32| {
+            let text = text.replace('#', &rank.to_string()).replace('^', &n.to_string());
+            let prefixes = [
+                ("pg/", "/default_pg/0//".to_owned()),
+                ("c10d/", format!("/torch.rendezvous.{run}.0/")),
+                ("static/", format!("/{run}/torchelastic/")),
+            ];
+            let long =
+                prefixes.iter().find_map(|(short, long)| Some(long.clone() + text.strip_prefix(short)?));
+            long.unwrap_or(text)
+        };
+        let keys = |n, rank| words.split(' ').map(|key| fill(key, n, rank)).collect::<Vec<_>>();
+        match verb {
+            "pass" => self.pass(seconds()),
+            "until" => self.until(seconds()),
+            "reset" => self.reset(),
+            "restart" => {
+                let go: Vec<u32> = if words.is_empty() {
+                    Vec::new()
+                } else {
+                    those(words).into_iter().map(|(n, _)| n).collect()
+                };
+                self.restart(seconds(), &go);
+            }
+            "forget" => self.forget_state(run),
+            "own" => self.insight.own_store(PORT, StoreOwner::Run(run.into())),
+            "expect" => {
+                let nodes = range(first);
+                let names = words.split(' ').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+                self.insight.expect(run, Expectation { min: nodes.start, max: nodes.end, names });
+            }
+            "gate" => {
+                let (pods, away) = rest.split_once(" away ").unwrap_or((rest, ""));
+                self.gate(run, &pods_of(pods), &pods_of(away));
+            }
+            "nogate" => self.insight.gate(run, None, self.now),
+            "deaths" => return same("deaths", &self.insight.totals().node_deaths.to_string(), rest),
+            "run" => self.complete_run(run, of_first(first)),
+            "oldexit" => self.pass_old_exit(run, of_first(first)),
+            "all" => self.join_all(run, range(first)),
+            "exchange" => self.exchange(
+                run,
+                of_first(first),
+                of_first(words.split(' ').next().unwrap_or_default()),
+                of(),
+            ),
+            "staticrun" => faults::static_run(self, run, of_first(first)),
+            "gather" => faults::gather(self, &clients(first), of()),
+            "reads" => faults::read_each_other(self, &clients(first), of()),
+            "see" => return self.see(run, rest),
+            "said" => {
+                return rest
+                    .split(' ')
+                    .try_for_each(|it| self.counts(it, |lab: &Self, code: &str| lab.texts(code).len()));
+            }
+            "holds" => {
+                let held = |lab: &Self, code: &str| {
+                    let is_it = |said: &&Explanation| said.code == code && said.holds;
+                    lab.shown().iter().filter(is_it).count()
+                };
+                return rest.split(' ').try_for_each(|it| self.counts(it, held));
+            }
+            "silent" => return same("what is complained of", &self.complaints().join("; "), ""),
+            "tells" => return self.tells(rest),
+            _ => {
+                for (n, rank) in those(first) {
+                    let at = || fill(addr, n, rank);
+                    match verb {
+                        "leave" => self.leave(n),
+                        "cut" => self.cut_off(n, Some(words).filter(|link| !link.is_empty())),
+                        "cancel" => self.cancel(n),
+                        "join" => self.joins(n, run, "join"),
+                        "agent" => self.agent(n, run),
+                        "joins" => self.joins(n, run, words),
+                        "cas" => self.cas(n, run, words),
+                        "exit" => self.reach_exit(n, run, words == "last"),
+                        "static" => self.static_node(n, run, rank, of()),
+                        "assign" => {
+                            let (nodes, local) = last().split_once('x').expect("nodes x local");
+                            self.assign_static(n, run, of_first(nodes), of_first(local));
+                        }
+                        "sexit" => self.exit_static(n, run, words == "last"),
+                        "restarts" => self.restart_workers(n, run, rank),
+                        "workers" => self.rank(100 + n, &format!("10.77.0.{}", 10 + n / 2), n, of() as usize),
+                        "rank" => self.rank(n, &at(), rank, of() as usize),
+                        "worker" => self.worker(n, &at()),
+                        "publish" => self.publish(n, rank, of() as usize),
+                        "await" => self.wait_for_rank(n, of()),
+                        "met" => {
+                            (0..of()).for_each(|other| self.get(n, &format!("/default_pg/0//cpu//0/{other}")))
+                        }
+                        "come" => self.come(n, &at(), of()),
+                        "conn" => self.connect(n, &at(), of()),
+                        "as" => {
+                            self.connect_as(n, of());
+                            self.ping(n);
+                        }
+                        "wait" => {
+                            let keys = keys(n, rank);
+                            self.wait(n, &keys.iter().map(String::as_str).collect::<Vec<_>>());
+                        }
+                        "get" => self.get(n, &keys(n, rank)[0]),
+                        "ask" => {
+                            let keys = keys(n, rank);
+                            let list = keys.iter().collect::<KeyList>();
+                            self.apply(n, &Request::Check(list.as_list()));
+                        }
+                        "set" => {
+                            let keys = keys(n, rank);
+                            let value = match keys.get(1).map(String::as_str) {
+                                Some("gloo") => gloo(&format!("host{n}"), 2),
+                                Some("old") => old_gloo(),
+                                Some("nccl") => vec![7; 128],
+                                value => value.unwrap_or("1").as_bytes().to_vec(),
+                            };
+                            self.set(n, &keys[0], &value);
+                        }
+                        "del" => self.delete(n, &keys(n, rank)[0]),
+                        "add" => self.add(n, &keys(n, rank)[0], 1),
+                        "barrier" => self.barrier(n, &keys(n, rank)[0], i64::from(of())),
+                        _ => panic!("not a step: {step}"),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at fields of a run, as the API has them: of the only one, or of this.
+    fn see(&self, run: &str, what: &str) -> Result<(), String> {
+        let list = self.insight.list(0, self.now);
+        let run = match &list.runs[..] {
+            [only] => only.run_id.clone(),
+            _ => run.to_owned(),
+        };
+        let document = serde_json::to_value(self.run(&run)).expect("JSON");
+        // A value may have spaces in it.
+        let mut pairs: Vec<(&str, String)> = Vec::new();
+        for word in what.split(' ') {
+            match (word.split_once('='), pairs.last_mut()) {
+                (Some((path, value)), _) => pairs.push((path, value.to_owned())),
+                (None, Some((_, value))) => *value = format!("{value} {word}"),
+                (None, None) => panic!("not a value: {word}"),
+            }
+        }
+        pairs.iter().try_for_each(|(path, expected)| same(path, &look_up(&document, path), expected))
+    }
+
+    /// How many there are: at least one, if no number is given.
+    fn counts(&self, what: &str, of: impl Fn(&Self, &str) -> usize) -> Result<(), String> {
+        let (code, expected) = what.split_once('=').unwrap_or((what, ""));
+        let is = of(self, code);
+        match expected {
+            "" if is > 0 => Ok(()),
+            _ => same(code, &is.to_string(), expected),
+        }
+    }
+
+    /// From now on it can be known: it is told with these names in time, and shown with its evidence.
+    fn tells(&mut self, what: &str) -> Result<(), String> {
+        let (head, names) = what.split_once(':').unwrap_or((what, ""));
+        let (code, within) = head.split_once(" within ").unwrap_or((head, ""));
+        let within = within.parse().unwrap_or(WITHIN);
+        let known = self.now.0.as_secs_f64();
+        self.scene.begins(known);
+        self.pass(12.0);
+        let is_it = |said: &Explanation| {
+            let told = yardstick::names_in(&said.text, said.run_id.as_deref());
+            let mut names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
+            said.code == code && names.all(|name| told.contains(name))
+        };
+        let told = self.said.iter().find(|(_, said)| is_it(said)).map(|(at, _)| at - known);
+        match told {
+            None => return Err("it is not said".into()),
+            Some(after) if after > within => return Err(format!("it is said after {after:.1} s")),
+            Some(_) => {}
+        }
+        let shown = self.shown().into_iter().find(is_it).ok_or("the API does not have it")?;
+        let has_none = !shown.evidence.iter().any(|evidence| evidence.peer.is_some());
+        same("without evidence", &has_none.to_string(), &WITHOUT_EVIDENCE.contains(&code).to_string())
+    }
+}
+
+/// What gloo of 2.1 writes for one other rank: a socket address of 128 bytes and a number.
+fn old_gloo() -> Vec<u8> {
+    let mut old = vec![0; 136];
+    old[..8].copy_from_slice(&[2, 0, 0xa5, 0xcb, 127, 0, 0, 1]);
+    old
+}
+
+/// Pods at a gate: name, node rank and number of nodes, as `a:0/2`.
+fn pods_of(text: &str) -> Vec<(&str, u32, u32)> {
+    let pod = |pod: &'_ str| -> Option<(usize, u32, u32)> {
+        let (name, rank) = pod.rsplit_once(':')?;
+        let (rank, nodes) = rank.split_once('/')?;
+        Some((name.len(), rank.parse().ok()?, nodes.parse().ok()?))
+    };
+    let of = |text| pod(text).unwrap_or_else(|| panic!("not a pod: {text}"));
+    let pods = text.split(' ').filter(|pod| !pod.is_empty());
+    pods.map(|text| (of(text), text)).map(|((end, rank, nodes), text)| (&text[..end], rank, nodes)).collect()
+}
+
+fn of_first(text: &str) -> u32 {
+    text.parse().unwrap_or_else(|_| panic!("how many? {text}"))
+}
+
+fn clients(text: &str) -> Vec<u32> {
+    those(text).into_iter().map(|(n, _)| n).collect()
+}
