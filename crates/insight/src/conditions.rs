@@ -572,7 +572,7 @@ fn nodes_missing(
             known if known < n => format!("; {n} have been missing for {waited}, {missing} among them"),
             known => format!("; {missing} {} been missing for {waited}", has(known)),
         };
-        format!("{} {} joined{who}", of_expected(joined, min), has(joined as usize))
+        format!("{} {} joined{who}", of_expected(joined, min, Unit::Node), has(joined as usize))
     };
     let look_at = match () {
         () if !gone.is_empty() => GONE,

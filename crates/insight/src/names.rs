@@ -109,24 +109,3 @@ impl Display for Names {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn many_names_without_a_gap_are_one_range() {
-        let said = |what: &str, numbers: std::ops::RangeInclusive<u32>| {
-            Names::of(numbers.map(|number| format!("{what}{number}"))).to_string()
-        };
-        assert_eq!(said("", 48..=63), "48-63");
-        assert_eq!(said("node ", 48..=56), "node 48-56");
-        assert_eq!(said("train-", 0..=4095), "train-0 to train-4095");
-        assert_eq!(said("", 48..=50), "48, 49 and 50");
-        let gap = (0..=3).chain(5..=12).map(|number| number.to_string());
-        assert_eq!(Names::of(gap).to_string(), "0, 1, 2, 3, 5, 6, 7, 8 and 4 more");
-        let padded = (0..=20).map(|number| format!("n{number:02}"));
-        assert_eq!(Names::of(padded).to_string(), "n00, n01, n02, n03, n04, n05, n06, n07 and 13 more");
-        assert_eq!(Names::of((0..20).map(|_| "a".to_owned())).count(), 20);
-    }
-}

@@ -106,7 +106,7 @@ impl Pasts {
 }
 
 /// Names a run in the journal: its kind, the port of its store, and its id.
-fn row_id(key: &RunKey) -> Vec<u8> {
+pub(super) fn row_id(key: &RunKey) -> Vec<u8> {
     let kind = match key {
         RunKey::Id(_) => b'n',
         RunKey::Store { id: Some(_), .. } => b'i',
@@ -117,7 +117,7 @@ fn row_id(key: &RunKey) -> Vec<u8> {
 }
 
 /// The run of a row, if there is such a kind of runs.
-fn run_of(row_id: &[u8]) -> Option<RunKey> {
+pub(super) fn run_of(row_id: &[u8]) -> Option<RunKey> {
     let (&[kind, high, low], id) = row_id.split_first_chunk()?;
     let (port, id) = (u16::from_be_bytes([high, low]), RunId::new(id));
     Some(match kind {
@@ -126,20 +126,4 @@ fn run_of(row_id: &[u8]) -> Option<RunKey> {
         b's' => RunKey::Store { port, id: None },
         _ => return None,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_row_names_its_run() {
-        let id = || RunId::new(b"train/\xff");
-        let store = |id| RunKey::Store { port: 29500, id };
-        for key in [RunKey::Id(id()), store(Some(id())), store(Some(RunId::new(b""))), store(None)] {
-            assert_eq!(run_of(&row_id(&key)), Some(key));
-        }
-        assert_eq!(run_of(b"zxx"), None);
-        assert_eq!(run_of(b"n"), None);
-    }
 }

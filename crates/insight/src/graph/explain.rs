@@ -9,7 +9,7 @@ use super::wanted::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
 use crate::presence::{But, Place, Presence, SAME_WORLD_SIZE, Sighting};
 use crate::reason::rules::RESET;
 use crate::reason::words::{ENDED, OTHER_PORT, SAME_GROUPS, clients, has, have, if_some, of_ranks, of_whole};
-use crate::reason::{Code, Finding, Hold, Last, Names, Reason, TakenOut};
+use crate::reason::{Code, Finding, Hold, Last, Names, Reason};
 use crate::run::{LeftNode, Meeting, RunKey, TrackedNode, TrackedRun};
 use crate::watch::{Client, Waiting};
 use rallypoint_api::{RunKind, Seen, Severity};
@@ -24,14 +24,14 @@ const NEVER_CAME: &str = "ranks that have not come";
 type GroupKey = (RunKey, u32, String);
 
 /// The first of the members of sub-groups, and how many more: the names of them all say nothing more.
-fn several(members: &BTreeSet<String>) -> String {
+fn several(members: &BTreeSet<&str>) -> String {
     const FEW: usize = 3;
-    let all: Vec<&str> = members.iter().map(String::as_str).collect();
-    match all[..] {
-        [first, second, ..] if all.len() > FEW => {
-            format!("{first}, {second} and {} more members of sub-groups", all.len().saturating_sub(2))
+    let mut all = members.iter();
+    match (all.next(), all.next()) {
+        (Some(first), Some(second)) if members.len() > FEW => {
+            format!("{first}, {second} and {} more members of sub-groups", all.count())
         }
-        _ => Names::of(members.iter().cloned()).to_string(),
+        _ => Names::of(members.iter().map(|&member| member.to_owned())).to_string(),
     }
 }
 
@@ -120,9 +120,9 @@ struct Group {
     root: Root,
     waits: Vec<ConnId>,
     /// Whom they wait for in several sub-groups, if they are taken for one.
-    members: BTreeSet<String>,
-    /// Who waits below which sub-group, where all wait, and in different ones.
-    apart: Option<String>,
+    members: Option<String>,
+    /// All wait, and in different ones.
+    are_apart: bool,
 }
 
 impl Graph<'_> {
@@ -168,8 +168,8 @@ impl Graph<'_> {
                 Root::Counting { host, .. } => format!("those that {host:?} counts"),
                 Root::Cycle { members, .. } => format!("cycle {:?}", members.iter().min()),
             };
-            let (since, members) = (wait.since, BTreeSet::new());
-            let new = Group { since, root: root.clone(), waits: Vec::new(), members, apart: None };
+            let (since, waits) = (wait.since, Vec::new());
+            let new = Group { since, root: root.clone(), waits, members: None, are_apart: false };
             let group = groups.entry((run, meeting, about)).or_insert(new);
             if let (Some(of_group), Some(of_this)) = (group.root.rank(), root.rank())
                 && of_this < of_group
@@ -230,10 +230,10 @@ impl Graph<'_> {
                 told.extend(groups);
                 continue;
             }
-            let names = groups.iter().filter_map(|(_, group)| group.root.of_sub_group());
-            let members = names.map(str::to_owned).collect();
+            let names = groups.iter().filter_map(|(_, group)| group.root.of_sub_group()).collect();
+            let (are_apart, members) = (apart.is_some(), Some(apart.unwrap_or_else(|| several(&names))));
             let first = groups.into_iter().map(|(_, group)| group).min_by_key(|group| group.since);
-            let together = first.map(|first| Group { waits, members, apart, ..first });
+            let together = first.map(|first| Group { waits, members, are_apart, ..first });
             told.extend(together.map(|group| ((key, number, "sub-groups".to_owned()), group)));
         }
         told
@@ -253,11 +253,11 @@ impl Graph<'_> {
             format!("{} below {group}", Names::of(ranks.iter().map(|(_, who)| who.clone())))
         });
         let told: Vec<String> = told.collect();
-        (told.len() > 1).then(|| told.join("; "))
+        (told.len() > 1).then(|| format!("each other: {}", told.join("; ")))
     }
 
     fn reason(&self, run: &TrackedRun, meeting: &Meeting, group: &Group) -> Option<Reason> {
-        let Group { root, waits, since, members, apart: below } = group;
+        let Group { root, waits, since, members, are_apart } = group;
         let (waiters, waited) = (waits.len(), Elapsed(self.now.since(*since)));
         match root {
             Root::Cycle { members, newcomer, rank_zero } => {
@@ -334,11 +334,10 @@ impl Graph<'_> {
                     ExpectedWriter::NcclRankZero => awaited.reason(&who, &what, Place::Rank, seen, None),
                     ExpectedWriter::Node(_) => awaited.reason(&who, &what, Place::Node, seen, None),
                     ExpectedWriter::Group(_) => {
-                        let what = match (below, what == BARRIER, members.is_empty()) {
-                            (Some(below), ..) => format!("each other: {below}"),
-                            (None, true, _) => who,
-                            (None, false, true) => format!("{what} of {who}"),
-                            (None, false, false) => several(members),
+                        let what = match members {
+                            Some(members) => members.clone(),
+                            None if what == BARRIER => who,
+                            None => format!("{what} of {who}"),
                         };
                         let there = || waits.iter().filter_map(|conn| self.store.waits.get(conn));
                         let waiting: BTreeSet<_> = there().filter_map(|wait| self.member(wait)).collect();
@@ -353,7 +352,7 @@ impl Graph<'_> {
                             (self.ended_ranks(run, meeting), self.not_among(run, meeting, there()));
                         let reason = in_group(&what, waiters, waited, &ended, &others);
                         let reason = reason.and("have published there", &published);
-                        if below.is_some() || is_dropped { reason.look_at(SAME_GROUPS) } else { reason }
+                        if *are_apart || is_dropped { reason.look_at(SAME_GROUPS) } else { reason }
                     }
                     ExpectedWriter::LastAtExit | ExpectedWriter::Unknown => return None,
                 })
@@ -564,31 +563,28 @@ impl Graph<'_> {
             .map(|left| (&left.node, left.since))
             .partition(|(node, since)| node.last_heartbeat > *since);
         let [out, again] = [out, again].map(|left| left.into_iter().map(|(node, _)| node).collect());
-        let told = |(silent, taken_out): (Vec<&TrackedNode>, Option<TakenOut>)| {
+        // `is_told`: an earlier explanation says that they were taken out.
+        let told = |silent: Vec<&TrackedNode>, out: &str, is_told: bool| {
             let heard = silent.iter().map(|node| node.last_heartbeat).max()?;
-            // An earlier explanation says that they were taken out.
-            let since = out_since.filter(|_| taken_out == Some(TakenOut::Now)).unwrap_or(heard);
+            let since = out_since.filter(|_| is_told).unwrap_or(heard);
             let nodes = Names::of(silent.iter().map(|node| node.label()));
             let about = nodes.to_string();
             let silent_for = Elapsed(self.now.since(heard));
-            let out = match taken_out {
-                None => "",
-                Some(TakenOut::Now) => "; others have taken them out of the round",
-                Some(TakenOut::Before) => "; others had taken them out of the round before",
-            };
             let reason = Code::NodeSilent
                 .says(format!("{nodes}: connected, last heartbeat {silent_for} ago{out}"))
                 .fact("nodes", &nodes)
                 .fact("silent", silent_for)
                 .misses(Place::Node, &nodes, Last::Silent)
                 .at(heard);
-            // Their silence was told when they were taken out.
-            let is_told = taken_out == Some(TakenOut::Now);
             let reason = if is_told { reason.hold(Hold::Lasting) } else { reason };
             let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
             Some(Finding::new(reason, about, since).seen(heard_of))
         };
-        let told = [(silent, None), (out, Some(TakenOut::Now)), (again, Some(TakenOut::Before))].map(told);
+        let told = [
+            told(silent, "", false),
+            told(out, "; others have taken them out of the round", true),
+            told(again, "; others had taken them out of the round before", false),
+        ];
         told.into_iter().flatten().collect()
     }
 }

@@ -59,8 +59,10 @@ impl Graph<'_> {
     /// messages of groups without `init_process_group`.
     pub(super) fn of_unknown_keys(&self) -> Vec<(Option<RunKey>, Finding)> {
         const MOST: usize = 64;
-        let is_own =
-            |key: &[u8]| matches!(classify(key), None | Some(KeyPattern::Unknown | KeyPattern::Message));
+        let is_own = |key: &[u8]| {
+            let is_unknown = matches!(classify(key), None | Some(KeyPattern::Unknown | KeyPattern::Message));
+            is_unknown || below_own_prefix(key).is_some()
+        };
         let mut by_key: BTreeMap<&[u8], Vec<(Option<ConnId>, &Waiting)>> = BTreeMap::new();
         let has_job = self.has_job();
         for wait in self.store.waits.values() {

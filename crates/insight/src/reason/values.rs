@@ -100,15 +100,6 @@ pub(crate) enum Arrival {
     Back,
 }
 
-/// Whether others have taken nodes out of the round that send no heartbeat.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TakenOut {
-    /// They have, and nothing came since.
-    Now,
-    /// They had, and something came since.
-    Before,
-}
-
 /// How far a run had got when a node of it was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moment {

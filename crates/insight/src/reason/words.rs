@@ -47,10 +47,10 @@ pub(crate) const fn has(n: usize) -> &'static str {
 }
 
 /// `3 of 8 nodes`, `3 nodes`.
-pub(crate) fn of_expected(joined: u32, expected: Option<u32>) -> String {
+pub(crate) fn of_expected(n: u32, expected: Option<u32>, unit: Unit) -> String {
     match expected {
-        Some(expected) if joined <= expected => format!("{joined} of {}", Unit::Node.count(expected)),
-        _ => Unit::Node.count(joined),
+        Some(expected) if n <= expected => format!("{n} of {}", unit.count(expected)),
+        _ => unit.count(n),
     }
 }
 
@@ -70,10 +70,10 @@ pub(crate) fn of_ranks(n: u32, whole: Option<u32>) -> String {
 
 /// `no node left`, `3 of 4 nodes left`, `3 nodes left`.
 pub(crate) fn are_left(left: u32, expected: Option<u32>, unit: Unit) -> String {
-    match expected {
-        _ if left == 0 => format!("no {} left", unit.one()),
-        Some(all) if left <= all => format!("{left} of {} left", unit.count(all)),
-        _ => format!("{} left", unit.count(left)),
+    if left == 0 {
+        format!("no {} left", unit.one())
+    } else {
+        format!("{} left", of_expected(left, expected, unit))
     }
 }
 

@@ -419,7 +419,10 @@ impl TrackedRun {
             let present = &self.round.most_present;
             let was = if present.count() == 1 { "; there was " } else { "; there were " };
             Code::RunClosed
-                .says(format!("closed by {by} at {} and never complete", of_expected(joined, min)))
+                .says(format!(
+                    "closed by {by} at {} and never complete",
+                    of_expected(joined, min, Unit::Node)
+                ))
                 .severe(Severity::Error)
                 .look_at(
                     "the first node that is stopped or gives up closes the run for all; give them more time \

@@ -168,9 +168,7 @@ impl TrackedRun {
                         all if all >= processes => " while they waited".to_owned(),
                         some => format!(", {some} of them while they waited"),
                     };
-                    let is_moment = within.0 < Duration::from_millis(1);
-                    let within = if is_moment { "at once".to_owned() } else { format!("within {within}") };
-                    format!(" {within}{waited}")
+                    format!(" within {}{waited}", Elapsed(within.0.max(Duration::from_millis(1))))
                 });
                 let (world, meeting) = (&self.life.world, self.life.world.shown());
                 let unseen = (0..meeting.size.unwrap_or_default().min(MOST_RANKS)).filter(|&rank| {
@@ -432,7 +430,7 @@ fn came_late(nodes: &Names, arrival: Arrival, after: Elapsed, joined: u32, expec
         Arrival::Again => format!("come again after up to {after}"),
         Arrival::Back => format!("been heard from again after {after}, and go on with the round"),
     };
-    let (have, there) = (has(nodes.count()), of_expected(joined, expected));
+    let (have, there) = (has(nodes.count()), of_expected(joined, expected, Unit::Node));
     Code::NodeCameLate
         .says(format!("{nodes} {have} {how}: {there} there"))
         .joined(joined, expected)

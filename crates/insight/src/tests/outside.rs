@@ -102,7 +102,7 @@ fn who_is_of_no_job_is_told_or_left_alone() {
         fault("programs use different prefixes", |lab| {
             for (n, prefix, rank) in [(1, "run_a", 2), (2, "run_a", 2), (3, "run_b", 0)] {
                 program(lab, n);
-                lab.wait(n, &[&format!("/{prefix}/default_pg/0//cpu//0/{rank}")]);
+                lab.wait(n, &[&format!("/{prefix}/0//cpu//0/{rank}")]);
             }
         })
         .words(&[
@@ -113,7 +113,7 @@ fn who_is_of_no_job_is_told_or_left_alone() {
         ]),
         fault("programs with one prefix lack one of them", |lab| {
             program(lab, 1);
-            lab.wait(1, &["/run_a/default_pg/0//cpu//0/1"]);
+            lab.wait(1, &["/run_a/0//cpu//0/1"]);
         })
         .words(&["process 801 at 10.0.0.1 has waited", "prefix `run_a`", "have not reached"])
         .never(&["same prefix", "not there: "]),

@@ -2,8 +2,11 @@
 
 use super::grammar::fault;
 use super::lab::Lab;
+use crate::pasts::{row_id, run_of};
 use crate::reason::{Hold, Names};
+use crate::run::RunKey;
 use crate::{Expectation, RULES, Rule};
+use rallypoint_protocol::ids::RunId;
 
 /// The heading of a rule on the page.
 fn heading(Rule { code, severity, hold, .. }: &Rule) -> String {
@@ -79,4 +82,31 @@ fn the_headline_of_64_nodes_with_one_missing_is_short() {
         let line = format!("warning: {}", said.first().expect("one is missing"));
         assert!(line.len() <= COLUMNS && line.contains(missing.unwrap_or("1 has been missing")), "{line}");
     }
+}
+
+#[test]
+fn many_names_without_a_gap_are_one_range() {
+    let said = |what: &str, numbers: std::ops::RangeInclusive<u32>| {
+        Names::of(numbers.map(|number| format!("{what}{number}"))).to_string()
+    };
+    assert_eq!(said("", 48..=63), "48-63");
+    assert_eq!(said("node ", 48..=56), "node 48-56");
+    assert_eq!(said("train-", 0..=4095), "train-0 to train-4095");
+    assert_eq!(said("", 48..=50), "48, 49 and 50");
+    let gap = (0..=3).chain(5..=12).map(|number| number.to_string());
+    assert_eq!(Names::of(gap).to_string(), "0, 1, 2, 3, 5, 6, 7, 8 and 4 more");
+    let padded = (0..=20).map(|number| format!("n{number:02}"));
+    assert_eq!(Names::of(padded).to_string(), "n00, n01, n02, n03, n04, n05, n06, n07 and 13 more");
+    assert_eq!(Names::of((0..20).map(|_| "a".to_owned())).count(), 20);
+}
+
+#[test]
+fn a_row_names_its_run() {
+    let id = || RunId::new(b"train/\xff");
+    let store = |id| RunKey::Store { port: 29500, id };
+    for key in [RunKey::Id(id()), store(Some(id())), store(Some(RunId::new(b""))), store(None)] {
+        assert_eq!(run_of(&row_id(&key)), Some(key));
+    }
+    assert_eq!(run_of(b"zxx"), None);
+    assert_eq!(run_of(b"n"), None);
 }

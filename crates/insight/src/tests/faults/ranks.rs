@@ -522,7 +522,7 @@ fn who_gives_up_or_ends_is_named_once_and_with_whom_it_waited_for() {
             lab.leave_all([0, 1, 2]);
         })
         .words(&[
-            "the connections of all 3 processes closed at once while they waited; never published: rank 3",
+            "the connections of all 3 processes closed within 1 ms while they waited; never published: rank 3",
         ])
         .never(&["within 0 s"]),
     ]);
