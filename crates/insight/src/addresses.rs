@@ -69,24 +69,29 @@ pub(super) fn unreachable(run: &TrackedRun) -> Vec<Finding> {
             return None;
         }
         let who = run.process_label(&root.wrote);
-        Some(finding(vec![said(&who, listens, doubt)], false, vec![root.wrote.clone()], "nccl".into()))
+        Some(finding(vec![said(&who, listens, doubt)], [false; 2], vec![root.wrote.clone()], "nccl".into()))
     });
     of_gloo.chain(of_nccl).collect()
 }
+
+const IF_IT_HANGS: &str = "if the job hangs, give the interface that the hosts share: GLOO_SOCKET_IFNAME; \
+                           a host's name that leads to 127.0.1.1 has that from /etc/hosts";
 
 fn said(who: &str, listens: IpAddr, doubt: Doubt) -> String {
     format!("{who} published {listens} ({})", doubt.name())
 }
 
-fn finding(ranks: Vec<String>, may: bool, wrote: Vec<Evidence>, about: String) -> Finding {
+/// `may`: others may not reach them. `calm`: all have published, and of two ranks only one has to reach the
+/// other.
+fn finding(ranks: Vec<String>, [may, calm]: [bool; 2], wrote: Vec<Evidence>, about: String) -> Finding {
     let since = wrote.iter().map(|wrote| wrote.at).min().unwrap_or_default();
     let ranks = Names::of(ranks);
     let (can, it) = (if may { "may not" } else { "cannot" }, if ranks.count() == 1 { "it" } else { "them" });
     let reason = Code::AddressUnreachable
         .says(format!("{ranks}: ranks on other hosts {can} reach {it} there"))
-        .severe(if may { Severity::Info } else { Severity::Warning })
         .fact("ranks", &ranks)
         .misses(Place::Rank, &ranks, Last::Connected);
+    let reason = if may || calm { reason.severe(Severity::Info).look_at(IF_IT_HANGS) } else { reason };
     Finding::new(reason, about, since).seen(wrote)
 }
 
@@ -111,5 +116,5 @@ fn of_meeting(meeting: &Meeting) -> Option<Finding> {
     let ranks = doubts.iter().map(|(rank, info, listens, doubt)| said(&info.label(*rank), *listens, *doubt));
     let wrote = doubts.iter().map(|(rank, info, ..)| info.wrote(*rank)).collect();
     let about = format!("meeting {}", meeting.number);
-    (!doubts.is_empty()).then(|| finding(ranks.collect(), may, wrote, about))
+    (!doubts.is_empty()).then(|| finding(ranks.collect(), [may, meeting.met.is_some()], wrote, about))
 }

@@ -27,44 +27,25 @@ pub(crate) enum Presence {
         waits: Waits,
     },
     /// It owes a sign of life.
-    Silent {
-        /// For how long nothing has been heard of it.
-        for_seconds: Elapsed,
-    },
+    Silent { for_seconds: Elapsed },
     /// The link of its relay is away.
     Away {
         /// The relay's name.
         link: String,
-        /// For how long.
         for_seconds: Elapsed,
     },
     /// It was given up: its host did not answer, or its link was away for too long.
-    Unreachable {
-        /// How long ago.
-        for_seconds: Elapsed,
-    },
+    Unreachable { for_seconds: Elapsed },
     /// It said that it leaves, or took itself out of the round.
-    Left {
-        /// How long ago.
-        for_seconds: Option<Elapsed>,
-    },
+    Left { for_seconds: Option<Elapsed> },
     /// Another node took it out of the round.
-    TakenOut {
-        /// How long ago its last heartbeat came.
-        for_seconds: Elapsed,
-    },
+    TakenOut { for_seconds: Elapsed },
     /// Its connection closed.
-    Closed {
-        /// How long ago.
-        for_seconds: Elapsed,
-    },
+    Closed { for_seconds: Elapsed },
     /// It arrived at the exit barrier.
     Finished,
     /// It may have been there before the server was restarted.
-    NotBack {
-        /// How long ago that was.
-        for_seconds: Elapsed,
-    },
+    NotBack { for_seconds: Elapsed },
     /// The key does not tell which process it is.
     Unknown,
 }
@@ -114,7 +95,9 @@ impl Display for Presence {
             }
             Self::Silent { for_seconds } => write!(f, "nothing heard for {for_seconds}"),
             Self::Away { link, for_seconds } => write!(f, "link of {link} away for {for_seconds}"),
-            Self::Unreachable { for_seconds } => write!(f, "given up {for_seconds} ago, nothing came back"),
+            Self::Unreachable { for_seconds } => {
+                write!(f, "given up {for_seconds} ago, as its host or link did not answer")
+            }
             Self::Left { for_seconds: Some(ago) } => write!(f, "left {ago} ago"),
             Self::Left { for_seconds: None } => f.write_str("left the round"),
             Self::TakenOut { for_seconds } => {
@@ -220,33 +203,16 @@ pub(crate) enum But {
     /// It has met with others before, and those who wait are none of them.
     MetBefore,
     /// It had written it, and that was dropped since.
-    Dropped {
-        /// By what.
-        how: String,
-    },
+    Dropped { how: String },
     /// It makes its process group for another time than those who wait for it: torch counts that in each
     /// process.
-    MadeOtherwise {
-        /// For which time it does.
-        made: u32,
-        /// For which time they do.
-        asked: u32,
-    },
+    MadeOtherwise { made: u32, asked: u32 },
     /// The one with rank 0 has no ranks for it.
-    NotCounted {
-        /// How many nodes that one counts on.
-        nodes: u32,
-    },
+    NotCounted { nodes: u32 },
     /// Others are prepared for fewer ranks.
-    OtherSize {
-        /// For how many.
-        ranks: u32,
-    },
+    OtherSize { ranks: u32 },
     /// The key belongs to a round that is over.
-    RoundOver {
-        /// Why, if it was given up.
-        how: Option<String>,
-    },
+    RoundOver { how: Option<String> },
 }
 
 impl Display for But {

@@ -77,8 +77,7 @@ rules! {
     RoundComplete "round_complete" Info AtOnce "";
     RunFinished "run_finished" Info AtOnce "";
     RunEnded "run_ended" Info AtOnce
-        "whether they succeeded cannot be seen here: their exit codes tell, that of the first one before \
-         all";
+        "success cannot be seen here: the exit codes tell, that of what ended first before all";
     NodeCameLate "node_came_late" Info AtOnce "";
     RoundOver "round_over" Warning AtOnce
         "look for the first error in the logs of all, and first at what is named: its workers failed or \

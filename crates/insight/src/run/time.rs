@@ -376,29 +376,21 @@ impl TrackedRun {
     }
 }
 
+fn connections_of(n: u32, unit: Unit) -> String {
+    match n {
+        1 => format!("the connection of its only {}", unit.one()),
+        _ => format!("the connections of {}", all(n, unit.many())),
+    }
+}
+
 /// Every process of a run without agents has ended. `first`: what ended before all others, and how long
 /// before the last one.
 fn has_ended(processes: u32, ran: Elapsed, first: Option<(String, Elapsed)>) -> Reason {
-    let whose = match processes {
-        1 => "the connection of its only process".to_owned(),
-        _ => format!("the connections of {}", all(processes, "processes")),
-    };
-    let look_at = match first {
-        Some(_) => Code::RunEnded.rule().look_at,
-        // Who cannot reach the others tries for longer than a second.
-        None if (1..5).contains(&ran.0.as_secs()) => {
-            "whether they succeeded cannot be seen here: their exit codes and logs tell; where they could \
-             not connect to each other, GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME chooses the network \
-             interface"
-        }
-        None => "whether they succeeded cannot be seen here",
-    };
-    let first = first.filter(|_| processes > 1);
+    let whose = connections_of(processes, Unit::Process);
     let first = if_some(first, |(rank, before)| format!("; first: {rank}, {before} before the last"));
     Code::RunEnded
         .says(format!("ended: {whose} closed after {ran}{first}"))
         .predicate()
-        .look_at(look_at)
         .expects(Some(processes))
         .fact("processes", processes)
 }
@@ -406,13 +398,9 @@ fn has_ended(processes: u32, ran: Elapsed, first: Option<(String, Elapsed)>) -> 
 /// All connections of the run closed, and it had not finished. `first`: what ended first, where that is
 /// known.
 fn all_left(members: u32, unit: Unit, how: &str, first: Option<String>) -> Reason {
-    let whose = match members {
-        1 => format!("the connection of its only {} closed", unit.one()),
-        _ => format!("the connections of {} closed", all(members, unit.many())),
-    };
-    let first = if_some(first, |first| format!("; first: {first}"));
+    let (whose, first) = (connections_of(members, unit), if_some(first, |first| format!("; first: {first}")));
     Code::RunEnded
-        .says(format!("{whose}{how}{first}"))
+        .says(format!("{whose} closed{how}{first}"))
         .severe(Severity::Warning)
         .look_at(
             "if the job was not stopped on purpose, look at the pods' logs and events, at the log of what \

@@ -51,12 +51,15 @@ impl TrackedRun {
             // This line says everything that the line about the start would say.
             self.told.start = self.round.started;
         }
-        let published = match ranks {
-            1 => "its only rank has published its address after".to_owned(),
-            _ => format!("{} have published their addresses in", all(ranks, "ranks")),
-        };
         let last = last.unwrap_or_default();
-        let reason = Code::RoundComplete.says(format!("{published} {took}; last: {last} (+{took})"));
+        let published = match ranks {
+            1 => format!("{last} is its only rank, and has published its address"),
+            n => format!(
+                "{} have published their addresses in {took}; last: {last} (+{took})",
+                all(n, "ranks")
+            ),
+        };
+        let reason = Code::RoundComplete.says(published);
         if is_again {
             // A program may make its process group a thousand times.
             return self.moment(met, reason.code.name(), reason.text);

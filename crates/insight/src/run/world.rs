@@ -461,8 +461,8 @@ impl World {
         let have_met = first.met.is_some();
         let met = match (have_met, ranks.count()) {
             (false, _) => "",
-            (true, 1) => " and has met",
-            (true, _) => " and have met",
+            (true, 1) => " and has published",
+            (true, _) => " and have all published",
         };
         let (are, for_ranks) = (are(ranks.count()), counted(says, "rank", "ranks"));
         let text = format!(

@@ -1,7 +1,6 @@
 //! Processes that meet, or have met: each is another rank, and all are prepared for as many ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use super::connected::Connected;
 use super::rank::{RankInfo, Withdrawn};
@@ -324,16 +323,14 @@ impl Meeting {
         self.met.map(|_| &self.ranks).or(before).into_iter().flat_map(ended)
     }
 
-    /// The rank that ended before all others of those who had met, and how long before the last. A crash
-    /// takes the others with it within seconds; ranks of a job that is through may end one after the other,
-    /// too.
+    /// The rank that ended before all others of those who had met, and how long before the last. A crash may
+    /// take the others with it within milliseconds.
     pub(crate) fn first_to_end(&self) -> Option<(String, Elapsed)> {
-        const AT_ONCE: Duration = Duration::from_millis(200);
         let mut ended: Vec<_> = self.ended_of_met().collect();
         ended.sort_by_key(|&(rank, _, at)| (at, rank));
-        let [(rank, info, first), (_, _, second), ..] = ended[..] else { return None };
-        let last = ended.last().map_or(second, |&(_, _, at)| at);
-        (second.since(first) >= AT_ONCE).then(|| (info.label(rank), Elapsed(last.since(first))))
+        let (&(rank, info, first), &(_, _, second), &(_, _, last)) =
+            (ended.first()?, ended.get(1)?, ended.last()?);
+        (second > first).then(|| (info.label(rank), Elapsed(last.since(first))))
     }
 
     /// Ranks that have published their address and are there.
