@@ -31,7 +31,8 @@ impl TrackedRun {
         let is_over = self.round.over_at.is_some() || self.round.exit_done.is_some_and(|at| at < now);
         if self.kind == RunKind::C10d && !is_over {
             let name = self.name_for(&NodeId::Rank(rank), plan);
-            self.meet_stranger(static_node(rank, name, conn, (peer, pid), now));
+            keep_beside(&mut self.life.strangers, static_node(rank, name, conn, (peer, pid), now));
+            self.touch();
             return is_over;
         }
         if is_over {
@@ -42,7 +43,8 @@ impl TrackedRun {
         let is_again = !is_beyond && self.round.roles.contains(&rank) && self.round.completed.is_some();
         let node = static_node(rank, self.name_for(&NodeId::Rank(rank), plan), conn, (peer, pid), now);
         if is_again && self.is_copy(&node) {
-            self.meet_copy(node);
+            keep_beside(&mut self.life.rivals, node);
+            self.touch();
             return is_over;
         }
         if is_again && self.restarts_workers(rank, conn, now) {
@@ -148,15 +150,6 @@ impl TrackedRun {
         self.found(Finding::new(reason, about, since).seen(nodes.into_iter().map(|node| node.joined)));
     }
 
-    /// A copy of a node has come to a job that goes on.
-    fn meet_copy(&mut self, copy: TrackedNode) {
-        self.life.rivals.retain(|other| other.conn != copy.conn);
-        if self.life.rivals.len() < MOST_NODES {
-            self.life.rivals.push(copy);
-        }
-        self.touch();
-    }
-
     /// The nodes of this attempt that have died.
     fn fallen(&self) -> Vec<Fallen> {
         let died = self.participants().filter(|node| node.is_dead());
@@ -213,15 +206,6 @@ impl TrackedRun {
     /// Whether this process wrote its role, and another one of its rank that has gone wrote it over.
     pub(crate) fn is_heir(&self, conn: ConnId) -> bool {
         self.life.heirs.contains(&conn)
-    }
-
-    /// A node of the static rendezvous has come to a run of c10d agents.
-    fn meet_stranger(&mut self, stranger: TrackedNode) {
-        self.life.strangers.retain(|other| other.conn != stranger.conn);
-        if self.life.strangers.len() < MOST_NODES {
-            self.life.strangers.push(stranger);
-        }
-        self.touch();
     }
 
     /// A c10d agent has come: from now on this is a run of such agents, with whom those that are there never
@@ -385,6 +369,14 @@ impl TrackedRun {
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
         let reason = Self::is_complete(nodes, started, at, last, &Names::default());
         self.finds(reason, format!("round {}", self.round.number), at);
+    }
+}
+
+/// A node has come that is none of the run: a copy, or one of another backend.
+fn keep_beside(beside: &mut Vec<TrackedNode>, node: TrackedNode) {
+    beside.retain(|other| other.conn != node.conn);
+    if beside.len() < MOST_NODES {
+        beside.push(node);
     }
 }
 

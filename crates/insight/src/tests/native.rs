@@ -371,8 +371,15 @@ fn a_silent_node_is_blamed_and_not_the_one_that_joins_again_for_it() {
 fn nodes_that_are_gone_are_missing_by_name_with_the_remedy_for_them() {
     let mut native = Native::of_two(2);
     native.leave("b", LeaveRequest { why: Some(label("its agent was told to stop")), outcome: None });
+    let is_told = |native: &Native| native.shown("nodes_missing")[0].contains("told to join again: a");
+    for _ in 0..8 {
+        native.beat("a", 0);
+        native.pass(5);
+    }
+    assert!(is_told(&native));
     native.rejoin("a", 0);
     native.pass(40);
+    assert!(!is_told(&native));
     let run = native.lab.run("job");
     let names: Vec<_> = run.missing.iter().map(|node| (node.name.as_deref(), node.known_from)).collect();
     assert_eq!(names, [(Some("b"), KnownFrom::Left)]);
