@@ -133,6 +133,19 @@ async fn each_side_says_what_is_wrong_with_a_certificate() {
     assert!(late.contains("out of its time"), "{late}");
 }
 
+/// An etcd, say, that was built to speak TLS 1.2 at most.
+#[tokio::test]
+async fn a_server_with_an_older_tls_is_not_said_to_refuse_a_certificate() {
+    let files = Files::new();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let stream = TcpStream::connect(listener.local_addr().expect("its address")).await.expect("connected");
+    let (mut server, _) = listener.accept().await.expect("accepted");
+    let fatal_protocol_version = [21, 3, 3, 0, 2, 2, 70];
+    server.write_all(&fatal_protocol_version).await.expect("written");
+    let said = files.client(None).connect("rallypoint", stream).await.expect_err("no TLS").to_string();
+    assert_eq!(said, "it does not speak TLS 1.3");
+}
+
 #[tokio::test]
 async fn new_files_hold_for_new_connections_and_bad_ones_do_not() {
     let files = Files::new();

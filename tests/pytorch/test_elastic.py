@@ -372,11 +372,19 @@ def test_the_example_has_the_losses_of_an_undisturbed_run(job: Job) -> None:
     example = [str(REPOSITORY / "examples" / "elastic.py"), "100"]
     calm = job.start(2, *example)
     assert [rank.process.wait(90) for rank in calm] == [0, 0], calm[0].said
+    late = job.folder / "late.py"
+    late.write_text(
+        "import pathlib, runpy, time, torch\n"
+        "while not pathlib.Path(__file__).with_name('go').exists():\n"
+        "    time.sleep(0.05)\n"
+        f"runpy.run_path({example[0]!r})\n"
+    )
     ranks = job.start(3, *example)
+    [new] = job.start(1, str(late), "100")
     poll(lambda: all("of 3, loss" in rank.said for rank in ranks), "a round of 3", 60)
     ranks[0].kill()
     poll(lambda: all(rank.said.splitlines()[-1].find("of 2, loss") > 0 for rank in ranks[1:]), "a round of 2", 60)
-    [new] = job.start(1, *example)
+    late.with_name("go").touch()
     left = [*ranks[1:], new]
     assert [rank.process.wait(90) for rank in left] == [0, 0, 0], left[0].said
     wanted = losses(calm[0])

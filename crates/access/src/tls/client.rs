@@ -37,6 +37,9 @@ pub enum Handshake {
     /// The other side does not speak TLS.
     #[error("it does not speak TLS; write http:// if that is meant")]
     NotTls,
+    /// The other side speaks an older TLS only.
+    #[error("it does not speak TLS 1.3")]
+    OldTls,
     /// Another authority has signed the server's certificate.
     #[error("its certificate is not of the authority in {}; is it the server's --tls-ca?", .0.display())]
     Authority(PathBuf),
@@ -62,11 +65,15 @@ impl Handshake {
         while let Some(error) = source {
             let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
             if let Some(Error::AlertReceived(alert)) = inner.and_then(|inner| inner.downcast_ref()) {
-                return Some(Self::Refused(*alert));
+                return Some(Self::alert(*alert));
             }
             source = error.source();
         }
         None
+    }
+
+    fn alert(alert: AlertDescription) -> Self {
+        if alert == AlertDescription::ProtocolVersion { Self::OldTls } else { Self::Refused(alert) }
     }
 }
 
@@ -111,7 +118,7 @@ impl ClientTls {
                 | Bad::NotValidYetContext { .. } => Handshake::OutOfTime(bad.clone()),
                 _ => Handshake::Other(error),
             },
-            Some(Error::AlertReceived(alert)) => Handshake::Refused(*alert),
+            Some(Error::AlertReceived(alert)) => Handshake::alert(*alert),
             _ => Handshake::Other(error),
         }
     }
