@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,27 @@ def test_a_missing_node_is_named_with_what_to_do(admin: Admin, open_page: Open) 
     assert "last train-llm-3 +1.2 s; 0.8 s after the one before" in page.text("#joins-summary")
     page.until_says("#moments", "train-llm-3 joined round 0 (3 nodes, +1.2 s)")
     assert page.js("document.title") == "Waiting for 1 of 4 nodes · train-llm · 127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "train-llm round 1 complete: 3 of 4 go on 0.2 s later, nobody was started again; lost: train-llm-2, rank 2: the connection closed",
+        "train-llm: train-llm-2, rank 2: nothing has come for 1.5 s; given up after 5 s of silence",
+        "train-llm round 0: 3 of 4 nodes are there",
+    ],
+)
+def test_the_name_of_the_run_stands_there_once(admin: Admin, open_page: Open, text: str) -> None:
+    run = run_of(4, 3)
+    run["explanations"] = [explanation(7, "train-llm", "round_complete", text, "look at its log")]
+    run["timeline"] = [{"at": NOW, "run_id": "train-llm", "code": "round_complete", "text": text}]
+    admin.set(run)
+    page = open_page(admin.url)
+    said = text.split(": ")[-1]
+    page.until_says("#explanations", said)
+    page.until_says("#moments", said)
+    names = re.findall(r"(?<![\w-])train-llm(?![\w-])", page.text("#run"))
+    assert len(names) == 1, page.text("#run")
 
 
 def test_the_grid_fills_up_as_events_arrive(admin: Admin, open_page: Open) -> None:

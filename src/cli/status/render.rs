@@ -440,8 +440,11 @@ impl Sheet {
 
 /// What is said of a run without its name, which stands above.
 fn without_subject<'t>(text: &'t str, run: &RunSummary) -> &'t str {
-    let without = |subject: String| text.strip_prefix(&subject)?.strip_prefix(": ");
-    without(name(run)).or_else(|| without(clean(&run.run_id))).unwrap_or(text)
+    let without = |subject: String, end| text.strip_prefix(&subject)?.strip_prefix(end);
+    let (round, run) = (name(run), clean(&run.run_id));
+    // Of another round, the number stays.
+    let said = without(round, ": ").or_else(|| without(run.clone(), ": ")).or_else(|| without(run, " "));
+    said.unwrap_or(text)
 }
 
 /// `missing: ranks 2, 5-7`, `gone: rank 3`. A bare number could be taken for how many.

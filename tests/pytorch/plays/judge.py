@@ -347,8 +347,8 @@ class Judge:
                     )
             main = run["explanation"]
             words = " ".join(poll["status"].split())
-            # The name of the run stands above.
-            text = re.sub(rf"^{re.escape(run['run_id'])}( round {run['round']})?: ", "", main["text"]) if main else ""
+            # The name of the run stands above, with its round.
+            text = re.sub(rf"^{re.escape(run['run_id'])}(( round {run['round']})?: | )", "", main["text"]) if main else ""
             if main and main == earlier["explanation"] and cut(text) not in words:
                 self.find(at, f"status has not what the API says: {main['text']}", f"status {main['code']}")
             if main and main["severity"] != "info" and f'code="{main["code"]}"' not in " ".join(shown):

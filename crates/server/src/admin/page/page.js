@@ -48,9 +48,9 @@ const OVER = ["finished", "ended", "closed", "gone"];
 const isOver = (run) => OVER.includes(run.state);
 const hasRounds = (run) => run.round > 0 || run.kind === "c10d" || run.kind === "native";
 const textOf = (run, text) => {
-  // The name of the run stands above.
-  const name = `${nameOf(run)}: `;
-  return text.startsWith(name) ? text.slice(name.length) : text;
+  // The name of the run stands above, with its round.
+  const named = [`${nameOf(run)}: `, `${run.run_id}: `, `${run.run_id} `].find((name) => text.startsWith(name));
+  return text.slice(named?.length || 0);
 };
 const nameOf = (run) => (hasRounds(run) ? `${run.run_id} round ${run.round}` : run.run_id);
 
