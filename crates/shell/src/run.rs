@@ -56,7 +56,9 @@ impl Shell<'_> {
             self.reading.unread.push(format!("{what}: scripts call each other too deeply"));
             return;
         }
-        match Parser::new(text.as_bytes(), &ParserOptions::default()).parse_program() {
+        // A line that goes on behind the end does not matter to a shell.
+        let whole = text.trim_end().trim_end_matches('\\');
+        match Parser::new(whole.as_bytes(), &ParserOptions::default()).parse_program() {
             Ok(program) => {
                 self.depth = self.depth.saturating_add(1);
                 for list in &program.complete_commands {

@@ -41,6 +41,7 @@ fn words_become_what_a_shell_makes_of_them() {
         ("x $(nvidia-smi -L | wc -l)", "x|$(nvidia-smi -L | wc -l)"),
         ("x $RANDOM $(date +%s)", "x|$<a random number or a time>|$<a random number or a time>"),
         ("x \\\n  -a", "x|-a"),
+        ("x \\\n  -a \\\n", "x|-a"),
         ("f() { x $1; }; f 3", "x|3"),
         ("bash -c 'x 1'", "x|1"),
         ("bash -exo pipefail -c -- 'x 2'", "x|2"),

@@ -253,12 +253,13 @@ impl Container {
                 return Some(content);
             }
         }
-        // No mount tells the ConfigMap: take the only file with this name.
+        // No mount tells the ConfigMap: take the only file with this name, also a script beside the manifests.
         let name = shell::basename(path);
-        let mut named = objects
-            .iter()
-            .filter(|object| object.kind == "ConfigMap" && path.starts_with('/'))
-            .filter_map(|object| object.value.pointer("/data")?.get(name)?.as_str());
+        let mut named = objects.iter().filter_map(|object| match object.kind.as_str() {
+            "ConfigMap" if path.starts_with('/') => object.value.pointer("/data")?.get(name)?.as_str(),
+            "Script" if object.name == name => object.value.get("script")?.as_str(),
+            _ => None,
+        });
         match (named.next(), named.next()) {
             (Some(content), None) => Some(content.to_owned()),
             _ => None,

@@ -95,7 +95,7 @@ impl<'m> Call<'m> {
                 let is_own = |own: &Pods| takes(service, own) != Taken::None;
                 !self.manifests.together(self.pods).any(is_own)
             }
-            Target::Absent => true,
+            Target::Absent => host.text.split_once('.').is_none(),
             Target::Own | Target::Governing | Target::Nothing(_) | Target::Elsewhere => false,
         }
     }

@@ -247,7 +247,9 @@ fn two_labels<'m>(host: &str, second: &str, pods: &Pods, manifests: &'m Manifest
             )),
         };
     }
-    Target::Elsewhere
+    // No Service of another namespace has a number. Only Kubernetes' own kinds set no such name themselves.
+    let is_numbered = host.rsplit_once('-').is_some_and(|(_, number)| number.parse::<u32>().is_ok());
+    if is_numbered && pods.are_of_kubernetes() { Target::Absent } else { Target::Elsewhere }
 }
 
 /// The selector of a Service.

@@ -136,15 +136,18 @@ impl Pods {
         named.is_some_and(|name| name.contains("torch")) || self.owner.pointer("/mlPolicy/torch").is_some()
     }
 
+    /// Whether Kubernetes itself makes them, not an operator.
+    pub(crate) fn are_of_kubernetes(&self) -> bool {
+        matches!(self.maker, Maker::Job | Maker::IndexedJob | Maker::StatefulSet | Maker::Deployment)
+    }
+
     /// Whether they train together, and have names for each other only by a Service that the user creates.
     /// Pods that meet at another Service need no names.
     pub(crate) fn need_own_service(&self) -> bool {
         let is_name = |told: &Told| told.text.literal().is_none_or(|host| host.contains('.'));
         let need = |launch: &Launch| launch.has_a_leader() || launch.host.as_ref().is_none_or(is_name);
         let by_maker = self.facts().services.iter().any(|service| service.of_all && self.has(service.when));
-        let kubernetes =
-            matches!(self.maker, Maker::Job | Maker::IndexedJob | Maker::StatefulSet | Maker::Deployment);
-        kubernetes
+        self.are_of_kubernetes()
             && self.are_several()
             && self.train()
             && self.launches().any(need)

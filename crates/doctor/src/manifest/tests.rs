@@ -242,6 +242,9 @@ fn the_scripts_of_a_script_are_read_together() {
     // Its name says that it is a script.
     assert_eq!(files(&[("a.sbatch", batch), ("inner.sh", inner)]), ["slurm-tasks"]);
     assert_eq!(files(&[("inner.sh", inner)]), ["not-read"]);
+    let pod = "kind: Pod\nmetadata: {name: t}\n\
+               spec: {containers: [{image: \"i:1\", command: [/app/inner.sh]}]}\n";
+    assert_eq!(files(&[("t.yaml", pod), ("inner.sh", inner)])[0], "node-count");
 }
 
 /// Trainer overwrites `PET_NNODES` with one number, and rejects a TrainJob that sets it.

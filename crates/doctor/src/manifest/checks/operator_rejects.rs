@@ -5,7 +5,8 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "operator-rejects",
     sees: "FAIL: a PyTorchJob with two Masters, or without a container `pytorch`; two tasks of a Volcano job \
-           with one name; a StatefulSet with `restartPolicy: OnFailure`",
+           with one name; a StatefulSet with `restartPolicy: OnFailure`, a Job without; `containers` that is no \
+           list",
     fails: "bad-pytorchjob-container-name.yaml",
     passes: "good-pytorchjob.yaml",
     find: Find::Pods(|_, pods| find(pods).into_iter().collect()),
@@ -17,16 +18,23 @@ fn find(pods: &Pods) -> Option<Check> {
         let evidence = format!("two tasks are called `{}`; Volcano rejects the job", pods.role);
         return Some(Check::fail(evidence, "another name for each task").at(pods.at("")));
     }
+    let is_list = |containers: &Value| containers.as_array().is_some_and(|items| !items.is_empty());
+    if pods.spec.get("containers").is_some_and(|it| !is_list(it)) {
+        let evidence = "it is no list of containers: the API server rejects the object";
+        return Some(Check::fail(evidence, "- in front of each container").at(pods.at("containers")));
+    }
     let policy = pods.spec.get("restartPolicy").and_then(Value::as_str);
-    let (wrong, right) = match pods.maker {
-        Maker::StatefulSet | Maker::Deployment => (policy.filter(|it| *it != "Always"), "Always"),
-        Maker::Job | Maker::IndexedJob => (policy.filter(|it| *it == "Always"), "Never"),
-        _ => (None, ""),
+    let can_be = match pods.maker {
+        Maker::StatefulSet | Maker::Deployment => &["Always"][..],
+        Maker::Job | Maker::IndexedJob => &["Never", "OnFailure"],
+        _ => &[],
     };
-    if let Some(policy) = wrong.filter(|policy| !is_placeholder(policy)) {
+    let (is, said) = (policy.unwrap_or("Always"), if policy.is_none() { " (the default)" } else { "" });
+    if !can_be.is_empty() && !can_be.contains(&is) && !is_placeholder(is) {
         let evidence =
-            format!("restartPolicy: {policy}: the API server rejects it in a {}", pods.facts().name);
-        return Some(Check::fail(evidence, format!("restartPolicy: {right}")).at(pods.at("restartPolicy")));
+            format!("restartPolicy: {is}{said}: the API server rejects it in a {}", pods.facts().name);
+        let remedy = format!("restartPolicy: {}", can_be[0]);
+        return Some(Check::fail(evidence, remedy).at(pods.at("restartPolicy")));
     }
     if pods.maker != Maker::PyTorchJob || !pods.train() {
         return None;

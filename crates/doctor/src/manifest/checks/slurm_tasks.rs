@@ -16,7 +16,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let several = call.launch.most_nodes().is_some_and(|nodes| nodes > 1)
         || call.launch.nodes.is_none() && call.launch.host.is_some();
     let (nodes, name) = (step.nodes?, call.launch.tool.name());
-    if call.launch.conditional || nodes < 2 && step.by_srun {
+    if call.launch.conditional {
         return None;
     }
     let evidence = match step.tasks {
@@ -29,7 +29,8 @@ fn find(call: &Call<'_>) -> Option<Check> {
             format!("srun starts {name} on {tasks} of {nodes} nodes: it waits for the others")
         }
         Some(tasks) if step.by_srun && tasks > nodes => {
-            format!("srun starts {name} {tasks} times on {nodes} nodes, and each starts its own processes")
+            let on = if nodes == 1 { "one node".into() } else { format!("{nodes} nodes") };
+            format!("srun starts {name} {tasks} times on {on}, and each starts its own processes")
         }
         _ => return None,
     };
