@@ -15,7 +15,9 @@ use super::lab::{Lab, PORT, gloo};
 use super::yardstick;
 use crate::{Expectation, StoreOwner};
 use rallypoint_api::Explanation;
+use rallypoint_protocol::ids::ConnId;
 use rallypoint_protocol::{KeyList, Request};
+use rallypoint_store::Observed;
 
 /// Seconds in which a fault is told, with the time that a wait has to last.
 const WITHIN: f64 = 3.0 + 2.5;
@@ -26,7 +28,12 @@ const WITHOUT_EVIDENCE: [&str; 5] =
 
 /// Plays all stories of a table, whose scenes are in this file of the yardstick.
 pub(super) fn stories(file: &str, table: &str) {
-    let failed: Vec<String> = all(table).filter_map(|story| story.check(file).err()).collect();
+    stories_with(file, "", table);
+}
+
+/// With these options where a story has none.
+pub(super) fn stories_with(file: &str, options: &str, table: &str) {
+    let failed: Vec<String> = all(table, options).filter_map(|story| story.check(file).err()).collect();
     assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
 }
 
@@ -36,11 +43,11 @@ struct Story<'t> {
     lines: Vec<&'t str>,
 }
 
-fn all(table: &str) -> impl Iterator<Item = Story<'_>> {
-    table.split("\n= ").skip(1).map(|story| {
+fn all<'t>(table: &'t str, options: &'t str) -> impl Iterator<Item = Story<'t>> {
+    table.split("\n= ").skip(1).map(move |story| {
         let mut lines = story.lines();
         let head = lines.next().expect("a name");
-        let (name, options) = head.split_once(" [").unwrap_or((head, ""));
+        let (name, options) = head.split_once(" [").unwrap_or((head, options));
         Story { name, options: options.trim_end_matches(']'), lines: lines.collect() }
     })
 }
@@ -83,9 +90,14 @@ impl Story<'_> {
     }
 }
 
+/// A number, or a sum of some.
+fn number(text: &str) -> u32 {
+    let one = |text: &str| text.trim().parse::<u32>().unwrap_or_else(|_| panic!("not a number: {text}"));
+    text.split('+').map(one).sum()
+}
+
 /// `2..4`, or `2` alone.
 fn range(text: &str) -> Range<u32> {
-    let number = |text: &str| text.trim().parse().unwrap_or_else(|_| panic!("not a number: {text}"));
     match text.split_once("..") {
         Some((from, to)) => number(from)..number(to),
         None => number(text)..number(text) + 1,
@@ -97,7 +109,7 @@ fn those(text: &str) -> Vec<(u32, u32)> {
     let part = |part: &str| {
         let (clients, first) = part.split_once(':').unwrap_or((part, ""));
         let clients = range(clients);
-        let first = first.parse().unwrap_or(clients.start);
+        let first = if first.is_empty() { clients.start } else { number(first) };
         clients.zip(first..).collect::<Vec<_>>()
     };
     text.split(',').flat_map(part).collect()
@@ -148,7 +160,7 @@ impl Lab {
         let (words, addr) = words.rsplit_once("at ").unwrap_or((words, "10.0.0.#"));
         let words = words.trim();
         let last = || words.rsplit(' ').next().unwrap_or_default();
-        let of = || last().parse::<u32>().unwrap_or_else(|_| panic!("of how many? {step}"));
+        let of = || number(last());
         let seconds = || first.parse::<f64>().unwrap_or_else(|_| panic!("seconds? {step}"));
         let fill = |text: &str, n: u32, rank: u32| {
             let text = text.replace('#', &rank.to_string()).replace('^', &n.to_string());
@@ -187,16 +199,13 @@ impl Lab {
             }
             "nogate" => self.insight.gate(run, None, self.now),
             "deaths" => return same("deaths", &self.insight.totals().node_deaths.to_string(), rest),
-            "run" => self.complete_run(run, of_first(first)),
-            "oldexit" => self.pass_old_exit(run, of_first(first)),
+            "run" => self.complete_run(run, number(first)),
+            "oldexit" => self.pass_old_exit(run, number(first)),
             "all" => self.join_all(run, range(first)),
-            "exchange" => self.exchange(
-                run,
-                of_first(first),
-                of_first(words.split(' ').next().unwrap_or_default()),
-                of(),
-            ),
-            "staticrun" => faults::static_run(self, run, of_first(first)),
+            "exchange" => {
+                self.exchange(run, number(first), number(words.split(' ').next().unwrap_or_default()), of())
+            }
+            "staticrun" => faults::static_run(self, run, number(first)),
             "gather" => faults::gather(self, &clients(first), of()),
             "reads" => faults::read_each_other(self, &clients(first), of()),
             "see" => return self.see(run, rest),
@@ -211,6 +220,13 @@ impl Lab {
                     lab.shown().iter().filter(is_it).count()
                 };
                 return rest.split(' ').try_for_each(|it| self.counts(it, held));
+            }
+            "recent" => {
+                let run = serde_json::to_value(self.run(&self.only_run(run))).expect("JSON");
+                let age =
+                    |field: &str| run["now"].as_f64().zip(run[field].as_f64()).map(|(now, at)| now - at);
+                let old: Vec<_> = rest.split(' ').filter(|it| age(it).is_none_or(|age| age >= 3.0)).collect();
+                return same("old", &old.concat(), "");
             }
             "silent" => return same("what is complained of", &self.complaints().join("; "), ""),
             "tells" => return self.tells(rest),
@@ -229,7 +245,7 @@ impl Lab {
                         "static" => self.static_node(n, run, rank, of()),
                         "assign" => {
                             let (nodes, local) = last().split_once('x').expect("nodes x local");
-                            self.assign_static(n, run, of_first(nodes), of_first(local));
+                            self.assign_static(n, run, number(nodes), number(local));
                         }
                         "sexit" => self.exit_static(n, run, words == "last"),
                         "restarts" => self.restart_workers(n, run, rank),
@@ -237,6 +253,7 @@ impl Lab {
                         "rank" => self.rank(n, &at(), rank, of() as usize),
                         "worker" => self.worker(n, &at()),
                         "publish" => self.publish(n, rank, of() as usize),
+                        "elsewhere" => self.rank_elsewhere(n, of() as usize),
                         "await" => self.wait_for_rank(n, of()),
                         "met" => {
                             (0..of()).for_each(|other| self.get(n, &format!("/default_pg/0//cpu//0/{other}")))
@@ -278,14 +295,17 @@ impl Lab {
         Ok(())
     }
 
-    /// Looks at fields of a run, as the API has them: of the only one, or of this.
-    fn see(&self, run: &str, what: &str) -> Result<(), String> {
-        let list = self.insight.list(0, self.now);
-        let run = match &list.runs[..] {
+    /// The only run, or this.
+    fn only_run(&self, run: &str) -> String {
+        match &self.insight.list(0, self.now).runs[..] {
             [only] => only.run_id.clone(),
             _ => run.to_owned(),
-        };
-        let document = serde_json::to_value(self.run(&run)).expect("JSON");
+        }
+    }
+
+    /// Looks at fields of a run, as the API has them: of the only one, or of this.
+    fn see(&self, run: &str, what: &str) -> Result<(), String> {
+        let document = serde_json::to_value(self.run(&self.only_run(run))).expect("JSON");
         // A value may have spaces in it.
         let mut pairs: Vec<(&str, String)> = Vec::new();
         for word in what.split(' ') {
@@ -308,8 +328,26 @@ impl Lab {
         }
     }
 
+    /// A rank publishes its address in the store on the next port.
+    fn rank_elsewhere(&mut self, rank: u32, world: usize) {
+        let (conn, peer) = (ConnId::new(70, 70), ([10, 0, 0, rank as u8], 40000).into());
+        let key = |key: &str| key.as_bytes().into();
+        let came = Observed::Client { conn, peer, pid: Some(rank), key: key("init/") };
+        let (key, value) =
+            (key(&format!("/default_pg/0//cpu//0/{rank}")), gloo(&format!("host{rank}"), world));
+        for observed in [came, Observed::Wrote { conn, key, value: value.into() }] {
+            self.insight.observe(PORT + 1, self.now, observed);
+        }
+    }
+
+    /// Whether a sentence has this word.
+    fn says(&self, word: &str) -> bool {
+        self.said.iter().any(|(_, said)| format!("{}: {}", said.code, said.text).contains(word))
+    }
+
     /// From now on it can be known: it is told with these names in time, and shown with its evidence.
     fn tells(&mut self, what: &str) -> Result<(), String> {
+        let (what, never) = what.split_once(" never ").unwrap_or((what, ""));
         let (head, names) = what.split_once(':').unwrap_or((what, ""));
         let (code, within) = head.split_once(" within ").unwrap_or((head, ""));
         let within = within.parse().unwrap_or(WITHIN);
@@ -322,6 +360,10 @@ impl Lab {
             said.code == code && names.all(|name| told.contains(name))
         };
         let told = self.said.iter().find(|(_, said)| is_it(said)).map(|(at, _)| at - known);
+        let never = never.split(" | ").filter(|word| !word.is_empty());
+        if let Some(word) = never.into_iter().find(|word| self.says(word)) {
+            return Err(format!("says \"{word}\""));
+        }
         match told {
             None => return Err("it is not said".into()),
             Some(after) if after > within => return Err(format!("it is said after {after:.1} s")),
@@ -350,10 +392,6 @@ fn pods_of(text: &str) -> Vec<(&str, u32, u32)> {
     let of = |text| pod(text).unwrap_or_else(|| panic!("not a pod: {text}"));
     let pods = text.split(' ').filter(|pod| !pod.is_empty());
     pods.map(|text| (of(text), text)).map(|((end, rank, nodes), text)| (&text[..end], rank, nodes)).collect()
-}
-
-fn of_first(text: &str) -> u32 {
-    text.parse().unwrap_or_else(|_| panic!("how many? {text}"))
 }
 
 fn clients(text: &str) -> Vec<u32> {

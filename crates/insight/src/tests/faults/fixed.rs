@@ -1,306 +1,153 @@
 //! Faults of static agents and their ranks.
 
-use std::time::Duration;
-
-use super::super::lab::Lab;
-use super::{check_all, check_free, fault, static_run, workers};
-use crate::Settings;
-use rallypoint_api::{KnownFrom, NodeState, RunState};
-use rallypoint_store::StaleKeyConfig;
+use super::{check_free, fault, faults, static_run};
 
 #[test]
 fn faults_of_static_runs() {
-    check_all(&[
-        fault("static: a node dies and is replaced while the others go on", |lab| {
-            static_run(lab, "none", 3);
-            (1..3).for_each(|n| lab.get(n, &format!("/none/torchelastic/assigned_ranks/{n}")));
-            lab.get(0, "/none/torchelastic/role_info/2");
-            lab.pass(5.0);
-            lab.leave(2);
-            lab.pass(3.0);
-            lab.static_node(12, "none", 2, 3);
-        })
-        .waits("waiting", &[])
-        .never(&["never seen", "missing"]),
-        fault("static: a node comes again, and another dies that went on with the attempt before", |lab| {
-            static_run(lab, "none", 3);
-            for n in 1..3 {
-                lab.get(0, &format!("/none/torchelastic/role_info/{n}"));
-                lab.get(n, &format!("/none/torchelastic/assigned_ranks/{n}"));
-            }
-            lab.pass(5.0);
-            lab.leave(0);
-            lab.pass(3.0);
-            lab.static_node(10, "none", 0, 3);
-            lab.pass(1.0);
-            lab.leave(1);
-        })
-        .waits("waiting", &["node 1"])
-        .never(&["never seen", "while joining"]),
-        fault("static: a node that nobody counts on dies while another has not come", |lab| {
-            lab.static_node(0, "s", 0, 2);
-            lab.pass(2.0);
-            lab.static_node(3, "s", 3, 4);
-            lab.pass(1.0);
-            lab.leave(3);
-        })
-        .waits("nodes_missing", &["node 1"])
-        .never(&["gone: node 3"]),
-        fault("static: a node never comes, and nobody has said how many there are", |lab| {
-            lab.static_node(0, "s", 0, 4);
-            lab.static_node(2, "s", 2, 4);
-        })
-        .waits("nodes_missing", &["node 1", "node 3", "rank 0"])
-        .never(&["wait_cycle"]),
-        fault("static: of the nodes that are not there, one has never come and one has died", |lab| {
-            lab.static_node(0, "s", 0, 3);
-            lab.static_node(1, "s", 1, 3);
-            lab.leave(1);
-        })
-        .waits("nodes_missing", &["node 2", "node 1"])
-        .never(&["node 1 and node 2", "node 1 has been missing"]),
-        fault("static: a node with a larger --nnodes waits for ranks that nobody hands out", |lab| {
-            lab.static_node(0, "s", 0, 2);
-            lab.static_node(2, "s", 2, 3);
-            lab.static_node(1, "s", 1, 2);
-            lab.assign_static(0, "s", 2, 1);
-        })
-        .says("join_refused", &["node 2", "10.77.0.12", "rank 0"])
-        .never(&["from node 0", "look at rank 0"]),
-        fault("static: an operator resets the store while nodes join", |lab| {
-            lab.static_node(0, "s", 0, 3);
-            lab.static_node(1, "s", 1, 3);
-            lab.pass(2.0);
-            lab.reset();
-        })
-        .waits("waiting", &[])
-        .never(&["wait_cycle", "each waits for the next"]),
-        fault("static: a node dies before its ranks have come", |lab| {
-            static_run(lab, "s", 2);
-            workers(lab, 0..2, 4);
-            lab.leave(1);
-        })
-        .says("lost", &["node 1", "10.77.0.11"])
-        .never(&["while training", "node_silent"]),
-        fault("static: a node dies, and the others wait for it at the exit barrier", |lab| {
-            static_run(lab, "s", 3);
-            lab.exit_static(0, "s", false);
-            lab.exit_static(1, "s", false);
-            lab.leave(2);
-        })
-        .waits("exit_barrier", &["node 2"])
-        .never(&["node_silent"]),
-        fault("static: the ranks of a node that is there never come", |lab| {
-            static_run(lab, "s", 2);
-            workers(lab, 0..2, 4);
-            lab.wait_for_rank(100, 2);
-            lab.wait_for_rank(101, 2);
-        })
-        .waits("waiting", &["rank 2", "rank 0", "node 1", "10.77.0.11", "rank 3", "rank 1"])
-        .never(&["meet at"]),
-        fault(
-            "static: a rank fails, that of the other node with it, and both nodes start their workers again",
-            |lab| {
-                static_run(lab, "s", 2);
-                workers(lab, 0..4, 4);
-                lab.pass(5.0);
-                for rank in [3, 0, 2, 1] {
-                    lab.leave(100 + rank);
-                    lab.pass(0.1);
-                }
-                lab.restart_workers(0, "s", 0);
-                lab.pass(0.5);
-                lab.restart_workers(1, "s", 1);
-                lab.assign_static(0, "s", 2, 2);
-            },
-        )
-        .says("round_over", &["node 0", "10.77.0.10", "node 1", "10.77.0.11", "rank 3", "host103"])
-        .never(&["round 1", "missing", "of 2 nodes", "rank 0"]),
-        fault(
-            "static: a node starts its workers again long after that of the rank that failed first",
-            |lab| {
-                static_run(lab, "s", 2);
-                workers(lab, 0..4, 4);
-                lab.pass(5.0);
-                (102..104).for_each(|rank| lab.leave(rank));
-                lab.restart_workers(1, "s", 1);
-                lab.pass(1.0);
-                (2..4).for_each(|rank| lab.rank(202 + rank, "10.77.0.11", rank, 4));
-                lab.leave(100);
-                lab.pass(2.0);
-                lab.leave(101);
-                lab.restart_workers(0, "s", 0);
-            },
-        )
-        .says("round_over", &["node 0", "10.77.0.10", "rank 2", "host102"])
-        .never(&["round 1", "missing", "of 2 nodes", "rank 0"]),
-        fault("static: two agents have one node rank, and another is free", |lab| {
-            lab.static_node(0, "s", 0, 4);
-            lab.static_node(1, "s", 1, 4);
-            lab.static_node(2, "s", 1, 4);
-            lab.static_node(3, "s", 2, 4);
-        })
-        .waits("nodes_missing", &["node 3"])
-        .never(&["connection closed"]),
-        fault("static: two agents have one node rank, and 0 is free", |lab| {
-            lab.static_node(1, "s", 1, 3);
-            lab.static_node(2, "s", 1, 3);
-            lab.static_node(3, "s", 2, 3);
-        })
-        .waits("waiting", &["node 0"])
-        .never(&["connection closed"]),
-        fault(
-            "static: a rank fails before all have come, and its agent ends the other one of its node",
-            |lab| {
-                static_run(lab, "s", 2);
-                workers(lab, 1..4, 4);
-                lab.pass(5.0);
-                lab.leave(103);
-                lab.pass(0.2);
-                lab.leave(102);
-            },
-        )
-        .says("lost", &["rank 3", "host103", "rank 2", "host102"])
-        .never(&["rank 2 on host102: connection"]),
-        fault(
-            "static: a rank fails before it has published, and its agent ends the other one of its node",
-            |lab| {
-                static_run(lab, "s", 2);
-                workers(lab, 0..3, 4);
-                lab.pass(5.0);
-                lab.leave(102);
-            },
-        )
-        .says("lost", &["rank 2", "host102", "rank 3", "rank 1", "node 1", "10.77.0.11"])
-        .never(&["look at the log of what ended;"]),
-        fault("static: a node starts its workers again after the other has finished", |lab| {
-            static_run(lab, "s", 2);
-            workers(lab, 0..4, 4);
-            lab.pass(5.0);
-            (100..102).for_each(|rank| lab.leave(rank));
-            lab.exit_static(0, "s", false);
-            lab.pass(2.0);
-            (102..104).for_each(|rank| lab.leave(rank));
-            lab.restart_workers(1, "s", 1);
-            for rank in 2..4 {
-                lab.rank(202 + rank, "10.77.0.11", rank, 4);
-                lab.wait_for_rank(202 + rank, 0);
-            }
-        })
-        .waits("waiting", &["rank 0"]),
-        fault(
-            "static: a rank that has come again gives up, and its node starts its workers once more",
-            |lab| {
-                static_run(lab, "s", 2);
-                workers(lab, 0..4, 4);
-                lab.pass(5.0);
-                (102..104).for_each(|rank| lab.leave(rank));
-                lab.restart_workers(1, "s", 1);
-                (2..4).for_each(|rank| lab.rank(202 + rank, "10.77.0.11", rank, 4));
-                lab.pass(20.0);
-                (204..206).for_each(|rank| lab.leave(rank));
-                lab.restart_workers(1, "s", 1);
-            },
-        )
-        .says("lost", &["rank 2", "host204", "rank 3", "host205"])
-        .never(&["20 s earlier"]),
-        fault("static: a node is killed before all ranks have come", |lab| {
-            static_run(lab, "s", 2);
-            workers(lab, 0..1, 4);
-            workers(lab, 2..4, 4);
-            lab.pass(5.0);
-            (102..104).for_each(|rank| lab.leave(rank));
-            lab.leave(1);
-        })
-        .says("lost", &["rank 2", "host102", "rank 3", "host103"])
-        .never(&["and then", "of the same node"]),
-        fault("static: a worker fails long after it has closed its group", |lab| {
-            static_run(lab, "s", 2);
-            workers(lab, 0..4, 4);
-            lab.pass(5.0);
-            (100..104).for_each(|rank| lab.leave(rank));
-            lab.pass(20.0);
-            lab.restart_workers(1, "s", 1);
-        })
-        .says("round_over", &["node 1", "10.77.0.11"])
-        .never(&["ended first"]),
-        fault("static: a rank fails, and with it the whole job", |lab| {
-            static_run(lab, "s", 2);
-            workers(lab, 0..4, 4);
-            lab.pass(5.0);
-            for rank in [3, 0, 2, 1] {
-                lab.leave(100 + rank);
-                lab.pass(0.1);
-            }
-            lab.leave(0);
-            lab.pass(0.2);
-            lab.leave(1);
-        })
-        .says("run_ended", &["rank 3", "host103"])
-        .never(&["first: node"]),
-        fault("static: all nodes end one after the other", |lab| {
-            static_run(lab, "s", 3);
-            for n in [1, 2, 0] {
-                lab.leave(n);
-                lab.pass(0.2);
-            }
-        })
-        .says("run_ended", &["node 1", "10.77.0.11"])
-        .never(&["finished:"]),
-        fault("static: node ranks begin at 1", |lab| {
-            lab.static_node(1, "s", 1, 2);
-            lab.static_node(2, "s", 2, 2);
-        })
-        .waits("waiting", &["node 0"]),
-        fault("static: all nodes are killed", |lab| {
-            static_run(lab, "s", 2);
-            lab.leave_all([0, 1]);
-        })
-        .says("run_ended", &[])
-        .never(&["finished:"]),
-    ]);
+    faults(
+        "
+= static: a node dies and is replaced while the others go on
+staticrun 3; get 1..3 static/assigned_ranks/#; get 0 static/role_info/2; pass 5; leave 2; pass 3
+static 12:2 of 3
+tells waiting never never seen | missing
+= static: a node comes again, and another dies that went on with the attempt before
+staticrun 3
+for 1..3: get 0 static/role_info/%; get % static/assigned_ranks/%
+pass 5; leave 0; pass 3; static 10:0 of 3; pass 1; leave 1
+tells waiting: node 1 never never seen | while joining
+= static: a node that nobody counts on dies while another has not come
+static 0 of 2; pass 2; static 3 of 4; pass 1; leave 3
+tells nodes_missing: node 1 never gone: node 3
+= static: a node never comes, and nobody has said how many there are
+static 0,2 of 4
+tells nodes_missing: node 1, node 3, rank 0 never wait_cycle
+= static: of the nodes that are not there, one has never come and one has died
+static 0,1 of 3; leave 1
+tells nodes_missing: node 2, node 1 never node 1 and node 2 | node 1 has been missing
+= static: a node with a larger --nnodes waits for ranks that nobody hands out
+static 0 of 2; static 2 of 3; static 1 of 2; assign 0 2x1
+tells join_refused: node 2, 10.77.0.12, rank 0 never from node 0 | look at rank 0
+= static: an operator resets the store while nodes join
+static 0,1 of 3; pass 2; reset
+tells waiting never wait_cycle | each waits for the next
+= static: a node dies before its ranks have come
+staticrun 2; workers 0..2 of 4; leave 1
+tells lost: node 1, 10.77.0.11 never while training | node_silent
+= static: a node dies, and the others wait for it at the exit barrier
+staticrun 3; sexit 0,1; leave 2
+tells exit_barrier: node 2 never node_silent
+= static: the ranks of a node that is there never come
+staticrun 2; workers 0..2 of 4; await 100,101 2
+tells waiting: rank 2, rank 0, node 1, 10.77.0.11, rank 3, rank 1 never meet at
+= static: a rank fails, that of the other node with it, and both nodes start their workers again
+staticrun 2; workers 0..4 of 4; pass 5
+for 3,0,2,1: leave 100+%; pass 0.1
+restarts 0; pass 0.5; restarts 1; assign 0 2x2
+never round 1 | missing | of 2 nodes | rank 0
+tells round_over: node 0, 10.77.0.10, node 1, 10.77.0.11, rank 3, host103
+= static: a node starts its workers again long after that of the rank that failed first
+staticrun 2; workers 0..4 of 4; pass 5; leave 102..104; restarts 1; pass 1
+rank 204..206:2 of 4 at 10.77.0.11; leave 100; pass 2; leave 101
+restarts 0
+tells round_over: node 0, 10.77.0.10, rank 2, host102 never round 1 | missing | of 2 nodes | rank 0
+= static: two agents have one node rank, and another is free
+static 0,1,2:1,3:2 of 4
+tells nodes_missing: node 3 never connection closed
+= static: two agents have one node rank, and 0 is free
+static 1,2:1,3:2 of 3
+tells waiting: node 0 never connection closed
+= static: a rank fails before all have come, and its agent ends the other one of its node
+staticrun 2; workers 1..4 of 4; pass 5; leave 103; pass 0.2; leave 102
+tells lost: rank 3, host103, rank 2, host102 never rank 2 on host102: connection
+= static: a rank fails before it has published, and its agent ends the other one of its node
+staticrun 2; workers 0..3 of 4; pass 5; leave 102
+tells lost: rank 2, host102, rank 3, rank 1, node 1, 10.77.0.11 never look at the log of what ended;
+= static: a node starts its workers again after the other has finished
+staticrun 2; workers 0..4 of 4; pass 5; leave 100..102; sexit 0; pass 2; leave 102..104; restarts 1
+for 2,3: rank 202+%:% of 4 at 10.77.0.11; await 202+% 0
+tells waiting: rank 0
+= static: a rank that has come again gives up, and its node starts its workers once more
+staticrun 2; workers 0..4 of 4; pass 5; leave 102..104; restarts 1
+rank 204..206:2 of 4 at 10.77.0.11; pass 20; leave 204..206; restarts 1
+tells lost: rank 2, host204, rank 3, host205 never 20 s earlier
+= static: a node is killed before all ranks have come
+staticrun 2; workers 0..1 of 4; workers 2..4 of 4; pass 5; leave 102..104,1
+tells lost: rank 2, host102, rank 3, host103 never and then | of the same node
+= static: a worker fails long after it has closed its group
+staticrun 2; workers 0..4 of 4; pass 5; leave 100..104; pass 20; restarts 1
+tells round_over: node 1, 10.77.0.11 never ended first
+= static: a rank fails, and with it the whole job
+staticrun 2; workers 0..4 of 4; pass 5
+for 3,0,2,1: leave 100+%; pass 0.1
+leave 0; pass 0.2; leave 1
+tells run_ended: rank 3, host103 never first: node
+= static: all nodes end one after the other
+staticrun 3
+for 1,2,0: leave %; pass 0.2
+tells run_ended: node 1, 10.77.0.11 never finished:
+= static: node ranks begin at 1
+static 1,2 of 2
+tells waiting: node 0
+= static: all nodes are killed
+staticrun 2; leave 0,1
+tells run_ended never finished:
+",
+    );
 }
 
 #[test]
-fn a_static_node_that_died_is_missing() {
-    let mut lab = Lab::soon();
-    lab.static_node(0, "s", 0, 3);
-    lab.static_node(1, "s", 1, 3);
-    lab.pass(3.0);
-    lab.leave(1);
-    lab.pass(3.0);
-    let run = lab.run("s");
-    assert_eq!((run.summary.nodes.joined, run.summary.nodes.missing), (1, Some(2)));
-    let names: Vec<_> = run.missing.iter().filter_map(|node| node.name.as_deref()).collect();
-    assert_eq!(names, ["node 1", "node 2"]);
-}
-
-#[test]
-fn static_nodes_that_go_on_with_the_attempt_before_wait_for_no_round() {
-    let mut lab = Lab::soon();
-    static_run(&mut lab, "s", 3);
-    lab.pass(5.0);
-    lab.leave(1);
-    lab.static_node(11, "s", 1, 3);
-    lab.pass(3.0);
-    let run = lab.run("s");
-    let nodes = run.summary.nodes;
-    assert_eq!((nodes.joined, nodes.waiting, nodes.earlier, nodes.missing), (1, 0, 2, Some(0)));
-    let states: Vec<_> = run.participants.iter().map(|node| node.state).collect();
-    assert_eq!(states, [NodeState::Earlier, NodeState::Joined, NodeState::Earlier]);
-}
-
-/// One of the two is said of a static node that has not come, and the one that names all.
-#[test]
-fn a_static_node_that_is_missing_is_said_once() {
-    let explain_after = Duration::from_secs(3);
-    let settings = Settings { explain_after, nodes: Some((3, 3)), ..Settings::default() };
-    let mut lab = Lab::with(settings, StaleKeyConfig::default());
-    lab.static_node(0, "job", 0, 3);
-    lab.static_node(1, "job", 1, 3);
-    lab.pass(20.0);
-    assert!(!lab.texts("nodes_missing").is_empty());
-    assert_eq!(lab.texts("waiting"), Vec::<&str>::new());
+fn static_nodes_are_counted_as_what_they_are() {
+    faults(
+        "
+= a static node that died is missing
+static 0,1 of 3; pass 3; leave 1; pass 3; see nodes.joined=1 nodes.missing=2 missing.name=node 1,node 2
+= static nodes that go on with the attempt before wait for no round
+staticrun 3; pass 5; leave 1; static 11:1 of 3; pass 3; see nodes.joined=1 nodes.waiting=0 nodes.earlier=2
+see nodes.missing=0 participants.state=earlier,joined,earlier
+= a static node that is missing is said once
+expect 3..3; static 0,1 of 3; pass 20; said nodes_missing waiting=0
+= a static node that starts its workers again stays in the round
+staticrun 2; pass 5
+3x restarts 1; pass 5; see state=running round=0 nodes.joined=2 nodes.earlier=0 nodes.missing=0
+said round_over=3; sexit 0; sexit 1 last; pass 2
+= a static node that starts its workers again after another has died waits for that one
+staticrun 2; pass 5; leave 1; pass 1; restarts 0; wait 0 static/role_info/0 static/role_info/1; pass 8
+see nodes.joined=1 nodes.gone=0 nodes.missing=1; said round_over=0 nodes_missing; static 11:1 of 2
+assign 0 2x2; pass 2; see nodes.joined=2; said round_complete=2
+= a static job that is started again has a document of its own
+staticrun 2; leave 0,1; pass 5; said run_ended=1; static 10:0,11:1 of 2; assign 10 2x1; pass 3
+see explanations.code=round_complete
+= node 0 that has not come is missing though nobody has said how many there are
+static 2 of 3; pass 3; see nodes.expected=null nodes.missing=2 missing.name=node 0,node 1
+= a larger static job beside another is no node too many
+staticrun 2; pass 5; static 12:2,10:0,11:1 of 3; assign 10 3x1; pass 10; said join_refused=0 duplicate_rank
+see nodes.joined=2 nodes.redundant=1 nodes.missing=0
+= a node that ended alone just before the others came is not said to be absent
+static 10:0 of 3; pass 2; leave 10; pass 0.2; static 2,11:1 of 3; pass 8
+see missing.rank=0 missing.known_from=died; static 12:0 of 3; assign 12 3x1; pass 5
+see nodes.joined=3 nodes.gone=0 nodes.missing=0
+= a node that ended alone just before the others came is not said to be absent (2)
+static 10:1 of 3; pass 2; leave 10; pass 0.2; static 2,11:0 of 3; pass 8
+see missing.rank=1 missing.known_from=died; static 12:1 of 3; assign 11 3x1; pass 5
+see nodes.joined=3 nodes.gone=0 nodes.missing=0
+= a node that ended alone just before the others came is not said to be absent (3)
+static 10:0 of 3; pass 2; leave 10; pass 15; static 2,11:1 of 3; pass 8
+see missing.rank=0 missing.known_from=died; static 12:0 of 3; assign 12 3x1; pass 5
+see nodes.joined=3 nodes.gone=0 nodes.missing=0
+= a node that ended alone just before the others came is not said to be absent (4)
+static 10:1 of 3; pass 2; leave 10; pass 15; static 2,11:0 of 3; pass 8
+see missing.rank=1 missing.known_from=died; static 12:1 of 3; assign 11 3x1; pass 5
+see nodes.joined=3 nodes.gone=0 nodes.missing=0
+= a node that ended alone just before the others came is not said to be absent (5)
+static 10:0 of 3; pass 2; leave 10; pass 200; static 2,11:1 of 3; pass 8
+see missing.rank=0 missing.known_from=role_exchange; static 12:0 of 3; assign 12 3x1; pass 5
+see nodes.joined=3 nodes.gone=0 nodes.missing=0
+= a node that ended alone just before the others came is not said to be absent (6)
+static 10:1 of 3; pass 2; leave 10; pass 200; static 2,11:0 of 3; pass 8
+see missing.rank=1 missing.known_from=role_exchange; static 12:1 of 3; assign 11 3x1; pass 5
+see nodes.joined=3 nodes.gone=0 nodes.missing=0
+",
+    );
 }
 
 /// One of them counts on more nodes than have come.
@@ -320,117 +167,4 @@ fn an_exit_barrier_that_all_have_reached_is_said_to_lack_nobody() {
         .words(&["connected, not finished: node 1"])
         .never(&["no other node"]),
     ]);
-}
-
-/// It waits for nobody: nothing of the round changes, whatever the others do.
-#[test]
-fn a_static_node_that_starts_its_workers_again_stays_in_the_round() {
-    let mut lab = Lab::soon();
-    static_run(&mut lab, "s", 2);
-    lab.pass(5.0);
-    for times in 1..4 {
-        lab.restart_workers(1, "s", 1);
-        lab.pass(5.0);
-        let run = lab.run("s");
-        let nodes = run.summary.nodes;
-        assert_eq!((run.summary.state, run.summary.round), (RunState::Running, 0));
-        assert_eq!((nodes.joined, nodes.earlier, nodes.missing), (2, 0, Some(0)));
-        assert_eq!(lab.texts("round_over").len(), times, "{:?}", lab.said);
-    }
-    lab.exit_static(0, "s", false);
-    lab.exit_static(1, "s", true);
-    lab.pass(2.0);
-}
-
-/// Then it waits for another in the place of that one.
-#[test]
-fn a_static_node_that_starts_its_workers_again_after_another_has_died_waits_for_that_one() {
-    let mut lab = Lab::soon();
-    static_run(&mut lab, "s", 2);
-    lab.pass(5.0);
-    lab.leave(1);
-    lab.pass(1.0);
-    lab.restart_workers(0, "s", 0);
-    lab.wait(0, &["/s/torchelastic/role_info/0", "/s/torchelastic/role_info/1"]);
-    lab.pass(8.0);
-    let nodes = lab.run("s").summary.nodes;
-    assert_eq!((nodes.joined, nodes.gone, nodes.missing), (1, 0, Some(1)));
-    assert!(lab.texts("round_over").is_empty(), "{:?}", lab.said);
-    assert!(!lab.texts("nodes_missing").is_empty());
-    lab.static_node(11, "s", 1, 2);
-    lab.assign_static(0, "s", 2, 2);
-    lab.pass(2.0);
-    assert_eq!(lab.run("s").summary.nodes.joined, 2);
-    assert_eq!(lab.texts("round_complete").len(), 2, "{:?}", lab.said);
-}
-
-/// What was said of the job before is no part of the document of the one that follows it.
-#[test]
-fn a_static_job_that_is_started_again_has_a_document_of_its_own() {
-    let mut lab = Lab::soon();
-    static_run(&mut lab, "none", 2);
-    lab.leave_all([0, 1]);
-    lab.pass(5.0);
-    assert_eq!(lab.texts("run_ended").len(), 1);
-    lab.static_node(10, "none", 0, 2);
-    lab.static_node(11, "none", 1, 2);
-    lab.assign_static(10, "none", 2, 1);
-    lab.pass(3.0);
-    let codes: Vec<_> = lab.run("none").explanations.into_iter().map(|said| said.code).collect();
-    assert_eq!(codes, ["round_complete"]);
-}
-
-#[test]
-fn node_0_that_has_not_come_is_missing_though_nobody_has_said_how_many_there_are() {
-    let mut lab = Lab::soon();
-    lab.static_node(2, "s", 2, 3);
-    lab.pass(3.0);
-    let run = lab.run("s");
-    assert_eq!((run.summary.nodes.expected, run.summary.nodes.missing), (None, Some(2)));
-    let names: Vec<_> = run.missing.iter().filter_map(|node| node.name.as_deref()).collect();
-    assert_eq!(names, ["node 0", "node 1"]);
-}
-
-#[test]
-fn a_larger_static_job_beside_another_is_no_node_too_many() {
-    let mut lab = Lab::soon();
-    static_run(&mut lab, "none", 2);
-    lab.pass(5.0);
-    // The node with the highest rank comes first.
-    for rank in [2, 0, 1] {
-        lab.static_node(10 + rank, "none", rank, 3);
-    }
-    lab.assign_static(10, "none", 3, 1);
-    lab.pass(10.0);
-    assert_eq!(lab.texts("join_refused"), [""; 0]);
-    assert!(!lab.texts("duplicate_rank").is_empty());
-    let nodes = lab.run("none").summary.nodes;
-    // The first job goes on, and what has come since is another one.
-    assert_eq!((nodes.joined, nodes.redundant, nodes.missing), (2, 1, Some(0)));
-}
-
-#[test]
-fn a_node_that_ended_alone_just_before_the_others_came_is_not_said_to_be_absent() {
-    for (pause, is_told) in [(0.2, true), (15.0, true), (200.0, false)] {
-        for ended in [0, 1] {
-            let mut lab = Lab::soon();
-            lab.static_node(10, "none", ended, 3);
-            lab.pass(2.0);
-            lab.leave(10);
-            lab.pass(pause);
-            lab.static_node(2, "none", 2, 3);
-            lab.static_node(11, "none", 1 - ended, 3);
-            lab.pass(8.0);
-            let run = lab.run("none");
-            let known_from = if is_told { KnownFrom::Died } else { KnownFrom::RoleExchange };
-            let missing: Vec<_> = run.missing.iter().map(|node| (node.rank, node.known_from)).collect();
-            assert_eq!(missing, [(Some(ended), known_from)], "{pause}");
-            // It comes again, and all is well.
-            lab.static_node(12, "none", ended, 3);
-            lab.assign_static(if ended == 0 { 12 } else { 11 }, "none", 3, 1);
-            lab.pass(5.0);
-            let nodes = lab.run("none").summary.nodes;
-            assert_eq!((nodes.joined, nodes.gone, nodes.missing), (3, 0, Some(0)));
-        }
-    }
 }

@@ -23,7 +23,7 @@ use crate::testing::oracle::Tally;
 /// the code that the finding had or has, the name (each `*` for all), and why that is right.
 const GIVEN_UP: [(&str, &str, &str, &str); 11] = [
     (
-        "ranks::a_rank_is_the_first_ones_again_when_the_second_that_claimed_it_has_ended",
+        "a rank is the first ones again when the second that claimed it has ended",
         "waiting_for_rank",
         "rank 1",
         "that it is claimed twice is said by `duplicate_rank`, in time",
