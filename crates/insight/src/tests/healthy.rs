@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::lab::Lab;
 use super::replay::{self, Script};
+use super::stories::stories;
 use crate::Settings;
 use rallypoint_api::RunState;
 use rallypoint_store::StaleKeyConfig;
@@ -12,24 +13,6 @@ use rallypoint_store::StaleKeyConfig;
 fn pauses() -> impl Strategy<Value = Vec<u64>> {
     let pause = prop_oneof![4 => 1..30_u64, 4 => 80..130_u64, 1 => 300..4000_u64];
     prop::collection::vec(pause, 1..30)
-}
-
-#[track_caller]
-fn assert_silent(lab: &Lab) {
-    assert_eq!(lab.complaints(), [""; 0]);
-}
-
-#[test]
-fn nothing_is_said_of_programs_that_keep_keys_of_their_own_in_a_store() {
-    let mut lab = Lab::new();
-    for n in [0, 1] {
-        lab.worker(n, "10.0.0.1");
-        lab.set(n, &format!("/shard-{n}"), b"1");
-    }
-    lab.pass(3.0);
-    lab.leave_all([0, 1]);
-    lab.pass(10.0);
-    assert_eq!(lab.said.len(), 0, "{:?}", lab.said);
 }
 
 /// When the old connection of a rank that meets again is seen to close.
@@ -290,172 +273,44 @@ proptest! {
 }
 
 #[test]
-fn ranks_that_meet_and_leave_between_two_looks_have_finished() {
-    let mut lab = Lab::new();
-    for meeting in 0..2 {
-        (0..2).for_each(|n| lab.rank(n, "10.0.0.1", n, 2));
-        (0..2).for_each(|n| lab.get(n, &format!("/default_pg/0//cpu//0/{}", 1 - n)));
-        // Member 1 is the first to leave: with it goes the address of rank 0, which has read its.
-        lab.leave_all([1, 0]);
-        lab.pass(if meeting == 0 { 0.01 } else { 5.0 });
-    }
-    assert_silent(&lab);
-    assert_eq!((lab.moments("round_complete"), lab.texts("round_complete").len()), (2, 1));
-}
-
-/// A program that makes its process group again and again is one run, and its log does not grow with them.
-#[test]
-fn ranks_that_meet_again_are_told_once() {
-    let mut lab = Lab::new();
-    for _ in 0..20 {
-        for n in 0..3 {
-            lab.worker(n, "10.0.0.1");
-            lab.pass(0.3);
-            lab.publish(n, n, 3);
-        }
-        (0..3).for_each(|n| (0..3).for_each(|rank| lab.get(n, &format!("/default_pg/0//cpu//0/{rank}"))));
-        lab.pass(9.0);
-        (0..3).for_each(|n| lab.leave(n));
-        lab.pass(0.1);
-    }
-    lab.pass(5.0);
-    assert_silent(&lab);
-    assert_eq!((lab.moments("round_complete"), lab.texts("round_complete").len()), (20, 1));
-    assert_eq!(lab.texts("run_started").len(), 1, "{:?}", lab.said);
-}
-
-/// `none` is the id of each job that is given none.
-#[test]
-fn a_static_job_follows_a_c10d_one_of_the_same_id() {
-    let mut lab = Lab::new();
-    lab.complete_run("none", 2);
-    lab.pass(20.0);
-    (0..2).for_each(|n| lab.reach_exit(n, "none", n == 1));
-    lab.cas(0, "none", "close");
-    (0..2).for_each(|n| lab.leave(n));
-    lab.pass(5.0);
-    for n in [1, 0] {
-        lab.static_node(10 + n, "none", n, 2);
-    }
-    lab.assign_static(10, "none", 2, 1);
-    lab.pass(40.0);
-    (0..2).for_each(|n| lab.exit_static(10 + n, "none", n == 1));
-    (0..2).for_each(|n| lab.leave(10 + n));
-    lab.pass(5.0);
-    assert_silent(&lab);
-    assert_eq!(lab.texts("run_finished").len(), 2, "{:?}", lab.said);
-}
-
-/// Its workers tell no ranks, but where they listen.
-#[test]
-fn a_job_of_rpc_runs_and_ends() {
-    let mut lab = Lab::new();
-    for n in 0..2 {
-        lab.worker(n, "10.0.0.1");
-        lab.set(n, &format!("/rpc_prefix_0/names/{n}"), format!("worker{n}").as_bytes());
-    }
-    lab.pass(40.0);
-    assert_eq!(lab.run("store:29500").summary.state, RunState::Running);
-    (0..2).for_each(|n| lab.leave(n));
-    lab.pass(5.0);
-    assert_silent(&lab);
-    assert_eq!(lab.run("store:29500").summary.state, RunState::Ended);
-}
-
-#[test]
-fn a_rank_that_begins_anew_before_another_has_left_has_lost_nobody() {
-    let mut lab = Lab::new();
-    (0..3).for_each(|n| lab.rank(n, "10.0.0.1", n, 3));
-    lab.pass(10.0);
-    lab.leave(0);
-    lab.rank(10, "10.0.0.1", 0, 3);
-    lab.pass(0.5);
-    assert_eq!(
-        lab.run("store:29500").rank_grid.expect("ranks").states,
-        "joo",
-        "the others have met before, not now"
+fn healthy_jobs_are_told_as_they_are() {
+    stories(
+        "healthy",
+        "
+= nothing is said of programs that keep keys of their own in a store
+worker 0,1 at 10.0.0.1; set 0,1 /shard-#; pass 3; leave 0,1; pass 10; silent; said run_started=0 run_ended=0
+= ranks that meet and leave between two looks have finished
+rank 0,1 of 2 at 10.0.0.1; met 0,1 2; leave 1,0; pass 0.01; rank 0,1 of 2 at 10.0.0.1; met 0,1 2; leave 1,0
+pass 5; silent; moments round_complete=2; said round_complete=1
+= ranks that meet again are told once
+20x worker 0..3 at 10.0.0.1; pass 0.3; publish 0..3 of 3; met 0..3 3; pass 9; leave 0..3; pass 0.1
+pass 5; silent; moments round_complete=20; said round_complete=1 run_started=1
+= a static job follows a c10d one of the same id
+run 2; pass 20; exit 0; exit 1 last; cas 0 close; leave 0,1; pass 5; static 11:1,10:0 of 2; assign 10 2x1
+pass 40; sexit 10; sexit 11 last; leave 10,11; pass 5; silent; said run_finished=2
+= a job of rpc runs and ends
+worker 0,1 at 10.0.0.1; set 0,1 /rpc_prefix_0/names/# worker; pass 40; see state=running; leave 0,1; pass 5
+silent; see state=ended
+= a rank that begins anew before another has left has lost nobody
+rank 0..3 of 3 at 10.0.0.1; pass 10; leave 0; rank 10:0 of 3 at 10.0.0.1; pass 0.5; see rank_grid.states=joo
+for 1,2: leave %; pass 0.3; rank 10+%:% of 3 at 10.0.0.1
+pass 10; silent; said round_complete=2
+= workers that have left were not elsewhere
+run 1; rank 5:0 of 1 at 10.77.0.10; pass 60; leave 5; pass 20; said workers_elsewhere=0
+= a run finishes without a node that was taken out of the round
+run 3; joins 3 wait drop:2; exit 0; exit 1 last; pass 2
+= nodes that have finished are of the round after others have taken them out
+run 3; pass 5; exit 0,1
+5x pass 5; cas 2
+cas 2 drop:0 drop:1; pass 2; see nodes.joined=3 nodes.missing=0 exit.arrived=2; silent
+see waits.who=node1 (node rank 1),node0 (node rank 0); restart 1; pass 3; see exit.arrived=2 exit.expected=3
+exit 2 last; pass 1; said run_finished=1
+= nodes that have finished are of the round after others have taken them out (2)
+run 3; exit 0,1; pass 16; cas 2 drop:0 drop:1; pass 1; leave 2; pass 3
+see nodes.joined=2 nodes.gone=1 nodes.missing=1
+= nodes that have finished are of the round after others have taken them out (3)
+run 3; exit 0,1; pass 16; cas 2 drop:0 drop:1; exit 2 last; leave 0..3; pass 5
+see state=finished nodes.joined=3
+",
     );
-    for n in 1..3 {
-        lab.leave(n);
-        lab.pass(0.3);
-        lab.rank(10 + n, "10.0.0.1", n, 3);
-    }
-    lab.pass(10.0);
-    assert_silent(&lab);
-    assert_eq!(lab.texts("round_complete").len(), 2, "once for each time they meet");
-}
-
-#[test]
-fn workers_that_have_left_were_not_elsewhere() {
-    let mut lab = Lab::new();
-    lab.complete_run("job", 1);
-    lab.rank(5, "10.77.0.10", 0, 1);
-    lab.pass(60.0);
-    lab.leave(5);
-    lab.pass(20.0);
-    assert_eq!(lab.texts("workers_elsewhere"), [""; 0]);
-}
-
-#[test]
-fn a_run_finishes_without_a_node_that_was_taken_out_of_the_round() {
-    let mut lab = Lab::new();
-    lab.complete_run("job", 3);
-    lab.joins(3, "job", "wait drop:2");
-    lab.reach_exit(0, "job", false);
-    lab.reach_exit(1, "job", true);
-    lab.pass(2.0);
-}
-
-#[test]
-fn nodes_that_have_finished_are_of_the_round_after_others_have_taken_them_out() {
-    let mut lab = Lab::new();
-    lab.complete_run("job", 3);
-    lab.pass(5.0);
-    lab.reach_exit(0, "job", false);
-    lab.reach_exit(1, "job", false);
-    for _ in 0..5 {
-        lab.pass(5.0);
-        lab.cas(2, "job", "");
-    }
-    // They wait on the connection of their heartbeats.
-    lab.cas(2, "job", "drop:0 drop:1");
-    lab.pass(2.0);
-    let run = lab.run("job");
-    assert_eq!((run.summary.nodes.joined, run.summary.nodes.missing), (3, Some(0)));
-    assert_eq!(run.summary.exit.expect("a barrier").arrived, 2);
-    let mut who: Vec<&str> = run.waits.iter().filter_map(|wait| wait.who.as_deref()).collect();
-    who.sort_unstable();
-    assert_eq!(who, ["node0 (node rank 0)", "node1 (node rank 1)"]);
-    assert_eq!(lab.complaints(), [""; 0]);
-
-    lab.restart(1.0, &[]);
-    lab.pass(3.0);
-    let exit = lab.run("job").summary.exit.expect("a barrier");
-    assert_eq!((exit.arrived, exit.expected), (2, Some(3)), "as the roles say that the nodes had told");
-    lab.reach_exit(2, "job", true);
-    lab.pass(1.0);
-    assert_eq!(lab.texts("run_finished").len(), 1);
-
-    let mut lab = Lab::new();
-    lab.complete_run("job", 3);
-    lab.reach_exit(0, "job", false);
-    lab.reach_exit(1, "job", false);
-    lab.pass(16.0);
-    lab.cas(2, "job", "drop:0 drop:1");
-    lab.pass(1.0);
-    lab.leave(2);
-    lab.pass(3.0);
-    let nodes = lab.run("job").summary.nodes;
-    assert_eq!((nodes.joined, nodes.gone, nodes.missing), (2, 1, Some(1)));
-
-    let mut lab = Lab::new();
-    lab.complete_run("job", 3);
-    (0..2).for_each(|n| lab.reach_exit(n, "job", false));
-    lab.pass(16.0);
-    lab.cas(2, "job", "drop:0 drop:1");
-    lab.reach_exit(2, "job", true);
-    (0..3).for_each(|n| lab.leave(n));
-    lab.pass(5.0);
-    let summary = lab.run("job").summary;
-    assert_eq!((summary.state, summary.nodes.joined), (RunState::Finished, 3));
 }

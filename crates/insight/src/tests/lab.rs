@@ -240,10 +240,6 @@ impl Lab {
         }
     }
 
-    pub(super) fn leave_all(&mut self, those: impl IntoIterator<Item = u32>) {
-        those.into_iter().for_each(|n| self.leave(n));
-    }
-
     /// The link of a client's relay was away for too long; without one its host has not answered.
     pub(super) fn cut_off(&mut self, n: u32, link: Option<&str>) {
         let (conn, ..) = self.clients[&n];

@@ -1,426 +1,134 @@
 //! Links that are away: told as such, and nobody is said to have died.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use super::lab::{Lab, PORT, announcement};
-use crate::{AwayLink, LinkEvent, LinkNews, StoreOwner};
-use rallypoint_api::{Explanation, KnownFrom, LinkCounts, Node, NodeState, RunState, Severity};
+use super::lab::{Lab, announcement};
+use super::stories::stories;
+use crate::LinkEvent;
+use rallypoint_api::{Explanation, KnownFrom, Node, NodeState, Severity};
 use rallypoint_rendezvous::gate::{Contact, Gates};
 
-fn away(lab: &Lab, names: impl IntoIterator<Item = String>) -> Vec<AwayLink> {
-    let link = |name| AwayLink {
-        name,
-        addr: IpAddr::V4(Ipv4Addr::new(10, 77, 0, 11)),
-        clients: 8,
-        since: lab.now,
-        why: Some("the relay closed the connection".into()),
-    };
-    names.into_iter().map(link).collect()
-}
-
-/// The link of the relay at this address is away.
-fn link_is_away(lab: &mut Lab, addr: [u8; 4]) {
-    let link = AwayLink { name: "train-0".into(), addr: addr.into(), clients: 1, since: lab.now, why: None };
-    lab.insight.links(LinkCounts::default(), vec![link], Vec::new(), lab.now);
-}
-
-fn look_at(lab: &mut Lab, away: Vec<AwayLink>, news: Vec<LinkNews>) {
-    lab.insight.links(LinkCounts::default(), away, news, lab.now);
-}
-
-fn codes(lab: &Lab) -> Vec<&str> {
-    lab.said.iter().map(|(_, said)| said.code.as_str()).collect()
-}
-
-fn happens(lab: &mut Lab, name: &str, what: LinkEvent) {
-    let news = LinkNews { name: name.into(), what, at: lab.now };
-    look_at(lab, Vec::new(), vec![news]);
-}
-
-/// Three pods have passed their gate, each with one rank, and rank 0 waits for rank 1.
-fn announced() -> Lab {
-    let mut lab = Lab::new();
-    lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
-    lab.gate("job", &[("train-0", 0, 3), ("train-1", 1, 3), ("train-2", 2, 3)], &[]);
-    lab.rank(0, "10.1.0.0", 0, 3);
-    lab.wait_for_rank(0, 1);
-    lab.pass(4.0);
-    lab
-}
-
-/// What was seen of rank 1, or of its pod, as rank 0 is told.
-#[track_caller]
-fn assert_seen_of_rank_1(lab: &mut Lab, presence: &str) {
-    lab.pass(32.0);
-    let seen = lab.presences("waiting");
-    assert!(seen.contains(presence), "{seen:?}");
-}
-
+/// Pods have passed their gate, each with one rank, and rank 0 waits for rank 1.
 #[test]
-fn a_rank_whose_relay_has_left_is_linked_to_its_pod() {
-    let mut lab = announced();
-    happens(&mut lab, "train-1", LinkEvent::Left);
-    assert_seen_of_rank_1(&mut lab, "left");
-    // It is started again, and no more is known.
-    happens(&mut lab, "train-1", LinkEvent::Came);
-    assert_seen_of_rank_1(&mut lab, "announced");
-}
-
-#[test]
-fn a_rank_whose_link_is_away_or_lost_is_linked_to_its_pod() {
-    let mut lab = announced();
-    let links = away(&lab, ["train-1".to_owned()]);
-    look_at(&mut lab, links, Vec::new());
-    assert_seen_of_rank_1(&mut lab, "away");
-    happens(&mut lab, "train-1", LinkEvent::Lost { clients: 0 });
-    assert_seen_of_rank_1(&mut lab, "unreachable");
-}
-
-#[test]
-fn what_a_relay_did_before_its_pod_announced_itself_is_of_another_job() {
-    let mut lab = Lab::new();
-    happens(&mut lab, "train-1", LinkEvent::Left);
-    lab.pass(60.0);
-    lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
-    lab.gate("job", &[("train-0", 0, 2), ("train-1", 1, 2)], &[]);
-    lab.rank(0, "10.1.0.0", 0, 2);
-    lab.wait_for_rank(0, 1);
-    assert_seen_of_rank_1(&mut lab, "announced");
-}
-
-#[test]
-fn a_pod_that_is_gone_is_told_beside_one_that_is_not() {
-    let mut lab = announced();
-    happens(&mut lab, "train-2@3c1f20aa", LinkEvent::Left);
-    assert_seen_of_rank_1(&mut lab, "announced");
-}
-
-#[test]
-fn who_has_told_no_rank_is_not_the_one_whose_relay_has_left() {
-    let mut lab = announced();
-    happens(&mut lab, "train-1:29500@10.0.0.7#1", LinkEvent::Left);
-    lab.worker(2, "10.1.0.2");
-    lab.add(2, "init/", 1);
-    assert_seen_of_rank_1(&mut lab, "left");
-}
-
-#[test]
-fn a_relay_says_nothing_of_pods_with_one_name_or_with_several_ranks() {
-    let mut lab = Lab::new();
-    lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
-    lab.gate("job", &[("train", 0, 2), ("train", 1, 2)], &[]);
-    lab.rank(0, "10.1.0.0", 0, 2);
-    lab.wait_for_rank(0, 1);
-    happens(&mut lab, "train", LinkEvent::Left);
-    assert_seen_of_rank_1(&mut lab, "announced");
-    happens(
-        &mut lab,
-        "train",
-        LinkEvent::Namesake { from: [10, 0, 0, 7].into(), other: [10, 0, 0, 5].into() },
+fn a_pod_that_is_missed_is_told_as_its_relay_is() {
+    stories(
+        "links",
+        "
+= a rank whose relay has left is linked to its pod
+own; gate train-0:0/3 train-1:1/3 train-2:2/3; rank 0 of 3 at 10.1.0.0; await 0 1; pass 4
+link train-1 left; pass 32; seen waiting=left; link train-1 came; pass 32; seen waiting=announced
+= a rank whose link is away or lost is linked to its pod
+own; gate train-0:0/3 train-1:1/3 train-2:2/3; rank 0 of 3 at 10.1.0.0; await 0 1; pass 4
+away 10.77.0.11 train-1; pass 32; seen waiting=away; link train-1 lost; pass 32; seen waiting=unreachable
+= what a relay did before its pod announced itself is of another job
+link train-1 left; pass 60; own; gate train-0:0/2 train-1:1/2; rank 0 of 2 at 10.1.0.0; await 0 1; pass 32
+seen waiting=announced
+= a pod that is gone is told beside one that is not
+own; gate train-0:0/3 train-1:1/3 train-2:2/3; rank 0 of 3 at 10.1.0.0; await 0 1; pass 4
+link train-2@3c1f20aa left; pass 32; seen waiting=announced
+= who has told no rank is not the one whose relay has left
+own; gate train-0:0/3 train-1:1/3 train-2:2/3; rank 0 of 3 at 10.1.0.0; await 0 1; pass 4
+link train-1:29500@10.0.0.7#1 left; worker 2 at 10.1.0.2; add 2 init/; pass 32; seen waiting=left
+= a relay says nothing of pods with one name or with several ranks
+own; gate train:0/2 train:1/2; rank 0 of 2 at 10.1.0.0; await 0 1; link train left; pass 32
+seen waiting=announced; link train namesake; pass 32; seen waiting=announced
+= a relay says nothing of pods with one name or with several ranks (2)
+own; gate a:0/2 b:1/2; rank 0 of 4 at 10.1.0.0; await 0 1; link b left; pass 32; seen waiting=never_seen
+= a static node that has not come is linked to its pod
+own; gate train-0:0/2 train-1:1/2; come 1 7 at 10.1.0.1; set 1 static/role_info/1 {}
+wait 1 static/assigned_ranks/1; link train-0 left; pass 32; said nodes_missing=1
+= a c10d node that has not come is linked to its pod
+gate node0:0/2 node1:1/2; agent 0; pass 0.1; cas 0 join; pass 5; link node1 left; pass 32; said nodes_missing
+",
     );
-    assert_seen_of_rank_1(&mut lab, "announced");
-    let mut lab = Lab::new();
-    lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
-    lab.gate("job", &[("a", 0, 2), ("b", 1, 2)], &[]);
-    lab.rank(0, "10.1.0.0", 0, 4);
-    lab.wait_for_rank(0, 1);
-    happens(&mut lab, "b", LinkEvent::Left);
-    assert_seen_of_rank_1(&mut lab, "never_seen");
 }
 
 #[test]
-fn a_static_node_that_has_not_come_is_linked_to_its_pod() {
-    let mut lab = Lab::new();
-    lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
-    lab.gate("job", &[("train-0", 0, 2), ("train-1", 1, 2)], &[]);
-    lab.come(1, "10.1.0.1", 7);
-    lab.set(1, "/job/torchelastic/role_info/1", b"{}");
-    lab.wait(1, &["/job/torchelastic/assigned_ranks/1"]);
-    happens(&mut lab, "train-0", LinkEvent::Left);
-    lab.pass(32.0);
-    assert_eq!(lab.texts("nodes_missing").len(), 1);
+fn who_is_behind_a_link_that_is_away_is_told_as_that() {
+    stories(
+        "links",
+        "
+= a link that comes back was away and nothing else
+run 3; pass 4; away 10.77.0.11 train-1; pass 2.5; holds link_away=1; said link_away=1; back; pass 10
+holds link_away=0; said link_away=1 lost=0; see state=running
+= what a process behind a link does is not known while it is away
+rank 10:1 of 2 at 10.77.0.10; rank 11:0 of 2 at 10.77.0.11; wait 10 pg/cpu//1/0; pass 5
+away 10.77.0.11 train-1; pass 35; said waiting
+= who is behind a link that is away claims no rank
+rank 11:1 of 3 at 10.77.0.^; away 10.77.0.11 train-1; rank 12:1 of 3 at 10.77.0.^; pass 5
+said duplicate_rank=0; rank 13:1 of 3 at 10.77.0.^; pass 5; said duplicate_rank=1
+= a job behind a link that is away is no second job
+come 11 11 at 10.77.0.11; set@first 11 static/role_info/0 {}; away 10.77.0.11 train-1
+come 12 12 at 10.77.0.12; set@second 12 static/role_info/0 {}; pass 5; said two_jobs=0
+back; pass 5; said two_jobs=1
+= a node whose link was away for too long is lost with it and not dead
+run 3; rank 10:1 of 3 at 10.77.0.11; pass 2; link train-1 lost 2; cut 1,10 train-1; pass 5
+said link_away=1 lost=1; cut 0 train-0; cut 2 train-2; pass 5; said lost=2; see state=gone
+= a node is taken out of its round because its link is away
+run 3; pass 2; away 10.77.0.11 train-1; pass 5; cas 0 drop:1; pass 2; said lost=1
+= ranks whose link was away for too long have not ended
+rank 0..3 of 3 at 10.77.0.#; pass 10; cut 1 train-1; pass 70; said ranks_ended=0; leave 2; pass 70
+said ranks_ended
+= ranks whose hosts do not answer are cut off and have not ended
+rank 0..3 of 3 at 10.77.0.#; pass 20; leave 0; pass 10; said ranks_ended=1; cut 1,2; pass 70
+said lost=1 ranks_ended=1
+= a rank that is cut off before all have met is told so to those that wait for it
+rank 0,1 of 3 at 10.77.0.#; await 0 2; pass 5; cut 1; pass 5; said lost=1; await 0 1; pass 32; holds waiting
+= a node whose host does not answer is cut off and not dead
+run 3; pass 2; cut 1; pass 5; said lost=1
+= nodes that are cut off are not said to have ended [soon]
+all 0..4; wait 1..4 c10d/MASTER_ADDR; pass 2; leave 0; cut 3; pass 8
+see missing.name=node0,node3 missing.known_from=died,lost
+= nodes that are cut off are not said to have ended (2) [soon]
+all 0..2; wait 1 c10d/MASTER_ADDR; pass 2; cut 0; pass 8
+= nodes that are cut off are not said to have ended (3) [soon]
+run 2; exit 0; pass 2; cut 1; pass 8
+= nodes that are cut off are not said to have ended (4) [soon]
+static 1,0 of 3; pass 2; cut 1; pass 8
+= who waits beside a node that is cut off is told as much
+run 3; pass 2; cut 1
+for 0,2: cas % leave; cas % wait
+pass 40; said stands_by
+= the rank of a static node that was cut off before this attempt has no dead node
+static 0..3 of 3; assign 0 3x1; pass 2; cut 2; leave 1; pass 2; static 3:1 of 3
+rank 10:1 of 3 at 10.77.0.11; await 10 2; pass 40
+= many links that are away are one line
+away 10.77.0.11 train-#300; pass 7; said link_away=1
+= a node behind a link that is away is not said to run still [soon]
+agent 0..3; cas 0,1 join; cas 2 join complete; exchange 0 3 1; pass 0.3; exit 0; pass 2
+9x away 10.77.0.11 node1; pass 1
+holds exit_barrier
+= a node behind a link that is away is not said to run still (2) [soon]
+agent 0; agent 1,2 at 10.77.0.11; cas 0,1 join; cas 2 join complete; exchange 0 3 1; pass 0.3; exit 0; pass 2
+9x away 10.77.0.11 node1; pass 1
+holds exit_barrier
+",
+    );
 }
 
+/// All had met, the last one died, and another comes in its place, which waits for who had met before. The link
+/// of that one is up or away.
 #[test]
-fn a_c10d_node_that_has_not_come_is_linked_to_its_pod() {
-    let mut lab = Lab::new();
-    lab.gate("job", &[("node0", 0, 2), ("node1", 1, 2)], &[]);
-    lab.agent(0, "job");
-    lab.pass(0.1);
-    lab.cas(0, "job", "join");
-    lab.pass(5.0);
-    happens(&mut lab, "node1", LinkEvent::Left);
-    lab.pass(32.0);
-    assert!(!lab.texts("nodes_missing").is_empty());
-}
-
-#[test]
-fn a_link_that_comes_back_was_away_and_nothing_else() {
-    let mut lab = Lab::new();
-    lab.complete_run("job", 3);
-    lab.pass(2.0);
-    let before = codes(&lab).len();
-    let links = away(&lab, ["train-1".to_owned()]);
-    lab.pass(2.0);
-    look_at(&mut lab, links, Vec::new());
-    lab.pass(2.5);
-    let list = lab.insight.list(0, lab.now);
-    assert_eq!(list.explanations.len(), 1, "{list:?}");
-    assert_eq!((list.explanations[0].code.as_str(), list.explanations[0].holds), ("link_away", true));
-    look_at(&mut lab, Vec::new(), Vec::new());
-    lab.pass(10.0);
-    assert!(lab.insight.list(0, lab.now).explanations.is_empty());
-    assert_eq!(codes(&lab)[before..], ["link_away"]);
-    assert_eq!(lab.run("job").summary.state, RunState::Running);
-}
-
-#[test]
-fn what_a_process_behind_a_link_does_is_not_known_while_it_is_away() {
-    let mut lab = Lab::new();
-    for (n, rank, addr) in [(10, 1, "10.77.0.10"), (11, 0, "10.77.0.11")] {
-        lab.rank(n, addr, rank, 2);
-    }
-    lab.wait(10, &["/default_pg/0//cpu//1/0"]);
-    lab.pass(5.0);
-    let gone = away(&lab, ["train-1".to_owned()]);
-    look_at(&mut lab, gone, Vec::new());
-    lab.pass(35.0);
-    assert!(!lab.texts("waiting").is_empty());
-}
-
-#[test]
-fn who_is_behind_a_link_that_is_away_claims_no_rank() {
-    let mut lab = Lab::new();
-    let claim = |lab: &mut Lab, n: u32, rank: u32| {
-        lab.rank(n, &format!("10.77.0.{n}"), rank, 3);
-    };
-    claim(&mut lab, 11, 1);
-    let gone = away(&lab, ["train-1".to_owned()]);
-    look_at(&mut lab, gone, Vec::new());
-    claim(&mut lab, 12, 1);
-    lab.pass(5.0);
-    assert!(lab.texts("duplicate_rank").is_empty(), "the first may have ended");
-    claim(&mut lab, 13, 1);
-    lab.pass(5.0);
-    assert_eq!(lab.texts("duplicate_rank").len(), 1);
-}
-
-#[test]
-fn a_job_behind_a_link_that_is_away_is_no_second_job() {
-    let mut lab = Lab::new();
-    let role = |lab: &mut Lab, n: u32, run: &str| {
-        lab.come(n, &format!("10.77.0.{n}"), n);
-        lab.set(n, &format!("/{run}/torchelastic/role_info/0"), b"{}");
-    };
-    role(&mut lab, 11, "first");
-    let gone = away(&lab, ["train-1".to_owned()]);
-    look_at(&mut lab, gone, Vec::new());
-    role(&mut lab, 12, "second");
-    lab.pass(5.0);
-    assert!(lab.texts("two_jobs").is_empty(), "the first may have ended");
-    look_at(&mut lab, Vec::new(), Vec::new());
-    lab.pass(5.0);
-    assert_eq!(lab.texts("two_jobs").len(), 1);
-}
-
-#[test]
-fn a_node_whose_link_was_away_for_too_long_is_lost_with_it_and_not_dead() {
-    let mut lab = Lab::new();
-    lab.complete_run("job", 3);
-    lab.rank(10, "10.77.0.11", 1, 3);
-    lab.pass(2.0);
-    let before = codes(&lab).len();
-    let lost = LinkNews { name: "train-1".into(), what: LinkEvent::Lost { clients: 2 }, at: lab.now };
-    look_at(&mut lab, Vec::new(), vec![lost]);
-    lab.cut_off(1, Some("train-1"));
-    lab.cut_off(10, Some("train-1"));
-    lab.pass(5.0);
-    assert_eq!(codes(&lab)[before..], ["link_away", "lost"]);
-    // The others go too, each with its own.
-    lab.cut_off(0, Some("train-0"));
-    lab.cut_off(2, Some("train-2"));
-    lab.pass(5.0);
-    assert_eq!(codes(&lab)[before + 2..], ["lost"]);
-    assert_eq!(lab.run("job").summary.state, RunState::Gone);
-}
-
-#[test]
-fn a_node_is_taken_out_of_its_round_because_its_link_is_away() {
-    let mut lab = Lab::new();
-    lab.complete_run("job", 3);
-    lab.pass(2.0);
-    let gone = away(&lab, ["train-1".to_owned()]);
-    look_at(&mut lab, gone, Vec::new());
-    lab.pass(5.0);
-    lab.cas(0, "job", "drop:1");
-    lab.pass(2.0);
-    assert_eq!(lab.texts("lost").len(), 1);
-}
-
-#[test]
-fn ranks_whose_link_was_away_for_too_long_have_not_ended() {
-    let mut lab = Lab::new();
-    (0..3).for_each(|n| lab.rank(n, &format!("10.77.0.{n}"), n, 3));
-    lab.pass(10.0);
-    lab.cut_off(1, Some("train-1"));
-    lab.pass(70.0);
-    assert!(lab.texts("ranks_ended").is_empty(), "{:?}", lab.said);
-    lab.leave(2);
-    lab.pass(70.0);
-    assert!(!lab.texts("ranks_ended").is_empty());
-}
-
-#[test]
-fn ranks_whose_hosts_do_not_answer_are_cut_off_and_have_not_ended() {
-    let mut lab = Lab::new();
-    (0..3).for_each(|n| lab.rank(n, &format!("10.77.0.{n}"), n, 3));
-    lab.pass(20.0);
-    // The first could not connect to those that are cut off.
-    lab.leave(0);
-    lab.pass(10.0);
-    let ended = lab.texts("ranks_ended").len();
-    lab.cut_off(1, None);
-    lab.cut_off(2, None);
-    lab.pass(70.0);
-    assert_eq!((lab.texts("lost").len(), lab.texts("ranks_ended").len()), (1, ended), "{:?}", lab.said);
-}
-
-#[test]
-fn a_rank_that_is_cut_off_before_all_have_met_is_told_so_to_those_that_wait_for_it() {
-    let mut lab = Lab::new();
-    (0..2).for_each(|n| lab.rank(n, &format!("10.77.0.{n}"), n, 3));
-    lab.wait_for_rank(0, 2);
-    lab.pass(5.0);
-    lab.cut_off(1, None);
-    lab.pass(5.0);
-    assert_eq!(lab.texts("lost").len(), 1, "{:?}", lab.said);
-    lab.wait_for_rank(0, 1);
-    lab.pass(32.0);
-    assert!(lab.run("store:29500").explanations.iter().any(|said| said.code == "waiting"));
-}
-
-#[test]
-fn a_node_whose_host_does_not_answer_is_cut_off_and_not_dead() {
-    let mut lab = Lab::new();
-    lab.complete_run("job", 3);
-    lab.pass(2.0);
-    lab.cut_off(1, None);
-    lab.pass(5.0);
-    assert_eq!(lab.texts("lost").len(), 1);
-}
-
-#[test]
-fn nodes_that_are_cut_off_are_not_said_to_have_ended() {
-    let mut c10d = Lab::soon();
-    c10d.join_all("job", 0..4);
-    let address = "/torch.rendezvous.job.0/MASTER_ADDR";
-    (1..4).for_each(|n| c10d.wait(n, &[address]));
-    c10d.pass(2.0);
-    c10d.leave(0);
-    c10d.cut_off(3, None);
-    c10d.pass(8.0);
-    let known_from = |lab: &Lab| {
-        let missing = lab.run("job").missing.into_iter();
-        missing.map(|node| (node.name.unwrap_or_default(), node.known_from)).collect::<Vec<_>>()
-    };
-    let mut known = known_from(&c10d);
-    known.sort();
-    assert_eq!(known, [("node0".into(), KnownFrom::Died), ("node3".into(), KnownFrom::Lost)]);
-
-    let mut of_rank_zero = Lab::soon();
-    of_rank_zero.join_all("job", 0..2);
-    of_rank_zero.wait(1, &[address]);
-    of_rank_zero.pass(2.0);
-    of_rank_zero.cut_off(0, None);
-    of_rank_zero.pass(8.0);
-
-    let mut at_exit = Lab::soon();
-    at_exit.complete_run("job", 2);
-    at_exit.reach_exit(0, "job", false);
-    at_exit.pass(2.0);
-    at_exit.cut_off(1, None);
-    at_exit.pass(8.0);
-    let waits = at_exit.run("job").waits;
-    assert!(waits[0].reason.is_some());
-
-    let mut of_static = Lab::soon();
-    of_static.static_node(1, "none", 1, 3);
-    of_static.static_node(0, "none", 0, 3);
-    of_static.pass(2.0);
-    of_static.cut_off(1, None);
-    of_static.pass(8.0);
-    assert!(of_static.run("none").waits.iter().any(|wait| wait.reason.is_some()));
-}
-
-#[test]
-fn who_waits_beside_a_node_that_is_cut_off_is_told_as_much() {
-    let mut lab = Lab::new();
-    lab.complete_run("job", 3);
-    lab.pass(2.0);
-    lab.cut_off(1, None);
-    for n in [0, 2] {
-        lab.cas(n, "job", "leave");
-        lab.cas(n, "job", "wait");
-    }
-    lab.pass(40.0);
-    assert!(!lab.texts("stands_by").is_empty());
-}
-
-#[test]
-fn the_rank_of_a_static_node_that_was_cut_off_before_this_attempt_has_no_dead_node() {
-    let mut lab = Lab::new();
-    (0..3).for_each(|n| lab.static_node(n, "job", n, 3));
-    lab.assign_static(0, "job", 3, 1);
-    lab.pass(2.0);
-    lab.cut_off(2, None);
-    lab.leave(1);
-    lab.pass(2.0);
-    // Node 1 begins another attempt, and its rank waits for that of node 2.
-    lab.static_node(3, "job", 1, 3);
-    lab.rank(10, "10.77.0.11", 1, 3);
-    lab.wait_for_rank(10, 2);
-    lab.pass(40.0);
-    assert!(lab.run("job").waits.iter().any(|wait| wait.reason.is_some()));
-}
-
-#[test]
-fn many_links_that_are_away_are_one_line() {
-    let mut lab = Lab::new();
-    let links = away(&lab, (0..300).map(|n| format!("train-{n}")));
-    lab.pass(2.0);
-    look_at(&mut lab, links, Vec::new());
-    lab.pass(5.0);
-    assert_eq!(codes(&lab), ["link_away"]);
-}
-
-/// What is said of a run at the exit barrier, whose nodes 1 and 2 have these addresses, while the link of the
-/// first is away.
-fn at_exit(addresses: [&str; 2]) {
-    let mut lab = Lab::soon();
-    for (n, addr) in (0..).zip(["10.77.0.10"].into_iter().chain(addresses)) {
-        lab.come(n, addr, 1000 + n);
-        lab.first_cas(n, "job");
-        lab.cas(n, "job", if n == 2 { "join complete" } else { "join" });
-    }
-    lab.exchange("job", 0, 3, 1);
-    lab.pass(0.3);
-    lab.reach_exit(0, "job", false);
-    lab.pass(2.0);
-    let gone = away(&lab, ["node1".to_owned()]);
-    for _ in 0..9 {
-        look_at(&mut lab, gone.clone(), Vec::new());
-        lab.pass(1.0);
-    }
-    assert!(lab.run("job").explanations.iter().any(|said| said.code == "exit_barrier"));
-}
-
-#[test]
-fn a_node_behind_a_link_that_is_away_is_not_said_to_run_still() {
-    at_exit(["10.77.0.11", "10.77.0.12"]);
-    // It may be the link of either.
-    at_exit(["10.77.0.11", "10.77.0.11"]);
+fn who_went_on_before_is_not_said_to_be_there_when_its_link_is_away() {
+    stories(
+        "links",
+        "
+= who went on with the attempt before is not said to be there when its link is away
+static 0..3 of 3; assign 0 3x1; get 1,2 static/assigned_ranks/#; get 0 static/role_info/2; pass 5; leave 2
+pass 3; static 12:2 of 3; pass 40; said waiting
+= who went on with the attempt before is not said to be there when its link is away (2)
+static 0..3 of 3; assign 0 3x1; get 1,2 static/assigned_ranks/#; get 0 static/role_info/2; pass 5; leave 2
+pass 3; static 12:2 of 3; away 10.77.0.10 train-0; pass 40; said waiting
+= who went on with the attempt before is not said to be there when its link is away (3)
+rank 0..3 of 3 at 10.77.0.#; met 0..3 3; pass 20; leave 2; pass 1; rank 12:2 of 3 at 10.77.0.2; await 12 0
+pass 40; said waiting
+= who went on with the attempt before is not said to be there when its link is away (4)
+rank 0..3 of 3 at 10.77.0.#; met 0..3 3; pass 20; leave 2; pass 1; rank 12:2 of 3 at 10.77.0.2; await 12 0
+away 10.77.0.0 train-0; pass 40; said waiting
+",
+    );
 }
 
 /// Three pods at their gate, each at an address of its own.
@@ -482,11 +190,11 @@ fn pods_of_which_nothing_comes_after_the_gate_are_told() {
     let mut pods = Pods::announce(0..3);
     pods.pass(20, &[]);
     for name in ["train-0", "train-1:29500", "train-2"] {
-        happens(&mut pods.lab, name, LinkEvent::Came);
+        pods.lab.link(name, LinkEvent::Came);
     }
     pods.pass(15, &[0, 1, 2]);
     assert_eq!(pods.said().map(|said| said.severity), Some(Severity::Info));
-    happens(&mut pods.lab, "train-2", LinkEvent::Left);
+    pods.lab.link("train-2", LinkEvent::Left);
     pods.pass(9, &[0, 1]);
     assert_eq!(pods.said().map(|said| said.severity), Some(Severity::Warning));
     pods.assert_counted(2, 1);
@@ -494,13 +202,13 @@ fn pods_of_which_nothing_comes_after_the_gate_are_told() {
     pods.pass(31, &[0, 1]);
     pods.assert_counted(2, 1);
     // Then the others end, and the gate is forgotten.
-    happens(&mut pods.lab, "train-0", LinkEvent::Left);
-    happens(&mut pods.lab, "train-1:29500", LinkEvent::Left);
+    pods.lab.link("train-0", LinkEvent::Left);
+    pods.lab.link("train-1:29500", LinkEvent::Left);
     pods.pass(40, &[]);
     pods.assert_counted(0, 3);
     // They are started again.
     for (rank, name) in (0..).zip(["train-0", "train-1:29500", "train-2"]) {
-        happens(&mut pods.lab, name, LinkEvent::Came);
+        pods.lab.link(name, LinkEvent::Came);
         pods.announces(rank);
     }
     pods.pass(1, &[0, 1, 2]);
@@ -526,43 +234,4 @@ fn pods_without_relays_are_not_heard_of_after_the_gate() {
     let mut pods = Pods::announce(0..3);
     pods.pass(631, &[]);
     assert!(pods.lab.insight.list(0, pods.lab.now).runs.is_empty());
-}
-
-/// All had met, the last one died, and another comes in its place, which waits for who had met before. With
-/// the link of that one up or away, this is said of it.
-fn said_of_who_met_before(play: fn(&mut Lab), addr: [u8; 4]) {
-    for is_away in [false, true] {
-        let mut lab = Lab::new();
-        play(&mut lab);
-        if is_away {
-            link_is_away(&mut lab, addr);
-        }
-        lab.pass(40.0);
-        assert!(!lab.texts("waiting").is_empty(), "link away: {is_away}");
-    }
-}
-
-#[test]
-fn who_went_on_with_the_attempt_before_is_not_said_to_be_there_when_its_link_is_away() {
-    let of_node = |lab: &mut Lab| {
-        (0..3).for_each(|n| lab.static_node(n, "none", n, 3));
-        lab.assign_static(0, "none", 3, 1);
-        (1..3).for_each(|n| lab.get(n, &format!("/none/torchelastic/assigned_ranks/{n}")));
-        lab.get(0, "/none/torchelastic/role_info/2");
-        lab.pass(5.0);
-        lab.leave(2);
-        lab.pass(3.0);
-        lab.static_node(12, "none", 2, 3);
-    };
-    let of_rank = |lab: &mut Lab| {
-        (0..3).for_each(|n| lab.rank(n, &format!("10.77.0.{n}"), n, 3));
-        (0..3).for_each(|n| (0..3).for_each(|other| lab.get(n, &format!("/default_pg/0//cpu//0/{other}"))));
-        lab.pass(20.0);
-        lab.leave(2);
-        lab.pass(1.0);
-        lab.rank(12, "10.77.0.2", 2, 3);
-        lab.wait_for_rank(12, 0);
-    };
-    said_of_who_met_before(of_node, [10, 77, 0, 10]);
-    said_of_who_met_before(of_rank, [10, 77, 0, 0]);
 }

@@ -6,6 +6,7 @@
 //! `static/`. A verb with `@run` is of that run instead of `job`. In brackets after the name: `soon` (waits are
 //! told after 3 s), `nodes 2..4` (how many are expected), `free` (the yardstick does not hold it).
 
+use std::net::IpAddr;
 use std::ops::Range;
 
 use serde_json::Value;
@@ -13,8 +14,8 @@ use serde_json::Value;
 use super::faults;
 use super::lab::{Lab, PORT, gloo};
 use super::yardstick;
-use crate::{Expectation, StoreOwner};
-use rallypoint_api::Explanation;
+use crate::{AwayLink, Expectation, LinkEvent, LinkNews, StoreOwner};
+use rallypoint_api::{Explanation, LinkCounts, Severity};
 use rallypoint_protocol::ids::ConnId;
 use rallypoint_protocol::{KeyList, Request};
 use rallypoint_store::Observed;
@@ -157,7 +158,7 @@ impl Lab {
         let (verb, rest) = step.split_once(' ').unwrap_or((step, ""));
         let (verb, run) = verb.split_once('@').unwrap_or((verb, "job"));
         let (first, words) = rest.split_once(' ').unwrap_or((rest, ""));
-        let (words, addr) = words.rsplit_once("at ").unwrap_or((words, "10.0.0.#"));
+        let (words, place) = words.rsplit_once("at ").map_or((words, None), |(words, at)| (words, Some(at)));
         let words = words.trim();
         let last = || words.rsplit(' ').next().unwrap_or_default();
         let of = || number(last());
@@ -228,16 +229,58 @@ impl Lab {
                 let old: Vec<_> = rest.split(' ').filter(|it| age(it).is_none_or(|age| age >= 3.0)).collect();
                 return same("old", &old.concat(), "");
             }
+            "moments" => return rest.split(' ').try_for_each(|it| self.counts(it, Self::moments)),
+            "errors" => {
+                let errors = self.said.iter().filter(|(_, said)| said.severity == Severity::Error).count();
+                return same("errors", &errors.to_string(), rest);
+            }
+            "away" => {
+                let addr: IpAddr = first.parse().expect("an address");
+                let link = |name: &str| AwayLink {
+                    name: name.into(),
+                    addr,
+                    clients: 8,
+                    since: self.now,
+                    why: Some("the relay closed the connection".into()),
+                };
+                let many = |name: &str| match name.split_once('#') {
+                    Some((name, many)) => (0..number(many)).map(|n| link(&format!("{name}{n}"))).collect(),
+                    None => vec![link(name)],
+                };
+                let away = words.split(' ').flat_map(many).collect();
+                self.insight.links(LinkCounts::default(), away, Vec::new(), self.now);
+            }
+            "back" => self.insight.links(LinkCounts::default(), Vec::new(), Vec::new(), self.now),
+            "link" => self.link(
+                first,
+                match words {
+                    "left" => LinkEvent::Left,
+                    "came" => LinkEvent::Came,
+                    "lost" => LinkEvent::Lost { clients: 0 },
+                    "lost 2" => LinkEvent::Lost { clients: 2 },
+                    _ => LinkEvent::Namesake { from: [10, 0, 0, 7].into(), other: [10, 0, 0, 5].into() },
+                },
+            ),
+            "seen" => {
+                let (code, presence) = rest.split_once('=').expect("a presence");
+                let seen = self.presences(code);
+                let is_seen = seen.contains(presence);
+                return if is_seen { Ok(()) } else { Err(format!("{code}: {seen:?}")) };
+            }
             "silent" => return same("what is complained of", &self.complaints().join("; "), ""),
             "tells" => return self.tells(rest),
             _ => {
                 for (n, rank) in those(first) {
-                    let at = || fill(addr, n, rank);
+                    let at = || fill(place.unwrap_or("10.0.0.#"), n, rank);
                     match verb {
                         "leave" => self.leave(n),
                         "cut" => self.cut_off(n, Some(words).filter(|link| !link.is_empty())),
                         "cancel" => self.cancel(n),
                         "join" => self.joins(n, run, "join"),
+                        "agent" if place.is_some() => {
+                            self.come(n, &at(), 1000 + n);
+                            self.first_cas(n, run);
+                        }
                         "agent" => self.agent(n, run),
                         "joins" => self.joins(n, run, words),
                         "cas" => self.cas(n, run, words),
@@ -260,6 +303,7 @@ impl Lab {
                         }
                         "come" => self.come(n, &at(), of()),
                         "conn" => self.connect(n, &at(), of()),
+                        "ping" => self.ping(n),
                         "as" => {
                             self.connect_as(n, of());
                             self.ping(n);
@@ -278,6 +322,7 @@ impl Lab {
                             let keys = keys(n, rank);
                             let value = match keys.get(1).map(String::as_str) {
                                 Some("gloo") => gloo(&format!("host{n}"), 2),
+                                Some("gloo3") => gloo(&format!("host{n}"), 3),
                                 Some("old") => old_gloo(),
                                 Some("nccl") => vec![7; 128],
                                 value => value.unwrap_or("1").as_bytes().to_vec(),
@@ -326,6 +371,12 @@ impl Lab {
             "" if is > 0 => Ok(()),
             _ => same(code, &is.to_string(), expected),
         }
+    }
+
+    /// What happens to the link of this relay.
+    pub(super) fn link(&mut self, name: &str, what: LinkEvent) {
+        let news = LinkNews { name: name.into(), what, at: self.now };
+        self.insight.links(LinkCounts::default(), Vec::new(), vec![news], self.now);
     }
 
     /// A rank publishes its address in the store on the next port.

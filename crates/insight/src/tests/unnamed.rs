@@ -1,342 +1,117 @@
 //! Ranks that meet without telling a rank: with NCCL rank 0 publishes an id, and the others read it; workers
 //! of RPC tell their names only.
 
-use super::lab::Lab;
-use rallypoint_api::Severity;
+use super::stories::stories_with;
 
-const RUN: &str = "store:29500";
-/// The id of all ranks, in the two forms of PyTorch's process groups.
-const IDS: [&str; 2] = ["/default_pg/0//cuda//0", "/default_pg/0//cuda//0/nccl_storekey_0"];
-const ID: &str = IDS[1];
-
-/// Processes of `env://`, each on a host of its own, of which 0 publishes the id and the others read it.
-fn met(ranks: u32, id: &str) -> Lab {
-    let mut lab = Lab::soon();
-    (0..ranks).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
-    lab.pass(1.0);
-    publish(&mut lab, 0, 1..ranks, id);
-    lab
-}
-
-fn publish(lab: &mut Lab, root: u32, others: impl IntoIterator<Item = u32>, id: &str) {
-    lab.set(root, id, &[7; 128]);
-    others.into_iter().for_each(|n| lab.get(n, id));
-}
-
-/// A static run of two nodes with `local` workers each. Node `n` is at 10.77.0.1n, and its workers are 10n,
-/// 10n + 1, …
-fn static_run(local: u32) -> Lab {
-    let mut lab = Lab::soon();
-    (0..2).for_each(|n| lab.static_node(n, "job", n, 2));
-    lab.assign_static(0, "job", 2, local);
-    (0..2).for_each(|n| lab.get(n, &format!("/job/torchelastic/assigned_ranks/{n}")));
-    lab.pass(0.5);
-    for node in 0..2 {
-        (0..local).for_each(|n| lab.worker(10 * (node + 1) + n, &format!("10.77.0.{}", 10 + node)));
-    }
-    lab.pass(0.5);
-    lab
-}
-
-#[track_caller]
-fn assert_no_complaints(lab: &Lab) {
-    assert_eq!(lab.complaints(), Vec::<&str>::new());
+/// The id of all ranks has two forms in PyTorch's process groups: `ID` is the newer one.
+fn unnamed(table: &str) {
+    const ID: &str = "pg/cuda//0/nccl_storekey_0";
+    stories_with("unnamed", "soon", &table.replace(" ID", &format!(" {ID}")));
 }
 
 #[test]
-fn the_end_of_a_process_that_told_no_rank_is_said() {
-    for id in IDS {
-        let mut lab = met(4, id);
-        lab.pass(60.0);
-        lab.leave(2);
-        lab.pass(4.0);
-        assert_eq!(lab.texts("ranks_ended").len(), 1);
-        // The end of rank 0, which is known, is said as well.
-        lab.leave(0);
-        lab.pass(4.0);
-        assert_no_complaints(&lab);
-        (1..4).filter(|n| *n != 2).for_each(|n| lab.leave(n));
-        lab.pass(5.0);
-    }
-}
-
-#[test]
-fn a_process_that_told_no_rank_and_does_not_answer_is_cut_off() {
-    for id in IDS {
-        let mut lab = met(4, id);
-        lab.pass(60.0);
-        lab.cut_off(2, None);
-        lab.pass(4.0);
-        assert_eq!(lab.texts("lost").len(), 1);
-        assert_eq!(lab.complaints().len(), 1, "{:?}", lab.said);
-    }
-}
-
-#[test]
-fn rank_0_that_published_the_id_and_does_not_answer_is_not_said_to_have_ended() {
-    let mut lab = met(3, ID);
-    lab.pass(2.0);
-    lab.cut_off(0, None);
-    lab.pass(1.0);
-    lab.delete(1, ID);
-    (1..3).for_each(|n| lab.wait(n, &[ID]));
-    lab.pass(5.0);
-    assert!(!lab.texts("waiting").is_empty());
-}
-
-#[test]
-fn workers_are_not_taken_for_the_agent_of_a_node_that_ended() {
-    let mut lab = Lab::soon();
-    (0..3).for_each(|n| lab.static_node(n, "job", n, 3));
-    lab.assign_static(0, "job", 3, 1);
-    lab.pass(0.5);
-    (0..3).for_each(|n| lab.worker(10 + n, &format!("10.77.0.{}", 10 + n)));
-    publish(&mut lab, 10, [11, 12], ID);
-    lab.pass(2.0);
-    for n in [0, 10, 1, 11] {
-        lab.leave(n);
-    }
-    lab.pass(1.0);
-    // Node 1 begins another attempt, while node 2 and its worker go on.
-    lab.static_node(3, "job", 1, 3);
-    lab.pass(5.0);
-    assert!(lab.run("job").waits.iter().any(|wait| wait.reason.is_some()));
-}
-
-#[test]
-fn who_makes_its_group_again_has_not_ended() {
-    let mut lab = met(3, ID);
-    lab.pass(60.0);
-    for (id, again) in
-        [("/default_pg/1//cuda//0/nccl_storekey_0", 10), ("/default_pg/2//cuda//0/nccl_storekey_0", 20)]
-    {
-        for n in 0..3 {
-            lab.connect_as(again + n, again - 10 + n);
-            lab.ping(again + n);
-            lab.add(again + n, "init/", 1);
-            lab.leave(again - 10 + n);
-        }
-        publish(&mut lab, again, [again + 1, again + 2], id);
-        lab.pass(40.0);
-    }
-    assert_no_complaints(&lab);
-    assert_eq!(lab.texts("ranks_ended"), Vec::<&str>::new());
-    // Nor has one that makes it again later than the others.
-    lab.leave(21);
-    lab.pass(2.0);
-    lab.connect("10.0.0.1".len() as u32 + 30, "10.0.0.1", 2001);
-    lab.pass(20.0);
-    assert_eq!(lab.texts("run_ended"), Vec::<&str>::new());
-}
-
-#[test]
-fn a_client_that_only_counts_itself_is_no_rank() {
-    let mut lab = met(3, ID);
-    lab.worker(7, "10.0.0.7");
-    lab.pass(20.0);
-    lab.leave(7);
-    lab.pass(20.0);
-    assert_eq!(lab.texts("ranks_ended"), Vec::<&str>::new());
-    assert_no_complaints(&lab);
-}
-
-#[test]
-fn a_job_that_is_started_again_does_not_miss_the_processes_of_before() {
-    let mut lab = met(3, ID);
-    lab.pass(20.0);
-    lab.leave(1);
-    lab.pass(8.0);
-    assert_eq!(lab.texts("ranks_ended").len(), 1);
-    // A supervisor starts them again one by one, so that some are always there.
-    for n in [10, 11, 12] {
-        lab.worker(n, &format!("10.0.1.{n}"));
-        lab.leave(n - 10);
-    }
-    publish(&mut lab, 10, [11, 12], ID);
-    lab.pass(60.0);
-    let run = lab.run(RUN);
-    assert!(
-        run.explanations.iter().all(|said| said.code != "ranks_ended" || !said.holds),
-        "{:?}",
-        run.explanations
+fn processes_that_told_no_rank() {
+    unnamed(
+        "
+= the end of a process that told no rank is said
+worker 0..4; pass 1; set 0 pg/cuda//0 nccl; get 1..4 pg/cuda//0; pass 60; leave 2; pass 4; said ranks_ended=1
+leave 0; pass 4; silent; leave 1,3; pass 5
+= the end of a process that told no rank is said (2)
+worker 0..4; pass 1; set 0 ID nccl; get 1..4 ID; pass 60; leave 2; pass 4; said ranks_ended=1
+leave 0; pass 4; silent; leave 1,3; pass 5
+= a process that told no rank and does not answer is cut off
+worker 0..4; pass 1; set 0 pg/cuda//0 nccl; get 1..4 pg/cuda//0; pass 60; cut 2; pass 4; said lost=1
+= a process that told no rank and does not answer is cut off (2)
+worker 0..4; pass 1; set 0 ID nccl; get 1..4 ID; pass 60; cut 2; pass 4; said lost=1
+= rank 0 that published the id and does not answer is not said to have ended
+worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 2; cut 0; pass 1; del 1 ID; wait 1,2 ID; pass 5; said waiting
+= workers are not taken for the agent of a node that ended
+static 0..3 of 3; assign 0 3x1; pass 0.5; worker 10..13 at 10.77.0.^; set 10 ID nccl; get 11,12 ID; pass 2
+leave 0,10,1,11; pass 1; static 3:1 of 3; pass 5
+= who makes its group again has not ended
+worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 60
+for 0..3: as 10+% %; add 10+% init/; leave %
+set 10 /default_pg/1//cuda//0/nccl_storekey_0 nccl; get 11,12 /default_pg/1//cuda//0/nccl_storekey_0; pass 40
+for 0..3: as 20+% 10+%; add 20+% init/; leave 10+%
+set 20 /default_pg/2//cuda//0/nccl_storekey_0 nccl; get 21,22 /default_pg/2//cuda//0/nccl_storekey_0; pass 40
+silent; said ranks_ended=0; leave 21; pass 2; conn 38 2001 at 10.0.0.1; pass 20; said run_ended=0
+= a client that only counts itself is no rank
+worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; worker 7; pass 20; leave 7; pass 20; said ranks_ended=0; silent
+= a job that is started again does not miss the processes of before
+worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 20; leave 1; pass 8; said ranks_ended=1
+for 0..3: worker 10+% at 10.0.1.#; leave %
+set 10 ID nccl; get 11,12 ID; pass 60; holds ranks_ended=0; silent
+= who is absent from a sub group or a barrier is said without ranks
+worker 0..4; pass 1; set 0 ID nccl; get 1..4 ID; pass 10; wait 2,3 pg/7//cuda//7/nccl_storekey_0; leave 1; pass 6
+said waiting
+= who is absent from a sub group or a barrier is said without ranks (2)
+worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 10; wait 1 /ckpt/last_member; wait 2 /data_redy; pass 6
+said waiting_at_barrier waiting_for_key; silent
+= the id of two ranks is not that of rank 0
+worker 0..4; pass 1; set 0 ID nccl; get 1..4 ID; pass 10; wait 3 pg/cuda//1:3; pass 6; said waiting
+",
     );
-    assert_no_complaints(&lab);
 }
 
+/// A static run of two nodes: node 0 is at 10.77.0.10 with workers 10 and up, node 1 at 10.77.0.11 with 20 and
+/// up.
 #[test]
-fn an_ended_process_is_named_with_its_node_and_its_ranks() {
-    for local in 1..4 {
-        let mut lab = static_run(local);
-        let others = (0..local).map(|n| 20 + n).chain((1..local).map(|n| 10 + n));
-        publish(&mut lab, 10, others.collect::<Vec<_>>(), ID);
-        lab.pass(30.0);
-        assert_no_complaints(&lab);
-        lab.leave(20);
-        lab.pass(4.0);
-        assert_eq!(lab.texts("ranks_ended").len(), 1);
-        // The agent notices.
-        lab.leave(1);
-        lab.pass(4.0);
-        assert_eq!(lab.texts("lost").len(), 1);
-    }
-}
-
-#[test]
-fn a_rank_that_does_not_come_for_the_id_is_said() {
-    let mut lab = static_run(2);
-    publish(&mut lab, 10, [11, 21], ID);
-    lab.pass(6.0);
-    assert!(!lab.texts("waiting").is_empty());
-    lab.get(20, ID);
-    lab.pass(2.0);
-    assert!(lab.run("job").explanations.iter().all(|said| said.code != "waiting" || !said.holds));
-
-    // All ranks of a node, and one whose process has ended.
-    let mut lab = static_run(2);
-    lab.leave_all([20, 21]);
-    publish(&mut lab, 10, [11], ID);
-    lab.pass(6.0);
-    assert!(!lab.texts("waiting").is_empty());
-
-    // Who makes its group again, or has ended, has come.
-    let mut lab = static_run(2);
-    publish(&mut lab, 10, [11, 20, 21], ID);
-    lab.pass(10.0);
-    lab.connect_as(22, 21);
-    lab.leave_all([21, 20]);
-    lab.ping(22);
-    lab.add(22, "init/", 1);
-    lab.pass(10.0);
-    assert_no_complaints(&lab);
-
-    // Where two nodes have one address, how many there are is all that is known.
-    let mut lab = static_run(1);
-    publish(&mut lab, 10, [], ID);
-    lab.pass(10.0);
-    assert!(!lab.texts("waiting").is_empty());
-    let mut healthy = static_run(2);
-    healthy.pass(10.0);
-    publish(&mut healthy, 10, [11, 20, 21], ID);
-    healthy.pass(60.0);
-    assert_no_complaints(&healthy);
-}
-
-#[test]
-fn where_rank_0_is_that_has_not_published_its_id() {
-    type Case = (&'static str, fn() -> Lab);
-    fn ask(lab: &mut Lab, ranks: &[u32]) {
-        for &n in ranks {
-            lab.wait(n, &[ID]);
-        }
-    }
-    let cases: [Case; 10] = [
-        ("one is connected that does not ask", || {
-            let mut lab = Lab::soon();
-            (0..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
-            ask(&mut lab, &[1, 2]);
-            lab
-        }),
-        ("two are", || {
-            let mut lab = Lab::soon();
-            (0..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
-            ask(&mut lab, &[1]);
-            lab
-        }),
-        ("all that are connected ask", || {
-            let mut lab = Lab::soon();
-            (1..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
-            ask(&mut lab, &[1, 2]);
-            lab
-        }),
-        (
-            "containers with one network have made their stores themselves, and count themselves nowhere",
-            || {
-                let mut lab = Lab::soon();
-                (0..3).for_each(|n| lab.come(n, "10.0.0.9", 1));
-                ask(&mut lab, &[1, 2]);
-                lab
-            },
-        ),
-        ("the watchdogs of those that ask have connections of their own", || {
-            let mut lab = Lab::soon();
-            for n in 1..3 {
-                lab.worker(n, &format!("10.0.0.{n}"));
-                lab.connect_as(10 + n, n);
-                lab.ping(10 + n);
-            }
-            ask(&mut lab, &[1, 2]);
-            lab
-        }),
-        ("it published the id, and ended before all had read it", || {
-            let mut lab = Lab::soon();
-            (0..3).for_each(|n| lab.worker(n, &format!("10.0.0.{n}")));
-            publish(&mut lab, 0, [1], ID);
-            lab.leave(0);
-            lab.pass(1.0);
-            ask(&mut lab, &[2]);
-            lab
-        }),
-        ("it made its group before, and does not make it again", || {
-            let mut lab = met(3, ID);
-            lab.pass(10.0);
-            let next = "/default_pg/1//cuda//0/nccl_storekey_0";
-            (1..3).for_each(|n| lab.wait(n, &[next]));
-            lab
-        }),
-        ("an operator reset the store", || {
-            let mut lab = met(3, ID);
-            lab.worker(3, "10.0.0.3");
-            lab.pass(1.0);
-            lab.reset();
-            ask(&mut lab, &[3]);
-            lab
-        }),
-        ("static: its node has died", || {
-            let mut lab = static_run(2);
-            for n in [10, 11, 0] {
-                lab.leave(n);
-            }
-            ask(&mut lab, &[20, 21]);
-            lab
-        }),
-        ("static: it is one of the processes of its node", || {
-            let mut lab = static_run(2);
-            ask(&mut lab, &[11, 20]);
-            lab
-        }),
-    ];
-    for (name, play) in cases {
-        let mut lab = play();
-        lab.pass(6.0);
-        let said: Vec<_> = lab.said.iter().filter(|(_, said)| said.code == "waiting").collect();
-        assert!(!said.is_empty(), "{name}: {:?}", lab.said);
-    }
-}
-
-#[test]
-fn who_is_absent_from_a_sub_group_or_a_barrier_is_said_without_ranks() {
-    let mut lab = met(4, ID);
-    lab.pass(10.0);
-    lab.wait(2, &["/default_pg/0//7//cuda//7/nccl_storekey_0"]);
-    lab.wait(3, &["/default_pg/0//7//cuda//7/nccl_storekey_0"]);
-    lab.leave(1);
-    lab.pass(6.0);
-    assert!(!lab.texts("waiting").is_empty());
-    let mut lab = met(3, ID);
-    lab.pass(10.0);
-    lab.wait(1, &["/ckpt/last_member"]);
-    lab.wait(2, &["/data_redy"]);
-    lab.pass(6.0);
-    assert!(!lab.texts("waiting_at_barrier").is_empty());
-    assert!(!lab.texts("waiting_for_key").is_empty(), "{:?}", lab.said);
-    assert!(lab.said.iter().all(|(_, said)| said.severity == Severity::Info));
-}
-
-#[test]
-fn the_id_of_two_ranks_is_not_that_of_rank_0() {
-    let mut lab = met(4, ID);
-    lab.pass(10.0);
-    lab.wait(3, &["/default_pg/0//cuda//1:3"]);
-    lab.pass(6.0);
-    assert!(!lab.texts("waiting").is_empty());
+fn workers_of_nodes_that_told_no_rank() {
+    unnamed(
+        "
+= an ended process is named with its node and its ranks
+static 0,1 of 2; assign 0 2x1; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10 at 10.77.0.10
+worker 20 at 10.77.0.11; pass 0.5; set 10 ID nccl; get 20 ID; pass 30; silent; leave 20; pass 4
+said ranks_ended=1; leave 1; pass 4; said lost=1
+= an ended process is named with its node and its ranks (2)
+static 0,1 of 2; assign 0 2x2; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10..12 at 10.77.0.10
+worker 20..22 at 10.77.0.11; pass 0.5; set 10 ID nccl; get 20,21,11 ID; pass 30; silent; leave 20; pass 4
+said ranks_ended=1; leave 1; pass 4; said lost=1
+= an ended process is named with its node and its ranks (3)
+static 0,1 of 2; assign 0 2x3; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10..13 at 10.77.0.10
+worker 20..23 at 10.77.0.11; pass 0.5; set 10 ID nccl; get 20..23,11,12 ID; pass 30; silent; leave 20; pass 4
+said ranks_ended=1; leave 1; pass 4; said lost=1
+= a rank that does not come for the id is said
+static 0,1 of 2; assign 0 2x2; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10..12 at 10.77.0.10
+worker 20..22 at 10.77.0.11; pass 0.5; set 10 ID nccl; get 11,21 ID; pass 6; said waiting; get 20 ID; pass 2
+holds waiting=0
+= a rank that does not come for the id is said (2)
+static 0,1 of 2; assign 0 2x2; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10..12 at 10.77.0.10
+worker 20..22 at 10.77.0.11; pass 0.5; leave 20,21; set 10 ID nccl; get 11 ID; pass 6; said waiting
+= a rank that does not come for the id is said (3)
+static 0,1 of 2; assign 0 2x2; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10..12 at 10.77.0.10
+worker 20..22 at 10.77.0.11; pass 0.5; set 10 ID nccl; get 11,20,21 ID; pass 10; conn 22 2021 at 10.77.0.11
+leave 21,20; ping 22; add 22 init/; pass 10; silent
+= a rank that does not come for the id is said (4)
+static 0,1 of 2; assign 0 2x1; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10 at 10.77.0.10
+worker 20 at 10.77.0.11; pass 0.5; set 10 ID nccl; pass 10; said waiting
+= a rank that does not come for the id is said (5)
+static 0,1 of 2; assign 0 2x2; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10..12 at 10.77.0.10
+worker 20..22 at 10.77.0.11; pass 10.5; set 10 ID nccl; get 11,20,21 ID; pass 60; silent
+= where rank 0 is that has not published its id
+worker 0..3; wait 1,2 ID; pass 6; said waiting
+= where rank 0 is that has not published its id (2)
+worker 0..3; wait 1 ID; pass 6; said waiting
+= where rank 0 is that has not published its id (3)
+worker 1,2; wait 1,2 ID; pass 6; said waiting
+= where rank 0 is that has not published its id (4)
+come 0..3 1 at 10.0.0.9; wait 1,2 ID; pass 6; said waiting
+= where rank 0 is that has not published its id (5)
+for 1,2: worker %; as 10+% %
+wait 1,2 ID; pass 6; said waiting
+= where rank 0 is that has not published its id (6)
+worker 0..3; set 0 ID nccl; get 1 ID; leave 0; pass 1; wait 2 ID; pass 6; said waiting
+= where rank 0 is that has not published its id (7)
+worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 10; wait 1,2 /default_pg/1//cuda//0/nccl_storekey_0; pass 6
+said waiting
+= where rank 0 is that has not published its id (8)
+worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; worker 3; pass 1; reset; wait 3 ID; pass 6; said waiting
+= where rank 0 is that has not published its id (9)
+static 0,1 of 2; assign 0 2x2; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10..12 at 10.77.0.10
+worker 20..22 at 10.77.0.11; pass 0.5; leave 10,11,0; wait 20,21 ID; pass 6; said waiting
+= where rank 0 is that has not published its id (10)
+static 0,1 of 2; assign 0 2x2; get 0,1 static/assigned_ranks/#; pass 0.5; worker 10..12 at 10.77.0.10
+worker 20..22 at 10.77.0.11; pass 0.5; wait 11,20 ID; pass 6; said waiting
+",
+    );
 }

@@ -106,10 +106,3 @@ pub(super) fn static_run(lab: &mut Lab, run: &str, nodes: u32) {
     lab.assign_static(0, run, nodes, 2);
     lab.pass(2.0);
 }
-
-/// Workers of agents, two on each node, that have published their addresses here.
-fn workers(lab: &mut Lab, ranks: std::ops::Range<u32>, world: usize) {
-    for rank in ranks {
-        lab.rank(100 + rank, &format!("10.77.0.{}", 10 + rank / 2), rank, world);
-    }
-}

@@ -29,7 +29,7 @@ const GIVEN_UP: [(&str, &str, &str, &str); 11] = [
         "that it is claimed twice is said by `duplicate_rank`, in time",
     ),
     (
-        "a_static_node_that_has_not_come_is_linked_to_its_pod",
+        "a static node that has not come is linked to its pod",
         "rank_zero_slow",
         "node 0",
         "it is told as missing, under the name of its pod",
