@@ -283,7 +283,8 @@ worker 0,1 at 10.0.0.1; set 0,1 /shard-#; pass 3; leave 0,1; pass 10; silent; sa
 rank 0,1 of 2 at 10.0.0.1; met 0,1 2; leave 1,0; pass 0.01; rank 0,1 of 2 at 10.0.0.1; met 0,1 2; leave 1,0
 pass 5; silent; moments round_complete=2; said round_complete=1
 = ranks that meet again are told once
-20x worker 0..3 at 10.0.0.1; pass 0.3; publish 0..3 of 3; met 0..3 3; pass 9; leave 0..3; pass 0.1
+20x rank 0 of 3 at 10.0.0.1; pass 0.3; rank 1 of 3 at 10.0.0.1; pass 0.3; rank 2 of 3 at 10.0.0.1; pass 0.3; \
+met 0..3 3; pass 9; leave 0..3; pass 0.1
 pass 5; silent; moments round_complete=20; said round_complete=1 run_started=1
 = a static job follows a c10d one of the same id
 run 2; pass 20; exit 0; exit 1 last; cas 0 close; leave 0,1; pass 5; static 11:1,10:0 of 2; assign 10 2x1

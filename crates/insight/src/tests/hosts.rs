@@ -89,7 +89,8 @@ fn rank_0_is_known_as_soon_as_it_counts() {
     for comes_at in [2.3, 2.6, 2.9, 3.2] {
         let mut lab = Lab::soon();
         lab.play(&format!(
-            "rank 1 of 3 at 10.0.0.11; await 1 0; pass {comes_at}; worker 0 at 10.0.0.10; get 0 init/; pass 0.01
+            "rank 1 of 3 at 10.0.0.11; await 1 0; pass {comes_at}; worker 0 at 10.0.0.10; get 0 init/
+            pass 0.01
             30x get 0 init/; pass 0.2
             said waiting"
         ));

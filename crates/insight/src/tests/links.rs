@@ -108,8 +108,8 @@ holds exit_barrier
     );
 }
 
-/// All had met, the last one died, and another comes in its place, which waits for who had met before. The link
-/// of that one is up or away.
+/// All had met, the last one died, and another comes in its place, which waits for who had met before. The
+/// link of that one is up or away.
 #[test]
 fn who_went_on_before_is_not_said_to_be_there_when_its_link_is_away() {
     stories(

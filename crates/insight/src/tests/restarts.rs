@@ -111,8 +111,8 @@ fn a_run_is_the_same_after_a_restart_in_each_phase() {
 
 #[test]
 fn ranks_beside_agents_are_a_job_of_their_own_after_a_restart_too() {
-    // Whether a static run gathers there as well, and whether the ranks come before the c10d run is complete: at
-    // an agent's address they can be told from its workers by the time only.
+    // Whether a static run gathers there as well, and whether the ranks come before the c10d run is complete:
+    // at an agent's address they can be told from its workers by the time only.
     let early = "rank 10:0 of 3 at 10.77.0.10; rank 11:1 of 3 at 10.0.0.2; await 10,11 2";
     let late = "rank 10:0 of 3 at 10.0.0.1; rank 11:1 of 3 at 10.0.0.2; await 10,11 2";
     for (play, ranks) in [("join 0; static@fixed 5:0 of 3", early), ("join 0", early), ("run 2", late)] {
@@ -140,8 +140,8 @@ pass 32
 = who dies after a restart is named as ever
 run 3; restart 60; pass 5; cas 0..3; leave 1; pass 5; said lost=1
 = nobody is said to have died whose connection ended with the server
-run 3; restart 60 0..3; pass 29; see state=gone; said run_ended=0 lost=0; pass 60; said lost=0; agent 3,4; pass 1
-see state=joining
+run 3; restart 60 0..3; pass 29; see state=gone; said run_ended=0 lost=0; pass 60; said lost=0; agent 3,4
+pass 1; see state=joining
 = nobody is said to have filled a round of before
 joins 0 join deadline; pass 2; cas 0 complete; pass 1; restart 1; joins 1 wait; pass 2; said nnodes_differ=0
 = nobody is said to run still who went with the server
@@ -162,10 +162,10 @@ pass 5; said lost=1
 join 0,1; expect 3..3; restart 1 1; expect 3..3; pass 40; agent 4; pass 1
 see missing.known_from=not_back missing.name=node1
 = who is in the state again is not missing by what was known of it before
-run 3; agent 7 at 10.77.0.11; cas 7 wait; agent 8 at 10.77.0.18; cas 8 wait; pass 2; leave 1
+run 3; agent 7 at 10.77.0.11; cas 7 wait; come 8 1007 at 10.77.0.18; first 8; cas 8 wait; pass 2; leave 1
 cas 7 drop:1 leave; cas 7 wait; pass 2; cas 7 next join; pass 60; see missing.name=node1,node2
 = who is in the state again is not missing by what was known of it before (2)
-run 3; agent 7 at 10.77.0.11; cas 7 wait; agent 8 at 10.77.0.18; cas 8 wait; pass 2; restart 1 1
+run 3; agent 7 at 10.77.0.11; cas 7 wait; come 8 1007 at 10.77.0.18; first 8; cas 8 wait; pass 2; restart 1 1
 cas 7 drop:1 leave; cas 7 wait; pass 2; cas 7 next join; pass 60; see missing.name=node1,node0,node2
 = a node that has left is not taken for one that stays
 join 0,1; pass 2; cas 0 leave; restart 1; pass 2; leave 0; pass 5; said lost=0
@@ -184,7 +184,8 @@ fn a_node_that_went_with_the_server_is_missing_by_its_name() {
     lab.play("run 3; pass 5; restart 1 2; pass 2");
     let last_seen = |lab: &mut Lab| {
         lab.play(
-            "see nodes.joined=2 nodes.missing=1 missing.name=node2 missing.rank=2 missing.known_from=not_back",
+            "see nodes.joined=2 nodes.missing=1 missing.name=node2 missing.rank=2
+            see missing.known_from=not_back",
         );
         let run = lab.run("job");
         run.now - run.missing[0].last_seen.expect("a time")

@@ -1,7 +1,7 @@
 //! Stories: each is its name after `= `, and what happens, step by step.
 //!
-//! Steps are parted by `;` or stand on lines of their own. `5x` before a line plays it five times, `for 0..3:`
-//! once with each number in the place of `%`. Numbers of clients are `2`, `0..3` or `0,2`; `12:2` is client 12
+//! Steps are parted by `;` or stand on lines of their own. `5x` before a line plays it five times,
+//! `for 0..3:` once with each number in the place of `%`. Numbers of clients are `2`, `0..3` or `0,2`; `12:2` is client 12
 //! as rank 2. In keys and addresses `#` is the rank and `^` the client; keys may begin with `pg/`, `c10d/` and
 //! `static/`. A verb with `@run` is of that run instead of `job`. In brackets after the name: `soon` (waits are
 //! told after 3 s), `nodes 2..4` (how many are expected), `free` (the yardstick does not hold it).
@@ -282,6 +282,7 @@ impl Lab {
                             self.first_cas(n, run);
                         }
                         "agent" => self.agent(n, run),
+                        "first" => self.first_cas(n, run),
                         "joins" => self.joins(n, run, words),
                         "cas" => self.cas(n, run, words),
                         "exit" => self.reach_exit(n, run, words == "last"),
