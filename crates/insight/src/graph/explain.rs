@@ -351,8 +351,13 @@ impl Graph<'_> {
                         let (ended, others) =
                             (self.ended_ranks(run, meeting), self.not_among(run, meeting, there()));
                         let reason = in_group(&what, waiters, waited, &ended, &others);
+                        let are_all_there = !published.is_empty() && others.is_empty() && ended.is_empty();
                         let reason = reason.and("have published there", &published);
-                        if *are_apart || is_dropped { reason.look_at(SAME_GROUPS) } else { reason }
+                        if *are_apart || is_dropped || are_all_there {
+                            reason.look_at(SAME_GROUPS)
+                        } else {
+                            reason
+                        }
                     }
                     ExpectedWriter::LastAtExit | ExpectedWriter::Unknown => return None,
                 })

@@ -301,10 +301,8 @@ impl Graph<'_> {
 
     /// A process that does not wait where others do, with what it does.
     pub(super) fn elsewhere_doing(&self, who: &str, conn: ConnId, run: Option<&TrackedRun>) -> String {
-        match self.wait_of(conn, run).and_then(|wait| wait.view.missing.first()) {
-            Some(key) => format!("{who} (waits for `{}`)", ShownKey(key)),
-            None => format!("{who} ({})", self.without_wait(conn, run)),
-        }
+        let waits = self.waits_for(conn, run).unwrap_or_else(|| self.without_wait(conn, run));
+        format!("{who} ({waits})")
     }
 
     /// Who has published below the sub-groups of these waits, and whether it was what one of them is for.

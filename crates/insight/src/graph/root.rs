@@ -4,10 +4,10 @@ use super::processes::Graph;
 use super::sighting::{Found, OVERWRITTEN, RESET};
 use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
 use crate::conditions::at_exit;
-use crate::presence::{But, Presence, Sighting, Waits};
+use crate::presence::{But, Presence, Sighting};
 use crate::reason::Names;
 use crate::run::{RankInfo, RunKey, TrackedNode, TrackedRun, Withdrawn};
-use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
+use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
 use rallypoint_store::Counted;
 
 /// One wait, followed to its root.
@@ -189,10 +189,9 @@ impl Graph<'_> {
             let (next, key) = match (next, missing, asked) {
                 (Some(next), Some(key), asked) => {
                     if let (ExpectedWriter::Unknown, Some(asked)) = (&next.writer, asked) {
-                        let key = ShownKey(key).to_string();
                         let away = self.away_from(self.store.clients.get(&at).map(|client| client.peer));
-                        let waits = Presence::Connected { asked: None, waits: Waits::ForKey(key) };
-                        return root(asked, away.unwrap_or(waits).into());
+                        let seen = away.or_else(|| self.waits_for(at, run)).unwrap_or(Presence::Unknown);
+                        return root(asked, seen.into());
                     }
                     (next, key)
                 }

@@ -137,6 +137,17 @@ impl Graph<'_> {
         Presence::idle(of_process.map(|(_, at)| Elapsed(self.now.since(*at))).min())
     }
 
+    /// A process that is there, if it waits here.
+    pub(super) fn waits_for(&self, conn: ConnId, run: Option<&TrackedRun>) -> Option<Presence> {
+        let key = self.wait_of(conn, run)?.view.missing.first()?;
+        Some(Presence::Connected { asked: None, waits: Waits::ForKey(ShownKey(key).to_string()) })
+    }
+
+    /// A process that is there, whether it waits here or not.
+    pub(super) fn present(&self, conn: ConnId, run: &TrackedRun) -> Presence {
+        self.waits_for(conn, Some(run)).unwrap_or_else(|| self.idle(conn))
+    }
+
     /// What a process does of which no wait is known.
     pub(super) fn without_wait(&self, conn: ConnId, run: Option<&TrackedRun>) -> Presence {
         /// Waits are told once a second, when they have lasted for one.
@@ -328,8 +339,9 @@ impl Graph<'_> {
                 None => seen,
             };
         };
-        let presence = || self.away_from(Some(before.peer)).unwrap_or_else(|| self.idle(before.conn));
-        let dropped = |how: String| Sighting::from(self.idle(before.conn)).but(But::Dropped { how });
+        let present = || self.present(before.conn, run);
+        let presence = || self.away_from(Some(before.peer)).unwrap_or_else(present);
+        let dropped = |how: String| Sighting::from(present()).but(But::Dropped { how });
         match before.withdrawn {
             Some(Withdrawn::Reset(_)) => dropped(RESET.to_owned()),
             Some(Withdrawn::Overwritten) => {
@@ -344,9 +356,7 @@ impl Graph<'_> {
                 dropped(format!("it was paired with {of}, whose place another process took"))
             }
             // It may have met with a process of the other job.
-            None if !run.world().claimed_twice.is_empty() => {
-                Self::disputed_place(self.idle(before.conn), run)
-            }
+            None if !run.world().claimed_twice.is_empty() => Self::disputed_place(present(), run),
             // It met with the processes of before, of which another now has the place of at least one.
             None if !meeting.replaced.is_empty() => Sighting::from(presence()).but(But::MetBefore),
             None => presence().into(),
@@ -359,9 +369,9 @@ impl Graph<'_> {
         let awaited = self.store.waits.get(&met.conn).and_then(|wait| wait.view.missing.first());
         let lacks_one = awaited.is_some_and(|key| matches!(wanted(key).writer, ExpectedWriter::Rank(_)));
         if lacks_one && !run.world().claimed_twice.is_empty() {
-            return Self::disputed_place(self.idle(met.conn), run);
+            return Self::disputed_place(self.present(met.conn, run), run);
         }
-        let there = || self.away_from(Some(met.peer)).unwrap_or_else(|| self.idle(met.conn));
+        let there = || self.away_from(Some(met.peer)).unwrap_or_else(|| self.present(met.conn, run));
         let presence = self.gone(met.gone, met.is_cut_off).unwrap_or_else(there);
         Sighting::from(presence).but(But::MetBefore)
     }

@@ -74,7 +74,10 @@ fn who_is_of_no_job_is_told_or_left_alone() {
                 lab.wait(n, &[key]);
             }
         })
-        .names(&["not there: process 802 at 10.0.0.2 (waits for `from_a`)", "(waits for `from_b`)"]),
+        .names(&[
+            "not there: process 802 at 10.0.0.2 (connected, waits for `from_a`)",
+            "(connected, waits for `from_b`)",
+        ]),
         fault("who should write it was there and ended", |lab| {
             program(lab, 1);
             program(lab, 2);
@@ -108,7 +111,7 @@ fn who_is_of_no_job_is_told_or_left_alone() {
         .words(&[
             "process 801 at 10.0.0.1 and process 802 at 10.0.0.2 have waited up to",
             "the address of rank 2 of the group below the prefix `run_a`",
-            "not there: process 803 at 10.0.0.3 (waits for `/run_b/",
+            "not there: process 803 at 10.0.0.3 (connected, waits for `/run_b/",
             "the same prefix",
         ]),
         fault("programs with one prefix lack one of them", |lab| {

@@ -442,3 +442,11 @@ fn what_is_said_of_ranks_is_the_truth() {
 fn what_is_said_of_ranks_beside_a_c10d_run_is_the_truth() {
     play_all("ranks_beside", &schedule(), |schedule| played(Truth::beside_a_c10d_run(), "", schedule));
 }
+
+/// Rank 0 waits in its sub-group while others miss its address.
+#[test]
+fn a_rank_that_waits_in_its_sub_group_is_not_idle() {
+    let ops = [Op::ComeAll, Op::Group(0, 0), Op::Die(2), Op::Restart(1), Op::ComeWrong(2, 2)];
+    let schedule = ops.into_iter().zip([0, 0, 0, 0, 180]).collect();
+    assert_eq!(played(Truth::new(), "", schedule).checked, Ok(()));
+}
