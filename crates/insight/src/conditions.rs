@@ -283,13 +283,12 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
         .lacks("taken out of the round", "taken_out", Place::Node, &out, Last::TakenOut)
         .lacks("connection closed", "dead", Place::Node, &closed, Last::Closed)
         .lacks("not back since the server was restarted", "not_back", Place::Node, &not_back, Last::NotBack);
-    let reason = if nobody_lacks {
-        reason.then("; no other node is known").look_at(
+    let reason = match nobody_lacks {
+        false => reason,
+        true => reason.then("; no other node is known").look_at(
             "one of them counts on more nodes than have come: start every node with the same --nnodes; \
              agents wait for the others up to 300 s, and end then",
-        )
-    } else {
-        reason
+        ),
     };
     let closed = |node: &TrackedNode| Some(node.evidence(Seen::Closed, None, node.gone?));
     let closed = dead().filter_map(closed);

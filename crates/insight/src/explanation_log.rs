@@ -128,64 +128,54 @@ impl ExplanationLog {
         &mut self,
         topic: Topic,
         subject: Subject,
-        Finding { reason, since, evidence, .. }: Finding,
+        finding: Finding,
         now: Timestamp,
     ) -> Option<Utterance> {
-        let until = Some(now + Self::FACT_SHOWN);
-        if self.entries.len() >= Self::MOST && !self.entries.contains_key(&topic) {
-            self.lost = self.lost.saturating_add(1);
-            return None;
-        }
-        let id = self.take_id();
-        let (next, pause) = (now, Duration::ZERO);
-        let (said, fresh) = (true, true);
-        let more_ended = MORE_ENDED;
-        let entry =
-            Entry { id, reason, evidence, subject, since, next, pause, more_ended, said, fresh, until };
+        let entry = self.entry(&topic, subject, finding, now, Some(now + Self::FACT_SHOWN))?;
         let explanation = show(&topic, &entry, self.epoch);
         self.entries.insert(topic.clone(), entry);
         Some(Utterance { topic, explanation, aloud: true, is_detail: false })
     }
 
-    /// Something that holds at the moment.
-    pub(super) fn hold(
+    /// A new entry, if there is room for it. What has happened is shown `until` then, and said at once.
+    fn entry(
         &mut self,
-        topic: Topic,
+        topic: &Topic,
         subject: Subject,
         Finding { reason, since, evidence, .. }: Finding,
-        now: Timestamp,
-    ) {
+        next: Timestamp,
+        until: Option<Timestamp>,
+    ) -> Option<Entry> {
+        if self.entries.len() >= Self::MOST && !self.entries.contains_key(topic) {
+            self.lost = self.lost.saturating_add(1);
+            return None;
+        }
+        let id = self.next_id;
+        self.next_id = id.saturating_add(1);
+        let (said, fresh, more_ended) = (until.is_some(), true, MORE_ENDED);
+        let pause = self.explain_after.max(Duration::from_secs(1));
+        Some(Entry { id, reason, evidence, subject, since, next, pause, more_ended, said, fresh, until })
+    }
+
+    /// Something that holds at the moment.
+    pub(super) fn hold(&mut self, topic: Topic, subject: Subject, finding: Finding, now: Timestamp) {
+        let Finding { reason, since, .. } = &finding;
         if let Some(entry) = self.entries.get_mut(&topic).filter(|entry| entry.until.is_none()) {
             entry.fresh = true;
             if entry.said && reason.severity > entry.reason.severity {
-                entry.next = since;
+                entry.next = *since;
             } else if entry.said && reason.ended > entry.reason.ended && now + entry.more_ended < entry.next {
                 entry.next = now + entry.more_ended;
                 entry.more_ended = entry.more_ended.saturating_mul(2);
             }
-            entry.reason = reason;
-            entry.evidence = evidence;
-            entry.subject = subject;
+            (entry.reason, entry.evidence, entry.subject) = (finding.reason, finding.evidence, subject);
             return;
         }
-        if self.entries.len() >= Self::MOST && !self.entries.contains_key(&topic) {
-            self.lost = self.lost.saturating_add(1);
-            return;
+        let lasts = if reason.is_waiting() { reason.hold.lasts(self.explain_after) } else { Duration::ZERO };
+        let next = *since + lasts;
+        if let Some(entry) = self.entry(&topic, subject, finding, next, None) {
+            self.entries.insert(topic, entry);
         }
-        let pause = self.explain_after.max(Duration::from_secs(1));
-        let next = if reason.is_waiting() { since + reason.hold.lasts(self.explain_after) } else { since };
-        let id = self.take_id();
-        let (said, fresh, until) = (false, true, None);
-        let more_ended = MORE_ENDED;
-        let entry =
-            Entry { id, reason, evidence, subject, since, next, pause, more_ended, said, fresh, until };
-        self.entries.insert(topic, entry);
-    }
-
-    fn take_id(&mut self) -> u64 {
-        let id = self.next_id;
-        self.next_id = id.saturating_add(1);
-        id
     }
 
     /// Ends a look: says what is due, and drops what no longer holds.

@@ -260,7 +260,7 @@ impl Graph<'_> {
         let Group { root, waits, since, members, are_apart } = group;
         let (waiters, waited) = (waits.len(), Elapsed(self.now.since(*since)));
         match root {
-            Root::Cycle { members, newcomer, rank_zero } => {
+            Root::Cycle { members, is_elastic } => {
                 let since = |conn: &ConnId| self.wait_of(*conn, Some(run)).map(|wait| wait.since);
                 let youngest = members.iter().filter_map(since).max()?;
                 if self.now.since(youngest) < Self::CYCLE_AFTER {
@@ -272,8 +272,7 @@ impl Graph<'_> {
                     .says(format!("deadlock for {waited}: each waits for the next: {members}"))
                     .held(&members)
                     .fact("members", &members);
-                let is_elastic = newcomer.is_some() && rank_zero.is_some();
-                Some(if is_elastic { reason.look_at(TORCH_2_15) } else { reason })
+                Some(if *is_elastic { reason.look_at(TORCH_2_15) } else { reason })
             }
             Root::Counting { host, counted } => self.counts(Some((run, meeting)), *host, *counted, waiters),
             Root::At { asked, seen } => {
@@ -339,17 +338,16 @@ impl Graph<'_> {
                             None if what == BARRIER => who,
                             None => format!("{what} of {who}"),
                         };
-                        let there = || waits.iter().filter_map(|conn| self.store.waits.get(conn));
-                        let waiting: BTreeSet<_> = there().filter_map(|wait| self.member(wait)).collect();
-                        let mut published = self.published_for(there());
-                        published.retain(|conn, _| !waiting.contains(conn));
+                        let there = waits.iter().filter_map(|conn| self.store.waits.get(conn));
+                        let there: Vec<_> = there.collect();
+                        let published = self.published_for(&there);
                         let is_dropped = published.values().any(|is_it| *is_it);
                         let published = Names::of_some(published, |(conn, is_dropped)| {
                             let dropped = if is_dropped { " (dropped since)" } else { "" };
                             format!("{}{dropped}", self.who(conn))
                         });
                         let (ended, others) =
-                            (self.ended_ranks(run, meeting), self.not_among(run, meeting, there()));
+                            (self.ended_ranks(run, meeting), self.not_among(run, meeting, there.into_iter()));
                         let reason = in_group(&what, waiters, waited, &ended, &others);
                         let are_all_there = !published.is_empty() && others.is_empty() && ended.is_empty();
                         let reason = reason.and("have published there", &published);

@@ -167,17 +167,16 @@ impl Graph<'_> {
         let of_run = run.map(|run| (run, self.meeting(first, run)));
         let there: HashSet<ConnId> = members.iter().map(|(conn, _)| *conn).collect();
         let (ended, others) = match of_run {
-            Some((run, meeting)) => {
-                let others = of_run.filter(|_| all_are_known);
-                let others = others.map(|_| self.others(run, meeting, &there)).unwrap_or_default();
-                (self.ended_ranks(run, meeting), others)
+            Some((run, meeting)) if all_are_known => {
+                (self.ended_ranks(run, meeting), self.others(run, meeting, &there))
             }
+            Some((run, meeting)) => (self.ended_ranks(run, meeting), Names::default()),
             None => self.outside(members.iter().map(|(_, wait)| *wait), since),
         };
         let reason = if let Some((prefix, address)) = below_own_prefix(key) {
-            let waits =
-                self.store.waits.values().filter_map(|wait| below_own_prefix(wait.view.missing.first()?));
-            let are_apart = waits.into_iter().any(|(other, _)| other != prefix);
+            let others = self.store.waits.values();
+            let mut others = others.filter_map(|wait| below_own_prefix(wait.view.missing.first()?));
+            let are_apart = others.any(|(other, _)| other != prefix);
             let (have, rank) = (have_waited(who.count()), address.member);
             Code::Waiting
                 .says(format!(
@@ -185,10 +184,7 @@ impl Graph<'_> {
                     ShownKey(prefix)
                 ))
                 .look_at(if are_apart { SAME_PREFIX } else { NOT_REACHED })
-                .held(&who)
                 .fact("waiters", who.count())
-                .ended(&ended)
-                .others(&others)
         } else if let Some(barrier) = barrier_of(key, size) {
             let size = size.and_then(|size| u32::try_from(size).ok());
             let all_are_there = all_are_known && run.is_some() && others.is_empty() && ended.is_empty();
@@ -199,21 +195,19 @@ impl Graph<'_> {
             let arrived = members.first()?.1.view.arrived;
             let reached =
                 if_some(arrived, |arrived| format!(", which {arrived} {} reached", has(arrived as usize)));
-            let reason = Code::WaitingAtBarrier
-                .says(format!("{who} {waits} {waited} at the barrier `{barrier}`{of}{reached}"));
-            let reason = match arrived {
-                Some(arrived) => reason.joined(arrived, None),
-                None => reason,
-            };
-            reason.held(&who).fact("who", &who).ended(&ended).others(&others).then(are_all)
+            Code::WaitingAtBarrier
+                .says(format!("{who} {waits} {waited} at the barrier `{barrier}`{of}{reached}{are_all}"))
+                .fact("who", &who)
+                .fact("arrived", arrived)
         } else {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
             let similar = similar.map(|key| ShownKey(key).to_string());
             let absence = self.absence(members.first()?.1, run);
             let first = &members.first()?.1.view;
             let besides = Names::of_some(first.missing.iter().skip(1), |key| format!("`{}`", ShownKey(key)));
-            for_key(&about, &who, waited, absence, &besides, similar).ended(&ended).others(&others)
+            for_key(&about, &who, waited, absence, &besides, similar)
         };
+        let reason = reason.held(&who).ended(&ended).others(&others);
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
         Some(Finding::new(reason, about, since).seen(waits))
     }

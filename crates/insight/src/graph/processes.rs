@@ -305,18 +305,17 @@ impl Graph<'_> {
         format!("{who} ({waits})")
     }
 
-    /// Who has published below the sub-groups of these waits, and whether it was what one of them is for.
-    pub(super) fn published_for<'w>(
-        &self,
-        waits: impl Iterator<Item = &'w Waiting>,
-    ) -> BTreeMap<ConnId, bool> {
-        let asked = waits.filter_map(|wait| address_of(wait.view.missing.first()?));
+    /// Who has published below the sub-groups of these waits and has none of them, and whether it was what one
+    /// of them is for.
+    pub(super) fn published_for(&self, waits: &[&Waiting]) -> BTreeMap<ConnId, bool> {
+        let asked = waits.iter().filter_map(|wait| address_of(wait.view.missing.first()?));
         let asked: HashSet<(&[u8], u32)> = asked.filter_map(|it| Some((it.sub_group?, it.member))).collect();
         let groups: HashSet<&[u8]> = asked.iter().map(|(group, _)| *group).collect();
+        let waiting: HashSet<ConnId> = waits.iter().filter_map(|wait| self.member(wait)).collect();
         let published = self.store.clients.iter().filter_map(|(&conn, client)| {
             let (group, member) = client.published.as_ref().filter(|(group, _)| groups.contains(&**group))?;
             let conn = self.member_of(conn, client.process()).unwrap_or(conn);
-            Some((conn, asked.contains(&(&**group, *member))))
+            (!waiting.contains(&conn)).then(|| (conn, asked.contains(&(&**group, *member))))
         });
         published.collect()
     }
@@ -349,12 +348,10 @@ impl Graph<'_> {
         meeting: &Meeting,
         waits: impl Iterator<Item = &'w Waiting>,
     ) -> Names {
-        let (waits, mut there): (Vec<_>, HashSet<ConnId>) = (waits.collect(), HashSet::new());
-        for wait in &waits {
-            let Some(member) = self.member(wait) else { return Names::default() };
-            there.insert(member);
-        }
-        there.extend(self.published_for(waits.into_iter()).into_keys());
+        let waits: Vec<&Waiting> = waits.collect();
+        let members: Option<HashSet<ConnId>> = waits.iter().map(|wait| self.member(wait)).collect();
+        let Some(mut there) = members else { return Names::default() };
+        there.extend(self.published_for(&waits).into_keys());
         self.others(run, meeting, &there)
     }
 

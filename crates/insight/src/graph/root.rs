@@ -28,8 +28,8 @@ pub(crate) enum Root {
     At { asked: Wanted, seen: Box<Sighting> },
     /// With a process that goes on when all others have come.
     Counting { host: ConnId, counted: Counted },
-    /// Nowhere.
-    Cycle { members: Vec<ConnId>, newcomer: Option<ConnId>, rank_zero: Option<ConnId> },
+    /// Nowhere. `is_elastic`: rank 0 waits for a newcomer, and that for the workers' address.
+    Cycle { members: Vec<ConnId>, is_elastic: bool },
 }
 
 impl Root {
@@ -275,10 +275,10 @@ impl Graph<'_> {
     }
 
     fn cycle(&self, members: &[ConnId], run: Option<&TrackedRun>) -> Root {
-        let wants = |conn: &ConnId| self.wait_of(*conn, run)?.view.missing.first().map(|key| wanted(key));
-        let newcomer = members.iter().copied().find(|conn| wants(conn).is_some_and(|want| want.is_master));
-        let rank_zero = members.iter().copied().find(|conn| wants(conn).is_some_and(|want| want.is_role));
-        Root::Cycle { members: members.to_vec(), newcomer, rank_zero }
+        let wants = |conn: &ConnId| Some(wanted(self.wait_of(*conn, run)?.view.missing.first()?));
+        let wanted: Vec<Wanted> = members.iter().filter_map(wants).collect();
+        let is_elastic = wanted.iter().any(|it| it.is_master) && wanted.iter().any(|it| it.is_role);
+        Root::Cycle { members: members.to_vec(), is_elastic }
     }
 
     /// Why one wait lasts, in a sentence.

@@ -114,7 +114,7 @@ impl TrackedRun {
         if self.native.as_ref().is_none_or(|native| native.store != store) && store.is_some() {
             let size = snapshot.nodes.iter().map(|node| node.info.local_world_size).sum::<Option<u32>>();
             let size = size.filter(|_| snapshot.state == RoundState::Complete);
-            self.life.world = World::of_size(size);
+            self.life.world = World::default().told(size);
         }
         self.round.exit_done = snapshot.finished_for.map(|since| ago(now, since));
         self.round.over_at = state.is_over().then(|| self.round.over_at.unwrap_or(now));

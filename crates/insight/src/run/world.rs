@@ -272,12 +272,8 @@ impl World {
         };
     }
 
-    /// Nobody has come yet. The world size may be told.
-    pub(super) fn of_size(size: Option<u32>) -> Self {
-        Self::default().told(size)
-    }
-
-    fn told(mut self, size: Option<u32>) -> Self {
+    /// The world size may be told.
+    pub(super) fn told(mut self, size: Option<u32>) -> Self {
         self.told_size = size;
         for meeting in self.meetings.iter_mut().filter(|meeting| !meeting.is_live()) {
             meeting.size = size.or(meeting.size);
