@@ -188,6 +188,10 @@ pub struct NodeCounts {
 pub struct RankCounts {
     /// Ranks that have published their address and are present.
     pub joined: u32,
+    /// Ranks that have published their address, and are behind a relay whose link is away: whether they are
+    /// present is not known.
+    #[serde(default)]
+    pub away: u32,
     /// Ranks that had published their address, and whose connection is gone.
     pub gone: u32,
     /// The world size, if it is known.
@@ -410,8 +414,8 @@ pub struct RankGrid {
     #[cfg_attr(feature = "openapi", schema(required))]
     pub world_size: Option<u32>,
     /// One character for each rank, from rank 0: `.` not seen, `j` address published, `o` present without an
-    /// address that others can read (it was dropped, or belongs to the last meeting), `x` its connection is
-    /// gone.
+    /// address that others can read (it was dropped, or belongs to the last meeting), `a` its relay's link
+    /// is away, `x` its connection is gone.
     pub states: String,
     /// The details of the first 1024 known ranks.
     pub ranks: Vec<Rank>,

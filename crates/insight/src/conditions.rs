@@ -319,8 +319,7 @@ fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Vec<Finding> 
         ended.sort_by_key(|&(rank, _, at)| (at, rank));
         let since = ended.first()?.2;
         // Whether those are connected whose links are away is not known.
-        let is_away = |info: &RankInfo| links.away_at(info.peer.ip()).is_some();
-        let left = count(meeting.live().filter(|(_, info)| !is_away(info)).count());
+        let left = count(meeting.live().filter(|(_, info)| !links.is_away(info.peer)).count());
         if left == 0 {
             return None;
         }
@@ -351,7 +350,6 @@ fn have_ended(ranks: &Names, left: u32, since: Elapsed, after: Option<Elapsed>) 
         .says(format!("{ranks} {closed} {since} ago{after} while {there} still connected"))
         .fact("ranks", ranks)
         .fact("left", left)
-        .fact("since", since)
         .misses(Place::Rank, ranks, Last::Closed);
     reason.ended = ranks.count();
     reason
@@ -598,7 +596,6 @@ fn nodes_missing(
         .held(present)
         .joined(joined, min)
         .from(from)
-        .fact("present", present)
         .and("gone", gone)
         .and("connected, and not in this round yet", connected)
         .then(&counted_by)

@@ -1,7 +1,7 @@
 //! Looks at what is known as time goes by: what has changed, what holds, and what to say about it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::conditions;
@@ -414,7 +414,7 @@ impl Look<'_> {
     pub(super) fn look(&mut self) {
         let mut held = self.of_runs();
         held.extend(self.two_backends());
-        let away = self.jobs.links.away(self.now).into_iter();
+        let away = self.jobs.links.away(|addr| self.who_is_at(addr), self.now).into_iter();
         let barriers = self.jobs.barriers.iter().map(|open| barrier_waits(open, self.now));
         held.extend(away.chain(barriers).chain(self.at_admin()).map(|finding| Held {
             store: None,
@@ -645,10 +645,20 @@ impl Look<'_> {
         held
     }
 
-    /// Whether a client is behind a link that is away: whether it is still there is not known.
+    /// Whether a client is behind a link that is away.
     fn is_away(&self, port: u16, conn: ConnId) -> bool {
         let client = self.jobs.stores.get(&port).and_then(|store| store.clients.get(&conn));
-        client.is_some_and(|client| self.jobs.links.away_at(client.peer.ip()).is_some())
+        client.is_some_and(|client| self.jobs.links.is_away(client.peer))
+    }
+
+    /// The nodes that come from this address, or the ranks where there are no agents.
+    fn who_is_at(&self, addr: IpAddr) -> Names {
+        let is_at = |peer: SocketAddr| peer.ip() == addr;
+        Names::of(self.jobs.runs.values().flat_map(|run| {
+            let nodes = run.participants().filter(|node| node.is_there() && node.peer.is_some_and(is_at));
+            let ranks = run.world().shown().live().filter(|(_, info)| !run.has_agents() && is_at(info.peer));
+            nodes.map(TrackedNode::label).chain(ranks.map(|(rank, info)| info.label(rank)))
+        }))
     }
 
     /// Two static runs in one store write the same workers' keys. While both gather and their nodes have
@@ -756,8 +766,9 @@ fn duplicates(claims: BTreeMap<Claim, Vec<Clash>>, mut known: BTreeMap<Claim, Na
 /// A client of another protocol came to a port.
 fn wrong_port(peer: IpAddr, protocol: &str, port: u16, times: u64, ago: Elapsed) -> Reason {
     let often = if times == 1 { "1 time".to_owned() } else { format!("{times} times") };
+    let a = if protocol == "HTTP" { "an" } else { "a" };
     Code::WrongPort
-        .says(format!("a {protocol} client at {peer} came to port {port} {often}, the last {ago} ago"))
+        .says(format!("{a} {protocol} client at {peer} came to port {port} {often}, the last {ago} ago"))
         .fact("protocol", protocol)
 }
 

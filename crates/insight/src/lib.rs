@@ -187,7 +187,9 @@ impl Insight {
         if std::mem::replace(&mut self.jobs.links.counts, counts) != counts {
             self.told.tell(Change::Links(counts));
         }
-        self.jobs.links.are_away(away, now);
+        if self.jobs.links.are_away(away, now) {
+            self.jobs.runs.values_mut().for_each(TrackedRun::touch);
+        }
         self.jobs.links.hear(news);
     }
 

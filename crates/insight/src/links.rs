@@ -2,7 +2,7 @@
 //! the server were slow, so nothing is said of them meanwhile.
 
 use std::collections::{BTreeMap, HashSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::expect::Plan;
@@ -159,7 +159,7 @@ impl Links {
         let first = self.away.partition_point(|link| link.name.as_str() < pod);
         let named_so = self.away.iter().skip(first).take_while(|link| link.name.starts_with(pod));
         let away = named_so.filter(|link| link.since >= began).find(|link| is_of_pod(&link.name, pod));
-        away.map(|link| away_for(link, now)).or_else(|| Some(ended_for(self.ended_of(pod, began)?, now)))
+        away.map(|link| link.presence(now)).or_else(|| Some(ended_for(self.ended_of(pod, began)?, now)))
     }
 
     /// How the relay of a pod ended that came after `began`, if it has not come again.
@@ -176,8 +176,8 @@ impl Links {
         pods.filter_map(|pod| Some((pod.to_owned(), self.ended_of(pod, gate.since)?.at))).collect()
     }
 
-    /// These are away now.
-    pub(super) fn are_away(&mut self, mut away: Vec<AwayLink>, now: Timestamp) {
+    /// These are away now. Returns whether others were before.
+    pub(super) fn are_away(&mut self, mut away: Vec<AwayLink>, now: Timestamp) -> bool {
         const KEPT: Duration = Duration::from_secs(10);
         away.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         self.back.retain(|(_, at)| now.since(*at) < KEPT);
@@ -185,6 +185,8 @@ impl Links {
         let still: HashSet<IpAddr> = self.away.iter().map(|link| link.addr).collect();
         let back = before.iter().map(|link| link.addr).filter(|addr| !still.contains(addr));
         self.back.extend(back.map(|addr| (addr, now)));
+        let addrs = |links: &[AwayLink]| links.iter().map(|link| link.addr).collect::<Vec<_>>();
+        addrs(&before) != addrs(&self.away)
     }
 
     /// How long one of a relay at this address has been back, if it was away until lately.
@@ -192,13 +194,19 @@ impl Links {
         self.back.iter().filter(|(back, _)| *back == addr).map(|(_, at)| now.since(*at)).min()
     }
 
+    /// Whether a process that comes from there is behind a link that is away: whether it is there is not
+    /// known.
+    pub(super) fn is_away(&self, peer: SocketAddr) -> bool {
+        self.away_at(peer.ip()).is_some()
+    }
+
     /// One that is away, of a relay at this address.
     pub(super) fn away_at(&self, addr: IpAddr) -> Option<&AwayLink> {
         self.away.iter().find(|link| link.addr == addr)
     }
 
-    /// The relays whose links are away.
-    pub(super) fn away(&self, now: Timestamp) -> Vec<Finding> {
+    /// The relays whose links are away. `behind`: the nodes and ranks that come from an address.
+    pub(super) fn away(&self, behind: impl Fn(IpAddr) -> Names, now: Timestamp) -> Vec<Finding> {
         let each = if self.away.len() > Self::ONE_BY_ONE { self.away.len() } else { 1 };
         let finding = |links: &[AwayLink]| {
             let only = if let [only] = links { Some(only) } else { None };
@@ -209,6 +217,9 @@ impl Links {
             let (names, away) = (Names::of(names), Elapsed(now.since(since)));
             let clients: usize = links.iter().map(|link| link.clients).sum();
             let addr = if_some(only, |link| format!(" at {}", link.addr));
+            // Several relays may have one address.
+            let behind = only.map(|link| behind(link.addr)).filter(|behind| behind.count() <= clients);
+            let with = if_some(behind.filter(|behind| !behind.is_empty()), |who| format!(", with {who},"));
             let why = if_some(only.and_then(|link| link.why.as_ref()), |why| format!(": {why}"));
             let keeps = if_some(Some(clients).filter(|clients| *clients > 0), |clients| {
                 let (clients, grace) = (counted(clients, "client", "clients"), Elapsed(self.grace));
@@ -216,7 +227,7 @@ impl Links {
             });
             let (the_link, has) = (the_link(&names), has(names.count()));
             let reason = Code::LinkAway
-                .says(format!("{the_link} of {names}{addr} {has} been away for {away}{why}{keeps}"))
+                .says(format!("{the_link} of {names}{addr}{with} {has} been away for {away}{why}{keeps}"))
                 .misses(Place::Pod, &names, Last::Away)
                 .at(since)
                 .fact("links", &names)
@@ -259,8 +270,10 @@ impl Links {
     }
 }
 
-fn away_for(link: &AwayLink, now: Timestamp) -> Presence {
-    Presence::Away { link: link.name.clone(), for_seconds: Elapsed(now.since(link.since)) }
+impl AwayLink {
+    pub(super) fn presence(&self, now: Timestamp) -> Presence {
+        Presence::Away { link: self.name.clone(), for_seconds: Elapsed(now.since(self.since)) }
+    }
 }
 
 /// Whether it is the relay of this pod: its name says also which of that name, and outside of Kubernetes the

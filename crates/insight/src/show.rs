@@ -119,7 +119,7 @@ impl Documents<'_> {
             missing: missing
                 .map(|node| MissingNode { last_seen: node.last_seen.map(|at| epoch.0 + at), ..node })
                 .collect(),
-            rank_grid: rank_grid(run, epoch),
+            rank_grid: rank_grid(run, &jobs.links, epoch),
             waits: watch.map(|watch| self.waits_of(watch, run.key())).unwrap_or_default(),
             explanations: log.about(Some(run.key())),
             timeline: timeline.collect(),
@@ -156,7 +156,11 @@ impl Documents<'_> {
         traced: Option<(&Graph<'_>, Traced)>,
     ) -> Wait {
         let reason = traced.as_ref().and_then(|(graph, traced)| graph.because(wait.conn, traced));
+        let is_away = self.jobs.links.is_away(wait.peer);
         let (run, who, writer) = match traced {
+            Some((_, Traced { run, who, writer, .. })) if is_away => {
+                (run, Some(format!("{who} (its link is away)")), writer)
+            }
             Some((_, traced)) => (traced.run, Some(traced.who), traced.writer),
             None => (None, None, None),
         };

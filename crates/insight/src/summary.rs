@@ -3,6 +3,7 @@
 use super::epoch::{Epoch, rounded};
 use super::explanation_log::Headline;
 use super::jobs::Jobs;
+use super::links::Links;
 use super::missing::{count_of_missing, joined, lost};
 use super::run::{MOST_RANKS, Membership, NodeId, RankInfo, TrackedNode, TrackedRun};
 use rallypoint_api::{
@@ -48,6 +49,8 @@ pub(super) fn summary(
     let is_of_round = |info: &&RankInfo| !is_of_round_before(run, info);
     let published = || ranks.values().filter(is_of_round);
     let gone = published().chain(dropped.map(|(_, info)| info)).filter(|info| info.gone.is_some());
+    let live = || published().filter(|info| info.gone.is_none());
+    let away = count(live().filter(|info| jobs.links.is_away(info.peer)).count());
     let has_world = published().next().is_some() || !world.connected.is_empty() || world.meets_otherwise;
     RunSummary {
         run_id: jobs.name(run.key()),
@@ -58,10 +61,11 @@ pub(super) fn summary(
         version: run.version(),
         nodes,
         ranks: has_world.then(|| RankCounts {
-            joined: count(published().filter(|info| info.gone.is_none()).count()),
+            joined: count(live().count()).saturating_sub(away),
+            away,
             gone: count(gone.count()),
             expected,
-            connected: world.processes(),
+            connected: world.processes().saturating_sub(away),
             have_met: meeting.met.is_some() && (meeting.went_on || meeting.size == Some(1)),
         }),
         // What has left a native run as it had finished was at the exit barrier before.
@@ -142,7 +146,7 @@ pub(super) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
 }
 
 /// The worker ranks of a run.
-pub(super) fn rank_grid(run: &TrackedRun, epoch: Epoch) -> Option<RankGrid> {
+pub(super) fn rank_grid(run: &TrackedRun, links: &Links, epoch: Epoch) -> Option<RankGrid> {
     let world = run.world();
     if world.is_unnamed() {
         return None;
@@ -155,7 +159,12 @@ pub(super) fn rank_grid(run: &TrackedRun, epoch: Epoch) -> Option<RankGrid> {
     if has_none && matches!(run.kind(), RunKind::C10d | RunKind::Native) {
         return None;
     }
-    let states = (0..len).map(|rank| if is_past(&rank) { '.' } else { world.shown_rank(rank) }).collect();
+    let state = |rank: u32| match meeting.ranks.get(&rank) {
+        _ if is_past(&rank) => '.',
+        Some(info) if info.is_live() && links.is_away(info.peer) => 'a',
+        _ => world.shown_rank(rank),
+    };
+    let states = (0..len).map(state).collect();
     let shown = meeting.ranks.iter().filter(|(rank, _)| !is_past(rank)).take(RANKS_SHOWN);
     let ranks = shown.map(|(&rank, info)| Rank {
         rank,

@@ -153,19 +153,25 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
 
 /// Whether ranks without agents have all left: a moment later their run has ended.
 fn has_lost_all(run: &RunSummary) -> bool {
-    let gone = |ranks: &RankCounts| ranks.joined == 0 && ranks.connected == 0 && ranks.gone > 0;
+    let gone = |ranks: &RankCounts| present_ranks(ranks) == 0 && ranks.connected == 0 && ranks.gone > 0;
     run.kind == RunKind::Env && run.ranks.as_ref().is_some_and(gone)
+}
+
+/// Ranks that have published, and have not been seen to go.
+const fn present_ranks(ranks: &RankCounts) -> u32 {
+    ranks.joined.saturating_add(ranks.away)
 }
 
 /// Ranks without agents, known only because all have published their addresses, or one has for all: with
 /// NCCL's id, or for RPC.
 fn published(run: &RunSummary, since: Elapsed) -> Option<String> {
     let ranks = run.ranks.as_ref().filter(|ranks| run.kind == RunKind::Env && !ranks.have_met)?;
-    let is_short = |expected: &u32| ranks.joined > 0 && ranks.joined.saturating_add(ranks.gone) < *expected;
+    let present = present_ranks(ranks);
+    let is_short = |expected: &u32| present > 0 && present.saturating_add(ranks.gone) < *expected;
     if ranks.expected.as_ref().is_some_and(is_short) {
         return None;
     }
-    let what = if ranks.joined > 0 { "all published" } else { "the first published" };
+    let what = if present > 0 { "all published" } else { "the first published" };
     Some(format!("{what} {since} ago, whether they have met is not visible here"))
 }
 
@@ -353,7 +359,7 @@ impl Sheet {
             .map(node_name)
             .collect();
         if !still.is_empty() && run.state == RunState::Exiting {
-            pieces.push(vec![Span::plain(format!("still running: {}", names(&still, NAMES, still.len())))]);
+            pieces.push(vec![Span::plain(format!("not finished: {}", names(&still, NAMES, still.len())))]);
         }
         out.pieces(4, pieces);
     }
@@ -458,7 +464,7 @@ fn ranks_by_state(run: &RunSummary, whole: Option<&Run>) -> Vec<Vec<Span>> {
     // Before a rank has published its number, nobody knows which ranks are present.
     let has_untold = run.ranks.as_ref().is_some_and(|ranks| ranks.joined == 0 && ranks.connected > 0);
     let missing = if has_untold { "not published" } else { "missing" };
-    [('.', WARN, missing), ('o', WARN, "without an address"), ('x', BAD, "gone")]
+    [('.', WARN, missing), ('o', WARN, "without an address"), ('a', WARN, "link away"), ('x', BAD, "gone")]
         .into_iter()
         .map(|(state, style, what)| (those(state), style, what))
         .filter(|(numbers, ..)| !numbers.is_empty())

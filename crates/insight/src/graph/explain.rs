@@ -134,7 +134,7 @@ impl Graph<'_> {
         let mut groups: HashMap<GroupKey, Group> = HashMap::new();
         // Waits for the same writer have the same root.
         let mut roots: HashMap<(RunKey, u32, Option<u64>, ExpectedWriter, &str), Root> = HashMap::new();
-        for (&conn, wait) in &self.store.waits {
+        for (&conn, wait) in self.store.waits.iter().filter(|(_, wait)| !self.links.is_away(wait.view.peer)) {
             let Some(key) = wait.view.missing.first() else { continue };
             let first = wanted(key);
             let Some(run) = self.run_of(self.store.clients.get(&conn), &first) else { continue };

@@ -120,9 +120,7 @@ impl Graph<'_> {
     /// A process that comes from there, if that is behind a link that is away: it may be dead, whatever its
     /// relay holds.
     pub(super) fn away_from(&self, peer: Option<SocketAddr>) -> Option<Presence> {
-        let link = self.links.away_at(peer?.ip())?;
-        let for_seconds = Elapsed(self.now.since(link.since));
-        Some(Presence::Away { link: link.name.clone(), for_seconds })
+        Some(self.links.away_at(peer?.ip())?.presence(self.now))
     }
 
     /// A process that is there, and does not wait here.

@@ -294,10 +294,12 @@ fn ranks_that_ended_and_spares_are_looked_up() {
     assert!(looked_up(|run| (run.state, run.notes) = (RunState::Closed, 1)));
     assert!(!looked_up(|run| (run.state, run.notes) = (RunState::Gone, 1)));
     assert!(looked_up(|run| {
-        run.ranks = Some(RankCounts { joined: 8, gone: 1, expected: Some(8), connected: 7, have_met: true });
+        run.ranks =
+            Some(RankCounts { joined: 8, away: 0, gone: 1, expected: Some(8), connected: 7, have_met: true });
     }));
     assert!(!looked_up(|run| {
-        run.ranks = Some(RankCounts { joined: 8, gone: 0, expected: Some(8), connected: 8, have_met: true });
+        run.ranks =
+            Some(RankCounts { joined: 8, away: 0, gone: 0, expected: Some(8), connected: 8, have_met: true });
     }));
 }
 
@@ -331,7 +333,7 @@ fn at_the_exit_barrier_those_who_still_run_are_named() {
     insta::assert_snapshot!(overview(&[&run], 100), @r"
     train-llm round 0  [####################] 4/4 nodes  finishing for 2 min 5 s
       exit             [##########..........] 2/4 nodes finished
-        still running: node 1 (train-llm-1), node 2 (train-llm-3)
+        not finished: node 1 (train-llm-1), node 2 (train-llm-3)
     ");
 }
 
@@ -373,7 +375,7 @@ fn a_run_of_bare_ranks_has_no_nodes() {
 fn nccl_ranks_are_counted_by_their_connections() {
     let mut run = complete(RunState::Running);
     run.summary.ranks =
-        Some(RankCounts { joined: 1, gone: 0, expected: None, connected: 512, have_met: true });
+        Some(RankCounts { joined: 1, away: 0, gone: 0, expected: None, connected: 512, have_met: true });
     insta::assert_snapshot!(overview(&[&run], 100), @r"
     train-llm round 0  [####################] 4/4 nodes  running for 2 min 5 s
       ranks            [????????????????????] 1/? ranks, 512 connected
@@ -384,7 +386,7 @@ fn nccl_ranks_are_counted_by_their_connections() {
 fn ranks_are_not_missing_while_those_that_are_there_have_not_told_theirs() {
     let mut run = healthy(static_job());
     run.summary.ranks =
-        Some(RankCounts { joined: 0, gone: 0, expected: Some(4), connected: 3, have_met: true });
+        Some(RankCounts { joined: 0, away: 0, gone: 0, expected: Some(4), connected: 3, have_met: true });
     run.waits.clear();
     run.rank_grid = Some(RankGrid { world_size: Some(4), states: "....".into(), ranks: Vec::new() });
     let shown = overview(&[&run], 100);
@@ -396,7 +398,8 @@ fn ranks_that_have_just_left_do_not_run() {
     let mut run = complete(RunState::Running).summary;
     run.kind = RunKind::Env;
     let mut shown = |joined, gone| {
-        run.ranks = Some(RankCounts { joined, gone, expected: Some(2), connected: joined, have_met: false });
+        run.ranks =
+            Some(RankCounts { joined, away: 0, gone, expected: Some(2), connected: joined, have_met: false });
         state(&run, run.state_since)
     };
     assert_eq!(shown(0, 2), "all its connections have closed");
@@ -477,6 +480,7 @@ fn hostile() -> Run {
     };
     run.summary.ranks = Some(RankCounts {
         joined: 5,
+        away: 0,
         gone: u32::MAX,
         expected: Some(0),
         connected: u32::MAX,

@@ -4,7 +4,7 @@
 const STATES = {
   joined: "joined", finished: "finished", announced: "announced, not joined", waiting: "waits for the next round",
   earlier: "goes on with the attempt before",
-  redundant: "beyond the maximum", gone: "gone", missing: "missing", free: "may still join",
+  redundant: "beyond the maximum", gone: "gone", away: "its link is away", missing: "missing", free: "may still join",
 };
 // What a cell says that has no room for more.
 const SHORT = { announced: "not joined", waiting: "next round", earlier: "old attempt", redundant: "spare", free: "free" };

@@ -57,9 +57,9 @@ const nameOf = (run) => (hasRounds(run) ? `${run.run_id} round ${run.round}` : r
 function progress(run) {
   const { nodes, ranks } = run;
   // Once all nodes are there, it is the ranks that somebody waits for.
-  const published = ranks ? ranks.joined + ranks.gone : 0;
+  const published = ranks ? ranks.joined + ranks.away + ranks.gone : 0;
   const ranksMissing = run.state === "running" && ranks && ranks.expected !== null && published < ranks.expected;
-  if (run.kind === "env" || ranksMissing) return { joined: published, gone: ["finished", "ended"].includes(run.state) ? 0 : ranks?.gone || 0, of: ranks?.expected ?? null, what: "ranks" };
+  if (run.kind === "env" || ranksMissing) return { joined: published - (ranks?.away || 0), gone: ["finished", "ended"].includes(run.state) ? 0 : ranks?.gone || 0, of: ranks?.expected ?? null, what: "ranks" };
   const expected = nodes.expected;
   const of = !expected ? null : run.state === "last_call" ? expected.max
     : run.state === "joining" ? expected.min : Math.max(expected.min, nodes.joined + nodes.gone);
@@ -83,7 +83,7 @@ function areUnheard(run, detail) {
 
 function sentenceOf(run, detail) {
   const { nodes, ranks, exit } = run, missing = nodes.missing, min = nodes.expected?.min;
-  const ranksMissing = ranks && ranks.expected !== null ? ranks.expected - ranks.joined - ranks.gone : 0;
+  const ranksMissing = ranks && ranks.expected !== null ? ranks.expected - ranks.joined - ranks.away - ranks.gone : 0;
   const nodesGone = nodes.gone > 0 ? `${count(nodes.gone, "node")} ${nodes.gone === 1 ? "is" : "are"} gone` : "";
   switch (run.state) {
     case "joining":
@@ -99,11 +99,11 @@ function sentenceOf(run, detail) {
     case "running":
       if (nodesGone) return `Running, but ${nodesGone}`;
       if (ranksMissing > 0) return `Waiting for ${ranksMissing} of ${count(ranks.expected, "rank")}`;
-      if (run.kind === "env" && ranks?.gone > 0 && !ranks.joined && !ranks.connected) return "All its connections have closed";
+      if (run.kind === "env" && ranks?.gone > 0 && !ranks.joined && !ranks.away && !ranks.connected) return "All its connections have closed";
       if (ranks?.gone > 0) return `Running; ${count(ranks.gone, "rank")} ${ranks.gone === 1 ? "is" : "are"} gone`;
       if (run.kind !== "env") return areUnheard(run, detail) ? `Complete: ${count(nodes.joined, "node")}; whether they are there is not known` : `Running: ${count(nodes.joined, "node")}`;
       if (!ranks || ranks.have_met) return `Running: ${count(ranks?.joined || 0, "rank")}`;
-      return `${ranks.joined > 0 ? `All ${count(ranks.joined, "rank")} have published their addresses` : "The first has published where all meet"}; whether they have met is not visible here`;
+      return `${ranks.joined + ranks.away > 0 ? `All ${count(ranks.joined + ranks.away, "rank")} have published their addresses` : "The first has published where all meet"}; whether they have met is not visible here`;
     case "restarting": return `Restarting: ${count(nodes.waiting, "node")} ${nodes.waiting === 1 ? "waits" : "wait"} for the next round${nodesGone && `; ${nodesGone}`}`;
     case "exiting": return `${exit?.arrived ?? 0} of ${count(exit?.expected ?? nodes.joined, "node")} have finished`;
     case "finished": return "Finished";
@@ -192,7 +192,7 @@ function tellNode(cell) {
 function rankCells(run) {
   const grid = run.rank_grid;
   const known = new Map(grid.ranks.map((rank) => [rank.rank, rank]));
-  const state = { ".": isOver(run) ? "free" : "missing", j: "joined", x: isOver(run) ? "joined" : "gone" };
+  const state = { ".": isOver(run) ? "free" : "missing", j: "joined", a: "away", x: isOver(run) ? "joined" : "gone" };
   const cells = Array.from(grid.states.slice(0, MAX_CELLS), (c, rank) => ({ state: state[c] || "redundant", rank: known.get(rank) }));
   for (let left = Math.min(grid.world_size ?? 0, MAX_CELLS) - cells.length; left > 0; left -= 1) cells.push({ state: state["."] });
   return cells;
