@@ -126,7 +126,11 @@ pub enum ArrivalRefusal {
 }
 
 fn missing_text(missing: &[String], count: u32) -> String {
-    if missing.is_empty() { format!("{count} are missing") } else { format!("missing: {}", some_of(missing)) }
+    match (missing, count) {
+        ([], 1) => "1 is missing".into(),
+        ([], _) => format!("{count} are missing"),
+        _ => format!("missing: {}", some_of(missing)),
+    }
 }
 
 impl ArrivalRefusal {

@@ -448,7 +448,7 @@ impl Sheet {
 fn without_subject<'t>(text: &'t str, run: &RunSummary) -> &'t str {
     let without = |subject: String, end| text.strip_prefix(&subject)?.strip_prefix(end);
     let (round, run) = (name(run), clean(&run.run_id));
-    // Of another round, the number stays.
+    // What is said of another round keeps that round's number.
     let said = without(round, ": ").or_else(|| without(run.clone(), ": ")).or_else(|| without(run, " "));
     said.unwrap_or(text)
 }
