@@ -160,3 +160,11 @@ impl std::fmt::Display for Check {
 pub fn worst(checks: &[Check]) -> Verdict {
     checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Pass)
 }
+
+/// Compares the check of this name with what is expected of it.
+#[cfg(test)]
+#[track_caller]
+fn assert_found(checks: &[Check], id: &str, verdict: Verdict, word: &str) {
+    let check = checks.iter().find(|check| check.id == id).unwrap_or_else(|| panic!("{id}: {checks:?}"));
+    assert!(check.verdict == verdict && check.to_string().contains(word), "{verdict:?} {word}: {check}");
+}

@@ -30,8 +30,8 @@ pub struct MachineFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Verdict;
     use crate::pod::check_machine;
+    use crate::{Verdict, assert_found};
     use rallypoint_node::launch::Environment;
 
     type Vars<'a> = &'a [(&'a str, &'a str)];
@@ -82,11 +82,7 @@ mod tests {
         ];
         for (id, facts, env, verdict, word) in rows {
             let env: Environment = env.iter().copied().collect();
-            let checks = check_machine(&facts, &env, None);
-            let check =
-                checks.iter().find(|check| check.id == id).unwrap_or_else(|| panic!("{id}: {checks:?}"));
-            assert_eq!(check.verdict, verdict, "{check}");
-            assert!(check.to_string().contains(word), "{check}");
+            assert_found(&check_machine(&facts, &env, None), id, verdict, word);
         }
     }
 }

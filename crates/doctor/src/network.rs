@@ -57,8 +57,8 @@ pub const RELAYS_ONLY_REMEDY: &str = "start a relay on this node (rallypoint rel
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Verdict;
     use crate::pod::check_network;
+    use crate::{Verdict, assert_found};
 
     fn addr(last: u8) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, last], 29500))
@@ -126,11 +126,7 @@ mod tests {
             ("latency", facts(vec![(addr(1), answers(1))]), Verdict::Pass, "1.0 ms"),
         ];
         for (id, facts, verdict, word) in rows {
-            let checks = check_network(&facts);
-            let check =
-                checks.iter().find(|check| check.id == id).unwrap_or_else(|| panic!("{id}: {checks:?}"));
-            assert_eq!(check.verdict, verdict, "{check}");
-            assert!(check.to_string().contains(word), "{check}");
+            assert_found(&check_network(&facts), id, verdict, word);
         }
     }
 }

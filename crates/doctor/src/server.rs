@@ -56,8 +56,8 @@ pub struct RunStores {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Verdict;
     use crate::pod::check_server;
+    use crate::{Verdict, assert_found};
 
     #[test]
     fn each_check_of_the_server_can_pass_and_fail() {
@@ -113,11 +113,7 @@ mod tests {
             ("stale-keys", with(&|f| { f.keys = 3; f.others = Some(1); }), Verdict::Pass, ""),
         ];
         for (id, facts, verdict, word) in rows {
-            let checks = check_server(&facts);
-            let check =
-                checks.iter().find(|check| check.id == id).unwrap_or_else(|| panic!("{id}: {checks:?}"));
-            assert_eq!(check.verdict, verdict, "{check}");
-            assert!(check.to_string().contains(word), "{check}");
+            assert_found(&check_server(&facts), id, verdict, word);
         }
     }
 }

@@ -95,37 +95,22 @@ impl Container {
         if written.contains("{{") && written.contains("}}") {
             return (Text::unknown(written, false), missing);
         }
-        let mut rest = written;
-        while let Some((before, behind)) = rest.split_once('$') {
-            text.push(Part::Known(before.into()));
-            rest = behind;
-            if let Some(after) = rest.strip_prefix('$') {
-                text.push(Part::Known("$".into()));
-                rest = after;
-                continue;
-            }
-            let name = rest
-                .strip_prefix('(')
-                .and_then(|inner| inner.split_once(')'))
-                .filter(|(name, _)| is_name(name));
-            let Some((name, after)) = name else {
-                text.push(Part::Known("$".into()));
-                continue;
-            };
-            rest = after;
-            match self.variables.get(name) {
-                Some(Variable::One(value)) => text.extend(value.clone()),
-                Some(Variable::Array(_)) => {}
-                None if self.open => {
-                    text.push(Part::Unknown { written: format!("$({name})"), varies: false });
-                }
-                None => {
-                    missing.push(name.to_owned());
-                    text.push(Part::Unset(name.to_owned()));
-                }
+        for piece in references(written) {
+            match piece {
+                Piece::Text(known) => text.push(Part::Known(known.into())),
+                Piece::Reference(name) => match self.variables.get(name) {
+                    Some(Variable::One(value)) => text.extend(value.clone()),
+                    Some(Variable::Array(_)) => {}
+                    None if self.open => {
+                        text.push(Part::Unknown { written: format!("$({name})"), varies: false });
+                    }
+                    None => {
+                        missing.push(name.to_owned());
+                        text.push(Part::Unset(name.to_owned()));
+                    }
+                },
             }
         }
-        text.push(Part::Known(rest.into()));
         (text, missing)
     }
 
@@ -191,42 +176,16 @@ impl Container {
     /// A script as the shell gets it: the kubelet expands `$(NAME)` if the variable exists, and leaves the
     /// rest.
     fn for_shell(&self, script: &str) -> String {
-        let script = without_blanks(script);
-        let mut made = String::with_capacity(script.len());
-        let mut rest = script.as_str();
-        while let Some(at) = rest.find("$(").or_else(|| rest.find("$$")) {
-            let at = rest.find("$$").map_or(at, |dollars| dollars.min(at));
-            made.push_str(&rest[..at]);
-            rest = &rest[at..];
-            if let Some(after) = rest.strip_prefix("$$(") {
-                made.push_str("$(");
-                rest = after;
-                continue;
+        // A name in capital letters is not a command, but a variable without a definition.
+        let is_capital = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+        let made = |piece: Piece<'_>| match piece {
+            Piece::Text(text) => text.to_owned(),
+            Piece::Reference(name) if self.variables.contains_key(name) || name.bytes().all(is_capital) => {
+                format!("${{{name}}}")
             }
-            let name = rest
-                .strip_prefix("$(")
-                .and_then(|inner| inner.split_once(')'))
-                .filter(|(name, _)| is_name(name));
-            match name {
-                Some((name, after)) if self.variables.contains_key(name) => {
-                    made.extend(["${", name, "}"]);
-                    rest = after;
-                }
-                // A name in capital letters is not a command, but a variable without a definition.
-                Some((name, after))
-                    if name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_') =>
-                {
-                    made.extend(["${", name, "}"]);
-                    rest = after;
-                }
-                _ => {
-                    made.push('$');
-                    rest = &rest[1..];
-                }
-            }
-        }
-        made.push_str(rest);
-        made
+            Piece::Reference(name) => format!("$({name})"),
+        };
+        references(&without_blanks(script)).into_iter().map(made).collect()
     }
 
     /// The text of a file in this container, if a ConfigMap of these files holds it.
@@ -265,6 +224,32 @@ impl Container {
             _ => None,
         }
     }
+}
+
+/// A part of a text that the kubelet fills in.
+enum Piece<'t> {
+    Text(&'t str),
+    /// `$(NAME)`.
+    Reference(&'t str),
+}
+
+/// The parts of a text. `$$` stands for `$`.
+fn references(text: &str) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some((before, behind)) = rest.split_once('$') {
+        pieces.push(Piece::Text(before));
+        let reference = behind.strip_prefix('(').and_then(|inner| inner.split_once(')'));
+        let (piece, after) = match (behind.strip_prefix('$'), reference.filter(|(name, _)| is_name(name))) {
+            (Some(after), _) => (Piece::Text("$"), after),
+            (_, Some((name, after))) => (Piece::Reference(name), after),
+            _ => (Piece::Text("$"), behind),
+        };
+        pieces.push(piece);
+        rest = after;
+    }
+    pieces.push(Piece::Text(rest));
+    pieces
 }
 
 /// The words of Argo's `script`, whose `source` a shell reads.

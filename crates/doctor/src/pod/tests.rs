@@ -2,7 +2,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::*;
-use crate::Verdict;
+use crate::{Verdict, assert_found};
 use rallypoint_node::launch::{Given, derive};
 
 type Vars = Vec<(&'static str, &'static str)>;
@@ -39,10 +39,7 @@ fn each_check_of_the_environment_can_pass_and_fail() {
         let command = ["torchrun".to_owned(), "t.py".to_owned()];
         let torchrun = beside.then(|| Torchrun::parse(&command).expect("torchrun"));
         let launch = derive(&env, &Given::default(), torchrun.as_ref());
-        let checks = check_environment(&env, &launch, torchrun.as_ref());
-        let check = checks.iter().find(|check| check.id == id).unwrap_or_else(|| panic!("{id}: {checks:?}"));
-        assert_eq!(check.verdict, verdict, "{check}");
-        assert!(check.to_string().contains(word), "{check}");
+        assert_found(&check_environment(&env, &launch, torchrun.as_ref()), id, verdict, word);
     }
 }
 

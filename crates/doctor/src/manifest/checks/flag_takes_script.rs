@@ -12,29 +12,15 @@ pub(super) const RULE: Rule = Rule {
 };
 
 /// Switches without a value, and flags with one.
+#[rustfmt::skip]
 const SWITCHES: [&str; 13] = [
-    "cpu",
-    "multi-gpu",
-    "tpu",
-    "use-deepspeed",
-    "use-fsdp",
-    "use-megatron-lm",
-    "same-network",
-    "enable-cpu-affinity",
-    "dynamo-use-fullgraph",
-    "dynamo-use-dynamic",
-    "downcast-bf16",
-    "quiet",
-    "debug",
+    "cpu", "multi-gpu", "tpu", "use-deepspeed", "use-fsdp", "use-megatron-lm", "same-network",
+    "enable-cpu-affinity", "dynamo-use-fullgraph", "dynamo-use-dynamic", "downcast-bf16", "quiet", "debug",
 ];
+#[rustfmt::skip]
 const WITH_VALUE: [&str; 8] = [
-    "zero3-init-flag",
-    "zero3-save-16bit-model",
-    "fsdp-offload-params",
-    "fsdp-sync-module-states",
-    "fsdp-use-orig-params",
-    "fsdp-cpu-ram-efficient-loading",
-    "fsdp-activation-checkpointing",
+    "zero3-init-flag", "zero3-save-16bit-model", "fsdp-offload-params", "fsdp-sync-module-states",
+    "fsdp-use-orig-params", "fsdp-cpu-ram-efficient-loading", "fsdp-activation-checkpointing",
     "fsdp-forward-prefetch",
 ];
 
@@ -52,20 +38,14 @@ fn find(call: &Call<'_>) -> Option<Check> {
             }
             continue;
         };
-        let evidence = if WITH_VALUE.contains(&name.as_str()) && next.contains(".py") {
-            format!("{flag} takes a word, and here that is the script `{next}`")
+        let (evidence, remedy) = if WITH_VALUE.contains(&name.as_str()) && next.contains(".py") {
+            let evidence = format!("{flag} takes a word, and here that is the script `{next}`");
+            (evidence, format!("{flag} true {next}"))
         } else if SWITCHES.contains(&name.as_str()) && matches!(next, "true" | "false" | "True" | "False") {
-            format!("{flag} takes no word: accelerate takes `{next}` for the script")
+            let evidence = format!("{flag} takes no word: accelerate takes `{next}` for the script");
+            (evidence, format!("{flag} alone"))
         } else {
             continue;
-        };
-        let remedy = if next.contains(".py") {
-            format!("{flag} true {next}")
-        } else {
-            format!(
-                "{flag} \
-                                       alone"
-            )
         };
         return Some(Check::fail(evidence, remedy).at(call.at("command")));
     }

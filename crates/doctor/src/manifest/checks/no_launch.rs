@@ -24,21 +24,10 @@ fn find(manifests: &Manifests, found: &[Check]) -> Vec<Check> {
 
 fn of_pods(pods: &Pods) -> Option<Check> {
     let several = pods.nodes.or(pods.count).is_some_and(|count| count > 1);
-    let trains = !matches!(
-        pods.maker,
-        Maker::Pod
-            | Maker::Job
-            | Maker::IndexedJob
-            | Maker::StatefulSet
-            | Maker::Deployment
-            | Maker::Unknown
-            | Maker::Ray
-            | Maker::MpiJob
-            | Maker::JaxJob
-            | Maker::KubeflowJob
-    );
+    let makes_any = matches!(pods.maker, Maker::Pod | Maker::Unknown | Maker::JaxJob | Maker::KubeflowJob);
     // Their launcher starts what runs in the pods.
     let are_led = matches!(pods.maker, Maker::Ray | Maker::MpiJob);
+    let trains = !(pods.are_of_kubernetes() || makes_any || are_led);
     let on_gpus = || !are_led && pods.containers.iter().any(|it| it.gpus().is_some());
     let is_open = pods.is_open && pods.maker != Maker::Slurm;
     if !several || is_open || pods.train() || pods.serve() || !(trains || on_gpus()) {
