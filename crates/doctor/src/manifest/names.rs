@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Manifests;
 use super::objects::{Object, list, texts};
-use super::pods::{LabelIs, Pods};
+use super::pods::{Hosts, LabelIs, Pods};
 use rallypoint_node::makers::Maker;
 use rallypoint_shell::{Part, Source, Text};
 
@@ -160,10 +160,7 @@ fn one_label<'m>(name: &str, pods: &Pods, manifests: &'m Manifests) -> Target<'m
         number.is_some_and(|number| number.parse::<u32>().is_ok()) && !own.is_open && !own.name.is_empty()
     };
     if matches!(pods.maker, Maker::Job | Maker::Deployment) && pods.hosts.is_empty() && is_numbered(pods) {
-        let kind = pods.facts().name;
-        return Target::Nothing(format!(
-            "the pods of a {kind} have random names, and none is called `{name}`"
-        ));
+        return no_pod(name, pods);
     }
     // A pod's own name does not resolve without its domain, unless the resolver has search domains.
     let searches =
@@ -186,6 +183,11 @@ fn one_label<'m>(name: &str, pods: &Pods, manifests: &'m Manifests) -> Target<'m
     }
 }
 
+fn no_pod<'m>(host: &str, pods: &Pods) -> Target<'m> {
+    let kind = pods.facts().name;
+    Target::Nothing(format!("the pods of a {kind} have random names, and none is called `{host}`"))
+}
+
 fn two_labels<'m>(host: &str, second: &str, pods: &Pods, manifests: &'m Manifests) -> Target<'m> {
     let behind = || near(pods, manifests).filter(|other| other.subdomain.as_deref() == Some(second));
     match with_host(host, behind()) {
@@ -206,14 +208,8 @@ fn two_labels<'m>(host: &str, second: &str, pods: &Pods, manifests: &'m Manifest
     if behind().any(|other| !other.hosts.is_empty() && !other.is_open)
         && behind().all(|other| !other.name.is_empty())
     {
-        let names: Vec<String> = behind()
-            .flat_map(|other| other.hosts.iter().take(1))
-            .map(
-                |hosts| {
-                    if hosts.count == Some(0) { hosts.begin.clone() } else { format!("{}0", hosts.begin) }
-                },
-            )
-            .collect();
+        let begins = behind().flat_map(|other| other.hosts.iter().take(1));
+        let names: Vec<String> = begins.map(Hosts::first).collect();
         return Target::Nothing(format!("the pods behind `{second}` are called `{}`, …", names.join("`, `")));
     }
     if behind().any(|other| other.name.is_empty() || other.is_open) {
@@ -221,15 +217,9 @@ fn two_labels<'m>(host: &str, second: &str, pods: &Pods, manifests: &'m Manifest
     }
     if let Some(service) = manifests.service(second, pods) {
         // Pods without numbers have random names there.
-        let random = near(pods, manifests)
-            .filter(|other| takes(service, other) != Taken::None)
-            .all(|other| other.hosts.is_empty());
-        let some = near(pods, manifests).any(|other| takes(service, other) != Taken::None);
-        if some && random {
-            let kind = pods.facts().name;
-            return Target::Nothing(format!(
-                "the pods of a {kind} have random names, and none is called `{host}`"
-            ));
+        let mut taken = near(pods, manifests).filter(|other| takes(service, other) != Taken::None).peekable();
+        if taken.peek().is_some() && taken.all(|other| other.hosts.is_empty()) {
+            return no_pod(host, pods);
         }
         return Target::Nothing(format!(
             "no pod has `{second}` as its subdomain, so none is called `{host}` there"

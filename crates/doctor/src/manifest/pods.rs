@@ -20,6 +20,12 @@ pub(crate) struct Hosts {
     pub(super) has_first: bool,
 }
 
+impl Hosts {
+    pub(crate) fn first(&self) -> String {
+        if self.count == Some(0) { self.begin.clone() } else { format!("{}0", self.begin) }
+    }
+}
+
 /// How a part of a script runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
@@ -177,7 +183,7 @@ impl Pods {
     /// The name of the first pod with its subdomain, as other pods would write it.
     pub(crate) fn first_host(&self) -> Option<String> {
         let first = self.hosts.iter().find(|hosts| hosts.has_first)?;
-        let host = if first.count == Some(0) { first.begin.clone() } else { format!("{}0", first.begin) };
+        let host = first.first();
         match &self.subdomain {
             Some(subdomain) => Some(format!("{host}.{subdomain}")),
             None if self.facts().services.iter().any(|service| !service.of_all) => Some(host),

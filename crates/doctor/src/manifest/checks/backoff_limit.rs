@@ -14,26 +14,17 @@ fn find(pods: &Pods) -> Option<Check> {
     if !matches!(pods.maker, Maker::Job | Maker::IndexedJob) || !pods.train() {
         return None;
     }
-    let fixed = pods.launches().any(|launch| {
-        launch
-            .nodes
-            .as_ref()
-            .and_then(|told| told.text.literal())
-            .is_some_and(|nodes| nodes.parse::<u32>().is_ok_and(|nodes| nodes > 1))
-    });
+    let several = |nodes: &str| nodes.parse::<u32>().is_ok_and(|nodes| nodes > 1);
+    let fixed =
+        pods.launches().any(|it| it.nodes.as_ref().and_then(|it| it.text.literal()).is_some_and(several));
     let limit = pods.owner_number("backoffLimit");
     let has_policy = pods.owner.get("podFailurePolicy").is_some();
     (pods.are_several() && fixed && !has_policy && limit != Some(0)).then(|| {
-        let times = match limit {
-            Some(limit) => format!("{limit} times"),
-            None => "six times".into(),
-        };
-        let check = Check::warn(
-            format!(
-                "a pod that fails is replaced {times}, and each time the others may hang until a time-out"
-            ),
-            "backoffLimit: 0, or --nnodes=MIN:MAX with --max-restarts",
+        let times = limit.map_or_else(|| "six".into(), |limit| limit.to_string());
+        let evidence = format!(
+            "a pod that fails is replaced {times} times, and each time the others may hang until a time-out"
         );
+        let check = Check::warn(evidence, "backoffLimit: 0, or --nnodes=MIN:MAX with --max-restarts");
         check.at(pods.of_owner("backoffLimit"))
     })
 }

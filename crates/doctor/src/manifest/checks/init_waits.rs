@@ -17,13 +17,12 @@ fn find(manifests: &Manifests, pods: &Pods) -> Option<Check> {
         return None;
     }
     for (n, container) in pods.init_containers.iter().enumerate() {
-        let is_sidecar = container.value.get("restartPolicy").and_then(Value::as_str) == Some("Always");
         // A branch may exclude pod 0.
         let branches = container
             .argv
             .iter()
             .any(|text| ["if ", "[[", "case ", "-ne ", "!= "].iter().any(|word| text.contains(word)));
-        if is_sidecar || branches {
+        if container.is_sidecar() || branches {
             continue;
         }
         let served_before = pods.init_containers[..n].iter().any(Container::serves);
