@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::lab::{Lab, PORT, announcement, gloo};
-use super::stories::stories;
+use super::stories::{Stage as _, stories};
 use crate::Settings;
 use rallypoint_api::RunState;
 use rallypoint_protocol::ids::ConnId;

@@ -3,7 +3,7 @@
 //! publishes nothing before. It is client 0 here.
 
 use super::lab::Lab;
-use super::stories::stories_with;
+use super::stories::{Stage as _, stories_with};
 
 #[test]
 fn ranks_and_nodes_of_a_job_that_hosts_its_store() {

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use super::lab::{Lab, PORT};
-use crate::{Settings, StoreOwner};
-use rallypoint_api::{Evidence, Explanation, KnownFrom, RunKind, RunState, Seen, Severity};
+use super::stories::{Checked, Stage, number, stage_all};
+use crate::StoreOwner;
+use rallypoint_api::{Evidence, RunState, Seen};
 use rallypoint_protocol::ids::{Label, RunId};
 use rallypoint_rendezvous::{
     Action, Decision, Join, JoinStanding, KeptChange, LeaveRequest, NodeInfo, Outcome, RankInRound,
     Rendezvous, Report, RoundState, RunRefusal, RunSnapshot, Terms, Wanted,
 };
-use rallypoint_store::{DropCause, Observed, StaleKeyConfig};
+use rallypoint_store::{DropCause, Observed};
 
 /// A native run beside a laboratory.
 pub(super) struct Native {
@@ -24,14 +25,8 @@ pub(super) struct Native {
     store: Option<u16>,
 }
 
-const ROLES: &str = "/torch.rendezvous.job.1/torchelastic/role_info";
-
 fn address(rank: u32) -> String {
     format!("10.0.0.{rank}")
-}
-
-fn failed() -> LeaveRequest {
-    LeaveRequest { why: Some(label("ChildFailedError")), outcome: Some(Outcome::Failed) }
 }
 
 fn label(text: &str) -> Label {
@@ -39,10 +34,6 @@ fn label(text: &str) -> Label {
 }
 
 impl Native {
-    fn new(max: u32) -> Self {
-        Self::of(Lab::new(), (2, max))
-    }
-
     pub(super) fn soon(nodes: (u32, u32)) -> Self {
         Self::of(Lab::soon(), nodes)
     }
@@ -88,11 +79,6 @@ impl Native {
         NodeInfo { name, address, role: None, local_world_size: None, torch_version: None }
     }
 
-    fn join(&mut self, node: &str, join_id: &str, previous: Option<RankInRound>) {
-        // Whether it is taken is what insight is asked for.
-        let _ = self.join_as(node, node, "10.0.0.1", join_id, previous);
-    }
-
     /// A node of that name and address joins, and waits for the answer.
     pub(super) fn join_as(
         &mut self,
@@ -126,11 +112,6 @@ impl Native {
     /// How its join stands.
     pub(super) fn standing(&self, node: &str) -> Result<JoinStanding, RunRefusal> {
         self.core.standing(&self.run, &label(node))
-    }
-
-    fn beat(&mut self, node: &str, rank: u32) {
-        let place = RankInRound { round: 1, rank };
-        self.beat_as(node, node, "10.0.0.1", "1", place, 2).expect("a view");
     }
 
     /// A heartbeat, which waits for something to do.
@@ -227,876 +208,384 @@ impl Native {
         self.lab.insight.forget_store(PORT);
     }
 
-    /// A round of these nodes, each at an address of its own, in which all are alive. Their agents come to
-    /// its store with `roles`.
-    fn of_all(names: &[&str], roles: &[u32]) -> Self {
-        Self::of_all_in(Lab::new(), names.len() as u32, names, roles)
-    }
-
-    /// As `of_all`, where what lasts for 3 s is said.
-    fn of_all_soon(min: u32, names: &[&str]) -> Self {
-        Self::of_all_in(Lab::soon(), min, names, &[])
-    }
-
-    /// A round of a, b and c, whose agents wait for b, which has told no role.
-    fn without_role_of_b() -> Self {
-        let mut native = Self::of_all(&["a", "b", "c"], &[0, 2]);
-        let roles: Vec<String> = (0..3).map(|rank| format!("{ROLES}/{rank}")).collect();
-        native.lab.wait(0, &roles.iter().map(String::as_str).collect::<Vec<_>>());
-        native.lab.wait(2, &["/torch.rendezvous.job.1/torchelastic/assigned_ranks/2"]);
-        native
-    }
-
-    fn of_all_in(lab: Lab, min: u32, names: &[&str], roles: &[u32]) -> Self {
-        let mut native = Self::of(lab, (min, names.len() as u32));
-        native.come(names);
-        (0..).zip(names).for_each(|(rank, name)| native.beats(name, rank, names.len()));
-        native.open_store();
-        native.tell_roles(roles);
-        native
-    }
-
-    /// Nodes of these names come, each at an address of its own.
-    fn come(&mut self, names: &[&str]) {
-        for (rank, name) in (0..).zip(names) {
-            self.join_as(&format!("id{rank}"), name, &address(rank), "1", None).expect("it joins");
-        }
-    }
-
-    /// One of them, in a first round of so many.
-    fn beats(&mut self, name: &str, rank: u32, nodes: usize) {
-        let place = RankInRound { round: 1, rank };
-        let _ = self.beat_as(&format!("id{rank}"), name, &address(rank), "1", place, nodes as u32);
-    }
-
-    /// Their agents come to the store.
-    fn tell_roles(&mut self, roles: &[u32]) {
-        for &rank in roles {
-            self.lab.come(rank, &address(rank), 100 + rank);
-            self.lab.set(rank, &format!("{ROLES}/{rank}"), b"{}");
-        }
-    }
-
-    /// Ranks of two, each on its host, meet in the store of the run.
-    fn ranks_meet(&mut self, world: usize) {
-        (0..2).for_each(|rank| self.lab.rank(rank, &format!("10.0.0.{rank}"), rank, world));
+    /// The agents of these ranks come to the store, and tell their roles.
+    fn tell_role(&mut self, rank: u32) {
+        self.lab.come(rank, &address(rank), 100 + rank);
+        self.lab.set(rank, &format!("/torch.rendezvous.job.1/torchelastic/role_info/{rank}"), b"{}");
     }
 
     /// A node joins as `rallypoint join` does: it sends no heartbeats later.
     fn join_once(&mut self, node: &str, rank: Option<u32>) {
-        let (info, wanted) = (Self::info(node, "10.0.0.1"), self.wanted());
-        let (node, join_id) = (label(node), "1".into());
         let join = Join {
-            node: node.clone(),
-            join_id,
-            info,
+            node: label(node),
+            join_id: "1".into(),
+            info: Self::info(node, "10.0.0.1"),
             rank,
             payload: None,
             watched: false,
             previous: None,
-            wanted,
+            wanted: self.wanted(),
         };
         self.core.join(&self.run, join, self.lab.now).expect("it joins");
-        self.ask_again(node.as_str());
+        self.ask_again(node);
+    }
+}
+
+/// Besides the steps of all stories, which begin with `lab` where they are not only numbers of ranks: nodes `a`
+/// have their name as their id; nodes `a:0` of a first round are `id0` at an address of their own.
+impl Stage for Native {
+    fn lab(&mut self) -> &mut Lab {
+        &mut self.lab
     }
 
-    /// The node with this rank joins again, under its name.
-    fn joins_again(&mut self, name: &str, rank: u32) {
-        let place = Some(RankInRound { round: 1, rank });
-        self.join_as(&format!("id{rank}"), name, &address(rank), "2", place).expect("it joins");
-    }
-
-    /// The texts of what is shown of the run, by code.
-    fn shown(&self, code: &str) -> Vec<String> {
-        let all = self.lab.run("job").explanations.into_iter();
-        all.filter(|said| said.code == code && said.holds).map(|said| said.text).collect()
-    }
-
-    /// The agent of this rank arrives at the exit barrier, and waits there.
-    fn reach_exit(&mut self, rank: u32) {
+    fn step(&mut self, step: &str) -> Checked {
         const EXIT: &str = "/torch.rendezvous.job.1/torchelastic/agent/terminal_state";
-        self.lab.add(rank, &format!("{EXIT}/num_members"), 1);
-        self.lab.wait(rank, &[&format!("{EXIT}/last_member")]);
-    }
-
-    /// A round of two, in which both are alive.
-    fn of_two(max: u32) -> Self {
-        let mut native = Self::new(max);
-        native.join("a", "1", None);
-        native.join("b", "1", None);
-        native.pass(40);
-        native.beat("a", 0);
-        native.beat("b", 1);
-        native.pass(5);
-        assert_eq!(native.lab.complaints(), Vec::<&str>::new());
-        native
-    }
-
-    fn rejoin(&mut self, node: &str, rank: u32) {
-        self.join(node, "2", Some(RankInRound { round: 1, rank }));
-    }
-}
-
-#[test]
-fn a_newcomer_is_the_cause_of_a_new_round_and_no_node_of_the_old_one() {
-    let mut native = Native::of_two(3);
-    native.join("c", "1", None);
-    native.pass(1);
-    let run = native.lab.run("job");
-    assert_eq!((run.summary.nodes.missing, run.missing), (Some(0), vec![]), "a and b are on their way");
-    native.rejoin("a", 0);
-    native.pass(1);
-    native.rejoin("b", 1);
-    native.pass(5);
-    assert_eq!(native.lab.complaints(), Vec::<&str>::new());
-    assert_eq!(native.lab.run("job").summary.nodes.joined, 3);
-}
-
-#[test]
-fn a_silent_node_is_blamed_and_not_the_one_that_joins_again_for_it() {
-    let mut native = Native::of_two(2);
-    native.cut("b");
-    native.pass(4);
-    // The workers of a fail for it.
-    native.rejoin("a", 0);
-    native.pass(2);
-    let blamed = native.lab.texts("round_over");
-    assert_eq!(blamed.len(), 1, "{blamed:?}");
-    let names: Vec<_> = native.lab.run("job").missing.into_iter().filter_map(|node| node.name).collect();
-    assert!(names.is_empty() || names == ["b"], "{names:?}");
-    native.pass(30);
-}
-
-#[test]
-fn nodes_that_are_gone_are_missing_by_name_with_the_remedy_for_them() {
-    let mut native = Native::of_two(2);
-    native.leave("b", LeaveRequest { why: Some(label("its agent was told to stop")), outcome: None });
-    let is_told = |native: &Native| native.shown("nodes_missing")[0].contains("told to join again: a");
-    for _ in 0..8 {
-        native.beat("a", 0);
-        native.pass(5);
-    }
-    assert!(is_told(&native));
-    native.rejoin("a", 0);
-    native.pass(40);
-    assert!(!is_told(&native));
-    let run = native.lab.run("job");
-    let names: Vec<_> = run.missing.iter().map(|node| (node.name.as_deref(), node.known_from)).collect();
-    assert_eq!(names, [(Some("b"), KnownFrom::Left)]);
-    assert!(run.explanations.iter().any(|said| said.code == "nodes_missing"));
-}
-
-#[test]
-fn a_pod_that_announced_itself_and_has_not_joined_is_missing_by_name() {
-    let mut native = Native::new(2);
-    native.lab.gate("job", &[("a", 0, 2), ("b", 1, 2)], &[]);
-    native.join("a", "1", None);
-    native.pass(40);
-    let run = native.lab.run("job");
-    let names: Vec<_> = run.missing.iter().map(|node| (node.name.as_deref(), node.known_from)).collect();
-    assert_eq!(names, [(Some("b"), KnownFrom::Announced)]);
-    assert!(run.explanations.iter().any(|said| said.code == "nodes_missing"));
-}
-
-#[test]
-fn a_failed_worker_and_a_refused_node_are_told_with_the_run() {
-    let mut native = Native::of_two(2);
-    assert!(native.close("node a"));
-    native.leave("a", failed());
-    native.pass(3);
-    for _ in 0..3 {
-        native.join("late", "1", None);
-        native.pass(1);
-    }
-    let refused = native.lab.texts("join_refused");
-    assert_eq!(refused.len(), 1, "{refused:?}");
-}
-
-#[test]
-fn two_backends_under_one_id_are_two_runs_and_a_finding() {
-    let mut native = Native::new(2);
-    native.join("a", "1", None);
-    native.pass(2);
-    assert_eq!(native.lab.complaints(), Vec::<&str>::new());
-    native.lab.joins(1, "job", "join");
-    native.pass(3);
-    let list = native.lab.insight.list(0, native.lab.now);
-    let mut kinds: Vec<_> = list.runs.iter().map(|run| run.kind.name()).collect();
-    kinds.sort_unstable();
-    assert_eq!(kinds, ["c10d", "native"], "each is shown once");
-    let says = |said: &Explanation| said.code == "two_backends";
-    assert!(list.runs.iter().all(|run| run.explanation.as_ref().is_some_and(says)), "{:?}", list.runs);
-    for kind in [RunKind::C10d, RunKind::Native] {
-        let run = native.lab.insight.run("job", None, Some(kind), native.lab.now).expect("a run");
-        assert!(run.explanations.iter().any(says), "{kind:?}: {:?}", run.explanations);
-    }
-    native.pass(40);
-    assert_eq!(
-        native.lab.texts("nodes_missing"),
-        [""; 0],
-        "the node that is missing is there, with the other backend"
-    );
-}
-
-#[test]
-fn what_native_nodes_did_is_shown_with_when() {
-    let seen = |native: &Native, code: &str| {
-        let said = native.lab.said.iter().find(|(_, said)| said.code == code);
-        let (at, said) = said.unwrap_or_else(|| panic!("{code} was not said"));
-        let one = |one: &Evidence| (one.seen, one.who.clone(), (at - one.at).round() as i64);
-        said.evidence.iter().map(one).collect::<Vec<_>>()
-    };
-    let mut native = Native::of_two(2);
-    native.cut("b");
-    native.pass(20);
-    assert_eq!(seen(&native, "run_started")[0].1, "a (10.0.0.1)");
-    assert_eq!(seen(&native, "node_silent"), [(Seen::Closed, "b (10.0.0.1), rank 1".into(), 3)]);
-    assert_eq!(seen(&native, "lost"), [(Seen::Closed, "b (10.0.0.1), rank 1".into(), 15)]);
-    native.rejoin("a", 0);
-    native.pass(40);
-    let waits = seen(&native, "nodes_missing");
-    assert!(matches!(&waits[..], [(Seen::Joined, who, 25..)] if who == "a"), "{waits:?}");
-    let mut native = Native::of_two(2);
-    assert!(native.close("node a"));
-    native.leave("a", LeaveRequest { why: None, outcome: Some(Outcome::Failed) });
-    native.pass(3);
-    let failed = native.lab.run("job").explanations.into_iter().find(|said| !said.evidence.is_empty());
-    let failed = failed.expect("it is told");
-    assert_eq!((failed.code.as_str(), failed.evidence[0].seen), ("run_closed", Seen::Left));
-}
-
-/// Its agents also arrive at torch's exit barrier, in the run's store.
-#[test]
-fn a_native_run_is_told_once_that_it_has_finished() {
-    let mut native = Native::of_two(2);
-    native.open_store();
-    for n in 0..2 {
-        native.lab.come(n, &format!("10.0.0.{n}"), n);
-        native.lab.add(n, "/torch.rendezvous.job.1/torchelastic/agent/terminal_state/num_members", 1);
-    }
-    native.lab.set(1, "/torch.rendezvous.job.1/torchelastic/agent/terminal_state/last_member", b"x");
-    native.pass(1);
-    let done = || LeaveRequest { why: None, outcome: Some(Outcome::Succeeded) };
-    for node in ["a", "b"] {
-        native.leave(node, done());
-    }
-    native.pass(5);
-    assert_eq!(native.lab.texts("run_finished").len(), 1, "{:?}", native.lab.said);
-    assert_eq!(native.lab.run("job").summary.state, RunState::Finished);
-}
-
-#[test]
-fn a_node_that_is_stopped_is_named_before_it_is_given_up() {
-    let mut native = Native::of_two(2);
-    native.unpark("b");
-    native.pass(8);
-    let told = native.lab.said.iter().find(|(_, said)| said.code == "node_silent");
-    let (at, said) = told.expect("it is named");
-    assert_eq!(said.severity, Severity::Warning);
-    assert!(matches!(&said.evidence[..], [heard] if heard.seen == Seen::Heard && at - heard.at > 7.0));
-    let shown = native.lab.run("job").explanations;
-    assert!(shown.iter().any(|said| said.code == "node_silent"), "{shown:?}");
-}
-
-#[test]
-fn a_rank_of_a_native_round_that_ends_alone_is_told() {
-    let play = |leaves: &[u32], breaks: bool| {
-        let mut native = Native::of_two(2);
-        native.lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
-        native.ranks_meet(2);
-        native.pass(12);
-        for &rank in leaves {
-            native.lab.leave(rank);
+        let (verb, rest) = step.split_once(' ').unwrap_or((step, ""));
+        let (first, words) = rest.split_once(' ').unwrap_or((rest, ""));
+        let (name, rank) =
+            first.split_once(':').map_or((first, 0), |(name, rank)| (name, rank.parse().unwrap_or(0)));
+        let (id, place) = (format!("id{rank}"), RankInRound { round: 1, rank });
+        match verb {
+            "nodes" => {
+                let (min, max) = first.split_once("..").expect("two numbers");
+                self.nodes = (number(min), number(max));
+            }
+            "keep" => self.keep_alive = Some(Duration::from_secs(number(first).into())),
+            "grace" => {
+                let grace = Some(Duration::from_secs(number(first).into()));
+                self.core = Rendezvous::new(Terms { grace, ..Terms::default() }, 10);
+            }
+            "named" => self.run = RunId::new(first.as_bytes()),
+            // Whether it is taken is what insight is asked for.
+            "join" => drop(self.join_as(first, first, "10.0.0.1", "1", None)),
+            "again" if !first.contains(':') => drop(self.join_as(name, name, "10.0.0.1", "2", None)),
+            "twin" => drop(self.join_as(name, name, &address(rank), &rank.to_string(), None)),
+            "again" => drop(self.join_as(name, name, "10.0.0.1", "2", Some(place))),
+            "beat" => drop(self.beat_as(name, name, "10.0.0.1", "1", place, 2)),
+            "enter" => {
+                let (name, rank) = words.split_once(':').expect("a name and its address");
+                drop(self.join_as(first, name, &address(number(rank)), "1", None));
+            }
+            "back" => drop(self.join_as(&id, name, &address(rank), "2", Some(place))),
+            "beats" => drop(self.beat_as(&id, name, &address(rank), "1", place, number(words))),
+            "once" => {
+                let at = first.contains(':').then_some(rank);
+                self.join_once(name, at);
+            }
+            // A round of two at one address, in which both are alive.
+            "two" => {
+                self.play("join a; join b; pass 40; beat a:0; beat b:1; pass 5; silent");
+            }
+            "come" | "all" => {
+                let names: Vec<&str> = rest.split(' ').collect();
+                for (rank, name) in (0..).zip(&names) {
+                    drop(self.join_as(&format!("id{rank}"), name, &address(rank), "1", None));
+                }
+                if verb == "all" {
+                    let all = (0..).zip(&names);
+                    all.for_each(|(n, name)| self.play(&format!("beats {name}:{n} {}", names.len())));
+                    self.open_store();
+                }
+            }
+            "roles" => rest.split(',').for_each(|rank| self.tell_role(number(rank))),
+            "open" => self.open_store(),
+            "restart" => self.restart_server(),
+            "dropstore" => self.lab.insight.forget_store(PORT),
+            "reset" => self.reset_store(),
+            "cut" => self.cut(first),
+            "unpark" => self.unpark(first),
+            "ask" => self.ask_again(first),
+            "left" => {
+                let (why, outcome) = match words {
+                    "" => (None, None),
+                    "done" => (None, Some(Outcome::Succeeded)),
+                    "failed" => (Some(label("ChildFailedError")), Some(Outcome::Failed)),
+                    why => (Some(label(why)), None),
+                };
+                self.leave(first, LeaveRequest { why, outcome });
+            }
+            "close" => drop(self.close(rest)),
+            "extend" => self.extend(number(first).into()),
+            "pass" => self.pass(number(first)),
+            "meet" => (0..2).for_each(|n| self.lab.rank(n, &address(n), n, number(first) as usize)),
+            "exit" => {
+                self.lab.add(number(first), &format!("{EXIT}/num_members"), 1);
+                self.lab.wait(number(first), &[&format!("{EXIT}/last_member")]);
+            }
+            "lab" => return self.lab.step(rest),
+            _ => return self.lab.step(step),
         }
-        if breaks {
-            native.rejoin("a", 0);
-        }
-        native.pass(35);
-        native
-    };
-    let native = play(&[1], false);
-    let told = native.lab.said.iter().find(|(_, said)| said.code == "ranks_ended");
-    let after = told.map(|(at, said)| at - said.since);
-    assert!(after.is_some_and(|seconds| seconds < 8.0), "{after:?}");
-    assert_eq!(native.lab.texts("ranks_ended").len(), 1);
-    for healthy in [play(&[], false), play(&[0, 1], false), play(&[1], true)] {
-        assert_eq!(healthy.lab.texts("ranks_ended"), Vec::<&str>::new());
+        Ok(())
     }
 }
 
-/// A node that is not heard from is named, and not its ranks: they end with it.
-#[test]
-fn the_ranks_of_a_native_node_that_is_not_heard_from_are_not_told_besides() {
-    let mut native = Native::soon((2, 2));
-    for (rank, node) in ["a", "b"].into_iter().enumerate() {
-        native.join(node, "1", None);
-        native.beat(node, rank as u32);
-    }
-    native.lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
-    native.ranks_meet(2);
-    native.pass(5);
-    native.lab.leave(1);
-    native.cut("b");
-    native.pass(12);
-    assert_eq!(native.lab.texts("node_silent").len(), 1, "{:?}", native.lab.said);
-    assert!(native.lab.texts("ranks_ended").is_empty(), "{:?}", native.lab.said);
-}
-
-/// One node died, and another has never come: both are to be looked at.
-#[test]
-fn a_native_round_that_lacks_more_than_what_is_silent_says_so() {
-    let settings = Settings { explain_after: Duration::from_secs(4), ..Settings::default() };
-    let mut native = Native::of(Lab::with(settings, StaleKeyConfig::default()), (3, 3));
-    for node in ["a", "b"] {
-        native.join(node, "1", None);
-    }
-    native.pass(2);
-    native.cut("b");
-    native.pass(8);
-    let shown = native.lab.run("job").explanations;
-    assert!(shown.iter().any(|said| said.code == "nodes_missing"));
+fn native(table: &str) {
+    stage_all("native", "", table, |lab| Native::of(lab, (2, 2)));
 }
 
 #[test]
-fn ranks_go_with_the_store_of_their_round() {
-    let mut native = Native::of_two(2);
-    native.lab.insight.own_store(PORT, StoreOwner::Run("job".into()));
-    native.ranks_meet(3);
-    native.pass(2);
-    assert_eq!(native.lab.run("job").summary.ranks.map(|ranks| ranks.joined), Some(2));
-    native.lab.insight.forget_store(PORT);
-    native.pass(2);
-    assert_eq!(native.lab.run("job").summary.ranks.map_or(0, |ranks| ranks.joined), 0);
-}
-
-#[test]
-fn ranks_of_a_round_that_is_over_end_while_the_next_one_forms() {
-    let mut native = Native::of_two(2);
-    native.open_store();
-    native.ranks_meet(3);
-    native.pass(2);
-    let there = |native: &Native| native.lab.run("job").summary.ranks.map(|ranks| ranks.joined);
-    assert_eq!(there(&native), Some(2));
-    native.rejoin("a", 0);
-    (0..2).for_each(|rank| native.lab.leave(rank));
-    native.pass(2);
-    assert_eq!(there(&native), Some(0));
-    assert_eq!(native.lab.texts("lost"), Vec::<&str>::new(), "their agents have ended them");
-}
-
-#[test]
-fn the_chain_of_waits_leads_to_the_native_node_that_has_told_no_role() {
-    let mut native = Native::without_role_of_b();
-    native.pass(33);
-    let said = native.lab.said.iter().find(|(_, said)| said.code == "waiting").expect("it is said");
-    let mut who: Vec<_> = said.1.evidence.iter().map(|wait| wait.who.as_str()).collect();
-    who.sort_unstable();
-    assert_eq!(who, ["a (node rank 0)", "c (node rank 2)"]);
-    // An agent whose connection closes is known by none any more.
-    native.lab.leave(2);
-    native.pass(2);
-    assert_eq!(native.shown("waiting").len(), 1);
-}
-
-#[test]
-fn agents_at_the_exit_barrier_of_a_native_run_are_told_with_those_they_wait_for() {
-    let mut native = Native::of_all(&["a", "b", "c"], &[0, 1, 2]);
-    native.pass(2);
-    native.reach_exit(0);
-    native.pass(33);
-    let said = native.shown("exit_barrier");
-    let text = "job: 1 of 3 nodes has finished and waited 34 s at the exit barrier; connected, not finished: \
-                b (node rank 1) and c (node rank 2)";
-    assert_eq!(said, [text]);
-    let run = native.lab.run("job").summary;
-    assert_eq!(
-        (run.state, run.exit.map(|exit| exit.arrived), run.nodes.joined),
-        (RunState::Exiting, Some(1), 3)
-    );
-    // Who gives up there has finished all the same.
-    native.lab.leave(0);
-    native.unpark("id0");
-    native.ask_again("id0");
-    native.pass(1);
-    // The run is closed by a node that fails; the others are there still.
-    assert!(native.close("node c"));
-    native.leave("id2", failed());
-    native.reach_exit(1);
-    native.pass(4);
-    let said = native.shown("exit_barrier");
-    assert_eq!(said.len(), 1, "{said:?}");
-    let nodes = native.lab.run("job").summary.nodes;
-    assert_eq!((nodes.joined, nodes.gone), (2, 1));
-}
-
-#[test]
-fn an_agent_at_the_exit_barrier_of_a_round_that_is_given_up_is_told_with_the_next_one() {
-    let mut native = Native::of_all(&["a", "b", "c"], &[0, 1, 2]);
-    native.reach_exit(0);
-    native.pass(2);
-    native.cut("id2");
-    native.pass(16);
-    let place = Some(RankInRound { round: 1, rank: 1 });
-    native.join_as("id1", "b", &address(1), "2", place).expect("it joins");
-    native.pass(33);
-    let said = native.shown("nodes_missing");
-    assert_eq!(said.len(), 1, "{said:?}");
-    native.lab.leave(0);
-    native.pass(2);
-}
-
-#[test]
-fn ranks_that_wait_in_a_closed_run_are_told_until_they_leave() {
-    let mut native = Native::of_all(&["a", "b"], &[0, 1]);
-    native.lab.multi_set(
-        0,
-        &[
-            ("/torch.rendezvous.job.1/torchelastic/assigned_ranks/0".into(), "[0, 2, 0, 2]".into()),
-            ("/torch.rendezvous.job.1/torchelastic/assigned_ranks/1".into(), "[1, 2, 1, 2]".into()),
-        ],
-    );
-    native.lab.rank(10, &address(0), 0, 2);
-    native.lab.wait_for_rank(10, 1);
-    native.pass(2);
-    assert!(native.close("node b"));
-    native.leave("id1", failed());
-    native.pass(33);
-    let said = native.shown("waiting");
-    assert_eq!(said.len(), 1, "{said:?}");
-    native.leave("id0", failed());
-    native.pass(3);
-    assert_eq!(native.shown("waiting"), Vec::<String>::new());
-}
-
-#[test]
-fn nodes_with_one_name_are_told_with_their_addresses() {
-    let mut native = Native::of_all(&["vm", "vm", "vm"], &[]);
-    native.cut("id1");
-    native.pass(2);
-    for rank in [2, 0] {
-        let place = Some(RankInRound { round: 1, rank });
-        native.join_as(&format!("id{rank}"), "vm", &address(rank), "2", place).expect("it joins");
-    }
-    native.pass(5);
-    let names = |native: &Native| {
-        let missing = native.lab.run("job").missing.into_iter();
-        missing.map(|node| (node.name, node.rank, node.known_from)).collect::<Vec<_>>()
-    };
-    let vm = |from| vec![(Some("vm at 10.0.0.1".to_owned()), Some(1), from)];
-    assert_eq!(
-        (names(&native), native.lab.run("job").summary.nodes.missing),
-        (vm(KnownFrom::EarlierRound), Some(1))
-    );
-    native.pass(10);
-    assert_eq!(names(&native), vm(KnownFrom::Lost));
-    native.pass(20);
-    native.join_as("id3", "vm", &address(3), "1", None).expect("it joins");
-    native.pass(1);
-}
-
-#[test]
-fn native_runs_that_would_be_complete_together_are_told_of_each_other() {
-    let mut native = Native::new(3);
-    native.nodes = (3, 3);
-    native.join("a", "1", None);
-    native.join("b", "1", None);
-    native.run = RunId::new(b"jbo");
-    native.join("c", "1", None);
-    native.lab.pass(31.0);
-    assert_eq!(native.lab.texts("nodes_missing").len(), 2, "{:?}", native.lab.said);
-}
-
-#[test]
-fn who_is_silent_in_a_round_that_forms_is_not_said_to_be_there() {
-    let mut native = Native::new(3);
-    native.nodes = (3, 3);
-    native.join("a", "1", None);
-    native.join("b", "1", None);
-    native.pass(25);
-    native.cut("b");
-    native.pass(8);
-    let run = native.lab.run("job");
-    assert!(run.explanations.iter().any(|said| said.code == "nodes_missing"));
-}
-
-#[test]
-fn that_a_round_expires_holds_until_it_is_given_up_or_has_more_time() {
-    let mut native = Native::new(2);
-    native.join("a", "1", None);
-    native.pass(60 * 25 + 3);
-    assert_eq!(native.shown("round_deadline").len(), 1);
-    native.extend(600);
-    native.pass(2);
-    assert_eq!(native.shown("round_deadline").len(), 0);
-    native.pass(60 * 10);
-    assert_eq!((native.shown("round_deadline").len(), native.lab.texts("round_deadline").len()), (1, 3));
-    native.pass(60 * 5);
-    assert_eq!(native.lab.texts("round_deadline").len(), 4);
-    assert!(
-        native.lab.run("job").explanations.iter().all(|said| said.code != "round_deadline" || !said.holds)
+fn nodes_of_a_round_that_goes_on() {
+    native(
+        "
+= a newcomer is the cause of a new round and no node of the old one
+nodes 2..3; two; join c; pass 1; see nodes.missing=0 missing.name=; again a:0; pass 1; again b:1; pass 5
+silent
+see nodes.joined=3
+= a silent node is blamed and not the one that joins again for it
+two; cut b; pass 4; again a:0; pass 2; said round_over=1; see missing.name=b; pass 30
+= nodes that are gone are missing by name with the remedy for them
+two; left b its agent was told to stop
+8x beat a:0; pass 5
+says told to join again: a
+again a:0; pass 40; see missing.name=b missing.known_from=left; holds nodes_missing
+= a pod that announced itself and has not joined is missing by name
+gate a:0/2 b:1/2; join a; pass 40; see missing.name=b missing.known_from=announced; holds nodes_missing
+= a failed worker and a refused node are told with the run
+two; close node a; left a failed; pass 3
+3x join late; pass 1
+said join_refused=1
+= two backends under one id are two runs and a finding
+join a; pass 2; silent; lab join 1; pass 3; holds two_backends=2; pass 40; said nodes_missing=0
+= a native run is told once that it has finished
+two; open; lab come 0 0 at 10.0.0.0; lab come 1 1 at 10.0.0.1; exit 0; exit 1
+lab set 1 round1/torchelastic/agent/terminal_state/last_member x; pass 1; left a done; left b done; pass 5
+said run_finished=1; see state=finished
+= a node that is stopped is named before it is given up
+two; unpark b; pass 8; said node_silent
+= a rank of a native round that ends alone is told
+two; own; meet 2; pass 12; lab leave 1; pass 35; said ranks_ended=1
+= a rank of a native round that ends alone is told (2)
+two; own; meet 2; pass 12; pass 35; said ranks_ended=0
+= a rank of a native round that ends alone is told (3)
+two; own; meet 2; pass 12; lab leave 0,1; pass 35; said ranks_ended=0
+= a rank of a native round that ends alone is told (4)
+two; own; meet 2; pass 12; lab leave 1; again a:0; pass 35; said ranks_ended=0
+= the ranks of a native node that is not heard from are not told besides [soon]
+join a; beat a:0; join b; beat b:1; own; meet 2; pass 5; lab leave 1; cut b; pass 12
+said node_silent=1 ranks_ended=0
+= a native round that lacks more than what is silent says so [soon]
+nodes 3..3; join a; join b; pass 2; cut b; pass 8; holds nodes_missing
+= ranks go with the store of their round
+two; own; meet 3; pass 2; see ranks.joined=2; dropstore; pass 2; see ranks=null
+= ranks of a round that is over end while the next one forms
+two; open; meet 3; pass 2; see ranks.joined=2; again a:0; lab leave 0,1; pass 2; see ranks.joined=0
+said lost=0
+= native runs that would be complete together are told of each other
+nodes 3..3; join a; join b; named jbo; join c; lab pass 31; said nodes_missing=2
+= who is silent in a round that forms is not said to be there
+nodes 3..3; join a; join b; pass 25; cut b; pass 8; holds nodes_missing
+= nobody is told to join again where no node is left
+two; cut a; cut b; pass 20; said lost; errors 1
+= two complete jobs may have one id
+two; lab static 1,0 of 2; lab assign 0 2x1; pass 10; said two_backends=0
+= that a later round has finished is said of that round
+two; again a:0; again b:1; pass 3; left a done; left b done; pass 3
+= the next round runs since it is complete however fast that was
+two; again a:0; again b:1; pass 1; see round=2 state=running; recent state_since
+= who never came is not forgotten beside who is gone
+nodes 3..3; join a; join b; pass 5; cut b; pass 45; holds nodes_missing; join c; pass 2; holds nodes_missing
+= when the last gives up it is told what was missing
+nodes 3..3; join a; join b; pass 5; left a gave up waiting; left b gave up waiting; pass 3
+said round_deadline=1
+= that a round expires holds until it is given up or has more time
+join a; pass 1503; holds round_deadline=1; extend 600; pass 2; holds round_deadline=0; pass 600
+holds round_deadline=1; said round_deadline=3; pass 300; said round_deadline=4; holds round_deadline=0
+= in the last call a round closes when that is over
+nodes 2..3; join a; pass 2; see state=joining; join b; pass 2; see state=last_call
+",
     );
 }
 
 #[test]
-fn in_the_last_call_a_round_closes_when_that_is_over() {
-    let mut native = Native::new(3);
-    let closes_in = |native: &Native| {
-        let run = native.lab.run("job");
-        (run.summary.state, run.summary.deadline.map(|at| (at - run.now).round() as i64))
-    };
-    native.join("a", "1", None);
-    native.pass(2);
-    assert_eq!(closes_in(&native), (RunState::Joining, Some(30 * 60 - 2)));
-    native.join("b", "1", None);
-    native.pass(2);
-    assert_eq!(closes_in(&native), (RunState::LastCall, Some(28)));
-}
-
-#[test]
-fn nobody_is_told_to_join_again_where_no_node_is_left() {
-    let mut native = Native::of_two(2);
-    native.cut("a");
-    native.cut("b");
-    native.pass(20);
-    let said = native.lab.said.iter().find(|(_, said)| said.code == "lost");
-    assert_eq!(said.map(|(_, said)| said.severity), Some(Severity::Error));
-}
-
-#[test]
-fn nodes_that_have_not_reported_after_a_restart_are_missing_by_their_ranks() {
-    let mut native = Native::new(3);
-    let place = RankInRound { round: 4, rank: 1 };
-    native.beat_as("b", "b", &address(1), "1", place, 3).expect("a view");
-    native.pass(10);
-    let run = native.lab.run("job");
-    let ranks: Vec<_> = run.missing.iter().filter_map(|node| node.rank).collect();
-    assert_eq!((ranks, run.summary.nodes.missing), (vec![0, 2], Some(1)), "two at least, and up to three");
-    let silent = native.lab.texts("node_silent");
-    assert_eq!(silent.len(), 1, "{silent:?}");
-}
-
-#[test]
-fn two_complete_jobs_may_have_one_id() {
-    let mut native = Native::of_two(2);
-    native.lab.static_node(1, "job", 1, 2);
-    native.lab.static_node(0, "job", 0, 2);
-    native.lab.assign_static(0, "job", 2, 1);
-    native.pass(10);
-    assert_eq!(native.lab.texts("two_backends"), Vec::<&str>::new());
+fn rounds_of_three_that_wait_lose_or_finish() {
+    native(
+        "
+= the chain of waits leads to the native node that has told no role
+nodes 3..3; all a b c; roles 0,2; lab wait 0 round1/torchelastic/role_info/0 round1/torchelastic/role_info/1
+lab wait 2 round1/torchelastic/assigned_ranks/2; pass 33; holds waiting=1; lab leave 2; pass 2
+holds waiting=1
+= agents at the exit barrier of a native run are told with those they wait for
+nodes 3..3; all a b c; roles 0,1,2; pass 2; exit 0; pass 33; holds exit_barrier=1
+see state=exiting exit.arrived=1 nodes.joined=3; lab leave 0; unpark id0; ask id0; pass 1; close node c
+left id2 failed; exit 1; pass 4; holds exit_barrier=1; see nodes.joined=2 nodes.gone=1
+= an agent at the exit barrier of a round that is given up is told with the next one
+nodes 3..3; all a b c; roles 0,1,2; exit 0; pass 2; cut id2; pass 16; back b:1; pass 33; holds nodes_missing=1
+lab leave 0; pass 2
+= ranks that wait in a closed run are told until they leave
+all a b; roles 0,1; lab set 0 round1/torchelastic/assigned_ranks/0 [0,2,0,2]
+lab set 0 round1/torchelastic/assigned_ranks/1 [1,2,1,2]; lab rank 10:0 of 2; lab await 10 1; pass 2
+close node b; left id1 failed; pass 33; holds waiting=1; left id0 failed; pass 3; holds waiting=0
+= nodes with one name are told with their addresses
+nodes 3..3; all vm vm vm; cut id1; pass 2; back vm:2; back vm:0; pass 5
+see missing.name=vm at 10.0.0.1 missing.rank=1 missing.known_from=earlier_round nodes.missing=1; pass 10
+see missing.name=vm at 10.0.0.1 missing.rank=1 missing.known_from=lost; pass 20; enter id3 vm:3; pass 1
+= a node that dies in a closed run is told and no more in the round
+nodes 3..3; all a b c; roles 0,1,2; lab rank 10:0 of 3; lab await 10 2; pass 1; close node c; left id2 failed
+pass 5; cut id1; pass 4; pass 13; see nodes.joined=1 nodes.gone=2 waits.pid=2010; left id0 failed; pass 20
+said lost=1
+= what has finished is not missing and its round needs what has died
+all a b; roles 0,1; exit 0; pass 4; cut id1; pass 16; pass 33; see nodes.joined=0 nodes.missing=1 nodes.gone=1
+see nodes.finished=1 waits.who=a missing.name=b; holds nodes_missing
+= what has finished is not missing and its round needs what has died (2)
+nodes 3..3; all a b c; roles 0,1,2; exit 0; pass 4; cut id2; pass 16; back b:1; pass 33
+see nodes.joined=1 nodes.missing=1 nodes.gone=1 nodes.finished=1 waits.who=a missing.name=c
+holds nodes_missing
+= what has finished is not missing and its round needs what has died (3)
+all a b; roles 0,1; exit 0; pass 4; cut id1; pass 16; pass 33; enter id9 b:1; pass 33
+see nodes.joined=1 nodes.missing=0 nodes.gone=0 nodes.finished=1; holds nodes_missing
+= a pod that is started again is told with its process of before [soon]
+nodes 3..3; all a b c; cut id1; pass 1; enter id9 b:1; pass 4; holds stands_by=1
+see nodes.waiting=1 nodes.redundant=0; back a:0; back c:2; pass 4; see nodes.missing=0 missing.name=
+holds nodes_missing; pass 6; see state=running; said node_came_late=0
+= a spare whose connection closed does not stand by [free]
+two; join c; pass 31; holds stands_by; cut c; pass 4; holds stands_by=0
+= a silent node is told with the process that came in its place [soon]
+nodes 3..3; all a b c; unpark id1; pass 1; enter id9 b:1; pass 8; said node_silent=1
+= a round is not complete with a node that died while it waited [soon]
+nodes 3..3; once a; enter b b:1; cut b; pass 1; once c; pass 5; said round_complete=0 nodes_missing
+see state=joining; once d; pass 3; pass 9
+= a round that nobody has joined is waited for since the last one was over [soon]
+nodes 3..3; all a b c; left id1; pass 5; holds nodes_missing=1; cut id2; pass 3; lab pass 1; ask id2; back a:0
+pass 3
+= what is silent is the cause and not who was refused [soon]
+nodes 3..3; enter id0 a:0; enter id1 b:1; nodes 2..2; enter other other:7; pass 5; said join_refused=1
+cut id1
+pass 7; ask id1; pass 2
+= after a restart who does not come back is named and the restart is told [soon]
+nodes 2..3; keep 5; come n0 n1 n2; beats n0:0 3; beats n1:1 3; beats n2:2 3; pass 3; restart; back n1:1
+back n0:0; lab pass 0.5; pass 8; holds nodes_missing; pass 9; said lost=0
+= after a restart who does not come back is named and the restart is told (2) [soon]
+nodes 2..3; keep 2; come n0 n1 n2; beats n0:0 3; beats n1:1 3; beats n2:2 3; pass 3; restart; back n1:1
+back n0:0; lab pass 0.5; pass 4; holds nodes_missing; pass 9; said lost=0
+= a node that waited for its place came when it asked for it [soon]
+all a b; cut id1; pass 1; back a:0; pass 5; enter id9 b:1; pass 12
+= a round with enough nodes waits only until what is silent is given up [soon]
+nodes 2..3; all a b c; pass 1; cut id2; pass 1; back a:0; back b:1; pass 4; holds nodes_missing
+see nodes.missing=0; said lost=0; pass 12; said lost=1
+= a round with enough nodes waits only until what is silent is given up (2) [soon]
+nodes 2..3; all a b c; cut id1; pass 1; cut id2; pass 20; back a:0; pass 4; said lost=1
+= a death is the cause and not who was refused [soon]
+all a b; nodes 3..3; enter other other:7; nodes 2..2; cut id1; pass 17; back a:0; pass 5; holds nodes_missing
+= of a group without heartbeats it is said what is not known [soon]
+nodes 3..3; once a:0; once c; pass 2; cut a; pass 5; once d; pass 1; once a:0; pass 2
+see participants.last_heartbeat=null,null,null; once b:0; pass 5; holds nodes_missing; see nodes.missing=2
+left b
+pass 2; see state=running nodes.joined=3
+= nodes that die one after the other are all gone
+nodes 3..3; all a b c; roles 0,1,2; cut id0; pass 2; cut id1; pass 2; cut id2; pass 2; pass 11
+see nodes.joined=0 nodes.gone=2 nodes.missing=3; pass 5; see state=gone nodes.joined=0 nodes.gone=3
+see nodes.missing=0 participants.name=a,b,c
+= nodes with one id are told and not looked for elsewhere
+nodes 3..3; twin worker:1; pass 1; twin worker:2; pass 1; twin worker:3; pass 1; pass 45
+said join_refused=2; holds nodes_missing=1
+= who waits in a round that was given up is told why it was
+nodes 3..3; all a b c; roles 0,2; lab wait 0 round1/torchelastic/role_info/0 round1/torchelastic/role_info/1
+lab wait 2 round1/torchelastic/assigned_ranks/2; unpark id1; pass 33; said lost=1; holds waiting
+= a node that is not heard from is not said to run still [soon]
+nodes 2..3; all a b c; roles 0,1,2; exit 0; cut id1; pass 6; holds exit_barrier=1
+= survivors that meet again in the same processes are told so
+nodes 2..3; grace 1; come a b c; beats a:0 3; beats b:1 3; beats c:2 3; cut id2
+17x pass 1; beats a:0 3; beats b:1 3
+back a:0; back b:1; pass 40; says nobody was started again
+see explanation.code=round_complete explanation.severity=warning
+= survivors that meet again in the same processes are told so (2)
+nodes 2..3; come a b c; beats a:0 3; beats b:1 3; beats c:2 3; cut id2
+17x pass 1; beats a:0 3; beats b:1 3
+back a:0; back b:1; pass 40; see explanation.code=lost explanation.severity=error
+never nobody was started again
+",
+    );
 }
 
 #[test]
 fn what_fails_after_an_operator_closed_the_store_of_a_round_is_told_with_that() {
     // Whether its ranks have met or not.
-    for met in [false, true] {
-        let of_round = || {
-            let mut native = Native::of_all(&["a", "b"], &[0, 1]);
-            for rank in 0..=u32::from(met) {
-                native.lab.rank(10 + rank, &address(rank), rank, 2);
-            }
-            native.pass(2);
-            native.reset_store();
-            native.pass(1);
-            let dropped = native.lab.texts("store_reset");
-            assert_eq!(dropped.len(), usize::from(!met), "{dropped:?}");
-            native
-        };
-        let mut native = of_round();
-        native.pass(5);
-        let held = native.lab.run("job").explanations.into_iter().find(|said| said.code == "store_reset");
-        let held = held.expect("it is held");
-        assert_eq!(held.severity, if met { Severity::Info } else { Severity::Warning });
-        native.leave("id1", LeaveRequest::default());
-        native.pass(5);
-        let held = native.lab.run("job").explanations;
-        assert!(held.iter().all(|said| said.code != "store_reset" || !said.holds), "{held:?}");
-        let told = |native: &Native, code: &str| {
-            let said = native.lab.said.iter().find(|(_, said)| said.code == code);
-            assert!(said.is_some(), "{code} was not said");
-        };
-        let mut native = of_round();
-        native.close("node b");
-        native.leave("id1", failed());
-        native.pass(4);
-        told(&native, "run_closed");
-        let mut native = of_round();
-        let lost = label("its agent lost the round's store: DistNetworkError");
-        native.leave("id1", LeaveRequest { why: Some(lost), outcome: None });
-        native.pass(2);
-        told(&native, "lost");
-        let mut native = of_round();
-        native.joins_again("b", 1);
-        native.pass(1);
-        told(&native, "round_over");
-        // The store of the next round is another one.
-        native.joins_again("a", 0);
-        native.pass(1);
-        native.leave("id1", LeaveRequest::default());
-        native.pass(3);
-    }
-}
-
-#[test]
-fn a_node_that_dies_in_a_closed_run_is_told_and_no_more_in_the_round() {
-    let mut native = Native::of_all(&["a", "b", "c"], &[0, 1, 2]);
-    native.lab.rank(10, &address(0), 0, 3);
-    native.lab.wait_for_rank(10, 2);
-    native.pass(1);
-    native.close("node c");
-    native.leave("id2", failed());
-    native.pass(5);
-    native.cut("id1");
-    native.pass(4);
-    native.pass(13);
-    let run = native.lab.run("job");
-    assert_eq!((run.summary.nodes.joined, run.summary.nodes.gone), (1, 2));
-    assert_eq!(run.waits.len(), 1, "what lingers in a closed run still waits");
-    native.leave("id0", failed());
-    native.pass(20);
-    assert_eq!(native.lab.texts("lost").len(), 1, "who leaves has not died");
-}
-
-#[test]
-fn what_has_finished_is_not_missing_and_its_round_needs_what_has_died() {
-    // One node of so many has finished, the last one has died, and those between join again.
-    let play = |names: &[&str], min: u32| {
-        let last = names.len() as u32 - 1;
-        let mut native = Native::of_all(names, &(0..=last).collect::<Vec<_>>());
-        native.nodes = (min, last + 1);
-        native.reach_exit(0);
-        native.pass(4);
-        native.cut(&format!("id{last}"));
-        native.pass(16);
-        for rank in 1..last {
-            let place = Some(RankInRound { round: 1, rank });
-            native
-                .join_as(&format!("id{rank}"), names[rank as usize], &address(rank), "2", place)
-                .expect("it joins");
+    for (met, dropped) in [("lab rank 10:0 of 2", 1), ("lab rank 10..12:0 of 2", 0)] {
+        let round = format!("all a b; roles 0,1; {met}; pass 2; reset; pass 1; said store_reset={dropped}");
+        for what_fails in [
+            "pass 5; holds store_reset; left id1; pass 5; holds store_reset=0",
+            "close node b; left id1 failed; pass 4; said run_closed",
+            "left id1 its agent lost the round's store: DistNetworkError; pass 2; said lost",
+            "back b:1; pass 1; said round_over; back a:0; pass 1; left id1; pass 3",
+        ] {
+            let mut native = Native::of(Lab::new(), (2, 2));
+            native.play(&round);
+            native.play(what_fails);
         }
-        native.pass(33);
-        native
-    };
-    for names in [&["a", "b"][..], &["a", "b", "c"]] {
-        let native = play(names, names.len() as u32);
-        let run = native.lab.run("job");
-        let missing: Vec<_> = run.missing.into_iter().filter_map(|node| node.name).collect();
-        let nodes = &run.summary.nodes;
-        assert_eq!((nodes.missing, nodes.gone, nodes.finished), (Some(1), 1, 1));
-        assert_eq!(nodes.joined + nodes.finished + 1, names.len() as u32, "all are counted once");
-        let waits: Vec<_> = run.waits.iter().map(|wait| wait.who.as_deref()).collect();
-        assert_eq!(waits, [Some("a")]);
-        assert_eq!(missing, names[names.len() - 1..]);
-        assert!(run.explanations.iter().any(|said| said.code == "nodes_missing"));
     }
-    // Another comes for the one that has died.
-    let mut native = play(&["a", "b"], 2);
-    native.join_as("id9", "b", &address(1), "1", None).expect("it joins");
-    native.pass(33);
-    let run = native.lab.run("job");
-    let nodes = &run.summary.nodes;
-    assert_eq!((nodes.joined, nodes.missing, nodes.gone, nodes.finished), (1, Some(0), 0, 1));
-    assert!(run.explanations.iter().any(|said| said.code == "nodes_missing" && said.holds));
 }
 
 #[test]
-fn a_pod_that_is_started_again_is_told_with_its_process_of_before() {
-    let mut native = Native::of_all_soon(3, &["a", "b", "c"]);
-    native.cut("id1");
-    native.pass(1);
-    native.join_as("id9", "b", &address(1), "1", None).expect("it waits");
-    native.pass(4);
-    let said = native.shown("stands_by");
-    assert_eq!(said.len(), 1, "{said:?}");
-    let nodes = native.lab.run("job").summary.nodes;
-    assert_eq!((nodes.waiting, nodes.redundant), (1, 0), "it is not beyond the maximum");
-    native.joins_again("a", 0);
-    native.joins_again("c", 2);
-    native.pass(4);
-    let run = native.lab.run("job");
-    assert_eq!((run.summary.nodes.missing, run.missing.len()), (Some(0), 0), "it is there");
-    let told = run.explanations.iter().find(|said| said.code == "nodes_missing" && said.holds);
-    let told = told.expect("it is told");
-    assert_eq!(told.severity, Severity::Info);
-    native.pass(6);
-    assert_eq!(native.lab.run("job").summary.state, RunState::Running);
-    assert_eq!(native.lab.texts("node_came_late"), Vec::<&str>::new(), "it came before the round began");
-}
-
-/// It is told as one that is not heard from. A twin that is there stands by.
-#[test]
-fn a_spare_whose_connection_closed_does_not_stand_by() {
-    for closes in [true, false] {
-        let mut native = Native::of_two(2);
+fn what_native_nodes_did_is_shown_with_when() {
+    let seen = |play: &str, code: &str| {
+        let mut native = Native::of(Lab::new(), (2, 2));
         native.lab.scene.is_free();
-        native.join("c", "1", None);
-        native.pass(31);
-        assert!(native.shown("stands_by").concat().contains("c has"), "{:?}", native.lab.said);
-        if closes {
-            native.cut("c");
-        }
-        native.pass(4);
-        assert_eq!(native.shown("stands_by").is_empty(), closes, "{:?}", native.shown("stands_by"));
-    }
-}
-
-#[test]
-fn a_silent_node_is_told_with_the_process_that_came_in_its_place() {
-    let mut native = Native::of_all_soon(3, &["a", "b", "c"]);
-    native.unpark("id1");
-    native.pass(1);
-    native.join_as("id9", "b", &address(1), "1", None).expect("it waits");
-    native.pass(8);
-    assert_eq!(native.lab.texts("node_silent").len(), 1);
-}
-
-#[test]
-fn a_round_is_not_complete_with_a_node_that_died_while_it_waited() {
-    let mut native = Native::soon((3, 3));
-    native.join_once("a", None);
-    native.join_as("b", "b", &address(1), "1", None).expect("a place");
-    native.cut("b");
-    native.pass(1);
-    native.join_once("c", None);
-    native.pass(5);
-    assert_eq!(native.lab.texts("round_complete"), Vec::<&str>::new());
-    assert_eq!(native.lab.run("job").summary.state, RunState::Joining);
-    assert!(!native.lab.texts("nodes_missing").is_empty());
-    // What comes in its place has another name, and gets in when it is given up.
-    native.join_once("d", None);
-    native.pass(3);
-    native.pass(9);
-}
-
-#[test]
-fn a_round_that_nobody_has_joined_is_waited_for_since_the_last_one_was_over() {
-    let mut native = Native::of_all_soon(3, &["a", "b", "c"]);
-    native.leave("id1", LeaveRequest::default());
-    native.pass(5);
-    assert_eq!(native.shown("nodes_missing").len(), 1);
-    native.cut("id2");
-    native.pass(3);
-    native.lab.pass(1.0);
-    native.ask_again("id2");
-    native.joins_again("a", 0);
-    native.pass(3);
-}
-
-#[test]
-fn what_is_silent_is_the_cause_and_not_who_was_refused() {
-    let mut native = Native::soon((3, 3));
-    native.join_as("id0", "a", &address(0), "1", None).expect("it joins");
-    native.join_as("id1", "b", &address(1), "1", None).expect("it joins");
-    native.nodes = (2, 2);
-    native.join_as("other", "other", &address(7), "1", None).expect_err("it asks for two");
-    native.pass(5);
-    assert_eq!(native.lab.texts("join_refused").len(), 1);
-    native.cut("id1");
-    native.pass(7);
-    native.ask_again("id1");
-    native.pass(2);
-}
-
-#[test]
-fn after_a_restart_who_does_not_come_back_is_named_and_the_restart_is_told() {
-    for keep_alive in [5, 2] {
-        let mut native = Native::soon((2, 3));
-        native.keep_alive = Some(Duration::from_secs(keep_alive));
-        native.come(&["n0", "n1", "n2"]);
-        (0..3).for_each(|rank| native.beats(&format!("n{rank}"), rank, 3));
-        native.pass(3);
-        native.restart_server();
-        native.joins_again("n1", 1);
-        native.joins_again("n0", 0);
-        native.lab.pass(0.5);
-        let late = if keep_alive == 5 { 8 } else { 4 };
-        native.pass(late);
-        let run = native.lab.run("job");
-        assert!(run.explanations.iter().any(|said| said.code == "nodes_missing" && said.holds));
-        let closes = run.summary.deadline.map_or(0.0, |at| at - run.now);
-        assert!((30.0..40.0).contains(&closes), "it is given up, and the last call begins: {closes}");
-        native.pass(9);
-        assert_eq!(native.lab.texts("lost"), Vec::<&str>::new());
-    }
+        native.play("two");
+        native.play(play);
+        let said = native.lab.said.iter().find(|(_, said)| said.code == code);
+        let (at, said) = said.unwrap_or_else(|| panic!("{code} was not said"));
+        let one = |one: &Evidence| (one.seen, one.who.clone(), (at - one.at).round() as i64);
+        said.evidence.iter().map(one).collect::<Vec<_>>()
+    };
+    let b = || "b (10.0.0.1), rank 1".to_owned();
+    assert_eq!(seen("", "run_started")[0].1, "a (10.0.0.1)");
+    assert_eq!(seen("cut b; pass 20", "node_silent"), [(Seen::Closed, b(), 3)]);
+    assert_eq!(seen("cut b; pass 20", "lost"), [(Seen::Closed, b(), 15)]);
+    assert!(matches!(seen("unpark b; pass 8", "node_silent")[..], [(Seen::Heard, _, 8..)]));
+    let waits = seen("cut b; pass 20; again a:0; pass 40", "nodes_missing");
+    assert!(matches!(&waits[..], [(Seen::Joined, who, 25..)] if who == "a"), "{waits:?}");
+    let mut native = Native::of(Lab::new(), (2, 2));
+    native.lab.scene.is_free();
+    native.play("two; close node a; left a failed; pass 3");
+    let closed = native.lab.run("job").explanations.into_iter().find(|said| !said.evidence.is_empty());
+    let closed = closed.expect("it is told");
+    assert_eq!((closed.code.as_str(), closed.evidence[0].seen), ("run_closed", Seen::Left));
 }
 
 /// A state of a run of the nodes a, b and c, with ranks 0 to 2 in round 1, where there is one.
-fn in_state(state: &str) -> Native {
-    let names = ["a", "b", "c"];
-    let mut native = match state {
-        "joining" | "last call" => {
-            let mut native = Native::soon(if state == "joining" { (3, 3) } else { (2, 3) });
-            native.come(&names[..2]);
-            native
-        }
-        _ => Native::of_all_in(Lab::soon(), 3, &names, &[0, 1, 2]),
-    };
-    native.pass(2);
-    match state {
-        "exit" => native.reach_exit(0),
-        "closed" => {
-            native.close("node c");
-            native.leave("id2", failed());
-        }
-        "next round" => native.joins_again("a", 0),
-        _ => {}
-    }
-    native.pass(1);
-    native
-}
+const STATES: [(&str, &str); 6] = [
+    ("joining", "nodes 3..3; come a b; pass 2"),
+    ("last call", "nodes 2..3; come a b; pass 2"),
+    ("complete", "nodes 3..3; all a b c; roles 0,1,2; pass 2"),
+    ("exit", "nodes 3..3; all a b c; roles 0,1,2; pass 2; exit 0"),
+    ("closed", "nodes 3..3; all a b c; roles 0,1,2; pass 2; close node c; left id2 failed"),
+    ("next round", "nodes 3..3; all a b c; roles 0,1,2; pass 2; back a:0"),
+];
 
-fn happens(native: &mut Native, event: &str) {
-    let done = || LeaveRequest { why: None, outcome: Some(Outcome::Succeeded) };
-    match event {
-        "is killed" => native.cut("id1"),
-        "is frozen" => native.unpark("id1"),
-        "leaves" => native.leave("id1", LeaveRequest::default()),
-        "finishes" => native.leave("id1", done()),
-        "comes anew" => {
-            native.cut("id1");
-            native.pass(1);
-            let _ = native.join_as("id9", "b", &address(1), "1", None);
-        }
-        "comes under another name" => {
-            native.cut("id1");
-            native.pass(1);
-            let _ = native.join_as("id9", "d", &address(9), "1", None);
-        }
-        "does not come back after a restart" => {
-            native.restart_server();
-            // Who only waited joins again, as if for the first time.
-            let was_complete = native.store.is_some();
-            for (rank, name) in [(0, "a"), (2, "c")].into_iter().filter(|_| was_complete) {
-                let (id, place) = (format!("id{rank}"), RankInRound { round: 1, rank });
-                let told = native.beat_as(&id, name, &address(rank), "1", place, 3);
-                if name == "a" && told == Ok(Action::Rejoin) {
-                    native.joins_again("a", 0);
-                }
-            }
-        }
-        _ => unreachable!("{event}"),
-    }
-}
+/// What happens to b in it. After a restart those of a complete round report; who only waited joins again, as if
+/// for the first time.
+const EVENTS: [(&str, &str); 7] = [
+    ("is killed", "cut id1"),
+    ("is frozen", "unpark id1"),
+    ("leaves", "left id1"),
+    ("finishes", "left id1 done"),
+    ("comes anew", "cut id1; pass 1; enter id9 b:1"),
+    ("comes under another name", "cut id1; pass 1; enter id9 d:9"),
+    ("does not come back after a restart", "restart"),
+];
 
 #[test]
 fn in_each_state_each_event_is_told_as_what_it_is() {
-    let states = ["joining", "last call", "complete", "exit", "closed", "next round"];
-    let events = [
-        "is killed",
-        "is frozen",
-        "leaves",
-        "finishes",
-        "comes anew",
-        "comes under another name",
-        "does not come back after a restart",
-    ];
-    for (state, event) in states.iter().flat_map(|state| events.map(|event| (*state, event))) {
-        let mut native = in_state(state);
-        happens(&mut native, event);
+    for ((state, play), (event, happens)) in
+        STATES.iter().flat_map(|state| EVENTS.map(|event| (*state, event)))
+    {
+        let mut native = Native::of(Lab::soon(), (3, 3));
+        native.play(play);
+        native.play("pass 1");
+        native.play(happens);
+        if event.ends_with("restart") && native.store.is_some() {
+            for (rank, name) in [(0, "a"), (2, "c")] {
+                let (id, place) = (format!("id{rank}"), RankInRound { round: 1, rank });
+                let told = native.beat_as(&id, name, &address(rank), "1", place, 3);
+                if name == "a" && told == Ok(Action::Rejoin) {
+                    native.play("back a:0");
+                }
+            }
+        }
         let case = format!("{state}: b {event}");
         for _ in 0..12 {
-            native.pass(1);
             // What holds is looked at again.
-            native.lab.pass(0.5);
+            native.play("pass 1; lab pass 0.5");
             let run = native.lab.run("job");
             let nodes = &run.summary.nodes;
             let (missing, min) = (nodes.missing.unwrap_or(0), nodes.expected.as_ref().map_or(0, |of| of.min));
@@ -1105,281 +594,50 @@ fn in_each_state_each_event_is_told_as_what_it_is() {
             }
             assert!(run.missing.len() <= missing as usize, "{case}: {missing}, {:?}", run.missing);
         }
-        let told = |code: &str, part: &str| {
-            let of_code = native.lab.said.iter().filter(|(_, said)| said.code == code);
-            let texts: Vec<_> = of_code.map(|(_, said)| said.text.as_str()).collect();
-            assert!(
-                texts.iter().any(|text| text.contains(part)),
-                "{case}: {code} with {part}, but {texts:?}"
-            );
-        };
-        let untold = |code: &str, part: &str| {
-            let texts = native.lab.texts(code);
-            assert!(!texts.iter().any(|text| text.contains(part)), "{case}: {code} with {part}: {texts:?}");
-        };
-        let died = "lost";
-        let b = "b (10.0.0.1)";
+        let is_told = |code: &str| native.lab.texts(code).iter().any(|text| text.contains("b (10.0.0.1)"));
+        let told = |code: &str| assert!(is_told(code), "{case}: {code}: {:?}", native.lab.said);
+        let untold = |code: &str| assert!(!is_told(code), "{case}: {code}: {:?}", native.lab.said);
+        let summary = native.lab.run("job").summary;
         match (event, state) {
-            ("leaves", "complete" | "exit") => told("lost", b),
+            ("leaves", "complete" | "exit") => told("lost"),
             ("leaves" | "finishes", "joining" | "last call") | ("leaves", "next round") => {
-                told("nodes_missing", b);
+                told("nodes_missing")
             }
-            ("finishes", "next round") => {
-                assert_eq!(native.lab.run("job").summary.nodes.finished, 1);
-            }
-            ("leaves" | "finishes", _) => untold("lost", b),
+            ("finishes", "next round") => assert_eq!(summary.nodes.finished, 1),
+            ("leaves" | "finishes", _) => untold("lost"),
             ("comes anew", "joining" | "last call") => {}
             ("comes anew" | "comes under another name", "closed") => {
-                told("join_refused", "");
-                told("node_silent", b);
+                assert!(!native.lab.texts("join_refused").is_empty(), "{case}: {:?}", native.lab.said);
+                told("node_silent");
             }
-            ("comes anew", _) => {
-                told("node_silent", b);
-            }
+            ("comes anew", _) => told("node_silent"),
             ("is killed" | "is frozen" | "comes under another name", _) => {
-                told("node_silent", b);
-                told(died, b);
+                told("node_silent");
+                told("lost");
             }
-            (_, "joining" | "last call") => assert_eq!(native.lab.run("job").summary.state, RunState::Gone),
-            (_, "closed") => untold("lost", b),
-            (_, "next round") => told("not_back", b),
-            _ => told("lost", b),
+            (_, "joining" | "last call") => assert_eq!(summary.state, RunState::Gone),
+            (_, "closed") => untold("lost"),
+            (_, "next round") => told("not_back"),
+            _ => told("lost"),
         }
     }
-}
-
-#[test]
-fn a_node_that_waited_for_its_place_came_when_it_asked_for_it() {
-    let mut native = Native::of_all_soon(2, &["a", "b"]);
-    native.cut("id1");
-    native.pass(1);
-    native.joins_again("a", 0);
-    native.pass(5);
-    native.join_as("id9", "b", &address(1), "1", None).expect("it waits");
-    native.pass(12);
-}
-
-#[test]
-fn a_round_with_enough_nodes_waits_only_until_what_is_silent_is_given_up() {
-    let mut native = Native::of_all_soon(2, &["a", "b", "c"]);
-    native.pass(1);
-    native.cut("id2");
-    native.pass(1);
-    native.joins_again("a", 0);
-    native.joins_again("b", 1);
-    native.pass(4);
-    let run = native.lab.run("job");
-    let told = run.explanations.iter().find(|said| said.code == "nodes_missing" && said.holds);
-    let told = told.expect("it is told");
-    assert_eq!((told.severity, run.summary.nodes.missing), (Severity::Info, Some(0)));
-    let closes = run.summary.deadline.map(|at| (at - run.now).round());
-    assert_eq!(closes, Some(39.0), "and the last call begins then");
-    assert_eq!(native.lab.texts("lost"), Vec::<&str>::new());
-    native.pass(12);
-    assert_eq!(native.lab.texts("lost").len(), 1);
-    // It is told once, if the round is over for it.
-    let mut native = Native::of_all_soon(2, &["a", "b", "c"]);
-    native.cut("id1");
-    native.pass(1);
-    native.cut("id2");
-    native.pass(20);
-    native.joins_again("a", 0);
-    native.pass(4);
-    let died = native.lab.texts("lost");
-    assert_eq!(died.len(), 1, "{died:?}");
-}
-
-#[test]
-fn a_death_is_the_cause_and_not_who_was_refused() {
-    let mut native = Native::of_all_soon(2, &["a", "b"]);
-    native.nodes = (3, 3);
-    native.join_as("other", "other", &address(7), "1", None).expect_err("it asks for three");
-    native.nodes = (2, 2);
-    native.cut("id1");
-    native.pass(17);
-    native.joins_again("a", 0);
-    native.pass(5);
-    let run = native.lab.run("job");
-    assert!(run.explanations.iter().any(|said| said.code == "nodes_missing" && said.holds));
-}
-
-#[test]
-fn that_a_later_round_has_finished_is_said_of_that_round() {
-    let mut native = Native::of_two(2);
-    native.rejoin("a", 0);
-    native.rejoin("b", 1);
-    native.pass(3);
-    for node in ["a", "b"] {
-        native.leave(node, LeaveRequest { why: None, outcome: Some(Outcome::Succeeded) });
-    }
-    native.pass(3);
-}
-
-#[test]
-fn of_a_group_without_heartbeats_it_is_said_what_is_not_known() {
-    let mut native = Native::soon((3, 3));
-    native.join_once("a", Some(0));
-    native.join_once("c", None);
-    native.pass(2);
-    native.cut("a");
-    native.pass(5);
-    native.join_once("d", None);
-    native.pass(1);
-    // Its connection had broken, and it is alive.
-    native.join_once("a", Some(0));
-    let completed = native.lab.now;
-    native.pass(2);
-    let run = native.lab.run("job");
-    assert!(run.participants.iter().all(|node| node.last_heartbeat.is_none()), "{:?}", run.participants);
-    // Its rank is free, and what asks for it begins another round.
-    native.join_once("b", Some(0));
-    native.pass(5);
-    let run = native.lab.run("job");
-    assert!(run.explanations.iter().any(|said| said.code == "nodes_missing" && said.holds));
-    assert_eq!((run.summary.nodes.missing, run.missing.len()), (Some(2), 2));
-    native.leave("b", LeaveRequest::default());
-    native.pass(2);
-    let run = native.lab.run("job").summary;
-    assert_eq!((run.state, run.nodes.joined), (RunState::Running, 3));
-    assert_eq!(run.state_since.round() as u64, completed.0.as_secs_f64().round() as u64);
 }
 
 #[test]
 fn a_run_that_is_started_again_is_counted_if_it_had_finished() {
-    for (outcome, restarts) in [(Outcome::Succeeded, 1), (Outcome::Failed, 0)] {
-        let mut native = Native::of_two(2);
-        native.close("node a");
-        for node in ["a", "b"] {
-            native.leave(node, LeaveRequest { why: None, outcome: Some(outcome) });
-        }
-        native.pass(11);
-        native.join("a", "2", None);
-        native.pass(1);
-        assert_eq!(native.lab.texts("run_started").len(), 3);
-        assert_eq!(native.lab.insight.totals().restarted, restarts, "{outcome:?}");
+    for (outcome, restarts) in [("done", 1), ("failed", 0)] {
+        let mut native = Native::of(Lab::new(), (2, 2));
+        native.play(&format!("two; close node a; left a {outcome}; left b {outcome}; pass 11"));
+        native.play("again a; pass 1; said run_started=3");
+        assert_eq!(native.lab.insight.totals().restarted, restarts, "{outcome}");
     }
 }
 
 #[test]
-fn nodes_that_die_one_after_the_other_are_all_gone() {
-    let mut native = Native::of_all(&["a", "b", "c"], &[0, 1, 2]);
-    let gone = |native: &Native| {
-        let nodes = native.lab.run("job").summary.nodes;
-        (nodes.joined, nodes.gone, nodes.missing)
-    };
-    for node in ["id0", "id1", "id2"] {
-        native.cut(node);
-        native.pass(2);
-    }
-    native.pass(11);
-    assert_eq!(gone(&native), (0, 2, Some(3)), "nothing is heard of the third");
-    native.pass(5);
-    assert_eq!((native.lab.run("job").summary.state, gone(&native)), (RunState::Gone, (0, 3, Some(0))));
-    let names: Vec<_> = native.lab.run("job").participants.into_iter().map(|node| node.name).collect();
-    assert_eq!(names, ["a", "b", "c"]);
-}
-
-#[test]
-fn the_next_round_runs_since_it_is_complete_however_fast_that_was() {
-    let mut native = Native::of_two(2);
-    native.rejoin("a", 0);
-    native.rejoin("b", 1);
-    native.pass(1);
-    let run = native.lab.run("job");
-    assert_eq!((run.summary.round, run.summary.state), (2, RunState::Running));
-    assert!(run.now - run.summary.state_since < 2.0, "{} {}", run.now, run.summary.state_since);
-}
-
-#[test]
-fn who_never_came_is_not_forgotten_beside_who_is_gone() {
-    let mut native = Native::of(Lab::new(), (3, 3));
-    native.join("a", "1", None);
-    native.join("b", "1", None);
-    native.pass(5);
-    native.cut("b");
-    native.pass(45);
-    let explained = native.lab.run("job").explanations;
-    assert!(explained.iter().any(|said| said.code == "nodes_missing"));
-    // The other comes: only the one that is gone is needed.
-    native.join("c", "1", None);
-    native.pass(2);
-    let explained = native.lab.run("job").explanations;
-    assert!(explained.iter().any(|said| said.code == "nodes_missing"));
-}
-
-#[test]
-fn nodes_with_one_id_are_told_and_not_looked_for_elsewhere() {
-    let mut native = Native::of(Lab::new(), (3, 3));
-    for (address, join_id) in [("10.0.0.1", "1"), ("10.0.0.2", "2"), ("10.0.0.3", "3")] {
-        native.join_as("worker", "worker", address, join_id, None).expect("no refusal");
-        native.pass(1);
-    }
-    native.pass(45);
-    assert_eq!(native.lab.texts("join_refused").len(), 2);
-    assert_eq!(native.shown("nodes_missing").len(), 1);
-}
-
-#[test]
-fn when_the_last_gives_up_it_is_told_what_was_missing() {
-    let mut native = Native::of(Lab::new(), (3, 3));
-    native.join("a", "1", None);
-    native.join("b", "1", None);
-    native.pass(5);
-    let gave_up = || LeaveRequest { why: Some(label("gave up waiting")), outcome: None };
-    native.leave("a", gave_up());
-    native.leave("b", gave_up());
-    native.pass(3);
-    assert_eq!(native.lab.texts("round_deadline").len(), 1);
-}
-
-/// Agents that wait in a round's store cannot be told that it is over. Seen with torch: nobody had gone on.
-#[test]
-fn who_waits_in_a_round_that_was_given_up_is_told_why_it_was() {
-    let mut native = Native::without_role_of_b();
-    native.unpark("id1");
-    native.pass(33);
-    assert_eq!(native.lab.texts("lost").len(), 1, "{:?}", native.lab.said);
-    assert!(!native.shown("waiting").is_empty());
-}
-
-#[test]
-fn a_node_that_is_not_heard_from_is_not_said_to_run_still() {
-    let mut native = Native::of_all_soon(2, &["a", "b", "c"]);
-    native.tell_roles(&[0, 1, 2]);
-    native.reach_exit(0);
-    native.cut("id1");
-    native.pass(6);
-    let [said] = &native.shown("exit_barrier")[..] else { panic!("{:?}", native.lab.said) };
-    let end = "; connected, not finished: c (node rank 2); nothing heard: b (node rank 1)";
-    assert!(said.ends_with(end), "{said}");
-}
-
-/// Processes that rebuild their groups are told as those who go on; agents start their workers again.
-#[test]
-fn survivors_that_meet_again_in_the_same_processes_are_told_so() {
-    for grace in [Some(Duration::from_secs(1)), None] {
-        let mut native = Native::new(3);
-        native.core = Rendezvous::new(Terms { grace, ..Terms::default() }, 10);
-        let nodes = [("a", 0), ("b", 1), ("c", 2)];
-        native.come(&["a", "b", "c"]);
-        for (name, rank) in nodes {
-            native.beats(name, rank, 3);
-        }
-        native.cut("id2");
-        for _ in 0..17 {
-            native.pass(1);
-            nodes[..2].iter().for_each(|&(name, rank)| native.beats(name, rank, 3));
-        }
-        native.joins_again("a", 0);
-        native.joins_again("b", 1);
-        native.pass(40);
-        let told = native.lab.texts("round_complete").join("\n");
-        let says = ["job round 2 complete: 2 of 3 go on", "nobody was started again; lost: c"];
-        assert_eq!(says.iter().all(|says| told.contains(says)), grace.is_some(), "{told}");
-        // It is the run's headline, too, and no longer that they are told to join again.
-        let headline = native.lab.run("job").summary.explanation.expect("a headline");
-        let (code, severity) =
-            if grace.is_some() { ("round_complete", "warning") } else { ("lost", "error") };
-        assert_eq!((&*headline.code, headline.severity.name()), (code, severity), "{headline:?}");
-    }
+fn nodes_that_have_not_reported_after_a_restart_are_missing_by_their_ranks() {
+    let mut native = Native::of(Lab::new(), (2, 3));
+    let place = RankInRound { round: 4, rank: 1 };
+    native.beat_as("b", "b", &address(1), "1", place, 3).expect("a view");
+    // Two at least, and up to three.
+    native.play("pass 10; see missing.rank=0,2 nodes.missing=1; said node_silent=1");
 }

@@ -2,7 +2,7 @@
 //! after them.
 
 use super::lab::Lab;
-use super::stories::stories;
+use super::stories::{Stage as _, stories};
 use rallypoint_api::Severity;
 
 #[test]

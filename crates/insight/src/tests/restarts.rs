@@ -3,7 +3,7 @@
 
 use super::lab::Lab;
 use super::replay::{self, replay};
-use super::stories::stories;
+use super::stories::{Stage as _, stories};
 use rallypoint_api::{Run, RunState};
 
 /// What people see of a run, apart from the times of its nodes and waits.

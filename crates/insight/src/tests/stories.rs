@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::faults;
 use super::lab::{Lab, PORT, gloo};
 use super::yardstick;
+pub(super) use crate::testing::Checked;
 use crate::{AwayLink, Expectation, LinkEvent, LinkNews, StoreOwner};
 use rallypoint_api::{Explanation, LinkCounts, Severity};
 use rallypoint_protocol::ids::ConnId;
@@ -34,7 +35,13 @@ pub(super) fn stories(file: &str, table: &str) {
 
 /// With these options where a story has none.
 pub(super) fn stories_with(file: &str, options: &str, table: &str) {
-    let failed: Vec<String> = all(table, options).filter_map(|story| story.check(file).err()).collect();
+    stage_all(file, options, table, |lab| lab);
+}
+
+/// On this stage, around a laboratory.
+pub(super) fn stage_all<S: Stage>(file: &str, options: &str, table: &str, stage: fn(Lab) -> S) {
+    let stories = all(table, options);
+    let failed: Vec<String> = stories.filter_map(|story| story.check(file, stage).err()).collect();
     assert!(failed.is_empty(), "{} failed:\n{}", failed.len(), failed.join("\n"));
 }
 
@@ -54,7 +61,7 @@ fn all<'t>(table: &'t str, options: &'t str) -> impl Iterator<Item = Story<'t>> 
 }
 
 impl Story<'_> {
-    fn check(&self, file: &str) -> Result<(), String> {
+    fn check<S: Stage>(&self, file: &str, stage: fn(Lab) -> S) -> Checked {
         let mut lab = match self.options {
             options if options.contains("soon") => Lab::soon(),
             options => options.split_once("nodes ").map_or_else(Lab::new, |(_, nodes)| {
@@ -63,24 +70,27 @@ impl Story<'_> {
             }),
         };
         lab.scene.is_row(file, self.name);
+        let mut stage = stage(lab);
         let mut never = Vec::new();
         for line in &self.lines {
             if let Some(words) = line.strip_prefix("never ") {
                 never.extend(words.split(" | "));
             } else {
-                let played = lab.line(line).map_err(|why| self.fail(&lab, &format!("{line}: {why}")));
+                let played =
+                    stage.line(line).map_err(|why| self.fail(stage.lab(), &format!("{line}: {why}")));
                 if played.is_err() {
-                    lab.scene.is_free();
+                    stage.lab().scene.is_free();
                 }
                 played?;
             }
         }
+        let lab = stage.lab();
         let scene = lab.scene.take();
         let texts = |word: &str| {
             lab.said.iter().any(|(_, said)| format!("{}: {}", said.code, said.text).contains(word))
         };
         if let Some(word) = never.into_iter().find(|word| texts(word)) {
-            return Err(self.fail(&lab, &format!("says \"{word}\"")));
+            return Err(self.fail(lab, &format!("says \"{word}\"")));
         }
         if self.options.contains("free") { Ok(()) } else { yardstick::hold(&scene) }
     }
@@ -92,7 +102,7 @@ impl Story<'_> {
 }
 
 /// A number, or a sum of some.
-fn number(text: &str) -> u32 {
+pub(super) fn number(text: &str) -> u32 {
     let one = |text: &str| text.trim().parse::<u32>().unwrap_or_else(|_| panic!("not a number: {text}"));
     text.split('+').map(one).sum()
 }
@@ -126,17 +136,22 @@ fn look_up(value: &Value, path: &str) -> String {
     }
 }
 
-fn same(what: &str, is: &str, expected: &str) -> Result<(), String> {
+fn same(what: &str, is: &str, expected: &str) -> Checked {
     if is == expected { Ok(()) } else { Err(format!("{what} is {is}")) }
 }
 
-impl Lab {
+/// What plays a story.
+pub(super) trait Stage {
+    fn lab(&mut self) -> &mut Lab;
+
+    fn step(&mut self, step: &str) -> Checked;
+
     /// What happens in such a story.
-    pub(super) fn play(&mut self, steps: &str) {
+    fn play(&mut self, steps: &str) {
         steps.lines().for_each(|line| self.line(line).unwrap_or_else(|why| panic!("{line}: {why}")));
     }
 
-    fn line(&mut self, line: &str) -> Result<(), String> {
+    fn line(&mut self, line: &str) -> Checked {
         let line = line.trim();
         if let Some((numbers, rest)) = line.strip_prefix("for ").and_then(|line| line.split_once(": ")) {
             let numbers = those(numbers);
@@ -152,9 +167,15 @@ impl Lab {
         }
         line.split(';').map(str::trim).filter(|step| !step.is_empty()).try_for_each(|step| self.step(step))
     }
+}
+
+impl Stage for Lab {
+    fn lab(&mut self) -> &mut Lab {
+        self
+    }
 
     #[expect(clippy::too_many_lines, reason = "one line a verb")]
-    fn step(&mut self, step: &str) -> Result<(), String> {
+    fn step(&mut self, step: &str) -> Checked {
         let (verb, rest) = step.split_once(' ').unwrap_or((step, ""));
         let (verb, run) = verb.split_once('@').unwrap_or((verb, "job"));
         let (first, words) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -168,6 +189,7 @@ impl Lab {
             let prefixes = [
                 ("pg/", "/default_pg/0//".to_owned()),
                 ("c10d/", format!("/torch.rendezvous.{run}.0/")),
+                ("round1/", format!("/torch.rendezvous.{run}.1/")),
                 ("static/", format!("/{run}/torchelastic/")),
             ];
             let long =
@@ -267,6 +289,8 @@ impl Lab {
                 let is_seen = seen.contains(presence);
                 return if is_seen { Ok(()) } else { Err(format!("{code}: {seen:?}")) };
             }
+            "says" if self.says(rest) => {}
+            "says" => return Err("nobody says it".into()),
             "silent" => return same("what is complained of", &self.complaints().join("; "), ""),
             "tells" => return self.tells(rest),
             _ => {
@@ -340,7 +364,9 @@ impl Lab {
         }
         Ok(())
     }
+}
 
+impl Lab {
     /// The only run, or this.
     fn only_run(&self, run: &str) -> String {
         match &self.insight.list(0, self.now).runs[..] {
@@ -350,7 +376,7 @@ impl Lab {
     }
 
     /// Looks at fields of a run, as the API has them: of the only one, or of this.
-    fn see(&self, run: &str, what: &str) -> Result<(), String> {
+    fn see(&self, run: &str, what: &str) -> Checked {
         let document = serde_json::to_value(self.run(&self.only_run(run))).expect("JSON");
         // A value may have spaces in it.
         let mut pairs: Vec<(&str, String)> = Vec::new();
@@ -365,7 +391,7 @@ impl Lab {
     }
 
     /// How many there are: at least one, if no number is given.
-    fn counts(&self, what: &str, of: impl Fn(&Self, &str) -> usize) -> Result<(), String> {
+    fn counts(&self, what: &str, of: impl Fn(&Self, &str) -> usize) -> Checked {
         let (code, expected) = what.split_once('=').unwrap_or((what, ""));
         let is = of(self, code);
         match expected {
@@ -398,7 +424,7 @@ impl Lab {
     }
 
     /// From now on it can be known: it is told with these names in time, and shown with its evidence.
-    fn tells(&mut self, what: &str) -> Result<(), String> {
+    fn tells(&mut self, what: &str) -> Checked {
         let (what, never) = what.split_once(" never ").unwrap_or((what, ""));
         let (head, names) = what.split_once(':').unwrap_or((what, ""));
         let (code, within) = head.split_once(" within ").unwrap_or((head, ""));

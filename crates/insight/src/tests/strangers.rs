@@ -2,7 +2,7 @@
 //! tools.
 
 use super::lab::Lab;
-use super::stories::stories_with;
+use super::stories::{Stage as _, stories_with};
 
 /// A job of three that has trained for 5 s; 10 comes beside it as this rank of so many, and waits for another.
 /// The job is shown as it is, whoever is beside it, and a real death is told as one.
@@ -116,13 +116,15 @@ static 0,1 of 2; assign 0 2x1; pass 6; static 10:1 of 2; pass 6; said duplicate_
 see state=running nodes.joined=2 round=0; leave 10; pass 6; said lost=0
 see state=running nodes.joined=2 round=0; sexit 1; sexit 0 last; pass 3; said run_finished=1
 = a static node that dies beside its copy is told
-static 0,1 of 2; assign 0 2x1; pass 6; static 10:1 of 2; pass 6; leave 1; pass 4; leave 10; pass 4; said lost=1
+static 0,1 of 2; assign 0 2x1; pass 6; static 10:1 of 2; pass 6; leave 1; pass 4; leave 10; pass 4
+said lost=1
 = a copy that waits for a static node that died is told that it ended
 static 0,1 of 2; assign 0 2x1; pass 6; static 10:1 of 2; pass 6; del 0 static/role_info/0
 wait 10 static/role_info/0; pass 6; holds waiting; leave 0; pass 6; holds waiting
 = ranks that come from where no agent is are a job of their own
 run 2; rank 10:0 of 2 at 10.0.0.1; rank 11:1 of 2 at 10.0.0.2; met 10,11 2; pass 3
-see@store:29500 state=running ranks.joined=2 ranks.gone=0 ranks.expected=2; leave 11; pass 15; said ranks_ended=1; silent
+see@store:29500 state=running ranks.joined=2 ranks.gone=0 ranks.expected=2; leave 11; pass 15
+said ranks_ended=1; silent
 see@job state=running; pass 20; said workers_elsewhere=1; leave 1; pass 5
 see@store:29500 state=running ranks.joined=1 ranks.gone=1 ranks.expected=2
 = ranks that come before a round is complete are a job of their own

@@ -24,7 +24,8 @@ worker 0..4; pass 1; set 0 pg/cuda//0 nccl; get 1..4 pg/cuda//0; pass 60; cut 2;
 = a process that told no rank and does not answer is cut off (2)
 worker 0..4; pass 1; set 0 ID nccl; get 1..4 ID; pass 60; cut 2; pass 4; said lost=1
 = rank 0 that published the id and does not answer is not said to have ended
-worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 2; cut 0; pass 1; del 1 ID; wait 1,2 ID; pass 5; said waiting
+worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 2; cut 0; pass 1; del 1 ID; wait 1,2 ID; pass 5
+said waiting
 = workers are not taken for the agent of a node that ended
 static 0..3 of 3; assign 0 3x1; pass 0.5; worker 10..13 at 10.77.0.^; set 10 ID nccl; get 11,12 ID; pass 2
 leave 0,10,1,11; pass 1; static 3:1 of 3; pass 5
@@ -36,13 +37,15 @@ for 0..3: as 20+% 10+%; add 20+% init/; leave 10+%
 set 20 /default_pg/2//cuda//0/nccl_storekey_0 nccl; get 21,22 /default_pg/2//cuda//0/nccl_storekey_0; pass 40
 silent; said ranks_ended=0; leave 21; pass 2; conn 38 2001 at 10.0.0.1; pass 20; said run_ended=0
 = a client that only counts itself is no rank
-worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; worker 7; pass 20; leave 7; pass 20; said ranks_ended=0; silent
+worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; worker 7; pass 20; leave 7; pass 20; said ranks_ended=0
+silent
 = a job that is started again does not miss the processes of before
 worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 20; leave 1; pass 8; said ranks_ended=1
 for 0..3: worker 10+% at 10.0.1.#; leave %
 set 10 ID nccl; get 11,12 ID; pass 60; holds ranks_ended=0; silent
 = who is absent from a sub group or a barrier is said without ranks
-worker 0..4; pass 1; set 0 ID nccl; get 1..4 ID; pass 10; wait 2,3 pg/7//cuda//7/nccl_storekey_0; leave 1; pass 6
+worker 0..4; pass 1; set 0 ID nccl; get 1..4 ID; pass 10; wait 2,3 pg/7//cuda//7/nccl_storekey_0; leave 1
+pass 6
 said waiting
 = who is absent from a sub group or a barrier is said without ranks (2)
 worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 10; wait 1 /ckpt/last_member; wait 2 /data_redy; pass 6
@@ -102,7 +105,8 @@ wait 1,2 ID; pass 6; said waiting
 = where rank 0 is that has not published its id (6)
 worker 0..3; set 0 ID nccl; get 1 ID; leave 0; pass 1; wait 2 ID; pass 6; said waiting
 = where rank 0 is that has not published its id (7)
-worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 10; wait 1,2 /default_pg/1//cuda//0/nccl_storekey_0; pass 6
+worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 10; wait 1,2 /default_pg/1//cuda//0/nccl_storekey_0
+pass 6
 said waiting
 = where rank 0 is that has not published its id (8)
 worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; worker 3; pass 1; reset; wait 3 ID; pass 6; said waiting

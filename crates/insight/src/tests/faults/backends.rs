@@ -1,6 +1,7 @@
 //! Faults of c10d and native agents, of pods and barriers, and of what these have in common.
 
 use super::super::lab::Lab;
+use super::super::stories::Stage as _;
 use super::faults;
 use rallypoint_api::RunState;
 
@@ -110,7 +111,8 @@ see workers_store=null
 run 2; set 0 c10d/MASTER_ADDR node0; set 0 c10d/MASTER_PORT 29500; pass 2; see workers_store=node0:29500
 cas 1 next join; pass 2; see workers_store=null
 = a run that follows another at once has times of its own
-rank 0,1 of 2; pass 20; leave 0,1; pass 0.3; rank 10..12:0 of 2 at 10.0.0.1; pass 2; recent state_since started_at
+rank 0,1 of 2; pass 20; leave 0,1; pass 0.3; rank 10..12:0 of 2 at 10.0.0.1; pass 2
+recent state_since started_at
 = a pod whose node has another name is not missing
 gate a:0/3 b:1/3 c:2/3; join 9; pass 6; see missing.name=; said nodes_missing
 = a pod that gathers for another run is named
