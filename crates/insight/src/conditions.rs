@@ -283,13 +283,11 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
         .lacks("taken out of the round", "taken_out", Place::Node, &out, Last::TakenOut)
         .lacks("connection closed", "dead", Place::Node, &closed, Last::Closed)
         .lacks("not back since the server was restarted", "not_back", Place::Node, &not_back, Last::NotBack);
-    let reason = match nobody_lacks {
-        false => reason,
-        true => reason.then("; no other node is known").look_at(
-            "one of them counts on more nodes than have come: start every node with the same --nnodes; \
-             agents wait for the others up to 300 s, and end then",
-        ),
-    };
+    let more = reason.clone().then("; no other node is known").look_at(
+        "one of them counts on more nodes than have come: start every node with the same --nnodes; agents wait \
+         for the others up to 300 s, and end then",
+    );
+    let reason = if nobody_lacks { more } else { reason };
     let closed = |node: &TrackedNode| Some(node.evidence(Seen::Closed, None, node.gone?));
     let closed = dead().filter_map(closed);
     let heard = taken_out().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
@@ -329,8 +327,7 @@ fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Vec<Finding> 
             if is_one_of_two { with_pid(label, info.pid) } else { label }
         };
         let ranks = Names::of(ended.iter().map(label));
-        let after = Elapsed(since.since(met));
-        let reason = have_ended(&ranks, left, Elapsed(now.since(since)), Some(after));
+        let reason = have_ended(&ranks, left, Elapsed(now.since(since)), Some(Elapsed(since.since(met))));
         let closed = ended.into_iter().map(|(rank, info, at)| info.closed(rank, at));
         Some(Finding::new(reason, of_meeting(meeting), since).seen(closed))
     });

@@ -743,7 +743,6 @@ fn duplicates(claims: BTreeMap<Claim, Vec<Clash>>, mut known: BTreeMap<Claim, Na
         Claim::Rank(_) => (String::new(), Reason::CLAIMED),
         Claim::Member(member) => (member.clone(), "; they disagree on the order or the members of new_group"),
     };
-    let is_of_group = matches!(claim, Claim::Member(_));
     let mut clashes = clashes.into_iter();
     let first = clashes.next()?;
     // Each further claim of the same rank is one more process, unless it is one of these.
@@ -759,7 +758,7 @@ fn duplicates(claims: BTreeMap<Claim, Vec<Clash>>, mut known: BTreeMap<Claim, Na
     let others = Names::of_some(known, |(claim, who)| format!("{claim} ({who})"));
     let all = Names::of([first.first, first.second].into_iter().chain(more.into_values()));
     let reason = Reason::claimed(&claim.to_string(), &all, &others).then(why);
-    let reason = if is_of_group { reason.look_at(SAME_GROUPS) } else { reason };
+    let reason = if matches!(claim, Claim::Member(_)) { reason.look_at(SAME_GROUPS) } else { reason };
     Some(Finding::new(reason, about, first.at).seen(first.wrote))
 }
 

@@ -538,9 +538,8 @@ impl Fold<'_> {
         // Its process may be known by another connection.
         let known = self.jobs.graph(self.port, self.at).filter(|_| is_shown);
         let known = known.and_then(|graph| graph.member_of(conn, graph.store.clients.get(&conn)?.process()));
-        let known = known.unwrap_or(conn);
-        let gave_up =
-            Evidence { who: self.jobs.who(self.port, known), ..self.evidence(Seen::GaveUp, conn, &topic.1) };
+        let who = self.jobs.who(self.port, known.unwrap_or(conn));
+        let gave_up = Evidence { who, ..self.evidence(Seen::GaveUp, conn, &topic.1) };
         let Some(entry) = self.jobs.store(self.port).given_up.get_mut(&topic) else { return };
         entry.waited = entry.waited.max(waited);
         if entry.who.iter().any(|(known, _)| *known == conn) {

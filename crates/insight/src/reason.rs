@@ -226,7 +226,6 @@ impl Reason {
         Code::TwoJobs.says(text).fact("first", first).fact("second", second)
     }
 
-    /// How that may be.
     pub(crate) const CLAIMED: &str = "; two jobs on one store, two nodes with one rank, or a process of an \
                                       earlier round that was not ended";
 

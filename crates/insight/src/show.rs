@@ -182,6 +182,6 @@ impl Documents<'_> {
 }
 
 fn oldest_first(mut waits: Vec<Wait>) -> Vec<Wait> {
-    waits.sort_by(|a, b| b.waited_seconds.total_cmp(&a.waited_seconds));
+    waits.sort_by(|a, b| b.waited_seconds.total_cmp(&a.waited_seconds).then_with(|| a.peer.cmp(&b.peer)));
     waits
 }

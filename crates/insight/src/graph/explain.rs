@@ -23,18 +23,6 @@ const NEVER_CAME: &str = "ranks that have not come";
 /// The run, the number of the meeting, and what the waits are for.
 type GroupKey = (RunKey, u32, String);
 
-/// The first of the members of sub-groups, and how many more: the names of them all say nothing more.
-fn several(members: &BTreeSet<&str>) -> String {
-    const FEW: usize = 3;
-    let mut all = members.iter();
-    match (all.next(), all.next()) {
-        (Some(first), Some(second)) if members.len() > FEW => {
-            format!("{first}, {second} and {} more members of sub-groups", all.count())
-        }
-        _ => Names::of(members.iter().map(|&member| member.to_owned())).to_string(),
-    }
-}
-
 pub(super) const NOT_REACHED: &str = "look for ranks that have not reached this call, or have ended";
 /// The deadlock when a node joins a running job.
 const TORCH_2_15: &str = "a known fault of torch 2.15: restart all agents, and set \
@@ -208,6 +196,7 @@ impl Graph<'_> {
     /// many groups waiting, and each group would name the victims in the others. Where nobody has ended and
     /// all wait in one of them, they wait for each other.
     fn together(&self, groups: HashMap<GroupKey, Group>) -> Vec<(GroupKey, Group)> {
+        const FEW: usize = 3;
         let mut told = Vec::new();
         let mut by_meeting: BTreeMap<(RunKey, u32), Vec<(GroupKey, Group)>> = BTreeMap::new();
         for (key, group) in groups {
@@ -230,8 +219,12 @@ impl Graph<'_> {
                 told.extend(groups);
                 continue;
             }
-            let names = groups.iter().filter_map(|(_, group)| group.root.of_sub_group()).collect();
-            let (are_apart, members) = (apart.is_some(), Some(apart.unwrap_or_else(|| several(&names))));
+            let names = groups.iter().filter_map(|(_, group)| group.root.of_sub_group());
+            let names: BTreeSet<String> = names.map(str::to_owned).collect();
+            // The names of all say nothing more.
+            let few =
+                Names { more: names.len().saturating_sub(FEW), ..Names::of(names.into_iter().take(FEW)) };
+            let (are_apart, members) = (apart.is_some(), Some(apart.unwrap_or_else(|| few.to_string())));
             let first = groups.into_iter().map(|(_, group)| group).min_by_key(|group| group.since);
             let together = first.map(|first| Group { waits, members, are_apart, ..first });
             told.extend(together.map(|group| ((key, number, "sub-groups".to_owned()), group)));

@@ -161,7 +161,10 @@ impl Graph<'_> {
             let process = wait.view.pid.filter(|_| run.is_none()).map(|pid| (wait.view.peer.ip(), pid));
             process.is_none_or(|process| processes.insert(process))
         });
-        let who = Names::of_some(&members, |(conn, wait)| self.waiter(*conn, wait));
+        let who = Names::of_some(&members, |(conn, wait)| {
+            let is_known = self.store.clients.contains_key(conn);
+            if is_known { self.who(*conn) } else { process(wait.view.pid, wait.view.peer) }
+        });
         let run = run.and_then(|run| self.runs.get(run));
         let first = members.first()?.0;
         let of_run = run.map(|run| (run, self.meeting(first, run)));
@@ -230,12 +233,6 @@ impl Graph<'_> {
         });
         let others = Names::of_some(others, |(label, conn)| self.elsewhere_doing(&label, conn, None));
         (Names::of(ended), others)
-    }
-
-    /// The process that has this wait, as which it is known by `conn`.
-    fn waiter(&self, conn: ConnId, wait: &Waiting) -> String {
-        let is_known = self.store.clients.contains_key(&conn);
-        if is_known { self.who(conn) } else { process(wait.view.pid, wait.view.peer) }
     }
 
     /// What is known of the waits for a key of a program, a barrier or a sub-group, on which a client gives

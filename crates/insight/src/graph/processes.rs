@@ -292,8 +292,7 @@ impl Graph<'_> {
             format!("{who} ({})", Presence::gone(Elapsed(self.now.since(at)), is_cut_off))
         };
         if run.world().is_unnamed() {
-            let label = |closed: &Evidence| gone(run.process_label(closed), closed.at, false);
-            return Names::of_some(run.ended_unnamed(), label);
+            return Names::of_some(run.ended_unnamed(), |it| gone(run.process_label(it), it.at, false));
         }
         let ended = meeting.ranks.iter().filter_map(|(&rank, info)| Some((rank, info, info.gone?)));
         Names::of_some(ended, |(rank, info, at)| gone(info.label(rank), at, info.is_cut_off))

@@ -226,7 +226,7 @@ impl Graph<'_> {
                 found @ (None | Some(Found::Gone(_)))
                     if next.writer == ExpectedWriter::NcclRankZero && host.is_none() =>
                 {
-                    let gone = found.and_then(Found::gone);
+                    let gone = if let Some(Found::Gone(gone)) = found { Some(gone) } else { None };
                     let seen = run.map(|run| self.missed_nccl_root(run, gone));
                     return root(next, seen.unwrap_or_else(|| Presence::Unknown.into()));
                 }

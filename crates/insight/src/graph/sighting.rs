@@ -30,16 +30,6 @@ pub(super) enum Found {
     Gone(Timestamp),
 }
 
-impl Found {
-    /// When its connection closed.
-    pub(super) fn gone(self) -> Option<Timestamp> {
-        match self {
-            Self::There(_) => None,
-            Self::Gone(gone) => Some(gone),
-        }
-    }
-}
-
 /// The processes of these connections, and where one has several, how many.
 fn processes_of<'c>(clients: impl Iterator<Item = &'c Client>) -> Names {
     let mut processes: BTreeMap<String, usize> = BTreeMap::new();

@@ -304,7 +304,7 @@ run 3; joins 3 wait drop:2; exit 0; exit 1 last; pass 2
 run 3; pass 5; exit 0,1
 5x pass 5; cas 2
 cas 2 drop:0 drop:1; pass 2; see nodes.joined=3 nodes.missing=0 exit.arrived=2; silent
-see waits.who=node1 (node rank 1),node0 (node rank 0); restart 1; pass 3; see exit.arrived=2 exit.expected=3
+see waits.who=node0 (node rank 0),node1 (node rank 1); restart 1; pass 3; see exit.arrived=2 exit.expected=3
 exit 2 last; pass 1; said run_finished=1
 = nodes that have finished are of the round after others have taken them out (2)
 run 3; exit 0,1; pass 16; cas 2 drop:0 drop:1; pass 1; leave 2; pass 3
