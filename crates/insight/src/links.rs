@@ -218,7 +218,8 @@ impl Links {
             let clients: usize = links.iter().map(|link| link.clients).sum();
             let addr = if_some(only, |link| format!(" at {}", link.addr));
             // Several relays may have one address.
-            let behind = only.map(|link| behind(link.addr)).filter(|behind| behind.count() <= clients);
+            let behind =
+                only.map(|link| behind(link.addr)).filter(|behind| [1, clients].contains(&behind.count()));
             let with = if_some(behind.filter(|behind| !behind.is_empty()), |who| format!(", with {who},"));
             let why = if_some(only.and_then(|link| link.why.as_ref()), |why| format!(": {why}"));
             let keeps = if_some(Some(clients).filter(|clients| *clients > 0), |clients| {

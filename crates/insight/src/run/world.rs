@@ -233,7 +233,7 @@ impl World {
             other.number != number
                 && other.met.is_none()
                 && other.is_live()
-                && other.ranks.values().all(is_alike)
+                && other.live().all(|(_, info)| is_alike(info))
         };
         let others: Vec<Meeting> = self.meetings.extract_if(.., gathers).collect();
         let at = self.meetings.iter().position(|meeting| meeting.number == number).unwrap_or_default();

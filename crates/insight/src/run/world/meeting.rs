@@ -160,6 +160,9 @@ impl Meeting {
         for (rank, info) in other.ranks {
             self.ranks.entry(rank).or_insert(info);
         }
+        for (rank, info) in other.former {
+            self.former.entry(rank).or_insert(info);
+        }
         self.lost.extend(other.lost);
         self.started = self.started.min(other.started).or(self.started);
     }

@@ -450,3 +450,9 @@ fn a_rank_that_waits_in_its_sub_group_is_not_idle() {
     let schedule = ops.into_iter().zip([0, 0, 0, 0, 180]).collect();
     assert_eq!(played(Truth::new(), "", schedule).checked, Ok(()));
 }
+
+#[test]
+fn a_host_whose_address_was_dropped_has_been_seen() {
+    let ops = [Op::Host(2), Op::SecondJob(3), Op::EndJob(1), Op::Come(1)];
+    played(Truth::new(), "", ops.map(|op| (op, 0)).to_vec()).checked.expect("all is true");
+}
