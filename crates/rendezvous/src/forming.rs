@@ -186,7 +186,7 @@ impl Run {
     }
 
     /// The silent nodes among those that wait or are to join again, in words, to be added to a sentence.
-    pub(super) fn silent_in_words(&self, now: Timestamp) -> String {
+    fn silent_in_words(&self, now: Timestamp) -> String {
         let successors = self.successors(now);
         let has_come = |node: &Label| successors.iter().any(|successor| successor.predecessor == node);
         let is_awaited = |node: &Label, member: &Member| match member.seat {

@@ -176,7 +176,7 @@ impl Run {
         };
         let reason = match (&self.closed, broken, &self.forming) {
             (Some(closed), ..) => format!("closed by {}", closed.by),
-            (_, Some(why), None) => format!("{why}{}", self.silent_in_words(now)),
+            (_, None, None) => String::new(),
             // What the round waits for includes these nodes and all silent ones.
             (
                 _,
@@ -187,10 +187,9 @@ impl Run {
                     | Break::RejoinedAfterClosed { .. },
                 )
                 | None,
-                Some(_),
+                _,
             ) => self.waits_in_words(now),
-            (_, Some(why), Some(_)) => format!("{why}; {}", self.waits_in_words(now)),
-            (_, None, None) => String::new(),
+            (_, Some(why), _) => format!("{why}; {}", self.waits_in_words(now)),
         };
         let round = match (current, &self.forming) {
             (Some(current), _) => current.round.number,

@@ -333,8 +333,6 @@ pub(crate) struct Native {
     /// Nodes of the last round that were told to join again, and have not yet; and those that came anew, and
     /// get a place when the process of before is given up.
     pub(crate) on_their_way: u32,
-    /// Who they are that were told to join again.
-    pub(crate) told_again: Names,
     /// Others of its nodes have finished, and have left or wait at its exit barrier: they do not join again.
     pub(crate) finished: u32,
     /// Nodes that have done their work, once there is one.

@@ -140,11 +140,7 @@ impl TrackedRun {
         let on_their_way = || snapshot.nodes.iter().filter(|node| forms && is_on_its_way(node));
         let finished: HashSet<&str> =
             self.life.at_earlier_exit.values().map(|node| node.node.as_str()).collect();
-        let (exiting, coming): (Vec<_>, Vec<_>) =
-            on_their_way().partition(|node| finished.contains(node.node.as_str()));
-        let (at_exit, names) = (count(exiting.len()), SharedNames::of(snapshot));
-        let told_again =
-            Names::of(coming.into_iter().map(|node| names.shown(&node.info.name, &node.info.address)));
+        let at_exit = count(on_their_way().filter(|node| finished.contains(node.node.as_str())).count());
         let has_left = if forms { snapshot.succeeded } else { 0 };
         let came_anew = if forms { count(came_anew(snapshot).count()) } else { 0 };
         let on_their_way = count(on_their_way().count()).saturating_add(came_anew).saturating_sub(at_exit);
@@ -173,7 +169,6 @@ impl TrackedRun {
                 .then(|| (waits, waited_since.or(self.round.started).unwrap_or(now))),
             missing: missing(snapshot, forms, to_come),
             on_their_way,
-            told_again,
             finished: at_exit.saturating_add(has_left),
             exit: (snapshot.succeeded > 0 && !forms)
                 .then_some(ExitCounts { arrived: snapshot.succeeded, expected: Some(snapshot.round_size) }),
@@ -427,7 +422,6 @@ impl TrackedRun {
             .joined(self.joined(), Some(native.expected.min))
             .from(Some(native.expected.source))
             .misses_nodes(&native.missing)
-            .lacks("told to join again", "told_again", Place::Node, &native.told_again, Last::Connected)
             .and("announced, and not there", &announced)
             .and("finished, and at the exit barrier of a round before", &at_exit)
             .and("finished and left", &done);

@@ -336,7 +336,7 @@ two; cut b; pass 4; again a:0; pass 2; said round_over=1; see missing.name=b; pa
 = nodes that are gone are missing by name with the remedy for them
 two; left b its agent was told to stop
 8x beat a:0; pass 5
-says told to join again: a
+says not yet joined again: a
 again a:0; pass 40; see missing.name=b missing.known_from=left; holds nodes_missing
 = a pod that announced itself and has not joined is missing by name
 gate a:0/2 b:1/2; join a; pass 40; see missing.name=b missing.known_from=announced; holds nodes_missing
