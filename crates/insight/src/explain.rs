@@ -153,8 +153,10 @@ impl Look<'_> {
         let subject = self.subject_of(&held);
         let is_detail = self.is_detail(&held);
         let run = held.run.as_ref().and_then(|key| self.jobs.runs.get(key));
-        let of_living = run.filter(|run| run.is_elastic() && held.finding.reason.code == Code::RoundComplete);
-        of_living.into_iter().for_each(|run| self.told.log.rounds_before(run.key()));
+        let is_complete = held.finding.reason.code == Code::RoundComplete;
+        if let Some(run) = run.filter(|run| is_complete && run.is_elastic()) {
+            self.told.log.rounds_before(run.key());
+        }
         let topic = Topic::of(held.store, held.run, &held.finding);
         let utterance = self.told.log.fact(topic, subject, held.finding, self.now);
         self.say(utterance.map(|utterance| Utterance { is_detail, ..utterance }));
