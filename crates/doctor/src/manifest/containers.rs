@@ -212,7 +212,7 @@ impl Container {
                 return Some(content);
             }
         }
-        // No mount tells the ConfigMap: take the only file with this name, also a script beside the manifests.
+        // No mount tells the ConfigMap: take the only file with this name, also a script beside them.
         let name = shell::basename(path);
         let mut named = objects.iter().filter_map(|object| match object.kind.as_str() {
             "ConfigMap" if path.starts_with('/') => object.value.pointer("/data")?.get(name)?.as_str(),

@@ -32,7 +32,9 @@ pub(crate) fn rank<'m>(call: &Call<'m>) -> Option<Rank<'m>> {
         return None;
     }
     let Some(Told { text, by }) = &launch.node_rank else {
-        let matters = !launch.open && pods.are_several() && is_missed(call);
+        // Nobody sets PET_NODE_RANK for a script. A program may read Slurm's variables itself.
+        let is_open = launch.open && (pods.step.is_none() || launch.tool == Tool::Program);
+        let matters = !is_open && pods.are_several() && is_missed(call);
         return matters.then_some(Rank::Missing);
     };
     let without = |name: &&str| !pods.has_index() && is_index(name);

@@ -39,7 +39,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
             "MASTER_ADDR is set, but nothing tells {all} pods which RANK each has: the pods of a {maker} \
              have no index"
         ),
-        Rank::Missing if pods.maker != Maker::Unknown => format!(
+        Rank::Missing if !matches!(pods.maker, Maker::Unknown | Maker::Slurm) => format!(
             "{} pods use the static backend without --node-rank: each takes itself for node 0, and the pods \
              of a {maker} have no index",
             pods.count.unwrap_or(all)

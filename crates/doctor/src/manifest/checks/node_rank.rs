@@ -39,7 +39,8 @@ fn find(call: &Call<'_>) -> Option<Check> {
             Check::warn(evidence, remedy)
         }
         Rank::Missing
-            if launch.tool != Tool::Program && (pods.has_index() || pods.maker == Maker::Unknown) =>
+            if launch.tool != Tool::Program
+                && (pods.has_index() || matches!(pods.maker, Maker::Unknown | Maker::Slurm)) =>
         {
             let count = pods.count.unwrap_or(all);
             let evidence = format!(

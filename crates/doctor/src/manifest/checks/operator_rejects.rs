@@ -5,8 +5,8 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "operator-rejects",
     sees: "FAIL: a PyTorchJob with two Masters, or without a container `pytorch`; two tasks of a Volcano job \
-           with one name; a StatefulSet with `restartPolicy: OnFailure`, a Job without; `containers` that is no \
-           list",
+           with one name; a StatefulSet with `restartPolicy: OnFailure`, a Job without; `containers` that is \
+           no list",
     fails: "bad-pytorchjob-container-name.yaml",
     passes: "good-pytorchjob.yaml",
     find: Find::Pods(|_, pods| find(pods).into_iter().collect()),

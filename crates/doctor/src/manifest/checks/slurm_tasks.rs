@@ -8,7 +8,7 @@ pub(super) const RULE: Rule = Rule {
            one node only, or 8 times a node",
     fails: "slurm-eight-tasks.sbatch",
     passes: "good-slurm.sbatch",
-    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Other], find),
+    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::DeepSpeed, Tool::Other], find),
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
@@ -20,6 +20,14 @@ fn find(call: &Call<'_>) -> Option<Check> {
         return None;
     }
     let evidence = match step.tasks {
+        Some(tasks) if call.launch.tool == Tool::DeepSpeed => {
+            if !step.by_srun || tasks < 2 || call.launch.node_rank.is_some() {
+                return None;
+            }
+            format!(
+                "srun starts deepspeed {tasks} times: each trains alone, or starts all nodes of its hostfile"
+            )
+        }
         _ if !step.by_srun && several && nodes > 1 => {
             format!(
                 "{name} runs without srun, so only on the first of {nodes} nodes: it waits for the others"
@@ -34,6 +42,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
         }
         _ => return None,
     };
+    let name = if call.launch.tool == Tool::DeepSpeed { "torchrun" } else { name };
     let remedy = format!("srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 {name} …");
     Some(Check::fail(evidence, remedy).at(call.at("command")))
 }
