@@ -119,29 +119,18 @@ pub(crate) fn remedy(call: &Call<'_>) -> String {
         Some(name) if container.is_exec() && launch.tool != Tool::Program => format!("$({name})"),
         _ => index.in_shell(),
     };
-    let index = match pods.maker {
-        Maker::Job => {
-            return format!(
-                "completionMode: Indexed with completions equal to parallelism, and \
-                 {flag}{}",
-                written(Index::Variable("JOB_COMPLETION_INDEX"))
-            );
+    let of_job = written(Index::Variable("JOB_COMPLETION_INDEX"));
+    match (pods.maker, facts.index.map(|index| (index, index.in_env()))) {
+        (Maker::Job, _) => {
+            format!("completionMode: Indexed with completions equal to parallelism, and {flag}{of_job}")
         }
-        Maker::Deployment => {
-            let index = written(Index::Variable("JOB_COMPLETION_INDEX"));
-            return format!("an Indexed Job with {flag}{index}, or a StatefulSet");
+        (Maker::Deployment, _) => format!("an Indexed Job with {flag}{of_job}, or a StatefulSet"),
+        (Maker::Slurm, _) => {
+            format!("srun bash -c '… {flag}$SLURM_NODEID …', in single quotes, so that each node fills it in")
         }
-        Maker::Slurm => {
-            return format!(
-                "srun bash -c '… {flag}$SLURM_NODEID …', in single quotes, so that each node fills it in"
-            );
-        }
-        _ => facts.index,
-    };
-    match index.map(|index| (index, index.in_env())) {
-        Some((index, None)) => format!("{flag}{}, which a {} sets", written(index), facts.name),
-        Some((index, Some(line))) => format!("{flag}{}, with this in env: {line}", written(index)),
-        None => {
+        (_, Some((index, None))) => format!("{flag}{}, which a {} sets", written(index), facts.name),
+        (_, Some((index, Some(line)))) => format!("{flag}{}, with this in env: {line}", written(index)),
+        (_, None) => {
             format!("give each pod its own number with {flag}N, from 0 on, or start it with `rallypoint run`")
         }
     }

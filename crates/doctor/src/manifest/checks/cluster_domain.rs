@@ -12,11 +12,9 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn find(pods: &Pods, container: &Container) -> Option<Check> {
-    let said = container
-        .launches
-        .iter()
-        .filter_map(|launch| Some(launch.host.as_ref()?.text.to_string()))
-        .find(|text| text.ends_with(".svc.cluster.local"))?;
+    let host = |launch: &Launch| Some(launch.host.as_ref()?.text.to_string());
+    let mut hosts = container.launches.iter().filter_map(host);
+    let said = hosts.find(|text| text.ends_with(".svc.cluster.local"))?;
     let check = Check::warn(
         format!("`{said}` ends in .svc.cluster.local, which is only the usual domain of a cluster"),
         "write `name.service` or `name.service.namespace`; the resolver adds the rest",

@@ -43,10 +43,8 @@ fn of_launch(call: &Call<'_>) -> Option<Check> {
 
 /// The mistake if a Service does not have this port. Behind a headless Service every port can be reached.
 fn of_service(service: &Object, port: u16) -> Option<Check> {
-    let ports: Vec<u64> = list(&service.value, "/spec/ports")
-        .iter()
-        .filter_map(|item| item.get("port").and_then(Value::as_u64))
-        .collect();
+    let port_of = |item: &Value| item.get("port").and_then(Value::as_u64);
+    let ports: Vec<u64> = list(&service.value, "/spec/ports").iter().filter_map(port_of).collect();
     if is_headless(service) || ports.is_empty() || ports.contains(&u64::from(port)) {
         return None;
     }

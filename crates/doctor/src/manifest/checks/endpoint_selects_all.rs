@@ -15,14 +15,12 @@ fn find(manifests: &Manifests) -> Vec<Check> {
     let of_rallypoint = |(pods, container): (&Pods, &Container)| {
         let (host, _) = container.rallypoint_endpoint()?;
         let Target::Service(service) = resolve(&host, pods, manifests) else { return None };
-        let evidence = format!(
-            "the endpoint `{}` is a Service over all pods of {}: each meets another store",
-            service.name, pods.place.object
-        );
+        let (name, object) = (&service.name, &pods.place.object);
+        let evidence =
+            format!("the endpoint `{name}` is a Service over all pods of {object}: each meets another store");
+        let check = Check::fail(evidence, first_pod(pods, "RALLYPOINT_ENDPOINT"));
         let all = takes(service, pods) == Taken::All && pods.are_several();
-        all.then(|| {
-            Check::fail(evidence, first_pod(pods, "RALLYPOINT_ENDPOINT")).at(pods.at(&container.at("env")))
-        })
+        all.then(|| check.at(pods.at(&container.at("env"))))
     };
     let of_launches = manifests.calls().filter_map(|call| of_launch(&call));
     of_launches.chain(manifests.containers().filter_map(of_rallypoint)).collect()

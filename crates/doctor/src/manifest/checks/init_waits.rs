@@ -52,13 +52,13 @@ fn find(manifests: &Manifests, pods: &Pods) -> Option<Check> {
                 };
                 let place = pods.at(&container.at("command"));
                 if let Some(service) = hidden.filter(|_| asks_name || !served_before) {
+                    let name = &service.name;
                     let evidence = format!(
-                        "it waits for the name `{host}`, which the Service `{}` publishes only when that pod \
-                         is Ready, and that pod waits here as well: for ever",
-                        service.name
+                        "it waits for the name `{host}`, which the Service `{name}` publishes only when that \
+                         pod is Ready, and that pod waits here as well: for ever"
                     );
-                    let check = Check::fail(evidence, "publishNotReadyAddresses: true in that Service");
-                    return Some(check.at(place));
+                    let remedy = "publishNotReadyAddresses: true in that Service";
+                    return Some(Check::fail(evidence, remedy).at(place));
                 }
                 if asks_port && !served_before {
                     let evidence = format!(

@@ -49,8 +49,8 @@ fn is_filled_in(name: &str) -> bool {
 
 /// Why Kubernetes rejects a name. The name of a Service is a label.
 fn mistake(name: &str, is_label: bool) -> Option<&'static str> {
-    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.' && !is_label;
     let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let allowed = |c: char| ends(c) || c == '-' || c == '.' && !is_label;
     if !name.chars().all(allowed) {
         Some("is no name for Kubernetes, which rejects it: small letters, digits and `-` only")
     } else if !name.starts_with(ends) || !name.ends_with(ends) {

@@ -24,10 +24,8 @@ fn find(pods: &Pods) -> Option<Check> {
     let evidence = if completions > parallelism {
         format!("{completions} completions, but only {parallelism} pods at the same time: they never meet")
     } else {
-        format!(
-            "{parallelism} pods are asked for, but {completions} completions: no more than {completions} \
-             pods are made"
-        )
+        let most = completions;
+        format!("{parallelism} pods are asked for, but {most} completions: no more than {most} pods are made")
     };
     Some(Check::fail(evidence, "parallelism equal to completions").at(pods.of_owner("parallelism")))
 }
