@@ -1,6 +1,6 @@
 //! What the native rendezvous tells, in its own words.
 
-use super::rules::{GO_ON, RESET};
+use super::rules::RESET;
 use super::words::if_some;
 use super::{Code, Evidence, Last, Names, Reason};
 use crate::presence::Place;
@@ -83,7 +83,9 @@ impl Reason {
         }
         match (reset, severity) {
             (Some(_), _) => told = told.look_at(RESET),
-            _ if survivors.is_some() => told = told.look_at(GO_ON),
+            _ if survivors.is_some() => {
+                told = told.look_at("look at its log: a process that is started in its place is taken in");
+            }
             (None, Severity::Info) => told = told.look_at(""),
             (None, _) => {}
         }

@@ -156,9 +156,5 @@ rules! {
     NoStore "no_store" Warning AtOnce "";
 }
 
-/// Where to look when ranks go on without others.
-pub(crate) const GO_ON: &str = "look at the log of what was lost: was it killed, or did it fail? A process \
-                                that is started in its place is taken in";
-
 pub(crate) const RESET: &str = "restart all processes of the job together: what was written before the reset \
                                 is not written again by itself";
