@@ -13,7 +13,6 @@ const RIDDLES: [&str; 4] = ["The same", "That", "Of", "Those"];
 const EXEMPT: &[(&str, &str)] = &[("fuzz/target", "it is built")];
 /// Files with wider lines, each with the reason.
 const WIDE: &[(&str, &str)] = &[
-    ("crates/insight/src/tests/reports.rs", "a scene is one row of its table"),
     ("crates/protocol/src/ids/elapsed.rs", "it shows output, whose lines have any length"),
     ("src/cli/status/changes/tests.rs", "it shows output, whose lines have any length"),
     ("src/cli/status/render/tests.rs", "it shows output, which is as wide as the terminal"),

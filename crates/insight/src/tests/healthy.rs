@@ -256,9 +256,9 @@ proptest! {
         let jobs: [(&str, Script); 6] = [
             ("run1_c10d_4x2", replay::RUN_1),
             ("run4_plugin_workers_external", replay::RUN_4_PLUGIN),
-            ("run4_env_standalone", &[]),
-            ("run4_static_sidecar_agentstore", &[]),
-            ("run4_static_standalone_4x", &[]),
+            ("run4_env_standalone", ""),
+            ("run4_static_sidecar_agentstore", ""),
+            ("run4_static_standalone_4x", ""),
             ("run7_c10d_torch24", replay::RUN_7),
         ];
         for (name, script) in jobs {

@@ -231,8 +231,8 @@ impl Native {
     }
 }
 
-/// Besides the steps of all stories, which begin with `lab` where they are not only numbers of ranks: nodes `a`
-/// have their name as their id; nodes `a:0` of a first round are `id0` at an address of their own.
+/// Besides the steps of all stories, which begin with `lab` where the verb has another meaning here: nodes
+/// `a` have their name as their id; nodes `a:0` of a first round are `id0` at an address of their own.
 impl Stage for Native {
     fn lab(&mut self) -> &mut Lab {
         &mut self.lab
@@ -552,8 +552,8 @@ const STATES: [(&str, &str); 6] = [
     ("next round", "nodes 3..3; all a b c; roles 0,1,2; pass 2; back a:0"),
 ];
 
-/// What happens to b in it. After a restart those of a complete round report; who only waited joins again, as if
-/// for the first time.
+/// What happens to b in it. After a restart those of a complete round report; who only waited joins again, as
+/// if for the first time.
 const EVENTS: [(&str, &str); 7] = [
     ("is killed", "cut id1"),
     ("is frozen", "unpark id1"),

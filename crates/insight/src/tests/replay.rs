@@ -8,7 +8,16 @@ use serde_json::Value as Json;
 
 use super::lab::Lab;
 
-pub(super) type Script = &'static [(f64, u32, &'static str)];
+/// Changes: the second, the connection, and what is changed.
+pub(super) type Script = &'static str;
+
+fn changes(script: Script) -> impl Iterator<Item = (f64, u32, &'static str)> {
+    let change = |change: &'static str| {
+        let mut parts = change.splitn(3, ' ');
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parts.next()?))
+    };
+    script.split(", ").filter(|change| !change.is_empty()).map(move |of| change(of).expect("a change"))
+}
 
 fn file(name: &str) -> Vec<Json> {
     let path = format!("{}/../../tests/data/samples/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
@@ -32,7 +41,7 @@ fn value(text: &str, len: Option<u64>) -> Vec<u8> {
 /// Replays a sample, and then lets `after` seconds pass.
 pub(super) fn replay(name: &str, script: Script, mut lab: Lab, after: f64) -> Lab {
     let rows = file(name);
-    let mut script = script.iter().peekable();
+    let mut script = changes(script).peekable();
     let str_of = |row: &Json, field: &str| row[field].as_str().unwrap_or_default().to_owned();
     let list = |row: &Json| -> Vec<String> {
         row["ks"].as_array().into_iter().flatten().filter_map(|key| Some(key.as_str()?.to_owned())).collect()
@@ -96,100 +105,77 @@ pub(super) fn replay(name: &str, script: Script, mut lab: Lab, after: f64) -> La
     lab
 }
 
-pub(super) const RUN_7: Script =
-    &[(3.21, 1, "join"), (5.65, 2, "join deadline"), (9.68, 2, "complete"), (16.64, 1, "close")];
+pub(super) const RUN_7: Script = "3.21 1 join, 5.65 2 join deadline, 9.68 2 complete, 16.64 1 close";
 
-pub(super) const RUN_4_PLUGIN: Script = &[(3.07, 2, "join"), (3.10, 1, "join complete"), (11.16, 1, "close")];
+pub(super) const RUN_4_PLUGIN: Script = "3.07 2 join, 3.10 1 join complete, 11.16 1 close";
 
-pub(super) const RUN_1: Script = &[
-    (7.21, 1, "join"),
-    (13.32, 2, "join"),
-    (14.59, 3, "join"),
-    (15.30, 4, "join complete"),
-    (37.09, 4, "close"),
+pub(super) const RUN_1: Script =
+    "7.21 1 join, 13.32 2 join, 14.59 3 join, 15.30 4 join complete, 37.09 4 close";
+
+/// A recorded job: the scene, the recording, how many nodes are expected, and its changes.
+type Recorded = (&'static str, &'static str, Option<(u32, u32)>, Script);
+
+const RECORDED: &[Recorded] = &[
+    ("a healthy c10d run is told in three lines", "run1_c10d_4x2", Some((4, 4)), RUN_1),
+    (
+        "a late node is missed only if it is very late",
+        "run2_c10d_one_late",
+        Some((4, 4)),
+        "3.17 2 join, 3.24 1 join, 3.27 3 join, 23.38 4 join complete, 35.52 1 close",
+    ),
+    (
+        "a node that never comes",
+        "run2_c10d_one_never",
+        Some((4, 4)),
+        "4.95 1 join, 5.04 2 join, 5.17 3 join, 25.03 1 drop:1, 25.05 1 close",
+    ),
+    (
+        "an elastic run with a death a newcomer and the deadlock",
+        "run3_elastic_kill_join",
+        Some((2, 4)),
+        "12.63 1 join, 12.69 2 join deadline, 12.75 3 join, 16.71 1 complete, 31.05 3 drop:1, \
+         31.09 3 wait, 31.37 2 next, 31.41 2 join, 35.14 3 join, 35.47 2 deadline, \
+         39.52 2 complete, 52.25 4 wait, 52.73 2 leave, 52.76 2 wait, 52.88 3 next, 52.90 3 join, \
+         53.28 4 join, 53.79 2 join deadline, 57.33 4 complete, 117.43 4 drop:4 close",
+    ),
+    (
+        "a sidecar on rank zero",
+        "run4_c10d_sidecar_heuristic",
+        None,
+        "4.08 1 join, 4.35 2 join complete, 13.84 2 close",
+    ),
+    ("workers of a c10d run that use this store", "run4_plugin_workers_external", None, RUN_4_PLUGIN),
+    ("env runs without agents", "run4_env_standalone", None, ""),
+    ("a rank zero that cannot bind", "run4_env_sidecar_rank0_cannot_bind", None, ""),
+    ("static runs", "run4_static_sidecar_agentstore", None, ""),
+    ("static runs (2)", "run4_static_standalone_4x", None, ""),
+    ("an env run twice whose second part fails", "run5_env8_twice", None, ""),
+    ("a static run twice whose second part fails", "run5_static_twice", None, ""),
+    ("static restarts", "run5_static_restart_torch24", None, ""),
+    ("a static restart that fails", "run5_static_restart_torch215", None, ""),
+    (
+        "a second run with the id of a finished one",
+        "run5_c10d_same_id_twice",
+        None,
+        "6.64 2 join, 6.83 1 join complete, 19.00 1 close",
+    ),
+    (
+        "a run whose agents were terminated is started again",
+        "run5_c10d_sigterm_then_same_id",
+        None,
+        "8.15 1 join, 8.37 2 join complete, 20.02 3 redundant, 20.16 4 redundant, \
+         29.07 3 drop:1 drop:2 next, 29.10 3 join, 29.22 4 join, 30.13 3 complete, 34.47 4 close",
+    ),
+    ("a run of torch 2 4", "run7_c10d_torch24", None, RUN_7),
 ];
 
 #[test]
-fn a_healthy_c10d_run_is_told_in_three_lines() {
-    replay("run1_c10d_4x2", RUN_1, Lab::expecting(4, 4), 60.0);
-}
-
-#[test]
-fn a_late_node_is_missed_only_if_it_is_very_late() {
-    let script: Script = &[
-        (3.17, 2, "join"),
-        (3.24, 1, "join"),
-        (3.27, 3, "join"),
-        (23.38, 4, "join complete"),
-        (35.52, 1, "close"),
-    ];
-    replay("run2_c10d_one_late", script, Lab::expecting(4, 4), 60.0);
-}
-
-#[test]
-fn a_node_that_never_comes() {
-    let script: Script =
-        &[(4.95, 1, "join"), (5.04, 2, "join"), (5.17, 3, "join"), (25.03, 1, "drop:1"), (25.05, 1, "close")];
-    replay("run2_c10d_one_never", script, Lab::expecting(4, 4), 60.0);
-}
-
-#[test]
-fn an_elastic_run_with_a_death_a_newcomer_and_the_deadlock() {
-    let script: Script = &[
-        (12.63, 1, "join"),
-        (12.69, 2, "join deadline"),
-        (12.75, 3, "join"),
-        (16.71, 1, "complete"),
-        (31.05, 3, "drop:1"),
-        (31.09, 3, "wait"),
-        (31.37, 2, "next"),
-        (31.41, 2, "join"),
-        (35.14, 3, "join"),
-        (35.47, 2, "deadline"),
-        (39.52, 2, "complete"),
-        (52.25, 4, "wait"),
-        (52.73, 2, "leave"),
-        (52.76, 2, "wait"),
-        (52.88, 3, "next"),
-        (52.90, 3, "join"),
-        (53.28, 4, "join"),
-        (53.79, 2, "join deadline"),
-        (57.33, 4, "complete"),
-        (117.43, 4, "drop:4 close"),
-    ];
-    replay("run3_elastic_kill_join", script, Lab::expecting(2, 4), 60.0);
-}
-
-#[test]
-fn a_sidecar_on_rank_zero() {
-    let script: Script = &[(4.08, 1, "join"), (4.35, 2, "join complete"), (13.84, 2, "close")];
-    replay("run4_c10d_sidecar_heuristic", script, Lab::new(), 60.0);
-}
-
-#[test]
-fn workers_of_a_c10d_run_that_use_this_store() {
-    replay("run4_plugin_workers_external", RUN_4_PLUGIN, Lab::new(), 60.0);
-}
-
-#[test]
-fn env_runs_without_agents() {
-    replay("run4_env_standalone", &[], Lab::new(), 60.0);
-}
-
-#[test]
-fn a_rank_zero_that_cannot_bind() {
-    replay("run4_env_sidecar_rank0_cannot_bind", &[], Lab::new(), 60.0);
-}
-
-#[test]
-fn static_runs() {
-    replay("run4_static_sidecar_agentstore", &[], Lab::new(), 60.0);
-    replay("run4_static_standalone_4x", &[], Lab::new(), 60.0);
-}
-
-#[test]
-fn an_env_run_twice_whose_second_part_fails() {
-    replay("run5_env8_twice", &[], Lab::new(), 60.0);
+fn recorded_jobs_are_told_as_they_were() {
+    for (scene, name, nodes, script) in RECORDED {
+        let mut lab = nodes.map_or_else(Lab::new, |(min, max)| Lab::expecting(min, max));
+        lab.scene.is_row("replay", scene);
+        replay(name, script, lab, 60.0);
+    }
 }
 
 #[test]
@@ -198,7 +184,7 @@ fn the_id_of_an_nccl_run_is_not_there_for_the_next() {
         ("run8_env_nccl2_torch215", "/default_pg/0//cuda//0/nccl_storekey_0"),
         ("run8_env_nccl_torch215", "/default_pg/0//cuda//0"),
     ] {
-        let mut lab = replay(name, &[], Lab::new(), 0.0);
+        let mut lab = replay(name, "", Lab::new(), 0.0);
         // The second recording ends before its last rank does.
         for c in 1..=2 {
             if lab.is_connected(c) {
@@ -211,46 +197,4 @@ fn the_id_of_an_nccl_run_is_not_there_for_the_next() {
         lab.pass(2.0);
         assert_eq!(lab.run("store:29500").waits.len(), 1, "{name}: rank 1 waits for the new id");
     }
-}
-
-#[test]
-fn a_static_run_twice_whose_second_part_fails() {
-    replay("run5_static_twice", &[], Lab::new(), 60.0);
-}
-
-#[test]
-fn static_restarts() {
-    replay("run5_static_restart_torch24", &[], Lab::new(), 60.0);
-}
-
-#[test]
-fn a_static_restart_that_fails() {
-    replay("run5_static_restart_torch215", &[], Lab::new(), 60.0);
-}
-
-#[test]
-fn a_second_run_with_the_id_of_a_finished_one() {
-    let script: Script = &[(6.64, 2, "join"), (6.83, 1, "join complete"), (19.00, 1, "close")];
-    replay("run5_c10d_same_id_twice", script, Lab::new(), 60.0);
-}
-
-#[test]
-fn a_run_whose_agents_were_terminated_is_started_again() {
-    let script: Script = &[
-        (8.15, 1, "join"),
-        (8.37, 2, "join complete"),
-        (20.02, 3, "redundant"),
-        (20.16, 4, "redundant"),
-        (29.07, 3, "drop:1 drop:2 next"),
-        (29.10, 3, "join"),
-        (29.22, 4, "join"),
-        (30.13, 3, "complete"),
-        (34.47, 4, "close"),
-    ];
-    replay("run5_c10d_sigterm_then_same_id", script, Lab::new(), 60.0);
-}
-
-#[test]
-fn a_run_of_torch_2_4() {
-    replay("run7_c10d_torch24", RUN_7, Lab::new(), 60.0);
 }

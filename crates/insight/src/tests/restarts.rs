@@ -201,8 +201,8 @@ fn a_recorded_job_has_the_same_story_wherever_the_server_is_killed() {
     let samples: [(&str, replay::Script); 4] = [
         ("run1_c10d_4x2", replay::RUN_1),
         ("run4_plugin_workers_external", replay::RUN_4_PLUGIN),
-        ("run4_static_standalone_4x", &[]),
-        ("run4_env_standalone", &[]),
+        ("run4_static_standalone_4x", ""),
+        ("run4_env_standalone", ""),
     ];
     for (name, script) in samples {
         let whole = replay(name, script, Lab::new(), 5.0);

@@ -1,12 +1,13 @@
 //! Stories: each is its name after `= `, and what happens, step by step.
 //!
 //! Steps are parted by `;` or stand on lines of their own. `5x` before a line plays it five times,
-//! `for 0..3:` once with each number in the place of `%`. Numbers of clients are `2`, `0..3` or `0,2`; `12:2` is client 12
-//! as rank 2. In keys and addresses `#` is the rank and `^` the client; keys may begin with `pg/`, `c10d/` and
-//! `static/`. A verb with `@run` is of that run instead of `job`. In brackets after the name: `soon` (waits are
-//! told after 3 s), `nodes 2..4` (how many are expected), `free` (the yardstick does not hold it).
+//! `for 0..3:` once with each number in the place of `%`. Clients are `2`, `0..3` or `0,2`; `12:2` is client
+//! 12 as rank 2. In keys and addresses `#` is the rank and `^` the client; keys may begin with `pg/`,
+//! `c10d/`, `round1/` and `static/`. A verb with `@run` is of that run instead of `job`. In brackets after
+//! the name: `soon` (waits are told after 3 s), `nodes 2..4` (how many are expected), `free` (the yardstick
+//! does not hold it).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 
 use serde_json::Value;
@@ -18,7 +19,7 @@ pub(super) use crate::testing::Checked;
 use crate::{AwayLink, Expectation, LinkEvent, LinkNews, StoreOwner};
 use rallypoint_api::{Explanation, LinkCounts, Severity};
 use rallypoint_protocol::ids::ConnId;
-use rallypoint_protocol::{KeyList, Request};
+use rallypoint_protocol::{KeyList, PROBE, Request};
 use rallypoint_store::Observed;
 
 /// Seconds in which a fault is told, with the time that a wait has to last.
@@ -86,10 +87,7 @@ impl Story<'_> {
         }
         let lab = stage.lab();
         let scene = lab.scene.take();
-        let texts = |word: &str| {
-            lab.said.iter().any(|(_, said)| format!("{}: {}", said.code, said.text).contains(word))
-        };
-        if let Some(word) = never.into_iter().find(|word| texts(word)) {
+        if let Some(word) = never.into_iter().find(|word| lab.says(word)) {
             return Err(self.fail(lab, &format!("says \"{word}\"")));
         }
         if self.options.contains("free") { Ok(()) } else { yardstick::hold(&scene) }
@@ -140,6 +138,9 @@ fn same(what: &str, is: &str, expected: &str) -> Checked {
     if is == expected { Ok(()) } else { Err(format!("{what} is {is}")) }
 }
 
+/// These stand on lines of their own: `says a | b` is one sentence, with its remedy, `nowhere a | b` none.
+const JUDGES: [&str; 3] = ["tells ", "says ", "nowhere "];
+
 /// What plays a story.
 pub(super) trait Stage {
     fn lab(&mut self) -> &mut Lab;
@@ -162,7 +163,7 @@ pub(super) trait Stage {
         {
             return (0..times).try_for_each(|_| self.line(rest));
         }
-        if line.starts_with("tells ") {
+        if JUDGES.iter().any(|verb| line.starts_with(verb)) {
             return self.step(line);
         }
         line.split(';').map(str::trim).filter(|step| !step.is_empty()).try_for_each(|step| self.step(step))
@@ -289,8 +290,21 @@ impl Stage for Lab {
                 let is_seen = seen.contains(presence);
                 return if is_seen { Ok(()) } else { Err(format!("{code}: {seen:?}")) };
             }
-            "says" if self.says(rest) => {}
-            "says" => return Err("nobody says it".into()),
+            "says" | "nowhere" => {
+                let has = |said: &Explanation, word| format!("{}; {}", said.text, said.remedy).contains(word);
+                let is_said = match verb {
+                    "says" => self.said.iter().any(|(_, said)| rest.split(" | ").all(|word| has(said, word))),
+                    _ => !self.said.iter().any(|(_, said)| rest.split(" | ").any(|word| has(said, word))),
+                };
+                return same("that", &is_said.to_string(), "true");
+            }
+            "complains" => return same("complains", &(!self.complaints().is_empty()).to_string(), "true"),
+            "quiet" => {
+                let is_wait =
+                    |said: &Explanation| said.severity > Severity::Info || said.code.starts_with("waiting");
+                let waits = self.said.iter().filter(|(_, said)| is_wait(said)).count();
+                return same("waits told", &waits.to_string(), "0");
+            }
             "silent" => return same("what is complained of", &self.complaints().join("; "), ""),
             "tells" => return self.tells(rest),
             _ => {
@@ -328,6 +342,18 @@ impl Stage for Lab {
                         }
                         "come" => self.come(n, &at(), of()),
                         "conn" => self.connect(n, &at(), of()),
+                        "probe" => {
+                            self.connect(n, &at(), 9001);
+                            self.apply(n, &Request::Ping { nonce: 9001 | PROBE });
+                        }
+                        "listens" => {
+                            let [host, ip, world] = words.split(' ').collect::<Vec<_>>()[..] else {
+                                panic!("host, address and number? {step}")
+                            };
+                            self.worker(n, &at());
+                            let value = listening(&gloo(host, number(world) as usize), host, ip);
+                            self.set(n, &format!("/default_pg/0//cpu//0/{rank}"), &value);
+                        }
                         "ping" => self.ping(n),
                         "as" => {
                             self.connect_as(n, of());
@@ -350,6 +376,7 @@ impl Stage for Lab {
                                 Some("gloo3") => gloo(&format!("host{n}"), 3),
                                 Some("old") => old_gloo(),
                                 Some("nccl") => vec![7; 128],
+                                Some(id) if id.starts_with("nccl:") => nccl_id(&id[5..]),
                                 value => value.unwrap_or("1").as_bytes().to_vec(),
                             };
                             self.set(n, &keys[0], &value);
@@ -451,6 +478,27 @@ impl Lab {
         let has_none = !shown.evidence.iter().any(|evidence| evidence.peer.is_some());
         same("without evidence", &has_none.to_string(), &WITHOUT_EVIDENCE.contains(&code).to_string())
     }
+}
+
+/// A gloo address whose process listens at `ip`.
+fn listening(address: &[u8], host: &str, ip: &str) -> Vec<u8> {
+    let mut value = address.to_vec();
+    let at = 8 + host.len() + 8;
+    let (family, start, octets) = match ip.parse().expect("an address") {
+        IpAddr::V4(ip) => (2, 4, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (10, 8, ip.octets().to_vec()),
+    };
+    value[at] = family;
+    value[at + start..at + start + octets.len()].copy_from_slice(&octets);
+    value
+}
+
+/// The id of all ranks as NCCL makes it, where rank 0 listens at `ip`.
+fn nccl_id(ip: &str) -> Vec<u8> {
+    let ip: Ipv4Addr = ip.parse().expect("an address");
+    let mut id = [&[7; 8][..], &[2, 0, 0xa6, 0x9d], &ip.octets()].concat();
+    id.resize(128, 0);
+    id
 }
 
 /// What gloo of 2.1 writes for one other rank: a socket address of 128 bytes and a number.

@@ -4,7 +4,7 @@
 use super::lab::Lab;
 use super::stories::{Stage as _, stories_with};
 
-/// A job of three that has trained for 5 s; 10 comes beside it as this rank of so many, and waits for another.
+/// A job of three has trained for 5 s; 10 comes beside it as this rank of so many, and waits for another.
 /// The job is shown as it is, whoever is beside it, and a real death is told as one.
 #[test]
 fn a_stranger_beside_a_job_is_told_and_the_job_goes_on() {

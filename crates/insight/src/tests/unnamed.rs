@@ -56,8 +56,8 @@ worker 0..4; pass 1; set 0 ID nccl; get 1..4 ID; pass 10; wait 3 pg/cuda//1:3; p
     );
 }
 
-/// A static run of two nodes: node 0 is at 10.77.0.10 with workers 10 and up, node 1 at 10.77.0.11 with 20 and
-/// up.
+/// A static run of two nodes: node 0 is at 10.77.0.10 with workers 10 and up, node 1 at 10.77.0.11 with 20
+/// and up.
 #[test]
 fn workers_of_nodes_that_told_no_rank() {
     unnamed(

@@ -1,6 +1,6 @@
 //! Faults of static agents and their ranks.
 
-use super::{check_free, fault, faults, static_run};
+use super::faults;
 
 #[test]
 fn faults_of_static_runs() {
@@ -106,6 +106,14 @@ staticrun 3; pass 5; leave 1; static 11:1 of 3; pass 3; see nodes.joined=1 nodes
 see nodes.missing=0 participants.state=earlier,joined,earlier
 = a static node that is missing is said once
 expect 3..3; static 0,1 of 3; pass 20; said nodes_missing waiting=0
+= static: all nodes have arrived at the exit barrier, and it does not end [soon free]
+staticrun 2; sexit 0,1; pass 6
+says 2 of 2 nodes have finished | no other node is known | counts on more nodes | --nnodes
+nowhere have not finished
+= static: a node has not arrived at the exit barrier [soon free]
+staticrun 2; sexit 0; pass 6
+says connected, not finished: node 1
+nowhere no other node
 = a static node that starts its workers again stays in the round
 staticrun 2; pass 5
 3x restarts 1; pass 5; see state=running round=0 nodes.joined=2 nodes.earlier=0 nodes.missing=0
@@ -148,23 +156,4 @@ see missing.rank=1 missing.known_from=role_exchange; static 12:1 of 3; assign 11
 see nodes.joined=3 nodes.gone=0 nodes.missing=0
 ",
     );
-}
-
-/// One of them counts on more nodes than have come.
-#[test]
-fn an_exit_barrier_that_all_have_reached_is_said_to_lack_nobody() {
-    check_free(&[
-        fault("static: all nodes have arrived at the exit barrier, and it does not end", |lab| {
-            static_run(lab, "s", 2);
-            (0..2).for_each(|n| lab.exit_static(n, "s", false));
-        })
-        .words(&["2 of 2 nodes have finished", "no other node is known", "counts on more nodes", "--nnodes"])
-        .never(&["have not finished"]),
-        fault("static: a node has not arrived at the exit barrier", |lab| {
-            static_run(lab, "s", 2);
-            lab.exit_static(0, "s", false);
-        })
-        .words(&["connected, not finished: node 1"])
-        .never(&["no other node"]),
-    ]);
 }

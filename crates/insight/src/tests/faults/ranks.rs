@@ -1,8 +1,7 @@
 //! Faults of ranks without agents.
 
-use super::super::lab::{Lab, gloo};
-use super::{check_free, fault, faults, gather, ranks, read_each_other};
-use rallypoint_api::Severity;
+use super::super::stories::stories_with;
+use super::faults;
 
 #[test]
 fn faults_of_ranks_without_agents() {
@@ -244,108 +243,42 @@ said world_sizes_differ=1
     );
 }
 
-/// Whether it failed cannot be seen: only who waits for it shows that it is needed.
+/// Whether a rank that ends failed cannot be seen: only who waits for it shows that it is needed.
 #[test]
-fn a_rank_that_ends_soon_alarms_if_others_wait_for_it() {
-    check_free(&[
-        fault("env: ranks end one after the other soon after they have met", |lab| {
-            ranks(lab, &[0, 1, 2, 3], 4);
-            read_each_other(lab, &[0, 1, 2, 3], 4);
-            for n in 0..3 {
-                lab.pass(2.5);
-                lab.leave(n);
-            }
-            lab.pass(9.0);
-            assert!(lab.said.iter().all(|(_, said)| said.severity == Severity::Info), "{:?}", lab.said);
-        })
-        .names(&["rank 0 on host0, rank 1 on host1 and rank 2 on host2 closed their connections"]),
-        fault("env: a rank ends soon, and another waits for it in a sub-group", |lab| {
-            ranks(lab, &[0, 1], 2);
-            read_each_other(lab, &[0, 1], 2);
-            lab.pass(2.0);
-            lab.leave(1);
-            lab.wait(0, &["/default_pg/0//1//cpu//0/1"]);
-            lab.pass(9.0);
-            assert!(lab.said.iter().any(|(_, said)| said.severity == Severity::Warning), "{:?}", lab.said);
-        })
-        .words(&["rank 1 of the sub-group 1", "rank 1 on host1"]),
-    ]);
-}
-
-#[test]
-fn who_gives_up_or_ends_is_named_once_and_with_whom_it_waited_for() {
-    check_free(&[
-        fault("env: a process gives up on a key on two connections", |lab| {
-            ranks(lab, &[0, 1], 2);
-            lab.pass(20.0);
-            lab.connect_as(10, 0);
-            lab.ping(10);
-            for n in [0, 10] {
-                lab.wait(n, &["/default_pg/data"]);
-            }
-            lab.pass(2.0);
-            for n in [0, 10] {
-                lab.cancel(n);
-            }
-        })
-        .words(&["rank 0 on host0 gave up on"])
-        .never(&["and process 2000", "rank 0 on host0 and"]),
-        fault("env: all ranks are killed at one moment while they wait for one that never came", |lab| {
-            gather(lab, &[0, 1, 2], 4);
-            lab.pass(2.0);
-            (0..3).for_each(|n| lab.leave(n));
-        })
-        .words(&[
-            "the connections of all 3 processes closed within 1 ms while they waited; never published: rank 3",
-        ])
-        .never(&["within 0 s"]),
-    ]);
-}
-
-/// These publish below the first sub-group, each as this of its ranks.
-fn make_group(lab: &mut Lab, as_ranks: &[(u32, u32)]) {
-    for (n, rank) in as_ranks {
-        lab.set(*n, &format!("/default_pg/0//1//cpu//0/{rank}"), &gloo(&format!("host{n}"), 3));
-    }
-}
-
-#[test]
-fn ranks_that_disagree_on_a_sub_group_are_told_apart_from_ranks_that_do_not_come() {
-    check_free(&[
-        fault("env: ranks 0 and 1 make one group first, and ranks 2 and 3 another", |lab| {
-            ranks(lab, &[0, 1, 2, 3], 4);
-            make_group(lab, &[(0, 0), (1, 1)]);
-            lab.get(0, "/default_pg/0//1//cpu//0/1");
-            lab.get(1, "/default_pg/0//1//cpu//0/0");
-            make_group(lab, &[(2, 1), (3, 2)]);
-            for n in [2, 3] {
-                lab.wait(n, &["/default_pg/0//1//cpu//0/0"]);
-            }
-        })
-        .names(&[
-            "two live processes have claimed rank 1 of the sub-group 1: rank 1 on host1 (pid 2001) and rank 2 on \
-             host2 (pid 2002); they disagree on the order or the members of new_group",
-            "have published there: rank 0 on host0 (dropped since) and rank 1 on host1",
-        ])
-        .never(&["not there"]),
-        fault("env: a rank does not come to a group that others make", |lab| {
-            lab.pass(1.0);
-            ranks(lab, &[0, 1, 2], 3);
-            make_group(lab, &[(0, 0), (1, 1)]);
-            for n in [0, 1] {
-                lab.wait(n, &["/default_pg/0//1//cpu//0/2"]);
-            }
-        })
-        .words(&["not there: rank 2 on host2 (connected, asked last", "look for ranks that have not reached"])
-        .never(&["published there", "claimed", "disagree"]),
-        fault("env: who is awaited in a group does not answer any more, and is given up", |lab| {
-            ranks(lab, &[0, 1, 2], 3);
-            lab.wait(0, &["/default_pg/0//1//cpu//0/2"]);
-            lab.wait(1, &["/default_pg/0//1//cpu//0/2"]);
-            lab.pass(1.0);
-            lab.cut_off(2, None);
-        })
-        .words(&["gone: rank 2 on host2 (given up"])
-        .never(&["not there"]),
-    ]);
+fn ranks_that_end_give_up_or_disagree_on_a_group() {
+    stories_with(
+        "faults",
+        "soon free",
+        "
+= env: ranks end one after the other soon after they have met
+rank 0..4 of 4; reads 0..4 4; pass 2.5; leave 0; pass 2.5; leave 1; pass 2.5; leave 2; pass 15; silent
+says rank 0 on host0, rank 1 on host1 and rank 2 on host2 closed their connections
+= env: a rank ends soon, and another waits for it in a sub-group
+rank 0,1 of 2; reads 0,1 2; pass 2; leave 1; wait 0 pg/1//cpu//0/1; pass 9; complains; pass 6
+says rank 1 of the sub-group 1 | rank 1 on host1
+= env: a process gives up on a key on two connections
+rank 0,1 of 2; pass 20; as 10 0; wait 0,10 /default_pg/data; pass 2; cancel 0,10; pass 6
+says rank 0 on host0 gave up on
+nowhere and process 2000 | rank 0 on host0 and
+= env: all ranks are killed at one moment while they wait for one that never came
+gather 0..3 of 4; pass 2; leave 0..3; pass 6
+says the connections of all 3 processes closed within 1 ms while they waited; never published: rank 3
+nowhere within 0 s
+= env: ranks 0 and 1 make one group first, and ranks 2 and 3 another
+rank 0..4 of 4; set 0,1 pg/1//cpu//0/# gloo3; get 0 pg/1//cpu//0/1; get 1 pg/1//cpu//0/0
+set 2:1,3:2 pg/1//cpu//0/# gloo3; wait 2,3 pg/1//cpu//0/0; pass 6
+says two live processes have claimed rank 1 of the sub-group 1: rank 1 on host1 (pid 2001) and rank 2 on host2
+says (pid 2002); they disagree on the order or the members of new_group
+says have published there: rank 0 on host0 (dropped since) and rank 1 on host1
+nowhere not there
+= env: a rank does not come to a group that others make
+pass 1; rank 0..3 of 3; set 0,1 pg/1//cpu//0/# gloo3; wait 0,1 pg/1//cpu//0/2; pass 6
+says not there: rank 2 on host2 (connected, asked last | look for ranks that have not reached
+nowhere published there | claimed | disagree
+= env: who is awaited in a group does not answer any more, and is given up
+rank 0..3 of 3; wait 0,1 pg/1//cpu//0/2; pass 1; cut 2; pass 6
+says gone: rank 2 on host2 (given up
+nowhere not there
+",
+    );
 }
