@@ -14,7 +14,7 @@ fn ranks_and_nodes_of_a_job_that_hosts_its_store() {
 = a rank that rank 0 counts on is named and rank 0 is not
 worker 0 at 10.0.0.10; rank 1,3 of 4 at 10.0.0.1#; await 1,3 0
 30x get 0 init/; pass 0.2
-said waiting=2; rank 2 of 4 at 10.0.0.12; get 0 init/; publish 0 of 4; pass 2.1; see state=running
+said waiting=2; explained; rank 2 of 4 at 10.0.0.12; get 0 init/; publish 0 of 4; pass 2.1; see state=running
 said waiting=2 lost=0 nodes_missing=0
 = who gives up on rank 0 while that counts names who is missing
 worker 0 at 10.0.0.10; rank 1,3 of 4 at 10.0.0.1#; await 1,3 0

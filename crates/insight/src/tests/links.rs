@@ -89,16 +89,16 @@ see missing.name=node0,node3 missing.known_from=died,lost
 = nodes that are cut off are not said to have ended (2) [soon]
 all 0..2; wait 1 c10d/MASTER_ADDR; pass 2; cut 0; pass 8
 = nodes that are cut off are not said to have ended (3) [soon]
-run 2; exit 0; pass 2; cut 1; pass 8
+run 2; exit 0; pass 2; cut 1; pass 8; explained
 = nodes that are cut off are not said to have ended (4) [soon]
-static 1,0 of 3; pass 2; cut 1; pass 8
+static 1,0 of 3; pass 2; cut 1; pass 8; explained
 = who waits beside a node that is cut off is told as much
 run 3; pass 2; cut 1
 for 0,2: cas % leave; cas % wait
 pass 40; said stands_by
 = the rank of a static node that was cut off before this attempt has no dead node
 static 0..3 of 3; assign 0 3x1; pass 2; cut 2; leave 1; pass 2; static 3:1 of 3
-rank 10:1 of 3 at 10.77.0.11; await 10 2; pass 40
+rank 10:1 of 3 at 10.77.0.11; await 10 2; pass 40; explained
 = many links that are away are one line
 away 10.77.0.11 train-#300; pass 7; said link_away=1
 = a node behind a link that is away is not said to run still [soon]

@@ -391,7 +391,7 @@ said round_deadline=1
 join a; pass 1503; holds round_deadline=1; extend 600; pass 2; holds round_deadline=0; pass 600
 holds round_deadline=1; said round_deadline=3; pass 300; said round_deadline=4; holds round_deadline=0
 = in the last call a round closes when that is over
-nodes 2..3; join a; pass 2; see state=joining; join b; pass 2; see state=last_call
+nodes 2..3; join a; pass 2; see state=joining; closes 1798; join b; pass 2; see state=last_call; closes 28
 ",
     );
 }
@@ -406,6 +406,7 @@ lab wait 2 round1/torchelastic/assigned_ranks/2; pass 33; holds waiting=1; lab l
 holds waiting=1
 = agents at the exit barrier of a native run are told with those they wait for
 nodes 3..3; all a b c; roles 0,1,2; pass 2; exit 0; pass 33; holds exit_barrier=1
+says connected, not finished: b (node rank 1) and c (node rank 2)
 see state=exiting exit.arrived=1 nodes.joined=3; lab leave 0; unpark id0; ask id0; pass 1; close node c
 left id2 failed; exit 1; pass 4; holds exit_barrier=1; see nodes.joined=2 nodes.gone=1
 = an agent at the exit barrier of a round that is given up is told with the next one
@@ -453,7 +454,7 @@ cut id1
 pass 7; ask id1; pass 2
 = after a restart who does not come back is named and the restart is told [soon]
 nodes 2..3; keep 5; come n0 n1 n2; beats n0:0 3; beats n1:1 3; beats n2:2 3; pass 3; restart; back n1:1
-back n0:0; lab pass 0.5; pass 8; holds nodes_missing; pass 9; said lost=0
+back n0:0; lab pass 0.5; pass 8; holds nodes_missing; closes 36; pass 9; said lost=0
 = after a restart who does not come back is named and the restart is told (2) [soon]
 nodes 2..3; keep 2; come n0 n1 n2; beats n0:0 3; beats n1:1 3; beats n2:2 3; pass 3; restart; back n1:1
 back n0:0; lab pass 0.5; pass 4; holds nodes_missing; pass 9; said lost=0
@@ -461,7 +462,7 @@ back n0:0; lab pass 0.5; pass 4; holds nodes_missing; pass 9; said lost=0
 all a b; cut id1; pass 1; back a:0; pass 5; enter id9 b:1; pass 12
 = a round with enough nodes waits only until what is silent is given up [soon]
 nodes 2..3; all a b c; pass 1; cut id2; pass 1; back a:0; back b:1; pass 4; holds nodes_missing
-see nodes.missing=0; said lost=0; pass 12; said lost=1
+see nodes.missing=0; closes 39; said lost=0; pass 12; said lost=1
 = a round with enough nodes waits only until what is silent is given up (2) [soon]
 nodes 2..3; all a b c; cut id1; pass 1; cut id2; pass 20; back a:0; pass 4; said lost=1
 = a death is the cause and not who was refused [soon]
@@ -483,6 +484,7 @@ nodes 3..3; all a b c; roles 0,2; lab wait 0 round1/torchelastic/role_info/0 rou
 lab wait 2 round1/torchelastic/assigned_ranks/2; unpark id1; pass 33; said lost=1; holds waiting
 = a node that is not heard from is not said to run still [soon]
 nodes 2..3; all a b c; roles 0,1,2; exit 0; cut id1; pass 6; holds exit_barrier=1
+says connected, not finished: c (node rank 2) | nothing heard: b (node rank 1)
 = survivors that meet again in the same processes are told so
 nodes 2..3; grace 1; come a b c; beats a:0 3; beats b:1 3; beats c:2 3; cut id2
 17x pass 1; beats a:0 3; beats b:1 3

@@ -298,6 +298,20 @@ impl Stage for Lab {
                 };
                 return same("that", &is_said.to_string(), "true");
             }
+            "closes" => {
+                let run = self.run(&self.only_run(run));
+                let left = run.summary.deadline.map(|at| (at - run.now).round());
+                return same("what is left", &format!("{left:?}"), &format!("Some({rest}.0)"));
+            }
+            // A wait of the run is shown with what holds it up.
+            "explained" => {
+                let waits = self.run(&self.only_run(run)).waits;
+                return same(
+                    "explained",
+                    &waits.iter().any(|wait| wait.reason.is_some()).to_string(),
+                    "true",
+                );
+            }
             "complains" => return same("complains", &(!self.complaints().is_empty()).to_string(), "true"),
             "quiet" => {
                 let is_wait =

@@ -28,7 +28,7 @@ worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 2; cut 0; pass 1; del 1 ID;
 said waiting
 = workers are not taken for the agent of a node that ended
 static 0..3 of 3; assign 0 3x1; pass 0.5; worker 10..13 at 10.77.0.^; set 10 ID nccl; get 11,12 ID; pass 2
-leave 0,10,1,11; pass 1; static 3:1 of 3; pass 5
+leave 0,10,1,11; pass 1; static 3:1 of 3; pass 5; explained
 = who makes its group again has not ended
 worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 60
 for 0..3: as 10+% %; add 10+% init/; leave %
