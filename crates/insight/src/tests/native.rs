@@ -603,7 +603,7 @@ fn in_each_state_each_event_is_told_as_what_it_is() {
         match (event, state) {
             ("leaves", "complete" | "exit") => told("lost"),
             ("leaves" | "finishes", "joining" | "last call") | ("leaves", "next round") => {
-                told("nodes_missing")
+                told("nodes_missing");
             }
             ("finishes", "next round") => assert_eq!(summary.nodes.finished, 1),
             ("leaves" | "finishes", _) => untold("lost"),

@@ -227,7 +227,7 @@ impl Stage for Lab {
             "oldexit" => self.pass_old_exit(run, number(first)),
             "all" => self.join_all(run, range(first)),
             "exchange" => {
-                self.exchange(run, number(first), number(words.split(' ').next().unwrap_or_default()), of())
+                self.exchange(run, number(first), number(words.split(' ').next().unwrap_or_default()), of());
             }
             "staticrun" => faults::static_run(self, run, number(first)),
             "gather" => faults::gather(self, &clients(first), of()),
@@ -352,13 +352,15 @@ impl Stage for Lab {
                         "elsewhere" => self.rank_elsewhere(n, of() as usize),
                         "await" => self.wait_for_rank(n, of()),
                         "met" => {
-                            (0..of()).for_each(|other| self.get(n, &format!("/default_pg/0//cpu//0/{other}")))
+                            (0..of())
+                                .for_each(|other| self.get(n, &format!("/default_pg/0//cpu//0/{other}")));
                         }
                         "come" => self.come(n, &at(), of()),
                         "conn" => self.connect(n, &at(), of()),
                         "probe" => {
-                            self.connect(n, &at(), 9001);
-                            self.apply(n, &Request::Ping { nonce: 9001 | PROBE });
+                            let pid = 9001;
+                            self.connect(n, &at(), pid);
+                            self.apply(n, &Request::Ping { nonce: pid | PROBE });
                         }
                         "listens" => {
                             let [host, ip, world] = words.split(' ').collect::<Vec<_>>()[..] else {

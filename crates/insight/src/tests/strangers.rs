@@ -8,13 +8,13 @@ use super::stories::{Stage as _, stories_with};
 /// The job is shown as it is, whoever is beside it, and a real death is told as one.
 #[test]
 fn a_stranger_beside_a_job_is_told_and_the_job_goes_on() {
+    const TRAINS: &str = "see state=running ranks.joined=3 ranks.expected=3";
     let strangers = [
         ("a copy of a rank", 1, 3),
         ("a copy of rank 0", 0, 3),
         ("a rank of a larger world", 3, 4),
         ("a rank of a smaller world", 0, 2),
     ];
-    const TRAINS: &str = "see state=running ranks.joined=3 ranks.expected=3";
     for (name, is, world) in strangers {
         for gives_up in [false, true] {
             let mut lab = Lab::soon();
