@@ -354,7 +354,7 @@ FAULTS = [
         3,
         "waiting_for_key",
         (r"rank 1 on \S+", r"rank 2 on \S+", "`/default_pg/0//data_redy`", "`/default_pg/0//data_ready`", r"rank 0 on \S+"),
-        "deadlock|; ended",
+        "deadlock|; gone",
         shows="ranks_joined 3",
     ),
     Fault(
@@ -362,7 +362,7 @@ FAULTS = [
         3,
         "waiting_at_barrier",
         (r"rank 1 on \S+", r"rank 2 on \S+", "`/default_pg/0//checkpoint`", r"rank 0 on \S+"),
-        "deadlock|; ended|does not exist",
+        "deadlock|; gone|does not exist",
         shows="ranks_joined 3",
     ),
     Fault(a_static_node_dies, 2, "lost", (r"node 1 at 127\.0\.0\.1",), "heartbeats|while training", shows="rendezvous_missing_nodes 1"),

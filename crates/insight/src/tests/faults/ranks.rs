@@ -109,23 +109,23 @@ rank 0..4 of 4; pass 6; leave 3; wait 0,1 pg/1//cpu//0/2; pass 8; cancel 0..2
 tells gave_up: rank 0, host0, rank 1, host1, rank 3, host3, rank 2, host2 never missing:
 = env: a rank does not make a sub-group with the others
 rank 0..3 of 3; wait 0,1 pg/1//cpu//0/2
-tells waiting: rank 2, host2 never ended | wait_cycle
+tells waiting: rank 2, host2 never connection closed | wait_cycle
 = env: a rank does not make the sub-groups of a device mesh, and many wait in each
 rank 0..7 of 7; wait 6 pg/2//cpu//0/1; wait 0 pg/1//cpu//0/1; wait 1 pg/3//cpu//0/2; wait 2 pg/1//cpu//0/1
 wait 3 pg/3//cpu//0/2; wait 5 pg/3//cpu//0/1
-tells waiting: rank 4, host4 never ended | wait_cycle | waits for ` | the address of rank
+tells waiting: rank 4, host4 never connection closed | wait_cycle | waits for ` | the address of rank
 = env: a rank has ended before the sub-groups of a device mesh are made
 rank 0..4 of 4; leave 2; wait 0 pg/1//cpu//0/1; wait 1 pg/3//cpu//0/1; wait 3 pg/2//cpu//0/0
 tells waiting: rank 2, host2 never not there | wait_cycle
 = env: ranks make sub-groups in another order, and one that waits for nothing is first
 rank 0..4 of 4; wait 0 pg/1//cpu//0/1; wait 1 /default_pg/own
-tells waiting: rank 2, host2, rank 3, host3, rank 1, host1 never ended | wait_cycle
+tells waiting: rank 2, host2, rank 3, host3, rank 1, host1 never connection closed | wait_cycle
 = env: a rank has ended when the others make a sub-group
 rank 0..3 of 3; leave 2; wait 0,1 pg/1//cpu//0/2
 tells waiting: rank 2, host2 never not there | wait_cycle
 = env: a key that nobody writes is one slip from a key that is there
 rank 0..3 of 3; set 0 data_ready; wait 1,2 data_redy
-tells waiting_for_key: key data_redy, key data_ready never ended
+tells waiting_for_key: key data_redy, key data_ready never connection closed
 = env: a key of the next step is no slip
 rank 0,1 of 2; set 0 step/10; wait 1 step/11
 tells waiting_for_key: host0, host1, rank 0, rank 1 never exists | slip
@@ -135,7 +135,7 @@ tells waiting_for_key: rank 0, host0, rank 2, host2 never exists | wait_cycle
 = env: a barrier of the program that a rank does not reach
 rank 0..3 of 3; pass 10
 for 0,2: add % ckpt/num_members; wait % ckpt/last_member
-tells waiting_at_barrier: rank 0, host0, rank 2, host2, key ckpt, rank 1, host1 never ended | does not exist
+tells waiting_at_barrier: rank 0, host0, rank 2, host2, key ckpt, rank 1, host1 never connection closed | does not exist
 = env: a BARRIER of which one rank is on another connection, and one has died
 rank 0..4 of 4; pass 40; as 10 1; barrier 0 ckpt 4; barrier 10 ckpt 4; leave 3
 tells waiting_at_barrier: key ckpt, rank 3, host3, rank 2, host2 never not there: rank 1
