@@ -26,9 +26,10 @@ fn quoted(page: &str) -> impl Iterator<Item = &str> {
     page.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
 }
 
-/// Whether `text` defines the test `name`: a function, or a line of the table that makes functions.
+/// Whether `text` defines the test `name`: a function, a line of the table that makes functions, or a story.
 fn defines(text: &str, name: &str) -> bool {
-    [format!("fn {name}("), format!("def {name}("), format!("    {name}: \"")]
+    let story = format!("\n= {}\n", name.replace('_', " "));
+    [format!("fn {name}("), format!("def {name}("), format!("    {name}: \""), story]
         .iter()
         .any(|form| text.contains(form))
 }

@@ -284,8 +284,8 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
         .lacks("connection closed", "dead", Place::Node, &closed, Last::Closed)
         .lacks("not back since the server was restarted", "not_back", Place::Node, &not_back, Last::NotBack);
     let more = reason.clone().then("; no other node is known").look_at(
-        "one of them counts on more nodes than have come: start every node with the same --nnodes; agents wait \
-         for the others up to 300 s, and end then",
+        "one of them counts on more nodes than have come: start every node with the same --nnodes; agents \
+         wait for the others up to 300 s, and end then",
     );
     let reason = if nobody_lacks { more } else { reason };
     let closed = |node: &TrackedNode| Some(node.evidence(Seen::Closed, None, node.gone?));
@@ -334,7 +334,7 @@ fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Vec<Finding> 
     found.chain(unnamed_ended(run, now)).collect()
 }
 
-/// These have ended, so long ago, and others go on. `after`: how long after all had published their addresses.
+/// These have ended, so long ago, and others go on. `after`: how long after all had published addresses.
 fn have_ended(ranks: &Names, left: u32, since: Elapsed, after: Option<Elapsed>) -> Reason {
     // A program may go on without its process group.
     let closed = match ranks.count() {

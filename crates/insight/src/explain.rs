@@ -318,8 +318,8 @@ impl Look<'_> {
         clash.conns.iter().all(|conn| run.world().of(Some(*rank), *conn).size == Some(1))
     }
 
-    /// All of the kind of `one` that two live processes of a run claim, with their names. Of some no clash was
-    /// seen: what the first wrote had been dropped before the second came.
+    /// All of the kind of `one` that two live processes of a run claim, with their names. Some clashes were
+    /// not seen: what the first wrote had been dropped before the second came.
     fn claims(&self, port: u16, run: &RunKey, one: Option<&Claim>) -> BTreeMap<Claim, Names> {
         let named = |claim: Claim, conns: [ConnId; 2]| {
             let names = Names::of(conns.map(|conn| self.jobs.claimant(port, conn, &claim)));

@@ -16,7 +16,7 @@ use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{KeyPattern, below_own_prefix, classify, published_by};
 use rallypoint_store::KeyPast;
 
-const SAME_PREFIX: &str = "if these are processes of one job, give all of them the same prefix; else look for \
+const SAME_PREFIX: &str = "if these are processes of one job, give them all the same prefix; else look for \
                            processes that have not reached this call, or have ended";
 
 /// Waits for a key that is none of PyTorch's. `besides`: what the same wait names and is missing, too.

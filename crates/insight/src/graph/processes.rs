@@ -304,8 +304,8 @@ impl Graph<'_> {
         format!("{who} ({waits})")
     }
 
-    /// Who has published below the sub-groups of these waits and has none of them, and whether it was what one
-    /// of them is for.
+    /// Who has published below the sub-groups of these waits and has none of them, and whether one of them is
+    /// for that.
     pub(super) fn published_for(&self, waits: &[&Waiting]) -> BTreeMap<ConnId, bool> {
         let asked = waits.iter().filter_map(|wait| address_of(wait.view.missing.first()?));
         let asked: HashSet<(&[u8], u32)> = asked.filter_map(|it| Some((it.sub_group?, it.member))).collect();

@@ -135,7 +135,7 @@ tells waiting_for_key: rank 0, host0, rank 2, host2 never exists | wait_cycle
 = env: a barrier of the program that a rank does not reach
 rank 0..3 of 3; pass 10
 for 0,2: add % ckpt/num_members; wait % ckpt/last_member
-tells waiting_at_barrier: rank 0, host0, rank 2, host2, key ckpt, rank 1, host1 never connection closed | does not exist
+tells waiting_at_barrier: rank 0, host0, rank 2, host2, key ckpt, rank 1, host1 never connection closed
 = env: a BARRIER of which one rank is on another connection, and one has died
 rank 0..4 of 4; pass 40; as 10 1; barrier 0 ckpt 4; barrier 10 ckpt 4; leave 3
 tells waiting_at_barrier: key ckpt, rank 3, host3, rank 2, host2 never not there: rank 1
