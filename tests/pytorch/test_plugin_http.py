@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -258,10 +259,11 @@ class Held(ThreadingHTTPServer):
                     self.waiting -= 1
                     self.gaps += not self.waiting
                 body = b'{"action": "continue", "reason": "", "num_nodes_waiting": 0}'
-                handler.send_response(200)
-                handler.send_header("Content-Length", str(len(body)))
-                handler.end_headers()
-                handler.wfile.write(body)
+                with contextlib.suppress(ConnectionError):  # the client has ended
+                    handler.send_response(200)
+                    handler.send_header("Content-Length", str(len(body)))
+                    handler.end_headers()
+                    handler.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
                 pass
