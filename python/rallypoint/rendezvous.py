@@ -7,6 +7,7 @@ docs/http-api.md says what each field means.
 from __future__ import annotations
 
 import enum
+import itertools
 import logging
 import os
 import secrets
@@ -221,7 +222,8 @@ class KeepAlive:
         # A server that was away must hear from a living node in the keep-alive time, or it takes it for lost.
         pause = min(LONGEST_PAUSE, round.keep_alive)
         self._clients = [Client(endpoint, pause) for _ in range(1 if terms.grace is None else 2)]
-        self._sent = self._heard = 0
+        self._numbers = itertools.count(1)
+        self._heard = 0
         self._path = f"{run_path(run_id)}/heartbeat"
         self._late = late
         self._pause = min(1.0, round.keep_alive / 4)
@@ -272,7 +274,7 @@ class KeepAlive:
     def _beat(self, client: Client) -> None:
         seen, started = self.news.action, time.monotonic()
         self._asked = started
-        self._sent = number = self._sent + 1
+        number = next(self._numbers)
         try:
             answer = client.post(
                 self._path,

@@ -69,7 +69,7 @@ pub(super) fn unreachable(run: &TrackedRun) -> Vec<Finding> {
             return None;
         }
         let who = run.process_label(&root.wrote);
-        Some(finding(vec![said(&who, listens, doubt)], [false; 2], vec![root.wrote.clone()], "nccl".into()))
+        Some(finding(vec![said(&who, listens, doubt)], false, false, vec![root.wrote.clone()], "nccl".into()))
     });
     of_gloo.chain(of_nccl).collect()
 }
@@ -83,7 +83,7 @@ fn said(who: &str, listens: IpAddr, doubt: Doubt) -> String {
 
 /// `may`: others may not reach them. `calm`: all have published, and of two ranks only one has to reach the
 /// other.
-fn finding(ranks: Vec<String>, [may, calm]: [bool; 2], wrote: Vec<Evidence>, about: String) -> Finding {
+fn finding(ranks: Vec<String>, may: bool, calm: bool, wrote: Vec<Evidence>, about: String) -> Finding {
     let since = wrote.iter().map(|wrote| wrote.at).min().unwrap_or_default();
     let ranks = Names::of(ranks);
     let (can, it) = (if may { "may not" } else { "cannot" }, if ranks.count() == 1 { "it" } else { "them" });
@@ -116,5 +116,5 @@ fn of_meeting(meeting: &Meeting) -> Option<Finding> {
     let ranks = doubts.iter().map(|(rank, info, listens, doubt)| said(&info.label(*rank), *listens, *doubt));
     let wrote = doubts.iter().map(|(rank, info, ..)| info.wrote(*rank)).collect();
     let about = format!("meeting {}", meeting.number);
-    (!doubts.is_empty()).then(|| finding(ranks.collect(), [may, meeting.met.is_some()], wrote, about))
+    (!doubts.is_empty()).then(|| finding(ranks.collect(), may, meeting.met.is_some(), wrote, about))
 }

@@ -533,20 +533,23 @@ impl Fold<'_> {
             let new = self.given_up(topic.0.as_ref(), conn, &topic.1);
             self.jobs.store(self.port).given_up.insert(topic.clone(), new);
         }
-        let entry = self.jobs.store(self.port).given_up.get(&topic);
-        let is_shown = entry.is_some_and(|entry| entry.who.len() < SHOWN);
-        // Its process may be known by another connection.
-        let known = self.jobs.graph(self.port, self.at).filter(|_| is_shown);
-        let known = known.and_then(|graph| graph.member_of(conn, graph.store.clients.get(&conn)?.process()));
-        let who = self.jobs.who(self.port, known.unwrap_or(conn));
-        let gave_up = Evidence { who, ..self.evidence(Seen::GaveUp, conn, &topic.1) };
         let Some(entry) = self.jobs.store(self.port).given_up.get_mut(&topic) else { return };
         entry.waited = entry.waited.max(waited);
         if entry.who.iter().any(|(known, _)| *known == conn) {
             entry.again = true;
-        } else if entry.who.len() >= SHOWN {
+            return;
+        }
+        if entry.who.len() >= SHOWN {
             entry.more = entry.more.saturating_add(1);
-        } else if !entry.who.iter().any(|(_, known)| known.who == gave_up.who) {
+            return;
+        }
+        // Its process may be known by another connection.
+        let graph = self.jobs.graph(self.port, self.at);
+        let known = graph.and_then(|graph| graph.member_of(conn, graph.store.clients.get(&conn)?.process()));
+        let who = self.jobs.who(self.port, known.unwrap_or(conn));
+        let gave_up = Evidence { who, ..self.evidence(Seen::GaveUp, conn, &topic.1) };
+        let Some(entry) = self.jobs.store(self.port).given_up.get_mut(&topic) else { return };
+        if !entry.who.iter().any(|(_, known)| known.who == gave_up.who) {
             entry.who.push((conn, gave_up));
         }
     }

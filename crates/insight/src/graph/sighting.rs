@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::processes::{Graph, Silent};
 use super::wanted::{ExpectedWriter, Wanted, wanted};
 use crate::expect::Plan;
-use crate::presence::{But, NODE, Presence, Sighting, Waits};
+use crate::presence::{Behind, But, NODE, Presence, Sighting, Waits};
 use crate::reason::Names;
 use crate::run::{Departure, LeftNode, Meeting, RankInfo, TrackedNode, TrackedRun, Withdrawn};
 use crate::watch::{Client, Passed, Waiting};
@@ -373,26 +373,23 @@ impl Graph<'_> {
     /// All ranks of which nobody is there, but for the one that others wait for: those that have ended, and
     /// those that have not come.
     pub(super) fn absent(&self, run: &TrackedRun, meeting: &Meeting, asked: u32) -> (Names, Names) {
-        let others = || run.world().absent(meeting).filter(|rank| *rank != asked);
-        let ended = |rank: &u32| {
-            let before = run.world().holder(meeting, *rank)?;
-            self.gone(before.gone, before.is_cut_off)
-        };
-        let with = |rank: u32, words: Option<String>| {
-            let label = run.rank_label_in(meeting, rank);
-            words.map_or_else(|| label.clone(), |words| format!("{label} ({words})"))
-        };
-        let pod = |rank: u32| {
+        let others = run.world().absent(meeting).filter(|rank| *rank != asked);
+        let others = others.map(|rank| {
+            let before = run.world().holder(meeting, rank);
+            (rank, before.and_then(|before| self.gone(before.gone, before.is_cut_off)))
+        });
+        let (ended, unseen): (Vec<_>, Vec<_>) = others.partition(|(_, gone)| gone.is_some());
+        let label = |rank| run.rank_label_in(meeting, rank);
+        let with_pod = |(rank, _)| {
             let pod = self.announced_rank(run, meeting, rank).and_then(|pod| pod.behind);
-            pod.filter(|pod| pod.presence != Presence::Announced)
-                .map(|pod| format!("{}: {}", pod.what, pod.presence))
+            match pod.filter(|pod| pod.presence != Presence::Announced) {
+                Some(Behind { what, presence }) => format!("{} ({what}: {presence})", label(rank)),
+                None => label(rank),
+            }
         };
-        (
-            Names::of_some(others().filter(|rank| ended(rank).is_some()), |rank| {
-                with(rank, ended(&rank).map(|gone| gone.to_string()))
-            }),
-            Names::of_some(others().filter(|rank| ended(rank).is_none()), |rank| with(rank, pod(rank))),
-        )
+        let ended = ended.into_iter().filter_map(|(rank, gone)| Some((rank, gone?)));
+        let ended = Names::of_some(ended, |(rank, gone)| format!("{} ({gone})", label(rank)));
+        (ended, Names::of_some(unseen, with_pod))
     }
 
     /// The nodes or ranks except `writer` that are there, and go on with the attempt before.
