@@ -44,7 +44,9 @@ pub struct Capacity {
     reason = "bytes and names in memory, and of one request, whose sums the limits keep far from 2^64"
 )]
 impl Store {
-    pub(super) fn held_bytes(&self) -> usize {
+    /// Bytes that the store holds.
+    #[inline]
+    pub fn bytes(&self) -> usize {
         let waits = self.registrations.bytes() + self.shared.bytes();
         self.keys.bytes() + waits + self.stale.bytes() + self.unfinished_bytes
     }
@@ -52,7 +54,7 @@ impl Store {
     /// Whether `bytes` more in up to `names` more names fit.
     #[inline]
     pub(super) fn room_for(&self, bytes: usize, names: usize) -> Result<(), Refusal> {
-        if self.held_bytes() + bytes + names * KeySpace::SLOT_BYTES > self.capacity.bytes {
+        if self.bytes() + bytes + names * KeySpace::SLOT_BYTES > self.capacity.bytes {
             return Err(Refusal::OutOfMemory);
         }
         if self.keys.names() + names > self.capacity.keys {

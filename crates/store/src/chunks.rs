@@ -20,11 +20,14 @@ pub(super) struct Chunks<T> {
     len: usize,
     /// Places for which memory is allocated.
     room: usize,
+    /// Bytes of free places between used ones, if there are many. Kept, because it is asked for with each
+    /// request.
+    left_bytes: usize,
 }
 
 impl<T> Default for Chunks<T> {
     fn default() -> Self {
-        Self { all: vec![Slab::new()], open: 0, roomy: Vec::new(), len: 0, room: 0 }
+        Self { all: vec![Slab::new()], open: 0, roomy: Vec::new(), len: 0, room: 0, left_bytes: 0 }
     }
 }
 
@@ -46,7 +49,11 @@ impl<T> Chunks<T> {
     /// Bytes of free places between used ones, if there are many.
     #[inline]
     pub(super) fn left_bytes(&self) -> usize {
-        left_behind(self.room, self.len) * size_of::<T>()
+        self.left_bytes
+    }
+
+    fn count_left(&mut self) {
+        self.left_bytes = left_behind(self.room, self.len) * size_of::<T>();
     }
 
     /// Adds the entry that `make` makes of its place, and returns the place.
@@ -61,6 +68,7 @@ impl<T> Chunks<T> {
         chunk.insert(make(place));
         self.room += chunk.capacity() - room;
         self.len += 1;
+        self.count_left();
         place
     }
 
@@ -86,6 +94,7 @@ impl<T> Chunks<T> {
                 self.room -= std::mem::take(chunk).capacity();
             }
         }
+        self.count_left();
         gone
     }
 

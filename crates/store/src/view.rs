@@ -67,7 +67,7 @@ impl Store {
     pub fn stats(&self) -> Stats {
         Stats {
             keys: self.keys.plain(),
-            bytes: self.held_bytes(),
+            bytes: self.bytes(),
             connections: self.connections,
             waiters: self.waiting,
         }

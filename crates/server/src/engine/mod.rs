@@ -392,7 +392,7 @@ impl Engine {
     #[inline]
     fn finish(&self, mut state: MutexGuard<'_, State>, wakers: Vec<Waker>) -> CommitNumber {
         #[expect(clippy::arithmetic_side_effects, reason = "bytes in memory")]
-        let bytes = state.store.stats().bytes + state.observations.bytes();
+        let bytes = state.store.bytes() + state.observations.bytes();
         if bytes != state.budgeted {
             self.budget.adjust(state.budgeted, bytes);
             state.budgeted = bytes;

@@ -48,9 +48,10 @@ impl Published {
     pub(super) const BYTES: usize = 2 * size_of::<(ConnId, Members)>();
     const AWAY_BYTES: usize = 2 * size_of::<(Process, Away)>() + 2 * size_of::<(Timestamp, Process)>();
 
+    #[inline]
+    #[expect(clippy::arithmetic_side_effects, reason = "counts what is in memory")]
     pub(super) fn bytes(&self) -> usize {
-        let away = self.away.len().saturating_mul(Self::AWAY_BYTES);
-        self.by_writer.len().saturating_mul(Self::BYTES).saturating_add(away)
+        self.by_writer.len() * Self::BYTES + self.away.len() * Self::AWAY_BYTES
     }
 
     fn add(&mut self, conn: ConnId, id: SlotId) -> u32 {
