@@ -1,20 +1,20 @@
 //! What holds in one run as time goes by, apart from what its waits show.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::addresses::unreachable;
 use super::expect::Plan;
 use super::links::Links;
-use super::missing::{is_gone, missing, name_of, turned_away};
+use super::missing::{missing, name_of, turned_away};
 use super::presence::{AGENT, ANNOUNCED, GONE, Place, Presence};
 use super::reason::words::{
     are, has, have, have_waited, if_any, if_some, of_expected, of_ranks, says_who, waits_since,
 };
 use super::reason::{Code, Evidence, Finding, Hold, Last, Names, Reason, Unit};
-use super::run::{FormerNode, Meeting, Membership, RankInfo, TrackedNode, TrackedRun, with_pid};
-use rallypoint_api::{Expected, ExpectedFrom, KnownFrom, MissingNode, RunKind, RunState, Seen, Severity};
+use super::run::{FormerNode, Meeting, Membership, TrackedNode, TrackedRun, with_pid};
+use rallypoint_api::{Expected, ExpectedFrom, KnownFrom, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, count, counted};
 use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState, Missing};
 
@@ -81,12 +81,13 @@ fn left_over(
     let since = nodes.iter().map(|node| node.membership_since).min()?.max(completed);
     let redundant = place == Membership::Redundant;
     let is_restarting = run.state() == RunState::Restarting && !redundant;
-    let staying = Names::of(run.still_running().filter(|_| is_restarting).map(TrackedNode::label));
+    let staying = run.still_running().filter(|_| is_restarting);
+    let staying: Vec<_> = staying.map(|node| (node.label(), Last::Connected, None)).collect();
     // Once a member has died or left there is a place, which torch gives them as soon as it has noticed.
     let has_place = if is_restarting { staying.is_empty() } else { run.listed() < group };
-    let dead =
-        Names::of(run.participants().filter(|node| has_place && node.is_dead()).map(TrackedNode::fate));
-    if has_place && dead.is_empty() {
+    let dead = run.participants().filter(|node| has_place && node.is_dead());
+    let mut dead = dead.map(|node| (node.label(), Last::gone(node.is_cut_off), node.gone)).peekable();
+    if has_place && dead.peek().is_none() {
         return None;
     }
     let joined = nodes.iter().map(|node| node.evidence(Seen::Joined, None, node.membership_since));
@@ -94,7 +95,7 @@ fn left_over(
     let waited = Elapsed(now.since(since));
     let fewer = redundant && nodes.iter().all(|node| node.asks_not_for == Some(group));
     let asked = if fewer { "; asked for fewer nodes" } else { "" };
-    let is_spare = !dead.is_empty() || redundant && !fewer;
+    let is_spare = dead.peek().is_some() || redundant && !fewer;
     let reason = Code::StandsBy
         .says(format!(
             "{left_over} {} {waited} beside a complete round of {}{asked}",
@@ -103,8 +104,7 @@ fn left_over(
         ))
         .held(&left_over)
         .fact("left_over", &left_over)
-        .lacks("still in it", "staying", Place::Node, &staying, Last::Connected)
-        .lacks("gone", "dead", Place::Node, &dead, Last::Closed);
+        .lacks_each(Place::Node, staying.into_iter().chain(dead));
     let reason = if is_spare {
         reason
     } else {
@@ -122,93 +122,69 @@ fn of_round(run: &TrackedRun, reason: Reason, since: Timestamp) -> Finding {
     Finding::new(reason, format!("round {}", run.round().number), since)
 }
 
-/// When the nodes at this place came to it.
-fn joins(run: &TrackedRun, membership: Membership) -> impl Iterator<Item = Evidence> {
-    let is_there = move |node: &&TrackedNode| node.membership == membership && node.is_there();
-    run.nodes().iter().filter(is_there).map(|node| node.evidence(Seen::Joined, None, node.membership_since))
-}
-
-/// The nodes at this place that are there.
-fn names(run: &TrackedRun, membership: Membership) -> Names {
-    let is_there = |node: &&TrackedNode| node.membership == membership && node.is_there();
-    Names::of(run.nodes().iter().filter(is_there).map(|node| node.name.clone()))
-}
-
 /// While the round is not complete.
-fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Vec<Finding> {
-    let mut held = Vec::new();
+fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Option<Finding> {
     let is_joining = run.state() == RunState::Joining && run.has_agents();
     // What a reset of the store has dropped is waited for, and said with that.
     let is_reset = run.kind() == RunKind::C10d && run.round().reset.is_some();
-    let (true, Some(since)) = (is_joining && !is_reset, run.incomplete_since()) else { return held };
+    let since = run.incomplete_since().filter(|_| is_joining && !is_reset)?;
     let expected = run.expected(plan);
-    let present = names(run, Membership::Participant);
-    let joined = count(present.count());
-    let waited = Elapsed(now.since(since));
-    let is_short = expected.is_none_or(|expected| joined < expected.min);
+    let there = || run.left_over(Membership::Participant);
+    let joined = count(there().count());
     // Without a number, and while nodes go on with the attempt before, the waits of a static run show what is
     // missing.
     let is_plain = expected.is_some() && run.not_again().next().is_none();
-    if is_short && joined > 0 && (run.kind() == RunKind::C10d || is_plain) {
-        let all = missing(run, plan, expected);
-        let (gone, missing): (Vec<_>, Vec<_>) = all.iter().partition(|node| is_gone(node));
-        let is_connected = |node: &&MissingNode| node.known_from == KnownFrom::Connected;
-        let (connected, missing): (Vec<_>, Vec<_>) = missing.into_iter().partition(is_connected);
-        let announced =
-            missing.iter().filter(|node| node.known_from == KnownFrom::Announced).filter_map(|node| {
-                let pod = node.name.as_deref()?;
-                let seen = node.last_seen.map(|at| Timestamp(Duration::from_secs_f64(at)));
-                Some(format!("{pod}: {}", links.since_announced(plan, pod, seen, now)))
+    let reason = match (expected.filter(|expected| joined >= expected.min), run.kind()) {
+        (Some(enough), RunKind::C10d) => not_enough(run, joined, enough, Elapsed(now.since(since))),
+        (None, kind) if joined > 0 && (kind == RunKind::C10d || is_plain) => {
+            let present = Names::of(there().map(|node| node.name.clone()));
+            let first = there().map(|node| node.joined).min().map_or(since, |first| first.max(since));
+            let all = missing(run, plan, expected);
+            let absent = all.iter().map(|node| {
+                let at = node.last_seen.map(|at| Timestamp(Duration::from_secs_f64(at)));
+                let announced = node.name.as_deref().filter(|_| node.known_from == KnownFrom::Announced);
+                let last = announced.map(|pod| Last::from(&links.since_announced(plan, pod, at, now)));
+                (name_of(node), last.unwrap_or_else(|| node.known_from.into()), at)
             });
-        let announced = Names::of(announced);
-        let there = run.participants().filter(|node| node.is_there());
-        let first = there.map(|node| node.joined).min().map_or(since, |first| first.max(since));
-        let [missing, gone, connected] =
-            [missing, gone, connected].map(|nodes| Names::of(nodes.into_iter().map(name_of)));
-        let absent = Absent { missing, announced, gone, connected };
-        let first = Elapsed(now.since(first));
-        let reason = nodes_missing(joined, expected, &absent, &present, first, waited).misses_nodes(&all);
-        held.push(of_round(run, reason, since).seen(joins(run, Membership::Participant)));
-    }
-    if let (false, RunKind::C10d, Some(expected)) = (is_short, run.kind(), expected) {
-        let Expected { min: expected, source: from, .. } = expected;
-        let is_of_round = |former: &&FormerNode| former.round == run.round().number;
-        let former = run.life().earlier.iter().filter(is_of_round).map(|former| &former.node);
-        let others = run.participants().chain(former).filter(|node| node.asks_not_for == Some(expected));
-        let other = others.max_by_key(|node| node.is_there());
-        let there = run.names_there();
-        let (who, is_gone) = match &run.life().asks_for_more {
-            Some(nodes) => (nodes.clone(), !nodes.shown.iter().any(|name| there.contains(name.as_str()))),
-            None => (Names::of(other.map(TrackedNode::told)), other.is_some_and(|node| !node.is_there())),
-        };
-        let joined_have = have(joined as usize, "node", "nodes");
-        let (are, gone) = (are(expected as usize), if is_gone { ", gone since" } else { "" });
-        let reason = Code::NnodesDiffer
-            .says(format!(
-                "{joined_have} joined and the round is not complete after {waited}, although {expected} by \
-                 {} {are} enough{}{gone}",
-                says_who(from),
-                if_any("; asked for another number: ", &who)
-            ))
-            .severe(Severity::Warning)
-            .hold(Hold::Lasting)
-            .look_at(
-                "stop all agents of the job, and start them with the same --nnodes, which is the number to \
-                 expect (rallypoint ctl expect RUN N, or serve --nodes); a second job needs another \
-                 --rdzv-id",
-            )
-            .joined(joined, Some(expected))
-            .from(Some(from));
-        held.push(of_round(run, reason, since).seen(joins(run, Membership::Participant)));
-    }
-    held
+            nodes_missing(joined, expected, absent.collect(), &present, Elapsed(now.since(first)))
+        }
+        _ => return None,
+    };
+    let joins = there().map(|node| node.evidence(Seen::Joined, None, node.membership_since));
+    Some(of_round(run, reason, since).seen(joins))
+}
+
+/// c10d: as many nodes have joined as should be enough, and the round is not complete after so long.
+fn not_enough(run: &TrackedRun, joined: u32, enough: Expected, waited: Elapsed) -> Reason {
+    let Expected { min: expected, source: from, .. } = enough;
+    let is_of_round = |former: &&FormerNode| former.round == run.round().number;
+    let former = run.life().earlier.iter().filter(is_of_round).map(|former| &former.node);
+    let others = run.participants().chain(former).filter(|node| node.asks_not_for == Some(expected));
+    let other = others.max_by_key(|node| node.is_there());
+    let who = run.life().asks_for_more.clone().unwrap_or_else(|| Names::of(other.map(TrackedNode::told)));
+    let (joined_have, are) = (have(joined as usize, "node", "nodes"), are(expected as usize));
+    Code::NnodesDiffer
+        .says(format!(
+            "{joined_have} joined and the round is not complete after {waited}, although {expected} by {} \
+             {are} enough{}",
+            says_who(from),
+            if_any("; asked for another number: ", &who)
+        ))
+        .severe(Severity::Warning)
+        .hold(Hold::Lasting)
+        .look_at(
+            "stop all agents of the job, and start them with the same --nnodes, which is the number to \
+             expect (rallypoint ctl expect RUN N, or serve --nodes); a second job needs another --rdzv-id",
+        )
+        .joined(joined, Some(expected))
+        .from(Some(from))
 }
 
 /// The round is complete with fewer nodes than an outside source expects.
 fn fewer_than_expected(run: &TrackedRun, plan: &Plan, formed: u32, since: Timestamp) -> Option<Finding> {
     let Expected { min: expected, source: from, .. } =
         plan.expected().filter(|expected| formed < expected.min && run.kind() == RunKind::C10d)?;
-    let left_over = names(run, Membership::WaitList);
+    let left_over = Names::of(run.left_over(Membership::WaitList).map(|node| node.name.clone()));
     let reason = Code::NnodesDiffer
         .says(format!(
             "the round is complete with {}, but {expected} are expected by {}",
@@ -236,28 +212,24 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
         former.node.rank.is_some() && round.completed.is_some_and(|completed| former.last_seen() >= completed)
     };
     let earlier = run.life().earlier.iter().filter(is_of_round).map(|former| &former.node);
-    let all = || run.participants().chain(earlier.clone());
-    let dead = || all().filter(|node| node.is_dead() && !node.is_cut_off);
-    let cut_off = all().filter(|node| node.is_dead() && node.is_cut_off);
-    let not_back = Names::of(all().filter(|node| node.is_not_back()).map(TrackedNode::label));
-    let taken_out = || run.life().left.values().filter(|left| left.is_silent()).map(|left| &left.node);
+    let lost = run.participants().chain(earlier).filter(|node| node.is_lost());
     // Where several nodes have one address, it is not known whose link is away.
-    let mut at_address: HashMap<IpAddr, usize> = HashMap::new();
-    for peer in run.participants().filter_map(|node| node.peer) {
-        let nodes = at_address.entry(peer.ip()).or_default();
-        *nodes = nodes.saturating_add(1);
-    }
-    let is_alone = |addr: IpAddr| at_address.get(&addr).is_none_or(|nodes| *nodes == 1);
-    let addr = |node: &TrackedNode| Some(node.peer?.ip()).filter(|addr| is_alone(*addr));
-    let is_away = |node: &TrackedNode| addr(node).is_some_and(|addr| links.away_at(addr).is_some());
-    let is_silent = |node: &&TrackedNode| node.is_unheard || is_away(node);
-    let (silent, running): (Vec<_>, Vec<_>) = run.still_running().partition(is_silent);
-    let (running, silent) = (
-        Names::of(running.into_iter().map(TrackedNode::label)),
-        Names::of(silent.into_iter().chain(cut_off).map(TrackedNode::label)),
-    );
-    let (out, closed) =
-        (Names::of(taken_out().map(TrackedNode::label)), Names::of(dead().map(TrackedNode::label)));
+    let is_alone = |addr: IpAddr| {
+        let here = run.participants().filter(|node| node.peer.is_some_and(|peer| peer.ip() == addr));
+        here.take(2).count() < 2
+    };
+    let addr = |node: &TrackedNode| Some(node.peer?.ip()).filter(|addr| links.away_at(*addr).is_some());
+    let is_away = |node: &TrackedNode| addr(node).is_some_and(is_alone);
+    let last = |node: &TrackedNode| match () {
+        () if node.is_dead() && !node.is_cut_off => (Last::Closed, node.gone),
+        () if node.is_not_back() => (Last::NotBack, None),
+        () if node.is_dead() || node.is_unheard || is_away(node) => (Last::Silent, None),
+        () => (Last::Connected, None),
+    };
+    let taken_out = run.life().left.values().filter(|left| left.is_silent()).map(|left| &left.node);
+    let seen = lost.chain(run.still_running()).map(|node| (node, last(node)));
+    let taken_out = taken_out.map(|node| (node, (Last::TakenOut, Some(node.last_heartbeat))));
+    let absent: Vec<_> = seen.chain(taken_out).collect();
     let (arrived, nodes, waited) = (count(round.exit.len()), run.exit_size(), Elapsed(now.since(since)));
     let have = nodes.map_or_else(
         || have(arrived as usize, "node", "nodes"),
@@ -265,34 +237,33 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
     );
     // The first of them, and the others for less.
     let up_to = if arrived > 1 { "up to " } else { "" };
-    let all_are_well = out.is_empty() && closed.is_empty() && silent.is_empty();
     // What had arrived before a restart of the server may not be counted.
-    let nobody_lacks = all_are_well
-        && running.is_empty()
-        && not_back.is_empty()
-        && !run.misses_exits()
-        && nodes.is_none_or(|nodes| arrived >= nodes);
-    let is_note = all_are_well && !nobody_lacks && waited.0 < LONG_AT_EXIT;
+    let nobody_lacks = absent.is_empty() && !run.misses_exits() && nodes.is_none_or(|nodes| arrived >= nodes);
+    let are_well = absent.iter().all(|(_, (last, _))| matches!(last, Last::Connected | Last::NotBack));
+    let is_note = are_well && !nobody_lacks && waited.0 < LONG_AT_EXIT;
     let reason = Code::ExitBarrier
         .says(format!("{have} finished and waited {up_to}{waited} at the exit barrier"))
         .severe(if is_note { Severity::Info } else { Severity::Warning })
         .expects(nodes)
         .fact("arrived", arrived)
-        .lacks("connected, not finished", "running", Place::Node, &running, Last::Connected)
-        .lacks("nothing heard", "silent", Place::Node, &silent, Last::Silent)
-        .lacks("taken out of the round", "taken_out", Place::Node, &out, Last::TakenOut)
-        .lacks("connection closed", "dead", Place::Node, &closed, Last::Closed)
-        .lacks("not back since the server was restarted", "not_back", Place::Node, &not_back, Last::NotBack);
-    let more = reason.clone().then("; no other node is known").look_at(
-        "one of them counts on more nodes than have come: start every node with the same --nnodes; agents \
-         wait for the others up to 300 s, and end then",
-    );
-    let reason = if nobody_lacks { more } else { reason };
-    let closed = |node: &TrackedNode| Some(node.evidence(Seen::Closed, None, node.gone?));
-    let closed = dead().filter_map(closed);
-    let heard = taken_out().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
-    let joined = run.still_running().map(|node| node.evidence(Seen::Joined, None, node.joined));
-    Some(of_round(run, reason, since).seen(closed.chain(heard).chain(joined)))
+        .lacks_each(Place::Node, absent.iter().map(|(node, (last, at))| (node.label(), *last, *at)));
+    let reason = if nobody_lacks {
+        reason.then("; no other node is known").look_at(
+            "one of them counts on more nodes than have come: start every node with the same --nnodes; \
+             agents wait for the others up to 300 s, and end then",
+        )
+    } else {
+        reason
+    };
+    let seen = absent.into_iter().map(|(node, (last, at))| {
+        let seen = match last {
+            Last::Closed => Seen::Closed,
+            Last::TakenOut => Seen::Heard,
+            _ => Seen::Joined,
+        };
+        node.evidence(seen, None, at.unwrap_or(node.joined))
+    });
+    Some(of_round(run, reason, since).seen(seen))
 }
 
 /// Nodes that evaluate in the end may well let others wait at the exit barrier for less than this.
@@ -310,57 +281,52 @@ fn ranks_ended(run: &TrackedRun, links: &Links, now: Timestamp) -> Vec<Finding> 
         (true, RunState::Running, Some(completed)) if run.lost().next().is_none() => completed,
         (true, ..) => return Vec::new(),
     };
-    let met = run.world().meetings().iter().filter_map(|meeting| Some((meeting, meeting.met?)));
-    let met = met.filter(|(_, met)| *met >= began);
-    let found = met.filter_map(|(meeting, met)| {
-        let mut ended: Vec<_> = meeting.ended_ranks().collect();
-        ended.sort_by_key(|&(rank, _, at)| (at, rank));
-        let since = ended.first()?.2;
+    let meetings = run.world().meetings();
+    let met = meetings.iter().filter_map(|meeting| Some((meeting, meeting.met.filter(|met| *met >= began)?)));
+    let found = met.map(|(meeting, met)| {
+        let ended = meeting.ended_ranks().map(|(rank, info, at)| {
+            let closed = info.closed(rank, at);
+            let who = if meetings.len() > 1 { with_pid(closed.who, closed.pid) } else { closed.who };
+            Evidence { who, ..closed }
+        });
         // Whether those are connected whose links are away is not known.
         let left = count(meeting.live().filter(|(_, info)| !links.is_away(info.peer)).count());
-        if left == 0 {
-            return None;
-        }
-        let is_one_of_two = run.world().meetings().len() > 1;
-        let label = |&(rank, info, _): &(u32, &RankInfo, Timestamp)| {
-            let label = info.label(rank);
-            if is_one_of_two { with_pid(label, info.pid) } else { label }
-        };
-        let ranks = Names::of(ended.iter().map(label));
-        let reason = have_ended(&ranks, left, Elapsed(now.since(since)), Some(Elapsed(since.since(met))));
-        let closed = ended.into_iter().map(|(rank, info, at)| info.closed(rank, at));
-        Some(Finding::new(reason, of_meeting(meeting), since).seen(closed))
+        have_ended(of_meeting(meeting), ended.collect(), left, Some(met), now)
     });
-    found.chain(unnamed_ended(run, now)).collect()
+    let unnamed = run.ended_unnamed().into_iter();
+    let unnamed = unnamed.map(|closed| Evidence { who: run.process_label(closed), ..closed.clone() });
+    let unnamed = have_ended("unnamed".to_owned(), unnamed.collect(), run.world().processes(), None, now);
+    found.chain([unnamed]).flatten().collect()
 }
 
-/// These have ended, so long ago, and others go on. `after`: how long after all had published addresses.
-fn have_ended(ranks: &Names, left: u32, since: Elapsed, after: Option<Elapsed>) -> Reason {
+/// The connections of these have closed, and `left` others go on, who had `met` with them.
+fn have_ended(
+    about: String,
+    mut ended: Vec<Evidence>,
+    left: u32,
+    met: Option<Timestamp>,
+    now: Timestamp,
+) -> Option<Finding> {
+    ended.sort_by_key(|closed| closed.at);
+    let since = ended.first().filter(|_| left > 0)?.at;
+    let ranks = Names::of(ended.iter().map(|closed| closed.who.clone()));
     // A program may go on without its process group.
     let closed = match ranks.count() {
         1 => "closed its connection",
         _ => "closed their connections, the first of them",
     };
-    let after = if_some(after, |after| format!(", {after} after all had published their addresses,"));
-    let there = format!("{} {}", Unit::Process.count(left), are(left as usize));
+    let after = if_some(met, |met| {
+        format!(", {} after all had published their addresses,", Elapsed(since.since(met)))
+    });
+    let (ago, are) = (Elapsed(now.since(since)), are(left as usize));
+    let there = Unit::Process.count(left);
     let mut reason = Code::RanksEnded
-        .says(format!("{ranks} {closed} {since} ago{after} while {there} still connected"))
-        .fact("ranks", ranks)
+        .says(format!("{ranks} {closed} {ago} ago{after} while {there} {are} still connected"))
+        .fact("ranks", &ranks)
         .fact("left", left)
-        .misses(Place::Rank, ranks, Last::Closed);
+        .misses(Place::Rank, &ranks, Last::Closed);
     reason.ended = ranks.count();
-    reason
-}
-
-/// Processes have ended that meet without telling their ranks.
-fn unnamed_ended(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
-    let ended = run.ended_unnamed();
-    let since = ended.first()?.at;
-    let left = run.world().processes();
-    let ranks = Names::of(ended.iter().map(|closed| run.process_label(closed)));
-    let reason = have_ended(&ranks, left, Elapsed(now.since(since)), None);
-    let found = Finding::new(reason, "unnamed", since).seen(ended.into_iter().cloned());
-    (left > 0).then_some(found)
+    Some(Finding::new(reason, about, since).seen(ended))
 }
 
 /// The id is there by which all ranks of a round meet with NCCL, and some have not asked for it. The others
@@ -428,53 +394,25 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
     if run.kind() != RunKind::Announced {
         return held;
     }
-    if let GateState::Open { since: opened } = gate.state {
-        hold(String::new(), pods_idle(gate, plan, links, opened, now), opened);
-    }
-    if gate.state == GateState::Gathers {
-        // One that was turned away with the rank of another may be the one that is missing.
-        let missing = gate.missing.iter().filter(|missing| turned_away(gate, missing.node_rank).is_none());
-        let (gone, missing): (Vec<_>, Vec<_>) = missing.partition(|missing| missing.seen.is_some());
-        let gone = gone.into_iter().map(|gone| {
-            let since = gone.seen.map(|seen| Elapsed(now.since(seen)));
-            let since = since.map(|since| {
-                if gone.is_away {
-                    format!(" (its link has been away for {since})")
-                } else {
-                    format!(" ({since} ago)")
-                }
-            });
-            format!("{}{}", label(gone), since.unwrap_or_default())
-        });
-        let refused = gate.turned_away.iter().map(|pod| match pod.node_rank {
-            Some(rank) => format!("pod {} with rank {rank}", pod.pod),
-            None => format!("pod {}", pod.pod),
-        });
-        let missing = Names::of(missing.into_iter().map(label));
-        let waited = Elapsed(now.since(gate.since));
-        let reason = pods_missing(gate, &missing, &Names::of(gone), &Names::of(refused), waited);
-        hold(String::new(), reason, gate.since);
+    match gate.state {
+        GateState::Open { since } => hold(String::new(), pods_idle(gate, plan, links, since, now), since),
+        GateState::Gathers => {
+            hold(String::new(), pods_missing(gate, Elapsed(now.since(gate.since))), gate.since);
+        }
+        _ => {}
     }
     held
 }
 
 /// Nothing has come from the processes of the pods that have passed their gate.
 fn pods_idle(gate: &GateSnapshot, plan: &Plan, links: &Links, opened: Timestamp, now: Timestamp) -> Reason {
-    let since_then = |pod: &str| {
-        let since = links.since_announced(plan, pod, None, now);
-        (since != Presence::Announced).then_some(since)
-    };
-    let gone: BTreeMap<_, _> =
-        gate.known().filter_map(|pod| Some((pod.name, since_then(pod.name)?))).collect();
+    let gone = gate.known().filter_map(|pod| {
+        let since = links.since_announced(plan, pod.name, None, now);
+        (since != Presence::Announced).then(|| (pod.name.to_owned(), Last::from(&since), None))
+    });
+    let gone: BTreeSet<_> = gone.collect();
     let pods = gate.announced();
-    let is_heard = |pod: &&Announcement| plan.passed().is_none() && !gone.contains_key(&*pod.pod);
-    let heard = gate.pods.iter().filter(is_heard).count();
-    let unheard = count(pods.saturating_sub(heard).saturating_sub(gone.len()));
-    let last =
-        || gate.silent().filter(|missing| !missing.pod.as_deref().is_some_and(|pod| gone.contains_key(pod)));
-    let silent = plan.passed().or_else(|| last().filter_map(|missing| missing.seen).max());
-    let gone = Names::of(gone.iter().map(|(pod, since)| format!("{pod} ({since})")));
-    let reason = Code::PodsIdle
+    Code::PodsIdle
         .says(format!(
             "{} announced, and no process connected for {}",
             counted(pods, "pod", "pods"),
@@ -483,120 +421,92 @@ fn pods_idle(gate: &GateSnapshot, plan: &Plan, links: &Links, opened: Timestamp,
         .severe(if gone.is_empty() { Severity::Info } else { Severity::Warning })
         .expects(Some(count(pods)))
         .fact("pods", pods)
-        .lacks("gone", "gone", Place::Pod, &gone, Last::Left);
-    if unheard == 0 {
-        return reason;
-    }
-    let since = if_some(silent, |heard| format!(" for {}", Elapsed(now.since(heard))));
-    let unheard = Names::of([counted(unheard, "pod", "pods")]);
-    reason.and(&format!("not heard of{since}"), &unheard)
+        .lacks_each(Place::Pod, gone)
 }
 
 /// Pods have not announced themselves, and those that have are held back.
-fn pods_missing(
-    gate: &GateSnapshot,
-    missing: &Names,
-    gone: &Names,
-    refused: &Names,
-    waited: Elapsed,
-) -> Reason {
+fn pods_missing(gate: &GateSnapshot, waited: Elapsed) -> Reason {
     let (announced, expected) = (count(gate.pods.len()), gate.nodes.min);
-    let lacks = expected.saturating_sub(announced) as usize;
-    let n = lacks.saturating_sub(refused.count().saturating_add(gone.count())).max(missing.count());
-    // As far as they are known.
-    let unnamed = Names::of((missing.count() < n).then(|| n.to_string()));
+    // One that was turned away with the rank of another may be the one that is missing.
+    let missing = gate.missing.iter().filter(|missing| turned_away(gate, missing.node_rank).is_none());
+    let missing: Vec<_> = missing.map(|pod| (label(pod), of_missing(pod), pod.seen)).collect();
+    let refused = gate.turned_away.iter().map(|pod| match pod.node_rank {
+        Some(rank) => format!("pod {} with rank {rank}", pod.pod),
+        None => format!("pod {}", pod.pod),
+    });
+    let refused = Names::of(refused);
+    let gone = missing.iter().filter(|(_, last, _)| *last != Last::NeverSeen).count();
     let look_at = match () {
         () if !refused.is_empty() => {
             "start the pods that were turned away with the number of nodes that the others have, each with \
              its own rank: one of them may be missing as another"
         }
-        () if gone.count() >= lacks => GONE,
+        () if gone >= expected.saturating_sub(announced) as usize => GONE,
         () => Code::PodsMissing.rule().look_at,
     };
-    let named = if unnamed.is_empty() { missing } else { &unnamed };
     Code::PodsMissing
         .says(format!("{announced} of {} announced for {waited}", counted(expected, "pod", "pods")))
         .look_at(look_at)
         .joined(announced, Some(expected))
         .fact("announced", announced)
-        .and("missing", named)
-        .misses(Place::Pod, missing, Last::NeverSeen)
-        .lacks("announced and gone", "gone", Place::Pod, gone, Last::Silent)
-        .and("turned away", refused)
-        .eliminated(!missing.is_empty())
+        .eliminated(gone < missing.len())
+        .lacks_each(Place::Pod, missing)
+        .and("turned away", &refused)
 }
 
-/// Who is not in a round that is not complete.
-struct Absent {
-    missing: Names,
-    /// The pods of missing ones that announced themselves, each with what was heard of it since.
-    announced: Names,
-    /// Nodes that had joined and died, or were taken out.
-    gone: Names,
-    /// Nodes that had joined, are connected, and have not joined this round.
-    connected: Names,
+const fn of_missing(missing: &Missing) -> Last {
+    match missing.seen {
+        None => Last::NeverSeen,
+        Some(_) if missing.is_away => Last::Away,
+        Some(_) => Last::Silent,
+    }
 }
 
-/// Nodes have not joined for so long; the first of those that have waits so long.
+/// Nodes have not joined; the first of those that have waits so long.
 fn nodes_missing(
     joined: u32,
     expected: Option<Expected>,
-    Absent { missing, announced, gone, connected }: &Absent,
+    absent: Vec<(String, Last, Option<Timestamp>)>,
     present: &Names,
     first: Elapsed,
-    waited: Elapsed,
 ) -> Reason {
     let (min, from) = expected.map(|expected| (expected.min, expected.source)).unzip();
     let lacks = min.unwrap_or(0).saturating_sub(joined) as usize;
-    let n = lacks.saturating_sub(gone.count()).saturating_sub(connected.count());
-    let since_first = waits_since(joined, first);
-    let text = if min.is_none() {
-        format!("{} joined ({present}){since_first} for more", have(joined as usize, "node", "nodes"))
-    } else {
-        let who = match missing.count() {
-            _ if n == 0 => since_first,
-            // Some of many that are there lead to nobody.
-            0 if present.more > 0 && present.range.is_none() => {
-                format!("; {n} {} been missing for {waited}", has(n))
-            }
-            0 => {
-                let are = are(present.count());
-                format!("; {n} {} been missing for {waited}; there {are} {present}", has(n))
-            }
-            known if known < n => format!("; {n} have been missing for {waited}, {missing} among them"),
-            known => format!("; {missing} {} been missing for {waited}", has(known)),
-        };
-        format!("{} {} joined{who}", of_expected(joined, min, Unit::Node), has(joined as usize))
+    let waits = waits_since(joined, first);
+    let text = match min {
+        None => format!("{} joined ({present}){waits} for more", have(joined as usize, "node", "nodes")),
+        Some(_) => format!("{} {} joined{waits}", of_expected(joined, min, Unit::Node), has(joined as usize)),
     };
-    let look_at = match () {
-        () if !gone.is_empty() => GONE,
-        () if min.is_none() => {
+    let is_known = |last| matches!(last, Last::NeverSeen | Last::Unknown | Last::Announced | Last::Connected);
+    let look_at = match absent.iter().map(|(_, last, _)| *last).min() {
+        _ if !absent.iter().all(|(_, last, _)| is_known(*last)) => GONE,
+        _ if min.is_none() => {
             "tell the server how many are expected (rallypoint ctl expect RUN N, or serve --nodes), and look \
              which pods have not started, do not reach this server, or have another --nnodes or --rdzv-id"
         }
-        () if lacks <= connected.count() => AGENT,
-        () if announced.count() >= missing.count().max(1) => ANNOUNCED,
-        () => Code::NodesMissing.rule().look_at,
+        Some(Last::Connected) if absent.len() >= lacks => AGENT,
+        Some(Last::Announced) => ANNOUNCED,
+        _ => Code::NodesMissing.rule().look_at,
     };
+    // Of some that are missing no name is known.
+    let there = if absent.len() < lacks { present.clone() } else { Names::default() };
     let counted_by = match (from, min) {
         // Others may see it differently.
         (Some(from @ (ExpectedFrom::EarlierRound | ExpectedFrom::RoleExchange)), Some(min)) => {
             format!(" ({min} by {})", says_who(from))
         }
-        (Some(_), _) => String::new(),
-        (None, _) => "; nobody has said how many there should be".to_owned(),
+        _ => String::new(),
     };
     Code::NodesMissing
         .says(text)
+        .then(&counted_by)
         .look_at(look_at)
-        .eliminated(!missing.is_empty())
+        .eliminated(absent.iter().any(|(_, last, _)| *last == Last::NeverSeen))
         .held(present)
         .joined(joined, min)
         .from(from)
-        .and("gone", gone)
-        .and("connected, and not in this round yet", connected)
-        .then(&counted_by)
-        .then(&if_any("; ", announced))
+        .lacks_each(Place::Node, absent)
+        .and("there", &there)
 }
 
 fn label(missing: &Missing) -> String {

@@ -86,12 +86,6 @@ impl Plan {
         self.gate.as_ref().map_or(&NONE, |gate| &gate.gone)
     }
 
-    /// Since when nothing has been heard of the pods that had passed their gate, if it was forgotten. They
-    /// may do what needs no store.
-    pub(super) const fn passed(&self) -> Option<Timestamp> {
-        self.passed
-    }
-
     /// Whether nothing is said about it any more.
     fn is_empty(&self) -> bool {
         self.expectation.is_none() && self.gate.is_none()

@@ -12,6 +12,7 @@ pub(crate) mod rules;
 mod values;
 pub(crate) mod words;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -188,6 +189,22 @@ impl Reason {
     /// `; title: names`, if there are any.
     pub(crate) fn and(self, title: &str, names: &Names) -> Self {
         self.then(&words::if_any(&format!("; {title}: "), names))
+    }
+
+    /// Who is missing, under what was seen of them last, and when: `; never seen: node 2 and node 3`.
+    pub(crate) fn lacks_each(
+        mut self,
+        what: Place,
+        all: impl IntoIterator<Item = (String, Last, Option<Timestamp>)>,
+    ) -> Self {
+        let mut by_presence: BTreeMap<Last, Vec<String>> = BTreeMap::new();
+        for (name, presence, at) in all {
+            by_presence.entry(presence).or_default().push(name.clone());
+            self.facts.missing.push(Missing { what, name, presence, at });
+        }
+        by_presence
+            .into_iter()
+            .fold(self, |reason, (last, names)| reason.and(last.words(), &Names::of(names)))
     }
 
     /// [`Self::and`] of those who are missing, which are also a fact of their own.

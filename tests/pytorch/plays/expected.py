@@ -19,7 +19,7 @@ WORDS = {
     "twin": r"live processes|turned away|in the attempt before|met with|refused|cannot join|stands? by|waits?|waited|beside"
     r"|next round|first to join again|joined and|again",
     "wrong-rank": r"live processes|refused|met with|waited|waits|missing|never seen",
-    "more-nodes": r"disagree|differ|counts on|another number|asks? for|asked for|parameters|are expected|more nodes?|missing",
+    "more-nodes": r"disagree|differ|counts on|another number|asks? for|asked for|parameters|are expected|more nodes?|missing|nodes? ha(ve|s) joined",
     "freeze": GONE,
     "cut": GONE + r"|cut off|did not answer",
 }

@@ -9,7 +9,7 @@ use rallypoint_api::KnownFrom;
 use rallypoint_protocol::ids::{Elapsed, counted};
 
 /// What was seen of somebody last, without its time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
 pub(crate) enum Last {
     NeverSeen,
@@ -24,6 +24,31 @@ pub(crate) enum Last {
     Finished,
     NotBack,
     Unknown,
+}
+
+impl Last {
+    /// Gone, in one of two ways.
+    pub(crate) const fn gone(is_cut_off: bool) -> Self {
+        if is_cut_off { Self::Unreachable } else { Self::Closed }
+    }
+
+    /// How those are listed of whom this was seen.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::NeverSeen => "never seen",
+            Self::Announced => "announced itself",
+            Self::Connected => "connected",
+            Self::Silent => "nothing heard",
+            Self::Away => "link away",
+            Self::Unreachable => "given up, as its host or link did not answer",
+            Self::Left => "left",
+            Self::TakenOut => "taken out of the round",
+            Self::Closed => "connection closed",
+            Self::Finished => "finished",
+            Self::NotBack => "not seen since the server was restarted",
+            Self::Unknown => "in the round before",
+        }
+    }
 }
 
 impl From<&Presence> for Last {

@@ -81,7 +81,7 @@ pub(crate) fn are_left(left: u32, expected: Option<u32>, unit: Unit) -> String {
 pub(crate) fn waits_since(joined: u32, first: Elapsed) -> String {
     match joined {
         1 => format!(" and waited {first}"),
-        _ => format!(", and the first has waited {first}"),
+        _ => format!(", the first has waited {first}"),
     }
 }
 

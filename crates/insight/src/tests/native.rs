@@ -406,7 +406,7 @@ lab wait 2 round1/torchelastic/assigned_ranks/2; pass 33; holds waiting=1; lab l
 holds waiting=1
 = agents at the exit barrier of a native run are told with those they wait for
 nodes 3..3; all a b c; roles 0,1,2; pass 2; exit 0; pass 33; holds exit_barrier=1
-says connected, not finished: b (node rank 1) and c (node rank 2)
+says connected: b (node rank 1) and c (node rank 2)
 see state=exiting exit.arrived=1 nodes.joined=3; lab leave 0; unpark id0; ask id0; pass 1; close node c
 left id2 failed; exit 1; pass 4; holds exit_barrier=1; see nodes.joined=2 nodes.gone=1
 = an agent at the exit barrier of a round that is given up is told with the next one
@@ -484,7 +484,7 @@ nodes 3..3; all a b c; roles 0,2; lab wait 0 round1/torchelastic/role_info/0 rou
 lab wait 2 round1/torchelastic/assigned_ranks/2; unpark id1; pass 33; said lost=1; holds waiting
 = a node that is not heard from is not said to run still [soon]
 nodes 2..3; all a b c; roles 0,1,2; exit 0; cut id1; pass 6; holds exit_barrier=1
-says connected, not finished: c (node rank 2) | nothing heard: b (node rank 1)
+says connected: c (node rank 2) | nothing heard: b (node rank 1)
 = survivors that meet again in the same processes are told so
 nodes 2..3; grace 1; come a b c; beats a:0 3; beats b:1 3; beats c:2 3; cut id2
 17x pass 1; beats a:0 3; beats b:1 3

@@ -112,7 +112,7 @@ says 2 of 2 nodes have finished | no other node is known | counts on more nodes 
 nowhere have not finished
 = static: a node has not arrived at the exit barrier [soon free]
 staticrun 2; sexit 0; pass 6
-says connected, not finished: node 1
+says connected: node 1
 nowhere no other node
 = a static node that starts its workers again stays in the round
 staticrun 2; pass 5
