@@ -371,7 +371,7 @@ FAULTS = [
         2,
         "gave_up",
         (r"rank 1 on \S+", "`/default_pg/0//next_shard`"),
-        "most programs end|should have written|deadlock",
+        "most programs end|must come from|deadlock",
         shows="ranks_joined 2",
     ),
     Fault(

@@ -11,8 +11,7 @@ use super::fold::Fold;
 use super::graph::wanted;
 use super::jobs::Jobs;
 use super::presence::Place;
-use super::reason::rules::RESET;
-use super::reason::words::{SAME_GROUPS, SLIP, has};
+use super::reason::words::{SAME_GROUPS, has, if_some};
 use super::reason::{Code, Evidence, Finding, Last, Names, Reason};
 use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun};
 use super::summary::summary;
@@ -231,47 +230,35 @@ impl Look<'_> {
                 // What they gave up on has come since, and all have met.
                 continue;
             }
-            let GivenUp { waited, who, more, again, writer, missing, beside, reset, .. } = given_up;
-            let Beside { similar, others, ended } = beside;
-            let reset = reset.map(|reset| Elapsed(self.now.since(reset)));
+            let GivenUp { waited, who, more, again, beside, at } = given_up;
+            let Beside { writer, missing, others, ended } = beside;
             let shown = who.iter().map(|(_, gave_up)| gave_up.who.clone()).collect();
             let evidence = who.into_iter().map(|(_, gave_up)| gave_up);
             let who = Names { shown, more, range: None };
-            let (about, writer) = (ShownKey(&key).to_string(), writer.unwrap_or_default());
-            let waited = Elapsed(waited);
+            let (about, waited) = (ShownKey(&key).to_string(), Elapsed(waited));
             let tries = match (again, who.count()) {
                 (false, _) => "",
                 (true, 1) => " and tries again",
                 (true, _) => " and try again",
             };
-            let wrote = match reset {
-                _ if writer.is_empty() => String::new(),
-                Some(ago) => format!("; {writer} had written it, and an operator reset the store {ago} ago"),
-                None => format!("; {writer} should have written it"),
-            };
-            // The one that should have written it is named already.
-            let missing = if missing.count() == 1 && !writer.is_empty() { Names::default() } else { missing };
-            let look_at = match (reset, &similar) {
-                (Some(_), _) => RESET,
-                (None, Some(_)) => SLIP,
-                _ if again => {
-                    "nothing, if the program means to poll; else look at the process that should write the \
-                     key"
-                }
-                _ => Code::GaveUp.rule().look_at,
-            };
+            // The one that must write it is named already.
+            let missing = if missing.count() == 1 { Names::default() } else { missing };
+            let writer = if_some(writer, |writer| format!("; it must come from {writer}"));
             let reason = Code::GaveUp
-                .says(format!("{who} gave up on `{about}` after {waited}{tries}{wrote}"))
-                .severe(if again { Severity::Info } else { Severity::Error })
-                .look_at(look_at)
+                .says(format!("{who} gave up on `{about}` after {waited}{tries}{writer}"))
                 .held(&who)
                 .fact("who", &who)
                 .lacks("missing", "missing", Place::Rank, &missing, Last::Unknown)
-                .exists(similar)
                 .ended(&ended)
                 .others(&others);
-            let finding =
-                Finding::new(reason, about, given_up.at).seen(evidence).in_round(wanted(&key).round);
+            let reason = if again {
+                reason.severe(Severity::Info).look_at(
+                    "nothing, if the program means to poll; else look at the process that should write the key",
+                )
+            } else {
+                reason
+            };
+            let finding = Finding::new(reason, about, at).seen(evidence).in_round(wanted(&key).round);
             self.fact(Held { store: Some(port), run, finding });
         }
     }
@@ -300,13 +287,24 @@ impl Look<'_> {
             }
             let clients = self.jobs.stores.get(&port).map(|store| &store.clients);
             let is_there = |conn: &ConnId| clients.is_some_and(|clients| clients.contains_key(conn));
-            let of_claims = of_one.values_mut().flat_map(BTreeMap::values_mut);
-            of_claims.for_each(|clashes| keep_live(clashes, is_there));
-            for ((run, _), claims) in of_one {
-                let known = self.claims(port, &run, claims.keys().next());
-                let Some(finding) = duplicates(claims, known) else { continue };
-                self.fact(Held { store: Some(port), run: Some(run), finding });
+            let mut found = Vec::new();
+            for ((run, _), mut claims) in of_one {
+                claims.values_mut().for_each(|clashes| keep_live(clashes, is_there));
+                let mut all = claims.values().flatten().peekable();
+                let Some(&first) = all.peek() else { continue };
+                let mut who: BTreeMap<Claim, BTreeMap<ConnId, String>> = BTreeMap::new();
+                let clashes = all.flat_map(|Clash { claim, conns, names, .. }| {
+                    let named = conns.iter().copied().zip(names.clone());
+                    named.map(move |(conn, name)| (claim.clone(), conn, name))
+                });
+                // Some were not seen: what the first wrote had been dropped before the second came.
+                for (claim, conn, name) in clashes.chain(self.claims(port, &run, &first.claim)) {
+                    who.entry(claim).or_default().entry(conn).or_insert(name);
+                }
+                let finding = duplicates(first, who);
+                found.push(Held { store: Some(port), run: Some(run), finding });
             }
+            found.into_iter().for_each(|held| self.fact(held));
         }
     }
 
@@ -318,27 +316,21 @@ impl Look<'_> {
         clash.conns.iter().all(|conn| run.world().of(Some(*rank), *conn).size == Some(1))
     }
 
-    /// All of the kind of `one` that two live processes of a run claim, with their names. Some clashes were
-    /// not seen: what the first wrote had been dropped before the second came.
-    fn claims(&self, port: u16, run: &RunKey, one: Option<&Claim>) -> BTreeMap<Claim, Names> {
-        let named = |claim: Claim, conns: [ConnId; 2]| {
-            let names = Names::of(conns.map(|conn| self.jobs.claimant(port, conn, &claim)));
-            (claim, names)
+    /// All of the kind of `one` that two live processes of a run claim, with their names.
+    fn claims(&self, port: u16, run: &RunKey, one: &Claim) -> Vec<(Claim, ConnId, String)> {
+        let Some(run) = self.jobs.runs.get(run) else { return Vec::new() };
+        let of_rival = |rival: &TrackedNode| {
+            let rank = rival.rank?;
+            Some((Claim::NodeRank(rank), [rival.conn?, run.node_of_rank(rank)?.conn?]))
         };
-        match (self.jobs.runs.get(run), one) {
-            (Some(run), Some(Claim::Rank(_))) => {
-                let twice = run.world().claimed_twice.iter();
-                twice.map(|(&rank, &(one, other))| named(Claim::Rank(rank), [one, other])).collect()
-            }
-            (Some(run), Some(Claim::NodeRank(_))) => {
-                let rivals = run.life().rivals.iter().filter_map(|rival| {
-                    let rank = rival.rank?;
-                    Some(named(Claim::NodeRank(rank), [rival.conn?, run.node_of_rank(rank)?.conn?]))
-                });
-                rivals.collect()
-            }
-            _ => BTreeMap::new(),
-        }
+        let twice = run.world().claimed_twice.iter();
+        let twice = twice.map(|(&rank, &(one, other))| (Claim::Rank(rank), [one, other]));
+        let all = run.life().rivals.iter().filter_map(of_rival).chain(twice);
+        let alike = all.filter(|(claim, _)| std::mem::discriminant(claim) == std::mem::discriminant(one));
+        let named = alike.flat_map(|(claim, conns)| {
+            conns.map(|conn| (claim.clone(), conn, self.jobs.claimant(port, conn, &claim)))
+        });
+        named.collect()
     }
 
     /// Reports runs each of whose ranks a live process has already. Of agents there is one run: these may be
@@ -732,33 +724,19 @@ fn keep_live(clashes: &mut Vec<Clash>, is_there: impl Fn(&ConnId) -> bool) {
     }
 }
 
-/// The ranks of a run that live processes clash over, told together, with all of its kind that are `known` to
-/// be claimed twice.
-fn duplicates(claims: BTreeMap<Claim, Vec<Clash>>, mut known: BTreeMap<Claim, Names>) -> Option<Finding> {
-    let mut claims = claims.into_iter();
-    let (claim, clashes) = claims.next()?;
-    let (about, why) = match &claim {
+/// What live processes of a run claim, all of one kind together, with who claims it.
+fn duplicates(first: &Clash, mut known: BTreeMap<Claim, BTreeMap<ConnId, String>>) -> Finding {
+    let (about, why) = match &first.claim {
         Claim::NodeRank(rank) => (format!("node {rank}"), Reason::CLAIMED),
         Claim::Rank(_) => (String::new(), Reason::CLAIMED),
         Claim::Member(member) => (member.clone(), "; they disagree on the order or the members of new_group"),
     };
-    let mut clashes = clashes.into_iter();
-    let first = clashes.next()?;
-    // Each further claim of the same rank is one more process, unless it is one of these.
-    let more = clashes.filter(|clash| !first.conns.contains(&clash.conns[1]));
-    let more: BTreeMap<ConnId, String> = more.map(|clash| (clash.conns[1], clash.second)).collect();
-    known.extend(claims.map(|(claim, clashes)| {
-        let pairs =
-            clashes.into_iter().flat_map(|clash| clash.conns.into_iter().zip([clash.first, clash.second]));
-        let who: BTreeMap<ConnId, String> = pairs.collect();
-        (claim, Names::of(who.into_values()))
-    }));
-    known.remove(&claim);
-    let others = Names::of_some(known, |(claim, who)| format!("{claim} ({who})"));
-    let all = Names::of([first.first, first.second].into_iter().chain(more.into_values()));
-    let reason = Reason::claimed(&claim.to_string(), &all, &others).then(why);
-    let reason = if matches!(claim, Claim::Member(_)) { reason.look_at(SAME_GROUPS) } else { reason };
-    Some(Finding::new(reason, about, first.at).seen(first.wrote))
+    let all = Names::of(known.remove(&first.claim).unwrap_or_default().into_values());
+    let others = Names::of_some(known, |(claim, who)| format!("{claim} ({})", Names::of(who.into_values())));
+    let reason = Reason::claimed(&first.claim.to_string(), &all, &others).then(why);
+    let is_of_group = matches!(first.claim, Claim::Member(_));
+    let reason = if is_of_group { reason.look_at(SAME_GROUPS) } else { reason };
+    Finding::new(reason, about, first.at).seen(first.wrote.clone())
 }
 
 /// A client of another protocol came to a port.

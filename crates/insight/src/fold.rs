@@ -471,7 +471,7 @@ impl Fold<'_> {
                     is_cut_off: false,
                     size,
                     made_before: address.made_before(),
-                    withdrawn: None,
+                    withdrawn: false,
                 };
                 self.jobs.grow(&key, |run, room| run.publish(address.member, address.attempt(), info, room));
                 if let Some(client) = self.client(conn) {
@@ -530,7 +530,9 @@ impl Fold<'_> {
         }
         // Thousands may give up on one key: what is known of it is looked up for the first of them.
         if !given_up.contains_key(&topic) {
-            let new = self.given_up(topic.0.as_ref(), conn, &topic.1);
+            let graph = self.jobs.graph(self.port, self.at);
+            let beside = graph.map(|graph| graph.beside(topic.0.as_ref(), conn, &topic.1));
+            let new = GivenUp::new(self.at, beside.unwrap_or_default());
             self.jobs.store(self.port).given_up.insert(topic.clone(), new);
         }
         let Some(entry) = self.jobs.store(self.port).given_up.get_mut(&topic) else { return };
@@ -551,23 +553,6 @@ impl Fold<'_> {
         let Some(entry) = self.jobs.store(self.port).given_up.get_mut(&topic) else { return };
         if !entry.who.iter().any(|(_, known)| known.who == gave_up.who) {
             entry.who.push((conn, gave_up));
-        }
-    }
-
-    /// What is known of a key that the first client gives up on.
-    fn given_up(&self, run: Option<&RunKey>, conn: ConnId, key: &[u8]) -> GivenUp {
-        let graph = self.jobs.graph(self.port, self.at);
-        let graph = graph.as_ref();
-        GivenUp {
-            at: self.at,
-            waited: Duration::ZERO,
-            who: Vec::new(),
-            more: 0,
-            again: false,
-            writer: graph.and_then(|graph| graph.writer_of(run, conn, key)),
-            missing: graph.map(|graph| graph.missing_with(run, conn, key)).unwrap_or_default(),
-            beside: graph.map(|graph| graph.beside(run, conn, key)).unwrap_or_default(),
-            reset: graph.and_then(|graph| graph.reset_that_dropped(run, conn, key)),
         }
     }
 
@@ -651,8 +636,8 @@ impl Fold<'_> {
         };
         if self.jobs.store(self.port).clashes.len() < MOST {
             let conns = [first, second];
-            let [first, second] = conns.map(|conn| self.jobs.claimant(self.port, conn, &claim));
-            let clash = Clash { at: self.at, run, claim, first, second, conns, wrote };
+            let names = conns.map(|conn| self.jobs.claimant(self.port, conn, &claim));
+            let clash = Clash { at: self.at, run, claim, names, conns, wrote };
             self.jobs.store(self.port).clashes.push(clash);
         }
     }

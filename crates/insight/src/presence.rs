@@ -9,6 +9,7 @@ use std::fmt::{self, Display, Formatter};
 use serde::Serialize;
 
 use crate::names::Names;
+use crate::reason::words::if_any;
 use rallypoint_protocol::ids::Elapsed;
 
 /// What was seen of a process last.
@@ -203,7 +204,10 @@ pub(crate) enum But {
     /// It has met with others before, and those who wait are none of them.
     MetBefore,
     /// It had written it, and that was dropped since.
-    Dropped { how: String },
+    Dropped {
+        /// Ranks whose place another process has taken.
+        replaced: Names,
+    },
     /// It makes its process group for another time than those who wait for it: torch counts that in each
     /// process.
     MadeOtherwise { made: u32, asked: u32 },
@@ -219,7 +223,10 @@ impl Display for But {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::MetBefore => f.write_str("it has met with others before"),
-            Self::Dropped { how } => write!(f, "what it had published was dropped: {how}"),
+            Self::Dropped { replaced } => {
+                let of = if_any("; another process has the place of ", replaced);
+                write!(f, "what it had published was dropped{of}")
+            }
             Self::MadeOtherwise { made, asked } => write!(
                 f,
                 "it makes its process group for time number {made}, and those who wait for it for time \

@@ -44,8 +44,7 @@ pub(super) fn summary(
     let world = run.world();
     let meeting = world.shown();
     let (ranks, expected) = (&meeting.ranks, meeting.size);
-    let dropped =
-        meeting.former.iter().filter(|(rank, info)| info.withdrawn.is_some() && !ranks.contains_key(rank));
+    let dropped = meeting.former.iter().filter(|(rank, info)| info.withdrawn && !ranks.contains_key(rank));
     let is_of_round = |info: &&RankInfo| !is_of_round_before(run, info);
     let published = || ranks.values().filter(is_of_round);
     let gone = published().chain(dropped.map(|(_, info)| info)).filter(|info| info.gone.is_some());

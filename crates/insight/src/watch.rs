@@ -146,24 +146,26 @@ pub(super) struct GivenUp {
     pub(super) more: usize,
     /// Somebody has given up on it more than once.
     pub(super) again: bool,
-    /// The process that should have written the key, as it was then.
-    pub(super) writer: Option<String>,
-    /// The ranks that had not come then, if that was why.
-    pub(super) missing: Names,
-    /// What else was known of the wait.
+    /// What was known of the key then.
     pub(super) beside: Beside,
-    /// When an operator's reset dropped it.
-    pub(super) reset: Option<Timestamp>,
 }
 
-/// What is known of a wait for a key that does not tell which process writes it.
+impl GivenUp {
+    pub(super) const fn new(at: Timestamp, beside: Beside) -> Self {
+        Self { at, waited: Duration::ZERO, who: Vec::new(), more: 0, again: false, beside }
+    }
+}
+
+/// What is known of a key on which a client gives up.
 #[derive(Debug, Default)]
 pub(super) struct Beside {
-    /// A key that is there and differs from it by a slip.
-    pub(super) similar: Option<String>,
-    /// The other processes of the run: those that wait elsewhere or nowhere.
+    /// The process that must write it.
+    pub(super) writer: Option<String>,
+    /// The ranks that have not come, if that is one of them.
+    pub(super) missing: Names,
+    /// Where the key does not tell which process writes it: those of the run that wait elsewhere or nowhere…
     pub(super) others: Names,
-    /// Processes that have ended.
+    /// …and those that have ended.
     pub(super) ended: Names,
 }
 
@@ -240,8 +242,7 @@ pub(super) struct Clash {
     pub(super) at: Timestamp,
     pub(super) run: RunKey,
     pub(super) claim: Claim,
-    pub(super) first: String,
-    pub(super) second: String,
+    pub(super) names: [String; 2],
     pub(super) conns: [ConnId; 2],
     pub(super) wrote: [Evidence; 2],
 }

@@ -3,18 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::processes::{Graph, Silent, WAITS_SHOWN};
+use super::processes::{Graph, WAITS_SHOWN};
 use super::root::Root;
-use super::wanted::{BARRIER, ExpectedWriter, Wanted, sub_group_of, wanted};
+use super::wanted::{ExpectedWriter, Wanted, sub_group_of, wanted};
 use crate::presence::{But, Place, Presence, SAME_WORLD_SIZE, Sighting};
-use crate::reason::rules::RESET;
 use crate::reason::words::{ENDED, OTHER_PORT, SAME_GROUPS, clients, has, have, if_some, of_ranks, of_whole};
 use crate::reason::{Code, Finding, Hold, Last, Names, Reason};
 use crate::run::{LeftNode, Meeting, RunKey, TrackedNode, TrackedRun};
-use crate::watch::{Client, Waiting};
+use crate::watch::Waiting;
 use rallypoint_api::{RunKind, Seen, Severity};
-use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, Timestamp, count, counted};
-use rallypoint_protocol::keys::{KeyPattern, RendezvousPart, Role, classify};
+use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, Timestamp, counted};
+use rallypoint_protocol::keys::{KeyPattern, RendezvousPart, classify};
 use rallypoint_store::Counted;
 
 /// All waits for ranks of which nothing was seen are one explanation.
@@ -31,67 +30,6 @@ const TORCH_2_15: &str = "a known fault of torch 2.15: restart all agents, and s
 const TOGETHER: &str = "look why the first of them ended; what has come again cannot meet those that go on: \
                         restart all agents, or all ranks, of the job together";
 
-/// Who waits for one process, and who else is not there.
-struct Awaited {
-    /// The others of its kind that have not come either.
-    missing: Names,
-    /// The others of its kind that have ended.
-    gone: Names,
-    /// Processes that connected and ended without telling who they are.
-    ended: Names,
-    /// Ranks of as large a job in other stores, where those are missing that are here.
-    elsewhere: Names,
-    /// Others that go on with the attempt before.
-    staying: Names,
-    /// How many processes wait for it.
-    waiters: usize,
-    /// For how long the first of them does.
-    waited: Elapsed,
-}
-
-impl Awaited {
-    /// They wait for what `who` is to write. `of`: the meeting that it is of, if that tells how many have
-    /// published.
-    fn reason(self, who: &str, what: &str, place: Place, seen: &Sighting, of: Option<&Meeting>) -> Reason {
-        let Self { missing, gone, ended, elsewhere, staying, waiters, waited } = self;
-        let Sighting { presence, behind, but, candidates } = seen;
-        let published = if_some(of, |of| format!("{} published; ", of_ranks(of.joined(), of.size)));
-        let is_plain = seen.is_plain();
-        let is_untold = matches!(presence, Presence::NeverSeen | Presence::Unknown);
-        let look_at = match () {
-            () if !staying.is_empty() => TOGETHER,
-            () if !elsewhere.is_empty() => OTHER_PORT,
-            () if is_untold && is_plain && behind.is_none() && !ended.is_empty() => ENDED,
-            () => seen.look_at(place),
-        };
-        let reason = Code::Waiting
-            .says(format!("{published}for {waited} waiting for {who}: {seen}"))
-            .look_at(look_at)
-            .eliminated(seen.is_eliminated())
-            .fact("who", who)
-            .fact("place", place)
-            .fact("presence", presence)
-            .fact("behind", behind)
-            .fact("but", but)
-            .fact("candidates", candidates)
-            .fact("waiters", waiters)
-            .misses(place, &Names::of([who.to_owned()]), Last::from(presence))
-            .lacks("gone too", "gone", place, &gone, Last::Closed)
-            .lacks("not published either", "missing", place, &missing, Last::NeverSeen)
-            .lacks("in the attempt before", "staying", place, &staying, Last::Connected)
-            .lacks("connected and ended without telling who they are", "ended", place, &ended, Last::Closed)
-            .and("in another store", &elsewhere);
-        let waits = counted(waiters, "process waits", "processes wait");
-        let mut reason = match of {
-            Some(of) => reason.joined(of.joined(), of.size),
-            None => reason,
-        };
-        reason.plain = is_plain.then_some(place);
-        reason.lacks_node = place == Place::Node && *presence == Presence::NeverSeen;
-        reason.then(&format!("; {waits} for {what}"))
-    }
-}
-
 /// Waits at a store-based barrier, or in a sub-group.
 pub(super) fn in_group(what: &str, n: usize, waited: Elapsed, ended: &Names, others: &Names) -> Reason {
     Code::Waiting
@@ -107,10 +45,8 @@ struct Group {
     since: Timestamp,
     root: Root,
     waits: Vec<ConnId>,
-    /// Whom they wait for in several sub-groups, if they are taken for one.
-    members: Option<String>,
-    /// All wait, and in different ones.
-    are_apart: bool,
+    /// Of what others in sub-groups wait for: the members that are to write it.
+    members: BTreeSet<String>,
 }
 
 impl Graph<'_> {
@@ -150,15 +86,18 @@ impl Graph<'_> {
                 {
                     format!("{writer:?} {what} of another round")
                 }
+                // In a device mesh one rank keeps many groups waiting: each would name the victims in the others.
+                root if root.of_sub_group().is_some() => "sub-groups".to_owned(),
                 Root::At { asked: Wanted { writer, what, round, .. }, .. } => {
                     format!("{writer:?} {what} {round:?}")
                 }
                 Root::Counting { host, .. } => format!("those that {host:?} counts"),
                 Root::Cycle { members, .. } => format!("cycle {:?}", members.iter().min()),
             };
-            let (since, waits) = (wait.since, Vec::new());
-            let new = Group { since, root: root.clone(), waits, members: None, are_apart: false };
+            let (since, waits, members) = (wait.since, Vec::new(), BTreeSet::new());
+            let new = Group { since, root: root.clone(), waits, members };
             let group = groups.entry((run, meeting, about)).or_insert(new);
+            group.members.extend(root.of_sub_group().map(str::to_owned));
             if let (Some(of_group), Some(of_this)) = (group.root.rank(), root.rank())
                 && of_this < of_group
             {
@@ -167,8 +106,7 @@ impl Graph<'_> {
             group.waits.push(conn);
             group.since = group.since.min(wait.since);
         }
-        let mut told: Vec<_> = self
-            .together(groups)
+        let mut told: Vec<_> = groups
             .into_iter()
             .filter_map(|((key, number, mut about), group)| {
                 let run = self.runs.get(&key)?;
@@ -192,52 +130,11 @@ impl Graph<'_> {
         told
     }
 
-    /// Takes the waits in several sub-groups of a meeting for one, as in a device mesh, where one rank keeps
-    /// many groups waiting, and each group would name the victims in the others. Where nobody has ended and
-    /// all wait in one of them, they wait for each other.
-    fn together(&self, groups: HashMap<GroupKey, Group>) -> Vec<(GroupKey, Group)> {
-        const FEW: usize = 3;
-        let mut told = Vec::new();
-        let mut by_meeting: BTreeMap<(RunKey, u32), Vec<(GroupKey, Group)>> = BTreeMap::new();
-        for (key, group) in groups {
-            match group.root.of_sub_group() {
-                Some(_) => by_meeting.entry((key.0.clone(), key.1)).or_default().push((key, group)),
-                None => told.push((key, group)),
-            }
-        }
-        for ((key, number), groups) in by_meeting {
-            let run = self.runs.get(&key).filter(|_| groups.len() > 1);
-            let waits: Vec<ConnId> = groups.iter().flat_map(|(_, group)| &group.waits).copied().collect();
-            let meeting = run.zip(waits.first()).map(|(run, conn)| (run, self.meeting(*conn, run)));
-            let is_one_cause = meeting.is_some_and(|(run, meeting)| {
-                let ended = self.ended_ranks(run, meeting);
-                let all = waits.iter().filter_map(|conn| self.store.waits.get(conn));
-                !ended.is_empty() || !self.not_among(run, meeting, all).is_empty()
-            });
-            let apart = run.filter(|_| !is_one_cause).and_then(|_| self.apart(&waits));
-            if !is_one_cause && apart.is_none() {
-                told.extend(groups);
-                continue;
-            }
-            let names = groups.iter().filter_map(|(_, group)| group.root.of_sub_group());
-            let names: BTreeSet<String> = names.map(str::to_owned).collect();
-            // The names of all say nothing more.
-            let few =
-                Names { more: names.len().saturating_sub(FEW), ..Names::of(names.into_iter().take(FEW)) };
-            let (are_apart, members) = (apart.is_some(), Some(apart.unwrap_or_else(|| few.to_string())));
-            let first = groups.into_iter().map(|(_, group)| group).min_by_key(|group| group.since);
-            let together = first.map(|first| Group { waits, members, are_apart, ..first });
-            told.extend(together.map(|group| ((key, number, "sub-groups".to_owned()), group)));
-        }
-        told
-    }
-
     /// Who waits below which sub-group, if ranks wait below different ones.
-    fn apart(&self, waits: &[ConnId]) -> Option<String> {
+    fn apart(&self, waits: &[&Waiting]) -> Option<String> {
         let mut below: BTreeMap<String, BTreeSet<(Option<u32>, String)>> = BTreeMap::new();
-        for conn in waits {
-            let wait = self.store.waits.get(conn)?;
-            let member = self.member(wait).unwrap_or(*conn);
+        for wait in waits {
+            let member = self.member(wait).unwrap_or(wait.view.conn);
             let rank = self.store.clients.get(&member).and_then(|client| client.rank);
             let group = sub_group_of(wait.view.missing.first()?)?;
             below.entry(group).or_default().insert((rank, self.who(member)));
@@ -250,9 +147,7 @@ impl Graph<'_> {
     }
 
     fn reason(&self, run: &TrackedRun, meeting: &Meeting, group: &Group) -> Option<Reason> {
-        let Group { root, waits, since, members, are_apart } = group;
-        let (waiters, waited) = (waits.len(), Elapsed(self.now.since(*since)));
-        match root {
+        match &group.root {
             Root::Cycle { members, is_elastic } => {
                 let since = |conn: &ConnId| self.wait_of(*conn, Some(run)).map(|wait| wait.since);
                 let youngest = members.iter().filter_map(since).max()?;
@@ -267,93 +162,128 @@ impl Graph<'_> {
                     .fact("members", &members);
                 Some(if *is_elastic { reason.look_at(TORCH_2_15) } else { reason })
             }
-            Root::Counting { host, counted } => self.counts(Some((run, meeting)), *host, *counted, waiters),
+            Root::Counting { host, counted } => {
+                self.counts(Some((run, meeting)), *host, *counted, group.waits.len())
+            }
             Root::At { asked, seen } => {
                 // Its own wait may be the cause.
                 if seen.is_settling() {
                     return None;
                 }
-                let (writer, what) = (&asked.writer, asked.what.to_owned());
-                let is_unseen = seen.is_unseen();
-                let (gone, missing) = match (writer, run.kind()) {
-                    (ExpectedWriter::Rank(_), _)
-                        if seen.but == Some(But::MetBefore) && meeting.replaced.is_empty() =>
-                    {
-                        Default::default()
-                    }
-                    (ExpectedWriter::Rank(rank), _) => self.absent(run, meeting, *rank),
-                    // A complete round counts all of them.
-                    (ExpectedWriter::Node(rank), RunKind::C10d) => {
-                        (self.gone_without_role(run, *rank), Names::default())
-                    }
-                    // A static node that has come shows that there are all with lower ranks.
-                    (ExpectedWriter::Node(rank), RunKind::Static) if is_unseen => {
-                        let others = run.never_came().filter(|other| other != rank);
-                        (Names::default(), Names::of(others.map(|rank| format!("node {rank}"))))
-                    }
-                    _ => Default::default(),
-                };
-                let is_short = is_unseen || !gone.is_empty() || !missing.is_empty();
-                let (ended, elsewhere) = match (writer, run.kind()) {
-                    (ExpectedWriter::Rank(_), _) if is_short => {
-                        (self.ended_near(run, |_| true), self.elsewhere(run, meeting))
-                    }
-                    // The other ranks of an NCCL job before have told no rank either.
-                    (ExpectedWriter::NcclRankZero, _) => {
-                        (self.ended_near(run, |it| it.only_counted_itself), Names::default())
-                    }
-                    (ExpectedWriter::Node(_), RunKind::Static) if is_unseen => {
-                        (self.ended_near(run, |it| it.only_counted_itself), Names::default())
-                    }
-                    _ => Default::default(),
-                };
-                let staying = self.staying(run, meeting, writer);
-                let who = self.writer(Some(run), *waits.first()?, asked)?;
-                // Some are not known yet to be workers, and some are alike to others.
-                let is_not_counted =
-                    |(client, is): &&(&Client, Silent)| client.run.is_none() || *is == Silent::Alike;
-                let not_counted = || self.silent(run, meeting).iter().filter(is_not_counted).count();
-                let awaited = Awaited { missing, gone, ended, elsewhere, staying, waiters, waited };
-                // Another meeting is in no bar, and an address that was dropped counts twice or not at all.
-                let is_shown = meeting.number == run.world().shown().number && !meeting.has_dropped();
-                Some(match writer {
-                    ExpectedWriter::Rank(_) => {
-                        let connected = run.world().processes_for(meeting);
-                        awaited
-                            .reason(&who, &what, Place::Rank, seen, is_shown.then_some(meeting))
-                            .fact("connected", connected.saturating_add(count(not_counted())))
-                    }
-                    ExpectedWriter::NcclRankZero => awaited.reason(&who, &what, Place::Rank, seen, None),
-                    ExpectedWriter::Node(_) => awaited.reason(&who, &what, Place::Node, seen, None),
-                    ExpectedWriter::Group(_) => {
-                        let what = match members {
-                            Some(members) => members.clone(),
-                            None if what == BARRIER => who,
-                            None => format!("{what} of {who}"),
-                        };
-                        let there = waits.iter().filter_map(|conn| self.store.waits.get(conn));
-                        let there: Vec<_> = there.collect();
-                        let published = self.published_for(&there);
-                        let is_dropped = published.values().any(|is_it| *is_it);
-                        let published = Names::of_some(published, |(conn, is_dropped)| {
-                            let dropped = if is_dropped { " (dropped since)" } else { "" };
-                            format!("{}{dropped}", self.who(conn))
-                        });
-                        let (ended, others) =
-                            (self.ended_ranks(run, meeting), self.not_among(run, meeting, there.into_iter()));
-                        let reason = in_group(&what, waiters, waited, &ended, &others);
-                        let are_all_there = !published.is_empty() && others.is_empty() && ended.is_empty();
-                        let reason = reason.and("have published there", &published);
-                        if *are_apart || is_dropped || are_all_there {
-                            reason.look_at(SAME_GROUPS)
-                        } else {
-                            reason
-                        }
-                    }
-                    ExpectedWriter::LastAtExit | ExpectedWriter::Unknown => return None,
-                })
+                match &asked.writer {
+                    ExpectedWriter::Group(who) => Some(self.grouped(run, meeting, group, asked.what, who)),
+                    ExpectedWriter::LastAtExit | ExpectedWriter::Unknown => None,
+                    _ => self.awaited(run, meeting, group, asked, seen),
+                }
             }
         }
+    }
+
+    /// They wait for what one process is to write.
+    fn awaited(
+        &self,
+        run: &TrackedRun,
+        meeting: &Meeting,
+        Group { waits, since, .. }: &Group,
+        asked: &Wanted,
+        seen: &Sighting,
+    ) -> Option<Reason> {
+        let Sighting { presence, behind, but, candidates } = seen;
+        let who = self.writer(Some(run), *waits.first()?, asked)?;
+        let (is_unseen, is_plain) = (seen.is_unseen(), seen.is_plain());
+        let is_static = run.kind() == RunKind::Static;
+        let (gone, missing) = match asked.writer {
+            ExpectedWriter::Rank(_) if *but == Some(But::MetBefore) && meeting.replaced.is_empty() => {
+                Default::default()
+            }
+            ExpectedWriter::Rank(rank) => self.absent(run, meeting, rank),
+            // A complete round counts all of them.
+            ExpectedWriter::Node(rank) if run.kind() == RunKind::C10d => {
+                (self.gone_without_role(run, rank), Names::default())
+            }
+            // A static node that has come shows that there are all with lower ranks.
+            ExpectedWriter::Node(rank) if is_static && is_unseen => {
+                let others = run.never_came().filter(|other| *other != rank);
+                (Names::default(), Names::of(others.map(|rank| format!("node {rank}"))))
+            }
+            _ => Default::default(),
+        };
+        let is_short = is_unseen || !gone.is_empty() || !missing.is_empty();
+        let (ended, elsewhere) = match asked.writer {
+            ExpectedWriter::Rank(_) if is_short => {
+                (self.ended_near(run, |_| true), self.elsewhere(run, meeting))
+            }
+            ExpectedWriter::Rank(_) => Default::default(),
+            ExpectedWriter::Node(_) if !is_static || !is_unseen => Default::default(),
+            // The other ranks of an NCCL job before have told no rank either.
+            _ => (self.ended_near(run, |it| it.only_counted_itself), Names::default()),
+        };
+        let staying = self.staying(run, meeting, &asked.writer);
+        let is_node = matches!(asked.writer, ExpectedWriter::Node(_));
+        let place = if is_node { Place::Node } else { Place::Rank };
+        // Another meeting is in no bar, and an address that was dropped counts twice or not at all.
+        let is_shown = meeting.number == run.world().shown().number && !meeting.has_dropped();
+        let of = Some(meeting).filter(|_| is_shown && matches!(asked.writer, ExpectedWriter::Rank(_)));
+        let published = if_some(of, |of| format!("{} published; ", of_ranks(of.joined(), of.size)));
+        let is_untold = matches!(presence, Presence::NeverSeen | Presence::Unknown);
+        let look_at = match () {
+            () if !staying.is_empty() => TOGETHER,
+            () if !elsewhere.is_empty() => OTHER_PORT,
+            () if is_untold && is_plain && behind.is_none() && !ended.is_empty() => ENDED,
+            () => seen.look_at(place),
+        };
+        let waited = Elapsed(self.now.since(*since));
+        let waiting = counted(waits.len(), "process waits", "processes wait");
+        let reason = Code::Waiting
+            .says(format!("{published}for {waited} waiting for {who}: {seen}"))
+            .look_at(look_at)
+            .eliminated(seen.is_eliminated())
+            .fact("who", &who)
+            .fact("place", place)
+            .fact("presence", presence)
+            .fact("behind", behind)
+            .fact("but", but)
+            .fact("candidates", candidates)
+            .fact("waiters", waits.len())
+            .misses(place, &Names::of([who]), Last::from(presence))
+            .lacks("gone too", "gone", place, &gone, Last::Closed)
+            .lacks("not published either", "missing", place, &missing, Last::NeverSeen)
+            .lacks("in the attempt before", "staying", place, &staying, Last::Connected)
+            .lacks("connected and ended without telling who they are", "ended", place, &ended, Last::Closed)
+            .and("in another store", &elsewhere)
+            .then(&format!("; {waiting} for {}", asked.what));
+        let mut reason = if let Some(of) = of { reason.joined(of.joined(), of.size) } else { reason };
+        reason.plain = is_plain.then_some(place);
+        reason.lacks_node = is_node && *presence == Presence::NeverSeen;
+        Some(reason)
+    }
+
+    /// They wait in sub-groups, or at a barrier, for `who`.
+    fn grouped(&self, run: &TrackedRun, meeting: &Meeting, group: &Group, what: &str, who: &str) -> Reason {
+        let Group { waits, since, members, .. } = group;
+        let there: Vec<_> = waits.iter().filter_map(|conn| self.store.waits.get(conn)).collect();
+        let published = self.published_for(&there);
+        let is_dropped = published.values().any(|is_it| *is_it);
+        let published = Names::of_some(published, |(conn, is_dropped)| {
+            let dropped = if is_dropped { " (dropped since)" } else { "" };
+            format!("{}{dropped}", self.who(conn))
+        });
+        let ended = self.ended_ranks(run, meeting);
+        let others = self.not_among(run, meeting, there.iter().copied());
+        let nobody_lacks = others.is_empty() && ended.is_empty();
+        let apart = if nobody_lacks { self.apart(&there) } else { None };
+        let is_of_groups = apart.is_some() || nobody_lacks && !published.is_empty();
+        let members = Names::of_some(members, Clone::clone);
+        let what = match (apart, members.count()) {
+            (Some(apart), _) => apart,
+            (None, 0) => who.to_owned(),
+            (None, 1) => format!("{what} of {members}"),
+            (None, _) => members.to_string(),
+        };
+        let waited = Elapsed(self.now.since(*since));
+        let reason = in_group(&what, waits.len(), waited, &ended, &others);
+        let reason = reason.and("have published there", &published);
+        if is_of_groups || is_dropped { reason.look_at(SAME_GROUPS) } else { reason }
     }
 
     /// c10d: the other nodes of the round that are gone, and have not told their roles.
@@ -377,22 +307,22 @@ impl Graph<'_> {
         /// It reads the number every 10 ms, and goes on when it is large enough.
         const GOES_ON: Duration = Duration::from_secs(2);
         const PAUSES: Duration = Duration::from_millis(200);
-        let (run, meeting) = of.unzip();
+        let run = of.map(|(run, _)| run);
         let of_agents = run.filter(|run| run.has_agents());
-        let of_ranks = meeting.filter(|_| of_agents.is_none());
-        let of_live = run.zip(of_ranks).filter(|(_, meeting)| meeting.is_live());
+        let of_ranks = of.filter(|_| of_agents.is_none());
+        let of_live = of_ranks.filter(|(_, meeting)| meeting.is_live());
         let expected = of_live.and_then(|(run, meeting)| run.world().agreed(meeting));
         let asks_for_more = expected.is_some_and(|expected| counted.clients >= expected);
         if (asks_for_more || counted.ago >= PAUSES) && counted.unchanged < GOES_ON {
             return None;
         }
-        let (gone, missing) = match (run, meeting, of_agents) {
-            (_, _, Some(run)) => {
+        let (gone, missing) = match (of_agents, of_ranks) {
+            (Some(run), _) => {
                 let dead = run.participants().filter(|node| node.is_dead());
                 let missing = run.never_came().map(|rank| format!("node {rank}"));
                 (Names::of(dead.map(TrackedNode::fate)), Names::of(missing))
             }
-            (Some(run), Some(meeting), None) if !asks_for_more => {
+            (None, Some((run, meeting))) if !asks_for_more => {
                 let had_come = |rank: &u32| run.world().holder(meeting, *rank).is_some();
                 let label = |rank| run.rank_label_in(meeting, rank);
                 let absent = || run.world().absent(meeting);
@@ -401,44 +331,24 @@ impl Graph<'_> {
             }
             _ => Default::default(),
         };
-        let those_missing = run.zip(of_ranks).filter(|_| !missing.is_empty());
-        let silent = those_missing.map(|(run, meeting)| self.may_be_ranks(run, meeting));
+        let of_missing = of_ranks.filter(|_| !missing.is_empty());
+        let silent = of_missing.map(|(run, meeting)| self.may_be_ranks(run, meeting)).unwrap_or_default();
+        let elsewhere = of_missing.map(|(run, meeting)| self.elsewhere(run, meeting)).unwrap_or_default();
         let passed = run.filter(|_| !missing.is_empty()).map(|run| self.ended_near(run, |_| true));
-        // c10d agents do not count themselves.
-        let is_of_c10d = |client: &Client| {
-            let run = client.run.as_ref().and_then(|run| self.runs.get(run));
-            client.role == Role::Agent && run.is_some_and(|run| run.kind() == RunKind::C10d)
-        };
-        let counts =
-            |client: &&Client| client.has_counted_itself || client.is_member() && !is_of_c10d(client);
-        let there = || self.store.clients.values().filter(counts);
-        let reset = self.store.reset.filter(|reset| there().any(|client| client.since < *reset));
-        let elsewhere = those_missing.map(|(run, meeting)| self.elsewhere(run, meeting)).unwrap_or_default();
-        let (silent, passed) = (silent.unwrap_or_default(), passed.unwrap_or_default());
-        let ended = counted.clients.saturating_sub(count(there().count()));
+        let passed = passed.unwrap_or_default();
         let connected = if asks_for_more {
             let connected = have(counted.clients as usize, "process", "processes");
             format!("{connected}, as many as the others count on, so it counts on more")
         } else {
             format!("{} {}", of_whole(counted.clients, expected), has(counted.clients as usize))
         };
-        let ended = match ended {
-            0 => String::new(),
-            _ => format!(", of which {ended} {} ended", has(ended as usize)),
-        };
-        let (host_label, is_reset) = (self.host_label(host, run), reset.is_some());
-        let reset = if_some(reset, |reset| {
-            let ago = Elapsed(self.now.since(reset));
-            format!("; an operator reset the store {ago} ago, and who had connected before is not counted")
-        });
+        let host_label = self.host_label(host, run);
         // The others may have waited for longer.
         let waited = Elapsed(self.now.since(self.store.waits.get(&host)?.since));
         let text = format!(
-            "{host_label} has waited {waited} until all processes of the job have connected: \
-             {connected}{ended}{reset}"
+            "{host_label} has waited {waited} until all processes of the job have connected: {connected}"
         );
         let look_at = match () {
-            () if is_reset => RESET,
             () if asks_for_more => SAME_WORLD_SIZE,
             () if !elsewhere.is_empty() => OTHER_PORT,
             () if !gone.is_empty() || !passed.is_empty() => ENDED,
@@ -465,7 +375,7 @@ impl Graph<'_> {
             .fact("silent", &silent)
             .lacks("connected and ended without publishing anything", "passed", place, &passed, Last::Closed)
             .and("in another store", &elsewhere)
-            .eliminated(!missing.is_empty() && !is_reset);
+            .eliminated(!missing.is_empty());
         Some(reason.then(&waits))
     }
 
@@ -555,10 +465,9 @@ impl Graph<'_> {
         let is_out = |left: &&LeftNode| left.is_silent() && left.round == run.round().number;
         let out = || run.life().left.values().filter(is_out).filter(|left| may_send(&&left.node));
         let out_since = out().map(|left| left.since).max();
-        let (again, out): (Vec<_>, Vec<_>) = out()
-            .map(|left| (&left.node, left.since))
-            .partition(|(node, since)| node.last_heartbeat > *since);
-        let [out, again] = [out, again].map(|left| left.into_iter().map(|(node, _)| node).collect());
+        let (again, out): (Vec<_>, Vec<_>) = out().partition(|left| left.node.last_heartbeat > left.since);
+        let [out, again] = [out, again].map(|left| left.into_iter().map(|left| &left.node));
+        let silent = silent.into_iter().chain(again).collect();
         // `is_told`: an earlier explanation says that they were taken out.
         let told = |silent: Vec<&TrackedNode>, out: &str, is_told: bool| {
             let heard = silent.iter().map(|node| node.last_heartbeat).max()?;
@@ -576,11 +485,8 @@ impl Graph<'_> {
             let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
             Some(Finding::new(reason, about, since).seen(heard_of))
         };
-        let told = [
-            told(silent, "", false),
-            told(out, "; others have taken them out of the round", true),
-            told(again, "; others had taken them out of the round before", false),
-        ];
+        let out = told(out.collect(), "; others have taken them out of the round", true);
+        let told = [told(silent, "", false), out];
         told.into_iter().flatten().collect()
     }
 }

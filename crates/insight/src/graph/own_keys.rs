@@ -7,7 +7,7 @@ use super::processes::Graph;
 use super::wanted::{ExpectedWriter, wanted};
 use crate::presence::Presence;
 use crate::reason::rules::RESET;
-use crate::reason::words::{SLIP, has, have_waited, if_any, if_some};
+use crate::reason::words::{SLIP, has, have_waited, if_some};
 use crate::reason::{Absence, Code, Evidence, Finding, Names, Reason};
 use crate::run::{Meeting, RunKey, TrackedRun};
 use crate::watch::{Beside, Client, Passed, Waiting, process};
@@ -19,16 +19,8 @@ use rallypoint_store::KeyPast;
 const SAME_PREFIX: &str = "if these are processes of one job, give them all the same prefix; else look for \
                            processes that have not reached this call, or have ended";
 
-/// Waits for a key that is none of PyTorch's. `besides`: what the same wait names and is missing, too.
-fn for_key(
-    key: &str,
-    who: &Names,
-    waited: Elapsed,
-    absence: Absence,
-    besides: &Names,
-    similar: Option<String>,
-) -> Reason {
-    let besides = if_any(", and also for ", besides);
+/// Waits for a key that is none of PyTorch's.
+fn for_key(key: &str, who: &Names, waited: Elapsed, absence: Absence, similar: Option<String>) -> Reason {
     let waits = have_waited(who.count());
     let look_at = match absence {
         Absence::WriterGone(_) => {
@@ -40,7 +32,7 @@ fn for_key(
         _ => Code::WaitingForKey.rule().look_at,
     };
     Code::WaitingForKey
-        .says(format!("{who} {waits} {waited} for `{key}`, {absence}{besides}"))
+        .says(format!("{who} {waits} {waited} for `{key}`, {absence}"))
         .look_at(look_at)
         .held(who)
         .fact("who", who)
@@ -121,7 +113,7 @@ impl Graph<'_> {
                     format!("an agent that leads them (is_host=1): {who} ask for `{about}`, {absence}");
                 in_group(&what, who.count(), waited, &none, &none)
             } else {
-                for_key(&about, &who, waited, absence, &none, None)
+                for_key(&about, &who, waited, absence, None)
             };
             Some((run, Finding::new(reason, about, missed.since).seen(evidence)))
         });
@@ -190,25 +182,20 @@ impl Graph<'_> {
                 .fact("waiters", who.count())
         } else if let Some(barrier) = barrier_of(key, size) {
             let size = size.and_then(|size| u32::try_from(size).ok());
-            let all_are_there = all_are_known && run.is_some() && others.is_empty() && ended.is_empty();
-            let too_large = all_are_there && size.is_none_or(|size| who.count() < size as usize);
             let of = if_some(size, |size| format!(" of {size}"));
-            let are_all = if too_large { "; no other process of the run is there" } else { "" };
             let waits = have_waited(who.count());
             let arrived = members.first()?.1.view.arrived;
             let reached =
                 if_some(arrived, |arrived| format!(", which {arrived} {} reached", has(arrived as usize)));
             Code::WaitingAtBarrier
-                .says(format!("{who} {waits} {waited} at the barrier `{barrier}`{of}{reached}{are_all}"))
+                .says(format!("{who} {waits} {waited} at the barrier `{barrier}`{of}{reached}"))
                 .fact("who", &who)
                 .fact("arrived", arrived)
         } else {
             let similar = members.iter().find_map(|(_, wait)| wait.view.similar.as_ref());
             let similar = similar.map(|key| ShownKey(key).to_string());
             let absence = self.absence(members.first()?.1, run);
-            let first = &members.first()?.1.view;
-            let besides = Names::of_some(first.missing.iter().skip(1), |key| format!("`{}`", ShownKey(key)));
-            for_key(&about, &who, waited, absence, &besides, similar)
+            for_key(&about, &who, waited, absence, similar)
         };
         let reason = reason.held(&who).ended(&ended).others(&others);
         let waits = members.iter().map(|(conn, wait)| self.evidence(*conn, wait));
@@ -235,22 +222,29 @@ impl Graph<'_> {
         (Names::of(ended), others)
     }
 
-    /// What is known of the waits for a key of a program, a barrier or a sub-group, on which a client gives
-    /// up.
+    /// What is known of a key on which a client gives up: who must write it, and who of its run is not there.
     pub(crate) fn beside(&self, run: Option<&RunKey>, conn: ConnId, key: &[u8]) -> Beside {
-        let is_for_it = |wait: &&Waiting| wait.view.missing.first().is_some_and(|missing| **missing == *key);
-        let its_own = self.store.waits.get(&conn).filter(is_for_it);
-        let (Some(wait), Some(run)) = (its_own, run.and_then(|run| self.runs.get(run))) else {
-            return Beside::default();
-        };
-        if !matches!(wanted(key).writer, ExpectedWriter::Group(_) | ExpectedWriter::Unknown) {
-            return Beside::default();
-        }
-        let similar = wait.view.similar.as_ref().map(|key| ShownKey(key).to_string());
+        let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
+        let known = Beside { writer: self.writer(run, conn, &wanted), ..Beside::default() };
+        let Some(run) = run else { return known };
         let meeting = self.meeting(conn, run);
-        let waits = self.store.waits.values().filter(is_for_it);
-        let others = self.not_among(run, meeting, waits);
-        Beside { similar, others, ended: self.ended_ranks(run, meeting) }
+        let is_for_it = |wait: &&Waiting| wait.view.missing.first().is_some_and(|missing| **missing == *key);
+        match wanted.writer {
+            ExpectedWriter::Rank(rank) => {
+                let never_came = |rank: &u32| run.world().holder(meeting, *rank).is_none();
+                let absent =
+                    run.world().absent(meeting).filter(|other| never_came(&rank) && never_came(other));
+                let missing = Names::of_some(absent, |rank| run.rank_label_in(meeting, rank));
+                Beside { missing, ..known }
+            }
+            ExpectedWriter::Group(_) | ExpectedWriter::Unknown
+                if self.store.waits.get(&conn).as_ref().is_some_and(is_for_it) =>
+            {
+                let others = self.not_among(run, meeting, self.store.waits.values().filter(is_for_it));
+                Beside { others, ended: self.ended_ranks(run, meeting), ..known }
+            }
+            _ => known,
+        }
     }
 
     /// Why the key that a program waits for is not there.

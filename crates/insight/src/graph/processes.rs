@@ -22,20 +22,6 @@ pub(super) const WAITS_SHOWN: usize = 8;
 /// alike.
 type Processes = HashMap<(IpAddr, u32), Option<ConnId>>;
 
-/// What a connection may be that has told no rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Silent {
-    /// A rank that has not got further.
-    MayBeRank,
-    /// No rank: all had met while it was there. A script that watches the store, or counts itself there.
-    Stranger,
-    /// A rank or an agent has its address and process id, and it counted itself besides: as in containers
-    /// with one network, where it is another.
-    Alike,
-    /// Several ranks or agents have its address and process id: it belongs to one of them, or is another.
-    Unknown,
-}
-
 /// The waits of one store with what is needed to follow them.
 pub(crate) struct Graph<'i> {
     pub(crate) store: &'i StoreWatch,
@@ -204,36 +190,23 @@ impl Graph<'_> {
         ranks.take(2).count() > 1 || nodes.take(2).count() > 1
     }
 
-    /// Whether a connection waits that has the address and process id of `client`, and is not known as
-    /// another's.
-    pub(super) fn waits_like(&self, client: &Client, run: Option<&TrackedRun>) -> bool {
-        self.store.waits.values().any(|wait| {
-            let (conn, ip) = (wait.view.conn, wait.view.peer.ip());
-            let is_known = self.store.clients.get(&conn).is_some_and(|other| other.rank.is_some())
-                || run.is_some_and(|run| run.node_of(conn).is_some());
-            !is_known && (ip, wait.view.pid) == (client.peer.ip(), client.pid)
-        })
-    }
-
     /// The connections by which ranks and agents are known, by address and process id: a process may wait on
     /// another connection. `None` where several are alike.
     fn processes(&self) -> &Processes {
-        self.processes.get_or_init(|| self.find_processes())
+        self.processes.get_or_init(|| {
+            let mut processes = Processes::new();
+            for (&conn, client) in self.store.clients.iter().filter(|(_, client)| client.is_member()) {
+                let Some(process) = client.process() else { continue };
+                let known = processes.entry(process).or_insert(Some(conn));
+                *known = known.filter(|known| *known == conn);
+            }
+            processes
+        })
     }
 
     /// How often the processes of this store have counted themselves, and their ranks.
     pub(super) fn counted(&self) -> &CountedRanks {
         self.counted.get_or_init(|| self.store.counted_ranks())
-    }
-
-    fn find_processes(&self) -> Processes {
-        let mut processes = HashMap::new();
-        for (&conn, client) in self.store.clients.iter().filter(|(_, client)| client.is_member()) {
-            let Some(pid) = client.pid else { continue };
-            let known = processes.entry((client.peer.ip(), pid)).or_insert(Some(conn));
-            *known = known.filter(|known| *known == conn);
-        }
-        processes
     }
 
     /// The connection by which the process of a wait is known as a rank or an agent.
@@ -250,9 +223,9 @@ impl Graph<'_> {
         known.or_else(|| client.is_some_and(|client| self.is_unnamed(client)).then_some(conn))
     }
 
-    /// Connections that have counted themselves, or more, and have told no rank. Of those of a process that
-    /// has told one on another connection nothing is unknown.
-    pub(super) fn silent(&self, run: &TrackedRun, meeting: &Meeting) -> Vec<(&Client, Silent)> {
+    /// Connections that have told no rank, and may be of one that has not got further. Who was there when all
+    /// had met is none: it watches the store, or counts itself there.
+    pub(super) fn may_be(&self, run: &TrackedRun, meeting: &Meeting) -> Vec<&Client> {
         // Until agents come it is taken for a worker that meets others without them.
         let is_of_run = |client: &Client| {
             let of = client.run.as_ref();
@@ -261,29 +234,21 @@ impl Graph<'_> {
         let hosts = |conn| self.store.waits.get(conn).is_some_and(|wait| wait.view.counted.is_some());
         let clients = self.store.clients.iter().filter(|(conn, _)| !hosts(*conn));
         let clients = clients.map(|(_, client)| client);
-        let mut silent = clients.filter(|client| !client.is_member() && is_of_run(client)).peekable();
-        if silent.peek().is_none() {
-            return Vec::new();
-        }
-        let (processes, counted) = (self.processes(), self.counted());
+        let silent = clients.filter(|client| !client.is_member() && is_of_run(client));
         // Ranks that gathered already when others met may still lack it.
         let met = run.world().last_met.filter(|met| !meeting.gathered_at(*met));
-        let has_met = |client: &Client| met.is_some_and(|met| client.since < met);
-        let what = |client: &Client| {
-            // Clients of PyTorch before 2.5 tell no process id; they count themselves on one connection only.
-            let known = client.pid.and_then(|pid| processes.get(&(client.peer.ip(), pid)));
-            match known {
-                Some(_) if client.has_counted_itself => {
-                    let (counted, ranks) = counted.get(&client.process()?)?;
-                    (*counted > ranks.len() && !has_met(client)).then_some(Silent::Alike)
-                }
-                Some(None) if Self::has_alike(client, Some(run)) => Some(Silent::Unknown),
-                Some(_) => None,
-                None if has_met(client) => Some(Silent::Stranger),
-                None => Some(Silent::MayBeRank),
-            }
+        // As in containers with one network, where more have counted themselves than have told a rank.
+        let is_another = |process: (IpAddr, u32), client: &Client| {
+            let counted = self.counted().get(&process);
+            client.has_counted_itself && counted.is_some_and(|(times, ranks)| *times > ranks.len())
         };
-        silent.filter_map(|client| Some((client, what(client)?))).collect()
+        let may_be = |client: &&Client| {
+            // Clients of PyTorch before 2.5 tell no process id; they count themselves on one connection only.
+            let known = client.process().filter(|process| self.processes().contains_key(process));
+            let has_met = met.is_some_and(|met| client.since < met);
+            !has_met && known.is_none_or(|process| is_another(process, client))
+        };
+        silent.filter(may_be).collect()
     }
 
     /// The ranks of a run whose processes are gone, or its processes that have told no rank.

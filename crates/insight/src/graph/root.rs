@@ -1,13 +1,13 @@
 //! Where a chain of waits ends: with a process that does not write what it should, or in a circle.
 
 use super::processes::Graph;
-use super::sighting::{Found, OVERWRITTEN, RESET};
+use super::sighting::Found;
 use super::wanted::{BARRIER, ExpectedWriter, Wanted, wanted};
 use crate::conditions::at_exit;
 use crate::presence::{But, Presence, Sighting};
 use crate::reason::Names;
-use crate::run::{RankInfo, RunKey, TrackedNode, TrackedRun, Withdrawn};
-use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
+use crate::run::{RunKey, TrackedNode, TrackedRun};
+use rallypoint_protocol::ids::{ConnId, Elapsed};
 use rallypoint_store::Counted;
 
 /// One wait, followed to its root.
@@ -87,76 +87,10 @@ impl Graph<'_> {
         }
     }
 
-    /// The process that must write `key`, for people.
-    pub(crate) fn writer_of(&self, run: Option<&RunKey>, conn: ConnId, key: &[u8]) -> Option<String> {
-        let (run, wanted) = (run.and_then(|run| self.runs.get(run)), wanted(key));
-        // What it had written was dropped, or it has met with others.
-        let has_written = |run: &TrackedRun, rank: u32| {
-            let (world, meeting) = (run.world(), self.meeting(conn, run));
-            let is_dropped = |info: &RankInfo| {
-                // An explanation of its own tells an operator's reset.
-                let by_others = matches!(info.withdrawn, Some(Withdrawn::Paired | Withdrawn::Overwritten));
-                info.gone.is_none() && by_others
-            };
-            let holder = world.holder(meeting, rank);
-            holder.map_or_else(|| world.met_elsewhere(meeting, rank).is_some(), is_dropped)
-        };
-        let is_none = |run: &TrackedRun| match wanted.writer {
-            // It is there, and may only be waiting for others.
-            ExpectedWriter::Rank(0) | ExpectedWriter::NcclRankZero if run.world().host.is_some() => true,
-            ExpectedWriter::Rank(rank) => {
-                run.world().disputed(self.meeting(conn, run), rank).is_some() || has_written(run, rank)
-            }
-            _ => Self::without_ranks(run, key).is_some(),
-        };
-        if run.is_some_and(is_none) {
-            return None;
-        }
-        self.writer(run, conn, &wanted)
-    }
-
     /// A process that hosts a store for its job: rank 0, or the agent of node rank 0.
     pub(super) fn host_label(&self, conn: ConnId, run: Option<&TrackedRun>) -> String {
         let who = self.who(conn);
         if run.is_some_and(|run| run.world().host == Some(conn)) { format!("rank 0 ({who})") } else { who }
-    }
-
-    /// When an operator's reset dropped what a node or a rank had written here.
-    pub(crate) fn reset_that_dropped(
-        &self,
-        run: Option<&RunKey>,
-        conn: ConnId,
-        key: &[u8],
-    ) -> Option<Timestamp> {
-        let (run, wanted) = (self.runs.get(run?)?, wanted(key));
-        let is_it = match wanted.writer {
-            ExpectedWriter::Rank(rank) => {
-                match run.world().holder(self.meeting(conn, run), rank)?.withdrawn {
-                    Some(Withdrawn::Reset(_)) => true,
-                    _ => self.was_dropped(run, conn, &wanted, key),
-                }
-            }
-            ExpectedWriter::Node(_) => {
-                !wanted.is_of_another_round(Some(run)) && self.was_dropped(run, conn, &wanted, key)
-            }
-            ExpectedWriter::NcclRankZero => self.was_dropped(run, conn, &wanted, key),
-            _ => false,
-        };
-        run.round().reset.filter(|_| is_it)
-    }
-
-    /// The ranks that have not come, if the one that must write `key` is one of them.
-    pub(crate) fn missing_with(&self, run: Option<&RunKey>, conn: ConnId, key: &[u8]) -> Names {
-        let Some(run) = run.and_then(|run| self.runs.get(run)) else { return Names::default() };
-        let ExpectedWriter::Rank(rank) = wanted(key).writer else { return Names::default() };
-        let meeting = self.meeting(conn, run);
-        let never_came = |rank: &u32| run.world().holder(meeting, *rank).is_none();
-        if !never_came(&rank) {
-            return Names::default();
-        }
-        Names::of_some(run.world().absent(meeting).filter(never_came), |rank| {
-            run.rank_label_in(meeting, rank)
-        })
     }
 
     /// Follows the wait of `conn` to its root.
@@ -176,8 +110,7 @@ impl Graph<'_> {
         let mut at = start;
         // What the one before in the chain waits for, once that is a known process.
         let mut asked: Option<Wanted> = None;
-        let dropped =
-            |conn, how: &str| Sighting::from(self.idle(conn)).but(But::Dropped { how: how.to_owned() });
+        let dropped = |conn| Sighting::from(self.idle(conn)).but(But::Dropped { replaced: Names::default() });
         loop {
             let wait = self.wait_of(at, run);
             if let Some(counted) = wait.and_then(|wait| wait.view.counted) {
@@ -237,12 +170,12 @@ impl Graph<'_> {
                     return root(next, Presence::gone(for_seconds, is_cut_off).into());
                 }
                 Some(Found::There(conn))
-                    if !is_past && run.is_some_and(|run| self.was_dropped(run, start, &next, key)) =>
+                    if run.is_some_and(|run| {
+                        !is_past && self.was_dropped(run, start, &next, key)
+                            || next.is_role && run.is_heir(conn)
+                    }) =>
                 {
-                    return root(next, dropped(conn, RESET));
-                }
-                Some(Found::There(conn)) if next.is_role && run.is_some_and(|run| run.is_heir(conn)) => {
-                    return root(next, dropped(conn, OVERWRITTEN));
+                    return root(next, dropped(conn));
                 }
                 Some(Found::There(conn)) => {
                     if let Some(but) = run.and_then(|run| self.made_otherwise(run, start, key)) {

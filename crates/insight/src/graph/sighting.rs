@@ -5,22 +5,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::processes::{Graph, Silent};
+use super::processes::Graph;
 use super::wanted::{ExpectedWriter, Wanted, wanted};
 use crate::expect::Plan;
 use crate::presence::{Behind, But, NODE, Presence, Sighting, Waits};
 use crate::reason::Names;
-use crate::run::{Departure, LeftNode, Meeting, RankInfo, TrackedNode, TrackedRun, Withdrawn};
+use crate::run::{Departure, LeftNode, Meeting, RankInfo, TrackedNode, TrackedRun};
 use crate::watch::{Client, Passed, Waiting};
 use rallypoint_api::RunKind;
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{AddressKind, KeyPattern, RendezvousPart, classify};
-
-/// Why what was written is not there after a reset.
-pub(super) const RESET: &str = "an operator reset the store while it was there";
-
-/// Why the role of a node that is there is not.
-pub(super) const OVERWRITTEN: &str = "another process wrote it as well, and has gone";
 
 /// The process that is to write a key.
 #[derive(Debug, Clone, Copy)]
@@ -150,7 +144,7 @@ impl Graph<'_> {
             Waits::NotKnownYet
         } else if Self::has_alike(client, run) {
             // A wait on another connection may be its own.
-            if self.waits_like(client, run) { Waits::Unclear } else { Waits::Nothing }
+            Waits::Unclear
         } else if self.store.waited_just_now(client, self.now) {
             Waits::NotKnownYet
         } else {
@@ -282,18 +276,12 @@ impl Graph<'_> {
 
     /// Processes that have told no rank, and may be one of those that are missing.
     pub(super) fn may_be_ranks(&self, run: &TrackedRun, meeting: &Meeting) -> Names {
-        processes_of(self.may_be(run, meeting))
+        processes_of(self.may_be(run, meeting).into_iter())
     }
 
     /// As `may_be_ranks`, for nodes: a process that has used the keys of a group is a worker.
     fn may_be_nodes(&self, run: &TrackedRun) -> Names {
-        processes_of(self.may_be(run, run.world().shown()).filter(|client| !client.uses_group))
-    }
-
-    fn may_be(&self, run: &TrackedRun, meeting: &Meeting) -> impl Iterator<Item = &Client> {
-        let silent = self.silent(run, meeting).into_iter();
-        let may_be = silent.filter(|(_, is)| matches!(is, Silent::MayBeRank | Silent::Alike));
-        may_be.map(|(client, _)| client)
+        processes_of(self.may_be(run, run.world().shown()).into_iter().filter(|client| !client.uses_group))
     }
 
     /// A rank that has not come to this meeting: it may have been in the last one.
@@ -308,66 +296,34 @@ impl Graph<'_> {
                 let presence = gone.unwrap_or(Presence::NeverSeen);
                 return Sighting { presence, ..Sighting::behind(NODE, Presence::Finished) };
             }
-            let pod = || self.announced_rank(run, meeting, rank);
-            let is_gone = |pod: &Sighting| {
-                let behind = pod.behind.as_ref().map(|pod| &pod.presence);
-                matches!(behind, Some(Presence::Left { .. } | Presence::Unreachable { .. }))
-            };
-            // None of the processes that are there can be of a pod that is gone. Of those that are, none may
-            // be likely to be it, and it may have come all the same.
-            let silent = self.silent(run, meeting);
-            let seen = match gone {
-                Some(gone) => Sighting::from(gone).or_one_of(self.may_be_ranks(run, meeting)),
-                None if let Some(pod) = pod().filter(is_gone) => pod,
-                None if !silent.is_empty() => self.never_came(run).or_one_of(self.may_be_ranks(run, meeting)),
-                None => self.fate_of_node(run, rank).or_else(pod).unwrap_or_else(|| self.never_came(run)),
-            };
+            let of_host = || self.fate_of_node(run, rank).or_else(|| self.announced_rank(run, meeting, rank));
+            let seen = gone.map(Sighting::from).or_else(of_host).unwrap_or_else(|| self.never_came(run));
+            let host = seen.behind.as_ref().map(|host| &host.presence);
+            // None of the processes that are there can be of a pod that is gone.
+            let is_gone = matches!(host, Some(Presence::Left { .. } | Presence::Unreachable { .. }));
+            let candidates = if is_gone { Names::default() } else { self.may_be_ranks(run, meeting) };
+            let seen = seen.or_one_of(candidates);
             return match run.world().disputed(meeting, rank) {
                 Some(ranks) => seen.but(But::OtherSize { ranks }),
                 None => seen,
             };
         };
         let present = || self.present(before.conn, run);
-        let presence = || self.away_from(Some(before.peer)).unwrap_or_else(present);
-        let dropped = |how: String| Sighting::from(present()).but(But::Dropped { how });
-        match before.withdrawn {
-            Some(Withdrawn::Reset(_)) => dropped(RESET.to_owned()),
-            Some(Withdrawn::Overwritten) => {
-                dropped("another process with that rank wrote it as well".to_owned())
-            }
-            Some(Withdrawn::Paired) => {
-                let replaced = Names::of(meeting.replaced.iter().map(|rank| format!("rank {rank}")));
-                let of = match replaced.count() {
-                    0 => "another rank".to_owned(),
-                    _ => replaced.to_string(),
-                };
-                dropped(format!("it was paired with {of}, whose place another process took"))
-            }
-            // It may have met with a process of the other job.
-            None if !run.world().claimed_twice.is_empty() => Self::disputed_place(present(), run),
-            // It met with the processes of before, of which another now has the place of at least one.
-            None if !meeting.replaced.is_empty() => Sighting::from(presence()).but(But::MetBefore),
-            None => presence().into(),
+        if before.withdrawn {
+            let replaced = Names::of(meeting.replaced.iter().map(|rank| format!("rank {rank}")));
+            return Sighting::from(present()).but(But::Dropped { replaced });
         }
+        let seen = Sighting::from(self.away_from(Some(before.peer)).unwrap_or_else(present));
+        // It met with the processes of before, of which another now has the place of at least one.
+        if meeting.replaced.is_empty() { seen } else { seen.but(But::MetBefore) }
     }
 
     /// A rank of a meeting in which all were there; of those who wait for it now it is not known who they
     /// are.
     fn met_elsewhere(&self, run: &TrackedRun, met: &RankInfo) -> Sighting {
-        let awaited = self.store.waits.get(&met.conn).and_then(|wait| wait.view.missing.first());
-        let lacks_one = awaited.is_some_and(|key| matches!(wanted(key).writer, ExpectedWriter::Rank(_)));
-        if lacks_one && !run.world().claimed_twice.is_empty() {
-            return Self::disputed_place(self.present(met.conn, run), run);
-        }
         let there = || self.away_from(Some(met.peer)).unwrap_or_else(|| self.present(met.conn, run));
         let presence = self.gone(met.gone, met.is_cut_off).unwrap_or_else(there);
         Sighting::from(presence).but(But::MetBefore)
-    }
-
-    /// What was written is not there, as it may be of those that were with the other process of two.
-    fn disputed_place(presence: Presence, run: &TrackedRun) -> Sighting {
-        let how = format!("two live processes claim {}", run.claimed_ranks());
-        Sighting::from(presence).but(But::Dropped { how })
     }
 
     /// All ranks of which nobody is there, but for the one that others wait for: those that have ended, and
@@ -421,10 +377,6 @@ impl Graph<'_> {
                 && other.ranks.keys().all(|&rank| is_missed(here, rank))
                 && here.ranks.keys().all(|&rank| is_missed(other, rank))
         };
-        // Or one of them is a stranger there, prepared for as many as those here.
-        let strayed = |other: &Meeting, rank: u32, info: &RankInfo| {
-            other.size != here.size && info.size == here.size && is_missed(here, rank)
-        };
         let others = self.runs.values().filter(|other| {
             other.key().port() != run.key().port() && !other.has_agents() && !other.state().is_over()
         });
@@ -432,9 +384,7 @@ impl Graph<'_> {
         Names::of(others.flat_map(|other| {
             let port = other.key().port().unwrap_or_default();
             let meeting = other.world().shown();
-            let all = complements(meeting);
-            let live = meeting.ranks.iter().filter(|(_, info)| info.gone.is_none());
-            let live = live.filter(move |&(&rank, info)| all || strayed(meeting, rank, info));
+            let live = meeting.ranks.iter().filter(|(_, info)| info.is_live() && complements(meeting));
             live.map(move |(&rank, _)| format!("{} (port {port})", other.rank_label(rank)))
         }))
     }

@@ -8,7 +8,7 @@ use super::limits::{MOST_NODES, SETTLE};
 use super::memory::Room;
 use super::node::TrackedNode;
 use super::tracked::TrackedRun;
-use super::world::{Process, RankInfo, SecondJob, Withdrawn};
+use super::world::{Process, RankInfo, SecondJob};
 use crate::expect::Plan;
 use crate::reason::words::if_some;
 use crate::reason::{Code, Evidence, Finding, Names};
@@ -198,7 +198,7 @@ impl TrackedRun {
     pub(crate) fn unpublish(&mut self, rank: u32, attempt: Option<u32>) {
         // A live writer was paired with a rank that was replaced: it has to publish again.
         if attempt == self.life.world.attempt {
-            self.life.world.unpublish(rank, Withdrawn::Paired);
+            self.life.world.unpublish(rank);
             self.touch();
         }
     }
@@ -231,7 +231,7 @@ impl TrackedRun {
                 .fact("ranks", &ranks);
             self.found(Finding::new(reason, format!("{at:?}"), at).seen(lost));
         }
-        self.life.world.reset(at);
+        self.life.world.reset();
         self.touch();
     }
 

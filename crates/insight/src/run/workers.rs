@@ -26,11 +26,6 @@ impl TrackedRun {
         }
     }
 
-    /// Ranks that several live processes claim.
-    pub(crate) fn claimed_ranks(&self) -> Names {
-        Names::of(self.life.world.claimed_twice.keys().map(|rank| format!("rank {rank}")))
-    }
-
     /// Reports it when all ranks of a meeting have met.
     pub(super) fn check_ranks(&mut self) {
         for at in self.life.world.take_complete() {

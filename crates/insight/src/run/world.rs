@@ -22,7 +22,7 @@ pub(crate) use self::gloo::GlooAddress;
 pub(crate) use self::gloo::{read_gloo, read_nccl_id};
 use self::meeting::Leaving;
 pub(crate) use self::meeting::{Lost, Meeting};
-pub(crate) use self::rank::{RankInfo, Withdrawn, with_pid};
+pub(crate) use self::rank::{RankInfo, with_pid};
 use super::limits::SETTLE;
 use crate::reason::words::are;
 use crate::reason::{Code, Evidence, Finding, Names};
@@ -191,7 +191,7 @@ impl World {
         // Nobody finds what it has written over.
         let number = self.meetings[at].number;
         let others = self.meetings.iter_mut().filter(|other| other.number != number);
-        others.for_each(|other| other.withdraw(rank, Withdrawn::Overwritten));
+        others.for_each(|other| other.withdraw(rank));
         let begins = self.meetings[at].publish(rank, info, self.told_size) || is_next;
         if begins {
             self.connected.most = self.connected.processes();
@@ -287,7 +287,7 @@ impl World {
     }
 
     /// The address of a live rank was dropped: that of the one who wrote it last.
-    pub(super) fn unpublish(&mut self, rank: u32, why: Withdrawn) {
+    pub(super) fn unpublish(&mut self, rank: u32) {
         let joined = |meeting: &&mut Meeting| {
             meeting.ranks.get(&rank).filter(|info| info.is_live()).map(|info| info.joined)
         };
@@ -295,18 +295,18 @@ impl World {
         if self.shown().met.is_none()
             && let Some(last) = self.meetings.iter_mut().max_by_key(joined)
         {
-            last.withdraw(rank, why);
+            last.withdraw(rank);
         }
     }
 
     /// All that was written is gone.
-    pub(super) fn reset(&mut self, at: Timestamp) {
+    pub(super) fn reset(&mut self) {
         if self.shown().met.is_some() {
             return;
         }
         for meeting in &mut self.meetings {
             for rank in meeting.ranks.keys().copied().collect::<Vec<_>>() {
-                meeting.withdraw(rank, Withdrawn::Reset(at));
+                meeting.withdraw(rank);
             }
         }
     }
@@ -677,13 +677,6 @@ impl World {
     pub(crate) fn processes(&self) -> u32 {
         let live: usize = self.meetings.iter().map(|meeting| meeting.live().count()).sum();
         count(self.connected.processes().max(live))
-    }
-
-    /// Connected worker processes that belong to no other meeting.
-    pub(crate) fn processes_for(&self, meeting: &Meeting) -> u32 {
-        let others = self.meetings.iter().filter(|other| other.number != meeting.number);
-        let others: usize = others.map(|other| other.live().count()).sum();
-        self.processes().saturating_sub(count(others))
     }
 
     /// How many worker processes there were, at most.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::connected::Connected;
-use super::rank::{RankInfo, Withdrawn};
+use super::rank::RankInfo;
 use crate::reason::Evidence;
 use crate::run::limits::SETTLE;
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count};
@@ -168,7 +168,7 @@ impl Meeting {
     }
 
     /// The address of a live rank was dropped.
-    pub(super) fn withdraw(&mut self, rank: u32, why: Withdrawn) {
+    pub(super) fn withdraw(&mut self, rank: u32) {
         // Once all have met, no rank needs it.
         if self.met.is_none()
             && self.ranks.get(&rank).is_some_and(RankInfo::is_live)
@@ -176,7 +176,7 @@ impl Meeting {
         {
             // It is there, and comes no more.
             self.before = None;
-            self.former.insert(rank, RankInfo { withdrawn: Some(why), ..info });
+            self.former.insert(rank, RankInfo { withdrawn: true, ..info });
         }
     }
 
@@ -188,7 +188,7 @@ impl Meeting {
         let mut of_this_meeting = None;
         for info in its_own {
             (info.gone, info.is_cut_off) = (Some(at), is_cut_off);
-            if info.withdrawn.is_some() || info.joined >= self.started.unwrap_or(at) {
+            if info.withdrawn || info.joined >= self.started.unwrap_or(at) {
                 of_this_meeting = Some(info.closed(rank, at));
             }
         }
@@ -200,7 +200,7 @@ impl Meeting {
             self.ranks.remove(&rank);
             let had_met = self.former.get(&rank).is_some_and(|before| before.conn == rival.conn);
             self.before = self.before.filter(|_| had_met);
-            self.former.insert(rank, RankInfo { withdrawn: Some(Withdrawn::Overwritten), ..rival });
+            self.former.insert(rank, RankInfo { withdrawn: true, ..rival });
         } else if !is_cut_off && self.lost.len() < MOST_LOST {
             // Another may take its place before it is told.
             self.lost.push(Lost { rank, closed, gave_up, times: 0 });
@@ -259,7 +259,7 @@ impl Meeting {
         self.begin(BTreeMap::new());
         (self.ranks, self.size, self.lost, self.ends) = (ranks, size, lost, ends);
         (self.met, self.first_met, self.started) = (Some(met), first_met, Some(met));
-        self.ranks.values_mut().for_each(|info| info.withdrawn = None);
+        self.ranks.values_mut().for_each(|info| info.withdrawn = false);
     }
 }
 
@@ -348,12 +348,12 @@ impl Meeting {
 
     /// Whether an address was dropped whose rank is there.
     pub(crate) fn has_dropped(&self) -> bool {
-        self.without_address().any(|(_, info)| info.withdrawn.is_some())
+        self.without_address().any(|(_, info)| info.withdrawn)
     }
 
     /// Ranks that are there and have not come again since they met.
     pub(crate) fn not_again(&self) -> impl Iterator<Item = u32> {
-        self.without_address().filter(|(_, info)| info.withdrawn.is_none()).map(|(&rank, _)| rank)
+        self.without_address().filter(|(_, info)| !info.withdrawn).map(|(&rank, _)| rank)
     }
 
     /// Ranks that are there, and whose address is not: it was dropped, or they have not come again since they
@@ -372,8 +372,7 @@ impl Meeting {
 
     /// Whether somebody had come to it as this rank then, or was there.
     pub(crate) fn had_come(&self, rank: u32, then: Timestamp) -> bool {
-        let was_there =
-            |info: &&RankInfo| info.withdrawn.is_some() || info.gone.is_none_or(|gone| gone >= then);
+        let was_there = |info: &&RankInfo| info.withdrawn || info.gone.is_none_or(|gone| gone >= then);
         let mut known = self.ranks.get(&rank).into_iter().chain(self.former.get(&rank).filter(was_there));
         known.any(|info| info.joined <= then)
     }
@@ -384,7 +383,7 @@ impl Meeting {
             (Some(info), _) if info.is_live() => 'j',
             (Some(_), _) => 'x',
             (None, Some(info)) if info.is_live() => 'o',
-            (None, Some(info)) if info.withdrawn.is_some() => 'x',
+            (None, Some(info)) if info.withdrawn => 'x',
             (None, _) => '.',
         }
     }

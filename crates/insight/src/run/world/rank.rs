@@ -25,18 +25,7 @@ pub(crate) struct RankInfo {
     /// How often it had made its groups before: only ranks that have made them equally often meet.
     pub(crate) made_before: Option<u32>,
     /// Its address was dropped while it was there.
-    pub(crate) withdrawn: Option<Withdrawn>,
-}
-
-/// Why the address of a live rank is not there any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Withdrawn {
-    /// It was paired with a process whose place another took.
-    Paired,
-    /// Another process with this rank published its own, and has gone.
-    Overwritten,
-    /// An operator reset the store, or a rule emptied it.
-    Reset(Timestamp),
+    pub(crate) withdrawn: bool,
 }
 
 /// Who is called like others: with its process id.

@@ -18,7 +18,7 @@ gather 0,1 of 2; pass 5; as 10 0; wait 10 data_redy; wait 1 pg/cpu//1/0
 tells waiting: key data_redy, rank 0, host0 never waits for nothing
 = env: the address of rank 0 was dropped, its peer was replaced
 gather 0,1 of 3; pass 2; leave 1; pass 2; rank 11:1 of 3; await 11 0
-tells waiting: rank 0, host0, rank 1 never waiting for rank 0: never seen
+tells waiting: rank 0, host0 never waiting for rank 0: never seen
 = env: an operator resets the store while ranks come
 gather 0,1 of 3; pass 2; reset; rank 2 of 3; await 2 0
 tells waiting: rank 0, host0 never waiting for rank 0: never seen | wait_cycle
@@ -103,7 +103,7 @@ tells waiting_for_key: rank 1, host1, rank 2, host2, key data_redy, rank 0, host
 = env: ranks give up on a key that is one slip from one that is there
 rank 0..3 of 3; set 0 /default_pg/data_ready; wait 1,2 /default_pg/data_redy; pass 8; cancel 1..3
 leave 1..3
-tells gave_up: rank 1, host1, rank 2, host2, rank 0, host0 never should have written
+tells gave_up: rank 1, host1, rank 2, host2, rank 0, host0 never must come from
 = env: ranks give up on a sub-group that one does not make, as another has ended
 rank 0..4 of 4; pass 6; leave 3; wait 0,1 pg/1//cpu//0/2; pass 8; cancel 0..2
 tells gave_up: rank 0, host0, rank 1, host1, rank 3, host3, rank 2, host2 never missing:
