@@ -75,7 +75,8 @@ pub(crate) fn field(pods: &Pods, path: &str) -> Text {
         }
         _ => match quoted(path) {
             Some((what, key)) => labelled(pods, what, key),
-            None => Text::of(Part::Unset(format!("field {path}"))),
+            // The API server rejects the object.
+            None => Text::unknown(format!("$({path})"), false),
         },
     }
 }

@@ -155,11 +155,11 @@ fn torchrun(command: &Command, at: usize) -> Option<Launch> {
     };
     let shown: Vec<String> = words.iter().map(ToString::to_string).collect();
     let standalone = parsed.has("standalone") || variables.contains_key("PET_STANDALONE");
-    let nodes = if standalone {
-        Some(Told { text: Text::known("1"), by: "--standalone".into() })
-    } else {
-        told("nnodes", &["PET_NNODES"])
-    };
+    // torchrun keeps the number of nodes beside --standalone, and each node then waits for the others alone.
+    let nodes = told("nnodes", &["PET_NNODES"]);
+    let here = |text: &str| Some(Told { text: Text::known(text), by: "--standalone".into() });
+    let nodes = if standalone { nodes.or_else(|| here("1")) } else { nodes };
+    let (host, backend) = if standalone { (here("localhost"), Backend::C10d) } else { (host, backend) };
     Some(Launch {
         nodes,
         processes: told("nproc-per-node", &["PET_NPROC_PER_NODE"]),
@@ -212,7 +212,15 @@ fn accelerate(command: &Command, at: usize) -> Option<Launch> {
     let configured = flag(words, &["config-file"]).is_some()
         || words.windows(2).any(|pair| is_any(&pair[1]) && !is_flag(&pair[0]));
     let nodes = flag(words, &["num-machines"]);
+    let number =
+        |told: &Option<Told>| told.as_ref().and_then(|told| told.text.literal()?.parse::<u64>().ok());
+    // The flag counts the processes of all nodes.
+    let processes = flag(words, &["num-processes"]);
+    let each = number(&processes).and_then(|all| all.checked_div(number(&nodes).unwrap_or(1)));
     Some(Launch {
+        processes: processes
+            .zip(each)
+            .map(|(told, each)| Told { text: Text::known(each.to_string()), ..told }),
         is_configured: configured,
         is_told_elsewhere: configured || nodes.is_none(),
         nodes,
@@ -245,13 +253,32 @@ fn deepspeed(command: &Command, at: usize) -> Option<Launch> {
     })
 }
 
+/// Flags of programs for the master, also as a URL.
+const HOSTS: [&str; 8] = [
+    "master-addr",
+    "master-ip",
+    "master-host",
+    "dist-init-addr",
+    "dist-url",
+    "init-method",
+    "main-address",
+    "rdzv-endpoint",
+];
+
+/// The endpoint in `tcp://HOST:PORT`. With another scheme, such as `file`, no host is named.
+fn without_scheme(told: Told) -> Option<Told> {
+    let Some((scheme, rest)) = told.text.split_once('/') else { return Some(told) };
+    let (_, text) = rest.split_once('/')?;
+    (scheme.literal() == Some("tcp:")).then_some(Told { text, ..told })
+}
+
 /// Any program with flags for the number of nodes, their rank and the master.
 fn other(command: &Command, at: usize) -> Option<Launch> {
     let words = &command.words;
-    let nodes = flag(words, &["nnodes", "num-nodes", "num-machines"])?;
-    let node_rank = flag(words, &["node-rank", "machine-rank"]);
-    let host = flag(words, &["master-addr", "dist-init-addr", "main-address", "rdzv-endpoint"])?;
-    let (host, port) = host_and_port(host);
+    let nodes = flag(words, &["nnodes", "num-nodes", "num-machines", "world-size"])?;
+    let node_rank = flag(words, &["node-rank", "machine-rank", "rank"]);
+    let host = flag(words, &HOSTS)?;
+    let (host, port) = host_and_port(without_scheme(host)?);
     Some(Launch {
         nodes: Some(nodes),
         node_rank,

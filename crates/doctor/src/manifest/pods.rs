@@ -524,12 +524,19 @@ fn trainer(object: &Object, objects: &[Object]) -> Option<Pods> {
     let count = own.get("numNodes").or_else(|| policy("numNodes")).map_or(Some(1), Value::as_u64);
     let processes =
         own.get("numProcPerNode").or_else(|| policy("torch/numProcPerNode")).and_then(super::objects::scalar);
-    let template = runtime.and_then(|runtime| {
+    let trainer = |runtime: &'_ Object| {
         let jobs = list(&runtime.value, "/spec/template/spec/replicatedJobs");
-        let is_node = |job: &&Value| job.get("name").and_then(Value::as_str) == Some("node");
-        jobs.iter().find(is_node)?.pointer("/template/spec/template/spec")
-    });
-    let mut spec = template.cloned().unwrap_or_else(|| json!({ "containers": [{}] }));
+        let step = "/template/metadata/labels/trainer.kubeflow.org~1trainjob-ancestor-step";
+        let is_node = |job: &&Value| {
+            let text = |at: &str| job.pointer(at).and_then(Value::as_str);
+            text("/name") == Some("node") || text(step) == Some("trainer")
+        };
+        jobs.iter().find(is_node)?.pointer("/template/spec/template/spec").cloned()
+    };
+    let template = runtime.and_then(trainer);
+    // Trainer gives the command to the Job with this label only. Without it the runtime's own command runs.
+    (runtime.is_none() || template.is_some()).then_some(())?;
+    let mut spec = template.unwrap_or_else(|| json!({ "containers": [{}] }));
     let container = spec.pointer_mut("/containers/0")?.as_object_mut()?;
     let mut env = own.get("env").and_then(Value::as_array).cloned().unwrap_or_default();
     let below = container.get("env").and_then(Value::as_array).cloned().unwrap_or_default();

@@ -14,7 +14,9 @@ pub(super) const RULE: Rule = Rule {
 fn find(call: &Call<'_>) -> Option<Check> {
     let (told, Target::Own) = call.meeting()? else { return None };
     let name = &told.text;
-    if !call.pods.are_several() || call.launch.conditional || call.pods.relays(name) {
+    let is_first = call.pods.maker == Maker::Pod || call.pods.hosts.iter().any(|hosts| hosts.has_first);
+    let are_others = call.pods.are_several() || call.pods.nodes.is_some_and(|nodes| nodes > 1) && !is_first;
+    if !are_others || call.launch.conditional || call.pods.relays(name) {
         return None;
     }
     let evidence = format!(

@@ -2,6 +2,7 @@
 //! hang. Its `RULE` says what the check sees, which examples fail and pass, and which function finds it
 //! and says the remedy. `docs/doctor.md` and the tests are made from the rules.
 
+mod agreement;
 mod backoff_limit;
 mod c10d_restarts;
 mod cluster_domain;
@@ -23,6 +24,7 @@ mod image_not_pinned;
 mod init_waits;
 mod manifests;
 mod master_is_address;
+mod more_processes;
 mod network_guess;
 mod network_policy_ports;
 mod no_index;
@@ -55,6 +57,7 @@ mod sleep_as_synchronisation;
 mod slurm_tasks;
 mod template;
 mod trains_alone;
+mod unknown_field;
 mod unknown_kind;
 mod unset_variable;
 mod world_size;
@@ -146,9 +149,9 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
     ]),
     ("can the pods be told apart, and do they agree", &[
         &node_rank::RULE, &no_index::RULE, &rank_from_pod_name::RULE, &node_count::RULE, &trains_alone::RULE,
-        &world_size::RULE, &parallelism::RULE, &unset_variable::RULE, &run_id::RULE, &constant_run_id::RULE,
+        &agreement::RULE, &world_size::RULE, &more_processes::RULE, &parallelism::RULE, &unset_variable::RULE, &run_id::RULE, &constant_run_id::RULE,
         &object_name::RULE, &slurm_tasks::RULE, &sbatch_ignored::RULE, &operator_variables::RULE,
-        &operator_rejects::RULE,
+        &operator_rejects::RULE, &unknown_field::RULE,
     ]),
     ("the rest", &[
         &flag_takes_script::RULE, &rdzv_conf_keys::RULE, &flags_of_other_backend::RULE, &c10d_restarts::RULE,

@@ -1,14 +1,18 @@
 //! A file without pods says nothing about a job.
 
 use super::prelude::*;
+use crate::manifest::pods::runtime;
 
 pub(super) const RULE: Rule = Rule {
     id: "pods",
-    sees: "WARN: nothing in the file makes pods",
+    sees: "WARN: nothing in the file makes pods, or a TrainJob's runtime has no Job for its trainer",
     fails: "nothing-to-look-at.yaml",
     passes: "good-job-static.yaml",
     find: Find::After(find),
 };
+
+/// How Trainer finds the Job of a runtime that trains.
+const ANCESTOR: &str = "trainer.kubeflow.org/trainjob-ancestor-step";
 
 fn find(manifests: &Manifests, found: &[Check]) -> Vec<Check> {
     if manifests.files.is_empty() {
@@ -23,9 +27,21 @@ fn find(manifests: &Manifests, found: &[Check]) -> Vec<Check> {
             .any(|check| check.place.as_ref().is_some_and(|place| *place == object.place("spec.runtimeRef")));
         let none =
             known && object.kind != "Script" && !said && manifests.of_object(object.number).next().is_none();
-        none.then(|| {
-            let check = Check::warn("no pod template was found in it", "see that its spec is complete");
-            check.at(object.place("spec"))
+        let runtime = runtime(object, &manifests.objects);
+        none.then(|| match runtime {
+            Some(runtime) => {
+                let evidence = format!(
+                    "no Job of {} has the label {ANCESTOR}: trainer; so its trainer, the number of nodes and \
+                     the PET_* variables reach no pod",
+                    runtime.name
+                );
+                let remedy = format!("{ANCESTOR}: trainer in the labels of the template of that Job");
+                Check::warn(evidence, remedy).at(object.place("spec.runtimeRef"))
+            }
+            None => {
+                let check = Check::warn("no pod template was found in it", "see that its spec is complete");
+                check.at(object.place("spec"))
+            }
         })
     };
     let mut checks: Vec<Check> = manifests.objects.iter().filter_map(without_template).collect();

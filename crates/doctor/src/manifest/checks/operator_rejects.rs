@@ -6,11 +6,60 @@ pub(super) const RULE: Rule = Rule {
     id: "operator-rejects",
     sees: "FAIL: a PyTorchJob with two Masters, or without a container `pytorch`; two tasks of a Volcano job \
            with one name; a StatefulSet with `restartPolicy: OnFailure`, a Job without; `containers` that is \
-           no list",
+           no list; `value: 8` in env without quotes; `fieldPath: metadata.labels.rank`",
     fails: "bad-pytorchjob-container-name.yaml",
     passes: "good-pytorchjob.yaml",
-    find: Find::Pods(|_, pods| find(pods).into_iter().collect()),
+    find: Find::Pods(|_, pods| {
+        let containers = pods.init_containers.iter().chain(&pods.containers);
+        find(pods).into_iter().chain(containers.filter_map(|own| of_container(pods, own))).collect()
+    }),
 };
+
+/// A value of another type, or a field of the pod that there is not.
+fn of_container(pods: &Pods, container: &Container) -> Option<Check> {
+    let is_other = |value: &&Value| value.is_number() || value.is_boolean();
+    let words = ["command", "args"].into_iter().find_map(|field| {
+        let value = list(&container.value, &format!("/{field}")).iter().find(is_other)?;
+        Some((field, format!("a word is {value}"), value))
+    });
+    let variable = list(&container.value, "/env").iter().find_map(|item| {
+        let value = item.get("value").filter(is_other)?;
+        Some(("env", format!("the value of {} is {value}", item.get("name")?.as_str()?), value))
+    });
+    if let Some((field, what, value)) = words.or(variable).filter(|_| pods.maker != Maker::Slurm) {
+        let evidence = format!("{what}, which is no text: the API server rejects the object");
+        return Some(
+            Check::fail(evidence, format!("\"{value}\", in quotes")).at(pods.at(&container.at(field))),
+        );
+    }
+    const FIELDS: [&str; 9] = [
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.uid",
+        "spec.nodeName",
+        "spec.serviceAccountName",
+        "status.hostIP",
+        "status.hostIPs",
+        "status.podIP",
+        "status.podIPs",
+    ];
+    let path = list(&container.value, "/env").iter().find_map(|item| {
+        let path = item.pointer("/valueFrom/fieldRef/fieldPath")?.as_str()?;
+        let is_key =
+            ["metadata.labels['", "metadata.annotations['", "metadata.labels[\"", "metadata.annotations[\""]
+                .iter()
+                .any(|begin| path.starts_with(begin));
+        (!is_key && !FIELDS.contains(&path) && !is_placeholder(path)).then_some(path)
+    })?;
+    let evidence = format!("`{path}` is no field that a pod can read: the API server rejects the object");
+    let remedy = match path.split('.').collect::<Vec<_>>()[..] {
+        ["metadata", what @ ("labels" | "annotations"), ref key @ ..] => {
+            format!("metadata.{what}['{}'], if the pods have it", key.join("."))
+        }
+        _ => "the value itself, or a label of the pods".into(),
+    };
+    Some(Check::fail(evidence, remedy).at(pods.at(&container.at("env"))))
+}
 
 fn find(pods: &Pods) -> Option<Check> {
     let twice = pods.roles.iter().filter(|role| **role == pods.role).count() > 1;

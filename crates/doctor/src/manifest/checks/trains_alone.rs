@@ -6,19 +6,54 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "trains-alone",
     sees: "FAIL: `python`, `accelerate launch`, `trl` or `deepspeed` in a TrainJob of several nodes, or \
-           in an elastic PyTorchJob",
+           in an elastic PyTorchJob; `deepspeed` in several pods without `--hostfile`",
     fails: "bad-trainjob-python.yaml",
     passes: "good-trainjob.yaml",
     find: Find::Pods(find),
 };
 
-fn find(_: &Manifests, pods: &Pods) -> Vec<Check> {
+fn find(manifests: &Manifests, pods: &Pods) -> Vec<Check> {
+    let is_several = manifests.nodes(pods).is_some_and(|nodes| nodes > 1) && pods.step.is_none();
+    let calls = manifests.calls().filter(|call| is_several && std::ptr::eq(call.pods, pods));
+    let alone: Vec<Check> = calls.filter_map(|call| of_deepspeed(&call)).collect();
+    if !alone.is_empty() {
+        return alone;
+    }
     let is_elastic = pods.maker == Maker::PyTorchJob && pods.has(When::Elastic) && !pods.has(When::Master);
     let of_trainer = pods.maker == Maker::TrainJob && pods.has_torch_runtime();
     if !pods.are_several() || !of_trainer && !is_elastic {
         return Vec::new();
     }
     pods.containers.iter().filter_map(|container| of_container(pods, container)).collect()
+}
+
+/// DeepSpeed's launcher knows other nodes from its host file only, and sets `MASTER_ADDR=127.0.0.1` without.
+fn of_deepspeed(call: &Call<'_>) -> Option<Check> {
+    let Call { pods, launch, .. } = call;
+    let command = call.container.commands.get(launch.at)?;
+    let has = |part: &str| command.words.iter().any(|word| word.to_string().contains(part));
+    let is_meant = launch.host.is_some()
+        || launch.most_nodes().is_some_and(|nodes| nodes > 1)
+        || matches!(pods.maker, Maker::PyTorchJob | Maker::TrainJob | Maker::HyperPod);
+    if launch.tool != Tool::DeepSpeed
+        || !is_meant
+        || has("hostfile")
+        || has("no_ssh")
+        || has("launcher.launch")
+        || launch.node_rank.is_some()
+        || launch.conditional
+        || command.words.iter().any(Text::is_unknown)
+    {
+        return None;
+    }
+    let evidence = format!(
+        "`deepspeed` without --hostfile starts processes in its own pod only, whatever the variables say: \
+         each of {} pods trains alone",
+        call.total().unwrap_or_default()
+    );
+    let remedy =
+        "start it with `torchrun` in each pod, or with --no_ssh, --node_rank, --hostfile and --master_addr";
+    Some(Check::fail(evidence, remedy).at(call.at("command")))
 }
 
 fn of_container(pods: &Pods, container: &Container) -> Option<Check> {

@@ -1,0 +1,31 @@
+//! A process without a GPU of its own fails with `invalid device ordinal`, or shares one, which NCCL refuses;
+//! the others wait for it.
+
+use super::prelude::*;
+
+pub(super) const RULE: Rule = Rule {
+    id: "more-processes",
+    sees: "FAIL: `--nproc-per-node=8`, or `--num_processes` by `--num_machines`, and a limit of 4 GPUs",
+    fails: "more-processes.yaml",
+    passes: "good-job-accelerate.yaml",
+    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate], find),
+};
+
+fn find(call: &Call<'_>) -> Option<Check> {
+    let Call { launch, container, .. } = call;
+    let told = launch.processes.as_ref().filter(|_| !launch.conditional && !launch.by_rallypoint)?;
+    let each: u64 = told.text.literal()?.parse().ok()?;
+    let gpus = container.gpus().filter(|gpus| each > *gpus && *gpus > 0)?;
+    let by_hand = container.commands.get(launch.at)?.words.iter().any(|word| {
+        let word = word.to_string();
+        ["gloo", "cpu"].iter().any(|device| word.split(['=', '_', '-']).any(|part| part == *device))
+    });
+    (!by_hand).then(|| {
+        let evidence = format!(
+            "{each} processes in a pod ({}), but it has {}: those without fail, and the others wait for them",
+            told.by,
+            counted(gpus, "GPU", "GPUs")
+        );
+        Check::fail(evidence, "as many processes as GPUs").at(call.at("command"))
+    })
+}
