@@ -227,7 +227,8 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
         () => (Last::Connected, None),
     };
     let taken_out = run.life().left.values().filter(|left| left.is_silent()).map(|left| &left.node);
-    let seen = lost.chain(run.still_running()).map(|node| (node, last(node)));
+    let running = run.still_running().filter(|node| !node.is_lost());
+    let seen = lost.chain(running).map(|node| (node, last(node)));
     let taken_out = taken_out.map(|node| (node, (Last::TakenOut, Some(node.last_heartbeat))));
     let absent: Vec<_> = seen.chain(taken_out).collect();
     let (arrived, nodes, waited) = (count(round.exit.len()), run.exit_size(), Elapsed(now.since(since)));

@@ -591,49 +591,41 @@ impl Look<'_> {
 
     /// Nodes of one id that use different backends, and wait for each other.
     fn two_backends(&self) -> Vec<Held> {
-        let mut held = Vec::new();
-        let mut hold = |key: &RunKey, one: (&str, Vec<&TrackedNode>), other: (&str, Vec<&TrackedNode>)| {
-            let who = |(backend, nodes): &(&str, Vec<&TrackedNode>)| {
-                format!("{backend} ({})", Names::of(nodes.iter().map(|node| node.told())))
-            };
-            let reason = Code::TwoBackends.says(format!(
-                "nodes of this run use two rendezvous backends, and never meet: {}, and {}",
-                who(&one),
-                who(&other)
-            ));
-            let first = [one.1.first(), other.1.first()].into_iter().flatten();
-            let joins = first.clone().map(|node| node.evidence(Seen::Joined, None, node.joined));
-            let Some(since) = first.clone().map(|node| node.joined).max() else { return };
-            let finding = Finding::new(reason, "", since).seen(joins);
-            held.push(Held { store: key.port(), run: Some(key.clone()), finding });
-        };
-        for (key, run) in &self.jobs.runs {
-            let strangers: Vec<_> = run.life().strangers.iter().collect();
-            let nodes: Vec<_> = run.participants().filter(|node| node.is_there()).collect();
-            if !strangers.is_empty() && !nodes.is_empty() && !run.state().is_over() {
-                hold(key, ("static", strangers), ("c10d", nodes));
-            }
-            let Some(id) =
-                key.id().filter(|_| run.native().is_some() && run.joined() > 0 && !run.state().is_over())
-            else {
-                continue;
-            };
-            let gathers = |run: &TrackedRun| matches!(run.state(), RunState::Joining | RunState::LastCall);
+        let gathers = |run: &TrackedRun| matches!(run.state(), RunState::Joining | RunState::LastCall);
+        let live = self.jobs.runs.iter().filter(|(_, run)| !run.state().is_over());
+        let found = live.filter_map(|(key, run)| {
             // Two jobs that lack nobody may well have one id: `none` is that of all that are given none.
             let is_other = |other: &&TrackedRun| {
                 other.key().port().is_some()
-                    && other.key().id() == Some(id)
+                    && other.key().id() == key.id()
                     && !other.agents().is_empty()
                     && (gathers(run) || gathers(other))
             };
-            let Some(other) = self.jobs.runs.values().find(is_other) else { continue };
-            hold(
-                key,
-                ("rallypoint", run.participants().filter(|node| node.gone.is_none()).collect()),
-                (other.kind().name(), other.participants().collect()),
-            );
-        }
-        held
+            let nodes: Vec<_> = run.participants().filter(|node| node.is_there()).collect();
+            let (one, other, others) = match run.native() {
+                Some(_) => {
+                    let other = self.jobs.runs.values().find(is_other)?;
+                    ("rallypoint", other.kind().name(), other.participants().collect::<Vec<_>>())
+                }
+                None => ("c10d", "static", run.life().strangers.iter().collect()),
+            };
+            if others.is_empty() && run.native().is_none() {
+                return None;
+            }
+            let first = nodes.first()?;
+            let joins = [Some(first), others.first()].into_iter().flatten();
+            let joins = joins.map(|node| node.evidence(Seen::Joined, None, node.joined));
+            let since = joins.clone().map(|joined| joined.at).max()?;
+            let [nodes, others] =
+                [&nodes, &others].map(|nodes| Names::of(nodes.iter().map(|node| node.told())));
+            let reason = Code::TwoBackends.says(format!(
+                "nodes of this run use two rendezvous backends, and never meet: {one} ({nodes}), and {other} \
+                 ({others})"
+            ));
+            let finding = Finding::new(reason, "", since).seen(joins);
+            Some(Held { store: key.port(), run: Some(key.clone()), finding })
+        });
+        found.collect()
     }
 
     /// Whether a client is behind a link that is away.

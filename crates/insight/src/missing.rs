@@ -94,16 +94,28 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
         names.insert(name.clone()) || has_another_rank
     };
     // More than are to come: nodes that are there have other names than their pods.
-    let one_more = wanted.saturating_add(1);
     let if_few = |nodes: Vec<MissingNode>| {
         let is_known = run.kind() != RunKind::C10d || nodes.len() <= wanted;
         nodes.into_iter().filter(move |_| is_known)
     };
+    let of = |node: &TrackedNode, known_from, seen| known(node.name.clone(), None, known_from, seen);
+    // They have left a round, or were taken out of it, and come when they are ready, or their waits are over.
+    let is_on_its_way = |left: &&LeftNode| left.departure != Departure::Finished && !left.is_silent();
+    let connected = run.life().left.values().filter(is_on_its_way);
+    let connected = connected.map(|left| of(&left.node, KnownFrom::Connected, None));
+    // An operator named them.
+    let named = plan.expectation.iter().flat_map(|expectation| &expectation.names);
+    let named = named.map(|name| known(name.clone(), None, KnownFrom::Named, None));
+    // Of these it is not known whether they are there.
+    let earlier = run.life().earlier.iter().filter(|former| !former.node.is_lost());
+    let earlier = earlier.map(|former| of(&former.node, KnownFrom::EarlierRound, Some(former.last_seen())));
+    let is_there = |node: &MissingNode| node.name.as_deref().is_some_and(|name| there.contains(name));
+    let one_more = wanted.saturating_add(1);
     let all = gone(run, &there)
-        .chain(connected(run, &there))
+        .chain(connected.filter(|node| !is_there(node)))
         .chain(if_few(announced(plan, &there).take(one_more).collect()))
-        .chain(if_few(named(plan, &there).take(one_more).collect()))
-        .chain(earlier(run, &there))
+        .chain(if_few(named.filter(|node| !is_there(node)).take(one_more).collect()))
+        .chain(earlier.filter(|node| !is_there(node)))
         .chain(without_role(run, plan, expected));
     all.filter(|node| is_new(node)).take(MISSING_SHOWN.min(wanted)).collect()
 }
@@ -202,33 +214,8 @@ pub(super) fn name_of(node: &MissingNode) -> String {
 }
 
 /// Whether it is missing because it is gone: it had joined.
-pub(super) fn is_gone(node: &MissingNode) -> bool {
+fn is_gone(node: &MissingNode) -> bool {
     matches!(node.known_from, KnownFrom::Died | KnownFrom::Lost | KnownFrom::Removed | KnownFrom::NotBack)
-}
-
-/// Nodes that an operator named.
-fn named<'a>(plan: &'a Plan, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
-    let named = plan.expectation.iter().flat_map(|expectation| &expectation.names);
-    let named = named.filter(|name| !there.contains(name.as_str()));
-    named.map(|name| known(name.clone(), None, KnownFrom::Named, None))
-}
-
-/// Nodes that have left a round, or were taken out of it, and come when they are ready, or their waits are
-/// over.
-fn connected<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
-    let is_on_its_way = |left: &&LeftNode| left.departure != Departure::Finished && !left.is_silent();
-    let nodes = run.life().left.values().filter(is_on_its_way).map(|left| &left.node);
-    let nodes = nodes.filter(|node| !there.contains(node.name.as_str()));
-    nodes.map(|node| known(node.name.clone(), None, KnownFrom::Connected, None))
-}
-
-/// Nodes of an earlier round of which it is not known whether they are there.
-fn earlier<'a>(run: &'a TrackedRun, there: &'a HashSet<&str>) -> impl Iterator<Item = MissingNode> + 'a {
-    let earlier = run.life().earlier.iter().filter(|former| !former.node.is_lost());
-    let earlier = earlier.filter(|former| !there.contains(former.node.name.as_str()));
-    earlier.map(|former| {
-        known(former.node.name.clone(), None, KnownFrom::EarlierRound, Some(former.last_seen()))
-    })
 }
 
 /// Node ranks of a static run that have not written their role.

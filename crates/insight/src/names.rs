@@ -13,46 +13,21 @@ pub(crate) struct Names {
     pub more: usize,
     /// All of them, if they are one range.
     #[serde(skip)]
-    pub range: Option<Numbered>,
+    pub range: Option<String>,
 }
 
-/// Names that end in numbers without a gap: `node 48`, `node 49`, …
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Numbered {
-    what: String,
-    first: u32,
-    last: u32,
-}
-
-impl Numbered {
-    fn parts(name: &str) -> Option<(&str, u32)> {
-        let what = name.trim_end_matches(|c: char| c.is_ascii_digit());
-        let number = name.get(what.len()..)?;
-        Some((what, number.parse().ok().filter(|value: &u32| value.to_string() == number)?))
-    }
-
-    fn of(name: &str) -> Option<Self> {
-        let (what, first) = Self::parts(name)?;
-        Some(Self { what: what.to_owned(), first, last: first })
-    }
-
-    fn with(self, name: &str) -> Option<Self> {
-        let (what, number) = Self::parts(name)?;
-        let follows = what == self.what && self.last.checked_add(1) == Some(number);
-        follows.then_some(Self { last: number, ..self })
-    }
-}
-
-impl Display for Numbered {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Self { what, first, last } = self;
-        // `train-48-63` could be one name.
-        if what.ends_with('-') {
-            write!(f, "{what}{first} to {what}{last}")
-        } else {
-            write!(f, "{what}{first}-{last}")
-        }
-    }
+/// `node 48-63`, if these are numbered without a gap.
+fn range(names: &[String]) -> Option<String> {
+    let what = names.first()?.trim_end_matches(|c: char| c.is_ascii_digit());
+    let number = |name: &String| {
+        let number = name.strip_prefix(what)?;
+        number.parse().ok().filter(|value: &u32| value.to_string() == number)
+    };
+    let (first, last) = (number(names.first()?)?, number(names.last()?)?);
+    let is_range = names.iter().map(number).eq((first..=last).map(Some));
+    // `train-48-63` could be one name.
+    let to = if what.ends_with('-') { format!(" to {what}") } else { "-".to_owned() };
+    is_range.then(|| format!("{what}{first}{to}{last}"))
 }
 
 impl Names {
@@ -61,21 +36,11 @@ impl Names {
 
     /// Takes the first names and counts the rest. Many names that are numbered without a gap are one range.
     pub(crate) fn of(names: impl IntoIterator<Item = String>) -> Self {
-        let (mut shown, mut more) = (Vec::new(), 0_usize);
-        let mut range: Option<Numbered> = None;
-        for name in names {
-            range = match range {
-                _ if shown.is_empty() => Numbered::of(&name),
-                Some(range) => range.with(&name),
-                None => None,
-            };
-            if shown.len() < Self::SHOWN {
-                shown.push(name);
-            } else {
-                more = more.saturating_add(1);
-            }
-        }
-        Self { shown, more, range: range.filter(|_| more > 0) }
+        let mut shown: Vec<String> = names.into_iter().collect();
+        let more = shown.len().saturating_sub(Self::SHOWN);
+        let range = if more > 0 { range(&shown) } else { None };
+        shown.truncate(Self::SHOWN);
+        Self { shown, more, range }
     }
 
     /// Takes the first of these and counts the rest; only the first are put into words.
@@ -99,7 +64,7 @@ impl Names {
 impl Display for Names {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if let Some(range) = &self.range {
-            return range.fmt(f);
+            return f.write_str(range);
         }
         match (self.shown.split_last(), self.more) {
             (None, more) => write!(f, "{more}"),

@@ -81,11 +81,6 @@ impl Graph<'_> {
                 {
                     NEVER_CAME.to_owned()
                 }
-                Root::At { asked: Wanted { writer, what, .. }, seen }
-                    if seen.but == Some(But::RoundOver { how: None }) =>
-                {
-                    format!("{writer:?} {what} of another round")
-                }
                 // In a device mesh one rank keeps many groups waiting: each would name the victims in the others.
                 root if root.of_sub_group().is_some() => "sub-groups".to_owned(),
                 Root::At { asked: Wanted { writer, what, round, .. }, .. } => {
