@@ -51,7 +51,6 @@ use self::explain::Look;
 use self::fold::Fold;
 use self::jobs::Jobs;
 use self::pasts::Pasts;
-use self::reason::Finding;
 use self::run::{RunKey, TrackedRun};
 use self::show::Documents;
 use self::told::Told;
@@ -261,17 +260,9 @@ impl Insight {
 
     /// The native rendezvous tells something about a run.
     pub fn tell_native(&mut self, run: &RunId, fact: &Fact, at: Timestamp) {
-        self.jobs.totals.count_native(fact);
-        if matches!(fact, Fact::Expiring { .. }) {
-            // It holds until the round is complete, is given up, or has more time.
-            return;
-        }
         if let Some(run) = self.native_run(run) {
-            let told = run.since_completion(fact, at);
-            let fact = told.as_ref().unwrap_or(fact);
-            let finding = Finding::new(run.told_by_rendezvous(fact, at), fact.to_string(), at);
-            run.found(finding.seen(run::shown_by(fact, at)));
-            run.takes_fact(fact, at);
+            let finding = run.takes_fact(fact.clone(), at);
+            run.found(finding);
         }
     }
 

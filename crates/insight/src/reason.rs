@@ -20,7 +20,6 @@ use serde_json::{Map, Value, json};
 
 pub(super) use self::evidence::{Evidence, Finding};
 pub(crate) use self::losses::{Loss, RankLoss};
-pub(crate) use self::native::Survivors;
 pub(crate) use self::rules::Hold;
 pub use self::rules::{Code, RULES, Rule};
 pub(crate) use self::values::{Absence, Arrival, Moment};

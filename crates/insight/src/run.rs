@@ -20,7 +20,6 @@ pub(super) use self::facts::{Departure, FormerNode, LeftNode};
 pub(super) use self::key::RunKey;
 pub(super) use self::limits::{MISSING_SHOWN, MOST_NODES, SETTLE};
 pub(super) use self::memory::Room;
-pub(super) use self::native::shown_by;
 pub(super) use self::node::{Membership, NodeId, TrackedNode};
 pub use self::past::Past;
 pub(super) use self::tracked::TrackedRun;

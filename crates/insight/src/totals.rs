@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use rallypoint_rendezvous::{Break, Fact};
-
 /// Upper bounds of [`Totals::join_seconds`] in seconds; the last count is for values above all of them.
 pub const JOIN_BUCKETS: [f64; 10] = [0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0];
 
@@ -46,6 +44,8 @@ pub(super) enum Tally {
     Closed,
     /// The connections of so many nodes closed.
     Deaths(usize),
+    /// A closed native run was started again.
+    Restarted,
 }
 
 impl Default for Totals {
@@ -75,30 +75,15 @@ impl Totals {
         add(&mut self.lost, observations);
     }
 
-    /// Something was found in a run's traffic.
+    /// Something was found.
     pub(super) fn count(&mut self, tally: Option<Tally>) {
         match tally {
             Some(Tally::Complete(took)) => self.completed(took),
             Some(Tally::TimedOut) => add(&mut self.rounds.timed_out, 1),
             Some(Tally::Closed) => add(&mut self.rounds.closed, 1),
             Some(Tally::Deaths(nodes)) => add(&mut self.node_deaths, nodes as u64),
+            Some(Tally::Restarted) => add(&mut self.restarted, 1),
             None => {}
-        }
-    }
-
-    /// The native rendezvous reported something.
-    pub(super) fn count_native(&mut self, fact: &Fact) {
-        match fact {
-            Fact::Complete { took, .. } => self.completed(*took),
-            Fact::TimedOut { .. } => add(&mut self.rounds.timed_out, 1),
-            Fact::Closed { .. } => add(&mut self.rounds.closed, 1),
-            Fact::WaiterLost { .. } => add(&mut self.node_deaths, 1),
-            Fact::NotBack { nodes, .. } => add(&mut self.node_deaths, nodes.len() as u64),
-            Fact::Lost { lost, .. } | Fact::Broken { why: Break::Lost(lost), .. } => {
-                add(&mut self.node_deaths, lost.count() as u64);
-            }
-            Fact::Restarted { had_finished: true, .. } => add(&mut self.restarted, 1),
-            _ => {}
         }
     }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::round::Adoption;
 use super::run::{Current, HeartbeatView, Member, Run, Seat, Work};
-use super::{Break, Decision, Fact, Label, NodeInfo, RankInRound, Round, RunRefusal, Wanted, Who};
+use super::{
+    Break, Decision, Did, Label, NodeInfo, RankInRound, Round, RunRefusal, Sign, Wanted, What, Who, Why,
+};
 use rallypoint_protocol::ids::Timestamp;
 
 /// After the first report of a round, its other nodes have this long to report.
@@ -164,7 +166,8 @@ impl Run {
         self.unreported = None;
         self.let_go = 0;
         self.work = Work { nodes: report.world_size, ..Work::default() };
-        self.publish(Fact::Adopted { round: report.place.round, nodes: report.world_size, first: who }, out);
+        let what = What::Adopted { nodes: report.world_size, first: who };
+        self.publish(report.place.round, what, Vec::new(), out);
     }
 
     /// A node that joins again was in a learned round, so it need not report any more.
@@ -181,7 +184,7 @@ impl Run {
             if adoption.unreported() == 0 {
                 adoption.until = None;
             }
-            self.break_round(Break::Rejoined { who, rank: place.rank }, now, out);
+            self.break_round(Break::rejoined(who, place.rank, Vec::new()), now, out);
         }
     }
 
@@ -189,11 +192,11 @@ impl Run {
     fn publish_unreported(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(adoption) = self.current.as_mut().and_then(|c| c.adoption.as_mut()) else { return };
         let Some(at) = adoption.publish_at.take_if(|at| *at <= now) else { return };
-        let nodes: Vec<String> = adoption.silent_ranks().map(|rank| format!("node rank {rank}")).collect();
-        if !nodes.is_empty() && self.closed.is_none() {
-            let since = PUBLISH_SILENT_AFTER.saturating_add(now.since(at));
-            let silent = Fact::Silent { nodes, again: Vec::new(), since, patience: GRACE };
-            self.publish(silent, out);
+        let ago = PUBLISH_SILENT_AFTER.saturating_add(now.since(at));
+        let sign = |rank: u32| Sign { did: Did::Silent, node: format!("node rank {rank}"), ago };
+        let signs: Vec<Sign> = adoption.silent_ranks().map(sign).collect();
+        if !signs.is_empty() && self.closed.is_none() {
+            self.publish(self.last_round, What::Silent { again: Vec::new(), patience: GRACE }, signs, out);
         }
     }
 
@@ -207,7 +210,7 @@ impl Run {
         let (missing, nodes) = (adoption.unreported(), adoption.world_size);
         adoption.until = None;
         if missing > 0 && self.closed.is_none() {
-            self.break_round(Break::Unreported { missing, nodes }, now, out);
+            self.break_round(Why::Unreported { missing, nodes }.into(), now, out);
         }
     }
 }

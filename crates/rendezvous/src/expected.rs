@@ -2,7 +2,7 @@
 //! there.
 
 use super::run::{Run, Seat};
-use super::{Break, Decision, Label, Rendezvous, Terms};
+use super::{Decision, Label, Rendezvous, Terms, Why};
 use rallypoint_protocol::ids::{Nodes, RunId, Timestamp, counted};
 
 /// An operator expects a number of nodes that the terms of the run do not allow.
@@ -59,7 +59,7 @@ impl Run {
             && nodes > most
             && watched > 0
         {
-            self.break_round(Break::Resized { nodes, expected: most }, now, out);
+            self.break_round(Why::Resized { nodes, expected: most }.into(), now, out);
         }
         self.settle(now, out);
         Some(self.outlook(most))

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::reason::{first_of, if_any, some_of};
 use super::round::{Claim, MAX_LEFT, assign_ranks};
 use super::run::{Member, Run, Seat};
-use super::{Decision, Fact, Label, Participant, Round, RoundProgress, RunRefusal, Who};
+use super::{Decision, Did, Label, Participant, Round, RoundProgress, RunRefusal, Sign, What, Who};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, count, counted};
 
 /// Most names and ranks in an answer.
@@ -41,11 +41,6 @@ impl Run {
             self.give_up(now, out);
         } else if forming.announce_at.is_some_and(|at| at <= now) {
             forming.announce_at = None;
-            let left = forming.deadline.since(now);
-            let (round, missing) = (self.next_round(), self.missing(now));
-            if !is_enough {
-                self.publish(Fact::Expiring { round, left, missing }, out);
-            }
         }
     }
 
@@ -91,14 +86,14 @@ impl Run {
             .collect();
         let took = now.since(forming.first_join);
         let number = self.next_round();
-        let last = forming.last.clone();
-        let fact = Fact::Complete { round: number, nodes: ids.len(), took, last };
+        let complete = What::Complete { nodes: count(ids.len()), took };
+        let last = Sign::now(Did::Joined, &forming.last);
         let mixed = mixed_releases(&participants);
         let round =
             Round { run_id: self.id.clone(), number, terms: self.terms, participants, completed: now, took };
-        self.publish(fact, out);
+        self.publish(number, complete, vec![last], out);
         if let Some(mixed) = mixed {
-            self.publish(Fact::MixedReleases(mixed), out);
+            self.publish(number, What::MixedReleases(mixed), Vec::new(), out);
         }
         self.enter(round, &ids, out);
     }
@@ -109,7 +104,7 @@ impl Run {
         let nodes: Vec<Label> = waiting.map(|(node, _)| node.clone()).collect();
         let (round, missing) = (self.next_round(), self.waits_in_words(now));
         let (joined, after) = (self.heard(), now.since(first_join));
-        self.publish(Fact::TimedOut { round, after, missing: missing.clone() }, out);
+        self.publish(round, What::TimedOut { after, missing: missing.clone() }, Vec::new(), out);
         let (run, min_nodes) = (self.id.clone(), self.terms.min_nodes);
         let why = RunRefusal::JoinTimeout { run, round, joined, min_nodes, after, missing };
         for node in nodes {
@@ -130,7 +125,7 @@ impl Run {
         self.more_time = self.more_time.saturating_add(by).min(MAX_LEFT);
         let left = forming.deadline.since(now);
         let round = self.next_round();
-        self.publish(Fact::Extended { round, by, left }, out);
+        self.publish(round, What::Extended { by, left }, Vec::new(), out);
         Ok((round, left))
     }
 

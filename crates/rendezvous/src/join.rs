@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::absent::Fate;
 use super::looks::look;
 use super::round::Forming;
-use super::run::{Member, Run, Seat};
-use super::{Break, Decision, Fact, Join, Label, RankInRound, RunRefusal, Terms, Who};
+use super::run::{Member, Run, Seat, signs_of};
+use super::{Break, Decision, Did, Join, Label, RankInRound, RunRefusal, Sign, Terms, What, Who, Why};
 use rallypoint_protocol::ids::Timestamp;
 
 /// A closed run whose last node is gone can be joined again after this time.
@@ -49,7 +49,8 @@ impl Run {
         self.absent.is_back(&join.info.who(), join.rank, previous.is_none());
         if let Some(who) = displaced {
             self.note_absent(&join.node, who.clone(), None, Fate::Displaced, now);
-            self.publish(Fact::Displaced { who, by: join.info.who() }, out);
+            let by = Sign::now(Did::Joined, join.info.who());
+            self.publish(self.last_round, What::Displaced { who }, vec![by], out);
         }
         let node = join.node.clone();
         self.serials = self.serials.saturating_add(1);
@@ -105,7 +106,8 @@ impl Run {
         self.let_go = 0;
         self.dissolve(out);
         let had_finished = std::mem::take(&mut self.work).finished.is_some();
-        self.publish(Fact::Restarted { had_finished, by: join.info.who() }, out);
+        let by = Sign::now(Did::Joined, join.info.who());
+        self.publish(self.last_round, What::Restarted { had_finished }, vec![by], out);
         Ok(())
     }
 
@@ -211,31 +213,20 @@ impl Run {
         let mut newcomers: Vec<&Member> = self.walk().map(|(_, member)| member).filter(is_new).collect();
         newcomers.sort_by_key(|member| member.serial);
         if !newcomers.is_empty() {
-            let names = newcomers.into_iter().take(SHOWN).map(|member| member.info.who().to_string());
-            return Break::Newcomers { newcomers: names.collect() };
+            let newcomers = newcomers.into_iter().take(SHOWN);
+            let signs = newcomers.map(|member| Sign::now(Did::Joined, member.info.who())).collect();
+            return Break { why: Why::Newcomers, signs };
         }
         let is_quiet =
             |member: &&Member| matches!(member.seat, Seat::InRound(_)) && member.watched && !member.parked;
         let quiet = || self.walk().map(|(_, member)| member).filter(is_quiet);
-        let closed = quiet().filter(|member| member.is_cut_off(now));
-        let (mut closed, silences): (Vec<String>, Vec<Duration>) =
-            closed.filter_map(|member| Some((member.label()?, now.since(member.last_seen)))).unzip();
-        if let Some(since) = silences.into_iter().max() {
-            closed.sort_unstable();
-            return Break::RejoinedAfterClosed { who, rank, closed, since };
-        }
         let late = self.terms.late_after();
         let is_silent = |member: &&Member| !member.cut && now.since(member.last_seen) > late;
-        let silent = quiet().filter(is_silent);
-        let (mut silent, silences): (Vec<String>, Vec<Duration>) =
-            silent.filter_map(|member| Some((member.label()?, now.since(member.last_seen)))).unzip();
-        match silences.into_iter().min() {
-            Some(silent_for) => {
-                silent.sort_unstable();
-                Break::RejoinedBesideSilent { who, rank, silent, silent_for }
-            }
-            None => Break::Rejoined { who, rank },
+        let mut gone = signs_of(quiet().filter(|member| member.is_cut_off(now)), now);
+        if gone.is_empty() {
+            gone = signs_of(quiet().filter(is_silent), now);
         }
+        Break::rejoined(who, rank, gone)
     }
 
     /// Moves a redundant member into the forming round.
@@ -265,7 +256,8 @@ impl Run {
             } else {
                 format!("{min_nodes} to {max_nodes}")
             };
-            self.publish(Fact::Forms { round: self.next_round(), first: who, needed }, out);
+            let first = Sign::now(Did::Joined, who);
+            self.publish(self.next_round(), What::Forms { needed }, vec![first], out);
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::run::{Closed, Current, Member, Run, Seat, Work};
-use super::{Break, Label, NodeInfo, Participant, Payload, Rendezvous, Round, Terms, Who};
+use super::{Break, Label, NodeInfo, Participant, Payload, Rendezvous, Round, Terms, Who, Why};
 use rallypoint_protocol::ids::{RunId, Timestamp, count};
 
 /// The record of a run.
@@ -211,7 +211,7 @@ impl Run {
             memory: participants.iter().map(Participant::memory).sum(),
             present,
             watched,
-            broken: round.broken.map(|why| Break::BeforeRestart { why }),
+            broken: round.broken.map(|why| Why::BeforeRestart(why).into()),
             adoption: None,
             round: Arc::new(Round {
                 run_id: self.id.clone(),

@@ -51,7 +51,8 @@ pub use kept::{KeptChange, MemberRecord, RunRecord};
 pub use node::{Join, LeaveRequest, LongPayload, NodeInfo, Outcome, Payload, RankInRound};
 use rallypoint_map::HashMap;
 use rallypoint_protocol::ids::{Label, RunId, Timestamp};
-pub use reason::{Break, Fact, Lost, RunRefusal, Who};
+use reason::Break;
+pub use reason::{Did, Fact, RunRefusal, Sign, What, Who, Why};
 pub use round::{Participant, Round};
 use run::Run;
 pub use run::{Action, HeartbeatView, JoinStanding, RoundProgress};
@@ -160,7 +161,7 @@ impl Rendezvous {
                         fate: Fate::Refused,
                         heard: now,
                     });
-                    run.publish(Fact::Refused { who, why: why.clone() }, out);
+                    run.publish(run.last_round, What::Refused { who, why: why.clone() }, Vec::new(), out);
                 }
             })
         });

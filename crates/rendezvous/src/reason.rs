@@ -58,59 +58,13 @@ pub(super) fn if_any(title: &str, names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!("; {title}: {}", some_of(names)) }
 }
 
-/// "From that process", if successors of the `nodes` are named too.
-fn from_before(nodes: &[String], again: &[String]) -> &'static str {
-    match (again, nodes) {
-        ([], _) => "",
-        (_, [_]) => "from that process ",
-        _ => "from those processes ",
-    }
-}
-
+/// Where other processes came in the place of those that are gone.
 fn successors_text(again: &[String]) -> String {
+    let wait = if again.len() == 1 { "waits" } else { "wait" };
     match again {
         [] => String::new(),
-        [one] => format!("; {one} came anew, and waits until then"),
-        _ => format!("; {} came anew, and wait until then", some_of(again)),
+        _ => format!("; {} came anew, and {wait} until the process of before is given up", some_of(again)),
     }
-}
-
-/// "Connection" or "connections", for this many nodes.
-const fn connections(nodes: &[String]) -> &'static str {
-    if nodes.len() == 1 { "connection" } else { "connections" }
-}
-
-/// The connections of these nodes closed, and something else happened later.
-fn closed_before(nodes: &[String], since: Duration) -> String {
-    format!("the {} of {}, closed, and {} later ", connections(nodes), some_of(nodes), Elapsed(since))
-}
-
-/// A round is over, and its other nodes have something to do.
-fn broken_text(round: u64, why: &Break, left: u32, restarted: Option<Duration>) -> String {
-    let restarted = restarted
-        .map(|ago| format!("; the server was restarted {} before", Elapsed(ago)))
-        .unwrap_or_default();
-    match why {
-        Break::Lost(_) | Break::Left { .. } if left == 0 => {
-            format!("round {round} is over: {why}; none of its nodes is left")
-        }
-        _ => format!("round {round} is over for its nodes: {why}{restarted}; they are told to join again"),
-    }
-}
-
-/// When silent nodes are given up.
-fn given_up(patience: Duration) -> String {
-    format!("given up after {} of silence", Elapsed(patience))
-}
-
-/// The reason that a node gave, to be added to a sentence.
-fn said_why(why: Option<&Label>) -> String {
-    why.map(|why| format!(": {why}")).unwrap_or_default()
-}
-
-/// The number of the round, unless it is the first of its run.
-fn later_round(round: u64) -> String {
-    if round > 1 { format!("round {round} ") } else { String::new() }
 }
 
 fn differing(differences: &[Difference]) -> String {
@@ -283,131 +237,90 @@ impl RunRefusal {
     }
 }
 
-/// Nodes that are given up, with their ranks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lost {
-    /// Nodes whose connections closed.
-    pub closed: Vec<String>,
-    /// Nodes whose requests were answered, and that sent no others.
-    pub silent: Vec<String>,
-    /// How long nothing has come from any of them.
-    pub since: Duration,
+/// What was seen of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Did {
+    /// It joined.
+    Joined,
+    /// It left.
+    Left,
+    /// Its connection closed, and nothing has come since.
+    Closed,
+    /// Its requests were answered, and no other came, though it was due.
+    Silent,
+    /// Nothing has come since the server was restarted.
+    NotBack,
 }
 
-impl Lost {
-    /// How many nodes.
-    pub const fn count(&self) -> usize {
-        self.closed.len().saturating_add(self.silent.len())
-    }
-
-    /// Whether this node is one of them.
-    pub(super) fn has(&self, node: &String) -> bool {
-        self.closed.contains(node) || self.silent.contains(node)
-    }
+/// A node that was seen to do something.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sign {
+    /// What it did.
+    pub did: Did,
+    /// The node, with its rank if it has one.
+    pub node: String,
+    /// How long ago, or for how long nothing has come.
+    pub ago: Duration,
 }
 
-impl std::fmt::Display for Lost {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { closed, silent, since } = self;
-        let since = Elapsed(*since);
-        if !closed.is_empty() {
-            let connections = connections(closed);
-            write!(f, "{}: the {connections} closed, and nothing came for {since}", some_of(closed))?;
-        }
-        if !silent.is_empty() {
-            let (and, were) =
-                (if closed.is_empty() { "" } else { "; " }, if silent.len() == 1 { "was" } else { "were" });
-            write!(f, "{and}{}, {were} not heard from for {since}", some_of(silent))?;
-        }
-        Ok(())
+impl Sign {
+    /// A node did this just now.
+    pub(super) fn now(did: Did, node: impl ToString) -> Self {
+        Self { did, node: node.to_string(), ago: Duration::ZERO }
     }
 }
 
-/// How the loss of a waiting node was noticed.
-fn waited_in_vain(closed: bool, silent: Duration) -> String {
-    let silent = Elapsed(silent);
-    if closed {
-        format!("waited: the connection closed, and nothing came for {silent}")
-    } else {
-        format!("waited and was not heard from for {silent}")
-    }
+/// The first few of these nodes.
+fn names<'s>(signs: impl IntoIterator<Item = &'s Sign>) -> String {
+    some_of(&signs.into_iter().map(|sign| sign.node.clone()).collect::<Vec<_>>())
+}
+
+/// Who is gone, and how that was seen. The time is that of the last one.
+fn gone(signs: &[Sign]) -> String {
+    let of = |did: Did| {
+        let those: Vec<&Sign> = signs.iter().filter(|sign| sign.did == did).collect();
+        let ago = Elapsed(those.iter().map(|sign| sign.ago).min()?);
+        let s = if those.len() == 1 { "" } else { "s" };
+        let how = match did {
+            Did::Closed => format!("the connection{s} closed, and nothing came for {ago}"),
+            Did::NotBack => format!("not heard from since the server was restarted {ago} ago"),
+            _ => format!("not heard from for {ago}"),
+        };
+        Some(format!("{}: {how}", names(those)))
+    };
+    let all = [Did::Closed, Did::Silent, Did::NotBack].into_iter().filter_map(of);
+    all.collect::<Vec<_>>().join("; ")
+}
+
+/// Who left or failed first, why, and who did so within moments of it.
+fn departed(how: &str, why: Option<&Label>, signs: &[Sign]) -> String {
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    let then: Vec<String> = signs.iter().skip(1).map(|sign| sign.node.clone()).collect();
+    let then = if_any(&format!("then also {how}"), &then);
+    format!("{}, {how}{why}{then}", names(signs.first()))
 }
 
 /// Why the nodes of a complete round have to join again.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Break {
-    /// A node was silent for too long. The nodes that fell silent together with it are named too.
-    #[error("{0}")]
-    Lost(Lost),
-    /// The round was to be given up before the server was restarted.
-    #[error("{why} (before the server was restarted)")]
-    BeforeRestart {
-        /// Why.
-        why: String,
-    },
-    /// A node left. The nodes that left within moments of it are named too.
-    #[error(
-        "{who}, rank {rank}, left{}{}",
-        said_why(.why.as_ref()), if_any("then also left", .then)
-    )]
-    Left {
-        /// The node.
-        who: Who,
-        /// Its rank.
-        rank: u32,
-        /// Why.
-        why: Option<Label>,
-        /// How long ago it left.
-        since: Duration,
-        /// The nodes that left after it, with their ranks.
-        then: Vec<String>,
-    },
-    /// A node joined again. It is the first node of the round to do so, but need not be the cause.
-    #[error("{who}, rank {rank}, was the first to join again")]
-    Rejoined {
-        /// The node.
-        who: Who,
-        /// Its rank.
-        rank: u32,
-    },
-    /// A node joined again, and other nodes of the round were silent before. They may be the cause.
-    #[error(
-        "{who}, rank {rank}, was the first to join again, and {}, {} not been heard from for {}",
-        some_of(.silent), if .silent.len() == 1 { "has" } else { "have" }, Elapsed(*.silent_for)
-    )]
-    RejoinedBesideSilent {
-        /// The node.
-        who: Who,
-        /// Its rank.
-        rank: u32,
-        /// The silent nodes, with their ranks.
-        silent: Vec<String>,
-        /// How long all of them have been silent.
-        silent_for: Duration,
-    },
-    /// A node joined again, and the connections of other nodes had closed before. They may be the cause.
-    #[error("{}{who}, rank {rank}, was the first to join again", closed_before(.closed, *.since))]
-    RejoinedAfterClosed {
-        /// The node.
-        who: Who,
-        /// Its rank.
-        rank: u32,
-        /// The nodes whose connections closed, with their ranks.
-        closed: Vec<String>,
-        /// How long before that the first of them closed.
-        since: Duration,
-    },
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Break {
+    pub(super) why: Why,
+    /// The nodes that it is for.
+    pub(super) signs: Vec<Sign>,
+}
+
+/// The kind of reason for a round to be given up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// Nodes were silent for too long.
+    Lost,
+    /// Nodes left within moments, the first of them for this reason.
+    Left(Option<Label>),
+    /// A node joined again. It is the first node of the round to do so, but need not be the cause: the others
+    /// that are named were gone before.
+    Rejoined,
     /// The nodes join again so that new nodes can join them.
-    #[error(
-        "{} joined and {} to be taken in",
-        some_of(.newcomers), if .newcomers.len() == 1 { "is" } else { "are" }
-    )]
-    Newcomers {
-        /// The new nodes.
-        newcomers: Vec<String>,
-    },
+    Newcomers,
     /// An operator expects fewer nodes than the round has.
-    #[error("it has {}, and an operator expects {expected}", counted(*.nodes, "node", "nodes"))]
     Resized {
         /// How many nodes it has.
         nodes: u32,
@@ -415,256 +328,261 @@ pub enum Break {
         expected: u32,
     },
     /// After a restart of the server, some nodes of the round did not report.
-    #[error(
-        "{missing} of {} did not report after the server was restarted",
-        counted(*.nodes, "node", "nodes")
-    )]
     Unreported {
         /// How many nodes did not.
         missing: u32,
         /// How many nodes the round has.
         nodes: u32,
     },
+    /// The round was to be given up before the server was restarted.
+    BeforeRestart(String),
+}
+
+impl Why {
+    /// The reason in words, with the nodes that it is for.
+    pub fn says(&self, signs: &[Sign]) -> String {
+        match self {
+            Self::Lost => gone(signs),
+            Self::Left(why) => departed("left", why.as_ref(), signs),
+            Self::Rejoined => {
+                let (first, gone) = (names(signs.first()), gone(signs));
+                let before = if gone.is_empty() { String::new() } else { format!("; before that {gone}") };
+                format!("{first}, was the first to join again{before}")
+            }
+            Self::Newcomers => {
+                let are = if signs.len() == 1 { "is" } else { "are" };
+                format!("{} joined and {are} to be taken in", names(signs))
+            }
+            Self::Resized { nodes, expected } => {
+                format!("it has {}, and an operator expects {expected}", counted(*nodes, "node", "nodes"))
+            }
+            Self::Unreported { missing, nodes } => {
+                let nodes = counted(*nodes, "node", "nodes");
+                format!("{missing} of {nodes} did not report after the server was restarted")
+            }
+            Self::BeforeRestart(why) => format!("{why} (before the server was restarted)"),
+        }
+    }
+}
+
+impl Break {
+    /// A node joined again, and these were gone before.
+    pub(super) fn rejoined(who: Who, rank: u32, gone: Vec<Sign>) -> Self {
+        let first = Sign::now(Did::Joined, format!("{who}, rank {rank}"));
+        Self { why: Why::Rejoined, signs: std::iter::once(first).chain(gone).collect() }
+    }
+
+    /// Whether nodes that are gone are a part of it.
+    pub(super) fn names_the_gone(&self) -> bool {
+        self.signs.iter().any(|sign| sign.did != Did::Joined)
+    }
+}
+
+impl From<Why> for Break {
+    fn from(why: Why) -> Self {
+        Self { why, signs: Vec::new() }
+    }
+}
+
+impl std::fmt::Display for Break {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.why.says(&self.signs))
+    }
 }
 
 /// What happened to a run, for the log. Each fact is logged once.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fact {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fact {
+    /// The round that forms, or the last one.
+    pub round: u64,
+    /// What happened.
+    pub what: What,
+    /// Who was seen to do something, so that this is told.
+    pub signs: Vec<Sign>,
+}
+
+/// The kind of fact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum What {
     /// The first node of a round has come.
-    #[error("round {round} gathers: {first} is there, {needed} needed")]
     Forms {
-        /// The round.
-        round: u64,
-        /// The node that came first.
-        first: Who,
         /// How many nodes it needs, in words.
         needed: String,
     },
-    /// A round is complete.
-    #[error(
-        "round {round} complete: {} in {}; last: {last}",
-        counted(*.nodes, "node", "nodes"), Elapsed(*.took)
-    )]
+    /// A round is complete. The node came last.
     Complete {
-        /// The round.
-        round: u64,
         /// Its nodes.
-        nodes: usize,
+        nodes: u32,
         /// From the first join to completion.
         took: Duration,
-        /// The node that came last.
-        last: Who,
     },
     /// A complete round is to be given up.
-    #[error("{}", broken_text(*.round, .why, *.left, *.restarted))]
     Broken {
-        /// The round.
-        round: u64,
         /// Why.
-        why: Break,
+        why: Why,
         /// Nodes that are still in it.
         left: u32,
         /// How long before that the server was restarted, if the restart may be the cause.
         restarted: Option<Duration>,
     },
-    /// The connections of nodes closed while their requests waited, and the nodes have not come again.
-    #[error(
-        "{}: the {} closed {} ago, and nothing has come {}since; {}{}",
-        some_of(.nodes), connections(.nodes), Elapsed(*.since), from_before(.nodes, .again),
-        given_up(*.patience), successors_text(.again)
-    )]
-    Disconnected {
-        /// The nodes, with their ranks.
-        nodes: Vec<String>,
-        /// The successors of these nodes.
-        again: Vec<String>,
-        /// How long ago the first connection closed.
-        since: Duration,
-        /// How long they may be silent before they are given up.
-        patience: Duration,
-    },
-    /// The requests of nodes were answered, and no other request came, though it was due.
-    #[error(
-        "{}: nothing has come {}for {}; {}{}",
-        some_of(.nodes), from_before(.nodes, .again), Elapsed(*.since), given_up(*.patience),
-        successors_text(.again)
-    )]
+    /// Nothing has come from nodes, though it was due.
     Silent {
-        /// The nodes, with their ranks.
-        nodes: Vec<String>,
         /// The successors of these nodes.
         again: Vec<String>,
-        /// How long all of them have been silent.
-        since: Duration,
         /// How long they may be silent before they are given up.
         patience: Duration,
     },
-    /// A waiting node was lost.
-    #[error("{who} {}; its place is free", waited_in_vain(*.closed, *.silent))]
-    WaiterLost {
-        /// The node.
-        who: Who,
-        /// Whether its connection closed.
-        closed: bool,
-        /// How long it was silent.
-        silent: Duration,
+    /// Nodes that wait, or of a round that is over, or whose run is closed, were silent for too long.
+    Lost {
+        /// The nodes that are still there.
+        others: Vec<String>,
     },
+    /// Nodes of a round that is over have been silent since the server was restarted, and are given up.
+    NotBack,
     /// A waiting node was displaced by another node with its id, which joined from another address.
-    #[error("{who} waited here, and {by} joined with the same node id, so {who} has lost its place")]
     Displaced {
         /// The node that waited.
         who: Who,
-        /// The node that has its place now.
-        by: Who,
     },
     /// The last waiting node left before the round was complete.
-    #[error(
-        "round {round} was given up by all: {who} left as the last{}, at this: {missing}",
-        .why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default()
-    )]
     Abandoned {
-        /// The round.
-        round: u64,
-        /// The node.
-        who: Who,
         /// Why.
         why: Option<Label>,
         /// What was missing before it left, in words.
         missing: String,
     },
-    /// The deadline is near.
-    #[error("round {round} will be given up in {}: {missing}", Elapsed(*.left))]
-    Expiring {
-        /// The round.
-        round: u64,
-        /// Time left.
-        left: Duration,
-        /// What is missing, in words.
-        missing: String,
-    },
     /// The deadline has passed.
-    #[error("round {round} was given up after {}: {missing}", Elapsed(*.after))]
     TimedOut {
-        /// The round.
-        round: u64,
         /// How long the round had been forming.
         after: Duration,
         /// What is missing, in words.
         missing: String,
     },
     /// The deadline was moved.
-    #[error("round {round} has {} more time: {} left", Elapsed(*.by), Elapsed(*.left))]
     Extended {
-        /// The round.
-        round: u64,
         /// How much more.
         by: Duration,
         /// Time left now.
         left: Duration,
     },
     /// A node was refused.
-    #[error("{who} was refused: {why}")]
     Refused {
         /// The node.
         who: Who,
         /// Why.
         why: RunRefusal,
     },
-    /// A node of the round has failed, and other nodes may still be in it. Nodes that failed soon after it
-    /// may have failed because of it.
-    #[error(
-        "round {round}: {who}, rank {rank}, failed{}{}{}",
-        said_why(.why.as_ref()), if_any("then also failed", .then), if_any("still in the round", .others)
-    )]
+    /// Nodes of the round have failed within moments, and other nodes may still be in it.
     Failed {
-        /// The round.
-        round: u64,
-        /// The node.
-        who: Who,
-        /// Its rank.
-        rank: u32,
-        /// What it said about the reason.
+        /// What the first one said about the reason.
         why: Option<Label>,
-        /// How long ago it failed.
-        since: Duration,
-        /// The nodes that failed after it within moments, with their ranks.
-        then: Vec<String>,
         /// The nodes that are still there.
         others: Vec<String>,
     },
-    /// Nodes of a round that is over, or whose run is closed, were silent for too long.
-    #[error("round {round}: {lost}{}", if_any("still in the round", .others))]
-    Lost {
-        /// The round.
-        round: u64,
-        /// The lost nodes.
-        lost: Lost,
-        /// The nodes that are still there.
-        others: Vec<String>,
-    },
-    /// Nodes of a round that is over have been silent since the server was restarted, and are given up.
-    #[error(
-        "round {round}: {}, {} not been heard from since the server was restarted {} ago",
-        some_of(.nodes), if .nodes.len() == 1 { "has" } else { "have" }, Elapsed(*.since)
-    )]
-    NotBack {
-        /// The round.
-        round: u64,
-        /// The nodes, with their ranks.
-        nodes: Vec<String>,
-        /// How long ago the restart was.
-        since: Duration,
-    },
-    /// The run was closed.
-    #[error("closed by {by}")]
-    Closed {
-        /// The node or person that closed it.
-        by: String,
-    },
+    /// The run was closed, by a node or a person.
+    Closed(String),
     /// All nodes of the last round have done their work.
-    #[error(
-        "{}finished: {} after {}",
-        later_round(*.round), counted(*.nodes, "node", "nodes"), Elapsed(*.ran)
-    )]
     Finished {
-        /// The round.
-        round: u64,
         /// How many nodes.
         nodes: u32,
         /// From the completion of the round.
         ran: Duration,
     },
     /// A closed run was started again.
-    #[error("had {} and is started again by {by}", if *.had_finished { "finished" } else { "been closed" })]
     Restarted {
         /// Whether all nodes of its last round had done their work.
         had_finished: bool,
-        /// The node that started it.
-        by: Who,
     },
     /// The server was restarted, and learned the run's round from its nodes.
-    #[error(
-        "round {round} of {} goes on after a restart of the server, as {first} reported; the store of its \
-         workers is lost: new process groups in it will fail",
-        counted(*.nodes, "node", "nodes")
-    )]
     Adopted {
-        /// The round.
-        round: u64,
         /// How many nodes it has.
         nodes: u32,
         /// The node that reported it.
         first: Who,
     },
     /// The nodes have different releases of PyTorch.
-    #[error("has nodes with different releases of PyTorch: {0}")]
     MixedReleases(String),
     /// A complete round has no store.
-    #[error("round {round} failed: {why}")]
-    NoStore {
-        /// The round.
-        round: u64,
-        /// Why.
-        why: String,
-    },
+    NoStore(String),
+}
+
+impl std::fmt::Display for Fact {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { round, what, signs } = self;
+        let who = || names(signs);
+        match what {
+            What::Forms { needed } => {
+                write!(f, "round {round} gathers: {} is there, {needed} needed", who())
+            }
+            What::Complete { nodes, took } => {
+                let nodes = counted(*nodes, "node", "nodes");
+                write!(f, "round {round} complete: {nodes} in {}; last: {}", Elapsed(*took), who())
+            }
+            What::Broken { why: why @ (Why::Lost | Why::Left(_)), left: 0, .. } => {
+                write!(f, "round {round} is over: {}; none of its nodes is left", why.says(signs))
+            }
+            What::Broken { why, restarted, .. } => {
+                let why = why.says(signs);
+                let restarted =
+                    restarted.map(|ago| format!("; the server was restarted {} before", Elapsed(ago)));
+                let restarted = restarted.unwrap_or_default();
+                write!(
+                    f,
+                    "round {round} is over for its nodes: {why}{restarted}; they are told to join again"
+                )
+            }
+            What::Silent { again, patience } => {
+                let (gone, again) = (gone(signs), successors_text(again));
+                write!(f, "{gone}; given up after {} of silence{again}", Elapsed(*patience))
+            }
+            What::Lost { others } => {
+                write!(f, "round {round}: {}{}", gone(signs), if_any("still in the round", others))
+            }
+            What::NotBack => write!(f, "round {round}: {}", gone(signs)),
+            What::Displaced { who: old } => write!(
+                f,
+                "{old} waited here, and {} joined with the same node id, so {old} has lost its place",
+                who()
+            ),
+            What::Abandoned { why, missing } => {
+                let why = why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+                let who = who();
+                write!(
+                    f,
+                    "round {round} was given up by all: {who} left as the last{why}, at this: {missing}"
+                )
+            }
+            What::TimedOut { after, missing } => {
+                write!(f, "round {round} was given up after {}: {missing}", Elapsed(*after))
+            }
+            What::Extended { by, left } => {
+                write!(f, "round {round} has {} more time: {} left", Elapsed(*by), Elapsed(*left))
+            }
+            What::Refused { who, why } => write!(f, "{who} was refused: {why}"),
+            What::Failed { why, others } => {
+                let failed = departed("failed", why.as_ref(), signs);
+                write!(f, "round {round}: {failed}{}", if_any("still in the round", others))
+            }
+            What::Closed(by) => write!(f, "closed by {by}"),
+            What::Finished { nodes, ran } => {
+                let round = if *round > 1 { format!("round {round} ") } else { String::new() };
+                let nodes = counted(*nodes, "node", "nodes");
+                write!(f, "{round}finished: {nodes} after {}", Elapsed(*ran))
+            }
+            What::Restarted { had_finished } => {
+                let had = if *had_finished { "finished" } else { "been closed" };
+                write!(f, "had {had} and is started again by {}", who())
+            }
+            What::Adopted { nodes, first } => write!(
+                f,
+                "round {round} of {} goes on after a restart of the server, as {first} reported; the store of \
+                 its workers is lost: new process groups in it will fail",
+                counted(*nodes, "node", "nodes")
+            ),
+            What::MixedReleases(releases) => {
+                write!(f, "has nodes with different releases of PyTorch: {releases}")
+            }
+            What::NoStore(why) => write!(f, "round {round} failed: {why}"),
+        }
+    }
 }

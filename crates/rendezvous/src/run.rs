@@ -9,8 +9,8 @@ use super::looks::look;
 use super::redundant::Redundant;
 use super::round::{Adoption, Forming};
 use super::{
-    Break, Decision, Fact, Label, LeaveRequest, Lost, NodeInfo, Outcome, Participant, Payload, RETENTION,
-    Round, RunRefusal, Terms, Who,
+    Break, Decision, Did, Fact, Label, LeaveRequest, NodeInfo, Outcome, Participant, Payload, RETENTION,
+    Round, RunRefusal, Sign, Terms, What, Who, Why,
 };
 use rallypoint_map::HashMap;
 use rallypoint_protocol::ids::{RunId, Timestamp, count, counted};
@@ -207,6 +207,12 @@ impl Member {
         }
     }
 
+    /// How it was seen that it is gone. `None` if its join has ended.
+    fn sign(&self, now: Timestamp) -> Option<Sign> {
+        let did = if self.cut { Did::Closed } else { Did::Silent };
+        Some(Sign { did, node: self.label()?, ago: now.since(self.last_seen) })
+    }
+
     pub(super) fn memory(&self, node: &Label) -> usize {
         /// Bytes of a member and of the node that is shown of it, which has the name once more.
         const MEMBER: usize = 768;
@@ -252,6 +258,7 @@ pub(super) struct Outline {
     unreported: u32,
     most_nodes: u32,
     deadline: Option<Timestamp>,
+    is_expiring: bool,
     last_call: bool,
     is_idle: bool,
     absent: usize,
@@ -277,19 +284,26 @@ pub(super) struct Work {
 struct Departures {
     at: Timestamp,
     round: u64,
-    who: Who,
-    rank: u32,
     why: Option<Label>,
-    then: Vec<String>,
+    nodes: Vec<(Timestamp, String)>,
 }
 
 impl Departures {
+    fn begin(node: String, round: u64, why: Option<Label>, now: Timestamp) -> Self {
+        Self { at: now, round, why, nodes: vec![(now, node)] }
+    }
+
     /// Another node follows.
-    fn follow(&mut self, who: &Who, rank: u32) {
+    fn follow(&mut self, node: String, now: Timestamp) {
         const MOST: usize = 64;
-        if self.then.len() < MOST {
-            self.then.push(format!("{who}, rank {rank}"));
+        if self.nodes.len() <= MOST {
+            self.nodes.push((now, node));
         }
+    }
+
+    fn signs(nodes: Vec<(Timestamp, String)>, now: Timestamp) -> Vec<Sign> {
+        let sign = |(at, node)| Sign { did: Did::Left, node, ago: now.since(at) };
+        nodes.into_iter().map(sign).collect()
     }
 
     fn are_due(&mut self, now: Timestamp) -> bool {
@@ -380,16 +394,11 @@ fn caused_by_restart(restarted: Timestamp, now: Timestamp) -> Option<Duration> {
     Some(now.since(restarted)).filter(|ago| *ago < RESTART_IS_CAUSE_WITHIN)
 }
 
-/// The nodes that are given up together, if there are any.
-fn all_lost<'m>(members: impl Iterator<Item = &'m Member>, now: Timestamp) -> Option<Lost> {
-    let (closed, silent): (Vec<_>, Vec<_>) = members.partition(|member| member.cut);
-    let since = closed.iter().chain(&silent).map(|member| now.since(member.last_seen)).min()?;
-    let sorted = |members: Vec<&Member>| {
-        let mut labels: Vec<String> = members.into_iter().filter_map(Member::label).collect();
-        labels.sort_unstable();
-        labels
-    };
-    Some(Lost { closed: sorted(closed), silent: sorted(silent), since })
+/// How it was seen that these are gone: first those whose connections closed, by name.
+pub(super) fn signs_of<'m>(members: impl Iterator<Item = &'m Member>, now: Timestamp) -> Vec<Sign> {
+    let mut signs: Vec<Sign> = members.filter_map(|member| member.sign(now)).collect();
+    signs.sort_unstable();
+    signs
 }
 
 impl Run {
@@ -515,6 +524,7 @@ impl Run {
             unreported: current.map_or(0, Current::unreported),
             most_nodes: self.most_nodes(),
             deadline: self.forming.as_ref().map(|forming| forming.deadline),
+            is_expiring: self.forming.as_ref().is_some_and(|forming| forming.announce_at.is_none()),
             last_call: self.is_last_call(),
             is_idle: self.idle_since.is_some(),
             absent: self.absent.len(),
@@ -597,19 +607,14 @@ impl Run {
         if current.broken.is_none() && !current.is_empty() {
             current.broken = Some(why.clone());
             let round = current.round.number;
-            let lost = if let Break::Lost(lost) = &why { count(lost.count()) } else { 0 };
+            let Break { why, signs } = why;
+            let lost = if why == Why::Lost { count(signs.len()) } else { 0 };
             let left = current.present.saturating_add(current.unreported()).saturating_sub(lost);
-            let may_be_caused_by_it = matches!(
-                why,
-                Break::Rejoined { .. }
-                    | Break::RejoinedBesideSilent { .. }
-                    | Break::RejoinedAfterClosed { .. }
-            );
-            let restarted =
-                self.restarted.filter(|_| may_be_caused_by_it).and_then(|at| caused_by_restart(at, now));
+            let restarted = self.restarted.filter(|_| why == Why::Rejoined);
+            let restarted = restarted.and_then(|at| caused_by_restart(at, now));
             // A node that leaves is reported later, with the nodes that follow it.
-            if !matches!(why, Break::Left { .. }) {
-                self.publish(Fact::Broken { round, why, left, restarted }, out);
+            if !matches!(why, Why::Left(_)) {
+                self.publish(round, What::Broken { why, left, restarted }, signs, out);
             }
         }
     }
@@ -672,11 +677,9 @@ impl Run {
 
     /// Reports the nodes that have not come again since their polls broke.
     fn publish_cut(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
-        let Some(since) =
-            self.cut.first().map(|(at, _)| *at).filter(|at| now.since(*at) >= PUBLISH_CUT_AFTER)
-        else {
+        if self.cut.first().is_none_or(|(at, _)| now.since(*at) < PUBLISH_CUT_AFTER) {
             return;
-        };
+        }
         let due = self.cut.partition_point(|(at, _)| now.since(*at) >= CUT_AT_LEAST);
         let due: Vec<_> = self.cut.drain(..due).collect();
         // If a node without heartbeats is in a complete round, its silence means nothing.
@@ -684,16 +687,14 @@ impl Run {
             let is_it = |member: &&Member| member.cut && member.last_seen == *at && member.may_be_late();
             self.members.get(node).filter(is_it)
         });
-        let mut nodes: Vec<String> = silent.filter_map(Member::label).collect();
-        if nodes.is_empty() {
+        let mut signs = signs_of(silent, now);
+        if signs.is_empty() {
             return;
         }
-        nodes.sort_unstable();
-        nodes.dedup();
+        signs.dedup();
         let again = self.successors_of(now, |predecessor| due.iter().any(|(_, node)| node == predecessor));
-        let (since, patience) = (now.since(since), self.terms.grace());
         self.silences = self.silences.saturating_add(1);
-        self.publish(Fact::Disconnected { nodes, again, since, patience }, out);
+        self.publish(self.last_round, What::Silent { again, patience: self.terms.grace() }, signs, out);
     }
 
     /// Reports the nodes that are late though their requests were answered: they are stopped, cut off or
@@ -709,20 +710,16 @@ impl Run {
         if !silences().any(|(silence, _)| silence >= late) {
             return;
         }
-        let since = silences().map(|(silence, _)| silence).min().unwrap_or_default();
         let silent: Vec<Label> = silences().map(|(_, node)| node.clone()).collect();
         let again = self.successors_of(now, |predecessor| silent.contains(predecessor));
-        let mut nodes = Vec::new();
+        let signs = signs_of(silent.iter().filter_map(|node| self.members.get(node)), now);
         for node in &silent {
             if let Some(member) = self.members.get_mut(node) {
                 member.silence_published = true;
-                nodes.extend(member.label());
             }
         }
-        nodes.sort_unstable();
         self.silences = self.silences.saturating_add(1);
-        let patience = self.terms.patience();
-        self.publish(Fact::Silent { nodes, again, since, patience }, out);
+        self.publish(self.last_round, What::Silent { again, patience: self.terms.patience() }, signs, out);
     }
 
     /// Counts the silent nodes, and finds the nodes of the forming round that may be dead.
@@ -806,11 +803,12 @@ impl Run {
                 Some(Outcome::Succeeded) => self.count_success(now, out),
                 outcome => {
                     self.note_absent(node, who.clone(), Some(rank), Fate::Left, now);
+                    let node = format!("{who}, rank {rank}");
                     if self.closed.is_none() {
-                        self.note_leaver(who, rank, said.why, now, out);
+                        self.note_leaver(node, said.why, now, out);
                     } else if outcome == Some(Outcome::Failed) {
                         // An agent that fails closes the run before it leaves.
-                        self.note_failure(who, rank, said.why, now);
+                        self.note_failure(node, said.why, now);
                     }
                 }
             }
@@ -821,8 +819,8 @@ impl Run {
                 {
                     // While nodes wait, each of them gets this reason in its answer. After the last node
                     // nobody does.
-                    let (round, why) = (self.next_round(), said.why);
-                    self.publish(Fact::Abandoned { round, who: who.clone(), why, missing }, out);
+                    let what = What::Abandoned { why: said.why, missing };
+                    self.publish(self.next_round(), what, vec![Sign::now(Did::Left, &who)], out);
                 }
                 self.note_absent(node, who, None, Fate::Left, now);
             }
@@ -844,41 +842,32 @@ impl Run {
     }
 
     /// A node has failed in a round whose run is closed, and other nodes are left alone.
-    fn note_failure(&mut self, who: Who, rank: u32, why: Option<Label>, now: Timestamp) {
+    fn note_failure(&mut self, node: String, why: Option<Label>, now: Timestamp) {
         if let Some(failures) = &mut self.failures {
-            failures.follow(&who, rank);
+            failures.follow(node, now);
         } else if self.current.as_ref().is_some_and(|current| current.present > 0)
             && !std::mem::replace(&mut self.work.failed, true)
         {
-            self.failures =
-                Some(Departures { at: now, round: self.last_round, who, rank, why, then: Vec::new() });
+            self.failures = Some(Departures::begin(node, self.last_round, why, now));
         }
     }
 
     /// A node of the round has left. The round is over because of it, if it was not over before.
-    fn note_leaver(
-        &mut self,
-        who: Who,
-        rank: u32,
-        why: Option<Label>,
-        now: Timestamp,
-        out: &mut Vec<Decision>,
-    ) {
+    fn note_leaver(&mut self, node: String, why: Option<Label>, now: Timestamp, out: &mut Vec<Decision>) {
         if self.current.as_ref().is_some_and(|current| current.broken.is_none()) {
             // Report the leavers of an earlier round first.
             let leavers = self.leavers.take();
             self.publish_leavers(leavers, now, out);
-            let (since, then) = (Duration::ZERO, Vec::new());
-            self.break_round(Break::Left { who: who.clone(), rank, why: why.clone(), since, then }, now, out);
-            self.leavers =
-                Some(Departures { at: now, round: self.last_round, who, rank, why, then: Vec::new() });
+            let signs = vec![Sign::now(Did::Left, &node)];
+            self.break_round(Break { why: Why::Left(why.clone()), signs }, now, out);
+            self.leavers = Some(Departures::begin(node, self.last_round, why, now));
         } else if let Some(leavers) = &mut self.leavers {
-            leavers.follow(&who, rank);
+            leavers.follow(node, now);
         }
     }
 
     fn publish_leavers(&self, leavers: Option<Departures>, now: Timestamp, out: &mut Vec<Decision>) {
-        let Some(Departures { at, round, who, rank, why, then }) = leavers else { return };
+        let Some(Departures { at, round, why, nodes }) = leavers else { return };
         // Some nodes of the round have joined again by now.
         let is_of_round = |(_, member): &(&Label, &Member)| match member.seat {
             Seat::InRound(_) => true,
@@ -887,13 +876,13 @@ impl Run {
         };
         let left = count(self.walk().filter(is_of_round).count());
         let restarted = self.restarted.and_then(|restarted| caused_by_restart(restarted, at));
-        let why = Break::Left { who, rank, why, since: now.since(at), then };
-        self.publish(Fact::Broken { round, why, left, restarted }, out);
+        let what = What::Broken { why: Why::Left(why), left, restarted };
+        self.publish(round, what, Departures::signs(nodes, now), out);
     }
 
     fn publish_failures(&mut self, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(failures) = self.failures.take_if(|failures| failures.are_due(now)) else { return };
-        let Departures { at, round, who, rank, why, then } = failures;
+        let Departures { round, why, nodes, .. } = failures;
         // A node whose connection broke is dead, or is reported with the dead ones.
         let in_round = |(_, member): &(&Label, &Member)| {
             matches!(member.seat, Seat::InRound(_)) && !member.cut && !member.unheard
@@ -901,7 +890,7 @@ impl Run {
         let mut others: Vec<String> =
             self.walk().filter(in_round).map(|(_, member)| member.info.who().to_string()).collect();
         others.sort_unstable();
-        self.publish(Fact::Failed { round, who, rank, why, since: now.since(at), then, others }, out);
+        self.publish(round, What::Failed { why, others }, Departures::signs(nodes, now), out);
     }
 
     /// A node of the current round has done its work. The run has finished when all of them have.
@@ -911,7 +900,7 @@ impl Run {
         self.work.succeeded = self.work.succeeded.saturating_add(1);
         if self.work.succeeded == self.work.nodes {
             self.work.finished = Some(now);
-            self.publish(Fact::Finished { round: self.last_round, nodes: self.work.nodes, ran }, out);
+            self.publish(self.last_round, What::Finished { nodes: self.work.nodes, ran }, Vec::new(), out);
         }
     }
 
@@ -920,7 +909,7 @@ impl Run {
             return false;
         }
         self.closed = Some(Closed { by: by.to_owned(), at: now });
-        self.publish(Fact::Closed { by: by.to_owned() }, out);
+        self.publish(self.last_round, What::Closed(by.to_owned()), Vec::new(), out);
         let waiting: Vec<(Label, bool)> = self
             .walk()
             .filter(|(_, member)| matches!(member.seat, Seat::Forming | Seat::Redundant))
@@ -996,16 +985,17 @@ impl Run {
             self.break_for_lost(node, now, out);
         }
         let Some(member) = self.vacate(node) else { return };
-        let (who, silent) = (member.info.who(), now.since(member.last_seen));
+        let who = member.info.who();
         match member.seat {
             Seat::InRound(rank) if !is_replaced => {
                 self.note_absent(node, who, Some(rank), Fate::Lost, member.last_seen);
             }
             Seat::Forming | Seat::Redundant => {
                 if member.seat == Seat::Forming {
-                    self.note_absent(node, who.clone(), None, Fate::Lost, member.last_seen);
+                    self.note_absent(node, who, None, Fate::Lost, member.last_seen);
                 }
-                self.publish(Fact::WaiterLost { who, closed: member.cut, silent }, out);
+                let signs = member.sign(now).into_iter().collect();
+                self.publish(self.next_round(), What::Lost { others: Vec::new() }, signs, out);
             }
             Seat::InRound(_) | Seat::Ended(_) => {}
         }
@@ -1019,28 +1009,28 @@ impl Run {
         let (lost, there): (Vec<_>, Vec<_>) =
             self.walk().filter(in_round).map(|(_, member)| member).partition(|member| is_lost(member));
         let (unheard, lost): (Vec<_>, Vec<_>) = lost.into_iter().partition(|member| member.unheard);
-        let mut not_back: Vec<String> = unheard.into_iter().filter_map(Member::label).collect();
-        if let (Some(at), false, None) = (self.restarted, not_back.is_empty(), &self.closed) {
-            not_back.sort_unstable();
-            let (round, since) = (self.last_round, now.since(at));
-            self.publish(Fact::NotBack { round, nodes: not_back, since }, out);
+        if let (Some(at), None) = (self.restarted, &self.closed) {
+            let not_back = |sign| Sign { did: Did::NotBack, ago: now.since(at), ..sign };
+            let signs: Vec<Sign> = signs_of(unheard.into_iter(), now).into_iter().map(not_back).collect();
+            if !signs.is_empty() {
+                self.publish(self.last_round, What::NotBack, signs, out);
+            }
         }
-        let published = match self.current.as_ref().and_then(|current| current.broken.as_ref()) {
-            Some(Break::Lost(lost)) => Some(lost),
-            _ => None,
-        };
-        let is_published = |member: &Member| {
-            published.zip(member.label()).is_some_and(|(published, node)| published.has(&node))
-        };
-        let Some(lost) = all_lost(lost.into_iter().filter(|member| !is_published(member)), now) else {
+        let published = self.current.as_ref().and_then(|current| current.broken.as_ref());
+        let published = published.filter(|broken| broken.why == Why::Lost).map(|broken| &broken.signs);
+        let is_published =
+            |sign: &Sign| published.is_some_and(|all| all.iter().any(|it| it.node == sign.node));
+        let mut lost = signs_of(lost.into_iter(), now);
+        lost.retain(|sign| !is_published(sign));
+        if lost.is_empty() {
             return;
-        };
+        }
         // The other nodes of a round that is over join again, so only those of a closed run are named.
         let is_there = |member: &&Member| !member.cut && !member.unheard;
         let there = there.into_iter().filter(is_there).filter(|_| self.closed.is_some());
         let mut others: Vec<String> = there.map(|member| member.info.who().to_string()).collect();
         others.sort_unstable();
-        self.publish(Fact::Lost { round: self.last_round, lost, others }, out);
+        self.publish(self.last_round, What::Lost { others }, lost, out);
     }
 
     /// Gives up the round because a node is lost. Names the nodes that fell silent together with it.
@@ -1052,9 +1042,8 @@ impl Run {
         let silent = self.walk().filter(|(_, member)| is_in_round(member) && member.may_be_late());
         let soon = now + self.terms.hold();
         let together = silent.filter(|(node, member)| *node == lost || member.given_up(&self.terms) <= soon);
-        if let Some(lost) = all_lost(together.map(|(_, member)| member), now) {
-            self.break_round(Break::Lost(lost), now, out);
-        }
+        let signs = signs_of(together.map(|(_, member)| member), now);
+        self.break_round(Break { why: Why::Lost, signs }, now, out);
     }
 
     /// Does everything that follows from an event: places, rounds, and what ends.
@@ -1131,7 +1120,7 @@ impl Run {
     pub(super) fn no_store(&mut self, why: &str, now: Timestamp, out: &mut Vec<Decision>) {
         let Some(round) = self.current.as_ref().map(|c| c.round.number) else { return };
         self.holds_store = false;
-        self.publish(Fact::NoStore { round, why: why.to_owned() }, out);
+        self.publish(round, What::NoStore(why.to_owned()), Vec::new(), out);
         let nodes: Vec<Label> =
             self.walk().filter(|(_, m)| matches!(m.seat, Seat::InRound(_))).map(|(n, _)| n.clone()).collect();
         for node in nodes {
@@ -1162,8 +1151,8 @@ impl Run {
         }
     }
 
-    pub(super) fn publish(&self, fact: Fact, out: &mut Vec<Decision>) {
-        out.push(Decision::Tell(self.id.clone(), fact));
+    pub(super) fn publish(&self, round: u64, what: What, signs: Vec<Sign>, out: &mut Vec<Decision>) {
+        out.push(Decision::Tell(self.id.clone(), Fact { round, what, signs }));
     }
 
     /// The node is alive. Returns whether it is in this round.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::run::{Current, Run, Seat};
-use super::{Absent, Break, Label, NodeInfo, Terms};
+use super::{Absent, Label, NodeInfo, Terms};
 use rallypoint_protocol::ids::{RunId, Timestamp, count};
 
 /// The state of a run's rounds.
@@ -178,18 +178,10 @@ impl Run {
             (Some(closed), ..) => format!("closed by {}", closed.by),
             (_, None, None) => String::new(),
             // What the round waits for includes these nodes and all silent ones.
-            (
-                _,
-                Some(
-                    Break::Lost(_)
-                    | Break::Left { .. }
-                    | Break::RejoinedBesideSilent { .. }
-                    | Break::RejoinedAfterClosed { .. },
-                )
-                | None,
-                _,
-            ) => self.waits_in_words(now),
-            (_, Some(why), _) => format!("{why}; {}", self.waits_in_words(now)),
+            (_, Some(broken), _) if !broken.names_the_gone() => {
+                format!("{broken}; {}", self.waits_in_words(now))
+            }
+            _ => self.waits_in_words(now),
         };
         let round = match (current, &self.forming) {
             (Some(current), _) => current.round.number,

@@ -637,7 +637,7 @@ fn a_node_that_falls_silent_is_lost_after_three_intervals_and_the_others_join_ag
     let notified = table.notified;
     table.advance(SECOND);
     assert_eq!((table.action("a", 1), table.notified), (Action::Rejoin, notified + 1));
-    table.told("round 1 is over for its nodes: b (10.0.0.1), rank 1, was not heard from for 15 s");
+    table.told("round 1 is over for its nodes: b (10.0.0.1), rank 1: not heard from for 15 s");
     assert_eq!(table.beat("b", 1), Action::Rejoin, "it hears so when it comes back");
 }
 
@@ -652,7 +652,7 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
         table.advance(Duration::from_millis(900));
     }
     table.advance(15 * SECOND);
-    table.told("b (10.0.0.1), rank 1, c (10.0.0.1), rank 2, were not heard from for 14 s");
+    table.told("b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from for 14 s");
     // The report says of each node how its loss was noticed.
     let mut other = Table::new();
     other.all_join(&["a", "b", "c"], 3, 3);
@@ -664,7 +664,7 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     other.advance(15 * SECOND);
     other.told(
         "round 1 is over for its nodes: c (10.0.0.1), rank 2: the connection closed, and nothing came for 15 \
-         s; b (10.0.0.1), rank 1, was not heard from for 15 s; they are told to join again",
+         s; b (10.0.0.1), rank 1: not heard from for 15 s; they are told to join again",
     );
     // Each silent node may be the reason why another one joins again.
     let mut other = Table::new();
@@ -674,8 +674,8 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     other.advance(8 * SECOND);
     other.join(again("a", "2", 3, 3)).expect("it waits");
     other.told(
-        "a (10.0.0.1), rank 0, was the first to join again, and b (10.0.0.1), rank 1, c (10.0.0.1), rank 2, \
-         have not been heard from for 8 s",
+        "a (10.0.0.1), rank 0, was the first to join again; before that b (10.0.0.1), rank 1, c (10.0.0.1), \
+         rank 2: not heard from for 8 s",
     );
     table.join(again("a", "2", 3, 3)).expect("it waits");
     let reason = table.snapshot().reason;
@@ -772,7 +772,7 @@ fn a_broken_poll_keeps_its_place_for_the_keep_alive() {
     table.all_join(&["a"], 2, 2);
     table.cut("a");
     table.advance(15 * SECOND);
-    table.told("a (10.0.0.1) waited and was not heard from for 15 s");
+    table.told("round 1: a (10.0.0.1): not heard from for 15 s");
     table.all_join(&["b"], 2, 2);
     assert!(table.completed.is_empty(), "a lost node does not fill a round");
     table.all_join(&["a"], 2, 2);
@@ -822,8 +822,8 @@ fn who_joins_again_after_others_were_cut_off_is_not_the_cause() {
     table.core.cut(&run(), &label("a"), table.now);
     table.join(again("b", "2", 4, 4)).expect("a place");
     table.told(
-        "round 1 is over for its nodes: the connections of c (10.0.0.1), rank 2, d (10.0.0.1), rank 3, \
-         closed, and 0.8 s later b (10.0.0.1), rank 1, was the first to join again",
+        "round 1 is over for its nodes: b (10.0.0.1), rank 1, was the first to join again; before that c \
+         (10.0.0.1), rank 2, d (10.0.0.1), rank 3: the connections closed, and nothing came for 0.4 s",
     );
     let reason = table.snapshot().reason;
     assert!(reason.starts_with("3 nodes of round 1 not yet joined again"), "{reason}");
@@ -1036,7 +1036,8 @@ fn a_deadline_is_announced_can_be_extended_and_then_names_who_is_missing() {
     let mut table = Table::new();
     table.join(Join { rank: Some(0), ..join("a", 3, 3) }).expect("a place");
     table.advance(Duration::from_mins(25));
-    table.told("round 1 will be given up in 5 min: 2 more nodes are needed; node ranks not there: 1, 2");
+    let expiring = table.snapshot().expiring;
+    assert_eq!(expiring.as_deref(), Some("2 more nodes are needed; node ranks not there: 1, 2"));
     let extended = table.core.extend(&run(), Duration::from_mins(10), table.now).expect("it forms");
     assert_eq!(extended, (1, Duration::from_mins(15)));
     table.advance(Duration::from_mins(14));
@@ -1167,8 +1168,8 @@ fn a_node_whose_poll_broke_is_told_unless_it_comes_again() {
     broken(&mut table, "c");
     table.advance(2 * SECOND);
     let told: Vec<_> = table.facts.iter().filter(|fact| fact.contains("closed")).collect();
-    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: the connections closed 3 s ago, and nothing has \
-                come since; given up after 15 s of silence";
+    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: the connections closed, and nothing came for 2 s; \
+                given up after 15 s of silence";
     assert_eq!(told, [text]);
     table.advance(13 * SECOND);
     table.told(
@@ -1203,12 +1204,12 @@ fn nodes_that_are_late_are_told_once_and_together() {
     table.advance(SECOND);
     table.beat("a", 1);
     let told = |table: &Table| {
-        let late = table.facts.iter().filter(|fact| fact.contains("nothing has come"));
+        let late = table.facts.iter().filter(|fact| fact.contains("of silence"));
         late.cloned().collect::<Vec<_>>()
     };
     assert_eq!(told(&table), Vec::<String>::new());
     table.advance(SECOND);
-    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: nothing has come for 5.5 s; given up after 15 s \
+    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from for 5.5 s; given up after 15 s \
                 of silence";
     assert_eq!(told(&table), [text]);
     table.advance(6 * SECOND);
@@ -1218,7 +1219,7 @@ fn nodes_that_are_late_are_told_once_and_together() {
     table.cut("b");
     table.advance(8 * SECOND);
     assert_eq!(told(&table).len(), 2);
-    table.told("c (10.0.0.1), rank 2, was not heard from for 15 s");
+    table.told("c (10.0.0.1), rank 2: not heard from for 15 s");
 
     // A waiting node is reported like a node of a round.
     let mut table = Table::new();

@@ -32,8 +32,7 @@ NOTES = ("run_", "ranks_", "nodes_", "lost", "waiting", "stands_by", "gave_up", 
 """Codes that are judged although they are only good to know."""
 IN_WORDS: list[tuple[str, str]] = [
     (rf"{NODES}: the connections? closed", OVER),
-    (rf"{NODES},? (?:was|were|has|have) not (?:been )?heard from", QUIET),
-    (rf"{NODES}: nothing has come for", QUIET),
+    (rf"{NODES}: not heard from", QUIET),
     (r"; gone: (.*?)(?:;|$)", OVER),
     (r"still in the round: (.*?)(?:;|$)", THERE),
     (rf"({NODE}), rank \d+, failed", "failed"),
@@ -177,7 +176,7 @@ class Judge:
         for found in re.finditer(TIME + " ago", said["text"]):
             if said["at"] - seconds(found) < self.record.began - GRACE:
                 self.find(said["at"], f"that long ago nothing was there: {said['text']}")
-        for names, *found in re.findall(rf"{NODES}: the connections? closed {TIME} ago", said["text"]):
+        for names, *found in re.findall(rf"{NODES}: the connections? closed, and nothing came for {TIME}", said["text"]):
             ended = [each.ended for name in re.findall(NODE, names) for each in self.named(job, name) if each.ended]
             happened = said["since"] if not said["holds"] else said["at"]
             if ended and min(abs(base - end - seconds(tuple(found))) for end in ended for base in (happened, said["at"])) > GRACE:

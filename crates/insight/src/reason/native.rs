@@ -1,106 +1,87 @@
 //! What the native rendezvous tells, in its own words.
 
-use super::rules::RESET;
-use super::words::if_some;
-use super::{Code, Evidence, Last, Names, Reason};
+use super::{Code, Evidence, Finding, Last, Names};
 use crate::presence::Place;
+use crate::totals::Tally;
 use rallypoint_api::{Seen, Severity};
-use rallypoint_protocol::ids::Elapsed;
-use rallypoint_rendezvous::{Break, Fact};
+use rallypoint_protocol::ids::Timestamp;
+use rallypoint_rendezvous::{Did, Fact, What, Why};
 
-/// Ranks that go on without others, of a program that rebuilds its groups in the same processes.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub(crate) struct Survivors {
-    /// Who was lost, and how that was seen.
-    pub(crate) lost: String,
-    /// How many there were before.
-    pub(crate) of: u32,
-    /// How long after the loss was seen they go on.
-    pub(crate) after: Elapsed,
-}
-
-/// The rule of a fact, and how much it matters.
-const fn rule_of(fact: &Fact) -> (Code, Severity) {
-    use Severity::{Error, Info, Warning};
-    match fact {
-        Fact::Forms { .. } | Fact::Restarted { .. } => (Code::RunStarted, Info),
-        Fact::Adopted { .. } => (Code::RunStarted, Warning),
-        Fact::Complete { .. } => (Code::RoundComplete, Info),
-        Fact::Broken { why: Break::Lost(_), .. } | Fact::Lost { .. } | Fact::WaiterLost { .. } => {
-            (Code::Lost, Error)
+/// What a fact counts for in the metrics.
+fn tally_of(Fact { what, signs, .. }: &Fact) -> Option<Tally> {
+    match what {
+        What::Complete { took, .. } => Some(Tally::Complete(*took)),
+        What::TimedOut { .. } => Some(Tally::TimedOut),
+        What::Closed(_) => Some(Tally::Closed),
+        What::NotBack | What::Lost { .. } | What::Broken { why: Why::Lost, .. } => {
+            Some(Tally::Deaths(signs.len()))
         }
-        Fact::Broken { why: Break::Left { .. }, .. } => (Code::Lost, Warning),
-        Fact::Broken { why: Break::Newcomers { .. } | Break::Resized { .. }, .. } => (Code::RoundOver, Info),
-        Fact::Broken { .. } => (Code::RoundOver, Warning),
-        Fact::NotBack { .. } => (Code::NotBack, Warning),
-        Fact::Disconnected { .. } | Fact::Silent { .. } => (Code::NodeSilent, Warning),
-        Fact::Extended { .. } => (Code::RoundDeadline, Info),
-        Fact::Abandoned { .. } | Fact::Expiring { .. } | Fact::TimedOut { .. } => {
-            (Code::RoundDeadline, Warning)
-        }
-        Fact::Refused { .. } | Fact::Displaced { .. } => (Code::JoinRefused, Warning),
-        Fact::Failed { .. } => (Code::RunClosed, Warning),
-        Fact::Closed { .. } => (Code::RunClosed, Info),
-        Fact::Finished { .. } => (Code::RunFinished, Info),
-        Fact::MixedReleases(_) => (Code::TorchVersionsDiffer, Warning),
-        Fact::NoStore { .. } => (Code::NoStore, Warning),
+        What::Restarted { had_finished: true } => Some(Tally::Restarted),
+        _ => None,
     }
 }
 
-impl Reason {
-    /// A fact, and how long before it an operator's reset had closed the store of its round. Of a complete
-    /// round: those who are left of the one before and go on in the same processes. `shown_by`: who was seen
-    /// to do what.
-    pub(crate) fn told(
-        fact: &Fact,
-        reset: Option<Elapsed>,
-        survivors: Option<Survivors>,
-        shown_by: &[Evidence],
-    ) -> Self {
-        let (code, severity) = rule_of(fact);
-        let severity = if survivors.is_some() { Severity::Warning } else { severity };
-        let begins_with_a_node = matches!(
-            fact,
-            Fact::Refused { .. }
-                | Fact::Disconnected { .. }
-                | Fact::Silent { .. }
-                | Fact::WaiterLost { .. }
-                | Fact::Displaced { .. }
-        );
-        let reset_before = if_some(reset, |before| {
-            format!("; an operator had closed its store with a reset {before} before")
-        });
-        let text = match (fact, &survivors) {
-            (Fact::Complete { round, nodes, .. }, Some(Survivors { lost, of, after })) => format!(
-                "round {round} complete: {nodes} of {of} go on {after} later, nobody was started again; \
-                 lost: {lost}"
-            ),
-            _ => format!("{fact}{reset_before}"),
-        };
-        let mut told = code.says(text).severe(severity);
-        if !begins_with_a_node {
+/// The rule of a fact, and how much it matters.
+const fn rule_of(what: &What) -> (Code, Severity) {
+    use Severity::{Error, Info, Warning};
+    match what {
+        What::Forms { .. } | What::Restarted { .. } => (Code::RunStarted, Info),
+        What::Adopted { .. } => (Code::RunStarted, Warning),
+        What::Complete { .. } => (Code::RoundComplete, Info),
+        What::Broken { why: Why::Lost, .. } | What::Lost { .. } => (Code::Lost, Error),
+        What::Broken { why: Why::Left(_), .. } => (Code::Lost, Warning),
+        What::Broken { why: Why::Newcomers | Why::Resized { .. }, .. } => (Code::RoundOver, Info),
+        What::Broken { .. } => (Code::RoundOver, Warning),
+        What::NotBack => (Code::NotBack, Warning),
+        What::Silent { .. } => (Code::NodeSilent, Warning),
+        What::Extended { .. } => (Code::RoundDeadline, Info),
+        What::Abandoned { .. } | What::TimedOut { .. } => (Code::RoundDeadline, Warning),
+        What::Refused { .. } | What::Displaced { .. } => (Code::JoinRefused, Warning),
+        What::Failed { .. } => (Code::RunClosed, Warning),
+        What::Closed(_) => (Code::RunClosed, Info),
+        What::Finished { .. } => (Code::RunFinished, Info),
+        What::MixedReleases(_) => (Code::TorchVersionsDiffer, Warning),
+        What::NoStore(_) => (Code::NoStore, Warning),
+    }
+}
+
+impl Finding {
+    /// A fact, with those who were seen to do something. `survivors`: of a complete round, that those who are
+    /// left of the one before go on in the same processes.
+    pub(crate) fn told(fact: &Fact, survivors: Option<String>, now: Timestamp) -> Self {
+        let (code, severity) = rule_of(&fact.what);
+        let about = fact.to_string();
+        let mut told = code.says(about.clone()).severe(severity);
+        if let Some(survivors) = survivors {
+            let look_at = "look at its log: a process that is started in its place is taken in";
+            told = code.says(survivors).severe(Severity::Warning).look_at(look_at);
+        } else if severity == Severity::Info {
+            told = told.look_at("");
+        }
+        // The others begin with the name of a node.
+        if !matches!(fact.what, What::Refused { .. } | What::Silent { .. } | What::Displaced { .. }) {
             told = told.predicate();
         }
-        match (reset, severity) {
-            (Some(_), _) => told = told.look_at(RESET),
-            _ if survivors.is_some() => {
-                told = told.look_at("look at its log: a process that is started in its place is taken in");
-            }
-            (None, Severity::Info) => told = told.look_at(""),
-            (None, _) => {}
+        if let What::Complete { nodes, .. } = fact.what {
+            told = told.joined(nodes, None);
         }
-        if let Fact::Complete { nodes, .. } = fact {
-            told = told.joined(u32::try_from(*nodes).unwrap_or(u32::MAX), None);
-        }
-        for Evidence { seen, who, at, .. } in shown_by.iter().filter(|_| severity > Severity::Info) {
-            let last = match seen {
-                Seen::Closed => Last::Closed,
-                Seen::Heard => Last::Silent,
-                Seen::Left => Last::Left,
-                _ => continue,
+        told.tally = tally_of(fact);
+        let mut seen = Vec::new();
+        for sign in &fact.signs {
+            let at = Timestamp(now.0.saturating_sub(sign.ago));
+            let (last, did) = match sign.did {
+                Did::Joined => (None, Some(Seen::Joined)),
+                Did::Left => (Some(Last::Left), Some(Seen::Left)),
+                Did::Closed => (Some(Last::Closed), Some(Seen::Closed)),
+                Did::Silent => (Some(Last::Silent), Some(Seen::Heard)),
+                // When it was heard before the restart is not known.
+                Did::NotBack => (Some(Last::NotBack), None),
             };
-            told = told.misses(Place::Node, &Names::of([who.clone()]), last).at(*at);
+            if let Some(last) = last.filter(|_| severity > Severity::Info) {
+                told = told.misses(Place::Node, &Names::of([sign.node.clone()]), last).at(at);
+            }
+            seen.extend(did.map(|did| Evidence::by_name(did, sign.node.clone(), at)));
         }
-        told.fact("reset", reset).fact("survivors", survivors)
+        Self::new(told, about, now).seen(seen)
     }
 }

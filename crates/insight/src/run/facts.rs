@@ -10,12 +10,10 @@ use std::time::Duration;
 
 use super::node::TrackedNode;
 use super::world::World;
-use crate::presence::Presence;
 use crate::reason::{Evidence, Names};
 use crate::watch::CutOff;
 use rallypoint_api::{ExitCounts, Expected, MissingNode, RunState, Seen};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
-use rallypoint_rendezvous::{Lost, WaitsFor};
 
 /// Something that happened in a run.
 #[derive(Debug, Clone)]
@@ -171,12 +169,10 @@ pub(crate) struct LifeFacts {
     pub(super) earlier_size: Option<u32>,
     /// Since when nodes had waited to be taken in when the round before ended.
     pub(super) awaited_since: Option<Timestamp>,
-    /// When the store of the round before was reset, if it was.
-    pub(super) earlier_reset: Option<Timestamp>,
     /// Native: the last round that was given up, and why.
     pub(crate) given_up: Option<(u64, String)>,
-    /// Native: when nodes of the last round were lost, how many it had, and who they are.
-    pub(super) lost_before: Option<(Timestamp, u32, Lost)>,
+    /// Native: the last round was given up as nodes were lost.
+    pub(super) lost_before: Option<Lost>,
     /// When the last complete round before this one was complete.
     pub(super) earlier_completed: Option<Timestamp>,
     /// Nodes that have left the state while their agent is still connected.
@@ -288,6 +284,18 @@ pub(super) struct Restart {
     pub(super) joined: Evidence,
 }
 
+/// Nodes of a native round were lost.
+#[derive(Debug)]
+pub(super) struct Lost {
+    pub(super) at: Timestamp,
+    /// How many it had.
+    pub(super) of: u32,
+    /// How many are left.
+    pub(super) left: u32,
+    /// Who was lost, and how that was seen.
+    pub(super) how: String,
+}
+
 /// A connection to the store of a native round that has told the role of a node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NativeAgent {
@@ -316,17 +324,16 @@ pub(crate) struct Native {
     pub(super) store: Option<u16>,
     /// The store in which those met that are known. While the next round forms it is still the last one's.
     pub(super) met_at: Option<u16>,
-    /// Since when it is known that the round that forms is to be given up soon, and what it needs.
-    pub(super) expiring: Option<(Timestamp, String)>,
+    /// What the round that forms needs, if it is to be given up soon.
+    pub(super) expiring: Option<String>,
     /// When the round that forms closes: with the nodes that are there, or for want of nodes. `None` while
-    /// that depends on nodes of the last one that are alive and join again.
+    /// that depends on nodes of the last one.
     pub(crate) closes_at: Option<Timestamp>,
     /// What the round that forms waits for, and since when.
     pub(super) waits: Option<(String, Timestamp)>,
-    /// Whether enough are there, and what was seen of those that it lacks.
-    pub(super) lacks: (bool, Presence),
-    /// When the last of the nodes is given up that it waits for and that are not heard from.
-    pub(super) given_up_at: Option<Timestamp>,
+    /// Whether enough are there.
+    pub(super) is_enough: bool,
+    pub(super) look_at: &'static str,
     /// Some node has not been heard from when it should have been: the rendezvous tells which.
     pub(crate) is_unheard: bool,
     pub(crate) missing: Vec<MissingNode>,
@@ -346,7 +353,8 @@ pub(crate) struct Native {
 /// A node without a place in the round.
 #[derive(Debug)]
 pub(super) struct Spare {
-    pub(super) waits_for: WaitsFor,
+    /// The rank that it asked for, which another node has.
+    pub(super) of_rank: Option<u32>,
     /// It came, under its name.
     pub(super) joined: Evidence,
 }

@@ -6,78 +6,59 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::facts::{AtExit, Native, NativeAgent, Spare};
+use super::facts::{AtExit, Lost, Native, NativeAgent, Spare};
 use super::limits::{MISSING_SHOWN, MOST_NODES};
 use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::World;
-use crate::presence::{Place, Presence};
-use crate::reason::words::{have_waited, if_some};
-use crate::reason::{Code, Evidence, Finding, Last, Names, Reason, Survivors, Unit};
+use crate::presence::{AGENT, ANNOUNCED, DONE, FROZEN, GONE, MISSING_NODE, Place};
+use crate::reason::words::{has, have_waited};
+use crate::reason::{Code, Evidence, Finding, Last, Names, Unit};
 use rallypoint_api::{ExitCounts, Expected, ExpectedFrom, KnownFrom, MissingNode, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Label, Timestamp, count};
 use rallypoint_rendezvous::{
-    Absent, Break, Fact, Fate, NodeInfo, NodeSnapshot, NodeState, RoundState, RunSnapshot, WaitsFor, Who,
+    Absent, Fact, Fate, NodeInfo, NodeSnapshot, NodeState, RoundState, RunSnapshot, WaitsFor, What, Why,
 };
 
 impl TrackedRun {
-    /// Adds to the fact that a run has finished the whole time since its round was complete: a restarted
-    /// rendezvous knows only its own time.
-    pub(crate) fn since_completion(&self, fact: &Fact, at: Timestamp) -> Option<Fact> {
-        let Fact::Finished { round, nodes, .. } = *fact else { return None };
-        Some(Fact::Finished { round, nodes, ran: at.since(self.round.completed?) })
-    }
-
-    /// What the rendezvous tells, with an operator's reset that had closed the store of that round before:
-    /// what happens to its nodes then may be for that.
-    pub(crate) fn told_by_rendezvous(&self, fact: &Fact, at: Timestamp) -> Reason {
-        let (of_round, happened) = match fact {
-            Fact::Failed { round, since, .. }
-            | Fact::Broken { round, why: Break::Left { since, .. }, .. } => (Some(*round), ago(at, *since)),
-            Fact::Broken {
-                round,
-                why:
-                    Break::Rejoined { .. }
-                    | Break::RejoinedBesideSilent { .. }
-                    | Break::RejoinedAfterClosed { .. },
-                ..
-            } => (Some(*round), at),
-            _ => (None, at),
-        };
-        let is_this = of_round == Some(self.round.number);
-        let reset = if is_this { self.round.reset } else { self.life.earlier_reset };
-        let reset = reset.filter(|reset| of_round.is_some() && *reset <= happened);
-        let reset = reset.map(|reset| Elapsed(happened.since(reset)));
-        Reason::told(fact, reset, self.survivors(fact, at), &shown_by(fact, at))
+    /// What the rendezvous tells, with what is known here of the time before its last restart, and of the
+    /// round before.
+    pub(crate) fn takes_fact(&mut self, mut fact: Fact, at: Timestamp) -> Finding {
+        if let (What::Finished { ran, .. }, Some(completed)) = (&mut fact.what, self.round.completed) {
+            *ran = at.since(completed);
+        }
+        let survivors = self.survivors(&fact, at);
+        let Fact { round, what, signs } = &fact;
+        if let What::Broken { why, left, .. } = what {
+            let why_in_words = why.says(signs);
+            let (of, how) = (left.saturating_add(count(signs.len())), why_in_words.clone());
+            self.life.lost_before = (*why == Why::Lost).then_some(Lost { at, of, left: *left, how });
+            self.life.given_up = Some((*round, why_in_words));
+        } else if matches!(what, What::Complete { .. }) {
+            self.life.lost_before = None;
+        }
+        Finding::told(&fact, survivors, at)
     }
 
     /// The nodes that are left of the round before, if they are all nodes of this one and start no workers
     /// anew: processes of a run with a grace for closed connections meet again as they are
     /// (`rallypoint.elastic`).
-    fn survivors(&self, fact: &Fact, at: Timestamp) -> Option<Survivors> {
-        let Fact::Complete { nodes, .. } = fact else { return None };
-        let (broken, of, lost) = self.life.lost_before.as_ref().filter(|_| self.is_elastic())?;
-        let are_all = count(lost.count()).saturating_add(count(*nodes)) == *of;
-        are_all.then(|| Survivors { lost: lost.to_string(), of: *of, after: Elapsed(at.since(*broken)) })
+    fn survivors(&self, fact: &Fact, at: Timestamp) -> Option<String> {
+        let What::Complete { nodes, .. } = fact.what else { return None };
+        let Lost { at: broken, of, left, how } =
+            self.life.lost_before.as_ref().filter(|_| self.is_elastic())?;
+        let (round, after) = (fact.round, Elapsed(at.since(*broken)));
+        (nodes == *left).then(|| {
+            format!(
+                "round {round} complete: {nodes} of {of} go on {after} later, nobody was started again; \
+                 lost: {how}"
+            )
+        })
     }
 
     /// Whether its processes meet again as they are, when one is lost.
     pub(crate) fn is_elastic(&self) -> bool {
         self.native.as_ref().is_some_and(|native| native.is_elastic)
-    }
-
-    /// Remembers of what the rendezvous says what explains the waits that come of it.
-    pub(crate) fn takes_fact(&mut self, fact: &Fact, at: Timestamp) {
-        match fact {
-            Fact::Broken { why: Break::Lost(lost), left, .. } => {
-                self.life.lost_before = Some((at, left.saturating_add(count(lost.count())), lost.clone()));
-            }
-            Fact::Broken { .. } | Fact::Complete { .. } => self.life.lost_before = None,
-            _ => {}
-        }
-        if let Fact::Broken { round, why, .. } = fact {
-            self.life.given_up = Some((*round, why.to_string()));
-        }
     }
 
     /// The native rendezvous shows it, with the port of its round's store.
@@ -133,43 +114,40 @@ impl TrackedRun {
         self.round.let_go = if forms { 0 } else { snapshot.let_go };
         self.round.group = Some(snapshot.round_size).filter(|_| !forms);
         self.fold_native_nodes(snapshot, forms);
-        let expiring = snapshot.expiring.clone().filter(|_| forms).map(|missing| {
-            let before = self.native.as_ref().and_then(|native| native.expiring.as_ref());
-            (before.map_or(now, |(since, _)| *since), missing)
-        });
-        let on_their_way = || snapshot.nodes.iter().filter(|node| forms && is_on_its_way(node));
-        let finished: HashSet<&str> =
-            self.life.at_earlier_exit.values().map(|node| node.node.as_str()).collect();
-        let at_exit = count(on_their_way().filter(|node| finished.contains(node.node.as_str())).count());
-        let has_left = if forms { snapshot.succeeded } else { 0 };
-        let came_anew = if forms { count(came_anew(snapshot).count()) } else { 0 };
-        let on_their_way = count(on_their_way().count()).saturating_add(came_anew).saturating_sub(at_exit);
-        let to_come = [snapshot.waiting, on_their_way, at_exit, has_left]
-            .into_iter()
-            .fold(terms.min_nodes, u32::saturating_sub);
+        let (mut on_their_way, mut finished, mut to_come) = (0, 0, 0);
+        if forms {
+            let at_exit: HashSet<&str> =
+                self.life.at_earlier_exit.values().map(|node| node.node.as_str()).collect();
+            let (at_exit, others): (Vec<_>, Vec<_>) =
+                those(snapshot, Part::OnItsWay).partition(|node| at_exit.contains(node.node.as_str()));
+            on_their_way = count(others.len()).saturating_add(how_many(snapshot, Part::CameAnew));
+            finished = count(at_exit.len()).saturating_add(snapshot.succeeded);
+            to_come = [snapshot.waiting, on_their_way, finished]
+                .into_iter()
+                .fold(terms.min_nodes, u32::saturating_sub);
+        }
         let met_at = store.or_else(|| self.native.as_ref()?.met_at);
         let (min, max) = (terms.min_nodes, terms.max_nodes);
         let needed = if min == max { min.to_string() } else { format!("{min} to {max}") };
         let joined = self.joined();
-        let have = if joined == 1 { "has" } else { "have" };
         let nodes = if max == 1 { "node" } else { "nodes" };
-        let enough = if heard_waiting(snapshot) >= min { ", which is enough" } else { "" };
-        let waits = format!("{joined} of {needed} {nodes} {have} joined{enough}; {}", snapshot.reason);
+        let waits =
+            format!("{joined} of {needed} {nodes} {} joined; {}", has(joined as usize), snapshot.reason);
         self.native = Some(Native {
             state,
-            expiring,
+            expiring: snapshot.expiring.clone().filter(|_| forms),
             closes_at: closes_at(snapshot).filter(|_| forms),
+            is_enough: is_enough(snapshot),
+            look_at: look_at(snapshot, to_come, on_their_way),
             expected: Expected { min, max, source: ExpectedFrom::Join },
             store,
             met_at,
-            lacks: lacks(snapshot, at_exit, has_left),
-            given_up_at: given_up_at(snapshot),
             is_unheard: snapshot.nodes.iter().any(|node| node.is_late),
             waits: (state == RunState::Joining)
                 .then(|| (waits, waited_since.or(self.round.started).unwrap_or(now))),
             missing: missing(snapshot, forms, to_come),
             on_their_way,
-            finished: at_exit.saturating_add(has_left),
+            finished,
             exit: (snapshot.succeeded > 0 && !forms)
                 .then_some(ExitCounts { arrived: snapshot.succeeded, expected: Some(snapshot.round_size) }),
             spares: spares(snapshot),
@@ -335,42 +313,24 @@ impl TrackedRun {
         let Some(native) = self.native.as_ref().filter(|native| native.state == RunState::Running) else {
             return Vec::new();
         };
-        let mut held = Vec::new();
-        let mut stand_by = |spares: Vec<&Spare>, given_up: Option<Timestamp>, about: &str| {
-            let Some(since) = spares.iter().map(|spare| spare.joined.at).min() else { return };
-            let names = Names::of(spares.iter().map(|spare| spare.joined.who.clone()));
-            let anew = if_some(given_up, |at| {
-                let left = Elapsed(at.since(now));
-                format!("; came anew, and the processes of before are given up in {left}")
-            });
+        let any_place =
+            native.spares.iter().filter(|spare| spare.of_rank.is_none()).map(|spare| &spare.joined);
+        let since = any_place.clone().map(|joined| joined.at).min();
+        let stand_by = since.map(|since| {
+            let names = Names::of(any_place.clone().map(|joined| joined.who.clone()));
             let unreported = Names::of((native.unreported > 0).then(|| Unit::Node.count(native.unreported)));
             let (max, waited) = (Unit::Node.count(native.expected.max), Elapsed(now.since(since)));
             let have_waited = have_waited(names.count());
             let reason = Code::StandsBy
-                .says(format!("{names} {have_waited} {waited} beside a round of {max}, the maximum{anew}"))
+                .says(format!("{names} {have_waited} {waited} beside a round of {max}, the maximum"))
                 .held(&names)
                 .fact("spares", &names)
                 .fact("unreported", native.unreported)
                 .and("not reported since the server was restarted", &unreported);
-            held.push(
-                Finding::new(reason, about, since).seen(spares.into_iter().map(|spare| spare.joined.clone())),
-            );
-        };
-        let (mut any_place, mut anew, mut last_given_up) = (Vec::new(), Vec::new(), None);
-        let mut of_rank = Vec::new();
-        for spare in &native.spares {
-            match spare.waits_for {
-                WaitsFor::Place => any_place.push(spare),
-                WaitsFor::Rank(rank) => of_rank.push((spare, rank)),
-                WaitsFor::Before { given_up } => {
-                    anew.push(spare);
-                    last_given_up = last_given_up.max(Some(given_up));
-                }
-            }
-        }
-        stand_by(any_place, None, "");
-        stand_by(anew, last_given_up, "anew");
-        held.extend(of_rank.into_iter().map(|(Spare { joined, .. }, rank)| {
+            Finding::new(reason, "", since).seen(any_place.cloned())
+        });
+        let for_rank = native.spares.iter().filter_map(|spare| Some((&spare.joined, spare.of_rank?)));
+        let for_rank = for_rank.map(|(joined, rank)| {
             let (node, waited) = (joined.who.clone(), Elapsed(now.since(joined.at)));
             let unknown = || format!("another node (node rank {rank})");
             let holder = self.node_of_rank(rank).map_or_else(unknown, TrackedNode::label);
@@ -384,17 +344,17 @@ impl TrackedRun {
                 .held(&Names::of([node]))
                 .misses(Place::Node, &Names::of([holder]), Last::Connected);
             Finding::new(reason, joined.who.clone(), joined.at).seen([joined.clone()])
-        }));
-        held
+        });
+        stand_by.into_iter().chain(for_rank).collect()
     }
 
     /// The round that forms is to be given up soon.
     pub(crate) fn native_expires(&self, now: Timestamp) -> Option<Finding> {
         let native = self.native.as_ref()?;
-        let ((since, missing), closes_at) = native.expiring.as_ref().zip(native.closes_at)?;
-        let (round, left) = (self.round.number, closes_at.since(now));
-        let fact = Fact::Expiring { round, left, missing: missing.clone() };
-        Some(Finding::new(Reason::told(&fact, None, None, &[]), format!("round {round}"), *since))
+        let (missing, closes_at) = native.expiring.as_ref().zip(native.closes_at)?;
+        let (round, left) = (format!("round {}", self.round.number), Elapsed(closes_at.since(now)));
+        let reason = Code::RoundDeadline.says(format!("{round} will be given up in {left}: {missing}"));
+        Some(Finding::new(reason.predicate(), round, now))
     }
 
     /// What the round waits for, in the words of the rendezvous, with the pods that announced themselves and
@@ -405,34 +365,23 @@ impl TrackedRun {
         let (since, round) = (*since, self.round.number);
         let waited = Elapsed(now.since(since));
         let at_exit = Names::of(self.life.at_earlier_exit.values().map(|node| node.name.clone()));
-        let (is_enough, lacks) = native.lacks.clone();
-        let is_announced = lacks == Presence::NeverSeen && !announced.is_empty();
-        let lacks = if is_announced { Presence::Announced } else { lacks };
-        let given_up = if_some(native.given_up_at, |at| {
-            format!("; what is silent is given up in {}", Elapsed(at.since(now)))
-        });
+        let is_announced = native.look_at == MISSING_NODE && !announced.is_empty();
+        let look_at = if is_announced { ANNOUNCED } else { native.look_at };
         // The others have left since.
         let done = native.finished.saturating_sub(count(at_exit.count()));
         let done = Names::of((done > 0).then(|| Unit::Node.count(done)));
         let announced = Names::of(announced.iter().cloned());
         let reason = Code::NodesMissing
-            .says(format!("round {round} is not complete after {waited}: {text}{given_up}"))
+            .says(format!("round {round} is not complete after {waited}: {text}"))
             .predicate()
-            .look_at(lacks.look_at(Place::Node))
+            .look_at(look_at)
             .joined(self.joined(), Some(native.expected.min))
             .from(Some(native.expected.source))
             .misses_nodes(&native.missing)
             .and("announced, and not there", &announced)
             .and("finished, and at the exit barrier of a round before", &at_exit)
             .and("finished and left", &done);
-        let reason = if is_enough {
-            reason.severe(Severity::Info).look_at(
-                "nothing, if it does not last: the round goes on when all that are alive have joined, and \
-                 what is silent is given up",
-            )
-        } else {
-            reason
-        };
+        let reason = if native.is_enough { reason.severe(Severity::Info) } else { reason };
         let there = self.participants().filter(|node| node.gone.is_none());
         let joins = there.map(|node| Evidence::by_name(Seen::Joined, node.told(), node.joined));
         Some(Finding::new(reason, format!("round {round}"), since).seen(joins))
@@ -445,71 +394,38 @@ impl AtExit {
     }
 }
 
-/// Which nodes were seen to do what, so that this was told at `now`.
-pub(crate) fn shown_by(fact: &Fact, now: Timestamp) -> Vec<Evidence> {
-    let did = |seen: Seen, who: String, since: Duration| Evidence::by_name(seen, who, ago(now, since));
-    let just = |seen: Seen, who: &Who| vec![did(seen, who.to_string(), Duration::ZERO)];
-    let all = |seen: Seen, nodes: &[String], since: Duration| -> Vec<Evidence> {
-        nodes.iter().map(|node| did(seen, node.clone(), since)).collect()
-    };
-    match fact {
-        Fact::Forms { first: who, .. }
-        | Fact::Complete { last: who, .. }
-        | Fact::Restarted { by: who, .. }
-        | Fact::Broken { why: Break::Rejoined { who, .. }, .. } => just(Seen::Joined, who),
-        Fact::Broken { why: Break::RejoinedBesideSilent { who, silent, silent_for, .. }, .. } => {
-            let mut seen = just(Seen::Joined, who);
-            seen.extend(all(Seen::Heard, silent, *silent_for));
-            seen
-        }
-        Fact::Broken { why: Break::RejoinedAfterClosed { who, closed, since, .. }, .. } => {
-            let mut seen = all(Seen::Closed, closed, *since);
-            seen.extend(just(Seen::Joined, who));
-            seen
-        }
-        Fact::WaiterLost { who, closed, silent } => {
-            let seen = if *closed { Seen::Closed } else { Seen::Heard };
-            vec![did(seen, who.to_string(), *silent)]
-        }
-        Fact::Displaced { by, .. } => just(Seen::Joined, by),
-        Fact::Abandoned { who, .. } => just(Seen::Left, who),
-        Fact::Broken { why: Break::Left { who, since, .. }, .. } => {
-            vec![did(Seen::Left, who.to_string(), *since)]
-        }
-        Fact::Failed { who, since, .. } => vec![did(Seen::Left, who.to_string(), *since)],
-        Fact::Broken { why: Break::Newcomers { newcomers }, .. } => {
-            all(Seen::Joined, newcomers, Duration::ZERO)
-        }
-        Fact::Disconnected { nodes, since, .. } => all(Seen::Closed, nodes, *since),
-        Fact::Silent { nodes, since, .. } => all(Seen::Heard, nodes, *since),
-        Fact::Lost { lost, .. } | Fact::Broken { why: Break::Lost(lost), .. } => {
-            let mut seen = all(Seen::Closed, &lost.closed, lost.since);
-            seen.extend(all(Seen::Heard, &lost.silent, lost.since));
-            seen
-        }
-        Fact::Adopted { first, .. } => just(Seen::Heard, first),
-        // What an operator or the server does, the time, what a refused node asked for, and who was there
-        // before a restart are in the words.
-        Fact::NotBack { .. }
-        | Fact::Broken {
-            why: Break::BeforeRestart { .. } | Break::Unreported { .. } | Break::Resized { .. },
-            ..
-        }
-        | Fact::Expiring { .. }
-        | Fact::TimedOut { .. }
-        | Fact::Extended { .. }
-        | Fact::Refused { .. }
-        | Fact::Closed { .. }
-        | Fact::Finished { .. }
-        | Fact::MixedReleases(_)
-        | Fact::NoStore { .. } => Vec::new(),
+/// What a node does for the round that forms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// It has joined, and is heard from.
+    Waits,
+    /// It came anew, is heard from, and gets a place when the process of before is given up.
+    CameAnew,
+    /// It is alive, and was told to join again.
+    OnItsWay,
+    /// It has joined, or was told to join again, and is not heard from.
+    Silent,
+    /// It has no place, or is told nothing, as it sends no heartbeats.
+    None,
+}
+
+fn part_of(node: &NodeSnapshot) -> Part {
+    match node.state {
+        NodeState::Redundant { waits_for: WaitsFor::Before { .. } } if !node.is_late => Part::CameAnew,
+        NodeState::Redundant { .. } => Part::None,
+        _ if node.is_late => Part::Silent,
+        NodeState::Waiting { .. } => Part::Waits,
+        NodeState::InRound { .. } if node.is_watched => Part::OnItsWay,
+        NodeState::InRound { .. } => Part::None,
     }
 }
 
-/// Whether a node of the last round is alive, and was told to join again. One without heartbeats is told
-/// nothing.
-fn is_on_its_way(node: &NodeSnapshot) -> bool {
-    matches!(node.state, NodeState::InRound { .. }) && node.is_watched && !node.is_late
+fn those(snapshot: &RunSnapshot, part: Part) -> impl Iterator<Item = &NodeSnapshot> {
+    snapshot.nodes.iter().filter(move |node| part_of(node) == part)
+}
+
+fn how_many(snapshot: &RunSnapshot, part: Part) -> u32 {
+    count(those(snapshot, part).count())
 }
 
 /// Names that several nodes of a run have: they are told with their addresses.
@@ -547,78 +463,44 @@ fn spares(snapshot: &RunSnapshot) -> Vec<Spare> {
     let names = SharedNames::of(snapshot);
     let spare = |node: &NodeSnapshot| {
         let NodeState::Redundant { waits_for } = node.state else { return None };
+        let of_rank = if let WaitsFor::Rank(rank) = waits_for { Some(rank) } else { None };
         let name = names.shown(&node.info.name, &node.info.address);
         let joined = Evidence::by_name(Seen::Joined, name, ago(snapshot.at, node.joined_for));
-        Some(Spare { waits_for, joined })
+        Some(Spare { of_rank, joined })
     };
     snapshot.nodes.iter().filter(|node| !node.is_late).filter_map(spare).collect()
 }
 
-/// Whether it waits for the round that forms, or was told to join again, and is silent.
-fn is_awaited_in_vain(node: &NodeSnapshot) -> bool {
-    node.is_late && matches!(node.state, NodeState::InRound { .. } | NodeState::Waiting { .. })
-}
-
-/// Nodes that came anew and are heard from, and get a place when the process of before is given up.
-fn came_anew(snapshot: &RunSnapshot) -> impl Iterator<Item = &NodeSnapshot> {
-    let is_one = |node: &&NodeSnapshot| {
-        !node.is_late && matches!(node.state, NodeState::Redundant { waits_for: WaitsFor::Before { .. } })
-    };
-    snapshot.nodes.iter().filter(is_one)
-}
-
-/// How many wait for the round that forms, and are heard from.
-fn heard_waiting(snapshot: &RunSnapshot) -> u32 {
-    let waits = |node: &&NodeSnapshot| matches!(node.state, NodeState::Waiting { .. }) && !node.is_late;
-    count(snapshot.nodes.iter().filter(waits).count())
-}
-
 /// When the round that forms closes: it is given up, or is complete with those that are there. `None` if that
-/// depends on nodes of the last one that are alive and join again.
+/// depends on nodes of the last one.
 fn closes_at(snapshot: &RunSnapshot) -> Option<Timestamp> {
-    let RunSnapshot { at, terms, waiting, .. } = snapshot;
-    let deadline = *at + snapshot.deadline?;
-    let of_last = |node: &&NodeSnapshot| matches!(node.state, NodeState::InRound { .. }) && node.is_watched;
-    let mut awaited = snapshot.nodes.iter().filter(of_last).peekable();
-    if *waiting < terms.min_nodes || awaited.peek().is_none() && snapshot.unreported == 0 {
-        return Some(deadline);
-    }
-    if awaited.clone().any(is_on_its_way) || snapshot.unreported > 0 {
-        return None;
-    }
-    // It goes on without those that are silent when they are given up, at once if it is full.
-    let heard = awaited.map(|node| ago(*at, node.silent.unwrap_or_default())).max()?;
-    let more = if *waiting < terms.max_nodes { terms.last_call } else { Duration::ZERO };
-    Some(deadline.min(heard + terms.patience() + more))
+    let of_last = |node: &NodeSnapshot| matches!(node.state, NodeState::InRound { .. }) && node.is_watched;
+    let depends = snapshot.unreported > 0 || snapshot.nodes.iter().any(of_last);
+    let is_enough = snapshot.waiting >= snapshot.terms.min_nodes;
+    snapshot.deadline.filter(|_| !(is_enough && depends)).map(|deadline| snapshot.at + deadline)
 }
 
-/// When all are given up that the round that forms waits for and that are not heard from.
-fn given_up_at(snapshot: &RunSnapshot) -> Option<Timestamp> {
-    let silent = snapshot.nodes.iter().filter(|node| is_awaited_in_vain(node));
-    let heard = silent.map(|node| ago(snapshot.at, node.silent.unwrap_or_default())).max();
-    heard.map(|heard| heard + snapshot.terms.patience())
+/// Whether enough nodes are there, or get a place when what is silent is given up.
+fn is_enough(snapshot: &RunSnapshot) -> bool {
+    let (heard, min) = (how_many(snapshot, Part::Waits), snapshot.terms.min_nodes);
+    let spares = if how_many(snapshot, Part::Silent) > 0 { snapshot.redundant } else { 0 };
+    heard.saturating_add(spares.max(how_many(snapshot, Part::CameAnew))) >= min
 }
 
-/// Whether enough nodes are there, or come without anybody's help, and what was seen of those that the round
-/// lacks. Of the nodes of the last one so many have finished: they are at its exit barrier, or have left.
-fn lacks(snapshot: &RunSnapshot, at_exit: u32, has_left: u32) -> (bool, Presence) {
-    let (heard, min) = (heard_waiting(snapshot), snapshot.terms.min_nodes);
-    let with_anew = heard.saturating_add(count(came_anew(snapshot).count()));
-    let alive = count(snapshot.nodes.iter().filter(|node| is_on_its_way(node)).count());
-    let lacks = min.saturating_sub(with_anew.saturating_add(alive.saturating_sub(at_exit)));
-    let silent = snapshot.nodes.iter().filter(|node| is_awaited_in_vain(node));
-    let silent = silent.map(|node| node.silent.unwrap_or_default()).max();
-    let gone = snapshot.absent.iter().filter(|absent| matches!(absent.fate, Fate::Lost | Fate::Left));
-    let gone = gone.map(|absent| snapshot.at.since(absent.heard)).max();
-    let is_enough = with_anew >= min || silent.is_some() && heard.saturating_add(snapshot.redundant) >= min;
-    let seen = match (gone, silent) {
-        (Some(since), _) if lacks > 0 => Presence::gone(Elapsed(since), false),
-        (_, Some(since)) => Presence::Silent { for_seconds: Elapsed(since) },
-        _ if lacks == 0 => Presence::idle(None),
-        _ if lacks <= at_exit.saturating_add(has_left) => Presence::Finished,
-        _ => Presence::NeverSeen,
-    };
-    (is_enough, seen)
+/// What to look at while the round forms, and so many are `to_come` besides those on their way.
+fn look_at(snapshot: &RunSnapshot, to_come: u32, on_their_way: u32) -> &'static str {
+    let mut gone = snapshot.absent.iter().filter(|absent| matches!(absent.fate, Fate::Lost | Fate::Left));
+    match () {
+        () if is_enough(snapshot) => {
+            "nothing, if it does not last: the round goes on when all that are alive have joined, and what is \
+             silent is given up"
+        }
+        () if to_come > 0 && gone.next().is_some() => GONE,
+        () if how_many(snapshot, Part::Silent) > 0 => FROZEN,
+        () if to_come > 0 => MISSING_NODE,
+        () if on_their_way > 0 => AGENT,
+        () => DONE,
+    }
 }
 
 /// What is missing, as far as the rendezvous knows: nodes of the last round and those that are gone, else
@@ -639,7 +521,8 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<MissingNode
         return Vec::new();
     }
     // Nodes that were heard of just now are on their way: they were told to join again.
-    let of_last_round = snapshot.nodes.iter().filter(|node| node.is_watched && !is_on_its_way(node));
+    let of_last_round =
+        snapshot.nodes.iter().filter(|node| node.is_watched && part_of(node) != Part::OnItsWay);
     let of_last_round = of_last_round.filter_map(|node| match node.state {
         NodeState::InRound { rank } => {
             let last_seen = ago(snapshot.at, node.silent.unwrap_or_default());
@@ -657,7 +540,7 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<MissingNode
     });
     // Who came anew with the name of one that is out is there instead of it.
     let is_newcomer = |node: &&NodeSnapshot| node.is_new && matches!(node.state, NodeState::Waiting { .. });
-    let newcomers = snapshot.nodes.iter().filter(is_newcomer).chain(came_anew(snapshot));
+    let newcomers = snapshot.nodes.iter().filter(is_newcomer).chain(those(snapshot, Part::CameAnew));
     let mut newcomers: Vec<&Label> = newcomers.map(|node| &node.info.name).collect();
     let names = SharedNames::of(snapshot);
     let mut named = Vec::new();

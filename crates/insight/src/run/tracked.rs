@@ -690,7 +690,6 @@ impl TrackedRun {
         let group = self.round.group.filter(|_| self.kind != RunKind::C10d || !self.round.is_of_before);
         self.life.earlier_size = group.or(self.life.earlier_size);
         self.life.earlier_completed = self.round.completed.or(self.life.earlier_completed);
-        self.life.earlier_reset = self.round.reset;
         self.life.world.begin_round();
         std::mem::replace(&mut self.round, RoundFacts { number: round, ..RoundFacts::default() })
     }

@@ -454,7 +454,7 @@ cut id1
 pass 7; ask id1; pass 2
 = after a restart who does not come back is named and the restart is told [soon]
 nodes 2..3; keep 5; come n0 n1 n2; beats n0:0 3; beats n1:1 3; beats n2:2 3; pass 3; restart; back n1:1
-back n0:0; lab pass 0.5; pass 8; holds nodes_missing; closes 36; pass 9; said lost=0
+back n0:0; lab pass 0.5; pass 8; holds nodes_missing; pass 9; said lost=0
 = after a restart who does not come back is named and the restart is told (2) [soon]
 nodes 2..3; keep 2; come n0 n1 n2; beats n0:0 3; beats n1:1 3; beats n2:2 3; pass 3; restart; back n1:1
 back n0:0; lab pass 0.5; pass 4; holds nodes_missing; pass 9; said lost=0
@@ -462,7 +462,7 @@ back n0:0; lab pass 0.5; pass 4; holds nodes_missing; pass 9; said lost=0
 all a b; cut id1; pass 1; back a:0; pass 5; enter id9 b:1; pass 12
 = a round with enough nodes waits only until what is silent is given up [soon]
 nodes 2..3; all a b c; pass 1; cut id2; pass 1; back a:0; back b:1; pass 4; holds nodes_missing
-see nodes.missing=0; closes 39; said lost=0; pass 12; said lost=1
+see nodes.missing=0; said lost=0; pass 12; said lost=1
 = a round with enough nodes waits only until what is silent is given up (2) [soon]
 nodes 2..3; all a b c; cut id1; pass 1; cut id2; pass 20; back a:0; pass 4; said lost=1
 = a death is the cause and not who was refused [soon]

@@ -113,6 +113,26 @@ impl World {
         })
     }
 
+    /// Checks who is gone, how that was seen, and for how long.
+    fn check_gone(&self, text: &str) -> Checked {
+        let text = text.split("over for its nodes: ").last().unwrap_or_default();
+        let closed = text.split_once(" closed, and nothing came for ");
+        let silent = closed.map_or(text, |(_, silent)| silent).split_once("not heard from for ");
+        let parts = [closed, silent];
+        yes(parts.iter().any(Option::is_some), "it says not why")?;
+        parts.into_iter().flatten().try_for_each(|(who, silence)| {
+            self.were_silent(who, seconds_of(silence).ok_or("for how long?")?)
+        })
+    }
+
+    /// Checks whose connections closed.
+    fn check_closed(&self, text: &str) -> Checked {
+        match text.split_once(" closed, and nothing came for ") {
+            Some((who, _)) => self.was_so_of(who, |node| !node.asks, "has not lost its connection"),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn check_said_of_run(&self, run: usize, said: &Explanation) -> Checked {
         let text = said.text.as_str();
         let plan = self.plan.runs.runs.get(run).ok_or("there is no such run")?;
@@ -139,45 +159,24 @@ impl World {
             {
                 self.was_so_of(text, |node| node.left.is_some(), "has not left")
             }
-            "lost" => {
-                let text = text.split("over for its nodes: ").last().unwrap_or_default();
-                let closed = text.split_once(" closed, and nothing came for ");
-                let silent = closed.map_or(text, |(_, silent)| silent).split_once("not heard from for ");
-                let parts = [closed, silent];
-                yes(parts.iter().any(Option::is_some), "it says not why")?;
-                parts.into_iter().flatten().try_for_each(|(who, silence)| {
-                    self.were_silent(who, seconds_of(silence).ok_or("for how long?")?)
-                })
-            }
-            "node_silent" if text.contains(" closed ") => {
-                let (who, closed) = text.split_once(" closed ").ok_or("it says not what")?;
-                self.were_silent(who, seconds_of(closed).ok_or("for how long?")?)?;
-                self.was_so_of(who, |node| !node.asks, "has not lost its connection")
-            }
+            "lost" => self.check_gone(text),
             "node_silent" => {
-                let (who, silence) = text.split_once(": nothing has come ").ok_or("it says not what")?;
-                let (_, silence) = silence.split_once("for ").ok_or("it says not for how long")?;
-                self.were_silent(who, seconds_of(silence).ok_or("for how long?")?)
+                self.check_gone(text)?;
+                self.check_closed(text)
             }
             "run_closed" => {
                 let who = text.split(", rank").next().unwrap_or_default();
                 self.was_so_of(who, |node| node.left == Some(Left::Failed), "has not failed")
             }
             "round_over" if text.contains(" was the first to join again") => {
-                let (closed, joined) = text.split_once(" closed, and ").unwrap_or(("", text));
-                if !closed.is_empty() {
-                    let who = closed.rsplit(" of ").next().unwrap_or_default();
-                    self.was_so_of(who, |node| !node.asks, "has not lost its connection")?;
-                }
+                let (joined, before) = text.split_once("; before that ").unwrap_or((text, ""));
                 let who = joined.split(", rank").next().unwrap_or_default();
                 self.was_so_of(who, |node| node.doing == Doing::Joins, "has not joined again")?;
-                match text.split_once(" not been heard from for ") {
-                    Some((who, silence)) => {
-                        let who = who.rsplit(", and ").next().unwrap_or_default();
-                        self.were_silent(who, seconds_of(silence).ok_or("for how long?")?)
-                    }
-                    None => Ok(()),
+                if before.is_empty() {
+                    return Ok(());
                 }
+                self.check_gone(before)?;
+                self.check_closed(before)
             }
             "round_over" if text.contains("an operator expects") => {
                 yes(!self.plan.runs.wishes.is_empty(), "no operator has asked for that")
