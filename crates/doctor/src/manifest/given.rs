@@ -86,6 +86,10 @@ fn labelled(pods: &Pods, what: &str, key: &str) -> Text {
     let of = |source| Text::of(Part::Of(source));
     let in_child_job = matches!(pods.maker, Maker::JobSet | Maker::TrainJob);
     match pods.label(key) {
+        // The only Job of its role has number 0, in each of its pods.
+        Some(LabelIs::Later) if key == "jobset.sigs.k8s.io/job-index" && pods.in_unit == pods.count => {
+            Text::known("0")
+        }
         Some(LabelIs::Text(text)) => Text::known(text),
         Some(LabelIs::Index)
             if matches!(pods.maker, Maker::IndexedJob | Maker::StatefulSet | Maker::LeaderWorkerSet) =>

@@ -132,7 +132,10 @@ impl Manifests {
         if matches!(pods.maker, Maker::Ray | Maker::Slurm) {
             return pods.count;
         }
-        pods.nodes.max(self.training(pods.object).map(|own| own.count).sum())
+        let idle: u64 =
+            self.of_object(pods.object).filter(|own| own.wait()).map(|own| own.count.unwrap_or(0)).sum();
+        let by_maker = pods.nodes.map(|nodes| nodes.saturating_sub(idle));
+        by_maker.max(self.training(pods.object).map(|own| own.count).sum())
     }
 }
 

@@ -7,7 +7,7 @@ pub(super) const RULE: Rule = Rule {
     sees: "FAIL: Master and Worker have different ports, backends or ids of the run, or the port is `$RANDOM`",
     fails: "agreement.yaml",
     passes: "good-pytorchjob.yaml",
-    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Other], find),
+    find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Other, Tool::Program], find),
 };
 
 fn find(call: &Call<'_>) -> Option<Check> {
@@ -33,8 +33,8 @@ fn find(call: &Call<'_>) -> Option<Check> {
             (*first != own && theirs.all(|it| *it != own)).then(|| (what, own.clone(), first.clone()))
         })?;
         let evidence = format!(
-            "{what} is {own} here, but {theirs} in {}: they wait for each other in different places",
-            others.place.field
+            "{what} is {own} here, but {theirs} in {} {}: they never meet",
+            others.place.object, others.place.field
         );
         Some(Check::fail(evidence, format!("{what} is the same in all pods")).at(call.at("command")))
     })
@@ -53,10 +53,19 @@ fn values(launch: &Launch) -> Vec<(&'static str, String)> {
         Backend::Other(name) if name != "$" => Some(name.clone()),
         _ => None,
     };
+    let usual = match (launch.tool, &launch.backend) {
+        (Tool::Torchrun, Backend::Static) => Some("29500"),
+        (Tool::Torchrun, Backend::C10d) => Some("29400"),
+        _ => None,
+    };
+    let port = match &launch.port {
+        None => usual.map(str::to_owned),
+        told => known(told),
+    };
     let run_id = launch.run_id.as_ref().filter(|_| launch.backend != Backend::Static);
     [
         ("the backend", backend),
-        ("the port", known(&launch.port)),
+        ("the port", port),
         ("the run's id", run_id.and_then(|told| told.text.literal().map(str::to_owned))),
     ]
     .into_iter()

@@ -13,7 +13,8 @@ pub(super) const RULE: Rule = Rule {
 fn find(pods: &Pods, container: &Container) -> Option<Check> {
     let image =
         container.value.get("image").and_then(Value::as_str).filter(|image| !is_placeholder(image))?;
-    if container.only_waits() {
+    // An init container prepares something, and has no PyTorch.
+    if container.only_waits() || container.field.starts_with("init") && !container.is_sidecar() {
         return None;
     }
     let name = image.rsplit('/').next().unwrap_or(image);

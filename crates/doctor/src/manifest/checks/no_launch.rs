@@ -39,7 +39,11 @@ fn of_pods(pods: &Pods) -> Option<Check> {
     let is_flag =
         |command: &Command| command.words.first().is_some_and(|word| word.to_string().starts_with('-'));
     let is_program = |command: &&Command| !Container::is_small(command) && !is_flag(command);
-    let program = container.commands.iter().rev().find(is_program);
+    let is_python = |command: &&Command| {
+        command.words.iter().any(|word| word.to_string().contains(".py")) && is_program(command)
+    };
+    let commands = || container.commands.iter().rev();
+    let program = commands().find(is_python).or_else(|| commands().find(is_program));
     let what = match program {
         Some(command) => {
             let words: Vec<String> = command.words.iter().take(3).map(ToString::to_string).collect();

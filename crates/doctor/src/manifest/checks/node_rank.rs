@@ -5,7 +5,8 @@ use crate::manifest::identity::{self, Rank};
 
 pub(super) const RULE: Rule = Rule {
     id: "node-rank",
-    sees: "FAIL: `--node-rank=0` in every pod, none at all, the pod's name, or an index that repeats. WARN: \
+    sees: "FAIL: `--node-rank=0` in every pod, none at all, the pod's name, an index that repeats, \
+           `--node-rank=2` of 2. WARN: \
            no `RANK`",
     fails: "bad-job-rank-constant.yaml",
     passes: "good-job-static.yaml",
@@ -15,7 +16,15 @@ pub(super) const RULE: Rule = Rule {
 fn find(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, .. } = call;
     let remedy = identity::remedy(call);
+    if let Some((rank, by, of)) = too_high(launch) {
+        let evidence = format!("rank {rank} ({by}) of {of}: ranks begin at 0, so one below it is missing");
+        return Some(Check::fail(evidence, remedy).at(call.at(identity::field(launch))));
+    }
     let all = call.total().unwrap_or(1);
+    if let Some(ranks) = too_few(call) {
+        let evidence = format!("whatever the conditions are, the only ranks are {ranks}, of {all} pods");
+        return Some(Check::fail(evidence, remedy).at(call.at(identity::field(launch))));
+    }
     let check = match identity::rank(call)? {
         Rank::Constant(rank, by) => {
             let evidence = format!(
@@ -51,6 +60,29 @@ fn find(call: &Call<'_>) -> Option<Check> {
         Rank::Missing | Rank::WithoutIndex(_) => return None,
     };
     Some(check.at(call.at(identity::field(launch))))
+}
+
+/// The ranks in all branches of a script, if they are constants and fewer than the pods.
+fn too_few(call: &Call<'_>) -> Option<String> {
+    let launches = || call.container.launches.iter();
+    let nodes = launches().map(Launch::most_nodes).min()??;
+    let is_all = call.total() == call.pods.count && call.total()? >= u64::from(nodes) && nodes > 1;
+    if !is_all || !call.launch.conditional || !launches().all(|it| it.conditional && it.needs_rank()) {
+        return None;
+    }
+    let rank = |launch: &Launch| launch.node_rank.as_ref()?.text.literal().map(str::to_owned);
+    let ranks: std::collections::BTreeSet<String> = launches().map(rank).collect::<Option<_>>()?;
+    let fewer = u32::try_from(ranks.len()).is_ok_and(|count| count < nodes);
+    fewer.then(|| ranks.into_iter().collect::<Vec<_>>().join(" and "))
+}
+
+/// A rank that is none of the expected ones: the rank, who gives it, and how many are expected.
+fn too_high(launch: &Launch) -> Option<(u32, &str, u32)> {
+    let told = launch.node_rank.as_ref().filter(|_| launch.needs_rank() && !launch.by_rallypoint)?;
+    let rank = told.text.literal()?.parse().ok()?;
+    let world = || launch.environment.get("WORLD_SIZE")?.parse().ok();
+    let of = if launch.tool == Tool::Program { world() } else { launch.most_nodes() };
+    of.filter(|of| rank >= *of).map(|of| (rank, told.by.as_str(), of))
 }
 
 /// Why a rank from this source cannot be right.
