@@ -98,7 +98,7 @@ def test_a_node_never_arrives_then_is_late_and_comes(rallypoint_factory: Serve, 
     explained(server, "node_came_late", B, node=B, joined=3)
     explained(server, "round_complete", B)
     train_to_the_end(job, 3)
-    assert_silent(server, "missing", "has come after")
+    assert_silent(server, "missing", "has come")
 
 
 def test_nobody_has_said_how_many_nodes_there_should_be(rallypoint_factory: Serve, jobs: Jobs, fork: Fork) -> None:

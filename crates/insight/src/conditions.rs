@@ -13,7 +13,7 @@ use super::reason::words::{
     are, has, have, have_waited, if_any, if_some, of_expected, of_ranks, says_who, waits_since,
 };
 use super::reason::{Code, Evidence, Finding, Hold, Last, Names, Reason, Unit};
-use super::run::{FormerNode, Meeting, Membership, TrackedNode, TrackedRun, with_pid};
+use super::run::{Meeting, Membership, TrackedNode, TrackedRun, with_pid};
 use rallypoint_api::{Expected, ExpectedFrom, KnownFrom, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, count, counted};
 use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState, Missing};
@@ -51,15 +51,10 @@ pub(super) fn of_run(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestam
 fn store_closed(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let round = run.round();
     let since = round.reset.filter(|_| run.goes_on() && round.completed.is_some())?;
-    let (met, ago) = (round.had_met_at_reset, Elapsed(now.since(since)));
-    let (met, severity) = match met {
-        Some(true) => (", after its ranks had met", Severity::Info),
-        Some(false) => (", before its ranks had met", Severity::Warning),
-        None => ("", Severity::Info),
-    };
+    let ago = Elapsed(now.since(since));
     let reason = Code::StoreReset
-        .says(format!("an operator's reset closed the store of round {} {ago} ago{met}", round.number))
-        .severe(severity)
+        .says(format!("an operator's reset closed the store of round {} {ago} ago", round.number))
+        .severe(Severity::Info)
         .hold(Hold::Soon)
         .look_at(
             "nothing, if the ranks go on and need no store any more; else start all agents of the job again, \
@@ -157,8 +152,7 @@ fn joining(run: &TrackedRun, plan: &Plan, links: &Links, now: Timestamp) -> Opti
 /// c10d: as many nodes have joined as should be enough, and the round is not complete after so long.
 fn not_enough(run: &TrackedRun, joined: u32, enough: Expected, waited: Elapsed) -> Reason {
     let Expected { min: expected, source: from, .. } = enough;
-    let is_of_round = |former: &&FormerNode| former.round == run.round().number;
-    let former = run.life().earlier.iter().filter(is_of_round).map(|former| &former.node);
+    let former = run.former().filter(|node| node.round == run.round().number);
     let others = run.participants().chain(former).filter(|node| node.asks_not_for == Some(expected));
     let other = others.max_by_key(|node| node.is_there());
     let who = run.life().asks_for_more.clone().unwrap_or_else(|| Names::of(other.map(TrackedNode::told)));
@@ -208,11 +202,11 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
         return None;
     }
     // Torch has taken these out of the round, and waits for them all the same.
-    let is_of_round = |former: &&FormerNode| {
-        former.node.rank.is_some() && round.completed.is_some_and(|completed| former.last_seen() >= completed)
+    let is_of_round = |node: &&TrackedNode| {
+        node.rank.is_some() && round.completed.is_some_and(|completed| node.last_seen() >= completed)
     };
-    let earlier = run.life().earlier.iter().filter(is_of_round).map(|former| &former.node);
-    let lost = run.participants().chain(earlier).filter(|node| node.is_lost());
+    let former = run.former().filter(is_of_round);
+    let lost = run.participants().chain(former).filter(|node| node.is_lost());
     // Where several nodes have one address, it is not known whose link is away.
     let is_alone = |addr: IpAddr| {
         let here = run.participants().filter(|node| node.peer.is_some_and(|peer| peer.ip() == addr));
@@ -226,7 +220,7 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
         () if node.is_dead() || node.is_unheard || is_away(node) => (Last::Silent, None),
         () => (Last::Connected, None),
     };
-    let taken_out = run.life().left.values().filter(|left| left.is_silent()).map(|left| &left.node);
+    let taken_out = run.lingering().filter(|node| node.is_silent());
     let running = run.still_running().filter(|node| !node.is_lost());
     let seen = lost.chain(running).map(|node| (node, last(node)));
     let taken_out = taken_out.map(|node| (node, (Last::TakenOut, Some(node.last_heartbeat))));

@@ -13,7 +13,7 @@ use super::jobs::Jobs;
 use super::presence::Place;
 use super::reason::words::{SAME_GROUPS, has, if_some};
 use super::reason::{Code, Evidence, Finding, Last, Names, Reason};
-use super::run::{RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun};
+use super::run::{Membership, RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
 use super::watch::{AtAdmin, Beside, Claim, Clash, Client, GivenUp, Passed};
@@ -77,11 +77,11 @@ impl Look<'_> {
     /// Agents whose own writes have not shown their node are found by process id.
     pub(super) fn match_agents(&mut self) {
         for run in self.jobs.runs.values_mut().filter(|run| run.kind() == RunKind::C10d) {
-            if run.nodes().iter().all(|node| node.conn.is_some()) {
+            if run.nodes().all(|node| node.conn.is_some()) {
                 continue;
             }
             let Some(store) = run.store().and_then(|port| self.jobs.stores.get(&port)) else { continue };
-            let taken: HashSet<ConnId> = run.nodes().iter().filter_map(|node| node.conn).collect();
+            let taken: HashSet<ConnId> = run.nodes().filter_map(|node| node.conn).collect();
             let free: Vec<ConnId> =
                 run.agents().iter().filter(|conn| !taken.contains(conn)).copied().collect();
             let mut same_pid: HashMap<Option<u32>, usize> = HashMap::new();
@@ -107,7 +107,7 @@ impl Look<'_> {
             let is_missed = self.told.log.says(&key, Code::NodesMissing);
             let Some(run) = self.jobs.runs.get_mut(&key) else { continue };
             run.pass_time(&plan, self.explain_after, is_missed, self.now);
-            let (is_native, (moments, findings)) = (run.native().is_some(), run.take_findings());
+            let (moments, findings) = run.take_findings();
             let name = self.jobs.name(&key);
             for moment in moments {
                 self.told.tell(Change::TimelineEvent(TimelineEvent {
@@ -120,8 +120,7 @@ impl Look<'_> {
             for finding in findings {
                 // A node that is refused may come again and again.
                 let code = finding.reason.code;
-                let is_refused = is_native && code == Code::JoinRefused;
-                if is_refused && self.told.log.shows(&key, code, &finding.about) {
+                if code == Code::JoinRefused && self.told.log.shows(&key, code, &finding.about) {
                     continue;
                 }
                 self.jobs.totals.count(finding.reason.tally);
@@ -325,7 +324,7 @@ impl Look<'_> {
         };
         let twice = run.world().claimed_twice.iter();
         let twice = twice.map(|(&rank, &(one, other))| (Claim::Rank(rank), [one, other]));
-        let all = run.life().rivals.iter().filter_map(of_rival).chain(twice);
+        let all = run.those(Membership::Rival).filter_map(of_rival).chain(twice);
         let alike = all.filter(|(claim, _)| std::mem::discriminant(claim) == std::mem::discriminant(one));
         let named = alike.flat_map(|(claim, conns)| {
             conns.map(|conn| (claim.clone(), conn, self.jobs.claimant(port, conn, &claim)))
@@ -607,7 +606,7 @@ impl Look<'_> {
                     let other = self.jobs.runs.values().find(is_other)?;
                     ("rallypoint", other.kind().name(), other.participants().collect::<Vec<_>>())
                 }
-                None => ("c10d", "static", run.life().strangers.iter().collect()),
+                None => ("c10d", "static", run.those(Membership::Stranger).collect()),
             };
             if others.is_empty() && run.native().is_none() {
                 return None;

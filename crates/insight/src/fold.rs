@@ -122,7 +122,6 @@ impl Fold<'_> {
         for key in runs.map(|run| run.key().clone()).collect::<Vec<_>>() {
             self.see_signs_of(&key);
         }
-        self.see_exchanges();
         for (key, nodes) in counted {
             if let Some(run) = self.jobs.runs.get_mut(&key).filter(|run| run.kind() == RunKind::Static) {
                 run.count_on(nodes, self.at);
@@ -130,25 +129,10 @@ impl Fold<'_> {
         }
     }
 
-    /// Agents of a complete round that wait for a role, or for the address or the ranks that node rank 0
-    /// hands out.
-    fn see_exchanges(&mut self) {
-        let is_it = |run: &TrackedRun| run.store() == Some(self.port) && run.may_exchange();
-        if !self.jobs.runs.values().any(is_it) {
-            return;
-        }
-        let Some(graph) = self.jobs.graph(self.port, self.at) else { return };
-        let waits = graph.store.waits.values();
-        let waiting: BTreeSet<RunKey> = waits.filter_map(|wait| graph.exchange_of(&wait.view)).collect();
-        for run in self.jobs.runs.values_mut().filter(|run| run.store() == Some(self.port)) {
-            run.exchanges(waiting.contains(run.key()));
-        }
-    }
-
     /// What is seen of the agents of a run that others have taken out of its round.
     fn see_signs_of(&mut self, key: &RunKey) {
         let Some(graph) = self.jobs.graph(self.port, self.at) else { return };
-        let Some(run) = graph.runs.get(key).filter(|run| !run.life().left.is_empty()) else { return };
+        let Some(run) = graph.runs.get(key).filter(|run| run.lingering().next().is_some()) else { return };
         let waiting: BTreeSet<ConnId> = graph.waiting_outside(run).collect();
         let (at, plan) = (self.at, self.jobs.plan(key));
         let Jobs { runs, stores, .. } = &mut *self.jobs;

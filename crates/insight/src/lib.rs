@@ -159,7 +159,7 @@ impl Insight {
         let of_store = self.jobs.runs.values().filter(|run| run.key().port() == Some(port));
         let asked = of_store.flat_map(|run| {
             let late = run.late_nodes(self.jobs.looked).filter_map(|node| node.conn);
-            run.life().left.keys().copied().chain(late)
+            run.lingering().filter_map(|node| node.conn).chain(late)
         });
         let idle = self.jobs.stores.get(&port).into_iter().flat_map(|store| store.idle.iter().copied());
         asked.chain(idle).collect()

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::expect::Plan;
-use super::run::{Departure, LeftNode, MISSING_SHOWN, Membership, TrackedNode, TrackedRun};
+use super::run::{MISSING_SHOWN, Membership, TrackedNode, TrackedRun};
 use rallypoint_api::{Expected, KnownFrom, MissingNode, RunKind, RunState};
 use rallypoint_protocol::ids::{Timestamp, count};
 use rallypoint_rendezvous::gate::{Announcement, GateSnapshot};
@@ -100,15 +100,14 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
     };
     let of = |node: &TrackedNode, known_from, seen| known(node.name.clone(), None, known_from, seen);
     // They have left a round, or were taken out of it, and come when they are ready, or their waits are over.
-    let is_on_its_way = |left: &&LeftNode| left.departure != Departure::Finished && !left.is_silent();
-    let connected = run.life().left.values().filter(is_on_its_way);
-    let connected = connected.map(|left| of(&left.node, KnownFrom::Connected, None));
+    let connected = run.lingering().filter(|node| !node.finished && !node.is_silent());
+    let connected = connected.map(|node| of(node, KnownFrom::Connected, None));
     // An operator named them.
     let named = plan.expectation.iter().flat_map(|expectation| &expectation.names);
     let named = named.map(|name| known(name.clone(), None, KnownFrom::Named, None));
     // Of these it is not known whether they are there.
-    let earlier = run.life().earlier.iter().filter(|former| !former.node.is_lost());
-    let earlier = earlier.map(|former| of(&former.node, KnownFrom::EarlierRound, Some(former.last_seen())));
+    let earlier = run.former().filter(|node| !node.is_lost());
+    let earlier = earlier.map(|node| of(node, KnownFrom::EarlierRound, Some(node.last_seen())));
     let is_there = |node: &MissingNode| node.name.as_deref().is_some_and(|name| there.contains(name));
     let one_more = wanted.saturating_add(1);
     let all = gone(run, &there)
@@ -127,7 +126,7 @@ fn announced_to_native(run: &TrackedRun, plan: &Plan, expected: Option<Expected>
     if run.state() != RunState::Joining || to_come == 0 {
         return Vec::new();
     }
-    let there = run.nodes().iter().filter(|node| node.gone.is_none());
+    let there = run.nodes().filter(|node| node.gone.is_none());
     let there: HashSet<&str> = there.map(|node| node.name.as_str()).collect();
     let pods: Vec<_> = announced(plan, &there).take(to_come.saturating_add(1)).collect();
     if pods.len() == to_come { pods } else { Vec::new() }
@@ -175,7 +174,7 @@ fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = 
     let again = run.names_again();
     // The next round hands out the ranks anew, and who has come again is in it.
     let is_of_round = |round: u64| run.round().completed.is_some() && round == run.round().number;
-    let is_beside = |name: &str| run.beside().any(|node| node.name == name);
+    let is_beside = |name: &str| run.lingering().any(|node| node.name == name && !node.is_silent());
     let is_gone = |node: &TrackedNode, round: u64| {
         let name = node.name.as_str();
         if is_of_round(round) { !again.contains(name) } else { !there.contains(name) && !is_beside(name) }
@@ -184,26 +183,21 @@ fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = 
         let rank = node.rank.filter(|_| is_of_round(round) || run.kind() == RunKind::Static);
         (at, known(node.name.clone(), rank, known_from, Some(at)))
     };
-    let lost = |node: &TrackedNode, round: u64| {
-        let at = node.gone.unwrap_or(node.last_heartbeat);
+    let lost = |node: &TrackedNode| {
         let known_from = match node.is_dead() {
+            // A frozen agent, or one that is cut off: others have taken it out of the round.
+            _ if node.is_silent() => KnownFrom::Removed,
+            _ if !node.is_lost() => return None,
             true if node.is_cut_off => KnownFrom::Lost,
             true => KnownFrom::Died,
             false => KnownFrom::NotBack,
         };
-        let is_lost = node.is_lost() && is_gone(node, round);
-        is_lost.then(|| missing(node, round, known_from, at))
+        let round = if node.is_out() { node.round } else { run.round().number };
+        is_gone(node, round).then(|| missing(node, round, known_from, node.last_seen()))
     };
-    let earlier = run.life().earlier.iter().filter_map(|former| lost(&former.node, former.round));
     // The round needs none of those beside it.
-    let nodes = run.nodes().iter().filter(|node| node.membership != Membership::Redundant);
-    let now = nodes.filter_map(|node| lost(node, run.round().number));
-    // A frozen agent, or one that is cut off: others have taken it out of the round.
-    let is_removed = |left: &&LeftNode| left.is_silent() && is_gone(&left.node, left.round);
-    let removed = run.life().left.values().filter(is_removed);
-    let removed =
-        removed.map(|left| missing(&left.node, left.round, KnownFrom::Removed, left.node.last_heartbeat));
-    let mut all: Vec<_> = earlier.chain(now).chain(removed).collect();
+    let nodes = run.nodes().filter(|node| node.membership != Membership::Redundant);
+    let mut all: Vec<_> = run.former().chain(nodes).chain(run.lingering()).filter_map(lost).collect();
     all.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     all.into_iter().map(|(_, node)| node)
 }

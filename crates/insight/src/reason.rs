@@ -22,7 +22,7 @@ pub(super) use self::evidence::{Evidence, Finding};
 pub(crate) use self::losses::{Loss, RankLoss};
 pub(crate) use self::rules::Hold;
 pub use self::rules::{Code, RULES, Rule};
-pub(crate) use self::values::{Absence, Arrival, Moment};
+pub(crate) use self::values::Absence;
 pub(crate) use self::values::{Last, Unit};
 use super::epoch::Epoch;
 pub(crate) use super::names::Names;

@@ -16,7 +16,6 @@ mod tracked;
 mod workers;
 mod world;
 
-pub(super) use self::facts::{Departure, FormerNode, LeftNode};
 pub(super) use self::key::RunKey;
 pub(super) use self::limits::{MISSING_SHOWN, MOST_NODES, SETTLE};
 pub(super) use self::memory::Room;

@@ -27,10 +27,7 @@ pub(super) fn summary(
     let expected = run.expected(&plan);
     // Nobody waits or is missing in a run that is over.
     let unless_over = |count: u32| if run.state().is_over() { 0 } else { count };
-    let count_of = |membership| {
-        let is_there = |node: &&TrackedNode| node.membership == membership && node.is_there();
-        unless_over(count(run.nodes().iter().filter(is_there).count()))
-    };
+    let count_of = |membership| unless_over(count(run.left_over(membership).count()));
     let nodes = NodeCounts {
         joined: joined(run, &plan),
         waiting: count_of(Membership::WaitList),
@@ -95,7 +92,7 @@ fn is_of_round_before(run: &TrackedRun, info: &RankInfo) -> bool {
 
 /// The nodes of a run.
 pub(super) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
-    let mut nodes: Vec<&TrackedNode> = run.nodes().iter().collect();
+    let mut nodes: Vec<&TrackedNode> = run.nodes().collect();
     nodes.sort_by_key(|node| (node.rank.is_none(), node.rank, node.joined));
     let started = run.round().started;
     let is_complete = run.round().completed.is_some();
@@ -129,7 +126,7 @@ pub(super) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
                 Membership::Participant => NodeState::Joined,
                 Membership::WaitList => NodeState::Waiting,
                 Membership::Earlier => NodeState::Earlier,
-                Membership::Redundant => NodeState::Redundant,
+                _ => NodeState::Redundant,
             },
             joined_at: (node.membership == Membership::Participant).then(|| epoch.unix(node.joined)),
             after_seconds: started

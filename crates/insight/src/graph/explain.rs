@@ -9,7 +9,7 @@ use super::wanted::{ExpectedWriter, Wanted, sub_group_of, wanted};
 use crate::presence::{But, Place, Presence, SAME_WORLD_SIZE, Sighting};
 use crate::reason::words::{ENDED, OTHER_PORT, SAME_GROUPS, clients, has, have, if_some, of_ranks, of_whole};
 use crate::reason::{Code, Finding, Hold, Last, Names, Reason};
-use crate::run::{LeftNode, Meeting, RunKey, TrackedNode, TrackedRun};
+use crate::run::{Meeting, RunKey, TrackedNode, TrackedRun};
 use crate::watch::Waiting;
 use rallypoint_api::{RunKind, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, Timestamp, counted};
@@ -453,15 +453,15 @@ impl Graph<'_> {
         let silent: Vec<_> = there().filter(is_late).filter(may_send).collect();
         // Nodes on the wait list send heartbeats, too.
         let sends = |node: &TrackedNode| node.is_there() && !node.finished && !is_late(&node);
-        let others_show = run.nodes().iter().any(sends) || run.participants().any(waits);
+        let others_show = run.nodes().any(sends) || run.participants().any(waits);
         // Where the links of others are away, theirs may be about to be.
         let is_clear = others_show || silent.len() == there().count();
         let silent = if is_clear { silent } else { Vec::new() };
-        let is_out = |left: &&LeftNode| left.is_silent() && left.round == run.round().number;
-        let out = || run.life().left.values().filter(is_out).filter(|left| may_send(&&left.node));
-        let out_since = out().map(|left| left.since).max();
-        let (again, out): (Vec<_>, Vec<_>) = out().partition(|left| left.node.last_heartbeat > left.since);
-        let [out, again] = [out, again].map(|left| left.into_iter().map(|left| &left.node));
+        let is_out = |node: &&TrackedNode| node.is_silent() && node.round == run.round().number;
+        let out = || run.lingering().filter(is_out).filter(may_send);
+        let out_since = out().map(|node| node.membership_since).max();
+        let (again, out): (Vec<_>, Vec<_>) =
+            out().partition(|node| node.last_heartbeat > node.membership_since);
         let silent = silent.into_iter().chain(again).collect();
         // `is_told`: an earlier explanation says that they were taken out.
         let told = |silent: Vec<&TrackedNode>, out: &str, is_told: bool| {
@@ -480,7 +480,7 @@ impl Graph<'_> {
             let heard_of = silent.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
             Some(Finding::new(reason, about, since).seen(heard_of))
         };
-        let out = told(out.collect(), "; others have taken them out of the round", true);
+        let out = told(out, "; others have taken them out of the round", true);
         let told = [told(silent, "", false), out];
         told.into_iter().flatten().collect()
     }

@@ -4,12 +4,12 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
-use super::wanted::{ExpectedWriter, Wanted, address_of, wanted};
+use super::wanted::{Wanted, address_of, wanted};
 use crate::expect::Plans;
 use crate::links::Links;
 use crate::presence::Presence;
 use crate::reason::{Evidence, Names};
-use crate::run::{Meeting, RunKey, TrackedNode, TrackedRun, with_pid};
+use crate::run::{Meeting, Membership, RunKey, TrackedNode, TrackedRun, with_pid};
 use crate::watch::{Client, CountedRanks, StoreWatch, Waiting};
 use rallypoint_api::{RunKind, Seen};
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
@@ -79,14 +79,6 @@ impl Graph<'_> {
         self.run_of(self.store.clients.get(&wait.conn), &wanted(wait.missing.first()?))
     }
 
-    /// The run in whose exchange of this round a wait is.
-    pub(crate) fn exchange_of(&self, wait: &WaitView) -> Option<RunKey> {
-        let asks = wanted(wait.missing.first()?);
-        let run = self.run_of(self.store.clients.get(&wait.conn), &asks)?;
-        let is_it = matches!(asks.writer, ExpectedWriter::Node(_));
-        (is_it && !asks.is_of_another_round(self.runs.get(&run))).then_some(run)
-    }
-
     /// The agent with node rank 0 waits for the roles of all nodes at once: this shows how many there are.
     pub(crate) fn nodes_asked_for(&self, wait: &Waiting) -> Option<(RunKey, u32)> {
         let asks = wanted(wait.view.missing.first()?);
@@ -114,7 +106,7 @@ impl Graph<'_> {
         let run = client.run.as_ref().and_then(|key| self.runs.get(key));
         if let Some(run) = run {
             if let Some(node) = run.node_of(conn) {
-                let is_one_of_two = run.life().rivals.iter().any(|rival| rival.rank == node.rank);
+                let is_one_of_two = run.those(Membership::Rival).any(|rival| rival.rank == node.rank);
                 return if is_one_of_two { with_pid(node.label(), node.pid) } else { node.label() };
             }
             if let Some(name) = run.at_earlier_exit(conn) {
@@ -153,7 +145,7 @@ impl Graph<'_> {
             };
             self.wait_of(*conn, Some(run)).is_some() || self.store.clients.get(conn).is_some_and(waited)
         };
-        run.life().left.keys().copied().filter(waits)
+        run.lingering().filter_map(|node| node.conn).filter(waits)
     }
 
     /// The wait of the process that has this connection: it may wait on another one.
@@ -184,9 +176,9 @@ impl Graph<'_> {
         };
         let ranks = run.world().meetings().iter().flat_map(|meeting| meeting.ranks.values());
         let ranks = ranks.filter(|info| is_alike(info.peer.ip(), info.pid, info.gone));
-        let nodes = run.nodes().iter();
-        let nodes =
-            nodes.filter(|node| node.peer.is_some_and(|peer| is_alike(peer.ip(), node.pid, node.gone)));
+        let is_node =
+            |node: &&TrackedNode| node.peer.is_some_and(|peer| is_alike(peer.ip(), node.pid, node.gone));
+        let nodes = run.nodes().filter(is_node);
         ranks.take(2).count() > 1 || nodes.take(2).count() > 1
     }
 

@@ -10,7 +10,7 @@ use super::wanted::{ExpectedWriter, Wanted, wanted};
 use crate::expect::Plan;
 use crate::presence::{Behind, But, NODE, Presence, Sighting, Waits};
 use crate::reason::Names;
-use crate::run::{Departure, LeftNode, Meeting, RankInfo, TrackedNode, TrackedRun};
+use crate::run::{Meeting, Membership, RankInfo, TrackedNode, TrackedRun};
 use crate::watch::{Client, Passed, Waiting};
 use rallypoint_api::RunKind;
 use rallypoint_protocol::ids::{ConnId, Elapsed, ShownKey, Timestamp};
@@ -45,7 +45,7 @@ impl Graph<'_> {
             ExpectedWriter::Node(_) => {
                 let node = wanted.node(run)?;
                 // It has gone on by itself.
-                if run.left_by(node).is_some_and(|left| left.departure == Departure::Own) {
+                if node.membership == Membership::Left && node.lingers() && !node.finished {
                     return None;
                 }
                 (node.conn, node.gone)
@@ -98,7 +98,7 @@ impl Graph<'_> {
     /// Whether a connection is a copy of a static node, which has met with the others and goes on.
     pub(super) fn is_copy(conn: ConnId, run: Option<&TrackedRun>) -> bool {
         let met = run.filter(|run| run.round().completed.is_some());
-        met.is_some_and(|run| run.life().rivals.iter().any(|rival| rival.conn == Some(conn)))
+        met.is_some_and(|run| run.those(Membership::Rival).any(|rival| rival.conn == Some(conn)))
     }
 
     /// A process that comes from there, if that is behind a link that is away: it may be dead, whatever its
@@ -194,8 +194,7 @@ impl Graph<'_> {
             return if node.is_unheard { Presence::Silent { for_seconds } } else { self.there(node) }.into();
         }
         // Static: it ended, and the others have begun another attempt since.
-        let known = run.nodes().iter().chain(run.life().earlier.iter().map(|former| &former.node));
-        let ended = known.filter(|node| node.rank == Some(rank) && node.is_dead());
+        let ended = run.nodes().chain(run.former()).filter(|node| node.rank == Some(rank) && node.is_dead());
         let ended = ended.max_by_key(|node| node.gone).filter(|_| node.is_none());
         if let Some(gone) = ended.and_then(|ended| self.gone(ended.gone, ended.is_cut_off)) {
             // The one that takes its place may be there already.
@@ -263,14 +262,13 @@ impl Graph<'_> {
     fn fate_of_node(&self, run: &TrackedRun, rank: u32) -> Option<Sighting> {
         let node = run.node_of_worker(rank);
         let gone = node.filter(|node| node.is_dead()).and_then(|node| self.gone(node.gone, node.is_cut_off));
-        let fell = || run.fell(rank).and_then(|fallen| self.gone(Some(fallen.gone), fallen.is_cut_off));
         let finished = || node.filter(|node| node.finished).map(|_| Presence::Finished);
         let taken_out = || {
-            let node = node.filter(|node| run.left_by(node).is_some_and(LeftNode::is_silent))?;
+            let node = node.filter(|node| node.is_silent())?;
             let for_seconds = Elapsed(self.now.since(node.last_heartbeat));
             Some(self.away_from(node.peer).unwrap_or(Presence::TakenOut { for_seconds }))
         };
-        let presence = gone.or_else(fell).or_else(finished).or_else(taken_out)?;
+        let presence = gone.or_else(finished).or_else(taken_out)?;
         Some(Sighting::behind(NODE, presence))
     }
 

@@ -1,8 +1,8 @@
 //! Nodes and ranks that are gone, in one form: who, how that was seen, and how many are left.
 
 use super::words::{GAVE_UP_ON, after_giving_up, are_left, connections, in_a_loop, of_whole, the_link};
-use super::{Code, Last, Moment, Names, Reason, Unit, words};
-use crate::presence::{CUT_OFF, FROZEN, NOT_BACK, Place};
+use super::{Code, Last, Names, Reason, Unit, words};
+use crate::presence::{CUT_OFF, FROZEN, Place};
 use crate::totals::Tally;
 use rallypoint_api::Severity;
 use rallypoint_protocol::ids::Elapsed;
@@ -14,7 +14,8 @@ pub(crate) struct Loss {
     pub(crate) cut_off: bool,
     /// The links that were away.
     pub(crate) links: Names,
-    pub(crate) moment: Option<Moment>,
+    /// How far the run had got then.
+    pub(crate) when: &'static str,
     pub(crate) left: u32,
     pub(crate) expected: Option<u32>,
     pub(crate) unit: Unit,
@@ -52,21 +53,19 @@ impl Reason {
     }
 
     /// Another node took them out of the round, as no heartbeat came for so long, though their connections
-    /// had not closed. `not_back`: they had not come back since the server was restarted.
-    pub(crate) fn taken_out(nodes: &Names, by: &str, silent: Elapsed, not_back: bool, left: u32) -> Self {
-        let before = if not_back { ", before the server was restarted" } else { "" };
-        let how = format!("last heartbeat {silent} ago{before}, taken out of the round by {by}");
+    /// had not closed.
+    pub(crate) fn taken_out(nodes: &Names, by: &str, silent: Elapsed, left: u32) -> Self {
+        let how = format!("last heartbeat {silent} ago, taken out of the round by {by}");
         Self::gone(nodes, &how, &are_left(left, None, Unit::Node), "nodes", Last::TakenOut)
-            .look_at(if not_back { NOT_BACK } else { FROZEN })
+            .look_at(FROZEN)
             .fact("by", by)
-            .fact("not_back", not_back)
             .fact("silent", silent)
     }
 }
 
 impl From<Loss> for Reason {
     fn from(loss: Loss) -> Self {
-        let Loss { nodes, cut_off, links, moment, left, expected, unit, gave_up } = loss;
+        let Loss { nodes, cut_off, links, when, left, expected, unit, gave_up } = loss;
         let n = nodes.count();
         let how = match (cut_off, links.is_empty()) {
             (false, _) => connections(n).to_owned(),
@@ -74,8 +73,7 @@ impl From<Loss> for Reason {
             (true, true) if n > 1 => "given up, as the hosts did not answer".to_owned(),
             (true, true) => "given up, as the host did not answer".to_owned(),
         };
-        let moment = words::if_some(moment, |moment| moment.to_string());
-        let how = format!("{how}{moment}{}", after_giving_up(gave_up, &nodes));
+        let how = format!("{how}{when}{}", after_giving_up(gave_up, &nodes));
         let last = if cut_off { Last::Unreachable } else { Last::Closed };
         let reason = Self::gone(&nodes, &how, &are_left(left, expected, unit), "nodes", last)
             .expects(expected)

@@ -113,48 +113,6 @@ impl Display for Absence {
     }
 }
 
-/// Whether a node that comes had been in its round before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Arrival {
-    /// It had not.
-    First,
-    /// It had, or another process in its place.
-    Again,
-    /// It was never away: others had taken it out, as nothing came of it, and it goes on with the round.
-    Back,
-}
-
-/// How far a run had got when a node of it was lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moment {
-    /// It waited for the next round.
-    Waiting,
-    /// Its round was not complete.
-    Joining,
-    /// Its round was not complete, and is now: the others count on it.
-    Counted,
-    /// The round was complete; what its workers do is not seen here.
-    RoundComplete,
-    /// Its ranks come together here, and not all had published their addresses.
-    RanksComing,
-    /// All ranks had published their addresses here.
-    RanksComplete,
-}
-
-impl Display for Moment {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Waiting => ", while waiting for the next round",
-            Self::Joining => ", while joining",
-            Self::Counted => ", while joining, and the others count on it, as the round is complete",
-            Self::RoundComplete => ", after the round was complete",
-            Self::RanksComing => ", before all ranks had published their addresses",
-            Self::RanksComplete => ", after all ranks had published their addresses",
-        })
-    }
-}
-
 /// What a run is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {

@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::facts::{Departure, Dying, FormerNode, LeftNode, Sign, Stage};
-use super::limits::MOST_NODES;
+use super::facts::Dying;
 use super::memory::Room;
-use super::node::{Before, Membership, NodeId, TrackedNode};
+use super::node::{Membership, NodeId, Sign, TrackedNode};
 use super::tracked::TrackedRun;
 use crate::expect::Plan;
 use crate::missing::missing;
@@ -24,7 +23,7 @@ struct Relisted {
     changed: Vec<usize>,
     /// Nodes that have put themselves on the wait list.
     waiting: Vec<usize>,
-    /// For each node that was known before: whether the state still has it.
+    /// For each node whether the state has it.
     is_listed: Vec<bool>,
     /// How many participants there is no room for.
     untold: u32,
@@ -41,13 +40,17 @@ impl TrackedRun {
         room: &mut Room,
     ) {
         let now = wrote.at;
-        let was_in: Vec<bool> = self.life.nodes.iter().map(TrackedNode::is_participant).collect();
         // Who closes the run may take all others out with that, and itself: the next round begins with nobody
         // in it, and nobody can join. It is this one that has ended.
         let is_end = state.closed && state.participants.is_empty();
         // Who is in no list any more was in this one.
         let round_before = self.round.number;
         let has_moved = self.has_state && state.round != self.round.number && !is_end;
+        // Who was gone before this round began is forgotten when another begins.
+        if let Some(began) = self.round.started.filter(|_| has_moved) {
+            self.life.nodes.retain(|node| !node.is_out() || node.lingers() || node.last_seen() >= began);
+        }
+        let was_in: Vec<bool> = self.life.nodes.iter().map(TrackedNode::is_participant).collect();
         if has_moved {
             self.leave_round(state);
         }
@@ -84,29 +87,27 @@ impl TrackedRun {
             if let ([last], false) = (&joined[..], self.round.is_of_before) {
                 self.round.filled_by = Some(self.life.nodes[*last].label());
             }
-            self.complete(now);
+            self.complete(joined.last().copied(), now);
         } else if state.complete && self.round.group == Some(participants) {
             self.tell_other_number(&waiting, participants, wrote);
         }
         if state.closed && self.round.closed.is_none() {
             self.close(conn, wrote, plan);
         }
-        self.tell_removals(&was_in, &is_listed, round_before, conn, wrote);
         self.keep_beside(&mut is_listed, conn, participants);
-        self.let_go_of_unlisted(&is_listed, conn, round_before, now);
+        let removed = self.let_go_of_unlisted(&was_in, &is_listed, conn, (round_before, now));
+        self.tell_removals(&removed, round_before, conn, wrote);
     }
 
-    /// Another round begins: who was gone before this one began is forgotten, and all nodes join again.
+    /// Another round begins, and all nodes join again.
     fn leave_round(&mut self, state: &RendezvousState) {
-        let began = self.round.started.unwrap_or_default();
-        self.life.earlier.retain(|former| former.last_seen() >= began);
-        let waiting = self.life.nodes.iter().filter(|node| node.membership == Membership::WaitList);
+        let waiting = self.those(Membership::WaitList);
         self.life.awaited_since = waiting.map(|node| node.membership_since).min();
         let (closed, closed_by) = (self.round.closed, self.round.closed_by.take());
         self.begin_round(state.round);
         // A run that is closed stays so, and it was said.
         (self.round.closed, self.round.closed_by) = (closed, closed_by);
-        for node in &mut self.life.nodes {
+        for node in self.life.nodes.iter_mut().filter(|node| node.is_listed()) {
             (node.membership, node.asks_not_for) = (Membership::WaitList, None);
         }
     }
@@ -120,11 +121,10 @@ impl TrackedRun {
         plan: &Plan,
         room: &mut Room,
     ) -> Relisted {
-        let index: HashMap<Desc, usize> = self
-            .life
-            .nodes
-            .iter()
-            .enumerate()
+        // After its connection was seen to close, another process may have the id of one that is out.
+        let may_be_it = |node: &TrackedNode| node.is_listed() || node.gone.is_none();
+        let nodes = self.life.nodes.iter().enumerate().filter(|(_, node)| may_be_it(node));
+        let index: HashMap<Desc, usize> = nodes
             .filter_map(|(at, node)| match &node.id {
                 NodeId::Desc(desc) => Some((desc.clone(), at)),
                 NodeId::Rank(_) | NodeId::Native { .. } => None,
@@ -142,84 +142,53 @@ impl TrackedRun {
         for (desc, rank, membership) in lists {
             let rank = rank.filter(|_| state.complete);
             let stamp = stamps.get(desc).copied().unwrap_or(i64::MIN);
-            if let Some(&at) = index.get(desc) {
-                relisted.is_listed[at] = true;
-                let node = &mut self.life.nodes[at];
-                if node.stamp != stamp {
-                    // What an agent writes besides when it joins comes by its keep-alive interval.
-                    if node.conn == Some(conn) && node.membership == membership && node.rank == rank {
-                        self.life.beat = self.life.beat.max(Some(now.since(node.last_heartbeat)));
-                    }
-                    node.stamp = stamp;
-                    node.last_heartbeat = now;
-                    relisted.changed.push(at);
+            let at = match index.get(desc) {
+                Some(&at) => at,
+                None if self.takes_node(room) => {
+                    let id = NodeId::Desc(desc.clone());
+                    let name = self.name_for(&id, plan);
+                    let node = TrackedNode::new(id, name, Membership::Left, now);
+                    self.life.nodes.push(TrackedNode { pid: Some(desc.pid), stamp: i64::MAX, ..node });
+                    relisted.is_listed.push(true);
+                    self.life.nodes.len().saturating_sub(1)
                 }
-                if node.membership != membership || node.rank != rank {
-                    if membership == Membership::Participant && node.membership != membership {
+                None => {
+                    let is_participant = membership == Membership::Participant;
+                    relisted.untold = relisted.untold.saturating_add(is_participant.into());
+                    continue;
+                }
+            };
+            relisted.is_listed[at] = true;
+            let node = &mut self.life.nodes[at];
+            if node.is_out() {
+                (node.finished, node.asks_not_for) = (false, None);
+            }
+            if node.stamp != stamp {
+                // What an agent writes besides when it joins comes by its keep-alive interval.
+                if node.conn == Some(conn) && node.membership == membership && node.rank == rank {
+                    self.life.beat = self.life.beat.max(Some(now.since(node.last_heartbeat)));
+                }
+                (node.stamp, node.last_heartbeat) = (stamp, now);
+                relisted.changed.push(at);
+            }
+            if node.membership != membership {
+                node.was_member |= node.is_participant();
+                node.membership_since = now;
+                match membership {
+                    Membership::Participant => {
                         node.joined = now;
                         relisted.joined.push(at);
                     }
-                    if node.membership == Membership::Participant && node.membership != membership {
-                        node.was_there = Some(Before { until: now, as_member: true });
-                    }
-                    if node.membership != membership {
-                        node.membership_since = now;
-                        if membership == Membership::WaitList {
-                            relisted.waiting.push(at);
-                        }
-                    }
-                    (node.membership, node.rank) = (membership, rank);
-                    self.version = self.version.saturating_add(1);
-                }
-            } else if self.takes_node(room) {
-                let at = self.life.nodes.len();
-                match membership {
-                    Membership::Participant => relisted.joined.push(at),
                     Membership::WaitList => relisted.waiting.push(at),
-                    Membership::Earlier | Membership::Redundant => {}
+                    _ => {}
                 }
-                relisted.changed.push(at);
-                self.add_node(desc, rank, membership, stamp, now, plan);
-            } else if membership == Membership::Participant {
-                relisted.untold = relisted.untold.saturating_add(1);
+            }
+            if (node.membership, node.rank) != (membership, rank) {
+                (node.membership, node.rank) = (membership, rank);
+                self.touch();
             }
         }
         relisted
-    }
-
-    fn add_node(
-        &mut self,
-        desc: &Desc,
-        rank: Option<u32>,
-        membership: Membership,
-        stamp: i64,
-        now: Timestamp,
-        plan: &Plan,
-    ) {
-        let id = NodeId::Desc(desc.clone());
-        let name = self.name_for(&id, plan);
-        let back = self.take_back(&id);
-        let former = self.life.earlier.iter().filter(|former| former.node.name == name).chain(&back);
-        let was_member = |node: &TrackedNode| node.id == id && (node.is_participant() || node.was_member());
-        let as_member = former.clone().any(|former| was_member(&former.node));
-        let until = former.map(FormerNode::last_seen).max();
-        let was_there = until.map(|until| Before { until, as_member });
-        self.life.nodes.push(TrackedNode {
-            conn: back.and_then(|back| back.node.conn),
-            pid: Some(desc.pid),
-            rank,
-            was_there,
-            stamp,
-            ..TrackedNode::new(id, name, membership, now)
-        });
-        self.touch();
-    }
-
-    /// What is known of a process that the state has again. A process is in one place only.
-    fn take_back(&mut self, id: &NodeId) -> Option<FormerNode> {
-        let left = self.life.left.extract_if(.., |_, left| left.node.may_come_back_as(id));
-        let left = left.map(|(_, LeftNode { node, round, .. })| FormerNode { node, round });
-        left.chain(self.life.earlier.extract_if(.., |former| former.node.may_come_back_as(id))).last()
     }
 
     /// Nodes wait for the next round, although this one has as many nodes as the one asks for that came last:
@@ -241,56 +210,6 @@ impl TrackedRun {
         self.found(Finding::new(reason, about, wrote.at).seen([wrote.clone()]));
     }
 
-    /// Nodes that were in the round until `conn`, which is another node, took them out of it, and whose
-    /// connections have not closed. A node that leaves does so itself, even where the next round begins with
-    /// that.
-    fn tell_removals(
-        &mut self,
-        was_in: &[bool],
-        is_listed: &[bool],
-        round_before: u64,
-        conn: ConnId,
-        wrote: &Evidence,
-    ) {
-        let now = wrote.at;
-        let has_moved = self.round.number != round_before;
-        if self.round.closed.is_some() || self.round.exit_done.is_some() {
-            return;
-        }
-        // A member of the last round may begin the next when all have left it.
-        let is_member =
-            self.life.nodes.iter().zip(was_in).any(|(node, was_in)| *was_in && node.conn == Some(conn));
-        let is_removed = |(node, (was_in, is_listed)): &(&TrackedNode, (&bool, &bool))| {
-            let is_there = node.gone.is_none() && node.conn.is_some_and(|own| own != conn);
-            // At the exit barrier agents wait on the connection of their heartbeats.
-            let is_there = is_there && !node.finished && (!has_moved || !is_member);
-            // Who has not come back is not in the next round, and nobody has taken it out of this one.
-            let is_not_back = node.is_not_back() && !has_moved;
-            **was_in && !**is_listed && (is_there || is_not_back)
-        };
-        let nodes = self.life.nodes.iter().zip(was_in.iter().zip(is_listed));
-        let removed: Vec<_> = nodes.filter(is_removed).map(|(node, _)| node).collect();
-        let is_removed = |node: &TrackedNode| removed.iter().any(|removed| removed.id == node.id);
-        // When the next round begins, those of the last one are in it, or wait for it.
-        let is_left = |node: &TrackedNode| if has_moved { node.was_member() } else { node.is_participant() };
-        let there = self.life.nodes.iter().filter(|node| node.is_there() && !is_removed(node));
-        let left = count(there.filter(|node| is_left(node)).count());
-        let (not_back, connected): (Vec<_>, Vec<_>) =
-            removed.into_iter().partition(|node| node.is_not_back());
-        let told = |(removed, not_back): (Vec<&TrackedNode>, bool)| {
-            let heard = removed.iter().map(|node| node.last_heartbeat).max()?;
-            let nodes = Names::of(removed.iter().map(|node| node.label()));
-            let (about, by) = (nodes.to_string(), self.name_of(conn, wrote));
-            let heard_of = removed.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
-            let evidence: Vec<_> = heard_of.chain([wrote.clone()]).collect();
-            let silent = Elapsed(now.since(heard));
-            let reason = Reason::taken_out(&nodes, &by, silent, not_back, left).at(heard);
-            Some(Finding::new(reason, about, now).seen(evidence).in_round(Some(round_before)))
-        };
-        let told = [(connected, false), (not_back, true)].into_iter().filter_map(told);
-        told.collect::<Vec<_>>().into_iter().for_each(|finding| self.found(finding));
-    }
-
     /// A node that asks for fewer nodes than the round has takes itself out of the list of those that are too
     /// many, and puts itself there again with the next write, over and over. It is there all the time.
     fn keep_beside(&mut self, is_listed: &mut [bool], by: ConnId, participants: u32) {
@@ -307,46 +226,74 @@ impl TrackedRun {
     }
 
     /// Nodes that are in no list any more, as `by` wrote it. Who has finished stays in its round: agents send
-    /// no heartbeats while they wait at the exit barrier, so others take them out of the state.
-    fn let_go_of_unlisted(&mut self, is_listed: &[bool], by: ConnId, round: u64, now: Timestamp) {
-        let mut at = 0;
-        let (earlier, left) = (&mut self.life.earlier, &mut self.life.left);
-        self.life.nodes.retain(|node| {
-            let stays = is_listed.get(at).copied().unwrap_or(true) || node.finished && node.is_participant();
-            at = at.saturating_add(1);
-            let is_out = node.gone.is_some() || node.conn.is_none();
-            if !stays && is_out && earlier.len() < MOST_NODES {
-                earlier.push(FormerNode { node: node.clone(), round });
+    /// no heartbeats while they wait at the exit barrier, so others take them out of the state. Returns those
+    /// that were in the round until `by`, which is another node, took them out, and whose connections have
+    /// not closed. A node that leaves does so itself, even where the next round begins with that.
+    fn let_go_of_unlisted(
+        &mut self,
+        was_in: &[bool],
+        is_listed: &[bool],
+        by: ConnId,
+        (round, now): (u64, Timestamp),
+    ) -> Vec<usize> {
+        let has_moved = self.round.number != round;
+        // A member of the last round may begin the next when all have left it.
+        let is_member =
+            self.life.nodes.iter().zip(was_in).any(|(node, was_in)| *was_in && node.conn == Some(by));
+        let mut removed = Vec::new();
+        // Who has come with this is listed.
+        for (at, (was_in, is_listed)) in was_in.iter().zip(is_listed).enumerate() {
+            let node = &mut self.life.nodes[at];
+            if *is_listed || !node.is_listed() || node.finished && node.is_participant() {
+                continue;
             }
-            if let (false, None, Some(conn)) = (stays, node.gone, node.conn)
-                && left.len() < MOST_NODES
-            {
-                let departure = if node.finished {
-                    Departure::Finished
-                } else if conn == by {
-                    Departure::Own
-                } else {
-                    Departure::Removed
-                };
-                let (node, since, sign) = (node.clone(), now, Sign::None);
-                left.insert(conn, LeftNode { node, round, departure, since, sign });
+            let is_own = node.finished || node.conn == Some(by);
+            node.was_member |= node.is_participant();
+            node.membership = if is_own { Membership::Left } else { Membership::TakenOut };
+            (node.membership_since, node.round, node.sign) = (now, round, Sign::None);
+            // Who has not come back is not in the next round, and nobody has taken it out of this one.
+            let is_not_back = node.is_not_back() && !has_moved;
+            if *was_in && !is_own && (node.lingers() && (!has_moved || !is_member) || is_not_back) {
+                removed.push(at);
             }
-            stays
-        });
+        }
+        removed
     }
 
-    /// The round has its members.
-    fn complete(&mut self, now: Timestamp) {
+    fn tell_removals(&mut self, removed: &[usize], round: u64, conn: ConnId, wrote: &Evidence) {
+        let removed: Vec<&TrackedNode> = removed.iter().map(|&at| &self.life.nodes[at]).collect();
+        let Some(heard) = removed.iter().map(|node| node.last_heartbeat).max() else { return };
+        if self.round.closed.is_some() || self.round.exit_done.is_some() {
+            return;
+        }
+        // When the next round begins, those of the last one are in it, or wait for it.
+        let has_moved = self.round.number != round;
+        let is_left = |node: &&TrackedNode| if has_moved { node.was_member } else { node.is_participant() };
+        let left = count(self.nodes().filter(|node| node.is_there()).filter(is_left).count());
+        let nodes = Names::of(removed.iter().map(|node| node.label()));
+        let (about, by) = (nodes.to_string(), self.name_of(conn, wrote));
+        let heard_of = removed.iter().map(|node| node.evidence(Seen::Heard, None, node.last_heartbeat));
+        let evidence: Vec<_> = heard_of.chain([wrote.clone()]).collect();
+        let silent = Elapsed(wrote.at.since(heard));
+        let reason = Reason::taken_out(&nodes, &by, silent, left).at(heard);
+        self.found(Finding::new(reason, about, wrote.at).seen(evidence).in_round(Some(round)));
+    }
+
+    /// The round has its members, of which this one came last, if it came with that: the state lists them as
+    /// they came.
+    fn complete(&mut self, last: Option<usize>, now: Timestamp) {
         self.round.completed = Some(now);
         self.round.group = Some(self.members());
         // Among the nodes that died while joining, only those are told that the round has taken in.
         let mut dying = std::mem::take(&mut self.life.dying);
         let is_it =
             |one: &Dying, node: &TrackedNode| node.gone == Some(one.closed.at) && node.pid == one.closed.pid;
-        dying.retain(|one| one.stage != Stage::Joining || self.participants().any(|node| is_it(one, node)));
+        dying.retain(|one| one.in_round || self.participants().any(|node| is_it(one, node)));
         self.life.dying = dying;
         let started = self.round.started.unwrap_or(now);
-        let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
+        let last = last.map(|at| &self.life.nodes[at]);
+        let last = last.or_else(|| self.participants().max_by_key(|node| node.joined));
+        let Some(last) = last else { return };
         let dead = || self.participants().filter(|node| node.is_dead() && !node.is_cut_off);
         let closed = dead().filter_map(|node| Some(node.evidence(Seen::Closed, None, node.gone?)));
         let closed: Vec<_> = closed.collect();
@@ -403,13 +350,9 @@ impl TrackedRun {
         let reason = if let (Some(_), Some(nodes)) = (self.round.completed, self.round.group) {
             let others = self.still_running().filter(|node| node.conn != Some(conn));
             let running = Names::of(others.map(TrackedNode::label));
-            let finished = match self.round.exit.len() {
-                0 if nodes == 1 => "its only node had not".to_owned(),
-                0 => format!("none of {} had", Unit::Node.count(nodes)),
-                finished => format!("only {finished} of {} had", Unit::Node.count(nodes)),
-            };
+            let finished = self.round.exit.len();
             Code::RunClosed
-                .says(format!("closed by {by} although {finished} finished"))
+                .says(format!("closed by {by} when {finished} of {} had finished", Unit::Node.count(nodes)))
                 .expects(Some(nodes))
                 .lacks("still in the round", "running", Place::Node, &running, Last::Connected)
                 .tally(Tally::Closed)
@@ -445,7 +388,7 @@ impl TrackedRun {
         let had = |name: &String| {
             self.round.most_present.shown.contains(name)
                 || self.participants().any(|node| node.name == *name)
-                || self.life.left.values().any(|left| left.node.name == *name)
+                || self.lingering().any(|node| node.name == *name)
         };
         let missing = missing(self, plan, expected).into_iter().filter_map(|node| node.name);
         Names::of(missing.filter(|name| !had(name)).take(wanted as usize))

@@ -4,15 +4,14 @@
 //! folder; others read them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::node::TrackedNode;
 use super::world::World;
 use crate::reason::{Evidence, Names};
 use crate::watch::CutOff;
-use rallypoint_api::{ExitCounts, Expected, MissingNode, RunState, Seen};
+use rallypoint_api::{ExitCounts, Expected, MissingNode, RunState};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp};
 
 /// Something that happened in a run.
@@ -36,63 +35,6 @@ pub(crate) struct AssignedRanks {
 pub(super) struct Master {
     pub(super) host: Option<String>,
     pub(super) port: Option<String>,
-}
-
-/// How a node came to be in no list of the state while its agent is connected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Departure {
-    /// It left by itself.
-    Own,
-    /// Another node took it out.
-    Removed,
-    /// It had finished, and others have begun the next round.
-    Finished,
-}
-
-/// A node that is in no list of the state, whose agent is connected.
-#[derive(Debug)]
-pub(crate) struct LeftNode {
-    pub(crate) node: TrackedNode,
-    /// The round that it was in last, of which its rank is.
-    pub(crate) round: u64,
-    pub(crate) departure: Departure,
-    /// When it left, or was taken out.
-    pub(crate) since: Timestamp,
-    pub(crate) sign: Sign,
-}
-
-impl LeftNode {
-    /// Others have taken it out, and nothing comes of it: it is frozen, or cut off.
-    pub(crate) fn is_silent(&self) -> bool {
-        // Others took it out as they had not heard of it.
-        self.departure == Departure::Removed && self.sign == Sign::None
-    }
-}
-
-/// What is seen of a node that is in no list of the state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sign {
-    /// Nothing.
-    None,
-    /// It waits here, and agents send no heartbeats then.
-    Waits,
-    /// It has asked for something since.
-    Asks,
-}
-
-/// A node that is in no list of the state any more, and whose agent is not connected, as far as is known.
-#[derive(Debug)]
-pub(crate) struct FormerNode {
-    pub(crate) node: TrackedNode,
-    /// The round that it was in last, of which its rank is.
-    pub(crate) round: u64,
-}
-
-impl FormerNode {
-    /// When it was last there.
-    pub(crate) fn last_seen(&self) -> Timestamp {
-        self.node.gone.unwrap_or(self.node.last_heartbeat)
-    }
 }
 
 /// What is known of one round.
@@ -122,12 +64,8 @@ pub(crate) struct RoundFacts {
     pub(crate) roles: BTreeSet<u32>,
     pub(crate) assigned: BTreeMap<u32, AssignedRanks>,
     pub(super) assigned_at: Option<Timestamp>,
-    /// Agents wait for each other in its exchange of roles and ranks.
-    pub(super) is_awaited: bool,
     /// Static: the attempt before, with which some may go on, had begun before the server was restarted.
     pub(super) follows_one_of_before: bool,
-    /// Static: nodes that had died in the attempt before. Others may go on with that.
-    pub(super) fallen: Vec<Fallen>,
     /// Native: its store was on this port, and was closed.
     pub(super) closed_store: Option<u16>,
     /// Native: the agents of its nodes in its store, by node rank.
@@ -145,27 +83,18 @@ pub(crate) struct RoundFacts {
     pub(super) closed_by: Option<String>,
     /// Agents that came to it since then, and are not told of yet.
     pub(super) newcomers: Vec<Evidence>,
-    /// Where such agents came from, and when that was told last: who is turned away may come again and again.
-    pub(super) turned_away: BTreeMap<IpAddr, Timestamp>,
     /// The agent whose arrival made it complete: it asks for no more nodes than there are.
     pub(super) filled_by: Option<String>,
     pub(crate) over_at: Option<Timestamp>,
     /// All that had been written for it was dropped then; c10d: and nobody has written its state again.
     pub(crate) reset: Option<Timestamp>,
-    /// Whether all its ranks had met before that, if they tell.
-    pub(crate) had_met_at_reset: Option<bool>,
 }
 
 /// What is known of one life of a run, over all its rounds, until it is started again.
 #[derive(Debug, Default)]
 pub(crate) struct LifeFacts {
+    /// All of whom something is known, whatever they are to the round.
     pub(super) nodes: Vec<TrackedNode>,
-    /// Static: processes whose rank another one has taken while they were there.
-    pub(crate) rivals: Vec<TrackedNode>,
-    /// Static: processes that are their nodes again, but whose role has gone with the one that wrote it over.
-    pub(super) heirs: BTreeSet<ConnId>,
-    /// Nodes of the round before that are not there now.
-    pub(crate) earlier: Vec<FormerNode>,
     pub(super) earlier_size: Option<u32>,
     /// Since when nodes had waited to be taken in when the round before ended.
     pub(super) awaited_since: Option<Timestamp>,
@@ -175,8 +104,6 @@ pub(crate) struct LifeFacts {
     pub(super) lost_before: Option<Lost>,
     /// When the last complete round before this one was complete.
     pub(super) earlier_completed: Option<Timestamp>,
-    /// Nodes that have left the state while their agent is still connected.
-    pub(crate) left: BTreeMap<ConnId, LeftNode>,
     /// When the last connection closed.
     pub(super) all_gone: Option<Timestamp>,
     /// Its connections were to the last server, and nobody has come since.
@@ -206,8 +133,6 @@ pub(crate) struct LifeFacts {
     pub(super) at_earlier_exit: BTreeMap<ConnId, AtExit>,
     /// A node that came to a round that was full for others, and asks for more nodes than they do.
     pub(crate) asks_for_more: Option<Names>,
-    /// c10d: agents of the static rendezvous that have the same run id. They and the nodes never meet.
-    pub(crate) strangers: Vec<TrackedNode>,
 }
 
 /// What has been reported about a run.
@@ -223,48 +148,17 @@ pub(super) struct AlreadyTold {
     pub(super) unreadable: bool,
 }
 
-/// How far a node was in its round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// The round was not complete.
-    Joining,
-    /// c10d: it waited beside a complete round for the next one.
-    Waiting,
-    InRound,
-}
-
 /// A node, or a process without an agent, whose connection closed, not yet reported.
 #[derive(Debug, Clone)]
 pub(super) struct Dying {
     pub(super) closed: Evidence,
-    /// The round then, and how far the node was in it.
+    /// The round then, and whether the node was in it: it was complete.
     pub(super) round: u64,
-    pub(super) stage: Stage,
+    pub(super) in_round: bool,
     /// How contact with it was lost.
     pub(super) cut_off: Option<CutOff>,
     /// It had given up on another node just before.
     pub(super) gave_up: bool,
-}
-
-impl Dying {
-    pub(super) fn of(
-        node: &TrackedNode,
-        (round, stage): (u64, Stage),
-        cut_off: Option<&CutOff>,
-        at: Timestamp,
-    ) -> Self {
-        let closed = node.evidence(Seen::Closed, None, at);
-        Self { closed, round, stage, cut_off: cut_off.cloned(), gave_up: false }
-    }
-}
-
-/// Static: a node that was gone when another attempt began.
-#[derive(Debug, Clone)]
-pub(crate) struct Fallen {
-    /// Its ranks in the attempt before.
-    pub(crate) ranks: Range<u32>,
-    pub(crate) gone: Timestamp,
-    pub(crate) is_cut_off: bool,
 }
 
 /// Nodes that start their workers again.
@@ -272,16 +166,9 @@ pub(crate) struct Fallen {
 pub(super) struct Restarting {
     /// The rank that had ended first then, and how long before.
     pub(super) first_ended: Option<(String, Elapsed)>,
-    pub(super) nodes: Vec<Restart>,
-}
-
-/// One of them.
-#[derive(Debug)]
-pub(super) struct Restart {
-    pub(super) label: String,
-    /// How often it has done so.
+    /// How often one of them has done so, at most.
     pub(super) times: u32,
-    pub(super) joined: Evidence,
+    pub(super) nodes: Vec<Evidence>,
 }
 
 /// Nodes of a native round were lost.

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::facts::{AssignedRanks, Fallen, FormerNode, Restart, Restarting, RoundFacts};
+use super::facts::{AssignedRanks, Restarting, RoundFacts};
 use super::limits::{MOST_NODES, SETTLE};
 use super::memory::Room;
-use super::node::{Before, Membership, NodeId, TrackedNode};
+use super::node::{Membership, NodeId, TrackedNode};
 use super::tracked::TrackedRun;
 use crate::expect::Plan;
 use crate::reason::words::{ended_first, in_a_loop};
@@ -29,10 +29,16 @@ impl TrackedRun {
         room: &mut Room,
     ) -> bool {
         let is_over = self.round.over_at.is_some() || self.round.exit_done.is_some_and(|at| at < now);
+        let id = NodeId::Rank(rank);
+        let node = TrackedNode {
+            conn: Some(conn),
+            peer: Some(peer),
+            pid,
+            rank: Some(rank),
+            ..TrackedNode::new(id.clone(), self.name_for(&id, plan), Membership::Participant, now)
+        };
         if self.kind == RunKind::C10d && !is_over {
-            let name = self.name_for(&NodeId::Rank(rank), plan);
-            keep_beside(&mut self.life.strangers, static_node(rank, name, conn, (peer, pid), now));
-            self.touch();
+            self.comes_beside(TrackedNode { membership: Membership::Stranger, ..node });
             return is_over;
         }
         if is_over {
@@ -41,10 +47,8 @@ impl TrackedRun {
         // Rank 0 takes no notice of a node that it does not count on, however often it comes.
         let is_beyond = self.round.role_nodes.is_some_and(|nodes| rank >= nodes);
         let is_again = !is_beyond && self.round.roles.contains(&rank) && self.round.completed.is_some();
-        let node = static_node(rank, self.name_for(&NodeId::Rank(rank), plan), conn, (peer, pid), now);
         if is_again && self.is_copy(&node) {
-            keep_beside(&mut self.life.rivals, node);
-            self.touch();
+            self.comes_beside(TrackedNode { membership: Membership::Rival, ..node });
             return is_over;
         }
         if is_again && self.restarts_workers(rank, conn, now) {
@@ -52,13 +56,11 @@ impl TrackedRun {
         }
         if is_again {
             let round = self.round.number.saturating_add(1);
-            let (counted_on, beyond) = (self.round.role_nodes, std::mem::take(&mut self.round.beyond));
-            let fallen = self.fallen();
-            let is_of_before = self.begin_round(round).is_of_before;
-            (self.round.fallen, self.round.follows_one_of_before) = (fallen, is_of_before);
+            let before = self.begin_round(round);
+            self.round.follows_one_of_before = before.is_of_before;
             // Until rank 0 comes again and says another number.
-            (self.round.role_nodes, self.round.beyond) = (counted_on, beyond);
-            let of_round = self.life.nodes.iter_mut().filter(|node| node.membership != Membership::Redundant);
+            (self.round.role_nodes, self.round.beyond) = (before.role_nodes, before.beyond);
+            let of_round = self.life.nodes.iter_mut().filter(|node| node.is_participant());
             of_round.for_each(|node| node.membership = Membership::Earlier);
         }
         self.round.started.get_or_insert(now);
@@ -70,15 +72,15 @@ impl TrackedRun {
         if !is_again && self.participants().any(is_known) {
             return is_over;
         }
-        let was_there = self.set_aside(rank, conn);
+        self.set_aside(rank, conn);
         if !self.takes_node(room) {
             self.round.let_go = self.round.let_go.saturating_add(u32::from(is_new));
             return is_over;
         }
-        let was_there = was_there.map(|until| Before { until, as_member: false });
-        self.life.nodes.push(TrackedNode { was_there, ..node });
+        self.life.nodes.push(node);
         self.life.nodes.sort_by_key(|node| node.rank);
-        if let Some(at) = self.life.nodes.iter().position(|node| node.rank == Some(rank)) {
+        let is_it = |node: &TrackedNode| node.is_participant() && node.rank == Some(rank);
+        if let Some(at) = self.life.nodes.iter().position(is_it) {
             self.tell_joins(&[at]);
         }
         if is_beyond {
@@ -108,21 +110,18 @@ impl TrackedRun {
         let is_it = |node: &&mut TrackedNode| needs_none && node.is_participant() && node.conn == Some(conn);
         let Some(node) = self.life.nodes.iter_mut().find(is_it) else { return false };
         node.restarts = node.restarts.saturating_add(1);
-        let restart = Restart {
-            label: node.label(),
-            times: node.restarts,
-            joined: node.evidence(Seen::Joined, None, now),
-        };
+        let (times, joined) = (node.restarts, node.evidence(Seen::Joined, None, now));
         // Where they had come to meet again, they have not ended because of those who had met before.
         let meeting = self.life.world.shown();
         let is_of_met = meeting.met.is_some()
             || !self.ranks_of(rank).into_iter().flatten().any(|rank| meeting.ranks.contains_key(&rank));
         let first_ended = self.first_ended(now).filter(|_| is_of_met);
         let first_ended = first_ended.map(|(rank, at)| (rank, Elapsed(now.since(at))));
-        let restarting =
-            self.life.restarting.get_or_insert_with(|| Restarting { first_ended, nodes: Vec::new() });
+        let first = || Restarting { first_ended, times, nodes: Vec::new() };
+        let restarting = self.life.restarting.get_or_insert_with(first);
+        restarting.times = restarting.times.max(times);
         if restarting.nodes.len() < MOST_NODES {
-            restarting.nodes.push(restart);
+            restarting.nodes.push(joined);
         }
         self.touch();
         true
@@ -130,14 +129,12 @@ impl TrackedRun {
 
     /// Reports the nodes that start their workers again, together.
     pub(super) fn tell_restarts(&mut self, now: Timestamp) {
-        let Some(first) = self.life.restarting.as_ref().and_then(|it| it.nodes.first()) else { return };
-        let since = first.joined.at;
-        if now.since(since) < SETTLE {
-            return;
-        }
-        let Some(Restarting { nodes, first_ended }) = self.life.restarting.take() else { return };
-        let times = nodes.iter().map(|node| node.times).max().unwrap_or_default();
-        let names = Names::of(nodes.iter().map(|node| node.label.clone()));
+        let is_due =
+            |it: &mut Restarting| it.nodes.first().is_some_and(|first| now.since(first.at) >= SETTLE);
+        let restarting = self.life.restarting.take_if(is_due);
+        let Some(Restarting { nodes, times, first_ended }) = restarting else { return };
+        let since = nodes.first().map_or(now, |first| first.at);
+        let names = Names::of(nodes.iter().map(|node| node.who.clone()));
         let about = format!("{names} {times}");
         let (again, first) = (in_a_loop(times), ended_first(first_ended));
         let reason = Code::RoundOver
@@ -147,73 +144,68 @@ impl TrackedRun {
                  starts all of the node again, up to --max-restarts times",
             )
             .fact("nodes", &names);
-        self.found(Finding::new(reason, about, since).seen(nodes.into_iter().map(|node| node.joined)));
+        self.found(Finding::new(reason, about, since).seen(nodes));
     }
 
-    /// The nodes of this attempt that have died.
-    fn fallen(&self) -> Vec<Fallen> {
-        let died = self.participants().filter(|node| node.is_dead());
-        let fallen = |node: &TrackedNode| {
-            let ranks = self.ranks_of(node.rank?)?;
-            Some(Fallen { ranks, gone: node.gone?, is_cut_off: node.is_cut_off })
-        };
-        died.filter_map(fallen).collect()
-    }
-
-    /// Static: what became of the node that was given this rank in the attempt before, if others go on with
-    /// that.
-    pub(crate) fn fell(&self, rank: u32) -> Option<&Fallen> {
-        self.not_again().next()?;
-        self.round.fallen.iter().find(|fallen| fallen.ranks.contains(&rank))
-    }
-
-    /// Another process takes this rank. The one that had it waits for the same as before, if it is there; if
-    /// it has died, returns when.
-    fn set_aside(&mut self, rank: u32, by: ConnId) -> Option<Timestamp> {
-        self.life.rivals.retain(|node| node.conn != Some(by));
-        self.life.heirs.remove(&by);
-        let at = self.life.nodes.iter().position(|node| node.id == NodeId::Rank(rank))?;
-        let node = self.life.nodes.remove(at);
-        let died = node.gone.filter(|_| node.is_dead());
-        let is_there = node.gone.is_none() && !node.finished && node.conn.is_some_and(|conn| conn != by);
-        if is_there && self.life.rivals.len() < MOST_NODES {
-            self.life.rivals.push(node);
+    /// A node has come that is none of the run: a copy, or one of another backend.
+    fn comes_beside(&mut self, node: TrackedNode) {
+        let is_it = |other: &TrackedNode| (other.membership, other.conn) == (node.membership, node.conn);
+        self.life.nodes.retain(|other| !is_it(other));
+        if self.life.nodes.len() < MOST_NODES {
+            self.life.nodes.push(node);
         }
-        died
+        self.touch();
+    }
+
+    /// Another process takes this rank. The one that had it waits for the same as before, if it is there.
+    fn set_aside(&mut self, rank: u32, by: ConnId) {
+        let is_by = |node: &TrackedNode| node.conn == Some(by);
+        self.life.nodes.retain(|node| !node.is_rival() || !is_by(node));
+        let holds = |node: &TrackedNode| node.is_listed() && node.id == NodeId::Rank(rank);
+        let Some(at) = self.life.nodes.iter().position(holds) else { return };
+        let node = &mut self.life.nodes[at];
+        if node.gone.is_none() && !node.finished && !is_by(node) {
+            node.membership = Membership::Rival;
+        } else {
+            self.life.nodes.remove(at);
+        }
     }
 
     /// The process with this connection has gone. Another one that claims its rank is the node from now on.
     pub(super) fn heir_of(&mut self, conn: ConnId) {
-        self.life.rivals.retain(|node| node.conn != Some(conn));
-        self.life.heirs.remove(&conn);
-        let Some(node) = self.life.nodes.iter().position(|node| node.conn == Some(conn)) else { return };
-        if let Some(heir) = self.heir(&self.life.nodes[node]).filter(|_| !self.life.nodes[node].finished) {
-            let heir = self.life.rivals.remove(heir);
-            let node = &mut self.life.nodes[node];
-            *node = TrackedNode { membership: node.membership, ..heir };
-            self.life.heirs.extend(node.conn);
+        self.life.nodes.retain(|node| !node.is_rival() || node.conn != Some(conn));
+        let Some(at) = self.life.nodes.iter().position(|node| node.conn == Some(conn)) else { return };
+        let node = &self.life.nodes[at];
+        if let Some(heir) = self.heir(node).filter(|_| !node.finished) {
+            let membership = node.membership;
+            let node = &mut self.life.nodes[heir];
+            (node.membership, node.is_heir) = (membership, true);
+            self.life.nodes.swap(at, heir);
+            self.life.nodes.remove(heir);
         }
     }
 
     /// Another process that claims the rank of a node. A copy that came after all had met is none of them.
     pub(super) fn heir(&self, node: &TrackedNode) -> Option<usize> {
         let is_it = |rival: &TrackedNode| {
-            rival.rank == node.rank && self.round.completed.is_none_or(|completed| rival.joined <= completed)
+            rival.is_rival()
+                && rival.rank == node.rank
+                && self.round.completed.is_none_or(|completed| rival.joined <= completed)
         };
-        self.life.rivals.iter().rposition(is_it)
+        self.life.nodes.iter().rposition(is_it)
     }
 
     /// Whether this process wrote its role, and another one of its rank that has gone wrote it over.
     pub(crate) fn is_heir(&self, conn: ConnId) -> bool {
-        self.life.heirs.contains(&conn)
+        self.nodes().any(|node| node.is_heir && node.conn == Some(conn))
     }
 
     /// A c10d agent has come: from now on this is a run of such agents, with whom those that are there never
     /// meet.
     pub(super) fn give_way(&mut self) {
         self.kind = RunKind::C10d;
-        self.life.strangers = std::mem::take(&mut self.life.nodes);
-        self.life.strangers.retain(|node| node.gone.is_none() && !node.finished);
+        self.life.nodes.retain(|node| node.is_listed() && node.gone.is_none() && !node.finished);
+        self.life.nodes.iter_mut().for_each(|node| node.membership = Membership::Stranger);
         if self.round.over_at.is_none() {
             self.round = RoundFacts::default();
         }
@@ -231,23 +223,26 @@ impl TrackedRun {
         let is_of_this = |node: &TrackedNode| {
             node.is_dead() && !had_met && node.gone.is_some_and(|gone| now.since(gone) < JUST_BEFORE)
         };
-        let ended = self.life.nodes.iter().filter(|node| is_of_this(node)).cloned();
-        let earlier: Vec<_> = ended.map(|node| FormerNode { node, round: self.round.number }).collect();
         let stays = |node: &TrackedNode| {
             matches!(node.id, NodeId::Rank(_))
                 && node.membership != Membership::Earlier
                 && node.gone.is_none()
                 && !node.finished
         };
-        let known = self.life.nodes.iter().chain(&self.life.strangers).chain(&self.life.rivals);
-        let nodes = known.filter(|node| stays(node)).cloned();
-        let nodes: Vec<_> =
-            nodes.map(|node| TrackedNode { membership: Membership::Participant, ..node }).collect();
+        let mut nodes = std::mem::take(&mut self.life.nodes);
+        nodes.retain(|node| stays(node) || is_of_this(node));
+        // Who holds a rank comes before the others that claim it.
+        nodes.sort_by_key(TrackedNode::is_rival);
+        for node in &mut nodes {
+            let is_there = node.gone.is_none();
+            node.membership = if is_there { Membership::Participant } else { Membership::Left };
+            node.round = self.round.number;
+        }
         self.restart(0);
         (self.kind, self.has_state) = (RunKind::Static, false);
-        self.round.roles = nodes.iter().filter_map(|node| node.rank).collect();
-        self.round.started = nodes.iter().map(|node| node.joined).min();
-        (self.life.nodes, self.life.earlier) = (nodes, earlier);
+        self.life.nodes = nodes;
+        self.round.roles = self.participants().filter_map(|node| node.rank).collect();
+        self.round.started = self.participants().map(|node| node.joined).min();
     }
 
     /// Whether others have come, even if they have ended, and the node with rank 0 is not there.
@@ -291,7 +286,6 @@ impl TrackedRun {
         // One that has gone is in the way of nobody.
         let is_counted = |node: &TrackedNode| node.rank.is_some_and(|rank| rank < nodes);
         self.life.nodes.retain(|node| !node.is_dead() || is_counted(node));
-        self.life.earlier.retain(|former| is_counted(&former.node));
         self.set_beyond(now);
     }
 
@@ -319,14 +313,14 @@ impl TrackedRun {
     /// be the last.
     pub(super) fn tell_beyond(&mut self, now: Timestamp) {
         let Some(nodes) = self.round.role_nodes else { return };
-        let settled = self.round.beyond.extract_if(.., |_, since| now.since(*since) >= COUNTED_WITHIN);
         // Where another process is node rank 0 as well, they are of its job.
         let is_zero = |rival: &TrackedNode| {
             rival.rank == Some(0) && self.round.completed.is_some_and(|completed| rival.joined > completed)
         };
-        let is_of_other = self.life.rivals.iter().any(is_zero);
+        let is_of_other = self.those(Membership::Rival).any(is_zero);
+        let settled = self.round.beyond.extract_if(.., |_, since| now.since(*since) >= COUNTED_WITHIN);
         for (rank, since) in settled.filter(|_| !is_of_other).collect::<Vec<_>>() {
-            let Some(node) = self.life.nodes.iter().find(|node| node.rank == Some(rank)) else { continue };
+            let Some(node) = self.nodes().find(|node| node.rank == Some(rank)) else { continue };
             let joined = node.evidence(Seen::Joined, None, node.joined);
             let counts_on = Unit::Node.count(nodes);
             let reason = Code::JoinRefused
@@ -335,7 +329,8 @@ impl TrackedRun {
                 .look_at(
                     "start every node with the same --nnodes and a --node-rank below it: they begin at 0",
                 );
-            self.found(Finding::new(reason, format!("node {rank}"), since).seen([joined]));
+            let about = format!("node {rank} {since:?}");
+            self.found(Finding::new(reason, about, since).seen([joined]));
         }
     }
 
@@ -369,29 +364,5 @@ impl TrackedRun {
         let Some(last) = self.participants().max_by_key(|node| node.joined) else { return };
         let reason = Self::is_complete(nodes, started, at, last, &Names::default());
         self.finds(reason, format!("round {}", self.round.number), at);
-    }
-}
-
-/// A node has come that is none of the run: a copy, or one of another backend.
-fn keep_beside(beside: &mut Vec<TrackedNode>, node: TrackedNode) {
-    beside.retain(|other| other.conn != node.conn);
-    if beside.len() < MOST_NODES {
-        beside.push(node);
-    }
-}
-
-fn static_node(
-    rank: u32,
-    name: String,
-    conn: ConnId,
-    (peer, pid): (SocketAddr, Option<u32>),
-    now: Timestamp,
-) -> TrackedNode {
-    TrackedNode {
-        conn: Some(conn),
-        peer: Some(peer),
-        pid,
-        rank: Some(rank),
-        ..TrackedNode::new(NodeId::Rank(rank), name, Membership::Participant, now)
     }
 }

@@ -49,10 +49,7 @@ impl TrackedRun {
     pub(crate) fn memory(&self) -> usize {
         const RUN: usize = 2 * size_of::<TrackedRun>();
         let nodes = if self.native.is_some() { 0 } else { self.life.nodes.len() };
-        let nodes = nodes.saturating_add(self.life.strangers.len());
         let ranks = self.life.world.len().saturating_mul(RANK);
-        let past = self.life.earlier.len().saturating_add(self.life.left.len());
-        let nodes = nodes.saturating_add(past);
         let texts = [self.round.assigned.len(), self.timeline.len()];
         let history = self.timeline.iter().map(|moment| moment.text.len());
         let sizes = [RUN, nodes.saturating_mul(NODE), ranks].into_iter();
@@ -83,8 +80,6 @@ impl TrackedRun {
             self.round.let_go = self.joined();
             self.life.nodes = Vec::new();
         }
-        self.life.earlier = Vec::new();
-        self.life.left.clear();
         self.round.assigned.clear();
         self.life.world.summarize();
     }

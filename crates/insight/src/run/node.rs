@@ -19,7 +19,8 @@ pub(crate) enum NodeId {
     Native { node: Label, info: NodeInfo, is_watched: bool },
 }
 
-/// What a node is to the round.
+/// What a node is to the round: whether it holds a place, waits for one, claims that of another, or held one
+/// last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Membership {
     Participant,
@@ -29,14 +30,26 @@ pub(crate) enum Membership {
     /// Static: it goes on with the attempt before.
     Earlier,
     Redundant,
+    /// c10d: it is in no list of the state any more. It left by itself, or had finished. Static: it ended
+    /// just before the others of its job came.
+    Left,
+    /// c10d: it is in no list of the state any more, as another node has taken it out.
+    TakenOut,
+    /// Static: a process whose rank another one has taken while it was there, or a copy of one that is there.
+    Rival,
+    /// c10d: an agent of the static rendezvous that has the same run id. It and the nodes never meet.
+    Stranger,
 }
 
-/// A node had been there before.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Before {
-    pub(super) until: Timestamp,
-    /// This process was in a round then: not another one that was the same node, and not beside the round.
-    pub(super) as_member: bool,
+/// What is seen of a node that is in no list of the state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sign {
+    /// Nothing.
+    None,
+    /// It waits here, and agents send no heartbeats then.
+    Waits,
+    /// It has asked for something since.
+    Asks,
 }
 
 /// One agent.
@@ -51,8 +64,14 @@ pub(crate) struct TrackedNode {
     pub(crate) membership: Membership,
     /// Since when it has been there. Native: when it came, with a place or without one.
     pub(crate) membership_since: Timestamp,
+    /// c10d: the round that it was in last, of which its rank is, when it is in no list of the state any
+    /// more.
+    pub(crate) round: u64,
+    /// What has been seen of it since then.
+    pub(super) sign: Sign,
     pub(crate) joined: Timestamp,
-    pub(super) was_there: Option<Before>,
+    /// This process was in a round before: not another one that was the same node.
+    pub(super) was_member: bool,
     pub(crate) last_heartbeat: Timestamp,
     pub(crate) stamp: i64,
     pub(crate) gone: Option<Timestamp>,
@@ -61,6 +80,8 @@ pub(crate) struct TrackedNode {
     pub(crate) finished: bool,
     /// Static: how often it has started its workers again.
     pub(super) restarts: u32,
+    /// Static: another process of its rank that has gone wrote its role over.
+    pub(super) is_heir: bool,
     /// c10d: a number of nodes for which it does not ask. With this one the round had so many when it joined,
     /// and it did not begin the last call, as a node does when there are as many as the least that it asks
     /// for. Or the complete round has so many, and a node beside it does not stay in the list of those that
@@ -85,14 +106,17 @@ impl TrackedNode {
             rank: None,
             membership,
             membership_since: at,
+            round: 0,
+            sign: Sign::None,
             joined: at,
-            was_there: None,
+            was_member: false,
             last_heartbeat: at,
             stamp: 0,
             gone: None,
             is_cut_off: false,
             finished: false,
             restarts: 0,
+            is_heir: false,
             asks_not_for: None,
             not_back: false,
             is_unheard: false,
@@ -104,15 +128,35 @@ impl TrackedNode {
         self.membership == Membership::Participant
     }
 
-    /// This process had been in a round before.
-    pub(super) fn was_member(&self) -> bool {
-        self.was_there.is_some_and(|before| before.as_member)
+    /// It is one of the run's nodes: the state lists it, or it has told its role.
+    pub(crate) fn is_listed(&self) -> bool {
+        !self.is_out() && !self.is_rival() && self.membership != Membership::Stranger
     }
 
-    /// Whether it is the process with this id: its connection was not seen to close. After that another may
-    /// have its id.
-    pub(super) fn may_come_back_as(&self, id: &NodeId) -> bool {
-        self.gone.is_none() && self.id == *id
+    /// It claims the rank of a node.
+    pub(crate) fn is_rival(&self) -> bool {
+        self.membership == Membership::Rival
+    }
+
+    /// It was one of them.
+    pub(crate) fn is_out(&self) -> bool {
+        matches!(self.membership, Membership::Left | Membership::TakenOut)
+    }
+
+    /// It was one of them, and is connected.
+    pub(crate) fn lingers(&self) -> bool {
+        self.is_out() && self.conn.is_some() && self.gone.is_none()
+    }
+
+    /// Others have taken it out, and nothing comes of it: it is frozen, or cut off.
+    pub(crate) fn is_silent(&self) -> bool {
+        // Others took it out as they had not heard of it.
+        self.lingers() && self.membership == Membership::TakenOut && self.sign == Sign::None
+    }
+
+    /// When it was last there.
+    pub(crate) fn last_seen(&self) -> Timestamp {
+        self.gone.unwrap_or(self.last_heartbeat)
     }
 
     /// Its connection closed before it had finished.

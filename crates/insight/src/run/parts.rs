@@ -1,9 +1,10 @@
 //! What agents and workers do with a run's keys, one by one.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::facts::{Dying, Stage};
+use super::facts::Dying;
 use super::limits::{MOST_NODES, SETTLE};
 use super::memory::Room;
 use super::node::TrackedNode;
@@ -27,18 +28,18 @@ impl TrackedRun {
         came: Option<&Evidence>,
         now: Timestamp,
     ) {
-        if kind == RunKind::Static && self.kind == RunKind::C10d && self.agents.is_empty() {
-            // `none` is the id of all jobs that are given none, whatever their backend.
-            self.follow_other(now);
-        }
         if self.round.closed.is_some() && self.has_state && kind == RunKind::C10d {
-            self.turn_away(came, now);
-        }
-        if self.agents.is_empty() && self.kind == RunKind::Static && !self.life.nodes.is_empty() {
-            // Nobody goes on with what was before, even if that has not been noticed yet.
-            self.all_have_left(now);
+            // Reported together.
+            let has_room = self.round.newcomers.len() < MOST_NODES;
+            self.round.newcomers.extend(came.cloned().filter(|_| has_room));
         }
         if self.agents.is_empty() {
+            // `none` is the id of all jobs that are given none, whatever their backend.
+            let follows_other = kind == RunKind::Static && self.kind == RunKind::C10d;
+            if follows_other || self.kind == RunKind::Static && !self.life.nodes.is_empty() {
+                // Nobody goes on with what was before, even if that has not been noticed yet.
+                self.all_have_left(now);
+            }
             self.hosts.clear();
         }
         let host = came.and_then(|came| Some(came.peer?.ip()));
@@ -56,25 +57,14 @@ impl TrackedRun {
         }
     }
 
-    /// An agent comes to the run, which is closed.
-    fn turn_away(&mut self, came: Option<&Evidence>, now: Timestamp) {
-        const AGAIN: Duration = Duration::from_mins(10);
-        let Some((from, came)) = came.and_then(|came| Some((came.peer?.ip(), came))) else { return };
-        let is_told = self.round.turned_away.get(&from).is_some_and(|at| now.since(*at) < AGAIN);
-        if !is_told && self.round.newcomers.len() < MOST_NODES {
-            self.round.newcomers.push(came.clone());
-        }
-    }
-
-    /// Reports the agents that have come to the closed run, together.
+    /// Reports the agents that have come to the closed run, together. They may come again and again.
     pub(super) fn tell_turned_away(&mut self, now: Timestamp) {
         let Some(first) = self.round.newcomers.first().map(|came| came.at) else { return };
         let Some(closed) = self.round.closed.filter(|_| now.since(first) >= SETTLE) else { return };
         let came = std::mem::take(&mut self.round.newcomers);
-        let told = came.iter().filter_map(|came| Some((came.peer?.ip(), now)));
-        self.round.turned_away.extend(told.take(MOST_NODES));
         let newcomers = Names::of(came.iter().map(|came| came.who.clone()));
-        let about = newcomers.to_string();
+        let hosts: BTreeSet<IpAddr> = came.iter().filter_map(|came| Some(came.peer?.ip())).collect();
+        let about = Names::of(hosts.iter().map(IpAddr::to_string)).to_string();
         let (by, finished) = (self.round.closed_by.clone(), self.round.exit_done.is_some());
         let closed_for = Elapsed(first.since(closed));
         let was = if finished { "finished and was closed" } else { "was closed" };
@@ -88,14 +78,6 @@ impl TrackedRun {
             )
             .held(&newcomers);
         self.found(Finding::new(reason, about, first).seen(came));
-    }
-
-    /// A static job has the id of a c10d one that is over, and follows it.
-    fn follow_other(&mut self, now: Timestamp) {
-        self.all_have_left(now);
-        self.restart(0);
-        self.kind = RunKind::Static;
-        self.has_state = false;
     }
 
     /// A worker wrote a key that is none of the group of all ranks.
@@ -157,7 +139,7 @@ impl TrackedRun {
         self.life.dying.extend(cut.map(|closed| Dying {
             closed,
             round: self.round.number,
-            stage: Stage::InRound,
+            in_round: true,
             cut_off: cut_off.cloned(),
             gave_up,
         }));
@@ -213,9 +195,6 @@ impl TrackedRun {
         if self.has_state || self.is_empty() {
             self.state_dropped(at);
         }
-        let world = &self.life.world;
-        let tells = world.nccl_root.is_none() && !world.meets_otherwise;
-        self.round.had_met_at_reset = tells.then(|| world.shown().met.is_some());
         self.round.reset = Some(at);
         self.remember(at, "store_reset", "an operator reset its store".to_owned());
         let lost: Vec<_> = self.life.world.addresses().collect();
@@ -328,7 +307,9 @@ impl TrackedRun {
                 }
                 // A node of the round that has told its role is the one with this rank, if it is known who
                 // told it.
-                let is_it = |node: &&mut TrackedNode| node.rank == Some(rank) && node.conn.is_none();
+                let is_it = |node: &&mut TrackedNode| {
+                    node.is_listed() && node.rank == Some(rank) && node.conn.is_none()
+                };
                 if let Some(known) =
                     self.life.nodes.iter_mut().find(is_it).filter(|_| self.agents.contains(&conn))
                 {

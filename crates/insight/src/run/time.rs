@@ -1,17 +1,15 @@
 //! What is found as time goes by: the line that begins a round, nodes that came late, the state of a run now.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::facts::{LeftNode, Sign};
-use super::node::{NodeId, TrackedNode};
+use super::node::{NodeId, Sign, TrackedNode};
 use super::tracked::TrackedRun;
 use super::world::{EndedBeside, MOST_RANKS};
 use crate::expect::Plan;
 use crate::presence::Place;
 use crate::reason::words::{all, ended_first, has, if_some, of_expected, says_who};
-use crate::reason::{Arrival, Code, Finding, Last, Names, Reason, Unit};
-use rallypoint_api::{Expected, ExpectedFrom, RunKind, RunState, Seen, Severity};
+use crate::reason::{Code, Finding, Last, Names, Reason, Unit};
+use rallypoint_api::{Expected, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count, counted};
 
 /// A node of the native rendezvous that is alive asks again at once.
@@ -145,7 +143,7 @@ impl TrackedRun {
             (RunState::Gone, _) if self.life.was_cut_off => {}
             (RunState::Gone, true) => {
                 self.life.dying.clear();
-                let known = || self.round.most_joined.max(count(self.life.nodes.len()));
+                let known = || self.round.most_joined.max(count(self.nodes().count()));
                 let members = self.round.group.unwrap_or_else(known);
                 let since = self.life.all_gone.unwrap_or(now);
                 let finished = count(self.round.exit.len());
@@ -243,18 +241,12 @@ impl TrackedRun {
         };
         let Some(who) = first else { return };
         self.told.start = Some(started);
-        let known = expected.filter(|expected| {
-            matches!(
-                expected.source,
-                ExpectedFrom::Api | ExpectedFrom::Announced | ExpectedFrom::Flag | ExpectedFrom::Join
-            )
-        });
         let ended = self.first_ended(started).filter(|_| self.has_agents() && self.round.number > 0);
         // Agents end their ranks when nodes wait to be taken in.
         let was_ended = |at: Timestamp| self.life.awaited_since.is_some_and(|since| since <= at);
         let first_ended = ended.filter(|(_, at)| !was_ended(*at));
         let first_ended = first_ended.map(|(rank, at)| (rank, Elapsed(started.since(at))));
-        let (expected, from) = known.map(|known| (known.min, known.source)).unzip();
+        let (expected, from) = expected.map(|known| (known.min, known.source)).unzip();
         let expects = if_some(expected.zip(from), |(n, from)| {
             format!("; {} expected ({})", counted(n, "node is", "nodes are"), says_who(from))
         });
@@ -296,11 +288,12 @@ impl TrackedRun {
         /// Agents read the state of the rendezvous at least each time that a heartbeat would be due.
         const QUIET: Duration = Duration::from_secs(10);
         let quiet = QUIET.max(self.late_after().unwrap_or_default());
-        let (mut back, mut has_changed) = (BTreeMap::new(), false);
-        for (&conn, left) in &mut self.life.left {
-            let was_silent_for = now.since(left.node.last_heartbeat);
-            let asked = heard(conn).filter(|at| *at > left.since);
-            left.node.last_heartbeat = left.node.last_heartbeat.max(asked.unwrap_or_default());
+        let (mut back, mut has_changed) = (Vec::new(), false);
+        for (at, node) in self.life.nodes.iter_mut().enumerate().filter(|(_, node)| node.lingers()) {
+            let Some(conn) = node.conn else { continue };
+            let was_silent_for = now.since(node.last_heartbeat);
+            let asked = heard(conn).filter(|at| *at > node.membership_since);
+            node.last_heartbeat = node.last_heartbeat.max(asked.unwrap_or_default());
             let sign = if waits(conn) {
                 Sign::Waits
             } else if asked.is_some_and(|at| now.since(at) < quiet) {
@@ -308,25 +301,24 @@ impl TrackedRun {
             } else {
                 Sign::None
             };
-            let before = std::mem::replace(&mut left.sign, sign);
+            let before = std::mem::replace(&mut node.sign, sign);
             has_changed |= before != sign;
             if sign == Sign::Asks && before == Sign::None {
-                back.insert(conn, was_silent_for);
+                back.push((at, was_silent_for));
             }
         }
         if has_changed {
             self.touch();
         }
-        let is_back = |left: &LeftNode| self.goes_on_with_round(left);
-        back.retain(|conn, _| self.life.left.get(conn).is_some_and(is_back));
-        let Some(after) = back.values().max().copied().map(Elapsed) else { return };
-        let back = back.keys().filter_map(|conn| Some(&self.life.left.get(conn)?.node));
-        let back: Vec<&TrackedNode> = back.collect();
+        back.retain(|(at, _)| self.goes_on_with_round(&self.life.nodes[*at]));
+        let Some(after) = back.iter().map(|(_, silent)| *silent).max().map(Elapsed) else { return };
+        let back: Vec<&TrackedNode> = back.iter().map(|(at, _)| &self.life.nodes[*at]).collect();
         let heard = back.iter().map(|node| node.evidence(Seen::Heard, None, now)).collect::<Vec<_>>();
         let nodes = Names::of(back.iter().map(|node| node.label()));
         let expected = self.expected(plan).map(|expected| expected.min);
         let about = nodes.to_string();
-        let reason = came_late(&nodes, Arrival::Back, after, self.joined(), expected);
+        let how = format!("been heard from again after {after}");
+        let reason = came_late(&nodes, &how, true, self.joined(), expected);
         self.found(Finding::new(reason, about, now).seen(heard));
     }
 
@@ -358,21 +350,11 @@ impl TrackedRun {
             nodes.retain(|node| came(node) >= started);
         }
         let expected = expected.map(|expected| expected.min);
-        // What was before the round is no part of it.
-        let missing_since = |node: &TrackedNode| node.was_there.map(|it| it.until).filter(|at| *at > started);
-        let (again, first): (Vec<_>, Vec<_>) =
-            nodes.into_iter().partition(|node| missing_since(node).is_some());
-        let told = |(nodes, arrival): (Vec<&TrackedNode>, Arrival)| {
-            let after = |node: &&TrackedNode| came(node).since(missing_since(node).unwrap_or(started));
-            let after = Elapsed(nodes.iter().map(after).max()?);
-            let come = Names::of(nodes.into_iter().map(TrackedNode::told));
-            Some(came_late(&come, arrival, after, joined, expected))
-        };
-        let told = [(first, Arrival::First), (again, Arrival::Again)].into_iter().filter_map(told);
-        for reason in told.collect::<Vec<_>>() {
-            let about = reason.text.clone();
-            self.finds(reason, about, now);
-        }
+        let Some(last) = nodes.iter().map(|node| came(node)).max() else { return };
+        let come = Names::of(nodes.into_iter().map(TrackedNode::told));
+        let how = format!("come {} after the round began", Elapsed(last.since(started)));
+        let reason = came_late(&come, &how, false, joined, expected);
+        self.finds(reason, come.to_string(), now);
     }
 }
 
@@ -410,18 +392,12 @@ fn all_left(members: u32, unit: Unit, how: &str, first: Option<String>) -> Reaso
         .fact("members", members)
 }
 
-/// Nodes that were missing have come, so long after the round began, or they were gone: of several the
-/// longest time.
-fn came_late(nodes: &Names, arrival: Arrival, after: Elapsed, joined: u32, expected: Option<u32>) -> Reason {
-    let how = match arrival {
-        Arrival::First => format!("come after {after}"),
-        Arrival::Again => format!("come again after up to {after}"),
-        Arrival::Back => format!("been heard from again after {after}, and go on with the round"),
-    };
+/// Nodes that were missing have come, or that others had taken out are back.
+fn came_late(nodes: &Names, how: &str, is_back: bool, joined: u32, expected: Option<u32>) -> Reason {
     let (have, there) = (has(nodes.count()), of_expected(joined, expected, Unit::Node));
     Code::NodeCameLate
         .says(format!("{nodes} {have} {how}: {there} there"))
         .joined(joined, expected)
         .fact("node", nodes.to_string())
-        .fact("arrival", arrival)
+        .fact("back", is_back)
 }

@@ -5,12 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::time::Duration;
 
-use super::facts::{
-    AlreadyTold, AssignedRanks, Departure, LeftNode, LifeFacts, Master, Native, RoundFacts, TimelineEntry,
-};
+use super::facts::{AlreadyTold, AssignedRanks, LifeFacts, Master, Native, RoundFacts, TimelineEntry};
 use super::key::RunKey;
 use super::limits::{LATE, LATEST, MOST_MOMENTS, MOST_NODES, SETTLE};
-use super::node::{Membership, NodeId, TrackedNode};
+use super::node::{Membership, NodeId, Sign, TrackedNode};
 use super::world::{Meeting, NcclRoot, World};
 use crate::expect::{Plan, short};
 use crate::reason::{Evidence, Finding, Names, Reason, Unit};
@@ -106,8 +104,24 @@ impl TrackedRun {
         &self.life
     }
 
-    pub(crate) fn nodes(&self) -> &[TrackedNode] {
-        &self.life.nodes
+    /// Its nodes, as the state or their roles show them.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &TrackedNode> {
+        self.life.nodes.iter().filter(|node| node.is_listed())
+    }
+
+    /// All that are this to the round.
+    pub(crate) fn those(&self, membership: Membership) -> impl Iterator<Item = &TrackedNode> {
+        self.life.nodes.iter().filter(move |node| node.membership == membership)
+    }
+
+    /// Nodes that are in no list of the state, and are connected.
+    pub(crate) fn lingering(&self) -> impl Iterator<Item = &TrackedNode> {
+        self.life.nodes.iter().filter(|node| node.lingers())
+    }
+
+    /// Nodes that are in no list of the state, and are not connected, as far as is known.
+    pub(crate) fn former(&self) -> impl Iterator<Item = &TrackedNode> {
+        self.life.nodes.iter().filter(|node| node.is_out() && !node.lingers())
     }
 
     pub(crate) fn world(&self) -> &World {
@@ -144,7 +158,7 @@ impl TrackedRun {
 
     /// The nodes in the round.
     pub(crate) fn participants(&self) -> impl Iterator<Item = &TrackedNode> {
-        self.life.nodes.iter().filter(|node| node.membership == Membership::Participant)
+        self.those(Membership::Participant)
     }
 
     /// The nodes that have joined and are there.
@@ -163,40 +177,25 @@ impl TrackedRun {
     /// there: they wait for something here, or are heard from again. Their ranks go on as if nothing had
     /// been.
     pub(crate) fn taken_out(&self) -> impl Iterator<Item = &TrackedNode> {
-        self.life.left.values().filter(|left| self.goes_on_with_round(left)).map(|left| &left.node)
+        self.life.nodes.iter().filter(|node| self.goes_on_with_round(node))
     }
 
-    pub(super) fn goes_on_with_round(&self, left: &LeftNode) -> bool {
-        let is_of_round = left.round == self.round.number && self.round.completed.is_some();
-        is_of_round && left.departure == Departure::Removed && !left.is_silent() && left.node.rank.is_some()
+    pub(super) fn goes_on_with_round(&self, node: &TrackedNode) -> bool {
+        let is_of_round = node.round == self.round.number && self.round.completed.is_some();
+        let is_taken_out = node.membership == Membership::TakenOut && node.lingers();
+        is_of_round && is_taken_out && node.sign != Sign::None && node.rank.is_some()
     }
 
     /// Who has, or had, this rank in that round.
     pub(crate) fn node_at(&self, round: u64, rank: u32) -> Option<&TrackedNode> {
-        let is_it = |node: &TrackedNode, of: u64| of == round && node.rank == Some(rank);
-        let taken = self.node_of_rank(rank).filter(|_| round == self.round.number);
-        if self.kind != RunKind::C10d {
-            return taken;
-        }
-        let left = self.life.left.values().map(|left| (&left.node, left.round));
-        let former = self.life.earlier.iter().rev().map(|former| (&former.node, former.round));
-        let out = || left.chain(former).find(|(node, of)| is_it(node, *of)).map(|(node, _)| node);
-        taken.or_else(out)
-    }
-
-    /// How a node came to be in no list of the state, if it is in none and its agent is connected.
-    pub(crate) fn left_by(&self, node: &TrackedNode) -> Option<&LeftNode> {
-        self.life.left.get(&node.conn?).filter(|left| left.node.id == node.id)
-    }
-
-    /// Nodes that are in no list of the state, and that are there.
-    pub(crate) fn beside(&self) -> impl Iterator<Item = &TrackedNode> {
-        self.life.left.values().filter(|left| !left.is_silent()).map(|left| &left.node)
+        let had = |node: &&TrackedNode| node.is_out() && node.round == round && node.rank == Some(rank);
+        let out = || self.life.nodes.iter().rfind(had).filter(|_| self.kind == RunKind::C10d);
+        self.node_of_rank(rank).filter(|_| round == self.round.number).or_else(out)
     }
 
     /// The names of the nodes that are there.
     pub(crate) fn names_there(&self) -> HashSet<&str> {
-        let there = self.life.nodes.iter().filter(|node| node.is_there()).chain(self.taken_out());
+        let there = self.nodes().filter(|node| node.is_there()).chain(self.taken_out());
         there.map(|node| node.name.as_str()).collect()
     }
 
@@ -206,8 +205,7 @@ impl TrackedRun {
         if self.kind != RunKind::C10d || self.round.completed.is_none() {
             return self.names_there();
         }
-        let waits = |node: &&TrackedNode| node.membership == Membership::WaitList && node.is_there();
-        self.life.nodes.iter().filter(waits).map(|node| node.name.as_str()).collect()
+        self.left_over(Membership::WaitList).map(|node| node.name.as_str()).collect()
     }
 
     /// The nodes of the round that are lost and have not come again, as the state has them until their
@@ -228,8 +226,7 @@ impl TrackedRun {
         if self.round.completed.is_none() || self.native.is_some() {
             return 0;
         }
-        let waits = |node: &&TrackedNode| node.membership == Membership::WaitList && node.is_there();
-        count(self.nodes().iter().filter(waits).count())
+        count(self.left_over(Membership::WaitList).count())
     }
 
     /// How many nodes go on with the round: c10d's members may have left it for the next one, and wait there.
@@ -237,19 +234,18 @@ impl TrackedRun {
         let there = self.participants().filter(|node| node.is_there());
         let others = there.chain(self.not_again()).chain(self.taken_out()).count();
         let waits = self.waits_for_next_round();
-        let of_round = |node: &&TrackedNode| node.is_there() && node.was_member();
-        let waiting = self.left_over(Membership::WaitList).filter(of_round).filter(|_| waits).count();
+        let waiting = self.left_over(Membership::WaitList).filter(|node| waits && node.was_member).count();
         count(others.saturating_add(waiting))
     }
 
     /// Static: nodes of the attempt before that are there, and have not come to this one.
     pub(crate) fn not_again(&self) -> impl Iterator<Item = &TrackedNode> {
-        self.life.nodes.iter().filter(|node| node.membership == Membership::Earlier && node.gone.is_none())
+        self.those(Membership::Earlier).filter(|node| node.gone.is_none())
     }
 
     /// The nodes at this place beside a complete round.
     pub(crate) fn left_over(&self, membership: Membership) -> impl Iterator<Item = &TrackedNode> {
-        self.life.nodes.iter().filter(move |node| node.membership == membership && node.is_there())
+        self.those(membership).filter(|node| node.is_there())
     }
 
     /// Members have left the complete round for the next one. torch's agents do so all together.
@@ -399,8 +395,10 @@ impl TrackedRun {
     }
 
     pub(crate) fn node_of(&self, conn: ConnId) -> Option<&TrackedNode> {
-        let left = self.life.left.get(&conn).map(|left| &left.node);
-        self.life.nodes.iter().chain(&self.life.strangers).find(|node| node.conn == Some(conn)).or(left)
+        let is_it = |node: &&TrackedNode| {
+            node.conn == Some(conn) && !node.is_rival() && (node.is_listed() || node.is_there())
+        };
+        self.life.nodes.iter().find(is_it)
     }
 
     /// A node is silent when nothing has come of it for so long, if that is known.
@@ -418,10 +416,7 @@ impl TrackedRun {
     }
 
     pub(crate) fn node_of_rank(&self, rank: u32) -> Option<&TrackedNode> {
-        self.life
-            .nodes
-            .iter()
-            .find(|node| node.rank == Some(rank) && node.membership == Membership::Participant)
+        self.participants().find(|node| node.rank == Some(rank))
     }
 
     /// How many nodes the exit barrier is for. Some of them may have finished and been taken out of the state
@@ -496,10 +491,8 @@ impl TrackedRun {
         if self.waits_for_next_round() {
             return RunState::Restarting;
         }
-        let exchanged = !round.assigned.is_empty()
-            || (round.roles.is_empty()
-                && !round.is_awaited
-                && now.since(completed.max(self.known_since)) >= WITHOUT_EXCHANGE);
+        let has_none = || now.since(completed.max(self.known_since)) >= WITHOUT_EXCHANGE;
+        let exchanged = !round.assigned.is_empty() || round.roles.is_empty() && has_none();
         if exchanged { RunState::Running } else { RunState::Exchanging }
     }
 }
@@ -566,15 +559,6 @@ impl TrackedRun {
         if self.state.is_over() {
             self.round.over_at.get_or_insert(at);
         }
-    }
-
-    /// Whether its agents may be in their exchange.
-    pub(crate) fn may_exchange(&self) -> bool {
-        self.kind == RunKind::C10d && self.round.completed.is_some() && self.round.assigned.is_empty()
-    }
-
-    pub(crate) fn exchanges(&mut self, is_awaited: bool) {
-        self.round.is_awaited = is_awaited;
     }
 
     /// Goes on with the version of another, whose place it takes.
@@ -651,7 +635,7 @@ impl TrackedRun {
         self.plan_version = plan.version;
         for at in 0..self.life.nodes.len() {
             // Another may have the name of one that died: that one keeps it.
-            if self.life.nodes[at].is_dead() {
+            if self.life.nodes[at].is_dead() || !self.life.nodes[at].is_listed() {
                 continue;
             }
             self.life.nodes[at].name = self.name_for(&self.life.nodes[at].id, plan);
@@ -666,17 +650,10 @@ impl TrackedRun {
             NodeId::Rank(rank) => (plan.pod_of_rank(*rank), format!("node {rank}")),
             NodeId::Native { info, .. } => (None, info.name.to_string()),
         };
-        // One that comes back keeps its name, whoever else has come to its host.
-        let former = self.life.earlier.iter().map(|former| &former.node);
-        let mut known = self.life.left.values().map(|left| &left.node).chain(former);
-        if let Some(back) = known.find(|node| node.may_come_back_as(id)) {
-            return back.name.clone();
-        }
         let name = pod.map_or(own, |pod| pod.pod.clone());
         // Two agents on one host. This does not occur with so many nodes that the search would take long.
-        let nodes = &self.life.nodes;
-        let is_taken = nodes.len() < FEW
-            && nodes.iter().any(|other| other.id != *id && other.name == name && other.is_there());
+        let is_taken = self.life.nodes.len() < FEW
+            && self.nodes().any(|other| other.id != *id && other.name == name && other.is_there());
         match id {
             NodeId::Desc(desc) if is_taken => format!("{name}_{}", desc.pid),
             _ => name,
@@ -713,7 +690,7 @@ impl TrackedRun {
     /// those may have a process id.
     pub(crate) fn have_agents(&mut self, is_there: impl Fn(Option<u32>) -> bool) {
         let mut has_changed = false;
-        for node in &mut self.life.nodes {
+        for node in self.life.nodes.iter_mut().filter(|node| node.is_listed()) {
             let is_of_before = self.restored.is_some_and(|at| node.joined <= at);
             let not_back = is_of_before && node.conn.is_none() && !is_there(node.pid);
             has_changed |= std::mem::replace(&mut node.not_back, not_back) != not_back;
@@ -726,7 +703,9 @@ impl TrackedRun {
     /// Takes `conn` for the one node with its process id that has no connection yet.
     pub(crate) fn match_by_pid(&mut self, conn: ConnId, pid: Option<u32>, peer: Option<SocketAddr>) {
         let Some(pid) = pid else { return };
-        let mut same = self.life.nodes.iter_mut().filter(|node| node.conn.is_none() && node.pid == Some(pid));
+        let is_it =
+            |node: &&mut TrackedNode| node.is_listed() && node.conn.is_none() && node.pid == Some(pid);
+        let mut same = self.life.nodes.iter_mut().filter(is_it);
         if let (Some(node), None) = (same.next(), same.next()) {
             node.conn = Some(conn);
             node.peer = peer.or(node.peer);

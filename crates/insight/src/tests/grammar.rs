@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::epoch::Epoch;
 use crate::explanation_log::{ExplanationLog, Subject, Topic};
-use crate::reason::{Code, Finding, Loss, Moment, Names, RankLoss, Reason, Unit};
+use crate::reason::{Code, Finding, Loss, Names, RankLoss, Reason, Unit};
 use rallypoint_protocol::ids::{Elapsed, Timestamp};
 
 /// The only name of one, and how those of many begin.
@@ -110,7 +110,7 @@ fn losses(n: u32, m: u32) -> Vec<Reason> {
         nodes: names(n.max(1)),
         cut_off,
         links: names(if cut_off { m } else { 0 }),
-        moment: (n != 2).then_some(Moment::RoundComplete),
+        when: if n == 2 { "" } else { ", after the round was complete" },
         left: m,
         expected: (n < m).then_some(m),
         unit,
@@ -127,12 +127,11 @@ fn losses(n: u32, m: u32) -> Vec<Reason> {
         times: m,
         go_on,
     };
-    let out = [false, true].map(|not_back| Reason::taken_out(&names(n.max(1)), "a", silent, not_back, m));
+    let out = Reason::taken_out(&names(n.max(1)), "a", silent, m);
     units
         .map(|(unit, cut_off)| of_unit(unit, cut_off).into())
         .into_iter()
-        .chain(out)
-        .chain([ranks.into()])
+        .chain([out, ranks.into()])
         .collect()
 }
 

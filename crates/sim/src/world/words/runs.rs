@@ -120,9 +120,10 @@ impl World {
         let silent = closed.map_or(text, |(_, silent)| silent).split_once("not heard from for ");
         let parts = [closed, silent];
         yes(parts.iter().any(Option::is_some), "it says not why")?;
-        parts.into_iter().flatten().try_for_each(|(who, silence)| {
-            self.were_silent(who, seconds_of(silence).ok_or("for how long?")?)
-        })
+        parts
+            .into_iter()
+            .flatten()
+            .try_for_each(|(who, silence)| self.were_silent(who, seconds_of(silence).ok_or("for how long?")?))
     }
 
     /// Checks whose connections closed.

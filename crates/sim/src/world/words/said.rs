@@ -85,7 +85,7 @@ impl RunOf<'_> {
                 }
                 many("joined", &has_come, "so many have not come")
             }
-            ("node_came_late", NODE) if facts["arrival"] == "back" => Ok(()),
+            ("node_came_late", NODE) if facts["back"] == true => Ok(()),
             ("node_came_late", NODE) => many("joined", &has_come, "so many have not come"),
             ("lost", NODE) if facts["by"].is_string() => Ok(()),
             ("lost", NODE) => {
