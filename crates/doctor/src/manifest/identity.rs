@@ -78,13 +78,12 @@ fn is_missed(call: &Call<'_>) -> bool {
     let container = call.container;
     let counts = |word: &Text| {
         let word = word.to_string().replace('-', "_");
-        let (name, count) = word.split_once('=').unwrap_or_default();
-        name.ends_with("num_nodes") && count.parse::<u32>().is_ok_and(|count| count > 1)
+        word.split_once("num_nodes=")?.1.parse::<u32>().ok().filter(|count| *count > 1)
     };
     let command = container.commands.get(call.launch.at);
     let several = match call.variable("WORLD_SIZE") {
         Some(world) => world.literal().is_none_or(|world| world.parse() != Ok(1)),
-        None if command.is_some_and(|command| command.words.iter().any(counts)) => true,
+        None if command.is_some_and(|command| command.words.iter().any(|it| counts(it).is_some())) => true,
         // It may be no program with PyTorch.
         None => !call.pods.has_index() && container.gpus().is_some() && call.sets("MASTER_ADDR"),
     };

@@ -254,14 +254,9 @@ fn deepspeed(command: &Command, at: usize) -> Option<Launch> {
 }
 
 /// Flags of programs for the master, also as a URL.
+#[rustfmt::skip]
 const HOSTS: [&str; 8] = [
-    "master-addr",
-    "master-ip",
-    "master-host",
-    "dist-init-addr",
-    "dist-url",
-    "init-method",
-    "main-address",
+    "master-addr", "master-ip", "master-host", "dist-init-addr", "dist-url", "init-method", "main-address",
     "rdzv-endpoint",
 ];
 

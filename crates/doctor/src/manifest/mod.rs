@@ -132,8 +132,9 @@ impl Manifests {
         if matches!(pods.maker, Maker::Ray | Maker::Slurm) {
             return pods.count;
         }
-        let idle: u64 =
-            self.of_object(pods.object).filter(|own| own.wait()).map(|own| own.count.unwrap_or(0)).sum();
+        // Pods that only wait, such as in `sleep infinity`, never join the others.
+        let waits = |own: &&Pods| !own.train() && own.containers.iter().all(Container::only_waits);
+        let idle: u64 = self.of_object(pods.object).filter(waits).filter_map(|own| own.count).sum();
         let by_maker = pods.nodes.map(|nodes| nodes.saturating_sub(idle));
         by_maker.max(self.training(pods.object).map(|own| own.count).sum())
     }

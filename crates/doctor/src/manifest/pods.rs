@@ -111,11 +111,6 @@ impl Pods {
         self.containers.iter().any(Container::trains)
     }
 
-    /// Whether they only wait, such as in `sleep infinity`, and so never join a training.
-    pub(crate) fn wait(&self) -> bool {
-        !self.containers.is_empty() && self.containers.iter().all(Container::only_waits)
-    }
-
     /// Whether a container is a rallypoint server.
     pub(crate) fn serve(&self) -> bool {
         self.init_containers.iter().chain(&self.containers).any(Container::serves)

@@ -4,7 +4,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "agreement",
-    sees: "FAIL: Master and Worker have different ports, backends or ids of the run, or the port is `$RANDOM`",
+    sees: "FAIL: Master and Worker have different ports, backends or ids of the run, or the port is \
+           `$RANDOM`",
     fails: "agreement.yaml",
     passes: "good-pytorchjob.yaml",
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate, Tool::Other, Tool::Program], find),
@@ -22,16 +23,14 @@ fn find(call: &Call<'_>) -> Option<Check> {
     }
     manifests.together(pods).filter(|others| !std::ptr::eq(*pods, *others)).find_map(|others| {
         // A pod may start one training after the other, and each of these meets its own counterpart.
-        let of_others: Vec<Vec<(&str, String)>> = others
-            .launches()
-            .filter(|other| other.tool == launch.tool && takes_part(other))
-            .map(values)
-            .collect();
-        let (what, own, theirs) = values(launch).into_iter().find_map(|(what, own)| {
-            let mut theirs = of_others.iter().flatten().filter(|(name, _)| *name == what).map(|(_, it)| it);
-            let first = theirs.next()?;
-            (*first != own && theirs.all(|it| *it != own)).then(|| (what, own.clone(), first.clone()))
-        })?;
+        let launches = others.launches().filter(|other| other.tool == launch.tool && takes_part(other));
+        let theirs: Vec<_> = launches.flat_map(values).collect();
+        let differs = |(what, own): &(&'static str, String)| {
+            let mut of_others = theirs.iter().filter(|(name, _)| name == what).map(|(_, value)| value);
+            let first = of_others.next().filter(|first| *first != own)?;
+            of_others.all(|value| value != own).then(|| (*what, own.clone(), first.clone()))
+        };
+        let (what, own, theirs) = values(launch).iter().find_map(differs)?;
         let evidence = format!(
             "{what} is {own} here, but {theirs} in {} {}: they never meet",
             others.place.object, others.place.field
@@ -47,28 +46,15 @@ fn takes_part(launch: &Launch) -> bool {
 /// What all nodes must have in common, as far as it is known.
 fn values(launch: &Launch) -> Vec<(&'static str, String)> {
     let known = |told: &Option<Told>| Some(told.as_ref()?.text.literal()?.to_owned());
-    let backend = match &launch.backend {
-        Backend::Static => Some("static".to_owned()),
-        Backend::C10d => Some("c10d".to_owned()),
-        Backend::Other(name) if name != "$" => Some(name.clone()),
-        _ => None,
+    let (backend, usual) = match &launch.backend {
+        Backend::Static => (Some("static"), "29500"),
+        Backend::C10d => (Some("c10d"), "29400"),
+        Backend::Other(name) => (Some(name.as_str()).filter(|name| *name != "$"), ""),
+        Backend::Rallypoint => (None, ""),
     };
-    let usual = match (launch.tool, &launch.backend) {
-        (Tool::Torchrun, Backend::Static) => Some("29500"),
-        (Tool::Torchrun, Backend::C10d) => Some("29400"),
-        _ => None,
-    };
-    let port = match &launch.port {
-        None => usual.map(str::to_owned),
-        told => known(told),
-    };
-    let run_id = launch.run_id.as_ref().filter(|_| launch.backend != Backend::Static);
-    [
-        ("the backend", backend),
-        ("the port", port),
-        ("the run's id", run_id.and_then(|told| told.text.literal().map(str::to_owned))),
-    ]
-    .into_iter()
-    .filter_map(|(what, value)| Some((what, value?)))
-    .collect()
+    let has_usual = launch.port.is_none() && launch.tool == Tool::Torchrun && !usual.is_empty();
+    let port = if has_usual { Some(usual.to_owned()) } else { known(&launch.port) };
+    let run_id = known(&launch.run_id).filter(|_| launch.backend != Backend::Static);
+    let all = [("the backend", backend.map(str::to_owned)), ("the port", port), ("the run's id", run_id)];
+    all.into_iter().filter_map(|(what, value)| Some((what, value?))).collect()
 }

@@ -149,7 +149,8 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
     ]),
     ("can the pods be told apart, and do they agree", &[
         &node_rank::RULE, &no_index::RULE, &rank_from_pod_name::RULE, &node_count::RULE, &trains_alone::RULE,
-        &agreement::RULE, &world_size::RULE, &more_processes::RULE, &parallelism::RULE, &unset_variable::RULE, &run_id::RULE, &constant_run_id::RULE,
+        &agreement::RULE, &world_size::RULE, &more_processes::RULE, &parallelism::RULE, &unset_variable::RULE,
+        &run_id::RULE, &constant_run_id::RULE,
         &object_name::RULE, &slurm_tasks::RULE, &sbatch_ignored::RULE, &operator_variables::RULE,
         &operator_rejects::RULE, &unknown_field::RULE,
     ]),

@@ -1,5 +1,4 @@
-//! A process without a GPU of its own fails with `invalid device ordinal`, or shares one, which NCCL refuses;
-//! the others wait for it.
+//! A process without a GPU fails (`invalid device ordinal`), or shares one, which NCCL refuses; the others wait.
 
 use super::prelude::*;
 
@@ -16,16 +15,10 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let told = launch.processes.as_ref().filter(|_| !launch.conditional && !launch.by_rallypoint)?;
     let each: u64 = told.text.literal()?.parse().ok()?;
     let gpus = container.gpus().filter(|gpus| each > *gpus && *gpus > 0)?;
-    let by_hand = container.commands.get(launch.at)?.words.iter().any(|word| {
-        let word = word.to_string();
-        ["gloo", "cpu"].iter().any(|device| word.split(['=', '_', '-']).any(|part| part == *device))
-    });
-    (!by_hand).then(|| {
-        let evidence = format!(
-            "{each} processes in a pod ({}), but it has {}: those without fail, and the others wait for them",
-            told.by,
-            counted(gpus, "GPU", "GPUs")
-        );
-        Check::fail(evidence, "as many processes as GPUs").at(call.at("command"))
-    })
+    let evidence = format!(
+        "{each} processes in a pod ({}), but it has {}: those without fail, and the others wait for them",
+        told.by,
+        counted(gpus, "GPU", "GPUs")
+    );
+    Some(Check::fail(evidence, "as many processes as GPUs").at(call.at("command")))
 }

@@ -11,9 +11,6 @@ pub(super) const RULE: Rule = Rule {
     find: Find::After(find),
 };
 
-/// How Trainer finds the Job of a runtime that trains.
-const ANCESTOR: &str = "trainer.kubeflow.org/trainjob-ancestor-step";
-
 fn find(manifests: &Manifests, found: &[Check]) -> Vec<Check> {
     if manifests.files.is_empty() {
         let place = Location { file: "-".into(), object: "-".into(), field: "-".into() };
@@ -27,22 +24,17 @@ fn find(manifests: &Manifests, found: &[Check]) -> Vec<Check> {
             .any(|check| check.place.as_ref().is_some_and(|place| *place == object.place("spec.runtimeRef")));
         let none =
             known && object.kind != "Script" && !said && manifests.of_object(object.number).next().is_none();
-        let runtime = runtime(object, &manifests.objects);
-        none.then(|| match runtime {
-            Some(runtime) => {
-                let evidence = format!(
-                    "no Job of {} has the label {ANCESTOR}: trainer; so its trainer, the number of nodes and \
-                     the PET_* variables reach no pod",
-                    runtime.name
-                );
-                let remedy = format!("{ANCESTOR}: trainer in the labels of the template of that Job");
-                Check::warn(evidence, remedy).at(object.place("spec.runtimeRef"))
-            }
-            None => {
-                let check = Check::warn("no pod template was found in it", "see that its spec is complete");
-                check.at(object.place("spec"))
-            }
-        })
+        let Some(runtime) = runtime(object, &manifests.objects).filter(|_| none) else {
+            let check = Check::warn("no pod template was found in it", "see that its spec is complete");
+            return none.then(|| check.at(object.place("spec")));
+        };
+        let evidence = format!(
+            "no Job of {} is marked as its trainer: the command, the number of nodes and PET_* reach no pod",
+            runtime.name
+        );
+        let remedy =
+            "trainer.kubeflow.org/trainjob-ancestor-step: trainer in the labels of that Job's template";
+        Some(Check::warn(evidence, remedy).at(object.place("spec.runtimeRef")))
     };
     let mut checks: Vec<Check> = manifests.objects.iter().filter_map(without_template).collect();
     for file in &manifests.files {

@@ -37,8 +37,8 @@ fn find(call: &Call<'_>) -> Option<Check> {
         Some(told) => {
             let nodes = Nodes::parse(told.text.literal()?)?;
             let in_unit = pods.in_unit.filter(|_| !pods.is_alone);
-            let by_maker = pods.nodes.filter(|_| !call.manifests.of_object(pods.object).any(Pods::wait));
-            let possible = [Some(total), pods.count, in_unit, by_maker].into_iter().flatten();
+            let possible =
+                [Some(total), pods.count, in_unit, call.manifests.own_nodes(pods)].into_iter().flatten();
             let (min, max) = (u64::from(nodes.min), u64::from(nodes.max));
             let fits = |count: u64| (min..=max).contains(&count) || nodes.fixed().is_none() && count > max;
             if max == 1 || possible.into_iter().any(fits) {

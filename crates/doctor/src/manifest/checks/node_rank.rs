@@ -70,7 +70,7 @@ fn too_few(call: &Call<'_>) -> Option<String> {
     if !is_all || !call.launch.conditional || !launches().all(|it| it.conditional && it.needs_rank()) {
         return None;
     }
-    let rank = |launch: &Launch| launch.node_rank.as_ref()?.text.literal().map(str::to_owned);
+    let rank = |launch: &Launch| Some(launch.node_rank.as_ref()?.text.literal()?.to_owned());
     let ranks: std::collections::BTreeSet<String> = launches().map(rank).collect::<Option<_>>()?;
     let fewer = u32::try_from(ranks.len()).is_ok_and(|count| count < nodes);
     fewer.then(|| ranks.into_iter().collect::<Vec<_>>().join(" and "))

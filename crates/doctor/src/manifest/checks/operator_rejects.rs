@@ -6,7 +6,8 @@ pub(super) const RULE: Rule = Rule {
     id: "operator-rejects",
     sees: "FAIL: a PyTorchJob with two Masters, or without a container `pytorch`; two tasks of a Volcano job \
            with one name; a StatefulSet with `restartPolicy: OnFailure`, a Job without; `containers` that is \
-           no list; `value: 8` in env without quotes; `fieldPath: metadata.labels.rank`",
+           no list; `value: 8` in env without quotes; `fieldPath: metadata.labels.rank`; a \
+           Deployment whose selector is not for its pods",
     fails: "bad-pytorchjob-container-name.yaml",
     passes: "good-pytorchjob.yaml",
     find: Find::Pods(|_, pods| {
@@ -14,6 +15,13 @@ pub(super) const RULE: Rule = Rule {
         find(pods).into_iter().chain(containers.filter_map(|own| of_container(pods, own))).collect()
     }),
 };
+
+/// What `fieldRef` can read, beside labels and annotations by their keys.
+#[rustfmt::skip]
+const FIELDS: [&str; 9] = [
+    "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
+    "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
+];
 
 /// A value of another type, or a field of the pod that there is not.
 fn of_container(pods: &Pods, container: &Container) -> Option<Check> {
@@ -32,32 +40,13 @@ fn of_container(pods: &Pods, container: &Container) -> Option<Check> {
             Check::fail(evidence, format!("\"{value}\", in quotes")).at(pods.at(&container.at(field))),
         );
     }
-    const FIELDS: [&str; 9] = [
-        "metadata.name",
-        "metadata.namespace",
-        "metadata.uid",
-        "spec.nodeName",
-        "spec.serviceAccountName",
-        "status.hostIP",
-        "status.hostIPs",
-        "status.podIP",
-        "status.podIPs",
-    ];
     let path = list(&container.value, "/env").iter().find_map(|item| {
         let path = item.pointer("/valueFrom/fieldRef/fieldPath")?.as_str()?;
-        let is_key =
-            ["metadata.labels['", "metadata.annotations['", "metadata.labels[\"", "metadata.annotations[\""]
-                .iter()
-                .any(|begin| path.starts_with(begin));
+        let is_key = path.starts_with("metadata.") && (path.contains("['") || path.contains("[\""));
         (!is_key && !FIELDS.contains(&path) && !is_placeholder(path)).then_some(path)
     })?;
     let evidence = format!("`{path}` is no field that a pod can read: the API server rejects the object");
-    let remedy = match path.split('.').collect::<Vec<_>>()[..] {
-        ["metadata", what @ ("labels" | "annotations"), ref key @ ..] => {
-            format!("metadata.{what}['{}'], if the pods have it", key.join("."))
-        }
-        _ => "the value itself, or a label of the pods".into(),
-    };
+    let remedy = "metadata.labels['KEY'], metadata.annotations['KEY'], or the value itself";
     Some(Check::fail(evidence, remedy).at(pods.at(&container.at("env"))))
 }
 
@@ -71,6 +60,12 @@ fn find(pods: &Pods) -> Option<Check> {
     if pods.spec.get("containers").is_some_and(|it| !is_list(it)) {
         let evidence = "it is no list of containers: the API server rejects the object";
         return Some(Check::fail(evidence, "- in front of each container").at(pods.at("containers")));
+    }
+    let selects = matches!(pods.maker, Maker::StatefulSet | Maker::Deployment) && !pods.is_open;
+    if selects && !is_selected(pods.owner.get("selector"), pods) {
+        let evidence = "the selector does not select the labels of the template: the API server rejects it";
+        let remedy = "the labels of template.metadata.labels in selector.matchLabels";
+        return Some(Check::fail(evidence, remedy).at(pods.of_owner("selector")));
     }
     let policy = pods.spec.get("restartPolicy").and_then(Value::as_str);
     let can_be = match pods.maker {

@@ -9,16 +9,13 @@ pub(super) const RULE: Rule = Rule {
            in an elastic PyTorchJob; `deepspeed` in several pods without `--hostfile`",
     fails: "bad-trainjob-python.yaml",
     passes: "good-trainjob.yaml",
-    find: Find::Pods(find),
+    find: Find::Files(|manifests| {
+        let of_deepspeed = manifests.calls().filter_map(|call| of_deepspeed(&call));
+        of_deepspeed.chain(manifests.pods.iter().flat_map(find)).collect()
+    }),
 };
 
-fn find(manifests: &Manifests, pods: &Pods) -> Vec<Check> {
-    let is_several = manifests.nodes(pods).is_some_and(|nodes| nodes > 1) && pods.step.is_none();
-    let calls = manifests.calls().filter(|call| is_several && std::ptr::eq(call.pods, pods));
-    let alone: Vec<Check> = calls.filter_map(|call| of_deepspeed(&call)).collect();
-    if !alone.is_empty() {
-        return alone;
-    }
+fn find(pods: &Pods) -> Vec<Check> {
     let is_elastic = pods.maker == Maker::PyTorchJob && pods.has(When::Elastic) && !pods.has(When::Master);
     let of_trainer = pods.maker == Maker::TrainJob && pods.has_torch_runtime();
     if !pods.are_several() || !of_trainer && !is_elastic {
@@ -31,28 +28,27 @@ fn find(manifests: &Manifests, pods: &Pods) -> Vec<Check> {
 fn of_deepspeed(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, .. } = call;
     let command = call.container.commands.get(launch.at)?;
-    let has = |part: &str| command.words.iter().any(|word| word.to_string().contains(part));
+    let knows_others = |word: &Text| {
+        let word = word.to_string();
+        word.starts_with('$') || ["hostfile", "no_ssh", "launcher.launch"].iter().any(|it| word.contains(it))
+    };
     let is_meant = launch.host.is_some()
         || launch.most_nodes().is_some_and(|nodes| nodes > 1)
-        || matches!(pods.maker, Maker::PyTorchJob | Maker::TrainJob | Maker::HyperPod);
-    if launch.tool != Tool::DeepSpeed
-        || !is_meant
-        || has("hostfile")
-        || has("no_ssh")
-        || has("launcher.launch")
+        || matches!(pods.maker, Maker::PyTorchJob | Maker::HyperPod);
+    // For the others the operator sets PET_*, which `find` knows.
+    let is_told = pods.maker == Maker::TrainJob
+        || pods.has(When::Elastic)
+        || pods.step.is_some()
         || launch.node_rank.is_some()
-        || launch.conditional
-        || command.words.iter().any(Text::is_unknown)
-    {
+        || command.words.iter().any(knows_others);
+    if launch.tool != Tool::DeepSpeed || !is_meant || is_told || launch.conditional || call.total()? < 2 {
         return None;
     }
     let evidence = format!(
-        "`deepspeed` without --hostfile starts processes in its own pod only, whatever the variables say: \
-         each of {} pods trains alone",
+        "`deepspeed` without --hostfile starts processes in its own pod only: each of {} pods trains alone",
         call.total().unwrap_or_default()
     );
-    let remedy =
-        "start it with `torchrun` in each pod, or with --no_ssh, --node_rank, --hostfile and --master_addr";
+    let remedy = "start it with `torchrun`, or with --no_ssh, --node_rank, --hostfile and --master_addr";
     Some(Check::fail(evidence, remedy).at(call.at("command")))
 }
 

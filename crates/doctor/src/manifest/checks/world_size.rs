@@ -16,17 +16,14 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let world: u64 = told.literal()?.parse().ok()?;
     let total = call.total()?;
     // The operator multiplies, and starts the command once.
-    let by_operator =
-        pods.maker == Maker::PyTorchJob && pods.processes.as_deref().is_some_and(|it| it != "1");
-    if by_operator && !call.sets("WORLD_SIZE") && world > total && !launch.conditional {
-        let each = pods.processes.as_deref().unwrap_or_default();
+    let by_operator = pods.maker == Maker::PyTorchJob && world > total && !call.sets("WORLD_SIZE");
+    if let Some(each) = pods.processes.as_ref().filter(|_| by_operator && !launch.conditional) {
         let evidence = format!(
             "nprocPerNode={each} makes WORLD_SIZE={world}, but each of {total} pods runs its command once: \
              torch waits for the others unless the command starts them"
         );
-        return Some(
-            Check::warn(evidence, "start it with torchrun, or leave nprocPerNode out").at(call.at("command")),
-        );
+        let remedy = "start it with torchrun, or leave nprocPerNode out";
+        return Some(Check::warn(evidence, remedy).at(call.at("command")));
     }
     if !call.sets("WORLD_SIZE")
         || world < 2
