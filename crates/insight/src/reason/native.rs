@@ -82,6 +82,9 @@ impl Finding {
             }
             seen.extend(did.map(|did| Evidence::by_name(did, sign.node.clone(), at)));
         }
-        Self::new(told, about, now).seen(seen)
+        // The rendezvous waits a moment for those that leave after the first.
+        let left = fact.signs.iter().filter(|sign| sign.did == Did::Left).map(|sign| sign.ago).max();
+        let since = Timestamp(now.0.saturating_sub(left.unwrap_or_default()));
+        Self::new(told, about, since).seen(seen)
     }
 }

@@ -362,7 +362,8 @@ impl TrackedRun {
     pub(crate) fn native_waits(&self, announced: &[String], now: Timestamp) -> Option<Finding> {
         let native = self.native.as_ref()?;
         let (text, since) = native.waits.as_ref()?;
-        let (since, round) = (*since, self.round.number);
+        // That the round began before a restart of the server is recalled later.
+        let (since, round) = ((*since).min(self.round.started.unwrap_or(*since)), self.round.number);
         let waited = Elapsed(now.since(since));
         let at_exit = Names::of(self.life.at_earlier_exit.values().map(|node| node.name.clone()));
         let is_announced = native.look_at == MISSING_NODE && !announced.is_empty();
@@ -536,7 +537,7 @@ fn missing(snapshot: &RunSnapshot, forms: bool, to_come: u32) -> Vec<MissingNode
             Fate::Left => KnownFrom::Left,
             Fate::Refused | Fate::Displaced => return None,
         };
-        Some((&absent.who.name, &absent.who.address, absent.rank, known_from, None))
+        Some((&absent.who.name, &absent.who.address, absent.rank, known_from, Some(absent.heard)))
     });
     // Who came anew with the name of one that is out is there instead of it.
     let is_newcomer = |node: &&NodeSnapshot| node.is_new && matches!(node.state, NodeState::Waiting { .. });

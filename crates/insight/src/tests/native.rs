@@ -383,7 +383,8 @@ two; again a:0; again b:1; pass 3; left a done; left b done; pass 3
 = the next round runs since it is complete however fast that was
 two; again a:0; again b:1; pass 1; see round=2 state=running; recent state_since
 = who never came is not forgotten beside who is gone
-nodes 3..3; join a; join b; pass 5; cut b; pass 45; holds nodes_missing; join c; pass 2; holds nodes_missing
+nodes 3..3; join a; join b; pass 5; cut b; pass 45; holds nodes_missing; see missing.last_seen=5.5
+join c; pass 2; holds nodes_missing
 = when the last gives up it is told what was missing
 nodes 3..3; join a; join b; pass 5; left a gave up waiting; left b gave up waiting; pass 3
 said round_deadline=1
@@ -394,6 +395,16 @@ holds round_deadline=1; said round_deadline=3; pass 300; said round_deadline=4; 
 nodes 2..3; join a; pass 2; see state=joining; closes 1798; join b; pass 2; see state=last_call; closes 28
 ",
     );
+}
+
+#[test]
+fn who_left_is_told_with_the_time_at_which_it_left() {
+    let mut native = Native::soon((2, 2));
+    native.play("two; left b its work failed; pass 4");
+    let run = native.lab.run("job");
+    let said = run.explanations.iter().find(|said| said.code == "lost").expect("it is said");
+    // It is told a moment later, with those that leave then.
+    assert!(run.now - said.since >= 4.0, "{} s before {}", run.now - said.since, run.now);
 }
 
 #[test]
