@@ -58,7 +58,7 @@ impl Pasts {
                 // The rendezvous shows its runs when their nodes ask again.
                 None if key.port().is_none() => return up < ASK_AGAIN,
                 Some(run) if run.kind() == RunKind::Announced => return up < ASK_AGAIN,
-                None => return past.goes_on(),
+                None => return !past.is_over(),
                 Some(run) if up.is_zero() || key.port().is_none() => run.recall(past, epoch),
                 // It comes anew, or a part of it.
                 Some(run) => run.had_met_before(looked),

@@ -32,7 +32,12 @@ impl Past {
 
     /// Whether its processes had met and it was not over: they may go on without a server.
     pub(crate) fn goes_on(&self) -> bool {
-        !self.state.is_over() && (self.completed.is_some() || self.met.is_some())
+        !self.is_over() && (self.completed.is_some() || self.met.is_some())
+    }
+
+    /// Whether it was over.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.state.is_over()
     }
 }
 
