@@ -124,9 +124,8 @@ impl TrackedRun {
         closed: Evidence,
     ) {
         self.life.was_cut_off |= cut_off.is_some();
-        // A link is told as that, and of agents their nodes are.
-        let is_told =
-            cut_off == Some(&CutOff::Unanswered) && !self.has_agents() && self.life.dying.len() < MOST_NODES;
+        // Of agents their nodes are told.
+        let is_told = cut_off.is_some() && !self.has_agents() && self.life.dying.len() < MOST_NODES;
         let of_rank = rank.filter(|_| is_told).and_then(|rank| {
             let meeting = self.life.world.of(Some(rank), conn);
             let info = meeting.ranks.get(&rank).filter(|info| info.conn == conn)?;
