@@ -427,7 +427,7 @@ impl Fold<'_> {
         }
         if let Some(group) = address.sub_group {
             if let Some(client) = self.client(conn) {
-                client.published = Some((group.into(), address.member));
+                client.published = Some(group.into());
             }
             return self.went_on(conn);
         }

@@ -50,8 +50,8 @@ pub(super) struct Client {
     pub(super) since: Timestamp,
     /// It has used the keys of a group: it is no client that only counts itself, or watches.
     pub(super) uses_group: bool,
-    /// The sub-group that it has published an address below last, and as which of its ranks.
-    pub(super) published: Option<(Box<[u8]>, u32)>,
+    /// The sub-group that it has published an address below last.
+    pub(super) published: Option<Box<[u8]>>,
     /// In `init/`, as every process of `env://` and `tcp://` does once.
     pub(super) has_counted_itself: bool,
     /// How contact with it was lost, with which it goes.

@@ -258,11 +258,7 @@ impl Graph<'_> {
         let Group { waits, since, members, .. } = group;
         let there: Vec<_> = waits.iter().filter_map(|conn| self.store.waits.get(conn)).collect();
         let published = self.published_for(&there);
-        let is_dropped = published.values().any(|is_it| *is_it);
-        let published = Names::of_some(published, |(conn, is_dropped)| {
-            let dropped = if is_dropped { " (dropped since)" } else { "" };
-            format!("{}{dropped}", self.who(conn))
-        });
+        let published = Names::of_some(published, |conn| self.who(conn));
         let ended = self.ended_ranks(run, meeting);
         let others = self.not_among(run, meeting, there.iter().copied());
         let nobody_lacks = others.is_empty() && ended.is_empty();
@@ -278,7 +274,7 @@ impl Graph<'_> {
         let waited = Elapsed(self.now.since(*since));
         let reason = in_group(&what, waits.len(), waited, &ended, &others);
         let reason = reason.and("have published there", &published);
-        if is_of_groups || is_dropped { reason.look_at(SAME_GROUPS) } else { reason }
+        if is_of_groups { reason.look_at(SAME_GROUPS) } else { reason }
     }
 
     /// c10d: the other nodes of the round that are gone, and have not told their roles.
@@ -296,7 +292,7 @@ impl Graph<'_> {
         &self,
         of: Option<(&TrackedRun, &Meeting)>,
         host: ConnId,
-        counted: Counted,
+        came: Counted,
         waiters: usize,
     ) -> Option<Reason> {
         /// It reads the number every 10 ms, and goes on when it is large enough.
@@ -307,8 +303,8 @@ impl Graph<'_> {
         let of_ranks = of.filter(|_| of_agents.is_none());
         let of_live = of_ranks.filter(|(_, meeting)| meeting.is_live());
         let expected = of_live.and_then(|(run, meeting)| run.world().agreed(meeting));
-        let asks_for_more = expected.is_some_and(|expected| counted.clients >= expected);
-        if (asks_for_more || counted.ago >= PAUSES) && counted.unchanged < GOES_ON {
+        let asks_for_more = expected.is_some_and(|expected| came.clients >= expected);
+        if (asks_for_more || came.ago >= PAUSES) && came.unchanged < GOES_ON {
             return None;
         }
         let (gone, missing) = match (of_agents, of_ranks) {
@@ -332,10 +328,10 @@ impl Graph<'_> {
         let passed = run.filter(|_| !missing.is_empty()).map(|run| self.ended_near(run, |_| true));
         let passed = passed.unwrap_or_default();
         let connected = if asks_for_more {
-            let connected = have(counted.clients as usize, "process", "processes");
+            let connected = have(came.clients as usize, "process", "processes");
             format!("{connected}, as many as the others count on, so it counts on more")
         } else {
-            format!("{} {}", of_whole(counted.clients, expected), has(counted.clients as usize))
+            format!("{} {}", of_whole(came.clients, expected), has(came.clients as usize))
         };
         let host_label = self.host_label(host, run);
         // The others may have waited for longer.
@@ -352,8 +348,7 @@ impl Graph<'_> {
         let others = waiters.saturating_sub(1);
         let waits = match others {
             0 => String::new(),
-            1 => "; 1 other process waits for it".to_owned(),
-            _ => format!("; {others} other processes wait for it"),
+            _ => format!("; {} for it", counted(others, "other process waits", "other processes wait")),
         };
         let place = if of_agents.is_some() { Place::Node } else { Place::Rank };
         let title = if silent.is_empty() { "missing" } else { "not published" };
@@ -362,7 +357,7 @@ impl Graph<'_> {
             .look_at(look_at)
             .expects(expected)
             .fact("host", &host_label)
-            .fact("connected", counted.clients)
+            .fact("connected", came.clients)
             .fact("waiters", others)
             .lacks("gone", "gone", place, &gone, Last::Closed)
             .lacks(title, "missing", place, &missing, Last::NeverSeen)

@@ -261,17 +261,15 @@ impl Graph<'_> {
         format!("{who} ({waits})")
     }
 
-    /// Who has published below the sub-groups of these waits and has none of them, and whether one of them is
-    /// for that.
-    pub(super) fn published_for(&self, waits: &[&Waiting]) -> BTreeMap<ConnId, bool> {
-        let asked = waits.iter().filter_map(|wait| address_of(wait.view.missing.first()?));
-        let asked: HashSet<(&[u8], u32)> = asked.filter_map(|it| Some((it.sub_group?, it.member))).collect();
-        let groups: HashSet<&[u8]> = asked.iter().map(|(group, _)| *group).collect();
+    /// Who has published below the sub-groups of these waits and has none of them.
+    pub(super) fn published_for(&self, waits: &[&Waiting]) -> BTreeSet<ConnId> {
+        let asked = waits.iter().filter_map(|wait| address_of(wait.view.missing.first()?)?.sub_group);
+        let groups: HashSet<&[u8]> = asked.collect();
         let waiting: HashSet<ConnId> = waits.iter().filter_map(|wait| self.member(wait)).collect();
         let published = self.store.clients.iter().filter_map(|(&conn, client)| {
-            let (group, member) = client.published.as_ref().filter(|(group, _)| groups.contains(&**group))?;
+            client.published.as_deref().filter(|group| groups.contains(group))?;
             let conn = self.member_of(conn, client.process()).unwrap_or(conn);
-            (!waiting.contains(&conn)).then(|| (conn, asked.contains(&(&**group, *member))))
+            (!waiting.contains(&conn)).then_some(conn)
         });
         published.collect()
     }
@@ -307,7 +305,7 @@ impl Graph<'_> {
         let waits: Vec<&Waiting> = waits.collect();
         let members: Option<HashSet<ConnId>> = waits.iter().map(|wait| self.member(wait)).collect();
         let Some(mut there) = members else { return Names::default() };
-        there.extend(self.published_for(&waits).into_keys());
+        there.extend(self.published_for(&waits));
         self.others(run, meeting, &there)
     }
 

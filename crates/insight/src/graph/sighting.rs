@@ -1,6 +1,6 @@
 //! What was seen of a process that others wait for, and who else is not there.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,17 +24,9 @@ pub(super) enum Found {
     Gone(Timestamp),
 }
 
-/// The processes of these connections, and where one has several, how many.
-fn processes_of<'c>(clients: impl Iterator<Item = &'c Client>) -> Names {
-    let mut processes: BTreeMap<String, usize> = BTreeMap::new();
-    for client in clients {
-        let connections = processes.entry(client.label()).or_default();
-        *connections = connections.saturating_add(1);
-    }
-    Names::of(processes.into_iter().map(|(process, connections)| match connections {
-        1 => process,
-        _ => format!("{process} ({connections} connections)"),
-    }))
+/// The processes of these connections.
+fn processes_of<'c>(clients: impl IntoIterator<Item = &'c Client>) -> Names {
+    Names::of(clients.into_iter().map(Client::label).collect::<BTreeSet<_>>())
 }
 
 impl Graph<'_> {
@@ -206,8 +198,10 @@ impl Graph<'_> {
             _ if node.is_some() => Presence::Unknown.into(),
             RunKind::C10d if run.round().completed.is_some() => Presence::Left { for_seconds: None }.into(),
             RunKind::C10d => Presence::Unknown.into(),
-            _ => self
-                .announced_node(run, rank)
+            // Other backends than the static one give their nodes other ranks than their pods have.
+            kind => Some(self.plan(run))
+                .filter(|_| kind == RunKind::Static)
+                .and_then(|plan| self.announced(&plan, rank))
                 .unwrap_or_else(|| self.never_came(run).or_one_of(self.may_be_nodes(run))),
         }
     }
@@ -246,7 +240,7 @@ impl Graph<'_> {
         let others = self.store.clients.iter().filter(may_be).map(|(_, client)| client);
         let (alike, others): (Vec<_>, Vec<_>) =
             others.partition(|client| asking.contains(&(client.peer.ip(), client.pid)));
-        let candidates = processes_of(others.into_iter());
+        let candidates = processes_of(others);
         match gone {
             Some(gone) => Sighting::from(gone).or_one_of(candidates),
             None if !candidates.is_empty() => self.never_came(run).or_one_of(candidates),
@@ -274,7 +268,7 @@ impl Graph<'_> {
 
     /// Processes that have told no rank, and may be one of those that are missing.
     pub(super) fn may_be_ranks(&self, run: &TrackedRun, meeting: &Meeting) -> Names {
-        processes_of(self.may_be(run, meeting).into_iter())
+        processes_of(self.may_be(run, meeting))
     }
 
     /// As `may_be_ranks`, for nodes: a process that has used the keys of a group is a worker.
@@ -407,12 +401,6 @@ impl Graph<'_> {
 impl Graph<'_> {
     fn plan(&self, run: &TrackedRun) -> Arc<Plan> {
         self.plans.of(&run.key().name(self.store.owner.as_ref()))
-    }
-
-    /// The pod with this node rank, if it announced itself. Other backends than the static one give their
-    /// nodes other ranks.
-    fn announced_node(&self, run: &TrackedRun, rank: u32) -> Option<Sighting> {
-        if run.kind() == RunKind::Static { self.announced(&self.plan(run), rank) } else { None }
     }
 
     /// The pod of a rank, if it announced itself. It has only this one: else it is not known which ranks it

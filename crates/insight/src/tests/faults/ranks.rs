@@ -269,7 +269,7 @@ rank 0..4 of 4; set 0,1 pg/1//cpu//0/# gloo3; get 0 pg/1//cpu//0/1; get 1 pg/1//
 set 2:1,3:2 pg/1//cpu//0/# gloo3; wait 2,3 pg/1//cpu//0/0; pass 6
 says two live processes have claimed rank 1 of the sub-group 1: rank 1 on host1 (pid 2001) and rank 2 on host2
 says (pid 2002); they disagree on the order or the members of new_group
-says have published there: rank 0 on host0 (dropped since) and rank 1 on host1
+says have published there: rank 0 on host0 and rank 1 on host1
 nowhere not there
 = env: a rank does not come to a group that others make
 pass 1; rank 0..3 of 3; set 0,1 pg/1//cpu//0/# gloo3; wait 0,1 pg/1//cpu//0/2; pass 6
