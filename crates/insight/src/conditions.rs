@@ -394,7 +394,7 @@ pub(super) fn of_gate(run: &TrackedRun, plan: &Plan, links: &Links, now: Timesta
         GateState::Gathers => {
             hold(String::new(), pods_missing(gate, Elapsed(now.since(gate.since))), gate.since);
         }
-        _ => {}
+        GateState::OpenBefore => {}
     }
     held
 }

@@ -288,7 +288,9 @@ impl Look<'_> {
             let is_there = |conn: &ConnId| clients.is_some_and(|clients| clients.contains_key(conn));
             let mut found = Vec::new();
             for ((run, _), mut claims) in of_one {
-                claims.values_mut().for_each(|clashes| keep_live(clashes, is_there));
+                for clashes in claims.values_mut() {
+                    keep_live(clashes, is_there);
+                }
                 let mut all = claims.values().flatten().peekable();
                 let Some(&first) = all.peek() else { continue };
                 let mut who: BTreeMap<Claim, BTreeMap<ConnId, String>> = BTreeMap::new();
@@ -303,7 +305,9 @@ impl Look<'_> {
                 let finding = duplicates(first, who);
                 found.push(Held { store: Some(port), run: Some(run), finding });
             }
-            found.into_iter().for_each(|held| self.fact(held));
+            for held in found {
+                self.fact(held);
+            }
         }
     }
 
