@@ -13,7 +13,7 @@ use super::jobs::Jobs;
 use super::presence::Place;
 use super::reason::words::{SAME_GROUPS, has, if_some};
 use super::reason::{Code, Evidence, Finding, Last, Names, Reason};
-use super::run::{Membership, RunKey, SETTLE, SecondJob, TrackedNode, TrackedRun};
+use super::run::{Membership, RunKey, SETTLE, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
 use super::watch::{AtAdmin, Beside, Claim, Clash, Client, GivenUp, Passed};
@@ -342,7 +342,7 @@ impl Look<'_> {
         let without_agents = self.jobs.runs.iter_mut().filter(|(_, run)| !run.has_agents());
         let found: Vec<_> =
             without_agents.filter_map(|(key, run)| Some((key.clone(), run.take_second_job()?))).collect();
-        for (key, SecondJob { ranks, first, second }) in found {
+        for (key, (ranks, [first, second])) in found {
             let port = key.port();
             let Some(store) = port.and_then(|port| self.jobs.stores.get_mut(&port)) else { continue };
             store.clashes.retain(|clash| clash.run != key);

@@ -24,4 +24,4 @@ pub use self::past::Past;
 pub(super) use self::tracked::TrackedRun;
 #[cfg(test)]
 pub(super) use self::world::GlooAddress;
-pub(super) use self::world::{MOST_RANKS, Meeting, RankInfo, SecondJob, read_gloo, read_nccl_id, with_pid};
+pub(super) use self::world::{MOST_RANKS, Meeting, RankInfo, read_gloo, read_nccl_id, with_pid};

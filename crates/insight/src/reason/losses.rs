@@ -1,6 +1,6 @@
 //! Nodes and ranks that are gone, in one form: who, how that was seen, and how many are left.
 
-use super::words::{GAVE_UP_ON, after_giving_up, are_left, connections, in_a_loop, of_whole, the_link};
+use super::words::{GAVE_UP_ON, after_giving_up, are_left, connections, of_whole, the_link};
 use super::{Code, Last, Names, Reason, Unit, words};
 use crate::presence::{CUT_OFF, FROZEN, Place};
 use crate::totals::Tally;
@@ -25,17 +25,14 @@ pub(crate) struct Loss {
 
 /// Worker processes ended before all ranks had met.
 pub(crate) struct RankLoss {
+    /// In the order in which they ended.
     pub(crate) ranks: Names,
-    /// Ranks that ended after them on the same nodes, whose agents end them then.
-    pub(crate) then: Names,
     /// Ranks of the same nodes that had not come: one of those may have failed first.
     pub(crate) unseen: Names,
     pub(crate) joined: u32,
     pub(crate) world_size: Option<u32>,
-    /// They had given up on others just before.
+    /// All of them had given up on others just before.
     pub(crate) gave_up: bool,
-    /// How often one of them has ended and been started again, at most.
-    pub(crate) times: u32,
     /// The ranks that had met before go on, and nobody waits for it.
     pub(crate) go_on: bool,
 }
@@ -86,26 +83,23 @@ impl From<Loss> for Reason {
 }
 
 impl From<RankLoss> for Reason {
-    fn from(loss: RankLoss) -> Self {
-        let RankLoss { ranks, then, unseen, joined, world_size, gave_up, times, go_on } = loss;
-        let how = format!(
-            "{} before all ranks had published{}{}{}{}",
-            connections(ranks.count()),
-            after_giving_up(gave_up, &ranks),
-            in_a_loop(times),
-            words::if_any(", and then: ", &then),
-            words::if_any("; of their nodes not published: ", &unseen)
-        );
+    fn from(RankLoss { ranks, unseen, joined, world_size, gave_up, go_on }: RankLoss) -> Self {
+        let n = ranks.count();
+        let how = match n {
+            1 => "connection closed before all ranks had published",
+            _ => "connections closed, in this order, before all ranks had published",
+        };
+        let how = format!("{how}{}", after_giving_up(gave_up, &ranks));
         let met = if go_on { ", and had met before" } else { "" };
         let left = format!("{} left{met}", of_whole(joined, world_size));
+        let title = "of their nodes not published";
         let reason = Self::gone(&ranks, &how, &left, "ranks", Last::Closed)
             .look_at(
                 "look at the log of what ended first: torchrun ends the other ranks of its node then; the \
                  ranks of other nodes wait for them until their time-outs",
             )
             .joined(joined, world_size)
-            .misses(Place::Rank, &then, Last::Closed)
-            .misses(Place::Rank, &unseen, Last::NeverSeen)
+            .lacks(title, "unseen", Place::Rank, &unseen, Last::NeverSeen)
             .after_others(gave_up);
         if go_on { reason.severe(Severity::Warning) } else { reason }
     }

@@ -340,7 +340,7 @@ impl TrackedRun {
             return;
         }
         self.round.assigned.insert(node, AssignedRanks { base, world_size });
-        self.life.world.tell_size(world_size);
+        self.life.world.tell_size(Some(world_size));
         self.round.assigned_at = Some(now);
         self.touch();
     }

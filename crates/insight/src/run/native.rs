@@ -95,7 +95,8 @@ impl TrackedRun {
         if self.native.as_ref().is_none_or(|native| native.store != store) && store.is_some() {
             let size = snapshot.nodes.iter().map(|node| node.info.local_world_size).sum::<Option<u32>>();
             let size = size.filter(|_| snapshot.state == RoundState::Complete);
-            self.life.world = World::default().told(size);
+            self.life.world = World::default();
+            self.life.world.tell_size(size);
         }
         self.round.exit_done = snapshot.finished_for.map(|since| ago(now, since));
         self.round.over_at = state.is_over().then(|| self.round.over_at.unwrap_or(now));

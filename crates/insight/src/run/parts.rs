@@ -9,7 +9,7 @@ use super::limits::{MOST_NODES, SETTLE};
 use super::memory::Room;
 use super::node::TrackedNode;
 use super::tracked::TrackedRun;
-use super::world::{Process, RankInfo, SecondJob};
+use super::world::{Process, RankInfo};
 use crate::expect::Plan;
 use crate::reason::words::if_some;
 use crate::reason::{Code, Evidence, Finding, Names};
@@ -159,7 +159,7 @@ impl TrackedRun {
 
     /// A worker uses the keys of a group, of whichever kind.
     pub(crate) fn worker_uses_group(&mut self, conn: ConnId) {
-        self.life.world.uses_group(conn);
+        self.life.world.connected.uses_group(conn);
     }
 
     /// A rank published its address.
@@ -185,7 +185,7 @@ impl TrackedRun {
     }
 
     /// A second job: a live process already has each of its ranks. Reported once.
-    pub(crate) fn take_second_job(&mut self) -> Option<SecondJob> {
+    pub(crate) fn take_second_job(&mut self) -> Option<(u32, [ConnId; 2])> {
         self.life.world.take_second_job()
     }
 

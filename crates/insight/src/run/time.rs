@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::node::{NodeId, Sign, TrackedNode};
 use super::tracked::TrackedRun;
-use super::world::{EndedBeside, MOST_RANKS};
+use super::world::MOST_RANKS;
 use crate::expect::Plan;
 use crate::presence::Place;
 use crate::reason::words::{all, ended_first, has, if_some, of_expected, says_who};
@@ -26,10 +26,9 @@ impl TrackedRun {
         is_missed: bool,
         now: Timestamp,
     ) {
-        for EndedBeside { ranks: processes, met, ended, first } in self.life.world.settle() {
+        for (ended, reason) in self.life.world.settle() {
             if !self.has_agents() {
-                let ran = Elapsed(ended.since(met));
-                self.finds(has_ended(processes, ran, first), format!("{ended:?}"), ended);
+                self.finds(reason, format!("{ended:?}"), ended);
             }
         }
         self.name_nodes(plan);
@@ -367,7 +366,7 @@ fn connections_of(n: u32, unit: Unit) -> String {
 
 /// Every process of a run without agents has ended. `first`: what ended before all others, and how long
 /// before the last one.
-fn has_ended(processes: u32, ran: Elapsed, first: Option<(String, Elapsed)>) -> Reason {
+pub(super) fn has_ended(processes: u32, ran: Elapsed, first: Option<(String, Elapsed)>) -> Reason {
     let whose = connections_of(processes, Unit::Process);
     let first = if_some(first, |(rank, before)| format!("; first: {rank}, {before} before the last"));
     Code::RunEnded

@@ -355,7 +355,7 @@ impl TrackedRun {
         let is_known = !self.round.is_of_before && !self.life.was_cut_off;
         let (root, world) = (self.nccl_root().filter(|_| is_known)?, &self.life.world);
         let world_size = self.round.assigned.values().map(|ranks| ranks.world_size).next()?;
-        let came = world.came_to_group().filter(|_| world.is_unnamed())?;
+        let came = world.connected.came().filter(|_| world.is_unnamed())?;
         let of_node = |&rank: &u32| {
             let node = self.node_of_rank(rank)?;
             let came = came.get(&self.address_of(node)?).copied().unwrap_or_default();
@@ -538,7 +538,6 @@ impl TrackedRun {
             self.life.nodes.iter_mut().for_each(|node| node.asks_not_for = None);
         }
         self.settle_static(at);
-        let _ = self.life.world.take_different(at);
         self.check_ranks();
         self.life.ended_with_server = self.is_empty();
         if self.round.exit_done.is_some() {
@@ -667,7 +666,7 @@ impl TrackedRun {
         let group = self.round.group.filter(|_| self.kind != RunKind::C10d || !self.round.is_of_before);
         self.life.earlier_size = group.or(self.life.earlier_size);
         self.life.earlier_completed = self.round.completed.or(self.life.earlier_completed);
-        self.life.world.begin_round();
+        self.life.world.connected.begin_round();
         std::mem::replace(&mut self.round, RoundFacts { number: round, ..RoundFacts::default() })
     }
 

@@ -1,11 +1,11 @@
 //! The workers' ranks: all of them have met, or some are lost on the way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::limits::SETTLE;
 use super::tracked::TrackedRun;
-use super::world::{Lost, Meeting};
+use super::world::{Lost, MOST_RANKS, Meeting};
 use crate::reason::words::all;
 use crate::reason::{Code, Finding, Names, RankLoss};
 use rallypoint_api::RunState;
@@ -13,9 +13,6 @@ use rallypoint_protocol::ids::{ConnId, Timestamp};
 
 /// An agent notices within this time that a worker has ended.
 const NOTICED: Duration = Duration::from_secs(5);
-/// Processes that are killed together end within this time; an agent that fails takes longer to end after its
-/// workers.
-const TOGETHER: Duration = Duration::from_millis(100);
 
 impl TrackedRun {
     /// The process that is rank 0 and counts who comes, or that it is not known.
@@ -106,104 +103,32 @@ impl TrackedRun {
         let (world_size, go_on) = (meeting.size, meeting.met.is_some());
         let hosts = self.life.world.host.is_some() && self.life.world.misses_first();
         let joined = meeting.present().saturating_add(u32::from(hosts));
-        let of_nodes = self.by_node(meeting, lost).into_iter();
-        let (victims, others): (Vec<_>, Vec<_>) = of_nodes.partition(|node| node.gave_up);
-        for (nodes, gave_up) in [(others, false), (victims, true)] {
-            if nodes.is_empty() {
-                continue;
-            }
-            let (mut first, mut then, mut unseen) = (Vec::new(), Vec::new(), Vec::new());
-            for node in nodes {
-                first.extend(node.first);
-                then.extend(node.then);
-                unseen.extend(node.unseen);
-            }
-            let times = first.iter().map(|lost| lost.times).max().unwrap_or_default();
-            let named = |lost: &[Lost]| Names::of(lost.iter().map(|lost| lost.closed.who.clone()));
-            let (ranks, named_then) = (named(&first), named(&then));
-            let about = ranks.to_string();
-            let closed = first.into_iter().chain(then).map(|lost| lost.closed);
-            let reason = RankLoss {
-                ranks,
-                then: named_then,
-                unseen: Names::of(unseen),
-                joined,
-                world_size,
-                gave_up,
-                times,
-                go_on,
-            };
-            self.found(Finding::new(reason, about, since).seen(closed));
-        }
+        let ranks = Names::of(lost.iter().map(|lost| lost.closed.who.clone()));
+        let about = ranks.to_string();
+        let unseen = self.unseen_beside(meeting, &lost);
+        let gave_up = lost.iter().all(|lost| lost.gave_up);
+        let reason = RankLoss { ranks, unseen, joined, world_size, gave_up, go_on };
+        let closed = lost.into_iter().map(|lost| lost.closed);
+        self.found(Finding::new(reason, about, since).seen(closed));
     }
 
-    /// Ranks that ended, in this order, by their nodes. An agent ends its other workers when one fails: that
-    /// is the first of them, unless one has not come, of which it is not known when it ended.
-    fn by_node(&self, meeting: &Meeting, lost: Vec<Lost>) -> Vec<LostOfNode> {
-        let began = lost.first().map(|lost| lost.closed.at);
-        let is_of_round = self.round.completed.is_some_and(|at| began.is_some_and(|began| at <= began));
-        let assigned = self.round.assigned.iter().filter(|_| is_of_round);
-        let bases: BTreeMap<u32, (u32, u32)> =
-            assigned.map(|(&node, ranks)| (ranks.base, (node, ranks.world_size))).collect();
-        let gone: BTreeMap<u32, Timestamp> =
-            self.participants().filter_map(|node| Some((node.rank?, node.gone?))).collect();
+    /// Ranks that have not come of the nodes of these: an agent ends its other workers when one fails, which
+    /// may have been one of those. Not where the agent has gone, too.
+    fn unseen_beside(&self, meeting: &Meeting, lost: &[Lost]) -> Names {
+        let Some((first, last)) = lost.first().zip(lost.last()) else { return Names::default() };
+        let is_of_round = self.round.completed.is_some_and(|completed| completed <= first.closed.at);
         let ended: BTreeSet<u32> = lost.iter().map(|lost| lost.rank).collect();
-        let mut of_nodes: Vec<LostOfNode> = Vec::new();
-        let mut at_node: BTreeMap<u32, usize> = BTreeMap::new();
-        for lost in lost {
-            // The node with the highest first rank that is not above it.
-            let node = bases.range(..=lost.rank).next_back().map(|(&base, &(node, size))| (base, node, size));
-            let known = node.and_then(|(base, ..)| at_node.get(&base));
-            match known.and_then(|&at| of_nodes.get_mut(at)) {
-                Some(of_node) if of_node.unseen.is_empty() => of_node.then.push(lost),
-                Some(of_node) => of_node.first.push(lost),
-                None => {
-                    let ranks = node.map(|(base, _, size)| {
-                        let next = bases.range(base.saturating_add(1)..).next();
-                        base..next.map_or(size, |(&next, _)| next)
-                    });
-                    let had_come =
-                        |rank: &u32| ended.contains(rank) || meeting.had_come(*rank, lost.closed.at);
-                    let unseen = ranks.into_iter().flatten().filter(|rank| !had_come(rank));
-                    let unseen = unseen.map(|rank| self.rank_label_in(meeting, rank)).collect();
-                    at_node.extend(node.map(|(base, ..)| (base, of_nodes.len())));
-                    let agent_gone = node.and_then(|(_, node, _)| gone.get(&node)).copied();
-                    let gave_up = lost.gave_up;
-                    of_nodes.push(LostOfNode {
-                        first: vec![lost],
-                        then: Vec::new(),
-                        unseen,
-                        gave_up,
-                        agent_gone,
-                    });
-                }
-            }
-        }
-        of_nodes.iter_mut().for_each(LostOfNode::settle);
-        of_nodes
-    }
-}
-
-/// Ranks of one node that ended before all had met.
-struct LostOfNode {
-    /// One of these failed.
-    first: Vec<Lost>,
-    /// What ended after that.
-    then: Vec<Lost>,
-    /// Its ranks that had not come.
-    unseen: Vec<String>,
-    /// The first had given up on another just before.
-    gave_up: bool,
-    agent_gone: Option<Timestamp>,
-}
-
-impl LostOfNode {
-    /// Ranks that were killed with their agent were not ended by it.
-    fn settle(&mut self) {
-        let last = self.first.iter().chain(&self.then).map(|lost| lost.closed.at).max();
-        if self.agent_gone.zip(last).is_some_and(|(gone, last)| gone <= last + TOGETHER) {
-            self.first.append(&mut self.then);
-            self.unseen.clear();
-        }
+        let gone = self.participants().filter(|node| node.gone.is_some());
+        let gone: BTreeSet<u32> = gone.filter_map(|node| node.rank).collect();
+        let assigned = self.round.assigned.iter().filter(|_| is_of_round);
+        let mut nodes: Vec<_> = assigned.map(|(node, ranks)| (ranks.base, ranks.world_size, node)).collect();
+        nodes.sort_unstable();
+        let next = nodes.iter().skip(1).map(|(base, ..)| Some(*base)).chain([None]);
+        let ranks = nodes.iter().zip(next).filter(|((.., node), _)| !gone.contains(node));
+        let ranks =
+            ranks.map(|(&(base, size, _), next)| base..next.unwrap_or(size).min(MOST_RANKS).max(base));
+        let beside = ranks.filter(|ranks| ended.range(ranks.clone()).next().is_some()).flatten();
+        let unseen = beside.filter(|rank| !ended.contains(rank) && !meeting.had_come(*rank, last.closed.at));
+        Names::of_some(unseen, |rank| self.rank_label_in(meeting, rank))
     }
 }

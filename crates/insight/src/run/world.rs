@@ -24,8 +24,9 @@ use self::meeting::Leaving;
 pub(crate) use self::meeting::{Lost, Meeting};
 pub(crate) use self::rank::{RankInfo, with_pid};
 use super::limits::SETTLE;
+use super::time::has_ended;
 use crate::reason::words::are;
-use crate::reason::{Code, Evidence, Finding, Names};
+use crate::reason::{Code, Evidence, Finding, Names, Reason};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count, counted};
 
 /// Ranks that are tracked in one run.
@@ -100,15 +101,6 @@ struct Differ {
     is_told: bool,
 }
 
-/// A meeting that was complete, and has ended while others are there.
-#[derive(Debug, Clone)]
-pub(crate) struct EndedBeside {
-    pub(super) ranks: u32,
-    pub(super) met: Timestamp,
-    pub(super) ended: Timestamp,
-    pub(super) first: Option<(String, Elapsed)>,
-}
-
 /// The process that published an NCCL id.
 #[derive(Debug, Clone)]
 pub(crate) struct NcclRoot {
@@ -121,16 +113,6 @@ pub(crate) struct NcclRoot {
     /// When its connection closed, or was given up.
     pub(crate) gone: Option<Timestamp>,
     pub(crate) is_cut_off: bool,
-}
-
-/// Two jobs that publish the same ranks.
-#[derive(Debug)]
-pub(crate) struct SecondJob {
-    pub(crate) ranks: u32,
-    /// A process of the first job.
-    pub(crate) first: ConnId,
-    /// The one with the same rank.
-    pub(crate) second: ConnId,
 }
 
 impl Default for World {
@@ -215,7 +197,7 @@ impl World {
         let found = its_own().or_else(gathering).or_else(in_place).or_else(is_over);
         found.unwrap_or_else(|| {
             if self.meetings.len() < MOST_MEETINGS {
-                self.meetings.push(Meeting::new(self.next));
+                self.meetings.push(Meeting::new(self.next, BTreeMap::new()));
                 self.next = self.next.saturating_add(1);
             }
             self.meetings.len().saturating_sub(1)
@@ -245,19 +227,15 @@ impl World {
 
     /// The next attempt begins. Who is connected stays, and what two jobs claim.
     fn begin(&mut self, attempt: Option<u32>) {
+        let told = self.told_size;
         *self = Self {
             attempt,
             connected: std::mem::take(&mut self.connected).counted_anew(),
             claimed_twice: std::mem::take(&mut self.claimed_twice),
             last_met: self.last_met,
             ..Self::default()
-        }
-        .told(self.told_size);
-    }
-
-    /// A round of agents begins.
-    pub(super) fn begin_round(&mut self) {
-        self.connected.begin_round();
+        };
+        self.tell_size(told);
     }
 
     /// The run begins anew.
@@ -267,23 +245,17 @@ impl World {
         *self = Self {
             connected: std::mem::take(&mut self.connected).counted_anew(),
             last_met: self.last_met,
-            meetings: vec![Meeting::after(unmet)],
+            meetings: vec![Meeting::new(0, unmet)],
             ..Self::default()
         };
     }
 
-    /// The world size may be told.
-    pub(super) fn told(mut self, size: Option<u32>) -> Self {
+    /// The agents tell their workers how many they are.
+    pub(super) fn tell_size(&mut self, size: Option<u32>) {
         self.told_size = size;
         for meeting in self.meetings.iter_mut().filter(|meeting| !meeting.is_live()) {
             meeting.size = size.or(meeting.size);
         }
-        self
-    }
-
-    /// The agents tell their workers how many they are.
-    pub(super) fn tell_size(&mut self, size: u32) {
-        *self = std::mem::take(self).told(Some(size));
     }
 
     /// The address of a live rank was dropped: that of the one who wrote it last.
@@ -315,18 +287,20 @@ impl World {
     pub(super) fn addresses(&self) -> impl Iterator<Item = Evidence> {
         let unmet =
             self.meetings.iter().filter(|meeting| meeting.met.is_none() && self.shown().met.is_none());
-        unmet.flat_map(Meeting::addresses)
+        let live = unmet.flat_map(|meeting| &meeting.ranks).filter(|(_, info)| info.is_live());
+        live.map(|(&rank, info)| info.wrote(rank))
     }
 
-    /// A second job: a live process already has each of its ranks. Reported once.
-    pub(super) fn take_second_job(&mut self) -> Option<SecondJob> {
+    /// A second job: a live process already has each of so many ranks. With a process of the first job, and
+    /// the one with the same rank. Reported once.
+    pub(super) fn take_second_job(&mut self) -> Option<(u32, [ConnId; 2])> {
         let (&rank, &(first, second)) = self.claimed_twice.iter().next()?;
         let ranks = self.of(Some(rank), second).size.filter(|&ranks| ranks > 1)?;
         if !(0..ranks).all(|rank| self.claimed_twice.contains_key(&rank)) {
             return None;
         }
         self.claimed_twice.clear();
-        Some(SecondJob { ranks, first, second })
+        Some((ranks, [first, second]))
     }
 
     /// The meetings of which all ranks have published their addresses since the last call.
@@ -347,11 +321,6 @@ impl World {
         {
             (root.conn, root.gone, root.is_cut_off) = (conn, None, false);
         }
-    }
-
-    /// A worker uses the keys of a group.
-    pub(super) fn uses_group(&mut self, conn: ConnId) {
-        self.connected.uses_group(conn);
     }
 
     /// Rank 0 publishes the NCCL id of all ranks.
@@ -393,8 +362,9 @@ impl World {
         was_last && self.is_unnamed()
     }
 
-    /// Looks which meetings have ended. Returns those that had met, and ended while others are there.
-    pub(super) fn settle(&mut self) -> Vec<EndedBeside> {
+    /// Looks which meetings have ended. Returns what is said of those that had met, and ended while others are
+    /// there, and when they did.
+    pub(super) fn settle(&mut self) -> Vec<(Timestamp, Reason)> {
         self.meetings.iter_mut().for_each(Meeting::return_to_before);
         let mut told = Vec::new();
         if self.meetings.len() > 1 {
@@ -413,7 +383,7 @@ impl World {
                 if let (Some(met), Some(at)) = (ended.met, ended.all_gone()) {
                     let met = ended.first_met.unwrap_or(met);
                     let (ranks, first) = (count(ended.ranks.len()), ended.first_to_end());
-                    told.push(EndedBeside { ranks, met, ended: at, first });
+                    told.push((at, has_ended(ranks, Elapsed(at.since(met)), first)));
                     self.past = Some(ended);
                 } else if let Some(gathering) = self.meetings.iter_mut().find(|meeting| meeting.met.is_none())
                 {
@@ -454,15 +424,9 @@ impl World {
         };
         let (rank, says, ranks, wrote) = of(first)?;
         let (other_rank, other_says, others, other_wrote) = of(other)?;
-        let have_met = first.met.is_some();
-        let met = match (have_met, ranks.count()) {
-            (false, _) => "",
-            (true, 1) => " and has published",
-            (true, _) => " and have all published",
-        };
         let (are, for_ranks) = (are(ranks.count()), counted(says, "rank", "ranks"));
         let text = format!(
-            "the ranks disagree on the world size: {ranks} {are} prepared for {for_ranks}{met}, {others} for \
+            "the ranks disagree on the world size: {ranks} {are} prepared for {for_ranks}, {others} for \
              {other_says}"
         );
         let reason = Code::WorldSizesDiffer
@@ -545,31 +509,27 @@ impl World {
 
     /// The process with this rank for those of a meeting: theirs, or another one that has not met, whose
     /// address they find; or else the one of theirs that has ended, if none is there that has met with
-    /// others.
+    /// others: who came beside that and has ended was a copy.
     pub(crate) fn holder<'w>(&'w self, meeting: &'w Meeting, rank: u32) -> Option<&'w RankInfo> {
-        let own = meeting.holder(rank);
-        let is_live = |info: &&RankInfo| info.is_live();
-        let others = || self.gathering_beside(meeting).filter_map(|other| other.holder(rank)).find(is_live);
-        own.filter(is_live).or_else(others).or_else(|| own.filter(|_| !self.is_elsewhere(meeting, rank)))
-    }
-
-    /// Whether the process with this rank is there, and has met with others. Who came beside it and has ended
-    /// was a copy.
-    fn is_elsewhere(&self, meeting: &Meeting, rank: u32) -> bool {
-        self.met_elsewhere(meeting, rank).is_some_and(RankInfo::is_live)
+        self.found(meeting, rank, |of| of.holder(rank))
     }
 
     /// The process that a rank finds there: as [`World::holder`], if its address was not dropped.
     pub(crate) fn published(&self, meeting: &Meeting, rank: u32) -> Option<(ConnId, Option<Timestamp>)> {
-        let own = meeting.ranks.get(&rank);
-        let others = || {
-            self.gathering_beside(meeting)
-                .filter_map(|other| other.ranks.get(&rank))
-                .find(|info| info.is_live())
-        };
-        let ended = || own.filter(|_| !self.is_elsewhere(meeting, rank));
-        let found = own.filter(|info| info.is_live()).or_else(others).or_else(ended);
-        found.map(|info| (info.conn, info.gone))
+        self.found(meeting, rank, |of| of.ranks.get(&rank)).map(|info| (info.conn, info.gone))
+    }
+
+    fn found<'w>(
+        &'w self,
+        meeting: &'w Meeting,
+        rank: u32,
+        of: impl Fn(&'w Meeting) -> Option<&'w RankInfo>,
+    ) -> Option<&'w RankInfo> {
+        let is_live = |info: &&RankInfo| info.is_live();
+        let is_elsewhere = || self.met_elsewhere(meeting, rank).is_some_and(RankInfo::is_live);
+        let own = of(meeting);
+        let others = || self.gathering_beside(meeting).filter_map(&of).find(is_live);
+        own.filter(is_live).or_else(others).or_else(|| own.filter(|_| !is_elsewhere()))
     }
 
     /// The process with this rank that has met with others, of which those of this meeting are none.
@@ -659,12 +619,6 @@ impl World {
         let mut ended: Vec<_> = ended.map(|(_, closed)| closed).collect();
         ended.sort_by_key(|closed| closed.at);
         ended
-    }
-
-    /// How many processes have used the keys of a group in this round, by address. `None` where that is not
-    /// known of some.
-    pub(crate) fn came_to_group(&self) -> Option<BTreeMap<IpAddr, u32>> {
-        self.connected.came()
     }
 
     /// Processes that have only counted themselves.

@@ -119,12 +119,10 @@ fn losses(n: u32, m: u32) -> Vec<Reason> {
     let units = [(Unit::Node, false), (Unit::Node, true), (Unit::Process, false), (Unit::Process, true)];
     let ranks = RankLoss {
         ranks: names(n.max(1)),
-        then: names(m),
         unseen: names(m),
         joined: n,
         world_size: (n < m).then_some(m),
         gave_up,
-        times: m,
         go_on,
     };
     let out = Reason::taken_out(&names(n.max(1)), "a", silent, m);

@@ -66,7 +66,7 @@ impl Connected {
     }
 
     /// A process uses the keys of a group.
-    pub(super) fn uses_group(&mut self, conn: ConnId) {
+    pub(crate) fn uses_group(&mut self, conn: ConnId) {
         let Some(conn) = self.conns.get_mut(&conn).filter(|conn| !conn.is_of_group) else { return };
         conn.is_of_group = true;
         let Some(process) = conn.process else { return };
@@ -128,7 +128,7 @@ impl Connected {
 
     /// How many have used the keys of a group in this round, by address. `None` if processes are there that
     /// have not told their ids.
-    pub(super) fn came(&self) -> Option<BTreeMap<IpAddr, u32>> {
+    pub(crate) fn came(&self) -> Option<BTreeMap<IpAddr, u32>> {
         let mut by_address: BTreeMap<IpAddr, u32> = BTreeMap::new();
         for ((ip, _), processes) in &self.came {
             let of_address = by_address.entry(*ip).or_default();
@@ -143,8 +143,8 @@ impl Connected {
         others.filter(|(_, conns)| !conns.is_of_group).map(|(&process, _)| process)
     }
 
-    /// A round begins: who has come belongs to the one before.
-    pub(super) fn begin_round(&mut self) {
+    /// A round of agents begins: who has come belongs to the one before.
+    pub(crate) fn begin_round(&mut self) {
         self.came.clear();
         self.ended.clear();
     }

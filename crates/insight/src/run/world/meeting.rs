@@ -35,8 +35,6 @@ pub(crate) struct Meeting {
     pub(crate) replaced: BTreeSet<u32>,
     /// Ranks that ended before all had met, not yet reported.
     pub(crate) lost: Vec<Lost>,
-    /// How often a process with a rank ended before all had met.
-    ends: BTreeMap<u32, u32>,
     /// Since all had met, one of them wrote what none writes before it has reached the others: a key of a
     /// sub-group, or of the program.
     pub(crate) went_on: bool,
@@ -49,8 +47,6 @@ pub(crate) struct Lost {
     pub(crate) closed: Evidence,
     /// It had given up on another just before.
     pub(crate) gave_up: bool,
-    /// How often one with its rank has ended.
-    pub(crate) times: u32,
 }
 
 /// How a connection closed.
@@ -88,11 +84,9 @@ impl Meeting {
             let mut former = std::mem::take(&mut self.former);
             former.append(&mut self.ranks);
             let meets_again = former.get(&rank).is_some_and(|before| before.is_same_process(&info));
-            let (first_met, ends) = (self.first_met, std::mem::take(&mut self.ends));
+            let first_met = self.first_met;
             self.begin(former);
             self.first_met = first_met.or(Some(met)).filter(|_| meets_again);
-            // One that is started again and again.
-            self.ends = if meets_again { BTreeMap::new() } else { ends };
             self.before = Some((met, first_met));
         } else {
             begins = false;
@@ -118,18 +112,13 @@ impl Meeting {
         begins
     }
 
-    /// Nobody has come yet.
-    pub(super) fn new(number: u32) -> Self {
-        Self { number, ..Self::default() }
-    }
-
-    /// Nobody has come yet; `former` ended before they met.
-    pub(super) fn after(former: BTreeMap<u32, RankInfo>) -> Self {
-        Self { former, ..Self::default() }
+    /// Nobody has come yet; `former` had met, or ended before they met.
+    pub(super) fn new(number: u32, former: BTreeMap<u32, RankInfo>) -> Self {
+        Self { number, former, ..Self::default() }
     }
 
     fn begin(&mut self, former: BTreeMap<u32, RankInfo>) {
-        *self = Self { number: self.number, former, ..Self::default() };
+        *self = Self::new(self.number, former);
     }
 
     /// All that came and did not meet: what became of them is told of those that the next ones wait for.
@@ -203,22 +192,18 @@ impl Meeting {
             self.former.insert(rank, RankInfo { withdrawn: true, ..rival });
         } else if !is_cut_off && self.lost.len() < MOST_LOST {
             // Another may take its place before it is told.
-            self.lost.push(Lost { rank, closed, gave_up, times: 0 });
+            self.lost.push(Lost { rank, closed, gave_up });
         }
     }
 
-    /// Takes the ranks that ended, but for processes that have come again on another connection.
+    /// Takes the ranks that ended, in that order, but for processes that have come again on another connection.
     pub(crate) fn take_lost(&mut self, connected: &Connected) -> Vec<Lost> {
         let mut lost = std::mem::take(&mut self.lost);
         lost.retain(|Lost { closed, .. }| {
             let process = closed.peer.map(|peer| peer.ip()).zip(closed.pid);
             !process.is_some_and(|process| connected.has(process))
         });
-        for lost in &mut lost {
-            let times = self.ends.entry(lost.rank).or_default();
-            *times = times.saturating_add(1);
-            lost.times = *times;
-        }
+        lost.sort_by_key(|lost| lost.closed.at);
         lost
     }
 
@@ -255,9 +240,9 @@ impl Meeting {
         let Some((met, first_met)) = self.before else { return };
         let ranks = std::mem::take(&mut self.former);
         let size = ranks.values().find_map(|info| info.size).or(self.size);
-        let (lost, ends) = (std::mem::take(&mut self.lost), std::mem::take(&mut self.ends));
+        let lost = std::mem::take(&mut self.lost);
         self.begin(BTreeMap::new());
-        (self.ranks, self.size, self.lost, self.ends) = (ranks, size, lost, ends);
+        (self.ranks, self.size, self.lost) = (ranks, size, lost);
         (self.met, self.first_met, self.started) = (Some(met), first_met, Some(met));
         self.ranks.values_mut().for_each(|info| info.withdrawn = false);
     }
@@ -283,15 +268,16 @@ impl Meeting {
 
     /// Whether this process is the one with the rank here, or was.
     pub(super) fn has(&self, rank: u32, process: &RankInfo) -> bool {
-        let of_rank = [&self.ranks, &self.former, &self.rivals].into_iter().filter_map(|of| of.get(&rank));
-        of_rank.into_iter().any(|known| known.conn == process.conn || known.is_same_process(process))
+        self.known_as(rank).any(|known| known.conn == process.conn || known.is_same_process(process))
     }
 
     /// Whether this connection is that of the rank here, or was.
     pub(super) fn has_conn(&self, rank: u32, conn: ConnId) -> bool {
-        [&self.ranks, &self.former, &self.rivals]
-            .into_iter()
-            .any(|of| of.get(&rank).is_some_and(|known| known.conn == conn))
+        self.known_as(rank).any(|known| known.conn == conn)
+    }
+
+    fn known_as(&self, rank: u32) -> impl Iterator<Item = &RankInfo> {
+        [&self.ranks, &self.former, &self.rivals].into_iter().filter_map(move |of| of.get(&rank))
     }
 
     /// Whether who is prepared for so many ranks can meet these.
@@ -404,11 +390,5 @@ impl Meeting {
     /// As `holder`, for ranks that have met: the ranks before them are only known to have ended.
     pub(super) fn who_met(&self, rank: u32) -> Option<&RankInfo> {
         self.holder(rank).filter(|_| self.ranks.contains_key(&rank))
-    }
-
-    /// The ranks that are there published these addresses.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = Evidence> {
-        let live = self.ranks.iter().filter(|(_, info)| info.is_live());
-        live.map(|(&rank, info)| info.wrote(rank))
     }
 }

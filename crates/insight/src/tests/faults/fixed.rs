@@ -58,7 +58,7 @@ static 1,2:1,3:2 of 3
 tells waiting: node 0 never connection closed
 = static: a rank fails before all have come, and its agent ends the other one of its node
 staticrun 2; workers 1..4 of 4; pass 5; leave 103; pass 0.2; leave 102
-tells lost: rank 3, host103, rank 2, host102 never rank 2 on host102: connection
+tells lost: rank 3, host103, rank 2, host102 never rank 2 on host102 and rank 3
 = static: a rank fails before it has published, and its agent ends the other one of its node
 staticrun 2; workers 0..3 of 4; pass 5; leave 102
 tells lost: rank 2, host102, rank 3, rank 1, node 1, 10.77.0.11 never look at the log of what ended;
