@@ -49,10 +49,7 @@ pub(super) fn show(jobs: &mut Jobs, told: &mut Told, now: Timestamp) {
     }
     for (key, since) in wanted {
         let run_id = jobs.name(&key);
-        if jobs.plans.is_behind(&run_id, jobs.links.version()) {
-            let gone = jobs.links.gone(&jobs.plans.of(&run_id));
-            jobs.plans.set_gone(&run_id, gone, jobs.links.version());
-        }
+        jobs.plans.see_links(&run_id, &jobs.links);
         if let Some(run) = jobs.run_mut(told, &key, RunKind::Announced, now) {
             run.announced_since(since);
         }

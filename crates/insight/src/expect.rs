@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::links::Links;
 use rallypoint_api::{Expected, ExpectedFrom};
 use rallypoint_protocol::ids::{Nodes, Timestamp};
 use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState};
@@ -27,7 +28,8 @@ pub struct Expectation {
 pub(super) struct Plan {
     pub(super) expectation: Option<Expectation>,
     gate: Option<Gate>,
-    /// Nothing has been heard of the pods behind the open gate since then, so it was forgotten.
+    /// Nothing has been heard of the pods behind the open gate since then, so it was forgotten. They may do
+    /// what needs no store.
     passed: Option<Timestamp>,
     /// `serve --nodes`.
     flag: Option<(u32, u32)>,
@@ -84,16 +86,6 @@ impl Plan {
     pub(super) fn gone(&self) -> &BTreeMap<String, Timestamp> {
         static NONE: BTreeMap<String, Timestamp> = BTreeMap::new();
         self.gate.as_ref().map_or(&NONE, |gate| &gate.gone)
-    }
-
-    /// Whether nothing is said about it any more.
-    fn is_empty(&self) -> bool {
-        self.expectation.is_none() && self.gate.is_none()
-    }
-
-    /// Whether its pods have passed their gate since this server was started.
-    fn is_open(&self) -> bool {
-        self.gate().is_some_and(|gate| matches!(gate.state, GateState::Open { .. }))
     }
 
     /// The expectation from outside.
@@ -192,7 +184,9 @@ impl Plans {
         if gate.is_none() && plan.is_none_or(|plan| plan.passed.is_some()) {
             return false;
         }
-        let was_open = plan.is_some_and(|plan| plan.is_open());
+        let gate_before = plan.and_then(|plan| plan.gate());
+        // Since this server was started.
+        let was_open = gate_before.is_some_and(|gate| matches!(gate.state, GateState::Open { .. }));
         if gate.is_none() && was_open {
             return self.change(run_id, |plan| plan.passed = Some(heard));
         }
@@ -211,18 +205,15 @@ impl Plans {
         old
     }
 
-    /// Whether other relays have come or gone since it was told which pods of a run are gone.
-    pub(super) fn is_behind(&self, run_id: &str, links: u64) -> bool {
-        let gate = self.of_run.get(run_id).and_then(|plan| plan.gate.as_ref());
-        gate.is_some_and(|gate| gate.links != Some(links))
-    }
-
-    /// The relays of these pods of a run are gone, as its relays of this version show.
-    pub(super) fn set_gone(&mut self, run_id: &str, gone: BTreeMap<String, Timestamp>, links: u64) {
+    /// Looks which of the pods of a run are gone, if relays have come or gone since the last look.
+    pub(super) fn see_links(&mut self, run_id: &str, links: &Links) {
         let Some(plan) = self.of_run.get_mut(run_id) else { return };
-        let plan = Arc::make_mut(plan);
+        if plan.gate.as_ref().is_none_or(|gate| gate.links == Some(links.version())) {
+            return;
+        }
+        let (gone, plan) = (links.gone(plan), Arc::make_mut(plan));
         let Some(gate) = &mut plan.gate else { return };
-        gate.links = Some(links);
+        gate.links = Some(links.version());
         if gate.gone != gone {
             gate.gone = gone;
             plan.version = plan.version.saturating_add(1);
@@ -231,7 +222,8 @@ impl Plans {
 
     fn change_gate(&mut self, run_id: &str, gate: Option<GateSnapshot>) -> bool {
         let changed = self.change(run_id, |plan| (plan.gate, plan.passed) = (gate.map(Gate::new), None));
-        if self.of_run.get(run_id).is_some_and(|plan| plan.is_empty()) {
+        // Of some nothing else is said.
+        if self.of_run.get(run_id).is_some_and(|plan| plan.expectation.is_none() && plan.gate.is_none()) {
             self.of_run.remove(run_id);
         }
         changed

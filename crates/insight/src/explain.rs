@@ -16,9 +16,9 @@ use super::reason::{Code, Evidence, Finding, Last, Names, Reason};
 use super::run::{Membership, RunKey, SETTLE, TrackedNode, TrackedRun};
 use super::summary::summary;
 use super::told::{Change, Told};
-use super::watch::{AtAdmin, Beside, Claim, Clash, Client, GivenUp, Passed};
+use super::watch::{Beside, Claim, Clash, Client, Foreign, GivenUp, Passed};
 use rallypoint_api::{RunKind, RunState, Seen, Severity, TimelineEvent};
-use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
+use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp, counted};
 use rallypoint_protocol::keys::Role;
 use rallypoint_rendezvous::barrier::OpenBarrier;
 
@@ -396,10 +396,9 @@ impl Look<'_> {
         }
     }
 
-    /// Reports links that were away for too long.
+    /// Reports what has happened to links.
     pub(super) fn tell_links(&mut self) {
-        let refused = std::mem::take(&mut self.jobs.links.refused);
-        for finding in refused.into_iter().chain(self.jobs.links.take_lost()) {
+        for finding in std::mem::take(&mut self.jobs.links.found) {
             self.fact(Held { store: None, run: None, finding });
         }
     }
@@ -410,11 +409,8 @@ impl Look<'_> {
         held.extend(self.two_backends());
         let away = self.jobs.links.away(|addr| self.who_is_at(addr), self.now).into_iter();
         let barriers = self.jobs.barriers.iter().map(|open| barrier_waits(open, self.now));
-        held.extend(away.chain(barriers).chain(self.at_admin()).map(|finding| Held {
-            store: None,
-            run: None,
-            finding,
-        }));
+        held.extend(away.chain(barriers).map(|finding| Held { store: None, run: None, finding }));
+        held.extend(self.jobs.foreign.iter().map(|foreign| wrong_port(foreign, self.now)));
         let idle = self.jobs.stores.keys().map(|&port| (port, self.of_store(port, &mut held)));
         for (port, idle) in idle.collect::<Vec<_>>() {
             self.jobs.store(port).idle = idle;
@@ -425,8 +421,7 @@ impl Look<'_> {
             let topic = Topic::of(held.store, held.run, &held.finding);
             self.told.log.hold(topic, subject, held.finding, self.now);
         }
-        let foreign = self.jobs.stores.values_mut().map(|store| &mut store.foreign);
-        foreign.chain([&mut self.jobs.at_admin.clients]).for_each(|clients| clients.pass_time(self.now));
+        self.jobs.foreign.pass_time(self.now);
         let utterances = self.told.log.settle(self.now);
         self.say(utterances);
     }
@@ -570,26 +565,8 @@ impl Look<'_> {
             let found = graph.without_heartbeat(run).into_iter();
             found.map(|finding| Held { store: Some(port), run: Some(run.key().clone()), finding })
         }));
-        for foreign in graph.store.foreign.iter() {
-            let ago = Elapsed(self.now.since(foreign.last));
-            let reason = wrong_port(foreign.peer, foreign.protocol, port, foreign.times, ago);
-            let about = format!("{} {}", foreign.peer, foreign.protocol);
-            let finding = Finding::new(reason, about, foreign.last);
-            held.push(Held { store: Some(port), run: None, finding });
-        }
         held.extend(self.two_jobs(port));
         graph.idle_connections()
-    }
-
-    /// Clients of the stores that came to the admin port.
-    fn at_admin(&self) -> impl Iterator<Item = Finding> {
-        let AtAdmin { port, stores, clients } = &self.jobs.at_admin;
-        clients.iter().map(|client| {
-            let ago = Elapsed(self.now.since(client.last));
-            let reason = wrong_port(client.peer, "TCPStore", *port, client.times, ago);
-            let reason = reason.and("stores have ports", &Names::of(stores.iter().map(u16::to_string)));
-            Finding::new(reason, client.peer.to_string(), client.last)
-        })
     }
 
     /// Nodes of one id that use different backends, and wait for each other.
@@ -735,12 +712,16 @@ fn duplicates(first: &Clash, mut known: BTreeMap<Claim, BTreeMap<ConnId, String>
 }
 
 /// A client of another protocol came to a port.
-fn wrong_port(peer: IpAddr, protocol: &str, port: u16, times: u64, ago: Elapsed) -> Reason {
-    let often = if times == 1 { "1 time".to_owned() } else { format!("{times} times") };
-    let a = if protocol == "HTTP" { "an" } else { "a" };
-    Code::WrongPort
+fn wrong_port(foreign: &Foreign, now: Timestamp) -> Held {
+    let Foreign { port, peer, protocol, stores, times, last } = foreign;
+    let (often, ago) = (counted(*times, "time", "times"), Elapsed(now.since(*last)));
+    let a = if *protocol == "HTTP" { "an" } else { "a" };
+    let reason = Code::WrongPort
         .says(format!("{a} {protocol} client at {peer} came to port {port} {often}, the last {ago} ago"))
         .fact("protocol", protocol)
+        .and("stores have ports", &Names::of(stores.iter().flatten().map(u16::to_string)));
+    let finding = Finding::new(reason, format!("{peer} {protocol}"), *last);
+    Held { store: stores.is_none().then_some(*port), run: None, finding }
 }
 
 /// Who waits at a barrier of the native rendezvous, and for whom.

@@ -11,7 +11,7 @@ use super::links::Links;
 use super::run::{Room, RunKey, TrackedRun, with_pid};
 use super::told::Told;
 use super::totals::Totals;
-use super::watch::{AtAdmin, Claim, StoreOwner, StoreWatch};
+use super::watch::{Claim, ForeignClients, StoreOwner, StoreWatch};
 use rallypoint_api::RunKind;
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 use rallypoint_rendezvous::barrier::OpenBarrier;
@@ -24,7 +24,7 @@ pub(super) struct Jobs {
     /// The barriers of the native rendezvous at which somebody waits.
     pub(super) barriers: Vec<OpenBarrier>,
     pub(super) links: Links,
-    pub(super) at_admin: AtAdmin,
+    pub(super) foreign: ForeignClients,
     pub(super) looked: Timestamp,
     /// Since when this server has looked without a long pause: what comes late was not held up here.
     pub(super) awake_since: Timestamp,
@@ -49,7 +49,7 @@ impl Jobs {
             runs: BTreeMap::new(),
             barriers: Vec::new(),
             links: Links::new(grace),
-            at_admin: AtAdmin::default(),
+            foreign: ForeignClients::default(),
             looked: Timestamp::default(),
             awake_since: Timestamp::default(),
             plans: Plans::new(nodes),

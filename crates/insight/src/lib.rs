@@ -54,6 +54,7 @@ use self::pasts::Pasts;
 use self::run::{RunKey, TrackedRun};
 use self::show::Documents;
 use self::told::Told;
+use self::watch::Foreign;
 use rallypoint_api::{LinkCounts, Run, RunKind, RunList, WaitList};
 use rallypoint_protocol::ids::{ConnId, RunId, Timestamp};
 use rallypoint_rendezvous::barrier::OpenBarrier;
@@ -141,6 +142,7 @@ impl Insight {
     /// The store on `port` was closed: its runs are no longer shown.
     pub fn forget_store(&mut self, port: u16) {
         self.jobs.stores.remove(&port);
+        self.jobs.foreign.forget(port);
         self.jobs.runs.values_mut().for_each(|run| run.store_was_closed(port));
         let gone = self.jobs.runs.keys().filter(|key| key.port() == Some(port));
         for key in &gone.cloned().collect::<Vec<_>>() {
@@ -194,13 +196,13 @@ impl Insight {
 
     /// A foreign client came to a store's port.
     pub fn foreign(&mut self, port: u16, peer: IpAddr, protocol: &'static str, now: Timestamp) {
-        self.jobs.store(port).foreign.came(peer, protocol, now);
+        self.jobs.foreign.came(Foreign { port, peer, protocol, stores: None, times: 1, last: now });
     }
 
     /// A client of a store came to the admin port, while these stores are open for all.
     pub fn came_to_admin(&mut self, port: u16, peer: IpAddr, stores: Vec<u16>, now: Timestamp) {
-        self.jobs.at_admin.clients.came(peer, "TCPStore", now);
-        (self.jobs.at_admin.port, self.jobs.at_admin.stores) = (port, stores);
+        let (protocol, stores) = ("TCPStore", Some(stores));
+        self.jobs.foreign.came(Foreign { port, peer, protocol, stores, times: 1, last: now });
     }
 
     /// Observations were lost.

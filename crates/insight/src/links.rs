@@ -67,11 +67,10 @@ pub(super) struct Links {
     pub(super) away: Vec<AwayLink>,
     /// Addresses of those that are back, and since when: for a few seconds.
     pub(super) back: Vec<(IpAddr, Timestamp)>,
-    pub(super) lost: Vec<LinkNews>,
-    /// Relays that were turned away, not yet told.
-    pub(super) refused: Vec<Finding>,
+    /// What has happened, not yet told.
+    pub(super) found: Vec<Finding>,
     /// How and when those ended whose relays have not come again.
-    pub(super) ended: BTreeMap<String, LinkNews>,
+    ended: BTreeMap<String, LinkNews>,
     /// For how long the clients of a link stay while it is away.
     pub(super) grace: Duration,
     /// Goes up with every relay that comes or goes.
@@ -95,46 +94,33 @@ impl Links {
 
     /// This has happened since the last call, in this order.
     pub(super) fn hear(&mut self, news: Vec<LinkNews>) {
+        let mut lost = Vec::new();
         for news in news {
             self.version = self.version.saturating_add(1);
             match news.what {
                 LinkEvent::Came => {
                     self.ended.remove(&news.name);
+                    continue;
                 }
                 LinkEvent::Namesake { from, other } => {
-                    let name = news.name.clone();
-                    let reason = Code::JoinRefused
-                        .says(format!(
-                            "a relay named {name} at {from} was turned away: another of that name, at \
-                             {other}, is connected"
-                        ))
-                        .look_at(
-                            "stop the pod that should not be there, or give each relay a name of its own: \
-                             --name (rallypoint relay), else POD_NAME and POD_UID. It tries again, and its \
-                             command waits meanwhile",
-                        )
-                        .fact("relay", &name);
-                    self.refused.push(Finding::new(reason, name, news.at));
+                    self.found.push(namesake(news.name, from, other, news.at));
+                    continue;
                 }
-                LinkEvent::Left | LinkEvent::Lost { .. } => {
-                    Self::remember(&mut self.ended, news.clone());
-                    if news.what != LinkEvent::Left {
-                        self.lost.push(news);
-                    }
+                // With one that had no clients nothing is lost.
+                LinkEvent::Lost { clients: clients @ 1.. } => {
+                    lost.push((news.name.clone(), clients, news.at))
                 }
+                LinkEvent::Lost { .. } | LinkEvent::Left => {}
             }
+            if self.ended.len() >= Self::MOST_ENDED
+                && let Some(oldest) = self.ended.values().min_by_key(|ended| ended.at)
+            {
+                let oldest = oldest.name.clone();
+                self.ended.remove(&oldest);
+            }
+            self.ended.insert(news.name.clone(), news);
         }
-    }
-
-    /// The oldest makes room.
-    fn remember(known: &mut BTreeMap<String, LinkNews>, news: LinkNews) {
-        if known.len() >= Self::MOST_ENDED
-            && !known.contains_key(&news.name)
-            && let Some(oldest) = known.values().min_by_key(|known| known.at).map(|known| known.name.clone())
-        {
-            known.remove(&oldest);
-        }
-        known.insert(news.name.clone(), news);
+        self.found.extend(self.lost(&lost));
     }
 
     /// What was heard of a pod since it announced itself. `seen` is its last sign of life at the gate, if it
@@ -239,17 +225,12 @@ impl Links {
         self.away.chunks(each).map(finding).collect()
     }
 
-    /// Takes those that were away for too long: what has come together is told together. With one that had no
-    /// clients nothing is lost.
-    pub(super) fn take_lost(&mut self) -> Option<Finding> {
-        let with_clients = |news: LinkNews| match news.what {
-            LinkEvent::Lost { clients: clients @ 1.. } => Some((news, clients)),
-            _ => None,
-        };
-        let lost: Vec<_> = std::mem::take(&mut self.lost).into_iter().filter_map(with_clients).collect();
-        let since = lost.first()?.0.at;
-        let links = Names::of(lost.iter().map(|(link, _)| link.name.clone()));
-        let clients: usize = lost.iter().map(|(_, clients)| clients).sum();
+    /// Links that were away for too long, each with its clients, and since when: what has come together is
+    /// told together.
+    fn lost(&self, lost: &[(String, usize, Timestamp)]) -> Option<Finding> {
+        let since = lost.first()?.2;
+        let links = Names::of(lost.iter().map(|(name, ..)| name.clone()));
+        let clients: usize = lost.iter().map(|(_, clients, _)| clients).sum();
         let about = format!("lost {links}");
         let (the_link, grace) = (the_link(&links), Elapsed(self.grace));
         let was = if links.count() == 1 { "was" } else { "were" };
@@ -269,6 +250,19 @@ impl Links {
             .fact("clients", clients);
         Some(Finding::new(reason, about, since))
     }
+}
+
+fn namesake(name: String, from: IpAddr, other: IpAddr, at: Timestamp) -> Finding {
+    let reason = Code::JoinRefused
+        .says(format!(
+            "a relay named {name} at {from} was turned away: another of that name, at {other}, is connected"
+        ))
+        .look_at(
+            "stop the pod that should not be there, or give each relay a name of its own: --name (rallypoint \
+             relay), else POD_NAME and POD_UID. It tries again, and its command waits meanwhile",
+        )
+        .fact("relay", &name);
+    Finding::new(reason, name, at)
 }
 
 impl AwayLink {

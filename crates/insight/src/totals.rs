@@ -17,14 +17,14 @@ pub struct RoundEnds {
 }
 
 /// How often things happened, for the metrics.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Totals {
     /// Nodes that died in a round.
     pub node_deaths: u64,
     /// Rounds by how they ended.
     pub rounds: RoundEnds,
     /// How long complete rounds took from the first join, in seconds, since the start.
-    pub join_seconds: Vec<u64>,
+    pub join_seconds: [u64; JOIN_BUCKETS.len().saturating_add(1)],
     /// Their sum.
     pub join_seconds_sum: f64,
     /// Closed native runs that were started again.
@@ -46,19 +46,6 @@ pub(super) enum Tally {
     Deaths(usize),
     /// A closed native run was started again.
     Restarted,
-}
-
-impl Default for Totals {
-    fn default() -> Self {
-        Self {
-            node_deaths: 0,
-            rounds: RoundEnds::default(),
-            join_seconds: vec![0; JOIN_BUCKETS.len().saturating_add(1)],
-            join_seconds_sum: 0.0,
-            restarted: 0,
-            lost: 0,
-        }
-    }
 }
 
 impl Totals {

@@ -13,21 +13,6 @@ use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp};
 use rallypoint_protocol::keys::{Role, debug_server_of, published_by};
 use rallypoint_store::WaitView;
 
-impl Missed {
-    /// Whether some still ask for it: those who do ask again after a pause.
-    pub(super) fn lasts(&self, now: Timestamp) -> bool {
-        const PAUSE: Duration = Duration::from_secs(10);
-        now.since(self.last) < PAUSE
-    }
-}
-
-impl StoreWatch {
-    /// A process whose wait was answered is not said to be busy before it has asked for nothing for so long.
-    const QUIET: Duration = Duration::from_secs(5);
-    /// What a client costs, roughly.
-    pub(super) const CLIENT_BYTES: usize = 2 * size_of::<(ConnId, Client)>();
-}
-
 /// What a store was opened for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreOwner {
@@ -185,6 +170,14 @@ pub(super) struct Missed {
     pub(super) who: Vec<ConnId>,
 }
 
+impl Missed {
+    /// Whether some still ask for it: those who do ask again after a pause.
+    pub(super) fn lasts(&self, now: Timestamp) -> bool {
+        const PAUSE: Duration = Duration::from_secs(10);
+        now.since(self.last) < PAUSE
+    }
+}
+
 /// A process that connected and ended without telling who it is.
 #[derive(Debug)]
 pub(super) struct Passed {
@@ -209,13 +202,6 @@ impl Passed {
 /// By address and process id: how many connections have counted themselves, and the ranks that they have
 /// told.
 pub(super) type CountedRanks = HashMap<(IpAddr, u32), (usize, HashSet<u32>)>;
-
-/// A time in which something is not said again.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Quiet {
-    pub(super) until: Timestamp,
-    pub(super) pause: Duration,
-}
 
 /// What two live processes claim.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -247,33 +233,37 @@ pub(super) struct Clash {
     pub(super) wrote: [Evidence; 2],
 }
 
-/// A client that speaks another protocol.
+/// A client that speaks another protocol than the port that it came to.
 #[derive(Debug)]
 pub(super) struct Foreign {
+    pub(super) port: u16,
     pub(super) peer: IpAddr,
     pub(super) protocol: &'static str,
+    /// It came to the admin port, and the stores on these ports are open for all.
+    pub(super) stores: Option<Vec<u16>>,
     pub(super) times: u64,
     pub(super) last: Timestamp,
 }
 
-/// Clients that came to one port lately.
+/// Clients that came to the wrong port lately.
 #[derive(Debug, Default)]
 pub(super) struct ForeignClients(VecDeque<Foreign>);
 
 impl ForeignClients {
     /// One of them came.
-    pub(super) fn came(&mut self, peer: IpAddr, protocol: &'static str, now: Timestamp) {
-        const MOST: usize = 64;
-        let is_known = |known: &&mut Foreign| known.peer == peer && known.protocol == protocol;
-        if let Some(known) = self.0.iter_mut().find(is_known) {
-            known.times = known.times.saturating_add(1);
-            known.last = now;
+    pub(super) fn came(&mut self, new: Foreign) {
+        const MOST: usize = 256;
+        let is_it = |known: &&mut Foreign| {
+            (known.port, known.peer, known.protocol) == (new.port, new.peer, new.protocol)
+        };
+        if let Some(known) = self.0.iter_mut().find(is_it) {
+            *known = Foreign { times: known.times.saturating_add(1), ..new };
             return;
         }
         if self.0.len() == MOST {
             self.0.pop_front();
         }
-        self.0.push_back(Foreign { peer, protocol, times: 1, last: now });
+        self.0.push_back(new);
     }
 
     /// Lets go of those that have not come for long.
@@ -285,19 +275,15 @@ impl ForeignClients {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Foreign> {
         self.0.iter()
     }
-}
 
-/// Clients of the stores that came to the admin port.
-#[derive(Debug, Default)]
-pub(super) struct AtAdmin {
-    pub(super) port: u16,
-    /// The ports of the stores that are open for all.
-    pub(super) stores: Vec<u16>,
-    pub(super) clients: ForeignClients,
+    /// The store on this port is closed.
+    pub(super) fn forget(&mut self, port: u16) {
+        self.0.retain(|foreign| foreign.port != port);
+    }
 }
 
 /// What is known of one store.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct StoreWatch {
     pub(super) port: u16,
     pub(super) owner: Option<StoreOwner>,
@@ -311,14 +297,13 @@ pub(super) struct StoreWatch {
     pub(super) heard: HashMap<ConnId, Timestamp>,
     /// By the run and the key.
     pub(super) given_up: BTreeMap<(Option<RunKey>, Box<[u8]>), GivenUp>,
-    /// What of this was said last, and for how long it is not said again.
-    pub(super) quiet: BTreeMap<(Option<RunKey>, Box<[u8]>), Quiet>,
+    /// Until when this is not said again, and how long that pause is.
+    quiet: BTreeMap<(Option<RunKey>, Box<[u8]>), (Timestamp, Duration)>,
     pub(super) clashes: Vec<Clash>,
     /// The last of them.
     pub(super) passed: VecDeque<Passed>,
     /// When an operator emptied it last.
     pub(super) reset: Option<Timestamp>,
-    pub(super) foreign: ForeignClients,
     /// Processes that have published something, by the names that they gave themselves.
     pub(super) publishers: BTreeMap<Box<[u8]>, Publisher>,
     /// By the key.
@@ -330,26 +315,13 @@ pub(super) struct StoreWatch {
 impl StoreWatch {
     /// The port of the debug server's page where nobody chose another. The store is told none.
     const DEBUG_PORT: u16 = 25999;
+    /// A process whose wait was answered is not said to be busy before it has asked for nothing for so long.
+    const QUIET: Duration = Duration::from_secs(5);
+    /// What a client costs, roughly.
+    pub(super) const CLIENT_BYTES: usize = 2 * size_of::<(ConnId, Client)>();
 
     pub(super) fn new(port: u16) -> Self {
-        Self {
-            port,
-            owner: None,
-            clients: HashMap::new(),
-            waits: HashMap::new(),
-            waited: HashMap::new(),
-            idle: Vec::new(),
-            heard: HashMap::new(),
-            given_up: BTreeMap::new(),
-            quiet: BTreeMap::new(),
-            clashes: Vec::new(),
-            passed: VecDeque::new(),
-            reset: None,
-            foreign: ForeignClients::default(),
-            publishers: BTreeMap::new(),
-            missed: BTreeMap::new(),
-            debug_host: None,
-        }
+        Self { port, ..Self::default() }
     }
 
     /// Where the page of torch's debug server is: with rank 0.
@@ -441,17 +413,17 @@ impl StoreWatch {
         const LONGEST: Duration = Duration::from_mins(10);
         const MOST: usize = 256;
         if self.quiet.len() >= MOST {
-            self.quiet.retain(|_, quiet| now < quiet.until);
+            self.quiet.retain(|_, (until, _)| now < *until);
         }
-        let before = self.quiet.get(key).copied();
-        if before.is_some_and(|quiet| now < quiet.until) {
+        let (until, pause) = self.quiet.get(key).copied().unwrap_or_default();
+        if now < until {
             return false;
         }
         // After twice the pause it is something new.
-        let lasts = before.filter(|quiet| now.since(quiet.until) < quiet.pause);
-        let pause = lasts.map_or(FIRST, |quiet| quiet.pause.saturating_mul(2).min(LONGEST));
+        let lasts = now.since(until) < pause;
+        let pause = if lasts { pause.saturating_mul(2).min(LONGEST) } else { FIRST };
         if self.quiet.len() < MOST {
-            self.quiet.insert(key.clone(), Quiet { until: now + pause, pause });
+            self.quiet.insert(key.clone(), (now + pause, pause));
         }
         true
     }
