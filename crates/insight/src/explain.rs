@@ -147,9 +147,9 @@ impl Look<'_> {
     }
 
     /// Reports something that has happened.
-    fn fact(&mut self, held: Held) {
+    fn fact(&mut self, mut held: Held) {
         let subject = self.subject_of(&held);
-        let is_detail = self.is_detail(&held);
+        held.finding.reason.is_detail |= self.is_detail(&held);
         let run = held.run.as_ref().and_then(|key| self.jobs.runs.get(key));
         let is_complete = held.finding.reason.code == Code::RoundComplete;
         if let Some(run) = run.filter(|run| is_complete && run.is_elastic()) {
@@ -157,21 +157,17 @@ impl Look<'_> {
         }
         let topic = Topic::of(held.store, held.run, &held.finding);
         let utterance = self.told.log.fact(topic, subject, held.finding, self.now);
-        self.say(utterance.map(|utterance| Utterance { is_detail, ..utterance }));
+        self.say(utterance);
     }
 
-    /// Whether a run with agents is told without it: that its ranks have published after its round was
-    /// complete, and that it is closed when its nodes are at the exit barrier.
+    /// Whether a run is told without it, as its nodes are at the exit barrier when it is closed.
     fn is_detail(&self, held: &Held) -> bool {
         let run = held.run.as_ref().and_then(|key| self.jobs.runs.get(key));
-        run.is_some_and(|run| match &held.finding.reason {
-            Reason { is_detail: true, .. } => true,
-            Reason { code: Code::RunClosed, severity: Severity::Info, .. } => {
-                // The rendezvous learns only afterwards that those at the barrier have succeeded.
-                let is_over = matches!(run.state(), RunState::Exiting | RunState::Finished);
-                is_over || !run.round().exit.is_empty()
-            }
-            _ => false,
+        let Reason { code, severity, .. } = held.finding.reason;
+        run.filter(|_| code == Code::RunClosed && severity == Severity::Info).is_some_and(|run| {
+            // The rendezvous learns only afterwards that those at the barrier have succeeded.
+            let is_over = matches!(run.state(), RunState::Exiting | RunState::Finished);
+            is_over || !run.round().exit.is_empty()
         })
     }
 
@@ -582,12 +578,13 @@ impl Look<'_> {
                     && (gathers(run) || gathers(other))
             };
             let nodes: Vec<_> = run.participants().filter(|node| node.is_there()).collect();
-            let (one, other, others) = match run.native() {
-                Some(_) => {
-                    let other = self.jobs.runs.values().find(is_other)?;
-                    ("rallypoint", other.kind().name(), other.participants().collect::<Vec<_>>())
+            let beside = self.jobs.runs.values().find(|other| run.native().is_some() && is_other(other));
+            let (one, other, others) = match beside {
+                Some(other) => ("rallypoint", other.kind().name(), other.participants().collect::<Vec<_>>()),
+                None if run.native().is_none() => {
+                    ("c10d", "static", run.those(Membership::Stranger).collect())
                 }
-                None => ("c10d", "static", run.those(Membership::Stranger).collect()),
+                None => return None,
             };
             if others.is_empty() && run.native().is_none() {
                 return None;
@@ -602,10 +599,13 @@ impl Look<'_> {
                 "nodes of this run use two rendezvous backends, and never meet: {one} ({nodes}), and {other} \
                  ({others})"
             ));
-            let finding = Finding::new(reason, "", since).seen(joins);
-            Some(Held { store: key.port(), run: Some(key.clone()), finding })
+            let held = [Some(key), beside.map(TrackedRun::key)].into_iter().flatten().map(|key| {
+                let finding = Finding::new(reason.clone(), "", since).seen(joins.clone());
+                Held { store: key.port(), run: Some(key.clone()), finding }
+            });
+            Some(held.collect::<Vec<_>>())
         });
-        found.collect()
+        found.flatten().collect()
     }
 
     /// Whether a client is behind a link that is away.
@@ -675,7 +675,7 @@ impl Look<'_> {
         let changed: Vec<_> = changed
             .map(|run| {
                 let key = run.key().clone();
-                let headline = headlines.take(&key);
+                let headline = headlines.remove(&key).unwrap_or_default();
                 (key, summary(self.jobs, run, headline, self.epoch))
             })
             .collect();

@@ -7,7 +7,7 @@ use super::epoch::Epoch;
 use super::reason::{Code, Evidence, Finding, Reason};
 use super::run::RunKey;
 use rallypoint_api::{self as api, Explanation, Severity};
-use rallypoint_protocol::ids::{RunId, Timestamp};
+use rallypoint_protocol::ids::Timestamp;
 
 /// A log line says that more have ended when this time has passed, with all that end meanwhile; the next one
 /// after twice that time, and so on.
@@ -23,14 +23,6 @@ pub(super) struct Topic {
 }
 
 impl Topic {
-    /// Whether it is said of this run: that nodes of one id use two backends is said of both runs that they
-    /// make.
-    fn is_about(&self, run: Option<&RunKey>) -> bool {
-        let id = |run: Option<&RunKey>| run.and_then(RunKey::id).cloned();
-        let is_of_both = || self.code == Code::TwoBackends && id(self.run.as_ref()) == id(run);
-        self.run.as_ref() == run || run.is_some() && is_of_both()
-    }
-
     /// What a finding is about, seen in a store.
     pub(super) fn of(store: Option<u16>, run: Option<RunKey>, finding: &Finding) -> Self {
         Self { store, run, code: finding.reason.code, about: finding.about.clone() }
@@ -84,22 +76,6 @@ pub(super) struct Headline {
     pub(super) notes: u32,
 }
 
-/// What the list of runs says of all of them.
-#[derive(Debug)]
-pub(super) struct Headlines {
-    of_run: BTreeMap<RunKey, Headline>,
-    /// What is wrong with all runs of one id.
-    of_both: BTreeMap<RunId, Explanation>,
-}
-
-impl Headlines {
-    pub(super) fn take(&mut self, run: &RunKey) -> Headline {
-        let Headline { explanation, notes } = self.of_run.remove(run).unwrap_or_default();
-        let of_both = || self.of_both.get(run.id()?).cloned();
-        Headline { explanation: explanation.or_else(of_both), notes }
-    }
-}
-
 /// All explanations that are shown.
 #[derive(Debug)]
 pub(super) struct ExplanationLog {
@@ -132,9 +108,9 @@ impl ExplanationLog {
         now: Timestamp,
     ) -> Option<Utterance> {
         let entry = self.entry(&topic, subject, finding, now, Some(now + Self::FACT_SHOWN))?;
-        let explanation = show(&topic, &entry, self.epoch);
-        self.entries.insert(topic.clone(), entry);
-        Some(Utterance { topic, explanation, aloud: true, is_detail: false })
+        let said = utter(&topic, &entry, true, self.epoch);
+        self.entries.insert(topic, entry);
+        Some(said)
     }
 
     /// A new entry, if there is room for it. What has happened is shown `until` then, and said at once.
@@ -189,8 +165,7 @@ impl ExplanationLog {
             if !std::mem::take(&mut entry.fresh) {
                 if entry.said {
                     entry.until = Some(now);
-                    let explanation = show(topic, entry, epoch);
-                    out.push(Utterance { topic: topic.clone(), explanation, aloud: false, is_detail: false });
+                    out.push(utter(topic, entry, false, epoch));
                 }
                 return false;
             }
@@ -203,8 +178,7 @@ impl ExplanationLog {
                 } else {
                     entry.next = now + Self::LONGEST_PAUSE;
                 }
-                let explanation = show(topic, entry, epoch);
-                out.push(Utterance { topic: topic.clone(), explanation, aloud: true, is_detail: false });
+                out.push(utter(topic, entry, true, epoch));
             }
             true
         });
@@ -218,7 +192,7 @@ impl ExplanationLog {
         let mut found: Vec<Explanation> = self
             .entries
             .iter()
-            .filter(|(topic, entry)| topic.is_about(run) && entry.said)
+            .filter(|(topic, entry)| topic.run.as_ref() == run && entry.said)
             .map(|(topic, entry)| show(topic, entry, self.epoch))
             .collect();
         let rank = |it: &Explanation| (it.severity > Severity::Info, it.holds, it.severity);
@@ -227,7 +201,7 @@ impl ExplanationLog {
     }
 
     /// The most important explanation of each run, and how many notes hold.
-    pub(super) fn headlines(&self) -> Headlines {
+    pub(super) fn headlines(&self) -> BTreeMap<RunKey, Headline> {
         let mut best: BTreeMap<&RunKey, (&Topic, &Entry)> = BTreeMap::new();
         let mut headlines: BTreeMap<RunKey, Headline> = BTreeMap::new();
         for (topic, entry) in self.entries.iter().filter(|(_, entry)| entry.said) {
@@ -244,17 +218,11 @@ impl ExplanationLog {
                 best.insert(run, (topic, entry));
             }
         }
-        let brief = |explanation| Explanation { evidence: Vec::new(), ..explanation };
         for (run, (topic, entry)) in best {
-            let explanation = brief(show(topic, entry, self.epoch));
+            let explanation = Explanation { evidence: Vec::new(), ..show(topic, entry, self.epoch) };
             headlines.entry(run.clone()).or_default().explanation = Some(explanation);
         }
-        let of_both =
-            self.entries.iter().filter(|(topic, entry)| topic.code == Code::TwoBackends && entry.said);
-        let of_both = of_both.filter_map(|(topic, entry)| {
-            Some((topic.run.as_ref()?.id()?.clone(), brief(show(topic, entry, self.epoch))))
-        });
-        Headlines { of_both: of_both.collect(), of_run: headlines }
+        headlines
     }
 
     /// How many warnings and errors are shown of each run, by code.
@@ -311,6 +279,11 @@ impl ExplanationLog {
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
+}
+
+fn utter(topic: &Topic, entry: &Entry, aloud: bool, epoch: Epoch) -> Utterance {
+    let (explanation, is_detail) = (show(topic, entry, epoch), entry.reason.is_detail);
+    Utterance { topic: topic.clone(), explanation, aloud, is_detail }
 }
 
 fn show(topic: &Topic, entry: &Entry, epoch: Epoch) -> Explanation {

@@ -44,7 +44,8 @@ impl Documents<'_> {
     /// `GET /api/v1/runs`.
     pub(super) fn list(&self, connections: usize) -> RunList {
         let mut headlines = self.log.headlines();
-        let summary = |run: &TrackedRun| summary(self.jobs, run, headlines.take(run.key()), self.epoch);
+        let mut headline = |run: &TrackedRun| headlines.remove(run.key()).unwrap_or_default();
+        let summary = |run: &TrackedRun| summary(self.jobs, run, headline(run), self.epoch);
         let mut runs: Vec<RunSummary> = self.jobs.runs.values().map(summary).collect();
         runs.sort_by(|a, b| {
             let attention = |run: &RunSummary| {
@@ -111,7 +112,7 @@ impl Documents<'_> {
         let missing = missing(run, &plan, run.expected(&plan)).into_iter();
         Some(Run {
             now: epoch.unix(now),
-            summary: summary(jobs, run, log.headlines().take(run.key()), epoch),
+            summary: summary(jobs, run, log.headlines().remove(run.key()).unwrap_or_default(), epoch),
             participants: match (run.kind(), plan.gate()) {
                 (RunKind::Announced, Some(gate)) => announced::nodes(gate, &plan, epoch),
                 _ => nodes(run, epoch),
