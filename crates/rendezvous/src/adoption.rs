@@ -174,7 +174,7 @@ impl Run {
     pub(super) fn count_as_reported(
         &mut self,
         place: RankInRound,
-        who: Who,
+        who: &Who,
         now: Timestamp,
         out: &mut Vec<Decision>,
     ) {

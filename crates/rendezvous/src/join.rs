@@ -45,11 +45,11 @@ impl Run {
         }
         let displaced = self.displaces(&join);
         let previous = self.rejoin(&join, now, out).or(join.previous.map(|place| place.rank));
-        self.learn_place(join.previous, join.info.who(), now, out);
+        self.learn_place(join.previous, &join.info.who(), now, out);
         self.absent.is_back(&join.info.who(), join.rank, previous.is_none());
         if let Some(who) = displaced {
             self.note_absent(&join.node, who.clone(), None, Fate::Displaced, now);
-            let by = Sign::now(Did::Joined, join.info.who());
+            let by = Sign::now(Did::Joined, &join.info.who());
             self.publish(self.last_round, What::Displaced { who }, vec![by], out);
         }
         let node = join.node.clone();
@@ -106,7 +106,7 @@ impl Run {
         self.let_go = 0;
         self.dissolve(out);
         let had_finished = std::mem::take(&mut self.work).finished.is_some();
-        let by = Sign::now(Did::Joined, join.info.who());
+        let by = Sign::now(Did::Joined, &join.info.who());
         self.publish(self.last_round, What::Restarted { had_finished }, vec![by], out);
         Ok(())
     }
@@ -197,7 +197,7 @@ impl Run {
             Seat::InRound(rank) => {
                 let is_first = self.current.as_ref().is_some_and(|current| current.broken.is_none());
                 if self.closed.is_none() && is_first {
-                    let why = self.why_rejoined(who, rank, now);
+                    let why = self.why_rejoined(&who, rank, now);
                     self.break_round(why, now, out);
                 }
                 Some(rank)
@@ -207,14 +207,14 @@ impl Run {
     }
 
     /// Why the nodes of the round join again, as far as it is known when the first one does.
-    fn why_rejoined(&self, who: Who, rank: u32, now: Timestamp) -> Break {
+    fn why_rejoined(&self, who: &Who, rank: u32, now: Timestamp) -> Break {
         const SHOWN: usize = 8;
         let is_new = |member: &&Member| matches!(member.seat, Seat::Forming) && member.previous.is_none();
         let mut newcomers: Vec<&Member> = self.walk().map(|(_, member)| member).filter(is_new).collect();
         newcomers.sort_by_key(|member| member.serial);
         if !newcomers.is_empty() {
             let newcomers = newcomers.into_iter().take(SHOWN);
-            let signs = newcomers.map(|member| Sign::now(Did::Joined, member.info.who())).collect();
+            let signs = newcomers.map(|member| Sign::now(Did::Joined, &member.info.who())).collect();
             return Break { why: Why::Newcomers, signs };
         }
         let is_quiet =
@@ -256,7 +256,7 @@ impl Run {
             } else {
                 format!("{min_nodes} to {max_nodes}")
             };
-            let first = Sign::now(Did::Joined, who);
+            let first = Sign::now(Did::Joined, &who);
             self.publish(self.next_round(), What::Forms { needed }, vec![first], out);
         }
     }
@@ -277,7 +277,13 @@ impl Run {
 
     /// A node was in this earlier round, so later rounds get greater numbers, even if this server never saw
     /// that round.
-    fn learn_place(&mut self, place: Option<RankInRound>, who: Who, now: Timestamp, out: &mut Vec<Decision>) {
+    fn learn_place(
+        &mut self,
+        place: Option<RankInRound>,
+        who: &Who,
+        now: Timestamp,
+        out: &mut Vec<Decision>,
+    ) {
         let Some(place) = place else { return };
         if place.can_be_learned() {
             self.last_round = self.last_round.max(place.round);

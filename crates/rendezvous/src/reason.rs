@@ -265,7 +265,7 @@ pub struct Sign {
 
 impl Sign {
     /// A node did this just now.
-    pub(super) fn now(did: Did, node: impl ToString) -> Self {
+    pub(super) fn now(did: Did, node: &impl ToString) -> Self {
         Self { did, node: node.to_string(), ago: Duration::ZERO }
     }
 }
@@ -367,8 +367,8 @@ impl Why {
 
 impl Break {
     /// A node joined again, and these were gone before.
-    pub(super) fn rejoined(who: Who, rank: u32, gone: Vec<Sign>) -> Self {
-        let first = Sign::now(Did::Joined, format!("{who}, rank {rank}"));
+    pub(super) fn rejoined(who: &Who, rank: u32, gone: Vec<Sign>) -> Self {
+        let first = Sign::now(Did::Joined, &format!("{who}, rank {rank}"));
         Self { why: Why::Rejoined, signs: std::iter::once(first).chain(gone).collect() }
     }
 

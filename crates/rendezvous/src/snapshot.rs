@@ -1,6 +1,6 @@
 //! The state of a run, for people.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::run::{Current, Run, Seat};
@@ -53,10 +53,7 @@ pub enum WaitsFor {
     Rank(u32),
     /// For the place of its predecessor: the node came anew, and the server still counts on the earlier
     /// process.
-    Before {
-        /// When the predecessor is given up, if nothing comes from it.
-        given_up: Timestamp,
-    },
+    Before,
 }
 
 /// A node.
@@ -134,8 +131,7 @@ pub struct RunSnapshot {
 
 impl Run {
     pub(super) fn snapshot(&self, now: Timestamp) -> RunSnapshot {
-        let successors: HashMap<&Label, Timestamp> =
-            self.successors(now).into_iter().map(|came| (came.node, came.given_up)).collect();
+        let successors: HashSet<&Label> = self.successors(now).into_iter().map(|came| came.node).collect();
         let mut nodes: Vec<(u64, NodeSnapshot)> = self
             .walk()
             .filter_map(|(node, member)| {
@@ -144,10 +140,10 @@ impl Run {
                     Seat::Forming => (1 << 40 | member.serial, NodeState::Waiting { rank: member.rank }),
                     Seat::Redundant => {
                         let contended = member.rank.filter(|rank| self.ranks.contains_key(rank));
-                        let waits_for = match (successors.get(node), contended) {
-                            (Some(&given_up), _) => WaitsFor::Before { given_up },
-                            (None, Some(rank)) => WaitsFor::Rank(rank),
-                            (None, None) => WaitsFor::Place,
+                        let waits_for = match contended {
+                            _ if successors.contains(node) => WaitsFor::Before,
+                            Some(rank) => WaitsFor::Rank(rank),
+                            None => WaitsFor::Place,
                         };
                         (1 << 50 | member.serial, NodeState::Redundant { waits_for })
                     }

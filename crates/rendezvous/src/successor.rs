@@ -15,8 +15,6 @@ pub(super) struct Successor<'r> {
     pub(super) node: &'r Label,
     /// The new node's record.
     pub(super) member: &'r Member,
-    /// When the predecessor is given up, if nothing comes from it.
-    pub(super) given_up: Timestamp,
 }
 
 impl Run {
@@ -66,7 +64,7 @@ impl Run {
             let is_there = |(_, member): &(_, &Member)| member.info.address == was.info.address;
             let at = newcomers.iter().position(is_there).unwrap_or(0);
             let (node, member) = (at < newcomers.len()).then(|| newcomers.swap_remove(at))?;
-            Some(Successor { predecessor, node, member, given_up: was.given_up(&self.terms) })
+            Some(Successor { predecessor, node, member })
         };
         predecessors.into_iter().filter_map(find).collect()
     }

@@ -204,7 +204,7 @@ impl TrackedRun {
                 NodeState::InRound { .. } if forms => continue,
                 NodeState::InRound { rank } => (Membership::Participant, Some(rank)),
                 NodeState::Waiting { rank } => (Membership::Participant, rank),
-                NodeState::Redundant { waits_for: WaitsFor::Before { .. } } => (Membership::WaitList, None),
+                NodeState::Redundant { waits_for: WaitsFor::Before } => (Membership::WaitList, None),
                 NodeState::Redundant { .. } => (Membership::Redundant, None),
             };
             let was = before.get(seen.node.as_str());
@@ -413,7 +413,7 @@ enum Part {
 
 fn part_of(node: &NodeSnapshot) -> Part {
     match node.state {
-        NodeState::Redundant { waits_for: WaitsFor::Before { .. } } if !node.is_late => Part::CameAnew,
+        NodeState::Redundant { waits_for: WaitsFor::Before } if !node.is_late => Part::CameAnew,
         NodeState::Redundant { .. } => Part::None,
         _ if node.is_late => Part::Silent,
         NodeState::Waiting { .. } => Part::Waits,
