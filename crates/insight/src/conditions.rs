@@ -90,17 +90,23 @@ fn left_over(
     let waited = Elapsed(now.since(since));
     let fewer = redundant && nodes.iter().all(|node| node.asks_not_for == Some(group));
     let asked = if fewer { "; asked for fewer nodes" } else { "" };
+    let beside = if is_restarting { "for the round after one" } else { "beside a complete round" };
     let is_spare = dead.peek().is_some() || redundant && !fewer;
     let reason = Code::StandsBy
         .says(format!(
-            "{left_over} {} {waited} beside a complete round of {}{asked}",
+            "{left_over} {} {waited} {beside} of {}{asked}",
             have_waited(left_over.count()),
             Unit::Node.count(group)
         ))
         .held(&left_over)
         .fact("left_over", &left_over)
         .lacks_each(Place::Node, staying.into_iter().chain(dead));
-    let reason = if is_spare {
+    let reason = if is_spare && is_restarting {
+        reason.look_at(
+            "look at those that are gone: the next round begins when torch has taken them out, 15 s after \
+             their last heartbeats, and waits for as many nodes as --nnodes says",
+        )
+    } else if is_spare {
         reason
     } else {
         reason.severe(Severity::Warning).look_at(

@@ -21,6 +21,7 @@ use rallypoint_api::{RunKind, RunState, Seen, Severity, TimelineEvent};
 use rallypoint_protocol::ids::{ConnId, Elapsed, RunId, ShownKey, Timestamp, counted};
 use rallypoint_protocol::keys::Role;
 use rallypoint_rendezvous::barrier::OpenBarrier;
+use rallypoint_store::is_slip;
 
 /// Two agents' runs in one store are two jobs when both have been there this long.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -502,13 +503,16 @@ impl Look<'_> {
     }
 
     /// Runs of one kind that gather, with several ids in one store, or with one id in several: each of these
-    /// groups has as many nodes as each of its runs expects, and static ones have each node rank once.
+    /// groups has as many nodes as each of its runs expects, and static ones have each node rank once. Where
+    /// nobody has said how many, the ids differ by a slip.
     fn wholes(&self) -> Vec<Vec<&TrackedRun>> {
         #[derive(PartialEq, Eq, PartialOrd, Ord)]
         enum Shared<'r> {
             Store(Option<u16>),
             Id(&'r RunId),
         }
+        /// Of runs of which nobody has said how many nodes they have.
+        const UNKNOWN: u32 = 0;
         let gathers = |run: &&TrackedRun| run.state() == RunState::Joining && run.joined() > 0;
         let mut groups: BTreeMap<(&str, Shared<'_>, u32), Vec<&TrackedRun>> = BTreeMap::new();
         let mut without_number = Vec::new();
@@ -523,7 +527,10 @@ impl Look<'_> {
                 }
                 // Only the node with rank 0 tells how many there are.
                 None if run.kind() == RunKind::Static => without_number.push(run),
-                None => {}
+                None => {
+                    let key = (run.kind().name(), Shared::Store(run.key().port()), UNKNOWN);
+                    groups.entry(key).or_default().push(run);
+                }
             }
         }
         for ((kind, shared, nodes), parts) in &mut groups {
@@ -536,6 +543,11 @@ impl Look<'_> {
                     parts.iter().flat_map(|run| run.round().roles.iter().copied()).collect();
                 ranks.sort_unstable();
                 ranks.into_iter().eq(0..*nodes)
+            } else if *nodes == UNKNOWN {
+                let ids: Vec<_> = parts.iter().filter_map(|run| run.key().id()).collect();
+                let is_slip = |id: &RunId| ids.iter().any(|it| is_slip(it.as_bytes(), id.as_bytes()));
+                parts.retain(|run| run.key().id().is_some_and(is_slip));
+                true
             } else {
                 parts.iter().map(|run| run.joined()).sum::<u32>() == *nodes
             };

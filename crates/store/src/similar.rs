@@ -16,7 +16,7 @@ impl Store {
 /// Whether `a` and `b` differ by one slip: a letter or separator more, fewer or changed, two of them swapped,
 /// or only the case. A changed number is not a slip (`step/10`, `step/11`), nor is a changed letter in a
 /// short word (`done_a`, `done_b`).
-fn is_slip(a: &[u8], b: &[u8]) -> bool {
+pub fn is_slip(a: &[u8], b: &[u8]) -> bool {
     /// The shortest word in which a changed letter is a slip.
     const WORD: usize = 4;
     if a.len().abs_diff(b.len()) > 1 || a == b {

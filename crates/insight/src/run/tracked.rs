@@ -234,7 +234,11 @@ impl TrackedRun {
         let there = self.participants().filter(|node| node.is_there());
         let others = there.chain(self.not_again()).chain(self.taken_out()).count();
         let waits = self.waits_for_next_round();
-        let waiting = self.left_over(Membership::WaitList).filter(|node| waits && node.was_member).count();
+        // An agent takes itself out of the round in one write, and comes to the wait list with the next.
+        let is_of_round = |node: &&TrackedNode| node.round == self.round.number && node.rank.is_some();
+        let between = self.those(Membership::Left).filter(|node| node.lingers()).filter(is_of_round);
+        let waiting = self.left_over(Membership::WaitList).filter(|node| node.was_member);
+        let waiting = waiting.chain(between).filter(|_| waits).count();
         count(others.saturating_add(waiting))
     }
 

@@ -82,13 +82,24 @@ join 0..3; pass 15; cas 0 drop:1 drop:2
 tells lost: node1, node2 never connection closed
 = c10d: a node that was cut off while the nodes join is missing by its name
 expect 3..3; join 0..2; pass 2; cas 0 drop:1
-tells nodes_missing: node1 never connection closed
+tells nodes_missing: node1 never connection closed | gone: 
 = c10d: only the node that was cut off is not there
 expect 2..2; join 0..2; pass 1; cas 0 drop:1
 tells nodes_missing: node1 never been missing | never seen
 = c10d: a node that is dead is taken out of the round
 run 3; leave 2; pass 15; cas 0 drop:2
 tells lost within 0: node2, node 2 never node_silent
+= c10d: a node dies, and those that are left wait for the next round
+run 3; pass 5; leave 1
+for 0,2: cas % leave; cas % wait
+tells stands_by: node0, node2, node1 never beside a complete
+= c10d: a node dies while another is between the round and the wait list
+run 3; pass 5; leave 1; cas 0 leave; cas 0 wait; cas 2 leave
+tells lost: node1, node 1 never 1 of 3
+= c10d: two runs of which nobody says how many they are, with a slip in an id
+join@train-llama 0..2; join@train-lama 2
+tells nodes_missing: node0, node1, node2
+says run train-lama (node2)
 = c10d: a node dies while it is not seen what its workers do
 run 3; pass 5; leave 2
 tells lost: node2, node 2 never while training
