@@ -114,7 +114,12 @@ fn of_meeting(meeting: &Meeting) -> Option<Finding> {
     let doubts: Vec<_> = doubts.collect();
     let may = !doubts.iter().any(|(.., doubt)| *doubt != Doubt::OtherNetwork);
     let ranks = doubts.iter().map(|(rank, info, listens, doubt)| said(&info.label(*rank), *listens, *doubt));
+    let is_loopback = |doubt: &Doubt| *doubt == Doubt::Loopback;
+    let from: HashSet<_> =
+        doubts.iter().filter(|(.., doubt)| is_loopback(doubt)).map(|it| peer(it.1)).collect();
+    // Of two ranks one has to reach the other.
+    let calm = meeting.met.is_some() && (from.len() < 2 || hosts.is_empty());
     let wrote = doubts.iter().map(|(rank, info, ..)| info.wrote(*rank)).collect();
     let about = format!("meeting {}", meeting.number);
-    (!doubts.is_empty()).then(|| finding(ranks.collect(), may, meeting.met.is_some(), wrote, about))
+    (!doubts.is_empty()).then(|| finding(ranks.collect(), may, calm, wrote, about))
 }

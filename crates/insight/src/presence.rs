@@ -200,7 +200,7 @@ pub(crate) struct Behind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "why")]
 pub(crate) enum But {
-    /// It has met with others before, and those who wait are none of them.
+    /// It has written it for others, and those who wait are none of them.
     MetBefore,
     /// It had written it, and that was dropped since.
     Dropped {
@@ -221,7 +221,7 @@ pub(crate) enum But {
 impl Display for But {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::MetBefore => f.write_str("it has met with others before"),
+            Self::MetBefore => f.write_str("it has written that for others before"),
             Self::Dropped { replaced } => {
                 let of = if_any("; another process has the place of ", replaced);
                 write!(f, "what it had published was dropped{of}")

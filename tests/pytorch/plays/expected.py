@@ -16,9 +16,9 @@ BEGINS = ("run_started", "round_complete")
 GONE = r"died|ended|closed|left|gone|not heard|gave up|failed|missing|was refused|was taken|no heartbeat|frozen|away"
 WORDS = {
     "never": r"never seen|missing|not published|more nodes? (is|are) needed|have? joined|has joined|was dropped",
-    "twin": r"live processes|turned away|in the attempt before|met with|refused|cannot join|stands? by|waits?|waited|beside"
+    "twin": r"live processes|turned away|in the attempt before|for others before|refused|cannot join|stands? by|waits?|waited|beside"
     r"|next round|first to join again|joined and|again",
-    "wrong-rank": r"live processes|refused|met with|waited|waits|missing|never seen",
+    "wrong-rank": r"live processes|refused|for others before|waited|waits|missing|never seen",
     "more-nodes": r"disagree|differ|counts on|another number|asks? for|asked for|parameters|are expected|more nodes?|missing|nodes? ha(ve|s) joined",
     "freeze": GONE,
     "cut": GONE + r"|cut off|did not answer",
