@@ -196,10 +196,12 @@ fn has_more_to_tell(run: &RunSummary) -> bool {
         run.ranks.as_ref().is_some_and(|ranks| ranks.expected.is_some_and(|n| ranks.joined < n));
     let missing = run.nodes.missing.is_some_and(|n| n > 0);
     let too_few_or_many = run.ranks.as_ref().is_some_and(|ranks| ranks.gone > 0) || run.nodes.redundant > 0;
+    // Whether its nodes send heartbeats is in the details.
+    let may_be_over = run.kind == RunKind::Native && run.state == RunState::Running;
     let is_told = run.explanation.is_some() || run.notes > 0 || run.exit.is_some();
     // A closed run may still have waiting nodes, and its end may be part of a longer story.
     let goes_on = !run.state.is_over() || run.state == RunState::Closed;
-    goes_on && (is_told || missing || ranks_missing || too_few_or_many)
+    goes_on && (may_be_over || is_told || missing || ranks_missing || too_few_or_many)
 }
 
 /// The details of some runs.

@@ -31,7 +31,7 @@ pub(super) fn summary(
     let nodes = NodeCounts {
         joined: joined(run, &plan),
         waiting: count_of(Membership::WaitList),
-        earlier: count(run.not_again().count()),
+        earlier: run.native().map_or_else(|| count(run.not_again().count()), |native| native.on_their_way),
         redundant: count_of(Membership::Redundant),
         finished: run.native().map_or(0, |native| unless_over(native.finished)),
         gone: lost(run, &plan),

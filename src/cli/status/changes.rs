@@ -71,7 +71,7 @@ fn standing(run: &RunSummary) -> String {
         parts.push(render::nodes(run));
     }
     let NodeCounts { gone, waiting, earlier, .. } = run.nodes;
-    for (n, what) in [(gone, "gone"), (waiting, "waiting"), (earlier, "in the attempt before")] {
+    for (n, what) in [(gone, "gone"), (waiting, "waiting"), (earlier, "not joined again")] {
         if n > 0 {
             parts.push(format!("{} {what}", counted(n, "node", "nodes")));
         }

@@ -18,6 +18,8 @@ use rallypoint_protocol::ids::{Elapsed, count, counted};
 
 /// Most names in one list; the rest is a number.
 const NAMES: usize = 5;
+/// Names that take more columns than this are left out of a run's first line, where ranks say as much.
+const NAMES_COLUMNS: usize = 48;
 
 /// How much is shown of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,6 +135,9 @@ pub(super) fn state(run: &RunSummary, now: f64) -> String {
     let (since, ago) = (elapsed(now - run.state_since), elapsed(now - run.state_since));
     let closes = run.deadline.map(|at| format!(", closes in {}", elapsed(at - now))).unwrap_or_default();
     match run.state {
+        RunState::Joining if run.kind == RunKind::Announced && run.nodes.missing == Some(0) => {
+            "all announced, no process has connected".to_owned()
+        }
         RunState::Joining => format!("joining for {}{closes}", elapsed(now - run.started_at)),
         RunState::LastCall => format!("last call for {since}{closes}"),
         RunState::Exchanging => format!("exchanging roles and addresses for {since}"),
@@ -264,7 +269,7 @@ impl Sheet {
         for (n, style, what) in [
             (run.nodes.gone, BAD, "gone"),
             (run.nodes.waiting, Style::new(), "waiting for the next round"),
-            (run.nodes.earlier, Style::new(), "in the attempt before"),
+            (run.nodes.earlier, Style::new(), "not joined again"),
             (run.nodes.redundant, Style::new(), "beyond the maximum"),
             (run.nodes.finished, Style::new(), "finished in the round before"),
         ] {
@@ -298,11 +303,13 @@ impl Sheet {
                 (None, name) => name,
             })
             .collect();
+        let is_long = known.iter().map(String::len).sum::<usize>() > NAMES_COLUMNS;
         let ranks: Vec<u64> = nodes.iter().filter_map(|node| Some(node.rank?.into())).collect();
         let who = if known.is_empty() {
             counted(missing, "node", "nodes")
-        } else if known.len() > NAMES && ranks.len() == missing as usize {
-            format!("nodes {}", ranges(ranks, NAMES))
+        } else if ranks.len() == missing as usize && (known.len() > NAMES || is_long) {
+            let nodes = if ranks.len() == 1 { "node" } else { "nodes" };
+            format!("{nodes} {}", ranges(ranks, NAMES))
         } else {
             names(&known, NAMES, missing as usize)
         };

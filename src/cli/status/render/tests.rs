@@ -322,6 +322,23 @@ fn of_a_group_without_heartbeats_it_is_not_said_that_it_runs() {
     run.participants.iter_mut().for_each(|node| node.last_heartbeat = None);
     let said = "complete for 2 min 5 s, whether its nodes are there is not known";
     assert!(text(&run).contains(said), "{}", text(&run));
+    assert!(super::super::has_more_to_tell(&run.summary), "the details say so");
+}
+
+#[test]
+fn of_pods_that_have_all_announced_themselves_it_is_not_said_that_they_join() {
+    let mut run = many(4, 4);
+    run.summary.kind = RunKind::Announced;
+    run.summary.nodes.missing = Some(0);
+    assert!(overview(&[&run], 150).contains("4/4 nodes  all announced, no process has connected"));
+}
+
+#[test]
+fn ranks_stand_for_names_that_are_long() {
+    let mut run = many(8, 5);
+    assert!(overview(&[&run], 110).contains("missing: node 5 (big-5), node 6 (big-6), node 7 (big-7)"));
+    run.missing.iter_mut().for_each(|node| node.name = Some("a-name-that-is-too-long-for-a-line".into()));
+    assert!(overview(&[&run], 110).contains("missing: nodes 5-7, "));
 }
 
 #[test]

@@ -328,7 +328,7 @@ function showState(run, detail) {
   const from = run.state === "joining" ? run.started_at : run.state_since;
   const source = run.nodes.expected ? `; the number of nodes is ${SOURCE[run.nodes.expected.source] || plain(run.nodes.expected.source)}` : "";
   const closes = run.deadline && !isOver(run) ? `; closes at ${clock(run.deadline)}` : "";
-  const extra = [run.nodes.waiting && `${count(run.nodes.waiting, "node")} in the wait list`, run.nodes.earlier && `${count(run.nodes.earlier, "node")} in the attempt before`, run.nodes.redundant && `${run.nodes.redundant} beyond the maximum`,
+  const extra = [run.nodes.waiting && `${count(run.nodes.waiting, "node")} in the wait list`, run.nodes.earlier && `${count(run.nodes.earlier, "node")} not joined again`, run.nodes.redundant && `${run.nodes.redundant} beyond the maximum`,
     run.nodes.finished && `${run.nodes.finished} finished in the round before`,
     run.exit && run.state !== "exiting" && `${run.exit.arrived} finished`, detail?.workers_store && `its workers meet at ${detail.workers_store}`].filter(Boolean);
   const debug = detail?.debug_server;
