@@ -29,7 +29,7 @@ mod words;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-pub use run::read;
+pub use run::{read, started};
 pub use text::{Part, Source, Text};
 
 /// A shell variable.

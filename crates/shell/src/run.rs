@@ -18,18 +18,21 @@ const DEPTH: usize = 8;
 
 /// Reads a script.
 pub fn read(script: &str, positional: &[Text], surroundings: Surroundings<'_>) -> Reading {
-    let mut shell = Shell {
-        variables: Rc::new(surroundings.variables),
-        open: surroundings.open,
-        positional: positional.to_vec(),
-        functions: HashMap::new(),
-        written: HashMap::new(),
-        file: surroundings.file,
-        depth: 0,
-        conditional: 0,
-        reading: Reading::default(),
-    };
+    let mut shell = Shell::new(surroundings, positional);
     shell.script(script, "the script");
+    shell.reading
+}
+
+/// Reads what a command runs that no shell starts: itself, or the shell or the script in it. Whatever is in
+/// front of a shell or a script starts it.
+pub fn started(words: &[Text], conditional: bool, surroundings: Surroundings<'_>) -> Reading {
+    let mut shell = Shell::new(surroundings, &[]);
+    shell.conditional = usize::from(conditional);
+    let is = |kind: fn(&str) -> bool| words.iter().position(|word| word.literal().is_some_and(kind));
+    let at = is(is_shell).or_else(|| is(is_script)).unwrap_or_default();
+    if let Some(words) = words.get(at..).filter(|words| !words.is_empty()) {
+        shell.execute(words.to_vec());
+    }
     shell.reading
 }
 
@@ -44,6 +47,22 @@ pub(super) struct Shell<'a> {
     depth: usize,
     conditional: usize,
     reading: Reading,
+}
+
+impl<'a> Shell<'a> {
+    fn new(surroundings: Surroundings<'a>, positional: &[Text]) -> Self {
+        Self {
+            variables: Rc::new(surroundings.variables),
+            open: surroundings.open,
+            positional: positional.to_vec(),
+            functions: HashMap::new(),
+            written: HashMap::new(),
+            file: surroundings.file,
+            depth: 0,
+            conditional: 0,
+            reading: Reading::default(),
+        }
+    }
 }
 
 impl Shell<'_> {
@@ -81,17 +100,10 @@ impl Shell<'_> {
             return None;
         }
         let program = Parser::new(script.as_bytes(), &ParserOptions::default()).parse_program().ok()?;
-        let mut inner = Shell {
-            variables: Rc::clone(&self.variables),
-            open: self.open,
-            positional: self.positional.clone(),
-            functions: HashMap::new(),
-            written: HashMap::new(),
-            file: self.file,
-            depth: self.depth.saturating_add(1),
-            conditional: 0,
-            reading: Reading::default(),
-        };
+        let variables = (*self.variables).clone();
+        let surroundings = Surroundings { variables, open: self.open, file: self.file };
+        let mut inner =
+            Shell { depth: self.depth.saturating_add(1), ..Shell::new(surroundings, &self.positional) };
         for list in &program.complete_commands {
             inner.list(list);
         }

@@ -27,12 +27,14 @@ pub enum Source {
     Namespace,
     /// A random number or a time: it differs between pods.
     Drawn,
+    /// The number that a batch system gives its script itself, which runs on the first node only.
+    FirstNode,
 }
 
 impl Source {
     /// Whether two pods have different values.
     pub const fn varies(self) -> bool {
-        !matches!(self, Self::RunUid | Self::Namespace)
+        !matches!(self, Self::RunUid | Self::Namespace | Self::FirstNode)
     }
 
     /// The name for messages.
@@ -50,6 +52,7 @@ impl Source {
             Self::RunUid => "an id of the run",
             Self::Namespace => "the namespace",
             Self::Drawn => "a random number or a time",
+            Self::FirstNode => "the number of the first node",
         }
     }
 }
@@ -110,6 +113,14 @@ impl Text {
         for part in text.0 {
             self.push(part);
         }
+    }
+
+    /// The text with other parts.
+    #[must_use]
+    pub fn map(&self, part: impl Fn(&Part) -> Part) -> Self {
+        let mut made = Self::default();
+        self.0.iter().for_each(|own| made.push(part(own)));
+        made
     }
 
     /// Its parts.

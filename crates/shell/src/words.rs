@@ -126,7 +126,14 @@ impl Shell<'_> {
             ParameterExpr::Parameter { parameter, indirect: false } => self.value(parameter, source),
             ParameterExpr::UseDefaultValues { parameter, default_value, indirect: false, .. } => {
                 let value = self.value(parameter, source);
-                if value.is_empty() { self.text(default_value.as_deref().unwrap_or_default()) } else { value }
+                let default = self.text(default_value.as_deref().unwrap_or_default());
+                let is_drawn = default.parts().contains(&Part::Of(Source::Drawn));
+                match value.is_empty() {
+                    true => default,
+                    // If nothing gives the value, each pod makes its own: what is written shows that.
+                    false if is_drawn && value.is_unknown() => Text::unknown(source, false),
+                    false => value,
+                }
             }
             ParameterExpr::AssignDefaultValues { parameter, default_value, indirect: false, .. } => {
                 let value = self.value(parameter, source);

@@ -25,6 +25,9 @@ pub(crate) fn rank<'m>(call: &Call<'m>) -> Option<Rank<'m>> {
     if !launch.needs_rank() || launch.conditional || launch.by_rallypoint || elsewhere {
         return None;
     }
+    if call.is_of_one_node() {
+        return None;
+    }
     let alone = launch.most_nodes() == Some(1) || launch.tool != Tool::Program && launch.nodes.is_none();
     let is_name = |told: &Told| matches!(told.text.source(), Some(Source::PodName | Source::PodUid));
     let named = launch.tool == Tool::Program && launch.node_rank.as_ref().is_some_and(is_name);
@@ -32,8 +35,11 @@ pub(crate) fn rank<'m>(call: &Call<'m>) -> Option<Rank<'m>> {
         return None;
     }
     let Some(Told { text, by }) = &launch.node_rank else {
-        // Nobody sets PET_NODE_RANK for a script. A program may read Slurm's variables itself.
-        let is_open = launch.open && (pods.step.is_none() || launch.tool == Tool::Program);
+        // Nobody sets PET_NODE_RANK for a script, but perhaps who sets MASTER_ADDR for it. A program may read
+        // Slurm's variables itself.
+        let is_given = || launch.host.as_ref().is_some_and(|told| told.text.literal().is_none());
+        let may_be_set = pods.step.as_ref().is_none_or(|step| step.is_by_hand() && is_given());
+        let is_open = launch.open && (may_be_set || launch.tool == Tool::Program);
         let matters = !is_open && pods.are_several() && is_missed(call);
         return matters.then_some(Rank::Missing);
     };

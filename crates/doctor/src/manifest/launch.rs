@@ -83,6 +83,11 @@ impl Launch {
         Some(rallypoint_protocol::ids::Nodes::parse(text)?.max)
     }
 
+    /// Whether its number of nodes is one of processes, each of which something else starts.
+    pub(crate) fn counts_processes(&self) -> bool {
+        self.nodes.as_ref().is_some_and(|told| told.by.contains("world"))
+    }
+
     /// Whether the nodes choose a leader, whose agent tells the workers its host's name.
     pub(crate) fn has_a_leader(&self) -> bool {
         match &self.backend {

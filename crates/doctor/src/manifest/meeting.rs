@@ -4,7 +4,7 @@ use super::super::{Check, check_command};
 use super::container::Container;
 use super::launch::{Launch, Told, Tool};
 use super::names::{Taken, Target, resolve, takes};
-use super::pods::Pods;
+use super::pods::{Pods, Step};
 use super::{Location, Manifests};
 use rallypoint_node::launch::Backend;
 use rallypoint_shell::{Text, Variable};
@@ -47,6 +47,17 @@ impl<'m> Call<'m> {
     pub(crate) fn sets(&self, name: &str) -> bool {
         self.container.own.iter().any(|own| own == name)
             || self.variable(name).as_ref() != self.container.variable(name)
+    }
+
+    /// Whether a script with the number of one node is for that node: its own address may be the right one
+    /// there. A script that finds out its node's number, and does not use it, is for all nodes.
+    pub(crate) fn is_of_one_node(&self) -> bool {
+        const FOUND: [&str; 4] = ["NODE_RANK", "MACHINE_RANK", "GROUP_RANK", "NODEID"];
+        let by_hand = self.pods.step.as_ref().is_some_and(Step::is_by_hand);
+        let has_number = self.launch.node_rank.as_ref().is_some_and(|told| told.text.literal().is_some());
+        let finds_out =
+            FOUND.iter().any(|name| self.variable(name).is_some_and(|text| text.literal().is_none()));
+        by_hand && has_number && !finds_out
     }
 
     /// Whether several pods have to meet, as far as it is known.

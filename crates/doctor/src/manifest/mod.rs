@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `objects` | files to documents and objects |
 //! | `pods` | the pods that each object makes |
-//! | `slurm` | scripts for sbatch |
+//! | `scripts` | launch scripts, and which nodes run what of them |
 //! | `given` | the values of their variables and fields |
 //! | `containers` | a container's variables and commands |
 //! | `launches` | how a container launches a training |
@@ -28,7 +28,7 @@ mod meeting;
 mod names;
 mod objects;
 mod pods;
-mod slurm;
+mod scripts;
 
 use super::{Check, Location};
 use container::Container;
@@ -53,7 +53,7 @@ impl Manifests {
         let mut unreadable = Vec::new();
         let objects = objects::read(files, &mut unreadable);
         let of_object = |object: &Object| match Maker::of_kind(&object.api, &object.kind) {
-            Maker::Slurm => slurm::of(object, &objects),
+            Maker::Slurm => scripts::of(object, &objects),
             _ => pods::of(object, &objects),
         };
         let mut pods: Vec<Pods> = objects.iter().flat_map(of_object).collect();

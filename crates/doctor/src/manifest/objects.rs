@@ -38,6 +38,11 @@ impl Object {
         self.api.starts_with("argoproj.io/")
     }
 
+    /// Whether it is a script that another file starts.
+    pub(crate) fn is_called(&self) -> bool {
+        self.value.get("called") == Some(&Value::Bool(true))
+    }
+
     /// Whether its kind is known to make no pods.
     pub(crate) fn has_no_pods(&self) -> bool {
         #[rustfmt::skip]
@@ -66,10 +71,10 @@ pub(crate) fn read(files: &[(String, String)], checks: &mut Vec<Check>) -> Vec<O
     let mut objects = Vec::new();
     for (file, text) in files {
         let place = |object: &str| Location { file: file.clone(), object: object.into(), field: "-".into() };
-        if text.starts_with("#!") || rallypoint_shell::is_script(file) || is_for_sbatch(text) {
+        if text.starts_with("#!") || rallypoint_shell::is_script(file) || batch_system(text).is_some() {
             let is_named = |(_, other): &(String, String)| other.contains(rallypoint_shell::basename(file));
             let is_called = files.iter().filter(|(other, _)| other != file).any(is_named);
-            script(file, text, is_called, &mut objects, checks);
+            objects.push(script(file, text, is_called, objects.len()));
             continue;
         }
         let is_template = |document: &&str| has_braces(document) && parse(document).is_err();
@@ -168,38 +173,36 @@ fn parse(document: &str) -> Result<(Value, Option<String>), String> {
     Ok((found.into_iter().next().unwrap_or(Value::Null), duplicate))
 }
 
-/// Whether a text is a script for sbatch.
-pub(crate) fn is_for_sbatch(text: &str) -> bool {
-    text.lines().any(|line| line.starts_with("#SBATCH"))
+/// The batch system for which a script is written: how its lines begin, and what starts programs on all nodes
+/// of a job.
+pub(crate) fn batch_system(text: &str) -> Option<(&'static str, &'static str)> {
+    const SYSTEMS: [(&str, &str); 5] = [
+        ("#SBATCH", "srun"),
+        ("#PBS", "mpiexec"),
+        ("#BSUB", "jsrun"),
+        ("#COBALT", "mpiexec"),
+        ("#$ -", "mpirun"),
+    ];
+    SYSTEMS.into_iter().find(|(mark, _)| text.lines().any(|line| line.starts_with(mark)))
 }
 
 fn has_braces(text: &str) -> bool {
     text.contains("{{") && text.contains("}}") || text.contains("{%")
 }
 
-/// A shell script: only those for sbatch say how many nodes run them.
-fn script(file: &str, text: &str, is_called: bool, objects: &mut Vec<Object>, checks: &mut Vec<Check>) {
-    let object = Object {
-        number: objects.len(),
+/// A shell script. `is_called`: another file starts it.
+fn script(file: &str, text: &str, is_called: bool, number: usize) -> Object {
+    Object {
+        number,
         file: file.to_owned(),
         api: "slurm".into(),
         kind: "Script".into(),
         name: rallypoint_shell::basename(file).to_owned(),
         namespace: None,
-        value: serde_json::json!({ "script": text }),
+        value: serde_json::json!({ "script": text, "called": is_called }),
         at: String::new(),
         has_blanks: false,
-    };
-    let place = object.place("-");
-    objects.push(object);
-    if is_for_sbatch(text) || is_called {
-        return;
     }
-    let check = Check::warn(
-        "a script without #SBATCH lines: nothing says who starts it, so it was not looked at",
-        "give the manifest that starts it; `rallypoint doctor -- CMD` in the pod",
-    );
-    checks.push(check.called("not-read").at(place));
 }
 
 /// Whether a field that no container expands has a `$` in it.

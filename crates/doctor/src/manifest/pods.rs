@@ -26,12 +26,36 @@ impl Hosts {
     }
 }
 
+/// On how many nodes something runs, how often, and how often on each.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Size {
+    pub(super) nodes: Option<u64>,
+    pub(super) tasks: Option<u64>,
+    pub(super) each: Option<u64>,
+}
+
+impl Size {
+    /// The tasks that are asked for, or that the nodes have together.
+    pub(crate) fn all_tasks(self) -> Option<u64> {
+        self.tasks.or_else(|| Some(self.nodes?.saturating_mul(self.each?)))
+    }
+}
+
 /// How a part of a script runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {
-    pub(super) nodes: Option<u64>,
-    pub(super) tasks: Option<u64>,
-    pub(super) by_srun: bool,
+    pub(super) size: Size,
+    /// The program that starts it on other nodes: `srun`, `mpirun`, …
+    pub(super) by: Option<String>,
+    /// What starts programs on all nodes of such a job; `None` for a script of no batch system.
+    pub(super) usual: Option<&'static str>,
+}
+
+impl Step {
+    /// Whether something that is not in the files starts it on each node.
+    pub(crate) fn is_by_hand(&self) -> bool {
+        self.by.is_none() && self.usual.is_none()
+    }
 }
 
 /// The pods of one template.

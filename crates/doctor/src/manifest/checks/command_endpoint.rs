@@ -21,6 +21,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
         // Nobody sets PET_MASTER_ADDR for a script.
         || launch.open && pods.step.is_none()
         || launch.conditional
+        || call.is_of_one_node()
         // An etcd client takes its address from its own configuration.
         || matches!(launch.backend, Backend::Other(_))
     {

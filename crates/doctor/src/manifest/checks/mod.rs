@@ -3,7 +3,9 @@
 //! and says the remedy. `docs/doctor.md` and the tests are made from the rules.
 
 mod agreement;
+mod assignment_as_program;
 mod backoff_limit;
+mod broken_line;
 mod c10d_restarts;
 mod cluster_domain;
 mod command_endpoint;
@@ -42,6 +44,7 @@ mod ordered_ready;
 mod parallelism;
 pub(super) mod prelude;
 mod rank_from_pod_name;
+mod rank_of_first_node;
 mod ranks_beside_torchrun;
 mod rdzv_conf_keys;
 mod run_id;
@@ -148,14 +151,15 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
         &dns_policy::RULE, &master_is_address::RULE, &ft_host::RULE, &host_port::RULE,
     ]),
     ("can the pods be told apart, and do they agree", &[
-        &node_rank::RULE, &no_index::RULE, &rank_from_pod_name::RULE, &node_count::RULE, &trains_alone::RULE,
-        &agreement::RULE, &world_size::RULE, &more_processes::RULE, &parallelism::RULE, &unset_variable::RULE,
-        &run_id::RULE, &constant_run_id::RULE,
+        &node_rank::RULE, &no_index::RULE, &rank_from_pod_name::RULE, &rank_of_first_node::RULE,
+        &node_count::RULE, &trains_alone::RULE, &agreement::RULE, &world_size::RULE, &more_processes::RULE,
+        &parallelism::RULE, &unset_variable::RULE, &run_id::RULE, &constant_run_id::RULE,
         &object_name::RULE, &slurm_tasks::RULE, &sbatch_ignored::RULE, &operator_variables::RULE,
         &operator_rejects::RULE, &unknown_field::RULE,
     ]),
     ("the rest", &[
-        &flag_takes_script::RULE, &rdzv_conf_keys::RULE, &flags_of_other_backend::RULE, &c10d_restarts::RULE,
+        &broken_line::RULE, &assignment_as_program::RULE, &flag_takes_script::RULE, &rdzv_conf_keys::RULE,
+        &flags_of_other_backend::RULE, &c10d_restarts::RULE,
         &ranks_beside_torchrun::RULE, &sleep_as_synchronisation::RULE, &shared_memory::RULE,
         &network_guess::RULE, &backoff_limit::RULE, &ordered_ready::RULE, &sidecar_form::RULE,
         &sidecar_probe::RULE, &sidecar_index::RULE, &image_not_pinned::RULE, &yaml::RULE,

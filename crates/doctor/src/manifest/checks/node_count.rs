@@ -12,7 +12,9 @@ pub(super) const RULE: Rule = Rule {
 
 fn find(call: &Call<'_>) -> Option<Check> {
     let Call { pods, launch, .. } = call;
-    let in_batch = pods.step.as_ref().is_some_and(|step| !step.by_srun);
+    let in_batch = pods.step.as_ref().is_some_and(|step| step.by.is_none());
+    // Each task of a step is a node for torchrun, even if several are on one.
+    let tasks = pods.step.as_ref().and_then(|step| step.size.tasks);
     if launch.by_rallypoint || launch.is_told_elsewhere || launch.conditional || in_batch {
         return None;
     }
@@ -37,8 +39,8 @@ fn find(call: &Call<'_>) -> Option<Check> {
         Some(told) => {
             let nodes = Nodes::parse(told.text.literal()?)?;
             let in_unit = pods.in_unit.filter(|_| !pods.is_alone);
-            let possible =
-                [Some(total), pods.count, in_unit, call.manifests.own_nodes(pods)].into_iter().flatten();
+            let own = call.manifests.own_nodes(pods);
+            let possible = [Some(total), pods.count, in_unit, own, tasks].into_iter().flatten();
             let (min, max) = (u64::from(nodes.min), u64::from(nodes.max));
             let fits = |count: u64| (min..=max).contains(&count) || nodes.fixed().is_none() && count > max;
             if max == 1 || possible.into_iter().any(fits) {

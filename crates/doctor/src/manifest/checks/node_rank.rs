@@ -89,6 +89,9 @@ fn too_high(launch: &Launch) -> Option<(u32, &str, u32)> {
 fn unfit(call: &Call<'_>, source: Source) -> Option<String> {
     let Call { pods, launch, .. } = call;
     match source {
+        Source::FirstNode if pods.are_several() => {
+            Some("filled in by the script's own shell, on the first node: it is 0 on each node".into())
+        }
         Source::PodName | Source::HostName => Some(format!("{}, not a number", source.name())),
         Source::IndexInRole | Source::EndOfPodName | Source::EndOfHostName if !pods.is_alone => {
             let others = call.manifests.training(pods.object).count() > 1 || pods.in_unit != pods.count;

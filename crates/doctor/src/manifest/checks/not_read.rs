@@ -1,6 +1,7 @@
 //! A script that is not in these files may start the training in any way.
 
 use super::prelude::*;
+use crate::manifest::objects::batch_system;
 use crate::manifest::pods::runtime;
 
 pub(super) const RULE: Rule = Rule {
@@ -14,7 +15,22 @@ pub(super) const RULE: Rule = Rule {
 fn find(manifests: &Manifests) -> Vec<Check> {
     let of_runtime = manifests.objects.iter().filter_map(|object| without_runtime(manifests, object));
     let of_pods = manifests.pods.iter().flat_map(of_pods);
-    manifests.while_reading(RULE.id).into_iter().chain(of_runtime).chain(of_pods).collect()
+    let of_scripts = manifests.objects.iter().filter_map(|object| by_hand(manifests, object));
+    of_scripts.chain(of_runtime).chain(of_pods).collect()
+}
+
+/// A script that nothing in the files starts may be right, depending on who does.
+fn by_hand(manifests: &Manifests, object: &Object) -> Option<Check> {
+    let text = object.value.get("script")?.as_str()?;
+    let mut pods = manifests.of_object(object.number).filter(|pods| pods.train()).peekable();
+    let starts =
+        pods.peek().is_some() && pods.all(|pods| pods.step.as_ref().is_some_and(|it| it.by.is_some()));
+    (!object.is_called() && batch_system(text).is_none() && !starts).then(|| {
+        let evidence = "nothing says who starts this script: it was only looked for what is wrong wherever it \
+                        runs";
+        let remedy = "give the file that starts it as well; `rallypoint doctor -- CMD` on the node";
+        Check::warn(evidence, remedy).at(object.place("-"))
+    })
 }
 
 /// A TrainJob has only what its runtime has, and the runtime may be in another file.

@@ -1,6 +1,7 @@
 //! torchrun overwrites torch's variables for each worker: a value set beside it misleads the reader.
 
 use super::prelude::*;
+use rallypoint_shell::Variable;
 
 pub(super) const RULE: Rule = Rule {
     id: "ranks-beside-torchrun",
@@ -28,7 +29,11 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
     };
     let exported = |name: &str| {
         container.commands.get(launch.at).is_some_and(|command| {
+            let is_value = |Told { text, .. }: &Told| {
+                text.literal().is_none() && command.variables.get(name) == Some(&Variable::One(text.clone()))
+            };
             command.variables.contains_key(name)
+                && !launch.node_rank.as_ref().is_some_and(is_value)
                 && command.variables.get(name) != container.variables.get(name)
         })
     };

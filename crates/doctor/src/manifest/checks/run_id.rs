@@ -33,6 +33,18 @@ fn find(call: &Call<'_>) -> Option<Check> {
     if text.literal() == Some("") {
         return Some(Check::fail(format!("{} is empty", told.by), remedy).at(call.at("command")));
     }
+    let written = text.to_string();
+    let default = written.split_once(":-").map_or("", |(_, default)| default);
+    let by_default = ["$(date", "$(uuidgen", "RANDOM", "$$"].iter().any(|drawn| default.contains(drawn));
+    let is_of_batch = pods.step.as_ref().is_some_and(|step| !step.is_by_hand());
+    if by_default && !is_of_batch && !launch.conditional {
+        let evidence = format!(
+            "the run's id ({}) is `{written}`: unless something sets it alike for all nodes, each waits alone \
+             in a run of its own",
+            told.by
+        );
+        return Some(Check::warn(evidence, remedy).at(call.at("command")));
+    }
     let shared_by = |source: Source| {
         let in_unit = |nodes| pods.in_unit.is_some_and(|unit| u64::from(nodes) <= unit);
         source == Source::ChildJobUid && launch.most_nodes().is_none_or(in_unit)

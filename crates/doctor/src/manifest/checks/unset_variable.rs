@@ -22,12 +22,10 @@ fn find(pods: &Pods, container: &Container) -> Vec<Check> {
 fn in_launch(pods: &Pods, container: &Container, launch: &Launch) -> Vec<Check> {
     let mut said = std::collections::BTreeSet::new();
     let mut found = Vec::new();
-    if launch.open {
-        return found;
-    }
     for (what, told) in launch.told() {
         for name in told.text.unset() {
-            let of_maker = pods.facts().prefixes.iter().any(|prefix| name.starts_with(prefix));
+            let of_maker = pods.maker != Maker::Slurm
+                && pods.facts().prefixes.iter().any(|prefix| name.starts_with(prefix));
             let of_service = name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT");
             // Another check names the cause: pods without an index.
             let is_index = is_index(name) && !pods.has_index() && what == "the node rank";
@@ -96,6 +94,12 @@ fn left_as_written(pods: &Pods, container: &Container) -> Vec<Check> {
 
 fn remedy(pods: &Pods, name: &str) -> String {
     let facts = pods.facts();
+    if let Some(option) = name.strip_prefix("SLURM_").filter(|_| pods.maker == Maker::Slurm) {
+        return format!("#SBATCH --{}=…, which sets it", option.to_lowercase().replace('_', "-"));
+    }
+    if pods.maker == Maker::Slurm {
+        return format!("bash -c '… ${name} …', in single quotes, so that each task fills it in");
+    }
     let is_rank = ["RANK", "INDEX", "ORDINAL"].iter().any(|word| name.to_uppercase().contains(word));
     let is_id = ["UID", "RUN_ID", "JOB_ID", "RDZV_ID"].iter().any(|word| name.to_uppercase().contains(word));
     match (facts.index, facts.run_id) {

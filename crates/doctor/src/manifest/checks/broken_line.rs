@@ -1,0 +1,53 @@
+//! A command goes on in the next line only if the backslash is the last character. A blank or a comment behind
+//! it, or a line that is a comment, ends the command: its other flags become a command of their own.
+
+use super::prelude::*;
+
+pub(super) const RULE: Rule = Rule {
+    id: "broken-line",
+    sees: "FAIL: a blank or a comment behind the `\\` at the end of a line, or a line with a comment between \
+           the flags: torchrun does not get what follows",
+    fails: "broken-line.sbatch",
+    passes: "good-slurm.sbatch",
+    find: Find::Files(find),
+};
+
+fn find(manifests: &Manifests) -> Vec<Check> {
+    let of_object = |object: &Object| {
+        let of_map = || object.value.get("data").into_iter().filter_map(Value::as_object).flatten();
+        let scripts = of_map().filter_map(|(_, text)| text.as_str()).filter(|text| text.starts_with("#!"));
+        let mut texts = object.value.get("script").and_then(Value::as_str).into_iter().chain(scripts);
+        Some(check(texts.find_map(broken)?).at(object.place("-")))
+    };
+    let of_container = |(pods, container): (&Pods, &Container)| {
+        let found = container.argv.iter().find_map(|text| broken(text))?;
+        Some(check(found).at(pods.at(&container.at("command"))))
+    };
+    let objects = manifests.objects.iter().filter_map(of_object);
+    objects.chain(manifests.containers().filter_map(of_container)).collect()
+}
+
+fn check((number, why, lost): (usize, &str, &str)) -> Check {
+    let lost = lost.trim().trim_end_matches('\\').trim_end();
+    let evidence = format!("line {number}: {why} ends the command there, and `{lost}` is not part of it");
+    Check::fail(evidence, "nothing behind the backslash, and comments above the command")
+}
+
+/// The first line that ends a command too early, by its number, and what the command loses.
+fn broken(text: &str) -> Option<(usize, &'static str, &str)> {
+    let is_remark = |line: &&str| line.trim_start().starts_with('#');
+    let lines: Vec<&str> = text.lines().collect();
+    (1..).zip(&lines).filter(|(_, line)| !is_remark(line)).find_map(|(number, line)| {
+        let (_, behind) = line.rsplit_once('\\')?;
+        let mut next = lines.iter().skip(number).copied();
+        let blank = behind.starts_with([' ', '\t']);
+        let why = match behind.trim() {
+            "" if blank => "a blank behind the backslash",
+            remark if blank && remark.starts_with('#') => "a comment behind the backslash",
+            "" if lines.get(number).is_some_and(is_remark) => "the comment in the next line",
+            _ => return None,
+        };
+        let lost = next.find(|line| !is_remark(line))?;
+        lost.trim_start().starts_with('-').then_some((number, why, lost))
+    })
+}

@@ -1,0 +1,329 @@
+//! Launch scripts: which commands run on which nodes. A script for a batch system runs once, on the first node:
+//! what its shell fills in has one value for all nodes. Only what `srun` and its like start runs on several. A
+//! script of no batch system, which starts nothing on other nodes, is started on each node by something else.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use serde_json::{Value, json};
+
+use super::container::Container;
+use super::launch::{Launch, Told, Tool};
+use super::launches;
+use super::objects::{Object, batch_system};
+use super::pods::{Pods, Size, Step};
+use rallypoint_node::makers::Maker;
+use rallypoint_shell::{
+    self as shell, Command, Part, Reading, Source, Surroundings, Text, Variable, Variables,
+};
+
+/// What a batch system tells its tasks, and not the script itself: their number among all.
+const RANKS: [&str; 5] =
+    ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "PALS_RANKID", "MV2_COMM_WORLD_RANK"];
+
+/// The value of one of these options, wherever it stands: `-n 4`, `-n4`, `--np=4`.
+fn value<'w>(words: &'w [String], names: &[&str]) -> Option<&'w str> {
+    words.iter().enumerate().find_map(|(n, word)| {
+        let begins =
+            |rest: &&str| rest.is_empty() || rest.starts_with(|c: char| c == '=' || c.is_ascii_digit());
+        let rest = names.iter().find_map(|name| word.strip_prefix(name).filter(begins))?;
+        let next = || words.get(n.saturating_add(1)).map_or("", String::as_str);
+        Some(if rest.is_empty() { next() } else { rest.trim_start_matches('=') })
+    })
+}
+
+/// A number of one of these options; `--nodes=2-4` asks for a range.
+fn number(words: &[String], names: &[&str]) -> Option<u64> {
+    value(words, names)?.parse().ok()
+}
+
+/// What the options of sbatch or srun ask for.
+fn of_slurm(words: &[String]) -> Size {
+    const EACH: [&str; 2] = ["--ntasks-per-node", "--tasks-per-node"];
+    let each = number(words, &EACH);
+    Size { nodes: number(words, &["--nodes", "-N"]), tasks: number(words, &["--ntasks", "-n"]), each }
+}
+
+/// How many of the words behind srun are its own.
+fn own_words(words: &[String]) -> usize {
+    #[rustfmt::skip]
+    const SWITCHES: [&str; 25] = [
+        "--exclusive", "--label", "--unbuffered", "--overlap", "--pty", "--quiet", "--verbose", "--exact",
+        "--kill-on-bad-exit", "--requeue", "--hold", "--multi-prog", "--overcommit", "--container-writable",
+        "-l", "-u", "-v", "-vv", "-Q", "-O", "-s", "-K", "-H", "-W", "-E",
+    ];
+    let mut at: usize = 0;
+    while let Some(word) = words.get(at).filter(|word| word.starts_with('-') && *word != "--") {
+        let has_value = word.contains('=') || !word.starts_with("--") && word.len() > 2;
+        let is_alone = has_value || SWITCHES.contains(&word.as_str()) || word.starts_with("--no-");
+        at = at.saturating_add(if is_alone { 1 } else { 2 });
+    }
+    at.min(words.len())
+}
+
+/// What a script asks its batch system for.
+fn asked(text: &str, mark: &str) -> (Size, Vec<String>) {
+    let lines = text.lines().filter_map(|line| line.strip_prefix(mark));
+    let words: Vec<String> = lines
+        .flat_map(|line| line.split(" #").next().unwrap_or_default().split_whitespace())
+        .map(|word| word.trim_matches(['"', '\'']).to_owned())
+        .collect();
+    let parts: Vec<String> =
+        words.iter().flat_map(|word| word.split([':', ',', '[', ']'])).map(str::to_owned).collect();
+    let size = match mark {
+        "#SBATCH" => of_slurm(&words),
+        // Several kinds of nodes are too many to count.
+        "#PBS" if parts.iter().any(|part| part.contains('+')) => Size::default(),
+        "#PBS" => Size {
+            nodes: number(&parts, &["select", "nodes"]),
+            tasks: None,
+            each: number(&parts, &["mpiprocs", "ppn"]),
+        },
+        "#BSUB" => {
+            let (tasks, each) = (number(&parts, &["-n"]), number(&parts, &["ptile"]));
+            let nodes = number(&parts, &["-nnodes"]).or_else(|| tasks?.checked_div(each?));
+            Size { nodes, tasks, each }
+        }
+        _ => Size::default(),
+    };
+    (size, words)
+}
+
+/// What a command starts on other nodes: by which program, how often, and where the started command begins.
+struct Start<'w> {
+    by: &'w str,
+    size: Size,
+    at: usize,
+}
+
+impl<'w> Start<'w> {
+    fn of(words: &'w [String], job: Size) -> Option<Self> {
+        let by = shell::basename(words.first()?);
+        if by == "srun" {
+            let at = own_words(words.get(1..)?).saturating_add(1);
+            let own = words.get(1..at)?;
+            let given = of_slurm(own);
+            let (nodes, each) = (given.nodes.or(job.nodes), given.each.or(job.each));
+            let filled = nodes.map(|nodes| nodes.saturating_mul(each.unwrap_or(1)));
+            let tasks = match (given.tasks, value(own, &["--nodes", "-N"]).is_some()) {
+                (Some(tasks), _) => Some(tasks),
+                (None, true) => filled.or_else(|| Some(each.unwrap_or(1))),
+                (None, false) => job.tasks.or(filled),
+            };
+            let each = each.filter(|_| given.tasks.is_none());
+            return Some(Self { by, size: Size { nodes, tasks, each }, at });
+        }
+        let begins =
+            |word: &String| launches::is_launcher(word) || shell::is_shell(word) || shell::is_script(word);
+        let at = words.iter().skip(1).position(begins)?.saturating_add(1);
+        let own = words.get(1..at).unwrap_or_default();
+        let ppr = own.iter().find_map(|word| word.strip_prefix("ppr:")?.split(':').next()?.parse().ok());
+        let (tasks, each) = match by {
+            "mpirun" | "mpiexec" | "mpiexec.hydra" | "orterun" | "prterun" | "aprun" => {
+                const EACH: [&str; 6] = ["-ppn", "--ppn", "-npernode", "--npernode", "-N", "-perhost"];
+                (number(own, &["-np", "--np", "-n", "--n"]), number(own, &EACH).or(ppr))
+            }
+            "jsrun" => {
+                let of_set = number(own, &["-a", "--tasks_per_rs"]).unwrap_or(1);
+                let times = |sets: u64| sets.saturating_mul(of_set);
+                (number(own, &["-n", "--nrs"]).map(times), number(own, &["-r", "--rs_per_host"]).map(times))
+            }
+            "blaunch" if own.iter().any(|word| word == "-z") => (None, Some(1)),
+            "pbsdsh" if own.iter().any(|word| word == "-u") => (None, Some(1)),
+            _ => return None,
+        };
+        let nodes = tasks.zip(each).and_then(|(tasks, each)| tasks.checked_div(each)).or(job.nodes);
+        let tasks = tasks.or_else(|| Some(nodes?.saturating_mul(each.or(job.each)?)));
+        Some(Self { by, size: Size { nodes, tasks, each }, at })
+    }
+}
+
+/// Whether a command starts another one on one other node, or hands it to something that does.
+fn leads_elsewhere(program: &str) -> bool {
+    const OTHERS: [&str; 9] =
+        ["ssh", "pdsh", "clush", "parallel", "xargs", "sbatch", "kubectl", "tmux", "screen"];
+    OTHERS.contains(&shell::basename(program))
+}
+
+/// The parts of a script that launch a training, as the pods of a job.
+pub(crate) fn of(object: &Object, objects: &[Object]) -> Vec<Pods> {
+    let text = object.value.get("script").and_then(Value::as_str).unwrap_or_default();
+    let system = batch_system(text);
+    if system.is_none() && object.is_called() {
+        return Vec::new();
+    }
+    let file = |path: &str| {
+        let scripts = objects.iter().filter_map(|other| Some((other, other.value.get("script")?.as_str()?)));
+        let mut named = scripts.filter(|(other, _)| other.name == shell::basename(path));
+        named.next().map(|(_, text)| text.to_owned())
+    };
+    let (job, options) = system.map(|(mark, _)| asked(text, mark)).unwrap_or_default();
+    let variables = match system {
+        Some((mark, _)) => variables(mark, job, &options),
+        None => BTreeMap::from([one("HOSTNAME", Part::Of(Source::HostName))]),
+    };
+    let surroundings = Surroundings { variables: variables.clone(), open: true, file: &file };
+    let reading = shell::read(text, &[], surroundings);
+    let base = Pods::of_script(object);
+    let (mut all, mut others) = (Vec::new(), Vec::new());
+    for command in &reading.commands {
+        let words: Vec<String> = command.words.iter().map(ToString::to_string).collect();
+        if Container::is_small(command) || leads_elsewhere(&words[0]) {
+            continue;
+        }
+        let start = Start::of(&words, job);
+        let mut read = Container::of_script(object);
+        match &start {
+            Some(start) => {
+                let reading = on_nodes(command, start, &file);
+                (read.commands, read.unread) = (reading.commands, reading.unread);
+            }
+            None if system.is_some() => read.commands = vec![once(command)],
+            None => read.commands = vec![command.clone()],
+        }
+        read.variables.clone_from(&variables);
+        read.launches = launches::of(&base, &read);
+        let by = start.as_ref().map(|start| start.by.to_owned());
+        let is_srun = by.as_deref() == Some("srun");
+        if read.launches.is_empty() && (read.unread.is_empty() || !is_srun) {
+            others.extend(if is_srun { read.commands } else { vec![once(command)] });
+            continue;
+        }
+        let size = match &start {
+            Some(start) => start.size,
+            None => Size { nodes: job.nodes, tasks: system.map(|_| 1), each: None },
+        };
+        let is_launcher = |launch: &Launch| launch.tool != Tool::Program && !launch.counts_processes();
+        let count = match (&start, system) {
+            (Some(_), _) if read.launches.iter().any(is_launcher) => size.nodes,
+            (None, None) => read.launches.iter().find_map(by_hand),
+            _ => size.tasks,
+        };
+        let step = Some(Step { size, by, usual: system.map(|(_, usual)| usual) });
+        all.push(Pods { count, in_unit: count, step, containers: vec![read], ..Pods::of_script(object) });
+    }
+    if all.is_empty() && system.is_some() {
+        let mut read = Container::of_script(object);
+        (read.commands, read.unread) = (others, reading.unread);
+        let count = job.nodes.max(job.all_tasks());
+        all.push(Pods { count, in_unit: count, containers: vec![read], ..base });
+    }
+    all
+}
+
+/// On how many nodes a script runs that each node starts: on as many as it waits for. Two stand for several.
+fn by_hand(launch: &Launch) -> Option<u64> {
+    let own = |told: &Told| {
+        matches!(told.text.source(), Some(Source::HostName | Source::PodIp))
+            || matches!(told.text.literal(), Some("localhost" | "127.0.0.1"))
+    };
+    let is_told = launch.nodes.is_some() && launch.node_rank.is_some();
+    let several = || is_told && launch.host.as_ref().is_some_and(own);
+    launch.most_nodes().map(u64::from).or_else(|| several().then_some(2))
+}
+
+fn one(name: &str, part: Part) -> (String, Variable) {
+    (name.to_owned(), Variable::One(Text::of(part)))
+}
+
+fn variables(mark: &str, job: Size, options: &[String]) -> Variables {
+    let unset = |name: &str| one(name, Part::Unset(name.to_owned()));
+    let counted = |(name, number): (&str, Option<u64>)| {
+        let text = number.map(|number| Text::known(number.to_string()));
+        (name.to_owned(), Variable::One(text.unwrap_or_else(|| Text::unknown(format!("${name}"), false))))
+    };
+    let ids = ["SLURM_JOB_ID", "SLURM_JOBID", "PBS_JOBID", "LSB_JOBID"];
+    let mut all: Variables = RANKS.into_iter().map(unset).collect();
+    all.extend(ids.map(|name| one(name, Part::Of(Source::RunUid))));
+    if mark != "#SBATCH" {
+        all.extend([("PBS_NUM_NODES", job.nodes), ("PBS_NUM_PPN", job.each)].map(counted));
+        return all;
+    }
+    let tasks = job.all_tasks();
+    all.extend(
+        [
+            ("SLURM_NNODES", job.nodes),
+            ("SLURM_JOB_NUM_NODES", job.nodes),
+            ("SLURM_NTASKS", tasks),
+            ("SLURM_NPROCS", tasks),
+            ("SLURM_NTASKS_PER_NODE", job.each),
+            ("SLURM_GPUS_PER_NODE", number(options, &["--gpus-per-node"])),
+        ]
+        .map(counted),
+    );
+    let of_script = ["SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID"];
+    all.extend(of_script.map(|name| one(name, Part::Of(Source::FirstNode))));
+    // Each of these is set for its own option only, however else the same is asked for.
+    let has = |names: &[&str]| value(options, names).is_some();
+    let gpus = has(&["--gres", "--gpus", "-G", "--gpus-per-node", "--gpus-per-task"]);
+    for (name, option, is_asked) in [
+        ("SLURM_GPUS_PER_NODE", "--gpus-per-node", gpus),
+        ("SLURM_GPUS_PER_TASK", "--gpus-per-task", gpus),
+        ("SLURM_NTASKS_PER_NODE", "--ntasks-per-node", has(&["--ntasks", "-n"]) && job.each.is_none()),
+    ] {
+        all.extend((is_asked && !has(&[option])).then(|| unset(name)));
+    }
+    all
+}
+
+/// What the script's own shell fills in has one value for all nodes.
+fn fixed(text: &Text) -> Text {
+    text.map(|part| match part {
+        Part::Of(source) if source.varies() => {
+            Part::Unknown { written: format!("$<{} of the first node>", source.name()), varies: false }
+        }
+        Part::Unknown { written, .. } => Part::Unknown { written: written.clone(), varies: false },
+        part => part.clone(),
+    })
+}
+
+fn fixed_variables(variables: &Variables) -> Variables {
+    let one = |(name, value): (&String, &Variable)| {
+        let value = match value {
+            Variable::One(text) => Variable::One(fixed(text)),
+            Variable::Array(items) => Variable::Array(items.iter().map(fixed).collect()),
+        };
+        (name.clone(), value)
+    };
+    variables.iter().map(one).collect()
+}
+
+/// A command that runs on the first node.
+fn once(command: &Command) -> Command {
+    let first = |text: &Text| {
+        fixed(text).map(|part| match part {
+            Part::Of(Source::FirstNode) => Part::Known("0".into()),
+            part => part.clone(),
+        })
+    };
+    let variables = Rc::new(fixed_variables(&command.variables));
+    Command { words: command.words.iter().map(first).collect(), variables, ..command.clone() }
+}
+
+/// The commands that `srun` and its like start on each node.
+fn on_nodes(command: &Command, start: &Start<'_>, file: &dyn Fn(&str) -> Option<String>) -> Reading {
+    let words: Vec<Text> = command.words.iter().skip(start.at).map(fixed).collect();
+    let mut variables = fixed_variables(&command.variables);
+    let is_one_each = start.size.tasks.is_some() && start.size.tasks == start.size.nodes;
+    let unknown = |name: &str| Part::Unknown { written: format!("${name}"), varies: true };
+    let rank = |name| one(name, if is_one_each { Part::Of(Source::Index) } else { unknown(name) });
+    let host = |name| one(name, Part::Of(Source::HostName));
+    variables.extend(RANKS.map(rank));
+    variables.extend([rank("SLURM_PROCID"), one("SLURM_LOCALID", unknown("SLURM_LOCALID"))]);
+    variables.extend([one("SLURM_NODEID", Part::Of(Source::Index))]);
+    variables.extend(["HOSTNAME", "SLURMD_NODENAME"].map(host));
+    shell::started(&words, command.conditional, Surroundings { variables, open: true, file })
+}
+
+impl Container {
+    fn of_script(object: &Object) -> Self {
+        Self { open: true, value: json!({ "name": object.name }), ..Self::default() }
+    }
+}
+
+impl Pods {
+    /// The parts of a script, before it is read.
+    fn of_script(object: &Object) -> Self {
+        Self { is_open: true, ..Self::bare(object, Maker::Slurm, "", Some(1)) }
+    }
+}

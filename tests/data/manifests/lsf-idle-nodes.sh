@@ -1,0 +1,5 @@
+#!/bin/bash
+# expect: WARN slurm-tasks
+#BSUB -nnodes 8
+#BSUB -W 2:00
+torchrun --nproc-per-node=4 train.py
