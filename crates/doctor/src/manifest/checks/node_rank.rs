@@ -67,7 +67,11 @@ fn too_few(call: &Call<'_>) -> Option<String> {
     let launches = || call.container.launches.iter();
     let nodes = launches().map(Launch::most_nodes).min()??;
     let is_all = call.total() == call.pods.count && call.total()? >= u64::from(nodes) && nodes > 1;
-    if !is_all || !call.launch.conditional || !launches().all(|it| it.conditional && it.needs_rank()) {
+    if !is_all
+        || call.is_of_one_node()
+        || !call.launch.conditional
+        || !launches().all(|it| it.conditional && it.needs_rank())
+    {
         return None;
     }
     let rank = |launch: &Launch| Some(launch.node_rank.as_ref()?.text.literal()?.to_owned());
