@@ -21,11 +21,15 @@ pub(crate) enum Rank<'m> {
 /// What a launch that needs a rank knows about it; `None` if it needs none, or may have the right one.
 pub(crate) fn rank<'m>(call: &Call<'m>) -> Option<Rank<'m>> {
     let Call { pods, launch, .. } = *call;
-    let elsewhere = launch.is_told_elsewhere && launch.tool != Tool::DeepSpeed;
-    if !launch.needs_rank() || launch.conditional || launch.by_rallypoint || elsewhere {
-        return None;
-    }
-    if call.is_of_one_node() {
+    // What stands in the command counts more than what a config file says.
+    let is_here = launch.is_configured && launch.nodes.is_some() && launch.node_rank.is_some();
+    let elsewhere = launch.is_told_elsewhere && launch.tool != Tool::DeepSpeed && !is_here;
+    if !launch.needs_rank()
+        || launch.conditional
+        || launch.by_rallypoint
+        || elsewhere
+        || call.is_of_one_node()
+    {
         return None;
     }
     let alone = launch.most_nodes() == Some(1) || launch.tool != Tool::Program && launch.nodes.is_none();

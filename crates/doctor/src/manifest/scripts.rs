@@ -1,6 +1,7 @@
-//! Launch scripts: which commands run on which nodes. A script for a batch system runs once, on the first node:
-//! what its shell fills in has one value for all nodes. Only what `srun` and its like start runs on several. A
-//! script of no batch system, which starts nothing on other nodes, is started on each node by something else.
+//! Launch scripts: which commands run on which nodes. A script for a batch system runs once, on the first
+//! node: what its shell fills in has one value for all nodes. Only what `srun` and its like start runs on
+//! several. A script of no batch system, which starts nothing on other nodes, is started on each node by
+//! something else.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! A command goes on in the next line only if the backslash is the last character. A blank or a comment behind
-//! it, or a line that is a comment, ends the command: its other flags become a command of their own.
+//! A command goes on in the next line only if the backslash is the last character. A blank or a comment
+//! behind it, or a line that is a comment, ends the command: its other flags become a command of their own.
 
 use super::prelude::*;
 

@@ -7,7 +7,7 @@ pub(super) const RULE: Rule = Rule {
     id: "node-rank",
     sees: "FAIL: `--node-rank=0` in every pod, none at all, the pod's name, an index that repeats, \
            `--node-rank=2` of 2. WARN: \
-           no `RANK`",
+           no `RANK`; a rank that is wrong unless a config file says `c10d`",
     fails: "bad-job-rank-constant.yaml",
     passes: "good-job-static.yaml",
     find: Find::Launch(Tool::ALL, find),
@@ -25,20 +25,23 @@ fn find(call: &Call<'_>) -> Option<Check> {
         let evidence = format!("whatever the conditions are, the only ranks are {ranks}, of {all} pods");
         return Some(Check::fail(evidence, remedy).at(call.at(identity::field(launch))));
     }
+    let wrong = |evidence: String| {
+        if !launch.is_configured {
+            return Check::fail(evidence, remedy.clone());
+        }
+        Check::warn(format!("{evidence}, unless its config file has `rdzv_backend: c10d`"), remedy.clone())
+    };
     let check = match identity::rank(call)? {
         Rank::Constant(rank, by) => {
-            let evidence = format!(
-                "{} rank {rank} ({by}): the others wait for ranks that never come",
-                match pods.count {
-                    Some(count) if count > 1 => format!("every one of {count} pods is"),
-                    _ => "several pods of the job are".into(),
-                }
-            );
-            Check::fail(evidence, remedy)
+            let who = match pods.count {
+                Some(count) if count > 1 => format!("every one of {count} pods is"),
+                _ => "several pods of the job are".into(),
+            };
+            wrong(format!("{who} rank {rank} ({by}): the others wait for ranks that never come"))
         }
         Rank::Of(source, by) => {
             let why = unfit(call, source)?;
-            Check::fail(format!("the rank ({by}) is {why}"), remedy)
+            wrong(format!("the rank ({by}) is {why}"))
         }
         Rank::Missing if launch.tool == Tool::Program && pods.has_index() => {
             let evidence = format!(

@@ -26,8 +26,8 @@ fn by_hand(manifests: &Manifests, object: &Object) -> Option<Check> {
     let starts =
         pods.peek().is_some() && pods.all(|pods| pods.step.as_ref().is_some_and(|it| it.by.is_some()));
     (!object.is_called() && batch_system(text).is_none() && !starts).then(|| {
-        let evidence = "nothing says who starts this script: it was only looked for what is wrong wherever it \
-                        runs";
+        let evidence = "nothing says who starts this script: it was only looked for what is wrong wherever \
+                        it runs";
         let remedy = "give the file that starts it as well; `rallypoint doctor -- CMD` on the node";
         Check::warn(evidence, remedy).at(object.place("-"))
     })

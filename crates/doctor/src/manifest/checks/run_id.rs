@@ -39,8 +39,8 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let is_of_batch = pods.step.as_ref().is_some_and(|step| !step.is_by_hand());
     if by_default && !is_of_batch && !launch.conditional {
         let evidence = format!(
-            "the run's id ({}) is `{written}`: unless something sets it alike for all nodes, each waits alone \
-             in a run of its own",
+            "the run's id ({}) is `{written}`: unless something sets it alike for all nodes, each waits \
+             alone in a run of its own",
             told.by
         );
         return Some(Check::warn(evidence, remedy).at(call.at("command")));
