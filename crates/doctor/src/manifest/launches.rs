@@ -7,7 +7,6 @@ use super::container::Container;
 use super::launch::{Launch, Told, Tool};
 use super::pods::Pods;
 use rallypoint_node::launch::{Backend, Environment, Torchrun};
-use rallypoint_node::makers::Maker;
 use rallypoint_shell::{Command, Part, Text, Variable, Variables, basename};
 
 /// The launches of a container.
@@ -24,7 +23,7 @@ pub(crate) fn of(pods: &Pods, container: &Container) -> Vec<Launch> {
         let launch = torchrun(command, at)
             .or_else(|| accelerate(command, at))
             .or_else(|| deepspeed(command, at))
-            .or_else(|| other(command, at, pods.maker == Maker::Slurm));
+            .or_else(|| other(command, at));
         if let Some(launch) = launch {
             found.push(Launch { by_rallypoint, ..launch });
         } else if run {
@@ -269,11 +268,9 @@ fn without_scheme(told: Told) -> Option<Told> {
 }
 
 /// Any program with flags for the number of nodes, their rank and the master.
-fn other(command: &Command, at: usize, in_script: bool) -> Option<Launch> {
+fn other(command: &Command, at: usize) -> Option<Launch> {
     let words = &command.words;
-    let nodes = flag(words, &["nnodes", "num-nodes", "num-machines"]);
-    // In a script for Slurm, the tasks of one node are counted, too.
-    let nodes = nodes.or_else(|| flag(words, &["world-size"]).filter(|_| !in_script))?;
+    let nodes = flag(words, &["nnodes", "num-nodes", "num-machines", "world-size"])?;
     let node_rank = flag(words, &["node-rank", "machine-rank", "rank"]);
     let host = flag(words, &HOSTS)?;
     let (host, port) = host_and_port(without_scheme(host)?);
