@@ -79,13 +79,8 @@ impl TrackedRun {
         let gave_up = self.had_given_up(conn, now);
         let is_over = self.round.closed.is_some() || self.round.exit_done.is_some();
         let (round, completed) = (self.round.number, self.round.completed);
-        // Nobody misses one that was out of the round and had finished, or that never was one of the nodes.
-        let is_it = |node: &TrackedNode| node.conn == Some(conn);
-        self.life.nodes.retain(|node| {
-            let is_done = node.is_out() && (node.finished || self.round.exit.contains(&conn));
-            !is_it(node) || !is_done && node.membership != Membership::Stranger
-        });
-        if let Some(at) = self.life.nodes.iter().position(|node| is_it(node) && !node.is_rival()) {
+        let at = self.life.nodes.iter().position(|node| node.conn == Some(conn) && !node.is_rival());
+        if let Some(at) = at {
             // Another process that claims its rank is the node from now on.
             let has_heir = self.heir(&self.life.nodes[at]).is_some();
             let node = &mut self.life.nodes[at];
@@ -101,10 +96,13 @@ impl TrackedRun {
             if !is_over && !node.finished && !has_heir && counts && self.life.dying.len() < MOST_NODES {
                 // The rank of one that is out was one of the round before.
                 let rank = node.rank.filter(|_| !node.is_out() || in_round);
-                let node = TrackedNode { rank, ..node.clone() };
-                let closed = node.evidence(Seen::Closed, None, now);
+                let closed = TrackedNode { rank, ..node.clone() }.evidence(Seen::Closed, None, now);
                 let cut_off = cut_off.cloned();
                 self.life.dying.push(Dying { closed, round, in_round, cut_off, gave_up });
+            }
+            // Nobody misses one that was out of the round and had finished, or that never was a node of it.
+            if node.is_out() && node.finished || node.membership == Membership::Stranger {
+                self.life.nodes.remove(at);
             }
         }
         self.heir_of(conn);
