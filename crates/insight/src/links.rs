@@ -108,7 +108,7 @@ impl Links {
                 }
                 // With one that had no clients nothing is lost.
                 LinkEvent::Lost { clients: clients @ 1.. } => {
-                    lost.push((news.name.clone(), clients, news.at))
+                    lost.push((news.name.clone(), clients, news.at));
                 }
                 LinkEvent::Lost { .. } | LinkEvent::Left => {}
             }

@@ -282,6 +282,9 @@ impl ForeignClients {
     }
 }
 
+/// A key, and the run that waits for it.
+type Awaited = (Option<RunKey>, Box<[u8]>);
+
 /// What is known of one store.
 #[derive(Debug, Default)]
 pub(super) struct StoreWatch {
@@ -295,10 +298,9 @@ pub(super) struct StoreWatch {
     pub(super) idle: Vec<ConnId>,
     /// When those, and agents of which no heartbeat comes, asked for something last.
     pub(super) heard: HashMap<ConnId, Timestamp>,
-    /// By the run and the key.
-    pub(super) given_up: BTreeMap<(Option<RunKey>, Box<[u8]>), GivenUp>,
+    pub(super) given_up: BTreeMap<Awaited, GivenUp>,
     /// Until when this is not said again, and how long that pause is.
-    quiet: BTreeMap<(Option<RunKey>, Box<[u8]>), (Timestamp, Duration)>,
+    quiet: BTreeMap<Awaited, (Timestamp, Duration)>,
     pub(super) clashes: Vec<Clash>,
     /// The last of them.
     pub(super) passed: VecDeque<Passed>,
@@ -408,7 +410,7 @@ impl StoreWatch {
     }
 
     /// Whether something that comes again and again is to be said now: with growing pauses.
-    pub(super) fn may_say(&mut self, key: &(Option<RunKey>, Box<[u8]>), now: Timestamp) -> bool {
+    pub(super) fn may_say(&mut self, key: &Awaited, now: Timestamp) -> bool {
         const FIRST: Duration = Duration::from_secs(30);
         const LONGEST: Duration = Duration::from_mins(10);
         const MOST: usize = 256;

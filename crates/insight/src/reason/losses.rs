@@ -1,7 +1,7 @@
 //! Nodes and ranks that are gone, in one form: who, how that was seen, and how many are left.
 
 use super::words::{GAVE_UP_ON, after_giving_up, are_left, connections, of_whole, the_link};
-use super::{Code, Last, Names, Reason, Unit, words};
+use super::{Code, Last, Names, Reason, Unit};
 use crate::presence::{CUT_OFF, FROZEN, Place};
 use crate::totals::Tally;
 use rallypoint_api::Severity;
