@@ -160,8 +160,8 @@ pub struct NodeCounts {
     pub joined: u32,
     /// In the wait list: they enter the next round.
     pub waiting: u32,
-    /// Static: they go on with the previous attempt, while others begin another one. Native: they were told to
-    /// join again, and have not yet.
+    /// Static: they go on with the previous attempt, while others begin another one. Native: they were told
+    /// to join again, and have not yet.
     #[serde(default)]
     pub earlier: u32,
     /// Beyond the maximum.

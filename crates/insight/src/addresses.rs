@@ -117,7 +117,7 @@ fn of_meeting(meeting: &Meeting) -> Option<Finding> {
     let is_loopback = |doubt: &Doubt| *doubt == Doubt::Loopback;
     let from: HashSet<_> =
         doubts.iter().filter(|(.., doubt)| is_loopback(doubt)).map(|it| peer(it.1)).collect();
-    // Of two ranks one has to reach the other.
+    // One of two ranks has to reach the other.
     let calm = meeting.met.is_some() && (from.len() < 2 || hosts.is_empty());
     let wrote = doubts.iter().map(|(rank, info, ..)| info.wrote(*rank)).collect();
     let about = format!("meeting {}", meeting.number);

@@ -49,7 +49,7 @@ pub(super) fn show(jobs: &mut Jobs, told: &mut Told, now: Timestamp) {
     }
     for (key, since) in wanted {
         let run_id = jobs.name(&key);
-        jobs.plans.see_links(&run_id, &jobs.links);
+        jobs.plans.see_links(&run_id, jobs.links.version(), |plan| jobs.links.gone(plan));
         if let Some(run) = jobs.run_mut(told, &key, RunKind::Announced, now) {
             run.announced_since(since);
         }

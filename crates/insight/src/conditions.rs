@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::addresses::unreachable;
 use super::expect::Plan;
 use super::links::Links;
-use super::missing::{missing, name_of, turned_away};
+use super::missing::{missing, turned_away};
 use super::presence::{AGENT, ANNOUNCED, GONE, Place, Presence};
 use super::reason::words::{
     are, has, have, have_waited, if_any, if_some, of_expected, of_ranks, says_who, waits_since,
 };
-use super::reason::{Code, Evidence, Finding, Hold, Last, Names, Reason, Unit};
+use super::reason::{Code, Evidence, Finding, Hold, Last, Names, Reason, Unit, name_of};
 use super::run::{Meeting, Membership, TrackedNode, TrackedRun, with_pid};
 use rallypoint_api::{Expected, ExpectedFrom, KnownFrom, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{Elapsed, Timestamp, count, counted};
@@ -489,7 +489,7 @@ fn nodes_missing(
         Some(Last::Announced) => ANNOUNCED,
         _ => Code::NodesMissing.rule().look_at,
     };
-    // Of some that are missing no name is known.
+    // The names of some that are missing are not known.
     let there = if absent.len() < lacks { present.clone() } else { Names::default() };
     let counted_by = match (from, min) {
         // Others may see it differently.

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::links::Links;
 use rallypoint_api::{Expected, ExpectedFrom};
 use rallypoint_protocol::ids::{Nodes, Timestamp};
 use rallypoint_rendezvous::gate::{Announcement, GateSnapshot, GateState};
@@ -37,6 +36,9 @@ pub(super) struct Plan {
     pub(super) version: u64,
 }
 
+/// Pods whose relays are gone, and since when.
+type Gone = BTreeMap<String, Timestamp>;
+
 /// The pods that announced themselves.
 #[derive(Debug, Clone)]
 struct Gate {
@@ -46,7 +48,7 @@ struct Gate {
     /// How many pods have a name, whether they still count or not.
     of_name: HashMap<String, usize>,
     /// Pods whose relays are gone, and since when…
-    gone: BTreeMap<String, Timestamp>,
+    gone: Gone,
     /// …as the links of this version showed.
     links: Option<u64>,
 }
@@ -205,15 +207,16 @@ impl Plans {
         old
     }
 
-    /// Looks which of the pods of a run are gone, if relays have come or gone since the last look.
-    pub(super) fn see_links(&mut self, run_id: &str, links: &Links) {
+    /// Looks which of the pods of a run are `gone`, if relays have come or gone since the last look, which
+    /// `links` counts.
+    pub(super) fn see_links(&mut self, run_id: &str, links: u64, gone: impl FnOnce(&Plan) -> Gone) {
         let Some(plan) = self.of_run.get_mut(run_id) else { return };
-        if plan.gate.as_ref().is_none_or(|gate| gate.links == Some(links.version())) {
+        if plan.gate.as_ref().is_none_or(|gate| gate.links == Some(links)) {
             return;
         }
-        let (gone, plan) = (links.gone(plan), Arc::make_mut(plan));
+        let (gone, plan) = (gone(plan), Arc::make_mut(plan));
         let Some(gate) = &mut plan.gate else { return };
-        gate.links = Some(links.version());
+        gate.links = Some(links);
         if gate.gone != gone {
             gate.gone = gone;
             plan.version = plan.version.saturating_add(1);
@@ -222,7 +225,7 @@ impl Plans {
 
     fn change_gate(&mut self, run_id: &str, gate: Option<GateSnapshot>) -> bool {
         let changed = self.change(run_id, |plan| (plan.gate, plan.passed) = (gate.map(Gate::new), None));
-        // Of some nothing else is said.
+        // Nothing else is said of some runs.
         if self.of_run.get(run_id).is_some_and(|plan| plan.expectation.is_none() && plan.gate.is_none()) {
             self.of_run.remove(run_id);
         }

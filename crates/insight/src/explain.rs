@@ -249,7 +249,8 @@ impl Look<'_> {
                 .others(&others);
             let reason = if again {
                 reason.severe(Severity::Info).look_at(
-                    "nothing, if the program means to poll; else look at the process that should write the key",
+                    "nothing, if the program means to poll; else look at the process that should write the \
+                     key",
                 )
             } else {
                 reason
@@ -511,7 +512,7 @@ impl Look<'_> {
             Store(Option<u16>),
             Id(&'r RunId),
         }
-        /// Of runs of which nobody has said how many nodes they have.
+        /// Runs whose number of nodes nobody has said.
         const UNKNOWN: u32 = 0;
         let gathers = |run: &&TrackedRun| run.state() == RunState::Joining && run.joined() > 0;
         let mut groups: BTreeMap<(&str, Shared<'_>, u32), Vec<&TrackedRun>> = BTreeMap::new();

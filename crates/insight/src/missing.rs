@@ -105,7 +105,7 @@ pub(super) fn missing(run: &TrackedRun, plan: &Plan, expected: Option<Expected>)
     // An operator named them.
     let named = plan.expectation.iter().flat_map(|expectation| &expectation.names);
     let named = named.map(|name| known(name.clone(), None, KnownFrom::Named, None));
-    // Of these it is not known whether they are there.
+    // Nobody knows whether these are there.
     let earlier = run.former().filter(|node| !node.is_lost());
     let earlier = earlier.map(|node| of(node, KnownFrom::EarlierRound, Some(node.last_seen())));
     let is_there = |node: &MissingNode| node.name.as_deref().is_some_and(|name| there.contains(name));
@@ -200,11 +200,6 @@ fn gone<'a>(run: &'a TrackedRun, there: &HashSet<&str>) -> impl Iterator<Item = 
     let mut all: Vec<_> = run.former().chain(nodes).chain(run.lingering()).filter_map(lost).collect();
     all.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
     all.into_iter().map(|(_, node)| node)
-}
-
-/// Its name, or its rank.
-pub(super) fn name_of(node: &MissingNode) -> String {
-    node.name.clone().unwrap_or_else(|| format!("node {}", node.rank.unwrap_or_default()))
 }
 
 /// Whether it is missing because it is gone: it had joined.

@@ -150,8 +150,8 @@ pub(crate) const FROZEN: &str = "look at that node: is it frozen, overloaded, or
 /// A node that is connected and does not join.
 pub(crate) const AGENT: &str = "look at that node's agent and its log: is it stopped, overloaded, or cut off \
                                 from this server (--store-ports)?";
-pub(crate) const DONE: &str = "what has come again meets nobody of those that are done: restart all agents of \
-                               the job together, if it is to go on";
+pub(crate) const DONE: &str = "what has come again meets nobody of those that are done: restart all agents \
+                               of the job together, if it is to go on";
 pub(crate) const CUT_OFF: &str = "look at its host and at the network: is it gone, or cut off from this \
                                   server? If the others do not go on by themselves, restart all together";
 pub(crate) const GONE: &str = "look at its log and events: did it fail, was it killed or stopped? If the \

@@ -165,7 +165,7 @@ impl Reason {
     pub(crate) fn misses_nodes(mut self, nodes: &[MissingNode]) -> Self {
         self.facts.missing.extend(nodes.iter().map(|node| Missing {
             what: Place::Node,
-            name: crate::missing::name_of(node),
+            name: name_of(node),
             presence: node.known_from.into(),
             at: node.last_seen.map(|at| Timestamp(Duration::from_secs_f64(at))),
         }));
@@ -289,4 +289,9 @@ impl Reason {
         }
         facts.into()
     }
+}
+
+/// Its name, or its rank.
+pub(crate) fn name_of(node: &MissingNode) -> String {
+    node.name.clone().unwrap_or_else(|| format!("node {}", node.rank.unwrap_or_default()))
 }

@@ -575,8 +575,8 @@ impl std::fmt::Display for Fact {
             }
             What::Adopted { nodes, first } => write!(
                 f,
-                "round {round} of {} goes on after a restart of the server, as {first} reported; the store of \
-                 its workers is lost: new process groups in it will fail",
+                "round {round} of {} goes on after a restart of the server, as {first} reported; the store \
+                 of its workers is lost: new process groups in it will fail",
                 counted(*nodes, "node", "nodes")
             ),
             What::MixedReleases(releases) => {

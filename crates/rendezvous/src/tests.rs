@@ -1168,8 +1168,8 @@ fn a_node_whose_poll_broke_is_told_unless_it_comes_again() {
     broken(&mut table, "c");
     table.advance(2 * SECOND);
     let told: Vec<_> = table.facts.iter().filter(|fact| fact.contains("closed")).collect();
-    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: the connections closed, and nothing came for 2 s; \
-                given up after 15 s of silence";
+    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: the connections closed, and nothing came for 2 \
+                s; given up after 15 s of silence";
     assert_eq!(told, [text]);
     table.advance(13 * SECOND);
     table.told(

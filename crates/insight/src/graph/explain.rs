@@ -45,7 +45,7 @@ struct Group {
     since: Timestamp,
     root: Root,
     waits: Vec<ConnId>,
-    /// Of what others in sub-groups wait for: the members that are to write it.
+    /// The members that are to write what others in sub-groups wait for.
     members: BTreeSet<String>,
 }
 
@@ -81,7 +81,7 @@ impl Graph<'_> {
                 {
                     NEVER_CAME.to_owned()
                 }
-                // In a device mesh one rank keeps many groups waiting: each would name the victims in the others.
+                // In a device mesh one rank keeps many groups waiting: each would name the victims in others.
                 root if root.of_sub_group().is_some() => "sub-groups".to_owned(),
                 Root::At { asked: Wanted { writer, what, round, .. }, .. } => {
                     format!("{writer:?} {what} {round:?}")

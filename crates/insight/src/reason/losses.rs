@@ -1,6 +1,8 @@
 //! Nodes and ranks that are gone, in one form: who, how that was seen, and how many are left.
 
-use super::words::{GAVE_UP_ON, after_giving_up, are_left, connections, of_whole, the_link};
+use super::words::{
+    GAVE_UP_ON, after_giving_up, are_left, connections, if_some, of_whole, the_link, whole_of,
+};
 use super::{Code, Last, Names, Reason, Unit};
 use crate::presence::{CUT_OFF, FROZEN, Place};
 use crate::totals::Tally;
@@ -38,6 +40,18 @@ pub(crate) struct RankLoss {
 }
 
 impl Reason {
+    /// Every process of a run without agents has ended. `first`: what ended before all others, and how long
+    /// before the last one.
+    pub(crate) fn all_ended(processes: u32, ran: Elapsed, first: Option<(String, Elapsed)>) -> Self {
+        let whose = whole_of(processes, Unit::Process);
+        let first = if_some(first, |(rank, before)| format!("; first: {rank}, {before} before the last"));
+        Code::RunEnded
+            .says(format!("ended: {whose} closed after {ran}{first}"))
+            .predicate()
+            .expects(Some(processes))
+            .fact("processes", processes)
+    }
+
     /// They are gone, of what is told as `field`.
     fn gone(who: &Names, how: &str, left: &str, field: &str, last: Last) -> Self {
         let what = if field == "ranks" { Place::Rank } else { Place::Node };

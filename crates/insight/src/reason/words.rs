@@ -90,6 +90,14 @@ pub(crate) fn all(n: u32, unit: &str) -> String {
     if n == 2 { format!("both {unit}") } else { format!("all {n} {unit}") }
 }
 
+/// The connections of all that a run or a meeting had.
+pub(crate) fn whole_of(n: u32, unit: Unit) -> String {
+    match n {
+        1 => format!("the connection of its only {}", unit.one()),
+        _ => format!("the connections of {}", all(n, unit.many())),
+    }
+}
+
 pub(crate) fn the_link(links: &Names) -> &'static str {
     if links.count() == 1 { "the link" } else { "the links" }
 }

@@ -363,7 +363,7 @@ impl TrackedRun {
     pub(crate) fn native_waits(&self, announced: &[String], now: Timestamp) -> Option<Finding> {
         let native = self.native.as_ref()?;
         let (text, since) = native.waits.as_ref()?;
-        // That the round began before a restart of the server is recalled later.
+        // The start of the round before a restart of the server is recalled later.
         let (since, round) = ((*since).min(self.round.started.unwrap_or(*since)), self.round.number);
         let waited = Elapsed(now.since(since));
         let at_exit = Names::of(self.life.at_earlier_exit.values().map(|node| node.name.clone()));
@@ -494,8 +494,8 @@ fn look_at(snapshot: &RunSnapshot, to_come: u32, on_their_way: u32) -> &'static 
     let mut gone = snapshot.absent.iter().filter(|absent| matches!(absent.fate, Fate::Lost | Fate::Left));
     match () {
         () if is_enough(snapshot) => {
-            "nothing, if it does not last: the round goes on when all that are alive have joined, and what is \
-             silent is given up"
+            "nothing, if it does not last: the round goes on when all that are alive have joined, and what \
+             is silent is given up"
         }
         () if to_come > 0 && gone.next().is_some() => GONE,
         () if how_many(snapshot, Part::Silent) > 0 => FROZEN,

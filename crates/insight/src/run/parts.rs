@@ -124,7 +124,7 @@ impl TrackedRun {
         closed: Evidence,
     ) {
         self.life.was_cut_off |= cut_off.is_some();
-        // Of agents their nodes are told.
+        // The nodes of agents are told.
         let is_told = cut_off.is_some() && !self.has_agents() && self.life.dying.len() < MOST_NODES;
         let of_rank = rank.filter(|_| is_told).and_then(|rank| {
             let meeting = self.life.world.of(Some(rank), conn);

@@ -7,7 +7,7 @@ use super::tracked::TrackedRun;
 use super::world::MOST_RANKS;
 use crate::expect::Plan;
 use crate::presence::Place;
-use crate::reason::words::{all, ended_first, has, if_some, of_expected, says_who};
+use crate::reason::words::{ended_first, has, if_some, of_expected, says_who, whole_of};
 use crate::reason::{Code, Finding, Last, Names, Reason, Unit};
 use rallypoint_api::{Expected, RunKind, RunState, Seen, Severity};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count, counted};
@@ -185,7 +185,7 @@ impl TrackedRun {
                 let met = meeting.first_met.or(meeting.met).or(self.round.started);
                 let ran = Elapsed(ended.since(met.unwrap_or(ended)));
                 let first = meeting.first_to_end();
-                self.finds(has_ended(processes, ran, first), about, ended);
+                self.finds(Reason::all_ended(processes, ran, first), about, ended);
             }
             _ => {}
         }
@@ -357,29 +357,10 @@ impl TrackedRun {
     }
 }
 
-fn connections_of(n: u32, unit: Unit) -> String {
-    match n {
-        1 => format!("the connection of its only {}", unit.one()),
-        _ => format!("the connections of {}", all(n, unit.many())),
-    }
-}
-
-/// Every process of a run without agents has ended. `first`: what ended before all others, and how long
-/// before the last one.
-pub(super) fn has_ended(processes: u32, ran: Elapsed, first: Option<(String, Elapsed)>) -> Reason {
-    let whose = connections_of(processes, Unit::Process);
-    let first = if_some(first, |(rank, before)| format!("; first: {rank}, {before} before the last"));
-    Code::RunEnded
-        .says(format!("ended: {whose} closed after {ran}{first}"))
-        .predicate()
-        .expects(Some(processes))
-        .fact("processes", processes)
-}
-
 /// All connections of the run closed, and it had not finished. `first`: what ended first, where that is
 /// known.
 fn all_left(members: u32, unit: Unit, how: &str, first: Option<String>) -> Reason {
-    let (whose, first) = (connections_of(members, unit), if_some(first, |first| format!("; first: {first}")));
+    let (whose, first) = (whole_of(members, unit), if_some(first, |first| format!("; first: {first}")));
     Code::RunEnded
         .says(format!("{whose} closed{how}{first}"))
         .severe(Severity::Warning)

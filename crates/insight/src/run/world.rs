@@ -24,7 +24,6 @@ use self::meeting::Leaving;
 pub(crate) use self::meeting::{Lost, Meeting};
 pub(crate) use self::rank::{RankInfo, with_pid};
 use super::limits::SETTLE;
-use super::time::has_ended;
 use crate::reason::words::are;
 use crate::reason::{Code, Evidence, Finding, Names, Reason};
 use rallypoint_protocol::ids::{ConnId, Elapsed, Timestamp, count, counted};
@@ -362,8 +361,8 @@ impl World {
         was_last && self.is_unnamed()
     }
 
-    /// Looks which meetings have ended. Returns what is said of those that had met, and ended while others are
-    /// there, and when they did.
+    /// Looks which meetings have ended. Returns what is said of those that had met and ended while others
+    /// are there, and when they did.
     pub(super) fn settle(&mut self) -> Vec<(Timestamp, Reason)> {
         self.meetings.iter_mut().for_each(Meeting::return_to_before);
         let mut told = Vec::new();
@@ -383,7 +382,7 @@ impl World {
                 if let (Some(met), Some(at)) = (ended.met, ended.all_gone()) {
                     let met = ended.first_met.unwrap_or(met);
                     let (ranks, first) = (count(ended.ranks.len()), ended.first_to_end());
-                    told.push((at, has_ended(ranks, Elapsed(at.since(met)), first)));
+                    told.push((at, Reason::all_ended(ranks, Elapsed(at.since(met)), first)));
                     self.past = Some(ended);
                 } else if let Some(gathering) = self.meetings.iter_mut().find(|meeting| meeting.met.is_none())
                 {

@@ -1,4 +1,5 @@
-//! A process without a GPU fails (`invalid device ordinal`), or shares one, which NCCL refuses; the others wait.
+//! A process without a GPU fails (`invalid device ordinal`), or shares one, which NCCL refuses. The others
+//! wait.
 
 use super::prelude::*;
 

@@ -196,7 +196,7 @@ impl Meeting {
         }
     }
 
-    /// Takes the ranks that ended, in that order, but for processes that have come again on another connection.
+    /// Takes the ranks that ended, in that order, but for processes that came again on another connection.
     pub(crate) fn take_lost(&mut self, connected: &Connected) -> Vec<Lost> {
         let mut lost = std::mem::take(&mut self.lost);
         lost.retain(|Lost { closed, .. }| {
