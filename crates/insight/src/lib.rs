@@ -263,8 +263,11 @@ impl Insight {
     /// The native rendezvous tells something about a run.
     pub fn tell_native(&mut self, run: &RunId, fact: &Fact, at: Timestamp) {
         if let Some(run) = self.native_run(run) {
-            let finding = run.takes_fact(fact.clone(), at);
+            let mut finding = run.takes_fact(fact.clone(), at);
+            // Counted at once: who reads the metrics does not wait for the next look.
+            let tally = finding.reason.tally.take();
             run.found(finding);
+            self.jobs.totals.count(tally);
         }
     }
 
