@@ -93,7 +93,7 @@ fn a_run_with_a_missing_node_is_shown_explained_and_counted() {
     assert_eq!(list["runs"][0]["run_id"], "job");
     assert_eq!(list["runs"][0]["explanation"]["code"], "nodes_missing");
     eventually("the log says it too", || {
-        server.log().contains("job round 0: 3 of 4 nodes have joined, the first has waited ")
+        server.log().contains("job round 0: 3 of 4 nodes have joined, the first ")
     });
     let metrics = get(&server, "/metrics").body;
     for line in [

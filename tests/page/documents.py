@@ -88,7 +88,7 @@ def missing_nodes(run: Document, *names: str) -> Document:
         7,
         run["run_id"],
         "nodes_missing",
-        f"{run['run_id']} round 0: {joined} of {expected} nodes have joined; {', '.join(names)} has been missing for 41 s",
+        f"{run['run_id']} round 0: {joined} of {expected} nodes have joined, the first 41 s ago; announced itself: {', '.join(names)}",
         "look at the missing node's pod: is it scheduled, has its image come, does it reach this server?",
     )
     run.update(explanation=said, explanations=[said])

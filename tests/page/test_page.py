@@ -21,7 +21,7 @@ def test_a_missing_node_is_named_with_what_to_do(admin: Admin, open_page: Open) 
     admin.set(example("run_4_nodes_one_missing"))
     page = open_page(admin.url)
     page.until_says("#sentence", "Waiting for 1 of 4 nodes")
-    page.until_says("#explanations", "train-llm-2 has been missing")
+    page.until_says("#explanations", "announced itself: train-llm-2")
     assert page.text("#explanations .text").startswith("3 of 4 nodes"), "the name of the run stands above"
     assert "What to do" in page.js("getComputedStyle(document.querySelector('.remedy'), '::before').content")
     assert "look at the missing node's pod" in page.text("#explanations .remedy")
@@ -85,7 +85,7 @@ def test_the_recorded_events_are_understood(admin: Admin, open_page: Open) -> No
     admin.runs[run["run_id"]] = run
     page = open_page(admin.url)
     page.until_says("#sentence", "Waiting for 1 of 4 nodes")
-    page.until_says("#explanations", "has been missing")
+    page.until_says("#explanations", "announced itself: ")
 
     complete = {**run, **json.loads(rest[1].split("data: ")[1])}
     admin.runs[run["run_id"]] = complete
@@ -478,7 +478,7 @@ def test_an_explanation_says_what_it_was_seen_from_and_what_it_means(admin: Admi
     run["explanations"][0]["evidence"] = [{"seen": "waits", **who, "key": "<b>0/role</b>", "at": NOW - 30}]
     admin.set(run)
     page = open_page(admin.url)
-    page.until_says("#explanations", "train-llm-2 has been missing")
+    page.until_says("#explanations", "announced itself: train-llm-2")
     assert page.js("document.querySelector('#explanations .why').open") is False
     page.js("document.querySelector('#explanations .why summary').click()")
     page.until_says("#explanations .why ul", "train-llm-0 (10.0.0.7:41000, pid 12) has waited for <b>0/role</b>")

@@ -107,7 +107,7 @@ def test_without_a_terminal_each_change_is_a_line(binary: Path, silent_admin: Ad
         assert process.stdout and process.stderr
         out, err = Output(process.stdout.fileno()), Output(process.stderr.fileno())
         assert out.until("\n") == "22:15:00 train-llm round 0: joining, 3/4 nodes\n"
-        assert out.until("\n").startswith("22:15:00 warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing")
+        assert out.until("\n").startswith("22:15:00 warning: train-llm round 0: 3 of 4 nodes have joined, the first 41 s ago; announced")
         admin.stop()
         assert "trying again until it answers" in err.until("\n")
         admin.set(run_of(4, 4))

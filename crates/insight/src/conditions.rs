@@ -475,7 +475,7 @@ fn nodes_missing(
     let lacks = min.unwrap_or(0).saturating_sub(joined) as usize;
     let waits = waits_since(joined, first);
     let text = match min {
-        None => format!("{} joined ({present}){waits} for more", have(joined as usize, "node", "nodes")),
+        None => format!("{} joined ({present}){waits}", have(joined as usize, "node", "nodes")),
         Some(_) => format!("{} {} joined{waits}", of_expected(joined, min, Unit::Node), has(joined as usize)),
     };
     let is_known = |last| matches!(last, Last::NeverSeen | Last::Unknown | Last::Announced | Last::Connected);

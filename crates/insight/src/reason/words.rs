@@ -77,11 +77,11 @@ pub(crate) fn are_left(left: u32, expected: Option<u32>, unit: Unit) -> String {
     }
 }
 
-/// For how long the first of those that have joined waits: the others may have come later.
+/// When the first of those that have joined came, who waits since then.
 pub(crate) fn waits_since(joined: u32, first: Elapsed) -> String {
     match joined {
         1 => format!(" and waited {first}"),
-        _ => format!(", the first has waited {first}"),
+        _ => format!(", the first {first} ago"),
     }
 }
 

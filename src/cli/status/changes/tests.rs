@@ -14,7 +14,7 @@ fn the_first_look_tells_everything() {
     insta::assert_snapshot!(lines(None, &all(runs())).join("\n"), @r"
     22:15:00 train-llm round 0: joining, 3/4 nodes
     22:15:00 static-job: running, 2/2 nodes, 3/4 ranks
-    22:15:00 warning: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s; remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this server?
+    22:15:00 warning: train-llm round 0: 3 of 4 nodes have joined, the first 41 s ago; announced itself: train-llm-2; remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this server?
     22:15:00 warning: static-job: 3 of 4 ranks have published; for 38 s waiting for rank 2: never seen; 3 processes wait for the address; remedy: look at the process of each missing rank: has it started, does it import or load still, has it ended, does it reach this server?
     ");
 }
@@ -41,7 +41,7 @@ fn a_change_is_a_line() {
     insta::assert_snapshot!(lines(Some(&all(runs())), &all(later)).join("\n"), @r"
     22:15:03 train-llm round 0: last call, 3/4 nodes, 1 node gone
     22:15:03 static-job: no longer shown
-    22:15:03 over: train-llm round 0: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s
+    22:15:03 over: train-llm round 0: 3 of 4 nodes have joined, the first 41 s ago; announced itself: train-llm-2
     ");
 }
 

@@ -104,7 +104,8 @@ fn whole(of: &Run, width: usize) -> String {
 fn a_missing_node_is_named() {
     insta::assert_snapshot!(overview(&[&four()], 100), @r"
     train-llm round 0  [###############.....] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
-      warning, by elimination: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s
+      warning, by elimination: 3 of 4 nodes have joined, the first 41 s ago; announced itself:
+        train-llm-2
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this
           server?
     ");
@@ -133,7 +134,7 @@ fn how_long_a_node_is_missing_is_counted_since_it_was_there() {
 fn several_runs_stand_in_columns_and_each_tells_its_reason() {
     insta::assert_snapshot!(overview(&[&four(), &static_job(), &sixty_four()], 110), @r"
     train-llm round 0  [#################.....] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
-      warning, by elimination: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s
+      warning, by elimination: 3 of 4 nodes have joined, the first 41 s ago; announced itself: train-llm-2
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this server?
 
     static-job         [######################] 2/2 nodes  running for 42 s
@@ -158,8 +159,8 @@ fn forty_columns_are_enough() {
     train-llm round 0  [######..] 3/4 nodes
         missing: node 2 (train-llm-2), 41 s
       warning, by elimination: 3 of 4 nodes
-        have joined; train-llm-2 has been
-        missing for 41 s
+        have joined, the first 41 s ago;
+        announced itself: train-llm-2
         remedy: look at the missing node's
           pod: is it scheduled, has its
           image come, does it reach this
@@ -190,7 +191,7 @@ fn without_a_terminal_nothing_is_wrapped() {
     let (list, details) = list(&[&four()]);
     insta::assert_snapshot!(runs(&list, &details, TextWriter::new(None, false)).text(), @r"
     train-llm round 0  [##################......] 3/4 nodes  missing: node 2 (train-llm-2), 41 s
-      warning, by elimination: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s
+      warning, by elimination: 3 of 4 nodes have joined, the first 41 s ago; announced itself: train-llm-2
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this server?
     ");
 }
@@ -216,11 +217,12 @@ fn one_run_is_told_with_its_timeline() {
 #[test]
 fn of_64_nodes_with_one_missing_each_line_fits() {
     let mut run = many(64, 63);
-    let said = "train-llm round 0: 63 of 64 nodes have joined; train-llm-63 has been missing for 2 min 41 s";
+    let said =
+        "train-llm round 0: 63 of 64 nodes have joined, the first 2 min 41 s ago; never seen: train-llm-63";
     run.explanations[0].text = said.into();
     let text = overview(&[&run], 110);
     let headlines = text.lines().filter(|line| line.contains("63 of 64 nodes have joined"));
-    let whole = headlines.filter(|line| line.ends_with("train-llm-63 has been missing for 2 min 41 s"));
+    let whole = headlines.filter(|line| line.ends_with("never seen: train-llm-63"));
     assert_eq!(whole.count(), 1, "{text}");
 }
 
@@ -241,7 +243,8 @@ fn a_note_beside_an_alarm_is_for_who_asks_for_the_run() {
 fn of_4096_nodes_only_some_are_named() {
     insta::assert_snapshot!(overview(&[&many(4096, 4000)], 100), @r"
     train-llm round 0  [###################.] 4000/4096 nodes  missing: nodes 4000-4095, 41 s
-      warning, by elimination: 3 of 4 nodes have joined; train-llm-2 has been missing for 41 s
+      warning, by elimination: 3 of 4 nodes have joined, the first 41 s ago; announced itself:
+        train-llm-2
         remedy: look at the missing node's pod: is it scheduled, has its image come, does it reach this
           server?
     ");

@@ -33,7 +33,7 @@ join 0..3; pass 1; leave 1; agent 3; pass 0.3; cas 3 join complete
 tells lost: node1 never node_silent
 = c10d: of two nodes that died while joining, torch has taken out one
 all 0..4; pass 5; cas 0 next join; cas 1..4 join; leave 1,2; pass 3; cas 0 drop:1
-tells nodes_missing within 11.5: node1, node2 never has been missing | have been missing
+tells nodes_missing within 11.5: node1, node2 never never seen
 = static: nodes of one job have different ids
 static 0,1 of 3; static@jbo 2 of 3
 tells waiting: node 0, node 1 never two jobs
