@@ -71,7 +71,7 @@ def test_on_a_terminal_the_picture_is_redrawn_in_place(binary: Path, silent_admi
         assert f"{admin.url}, 22:15:00 UTC" in first
         assert "\x1b[32m####" in first, "a terminal gets colour"
         # Title, gap, run, explanation in one line, remedy in two.
-        assert output.until("\x1b[J").endswith("\x1b[6F\x1b[J")
+        assert output.until("\x1b[J").endswith("\x1b[7F\x1b[J")
         admin.set(run_of(4, 4))
         output.until("4/4 nodes")
         assert "running for" in output.until("\x1b[J")

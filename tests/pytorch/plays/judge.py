@@ -197,6 +197,8 @@ class Judge:
                 self.find(at, f"finished, although only {well} agents ended well: {text}")
         if said["code"] == "run_ended" and not job.is_released(at):
             there = [each for each in agents if each.alive(at + GRACE) and self.came(each) < at]
+            # Whose time-out has passed has closed its connections, and may need seconds to write its traceback.
+            there = [each for each in there if each.how or not each.code or at - each.born < job.plan.timeout]
             if still := [each for each in there if each.as_node is None and not each.was_frozen(0, at)]:
                 self.find(at, f"it is over, although {still[0].words()}: {text}")
 
