@@ -116,7 +116,7 @@ class Rank:
 
     def mark(self, event: str) -> None:
         """Leave `EVENT-RANK-ATTEMPT` for the test that watches; in it, which of the test's nodes this is."""
-        partial = self.args.out / f"{event}-{self.rank}-{self.attempt}.new"
+        partial = self.args.out / f"{event}-{self.rank}-{self.attempt}.{os.urandom(8).hex()}"
         partial.write_text(os.environ.get("NODE_INDEX", ""))
         partial.rename(partial.with_suffix(""))
 
@@ -235,7 +235,8 @@ class Rank:
             "store": f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}",
             "seconds": round(time.monotonic() - started, 3),
         }
-        partial = self.args.out / f"rank-{self.rank}.json.new"
+        # Nodes that meet apart have the same ranks.
+        partial = self.args.out / f"rank-{self.rank}.json.{os.urandom(8).hex()}"
         partial.write_text(json.dumps(result))
         partial.rename(self.args.out / f"rank-{self.rank}.json")
         time.sleep(self.args.linger)
