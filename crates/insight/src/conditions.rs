@@ -1,7 +1,6 @@
 //! What holds in one run as time goes by, apart from what its waits show.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use super::addresses::unreachable;
@@ -214,12 +213,8 @@ pub(super) fn at_exit(run: &TrackedRun, links: &Links, now: Timestamp) -> Option
     let former = run.former().filter(is_of_round);
     let lost = run.participants().chain(former).filter(|node| node.is_lost());
     // Where several nodes have one address, it is not known whose link is away.
-    let is_alone = |addr: IpAddr| {
-        let here = run.participants().filter(|node| node.peer.is_some_and(|peer| peer.ip() == addr));
-        here.take(2).count() < 2
-    };
-    let addr = |node: &TrackedNode| Some(node.peer?.ip()).filter(|addr| links.away_at(*addr).is_some());
-    let is_away = |node: &TrackedNode| addr(node).is_some_and(is_alone);
+    let has_link_away = |node: &TrackedNode| Some(links.away_at(node.peer?.ip()).is_some());
+    let is_away = |node: &TrackedNode| has_link_away(node) == Some(true) && run.address_of(node).is_some();
     let last = |node: &TrackedNode| match () {
         () if node.is_dead() && !node.is_cut_off => (Last::Closed, node.gone),
         () if node.is_not_back() => (Last::NotBack, None),

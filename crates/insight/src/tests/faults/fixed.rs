@@ -23,7 +23,7 @@ static 0,2 of 4
 tells nodes_missing: node 1, node 3, rank 0 never wait_cycle
 = static: of the nodes that are not there, one has never come and one has died
 static 0,1 of 3; leave 1
-tells nodes_missing: node 2, node 1 never node 1 and node 2 | node 1 has been missing
+tells nodes_missing: node 2, node 1 never node 1 and node 2 | never seen: node 1
 = static: a node with a larger --nnodes waits for ranks that nobody hands out
 static 0 of 2; static 2 of 3; static 1 of 2; assign 0 2x1
 tells join_refused: node 2, 10.77.0.12, rank 0 never from node 0 | look at rank 0
