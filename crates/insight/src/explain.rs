@@ -136,6 +136,8 @@ impl Look<'_> {
         // torchrun's name of a run that was given none: "none complete" would say that nobody is.
         let named = if name == "none" { format!("run {name}") } else { name.clone() };
         let text = match self.jobs.runs.get(key) {
+            // Two runs of one id are in rounds of their own.
+            Some(_) if held.finding.reason.code == Code::TwoBackends => named,
             // The native rendezvous names the round itself, and most static jobs have only one.
             Some(run)
                 if run.kind() == RunKind::C10d || run.kind() == RunKind::Static && run.round().number > 0 =>
@@ -612,9 +614,11 @@ impl Look<'_> {
                 "nodes of this run use two rendezvous backends, and never meet: {one} ({nodes}), and {other} \
                  ({others})"
             ));
-            let held = [Some(key), beside.map(TrackedRun::key)].into_iter().flatten().map(|key| {
-                let finding = Finding::new(reason.clone(), "", since).seen(joins.clone());
-                Held { store: key.port(), run: Some(key.clone()), finding }
+            let held = [Some(key), beside.map(TrackedRun::key)].into_iter().flatten().map(|of| {
+                let mut finding = Finding::new(reason.clone(), "", since).seen(joins.clone());
+                // The log names both runs in one line.
+                finding.reason.is_detail = of != key;
+                Held { store: of.port(), run: Some(of.clone()), finding }
             });
             Some(held.collect::<Vec<_>>())
         });

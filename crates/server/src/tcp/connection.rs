@@ -320,13 +320,18 @@ impl Connection {
     fn poll_read_own(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         let missing = self.conversation.need.saturating_sub(self.input.len()).max(1);
         if self.input.capacity() == self.input.len() {
-            // Memory is given for bytes that a peer has sent, not for bytes that it announces.
-            let more = missing.min(self.input.len().max(READ_AT_ONCE).saturating_mul(4));
-            if !self.try_reserve(self.input.len().saturating_add(more), 0) {
+            // Memory is given for bytes that a peer has sent, not for bytes that it announces. What is missing
+            // may be only the next of many short keys.
+            let len = self.input.len();
+            let more = missing.clamp(len / 4, len.max(READ_AT_ONCE).saturating_mul(4));
+            if !self.try_reserve(len.saturating_add(more), 0) {
                 return self.poll_starved(cx);
             }
             self.is_fed();
-            self.input.reserve(more);
+            // `BytesMut::reserve` may take twice as much as is counted.
+            let mut exact = Vec::from(std::mem::take(&mut self.input));
+            exact.reserve_exact(more);
+            self.input = BytesMut::from(Bytes::from(exact));
         }
         let mut space = (&mut self.input).limit(missing);
         let stream = Pin::new(&mut self.stream);

@@ -13,8 +13,9 @@ pub(super) const RULE: Rule = Rule {
 
 fn find(pods: &Pods, container: &Container) -> Vec<Check> {
     let of_launch = |launch| in_launch(pods, container, launch);
-    let launches: Vec<Check> =
-        container.launches.iter().filter(|_| container.trains()).flat_map(of_launch).collect();
+    // `rallypoint run` sets the variables of a launch.
+    let is_read = |launch: &&Launch| container.trains() && !launch.by_rallypoint;
+    let launches: Vec<Check> = container.launches.iter().filter(is_read).flat_map(of_launch).collect();
     launches.into_iter().chain(left_as_written(pods, container)).collect()
 }
 
