@@ -320,8 +320,8 @@ impl Connection {
     fn poll_read_own(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         let missing = self.conversation.need.saturating_sub(self.input.len()).max(1);
         if self.input.capacity() == self.input.len() {
-            // Memory is given for bytes that a peer has sent, not for bytes that it announces. Only the next of
-            // many short keys may be known to be missing.
+            // Memory is given for bytes that a peer has sent, not for bytes that it announces. Of many short
+            // keys only the next one is announced.
             let len = self.input.len();
             let more = missing.clamp(len / 4, len.max(READ_AT_ONCE).saturating_mul(4));
             if !self.try_reserve(len.saturating_add(more), 0) {
