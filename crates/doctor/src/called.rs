@@ -29,7 +29,7 @@ fn read(argv: &[String], env: &Environment, file: &dyn Fn(&str) -> Option<String
     let words: Vec<Text> = argv.iter().skip(at).skip(1).map(Text::known).collect();
     let known = |(name, value): (&str, &str)| (name.to_owned(), Variable::One(Text::known(value)));
     let variables: Variables = env.iter().map(known).collect();
-    let surroundings = Surroundings { variables, open: false, file };
+    let surroundings = Surroundings { variables, open: false, file, here: &[], choice: 0 };
     match shell::called(&words) {
         Called::Script(script, arguments) => {
             Some(shell::read(&script.to_string(), arguments.get(1..).unwrap_or_default(), surroundings))
@@ -50,7 +50,7 @@ fn variables(command: &Command, words: &[String], hostname: &str) -> Environment
         }
         Variable::Array(_) => None,
     };
-    let env: Environment = command.variables.iter().filter_map(one).collect();
+    let env: Environment = command.environment().iter().filter_map(one).collect();
     if !is_accelerate(words) {
         return env;
     }

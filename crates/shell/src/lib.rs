@@ -2,8 +2,10 @@
 //! words and variables, as far as this is clear without running it.
 //!
 //! The grammar is brush-parser's. A word becomes a [`Text`]: a list of known parts, parts of a known kind
-//! (the pod's index), unknown parts, and variables that nothing sets. Both branches of an `if` are read.
-//! Every variable that they leave with different values is unknown afterwards.
+//! (the pod's index), unknown parts, and variables that nothing sets. A condition is decided by the values in
+//! the pod for which the script is read. Where this is not possible, and a branch launches something, one
+//! reading takes one branch. Of other conditions both branches are read, and every variable that they leave
+//! with different values is unknown afterwards.
 //!
 //! | module | what it is for |
 //! |---|---|
@@ -19,14 +21,16 @@
 )]
 //! | `text` | a text whose parts may be unknown |
 //! | `words` | turns words into texts: quotes, parameters, substitutions |
+//! | `conditions` | decides the conditions of a script |
 //! | `run` | runs the commands in order, and tracks the variables |
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
+mod conditions;
 mod run;
 mod text;
 mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 pub use run::{read, started};
@@ -52,6 +56,10 @@ pub struct Surroundings<'a> {
     pub open: bool,
     /// The text of a file, if it is available.
     pub file: &'a dyn Fn(&str) -> Option<String>,
+    /// The values in the pod for which it is read. Only conditions are decided by them.
+    pub here: &'a [(Source, String)],
+    /// The number of the reading: which branches it takes where nothing decides.
+    pub choice: usize,
 }
 
 /// A command that a script runs.
@@ -61,10 +69,20 @@ pub struct Command {
     pub words: Vec<Text>,
     /// The variables at the time of the command.
     pub variables: Rc<Variables>,
+    /// The variables that the script has set for itself only, without `export`.
+    pub private: Rc<BTreeSet<String>>,
     /// Whether other variables may be set, too.
     pub open: bool,
-    /// Whether it is in an `if`, a `case`, a loop, or after a test: it may run in some pods only.
+    /// Whether it is in a loop, or behind a condition that may differ between pods: it may run in some only.
     pub conditional: bool,
+}
+
+impl Command {
+    /// The variables that the command itself gets.
+    pub fn environment(&self) -> Variables {
+        let own = self.variables.iter().filter(|(name, _)| !self.private.contains(*name));
+        own.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
 }
 
 /// The result of reading a script.
@@ -74,6 +92,10 @@ pub struct Reading {
     pub commands: Vec<Command>,
     /// The parts that could not be read, and why.
     pub unread: Vec<String>,
+    /// How many readings there are, by the branches that they take.
+    pub ways: usize,
+    /// Whether a condition was decided by the values in the pod.
+    pub is_by_pod: bool,
 }
 
 /// Whether a program is a shell, by its name.

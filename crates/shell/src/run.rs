@@ -9,8 +9,10 @@ use brush_parser::ast::{
 };
 use brush_parser::{Parser, ParserOptions};
 
+use super::conditions::{self, Choices};
 use super::{
-    Called, Command, Reading, Surroundings, Text, Variable, Variables, basename, called, is_script, is_shell,
+    Called, Command, Reading, Source, Surroundings, Text, Variable, Variables, basename, called, is_script,
+    is_shell,
 };
 
 /// Depth limit for scripts that call scripts and functions.
@@ -20,7 +22,7 @@ const DEPTH: usize = 8;
 pub fn read(script: &str, positional: &[Text], surroundings: Surroundings<'_>) -> Reading {
     let mut shell = Shell::new(surroundings, positional);
     shell.script(script, "the script");
-    shell.reading
+    shell.done()
 }
 
 /// Reads what a command runs that no shell starts: itself, or the shell or the script in it. Whatever is in
@@ -33,17 +35,31 @@ pub fn started(words: &[Text], conditional: bool, surroundings: Surroundings<'_>
     if let Some(words) = words.get(at..).filter(|words| !words.is_empty()) {
         shell.execute(words.to_vec());
     }
-    shell.reading
+    shell.done()
 }
 
 pub(super) struct Shell<'a> {
     pub(super) variables: Rc<Variables>,
+    /// The variables that no other program gets.
+    private: Rc<BTreeSet<String>>,
+    /// Whether each variable is exported: `set -a`.
+    exports: bool,
     pub(super) open: bool,
     pub(super) positional: Vec<Text>,
     functions: HashMap<String, CompoundCommand>,
     /// Files that the script itself writes.
     written: HashMap<String, String>,
     file: &'a dyn Fn(&str) -> Option<String>,
+    pub(super) here: &'a [(Source, String)],
+    choices: Choices,
+    /// Whether an unknown value in the condition differs between pods.
+    pub(super) varies: bool,
+    /// Whether a condition was decided by the values in the pod.
+    pub(super) is_by_pod: bool,
+    /// Whether an expression is a condition.
+    pub(super) deciding: bool,
+    /// Whether `exit` was reached.
+    ended: bool,
     depth: usize,
     conditional: usize,
     reading: Reading,
@@ -53,11 +69,19 @@ impl<'a> Shell<'a> {
     fn new(surroundings: Surroundings<'a>, positional: &[Text]) -> Self {
         Self {
             variables: Rc::new(surroundings.variables),
+            private: Rc::default(),
+            exports: false,
             open: surroundings.open,
             positional: positional.to_vec(),
             functions: HashMap::new(),
             written: HashMap::new(),
             file: surroundings.file,
+            here: surroundings.here,
+            choices: Choices::new(surroundings.choice),
+            varies: false,
+            is_by_pod: false,
+            deciding: false,
+            ended: false,
             depth: 0,
             conditional: 0,
             reading: Reading::default(),
@@ -66,6 +90,10 @@ impl<'a> Shell<'a> {
 }
 
 impl Shell<'_> {
+    fn done(self) -> Reading {
+        Reading { ways: self.choices.ways, is_by_pod: self.is_by_pod, ..self.reading }
+    }
+
     pub(super) fn set(&mut self, name: &str, value: Text) {
         Rc::make_mut(&mut self.variables).insert(name.to_owned(), Variable::One(value));
     }
@@ -101,7 +129,8 @@ impl Shell<'_> {
         }
         let program = Parser::new(script.as_bytes(), &ParserOptions::default()).parse_program().ok()?;
         let variables = (*self.variables).clone();
-        let surroundings = Surroundings { variables, open: self.open, file: self.file };
+        let surroundings =
+            Surroundings { variables, open: self.open, file: self.file, here: self.here, choice: 0 };
         let mut inner =
             Shell { depth: self.depth.saturating_add(1), ..Shell::new(surroundings, &self.positional) };
         for list in &program.complete_commands {
@@ -112,20 +141,25 @@ impl Shell<'_> {
 
     fn list(&mut self, list: &CompoundList) {
         for item in &list.0 {
+            if self.ended {
+                return;
+            }
             let and_or = &item.0;
             self.pipeline(&and_or.first);
             let mut behind_test = is_test(&and_or.first);
+            let mut held = if behind_test { self.succeeds(&and_or.first) } else { None };
             for next in &and_or.additional {
                 let (pipeline, or) = match next {
                     AndOr::And(pipeline) => (pipeline, false),
                     AndOr::Or(pipeline) => (pipeline, true),
                 };
-                if or || behind_test {
-                    self.maybe(|shell| shell.pipeline(pipeline));
-                } else {
-                    self.pipeline(pipeline);
+                match held {
+                    Some(held) if held == or => continue,
+                    None if or || behind_test => self.maybe(|shell| shell.pipeline(pipeline)),
+                    _ => self.pipeline(pipeline),
                 }
                 behind_test |= is_test(pipeline);
+                held = held.and_then(|_| self.succeeds(pipeline));
             }
         }
     }
@@ -152,8 +186,9 @@ impl Shell<'_> {
             CompoundCommand::BraceGroup(group) => self.list(&group.list),
             CompoundCommand::Subshell(subshell) => {
                 let before = Rc::clone(&self.variables);
+                let ended = self.ended;
                 self.list(&subshell.list);
-                self.variables = before;
+                (self.variables, self.ended) = (before, ended);
             }
             CompoundCommand::ForClause(clause) => {
                 self.maybe(|shell| {
@@ -171,25 +206,80 @@ impl Shell<'_> {
                     shell.list(&clause.1.list);
                 });
             }
-            CompoundCommand::IfClause(clause) => {
-                self.list(&clause.condition);
-                let mut ways = vec![(None, &clause.then)];
-                let mut falls_through = true;
-                for other in clause.elses.iter().flatten() {
-                    ways.push((other.condition.as_ref(), &other.body));
-                    falls_through &= other.condition.is_some();
-                }
-                self.ways(&ways, falls_through);
-            }
-            CompoundCommand::CaseClause(clause) => {
-                let ways: Vec<_> =
-                    clause.cases.iter().filter_map(|case| Some((None, case.cmd.as_ref()?))).collect();
-                let caught =
-                    clause.cases.iter().any(|case| case.patterns.iter().any(|pattern| pattern.value == "*"));
-                self.ways(&ways, !caught);
-            }
+            CompoundCommand::IfClause(clause) => self.branches(clause),
+            CompoundCommand::CaseClause(clause) => self.cases(clause),
             CompoundCommand::Arithmetic(_) => {}
             CompoundCommand::Coprocess(coprocess) => self.command(&coprocess.body),
+        }
+    }
+
+    /// Runs the branch of an `if` that is taken, or all that may be.
+    fn branches(&mut self, clause: &ast::IfClauseCommand) {
+        let mut ways = Vec::new();
+        let mut written = String::new();
+        self.varies = false;
+        let first = (Some(&clause.condition), &clause.then);
+        let others = clause.elses.iter().flatten().map(|other| (other.condition.as_ref(), &other.body));
+        let mut falls_through = true;
+        for (condition, body) in std::iter::once(first).chain(others) {
+            if let Some(condition) = condition.filter(|_| ways.is_empty()) {
+                self.list(condition);
+            }
+            let held = condition.map_or(Some(true), |condition| self.holds(condition));
+            match held {
+                Some(false) => continue,
+                Some(true) if ways.is_empty() => return self.list(body),
+                _ => ways.push(body),
+            }
+            written.extend(condition.map(ToString::to_string));
+            if held == Some(true) {
+                falls_through = false;
+                break;
+            }
+        }
+        self.one_or_all(&written, &ways, falls_through);
+    }
+
+    fn cases(&mut self, clause: &ast::CaseClauseCommand) {
+        self.varies = false;
+        let text = self.text(&clause.value.value);
+        let value = self.here(&text);
+        let mut ways = Vec::new();
+        let mut falls_through = true;
+        let nothing = CompoundList(Vec::new());
+        for case in &clause.cases {
+            let is_any = case.patterns.iter().any(|pattern| pattern.value == "*");
+            let body = case.cmd.as_ref().unwrap_or(&nothing);
+            let mut fits = Some(false);
+            for pattern in &case.patterns {
+                let pattern = self.text(&pattern.value);
+                let one = self.here(&pattern).zip(value.as_ref());
+                let one = one.and_then(|(pattern, value)| conditions::fits(value, &pattern));
+                fits = if fits == Some(true) || one == Some(true) { Some(true) } else { fits.and(one) };
+            }
+            match fits {
+                Some(true) if ways.is_empty() => return self.list(body),
+                Some(false) if !is_any => continue,
+                _ => ways.push(body),
+            }
+            if is_any || fits == Some(true) {
+                falls_through = false;
+                break;
+            }
+        }
+        self.one_or_all(&clause.value.value, &ways, falls_through);
+    }
+
+    /// Runs one branch if it matters which, and no pod takes another one than the others.
+    fn one_or_all(&mut self, condition: &str, ways: &[&CompoundList], falls_through: bool) {
+        let differs = self.varies || conditions::is_of_one_node(condition);
+        if differs || self.conditional > 0 || !ways.iter().any(|body| conditions::may_launch(body)) {
+            return self.ways(ways, falls_through);
+        }
+        let branches = ways.len().saturating_add(usize::from(falls_through));
+        let taken = self.choices.of(condition.to_owned(), branches);
+        if let Some(body) = ways.get(taken) {
+            self.list(body);
         }
     }
 
@@ -204,15 +294,12 @@ impl Shell<'_> {
     }
 
     /// Runs the branches of an `if` or a `case`, each from the same start.
-    fn ways(&mut self, ways: &[(Option<&CompoundList>, &CompoundList)], falls_through: bool) {
+    fn ways(&mut self, ways: &[&CompoundList], falls_through: bool) {
         let start = Rc::clone(&self.variables);
         let mut ends = Vec::new();
         self.conditional = self.conditional.saturating_add(1);
-        for (condition, body) in ways {
+        for body in ways {
             self.variables = Rc::clone(&start);
-            if let Some(condition) = condition {
-                self.list(condition);
-            }
             self.list(body);
             ends.push(Rc::clone(&self.variables));
         }
@@ -262,18 +349,30 @@ impl Shell<'_> {
         let declares = matches!(builtin.as_str(), "export" | "declare" | "local" | "typeset" | "readonly");
         for item in simple.suffix.iter().flat_map(|suffix| &suffix.0) {
             match item {
-                Item::AssignmentWord(assignment, _) if declares => self.assign(assignment),
+                Item::AssignmentWord(assignment, _) if declares => {
+                    self.assign(assignment);
+                    if let AssignmentName::VariableName(name) = &assignment.name {
+                        words.push(Text::known(name.as_str()));
+                    }
+                }
                 Item::Word(word) | Item::AssignmentWord(_, word) => words.extend(self.fields(&word.value)),
                 Item::IoRedirect(redirect) => redirects.push(redirect),
                 Item::ProcessSubstitution(..) => words.push(Text::unknown("<(…)", false)),
             }
         }
+        if declares {
+            self.export(&builtin, &words);
+        }
         if words.is_empty() || declares {
             return;
         }
         let before = Rc::clone(&self.variables);
+        let private = Rc::clone(&self.private);
         for assignment in own {
             self.assign(assignment);
+            if let AssignmentName::VariableName(name) = &assignment.name {
+                Rc::make_mut(&mut self.private).remove(name);
+            }
         }
         self.keep_written(&words, &redirects);
         self.execute(words);
@@ -282,7 +381,7 @@ impl Shell<'_> {
         {
             let is_function = self.functions.contains_key(&builtin);
             if !is_function {
-                self.variables = before;
+                (self.variables, self.private) = (before, private);
             }
         }
     }
@@ -311,7 +410,22 @@ impl Shell<'_> {
             }
             (.., value) => value,
         };
+        // A variable of the environment stays one.
+        if !self.exports && !self.variables.contains_key(name) {
+            Rc::make_mut(&mut self.private).insert(name.clone());
+        }
         Rc::make_mut(&mut self.variables).insert(name.clone(), value);
+    }
+
+    /// `export NAME`, `declare -x NAME`.
+    fn export(&mut self, builtin: &str, words: &[Text]) {
+        let has_flag = |flag: &str| words.iter().any(|word| word.literal() == Some(flag));
+        if (builtin == "export" || has_flag("-x") || has_flag("-gx")) && !has_flag("-n") {
+            let names = words.iter().filter_map(Text::literal);
+            names.for_each(|name| {
+                Rc::make_mut(&mut self.private).remove(name);
+            });
+        }
     }
 
     /// Remembers a file that `cat > FILE <<EOF` or `echo … > FILE` writes.
@@ -384,7 +498,21 @@ impl Shell<'_> {
                 }
                 return;
             }
-            "set" | "shift" | "shopt" | "trap" | "ulimit" | "umask" | ":" => return,
+            "exit" => {
+                self.ended |= self.conditional == 0;
+                return;
+            }
+            "set" => {
+                let has = |sign: char| {
+                    let mut flags =
+                        words.iter().filter_map(Text::literal).filter(|word| word.starts_with(sign));
+                    flags.any(|word| !word.starts_with("--") && word.contains('a'))
+                };
+                let by_name = words.iter().any(|word| word.literal() == Some("allexport"));
+                self.exports = (self.exports || has('-') || by_name) && !has('+');
+                return;
+            }
+            "shift" | "shopt" | "trap" | "ulimit" | "umask" | ":" => return,
             _ => {}
         }
         if let Some(body) = self.functions.get(&first).cloned() {
@@ -415,6 +543,7 @@ impl Shell<'_> {
         self.reading.commands.push(Command {
             words,
             variables: Rc::clone(&self.variables),
+            private: Rc::clone(&self.private),
             open: self.open,
             conditional: self.conditional > 0,
         });
@@ -424,6 +553,8 @@ impl Shell<'_> {
         let Some(path) = arguments.first() else { return };
         match path.literal().and_then(|path| self.text_of(path)) {
             Some(text) => self.script(&text, &path.to_string()),
+            // What `venv` makes sets no variable of a launch.
+            None if path.to_string().ends_with("bin/activate") => {}
             // The unknown script may set any variable.
             None => self.open = true,
         }
@@ -451,10 +582,13 @@ impl Shell<'_> {
 
     /// Runs another script, which changes no variable here.
     fn call(&mut self, text: &str, what: &str, arguments: &[Text]) {
-        let before = (Rc::clone(&self.variables), self.open);
+        let before = (Rc::clone(&self.variables), Rc::clone(&self.private), self.open, self.ended);
         let positional = std::mem::replace(&mut self.positional, arguments.to_vec());
+        for name in std::mem::take(&mut self.private).iter() {
+            Rc::make_mut(&mut self.variables).remove(name);
+        }
         self.script(text, what);
-        (self.variables, self.open) = before;
+        (self.variables, self.private, self.open, self.ended) = before;
         self.positional = positional;
     }
 }

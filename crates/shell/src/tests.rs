@@ -4,7 +4,7 @@ fn read_script(script: &str, variables: &[(&str, Text)]) -> Reading {
     let variables =
         variables.iter().map(|(name, text)| ((*name).to_owned(), Variable::One(text.clone()))).collect();
     let file = |path: &str| (path == "/s/run.sh").then(|| "export A=from-file; torchrun $1".to_owned());
-    read(script, &[], Surroundings { variables, open: false, file: &file })
+    read(script, &[], Surroundings { variables, open: false, file: &file, here: &[], choice: 0 })
 }
 
 /// The words of the last command.
@@ -61,19 +61,84 @@ fn words_become_what_a_shell_makes_of_them() {
 
 #[test]
 fn what_may_not_happen_is_not_believed() {
-    assert_eq!(last("A=1; if [ $N = 3 ]; then A=2; fi; x $A"), "x|$A");
-    assert_eq!(last("if [ $N = 3 ]; then A=2; else A=2; fi; x $A"), "x|2");
-    assert_eq!(last("A=1; [ $N = 3 ] && A=2; x $A"), "x|$A");
+    assert_eq!(last("A=1; if [ $HOSTNAME = a ]; then A=2; fi; x $A"), "x|$A");
+    assert_eq!(last("if y; then A=2; else A=2; fi; x $A"), "x|2");
+    assert_eq!(last("A=1; [ $HOSTNAME = a ] && A=2; x $A"), "x|$A");
     assert_eq!(last("A=1; for i in a b; do A=$i; done; x $A"), "x|$A");
-    assert_eq!(last("case $N in 1) A=1;; *) A=2;; esac; x $A"), "x|$A");
+    assert_eq!(last("case $HOSTNAME in 1) A=1;; *) A=2;; esac; x $A"), "x|$A");
     assert_eq!(last("(A=1); x $A"), "x|$A");
     assert_eq!(last("source /etc/x; x $A"), "x|$A");
-    let reading = read_script("if true; then x; else y; fi; z", &[]);
+    let reading = read_script("if up; then x; else y; fi; z", &[]);
     let conditional: Vec<bool> = reading.commands.iter().map(|command| command.conditional).collect();
     assert_eq!(conditional, [false, true, true, false]);
     let sourced = read_script("source /etc/x; x $A", &[]);
     assert_eq!(sourced.commands[0].words[1].unset().count(), 0, "a sourced file may set it");
     assert_eq!(read_script("x $A", &[]).commands[0].words[1].unset().next(), Some("A"));
+}
+
+#[test]
+fn a_condition_is_decided_where_its_values_are_known() {
+    for (condition, holds) in [
+        ("[ $N = 4 ]", true),
+        ("[ $N -gt 4 ]", false),
+        ("[ -z \"$E\" -a ! $N -lt 4 ]", true),
+        ("[ -n \"$M\" ] || test $N != 3", true),
+        ("[[ $N == [45] || -n $N ]]", true),
+        ("[[ ! ( $N == ?5 || $N -ge 5 ) ]]", true),
+        ("[ $N = 5 -o $N = 6 ]", false),
+        ("((N > 3))", true),
+        ("! false", true),
+    ] {
+        let words = last(&format!("if {condition}; then x yes; else x no; fi"));
+        assert_eq!(words, if holds { "x|yes" } else { "x|no" }, "{condition}");
+    }
+    assert_eq!(last("case $N in 1|2) x 1 ;; 4*) x 2 ;; *) x 3 ;; esac"), "x|2");
+    assert_eq!(last("[ $N = 5 ] && x 2; [ $N = 4 ] && x 1"), "x|1");
+    assert_eq!(last("if [ $N = 4 ]; then x 1; exit; fi; x 2"), "x|1");
+}
+
+/// Both branches launch something, and nothing decides: there are two readings.
+#[test]
+fn what_nothing_decides_is_read_once_for_each_branch() {
+    let read_choice = |script: &str, here: &[(Source, String)], choice: usize| {
+        let pod = Text::of(Part::Of(Source::Index));
+        let variables = BTreeMap::from([("I".to_owned(), Variable::One(pod))]);
+        let file = |_: &str| None;
+        read(script, &[], Surroundings { variables, open: true, file: &file, here, choice })
+    };
+    let words = |reading: &Reading| {
+        let last = reading.commands.last().expect("a command");
+        last.words.iter().map(ToString::to_string).collect::<Vec<_>>().join("|")
+    };
+    let script = "if [ -n \"$FAST\" ]; then torchrun 1; else torchrun 2; fi";
+    let (first, second) = (read_choice(script, &[], 0), read_choice(script, &[], 1));
+    assert_eq!((words(&first), words(&second), first.ways), ("torchrun|1".into(), "torchrun|2".into(), 2));
+    assert!(first.commands.iter().all(|command| !command.conditional));
+    // One condition has one answer.
+    let twice = format!("{script}; {script}");
+    assert_eq!(read_choice(&twice, &[], 0).ways, 2);
+    let script = "if [ $I = 0 ]; then torchrun --node-rank=$I; else torchrun 2; fi";
+    let index = |index: &str| vec![(Source::Index, index.to_owned())];
+    let (first, second) = (read_choice(script, &index("0"), 0), read_choice(script, &index("1"), 0));
+    assert_eq!(words(&first), "torchrun|--node-rank=$<the pod's index>");
+    assert_eq!((words(&second), second.is_by_pod, second.ways), ("torchrun|2".into(), true, 1));
+    let undecided = read_choice(script, &[], 0).commands;
+    assert!(
+        undecided.iter().all(|command| command.conditional == (command.words[0] == Text::known("torchrun")))
+    );
+}
+
+#[test]
+fn a_command_gets_what_is_exported() {
+    let gets = |script: &str| {
+        let reading = read_script(script, &[("E", Text::known("1"))]);
+        reading.commands.last().expect("a command").environment().into_keys().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(gets("A=1; E=2; x"), "E");
+    assert_eq!(gets("A=1; export A; B=2 x"), "A B E");
+    assert_eq!(gets("export A=1; declare -x B=2; declare C=3; x"), "A B E");
+    assert_eq!(gets("set -a; A=1; set +a; B=2; x"), "A E");
+    assert_eq!(gets("A=1; export B=2; bash -c 'x'"), "B E");
 }
 
 #[test]

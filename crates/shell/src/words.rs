@@ -321,12 +321,13 @@ impl Shell<'_> {
         }
     }
 
-    fn number(&self, expression: &ArithmeticExpr, missing: &mut Text) -> Option<i64> {
+    pub(super) fn number(&mut self, expression: &ArithmeticExpr, missing: &mut Text) -> Option<i64> {
         match expression {
             ArithmeticExpr::Literal(number) => Some(*number),
             ArithmeticExpr::Reference(ArithmeticTarget::Variable(name)) => {
                 let text = self.variable(name);
-                let number = text.literal().and_then(|text| text.trim().parse().ok());
+                let known = if self.deciding { self.here(&text) } else { text.literal().map(str::to_owned) };
+                let number = known.and_then(|text| text.trim().parse().ok());
                 if number.is_none() {
                     missing.extend(text);
                 }
@@ -345,6 +346,12 @@ impl Shell<'_> {
                     BinaryOperator::Multiply => left.checked_mul(right),
                     BinaryOperator::Divide => left.checked_div(right),
                     BinaryOperator::Modulo => left.checked_rem(right),
+                    BinaryOperator::Equals => Some(i64::from(left == right)),
+                    BinaryOperator::NotEquals => Some(i64::from(left != right)),
+                    BinaryOperator::LessThan => Some(i64::from(left < right)),
+                    BinaryOperator::LessThanOrEqualTo => Some(i64::from(left <= right)),
+                    BinaryOperator::GreaterThan => Some(i64::from(left > right)),
+                    BinaryOperator::GreaterThanOrEqualTo => Some(i64::from(left >= right)),
                     _ => None,
                 }
             }

@@ -9,7 +9,7 @@ use super::objects::scalar;
 use rallypoint_shell::{Command, Text, Variable, Variables, basename};
 
 /// A container of a pod template.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Container {
     /// The field's path, such as `containers[0]`.
     pub(super) field: String,
@@ -32,6 +32,10 @@ pub(crate) struct Container {
     pub(super) left_as_written: BTreeSet<String>,
     /// Words with `$NAME` that no shell reads, each with that name.
     pub(super) unexpanded: Vec<(String, String)>,
+    /// How many readings of its script there are.
+    pub(super) ways: usize,
+    /// Whether its script does something else in another pod.
+    pub(super) is_by_pod: bool,
 }
 
 impl Container {
@@ -127,6 +131,14 @@ impl Container {
             || is_named(image)
             || self.own.iter().any(|name| has(name, &VARIABLES))
             || commands.iter().flatten().any(|word| is_named(word))
+    }
+
+    /// Whether it requests GPUs, and has forgotten how many.
+    pub(crate) fn gpus_are_blank(&self) -> bool {
+        let limits = self.value.pointer("/resources/limits").and_then(Value::as_object);
+        limits.is_some_and(|limits| {
+            limits.iter().any(|(name, count)| name.ends_with("/gpu") && count.is_null())
+        })
     }
 
     /// The number of GPUs that it requests.

@@ -9,17 +9,18 @@ use super::container::Container;
 use super::given::{field, given};
 use super::launches;
 use super::objects::{Object, list, scalar};
-use super::pods::Pods;
+use super::pods::{Pods, View};
 use rallypoint_shell::{self as shell, Command, Part, Surroundings, Text, Variable, is_shell};
 
 impl Container {
-    pub(crate) fn all(pods: &Pods, objects: &[Object], role: &str) -> Vec<Self> {
-        let read =
-            |(n, value): (usize, &Value)| Self::read(pods, objects, format!("{role}[{n}]"), value.clone());
+    pub(crate) fn all(pods: &Pods, objects: &[Object], role: &str, view: &View) -> Vec<Self> {
+        let read = |(n, value): (usize, &Value)| {
+            Self::read(pods, objects, format!("{role}[{n}]"), value.clone(), view)
+        };
         list(&pods.spec, &format!("/{role}")).iter().enumerate().map(read).collect()
     }
 
-    fn read(pods: &Pods, objects: &[Object], field: String, value: Value) -> Self {
+    fn read(pods: &Pods, objects: &[Object], field: String, value: Value, view: &View) -> Self {
         let argv: Vec<String> = ["/command", "/args"]
             .into_iter()
             .flat_map(|at| list(&value, at))
@@ -29,7 +30,7 @@ impl Container {
         let field = if pods.is_container { String::new() } else { field };
         let mut container = Self { open: pods.is_open, field, argv, value, ..Self::default() };
         container.read_env(pods, objects);
-        container.read_command(pods, objects);
+        container.read_command(pods, objects, view);
         container.launches = launches::of(pods, &container);
         container
     }
@@ -114,17 +115,19 @@ impl Container {
         (text, missing)
     }
 
-    fn read_command(&mut self, pods: &Pods, objects: &[Object]) {
+    fn read_command(&mut self, pods: &Pods, objects: &[Object], view: &View) {
         let file = |path: &str| self.file(pods, objects, path);
         let shell_at = self.argv.iter().take(12).position(|word| is_shell(word) && !word.is_empty());
         let is_script = self.argv.first().is_some_and(|first| !is_shell(first) && file(first).is_some());
         let read = |text: &str, arguments: &[Text]| {
             let variables = self.variables.clone();
-            shell::read(text, arguments, Surroundings { variables, open: self.open, file: &file })
+            let View { here, choice } = view;
+            let open = self.open;
+            shell::read(text, arguments, Surroundings { variables, open, file: &file, here, choice: *choice })
         };
         let command = |words| {
             let variables = Rc::new(self.variables.clone());
-            Command { words, variables, open: self.open, conditional: false }
+            Command { words, variables, private: Rc::default(), open: self.open, conditional: false }
         };
         let mut missing = BTreeSet::new();
         let mut expand = |word: &String| {
@@ -170,6 +173,7 @@ impl Container {
             reading.commands.push(command(words.collect()));
         }
         (self.commands, self.unread) = (reading.commands, reading.unread);
+        (self.ways, self.is_by_pod) = (reading.ways, reading.is_by_pod);
         (self.left_as_written, self.unexpanded) = (missing, unexpanded);
     }
 

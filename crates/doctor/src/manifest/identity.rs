@@ -58,8 +58,7 @@ pub(crate) fn rank<'m>(call: &Call<'m>) -> Option<Rank<'m>> {
             .filter(|other| has_rank(other, constant))
             .map(|it| it.count)
             .sum::<Option<u64>>();
-        let shared =
-            pods.are_several() || several.is_some_and(|several| several > 1) && pods.count == Some(1);
+        let shared = pods.are_alike() || several.is_some_and(|several| several > 1) && pods.count == Some(1);
         return (shared && !constant.is_empty()).then_some(Rank::Constant(constant, by));
     }
     Some(Rank::Of(text.source()?, by))

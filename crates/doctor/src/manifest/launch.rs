@@ -37,7 +37,7 @@ pub(crate) struct Told {
 }
 
 /// One call of a launcher.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Launch {
     pub(super) tool: Tool,
     /// The command in the form of `check_command`.

@@ -50,7 +50,7 @@ fn empty(tool: Tool, command: &Command, at: usize) -> Launch {
     Launch {
         tool,
         torchrun: None,
-        environment: environment(&command.variables),
+        environment: environment(&command.environment()),
         backend: Backend::Static,
         nodes: None,
         processes: None,
@@ -135,7 +135,7 @@ fn torchrun(command: &Command, at: usize) -> Option<Launch> {
     let words = &command.words;
     let marked = marked(words);
     let parsed = Torchrun::parse(&marked)?;
-    let variables: &Rc<Variables> = &command.variables;
+    let variables = &command.environment();
     let told = |flag: &'static str, names: &[&str]| match parsed.flag(flag) {
         Some(value) => Some(Told { text: unmarked(words, value), by: format!("--{flag}") }),
         None => variable(variables, names),
@@ -289,6 +289,7 @@ fn program(pods: &Pods, container: &Container) -> Option<Launch> {
     let whole = Command {
         words: Vec::new(),
         variables: Rc::new(container.variables.clone()),
+        private: Rc::default(),
         open: container.open,
         conditional: false,
     };
@@ -301,7 +302,8 @@ fn program(pods: &Pods, container: &Container) -> Option<Launch> {
     let commands = || container.commands.iter().enumerate();
     // Another program reads torch's variables if it is given all of them.
     let has_all = |command: &&Command| {
-        let has = |names: &[&str]| variable(&command.variables, names).is_some();
+        let environment = command.environment();
+        let has = |names: &[&str]| variable(&environment, names).is_some();
         has(&["WORLD_SIZE"]) && has(&["RANK", "NODE_RANK"]) && !Container::is_small(command)
     };
     let started =
@@ -311,7 +313,7 @@ fn program(pods: &Pods, container: &Container) -> Option<Launch> {
         return None;
     }
     let (at, command) = started.unwrap_or((0, &whole));
-    let variables = &command.variables;
+    let variables = &command.environment();
     let host = variable(variables, &["MASTER_ADDR"]);
     let sets = |name: &str| {
         container.own.iter().any(|own| own == name) || container.variables.get(name) != variables.get(name)

@@ -46,23 +46,29 @@ pub(crate) struct Manifests {
     jobs: Vec<usize>,
     /// What was found while the files were read.
     unreadable: Vec<Check>,
+    /// How many readings of their scripts there are, by the branches that they take.
+    ways: usize,
 }
 
 impl Manifests {
-    fn read(files: &[(String, String)]) -> Self {
+    /// Reads the files. `choice` is the number of the reading of their scripts.
+    fn read(files: &[(String, String)], choice: usize) -> Self {
         let mut unreadable = Vec::new();
         let objects = objects::read(files, &mut unreadable);
-        let of_object = |object: &Object| match Maker::of_kind(&object.api, &object.kind) {
-            Maker::Slurm => scripts::of(object, &objects),
-            _ => pods::of(object, &objects),
-        };
-        let mut pods: Vec<Pods> = objects.iter().flat_map(of_object).collect();
-        for pods in pods.iter_mut().filter(|pods| pods.maker != Maker::Slurm) {
-            pods.containers = Container::all(pods, &objects, "containers");
-            pods.init_containers = Container::all(pods, &objects, "initContainers");
+        let mut pods = Vec::new();
+        let mut ways = 1;
+        for object in &objects {
+            if Maker::of_kind(&object.api, &object.kind) == Maker::Slurm {
+                pods.extend(scripts::of(object, &objects, choice, &mut ways));
+            } else {
+                let made = pods::of(object, &objects).into_iter();
+                pods.extend(made.flat_map(|pods| pods.read(&objects, choice)));
+            }
         }
+        let of_containers = pods.iter().flat_map(|pods| &pods.containers).map(|own| own.ways);
+        let ways = of_containers.fold(ways, usize::max);
         let files = files.iter().map(|(file, _)| file.clone()).collect();
-        let mut read = Self { files, objects, pods, jobs: Vec::new(), unreadable };
+        let mut read = Self { files, objects, pods, jobs: Vec::new(), unreadable, ways };
         read.jobs = jobs::group(&read);
         read
     }
@@ -130,7 +136,7 @@ impl Manifests {
         // The pods of a RayCluster are workers of Ray. They are no training by themselves. The steps of a
         // script run one after the other.
         if matches!(pods.maker, Maker::Ray | Maker::Slurm) {
-            return pods.count;
+            return pods.part_of.or(pods.count);
         }
         // Pods that only wait, such as in `sleep infinity`, never join the others.
         let waits = |own: &&Pods| !own.train() && own.containers.iter().all(Container::only_waits);
@@ -140,9 +146,17 @@ impl Manifests {
     }
 }
 
+/// How many readings of scripts are looked at, each with other branches.
+const READINGS: usize = 16;
+
 /// Checks all files of a job together. Each file is a name and a text.
 pub fn check_manifests(files: &[(String, String)]) -> Vec<Check> {
-    checks::all(&Manifests::read(files))
+    let mut readings = vec![Manifests::read(files, 0)];
+    let most = |readings: &[Manifests]| readings.iter().map(|it| it.ways).max().unwrap_or(1).min(READINGS);
+    while readings.len() < most(&readings) {
+        readings.push(Manifests::read(files, readings.len()));
+    }
+    checks::in_all(&readings)
 }
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ pub(crate) struct Object {
     pub(super) at: String,
     /// Whether the file has placeholders, such as `${IMAGE}`.
     pub(super) has_blanks: bool,
+    /// The template of Katib's trials, if it is such a trial.
+    pub(super) trial: Value,
 }
 
 impl Object {
@@ -202,6 +204,7 @@ fn script(file: &str, text: &str, is_called: bool, number: usize) -> Object {
         value: serde_json::json!({ "script": text, "called": is_called }),
         at: String::new(),
         has_blanks: false,
+        trial: Value::Null,
     }
 }
 
@@ -258,6 +261,7 @@ fn take(file: &str, document: Value, at: &str, objects: &mut Vec<Object>, checks
         value: document,
         at: at.to_owned(),
         has_blanks: false,
+        trial: Value::Null,
     };
     let is_object = ["metadata", "spec"].iter().any(|key| object.value.get(key).is_some());
     if object.kind.is_empty() && object.value.is_object() && !is_object {
@@ -286,11 +290,16 @@ fn take(file: &str, document: Value, at: &str, objects: &mut Vec<Object>, checks
     if !is_list && !inner.iter().any(makes_pods) {
         inner.clear();
     }
+    let trial = object.value.pointer("/spec/trialTemplate").cloned();
     if inner.is_empty() || object.is_workflow() {
         objects.push(object);
     }
+    let before = objects.len();
     for (at, document) in inner {
         take(file, document, &at, objects, checks);
+    }
+    if let Some(trial) = trial {
+        objects[before..].iter_mut().for_each(|object| object.trial.clone_from(&trial));
     }
 }
 

@@ -9,7 +9,7 @@ use super::container::Container;
 use super::launch::{Launch, Told};
 use super::objects::{Object, list, texts};
 use rallypoint_node::makers::{Facts, LabelValue, Maker, When, env_of_field};
-use rallypoint_shell::Text;
+use rallypoint_shell::{Source, Text};
 
 /// Host names with a common start and a number at the end.
 #[derive(Debug, Clone)]
@@ -58,8 +58,17 @@ impl Step {
     }
 }
 
-/// The pods of one template.
-#[derive(Debug)]
+/// The pod for which a script is read.
+#[derive(Debug, Default)]
+pub(crate) struct View {
+    /// Its values, by which the script's conditions are decided.
+    pub(super) here: Vec<(Source, String)>,
+    /// The branches that are taken where nothing decides.
+    pub(super) choice: usize,
+}
+
+/// The pods of one template, or those of them that do the same.
+#[derive(Debug, Clone)]
 pub(crate) struct Pods {
     /// The number of the object.
     pub(super) object: usize,
@@ -76,6 +85,8 @@ pub(crate) struct Pods {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
     pub(super) count: Option<u64>,
+    /// The number of all pods of the template, if these are a part of them.
+    pub(super) part_of: Option<u64>,
     /// The number of pods in one child Job or group, if there can be several.
     pub(super) in_unit: Option<u64>,
     /// The number of nodes that the maker itself counts.
@@ -122,6 +133,11 @@ impl Pods {
     }
 
     pub(crate) fn are_several(&self) -> bool {
+        self.part_of.or(self.count).is_some_and(|count| count > 1)
+    }
+
+    /// Whether several of them do the same.
+    pub(crate) fn are_alike(&self) -> bool {
         self.count.is_some_and(|count| count > 1)
     }
 
@@ -243,6 +259,47 @@ pub(crate) enum LabelIs<'p> {
 }
 
 impl Pods {
+    /// What the pod with this index sees.
+    pub(crate) fn view(&self, index: u64, choice: usize) -> View {
+        let mut here = vec![(Source::Index, index.to_string())];
+        if let Some(Hosts { begin, .. }) =
+            self.hosts.first().filter(|hosts| hosts.has_first && hosts.count != Some(0))
+        {
+            here.push((Source::HostName, format!("{begin}{index}")));
+            if self.maker == Maker::StatefulSet {
+                here.push((Source::PodName, format!("{begin}{index}")));
+            }
+            let ends = [Source::EndOfHostName, Source::EndOfPodName];
+            let known = ends.into_iter().filter(|end| !super::identity::is_random(self, *end));
+            here.extend(known.map(|end| (end, index.to_string())));
+        }
+        View { here, choice }
+    }
+
+    /// The pods with their containers: the first pod apart, if its script does something else there.
+    pub(crate) fn read(self, objects: &[Object], choice: usize) -> Vec<Self> {
+        let with = |pods: Self, index: u64| {
+            let view = pods.view(index, choice);
+            let containers = Container::all(&pods, objects, "containers", &view);
+            let init_containers = Container::all(&pods, objects, "initContainers", &view);
+            Self { containers, init_containers, ..pods }
+        };
+        let is_first = self.hosts.iter().any(|hosts| hosts.has_first);
+        let first = with(self.clone(), u64::from(!is_first));
+        first.apart(|others| with(others, 1), is_first)
+    }
+
+    /// These pods, or the first of them and the others.
+    pub(crate) fn apart(self, read: impl Fn(Self) -> Self, is_first: bool) -> Vec<Self> {
+        let Some(count) = self.count.filter(|count| *count > 1 && is_first) else { return vec![self] };
+        if !self.containers.iter().any(|own| own.is_by_pod) {
+            return vec![self];
+        }
+        let part_of = self.count;
+        let others = Self { count: Some(count.saturating_sub(1)), part_of, ..self.clone() };
+        vec![Self { count: Some(1), part_of, ..self }, read(others)]
+    }
+
     /// Pods of an object, before their template is read.
     pub(crate) fn bare(object: &Object, maker: Maker, role: &str, count: Option<u64>) -> Self {
         Self {
@@ -258,6 +315,7 @@ impl Pods {
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
             count,
+            part_of: None,
             in_unit: count,
             nodes: None,
             processes: None,

@@ -99,6 +99,16 @@ struct Start<'w> {
 
 impl<'w> Start<'w> {
     fn of(words: &'w [String], job: Size) -> Option<Self> {
+        // A profiler or a limit may stand in front of it.
+        const AROUND: [&str; 6] = ["nsys", "ncu", "time", "timeout", "numactl", "env"];
+        let is_around = AROUND.contains(&shell::basename(words.first()?));
+        let is_start = |word: &String| matches!(shell::basename(word), "srun" | "mpirun" | "mpiexec");
+        let first = words.iter().position(is_start).filter(|_| is_around).unwrap_or_default();
+        let inner = Self::behind(words.get(first..)?, job)?;
+        Some(Self { at: inner.at.saturating_add(first), ..inner })
+    }
+
+    fn behind(words: &'w [String], job: Size) -> Option<Self> {
         let by = shell::basename(words.first()?);
         if by == "srun" {
             let at = own_words(words.get(1..)?).saturating_add(1);
@@ -147,7 +157,7 @@ fn leads_elsewhere(program: &str) -> bool {
 }
 
 /// The parts of a script that launch a training, as the pods of a job.
-pub(crate) fn of(object: &Object, objects: &[Object]) -> Vec<Pods> {
+pub(crate) fn of(object: &Object, objects: &[Object], choice: usize, ways: &mut usize) -> Vec<Pods> {
     let text = object.value.get("script").and_then(Value::as_str).unwrap_or_default();
     let system = batch_system(text);
     if system.is_none() && object.is_called() {
@@ -163,8 +173,10 @@ pub(crate) fn of(object: &Object, objects: &[Object]) -> Vec<Pods> {
         Some((mark, _)) => variables(mark, job, &options),
         None => BTreeMap::from([one("HOSTNAME", Part::Of(Source::HostName))]),
     };
-    let surroundings = Surroundings { variables: variables.clone(), open: true, file: &file };
+    let here: &[(Source, String)] = &[];
+    let surroundings = Surroundings { variables: variables.clone(), open: true, file: &file, here, choice };
     let reading = shell::read(text, &[], surroundings);
+    *ways = reading.ways.max(*ways);
     let base = Pods::of_script(object);
     let (mut all, mut others) = (Vec::new(), Vec::new());
     for command in &reading.commands {
@@ -173,17 +185,19 @@ pub(crate) fn of(object: &Object, objects: &[Object]) -> Vec<Pods> {
             continue;
         }
         let start = Start::of(&words, job);
-        let mut read = Container::of_script(object);
-        match &start {
-            Some(start) => {
-                let reading = on_nodes(command, start, &file);
-                (read.commands, read.unread) = (reading.commands, reading.unread);
-            }
-            None if system.is_some() => read.commands = vec![once(command)],
-            None => read.commands = vec![command.clone()],
-        }
-        read.variables.clone_from(&variables);
-        read.launches = launches::of(&base, &read);
+        let begin = || Container { variables: variables.clone(), ..Container::of_script(object) };
+        let with_launches = |read: Container| Container { launches: launches::of(&base, &read), ..read };
+        let on_nodes = |start: &Start<'_>, index: u64| {
+            let (words, variables) = on_nodes(command, start);
+            let here = [(Source::Index, index.to_string())];
+            let inner = Surroundings { variables, open: true, file: &file, here: &here, choice };
+            let Reading { commands, unread, ways, is_by_pod } =
+                shell::started(&words, command.conditional, inner);
+            with_launches(Container { commands, unread, ways, is_by_pod, ..begin() })
+        };
+        let once = |command: &Command| if system.is_some() { once(command) } else { command.clone() };
+        let here = || with_launches(Container { commands: vec![once(command)], ..begin() });
+        let read = start.as_ref().map_or_else(here, |start| on_nodes(start, 0));
         let by = start.as_ref().map(|start| start.by.to_owned());
         let is_srun = by.as_deref() == Some("srun");
         if read.launches.is_empty() && (read.unread.is_empty() || !is_srun) {
@@ -201,7 +215,10 @@ pub(crate) fn of(object: &Object, objects: &[Object]) -> Vec<Pods> {
             _ => size.tasks,
         };
         let step = Some(Step { size, by, usual: system.map(|(_, usual)| usual) });
-        all.push(Pods { count, in_unit: count, step, containers: vec![read], ..Pods::of_script(object) });
+        let made = Pods { count, in_unit: count, step, containers: vec![read], ..Pods::of_script(object) };
+        let rest =
+            |rest: Pods| Pods { containers: start.iter().map(|start| on_nodes(start, 1)).collect(), ..rest };
+        all.extend(made.apart(rest, start.is_some()));
     }
     if all.is_empty() && system.is_some() {
         let mut read = Container::of_script(object);
@@ -301,10 +318,10 @@ fn once(command: &Command) -> Command {
     Command { words: command.words.iter().map(first).collect(), variables, ..command.clone() }
 }
 
-/// The commands that `srun` and its like start on each node.
-fn on_nodes(command: &Command, start: &Start<'_>, file: &dyn Fn(&str) -> Option<String>) -> Reading {
+/// What `srun` and its like start on each node: its words, and the variables that it gets there.
+fn on_nodes(command: &Command, start: &Start<'_>) -> (Vec<Text>, Variables) {
     let words: Vec<Text> = command.words.iter().skip(start.at).map(fixed).collect();
-    let mut variables = fixed_variables(&command.variables);
+    let mut variables = fixed_variables(&command.environment());
     let is_one_each = start.size.tasks.is_some() && start.size.tasks == start.size.nodes;
     let unknown = |name: &str| Part::Unknown { written: format!("${name}"), varies: true };
     let rank = |name| one(name, if is_one_each { Part::Of(Source::Index) } else { unknown(name) });
@@ -313,7 +330,7 @@ fn on_nodes(command: &Command, start: &Start<'_>, file: &dyn Fn(&str) -> Option<
     variables.extend([rank("SLURM_PROCID"), one("SLURM_LOCALID", unknown("SLURM_LOCALID"))]);
     variables.extend([one("SLURM_NODEID", Part::Of(Source::Index))]);
     variables.extend(["HOSTNAME", "SLURMD_NODENAME"].map(host));
-    shell::started(&words, command.conditional, Surroundings { variables, open: true, file })
+    (words, variables)
 }
 
 impl Container {

@@ -24,6 +24,7 @@ mod ft_host;
 mod host_port;
 mod image_not_pinned;
 mod init_waits;
+mod katib_trial;
 mod manifests;
 mod master_is_address;
 mod more_processes;
@@ -140,6 +141,31 @@ pub(super) fn all(manifests: &Manifests) -> Vec<Check> {
     found
 }
 
+/// What is found however the scripts choose between their branches. A reading that launches nothing of an
+/// object says nothing about it.
+pub(super) fn in_all(readings: &[Manifests]) -> Vec<Check> {
+    let found: Vec<Vec<Check>> = readings.iter().map(all).collect();
+    let says = |reading: &Manifests, check: &Check| {
+        let is_of = |pods: &Pods| {
+            check
+                .place
+                .as_ref()
+                .is_some_and(|it| (&it.file, &it.object) == (&pods.place.file, &pods.place.object))
+        };
+        reading.pods.iter().any(|pods| is_of(pods) && pods.train())
+    };
+    let mut kept: Vec<Check> = Vec::new();
+    for check in found.iter().flatten() {
+        let is_found = |(reading, found): (&Manifests, &Vec<Check>)| {
+            found.iter().any(|other| is_same(other, check)) || !says(reading, check)
+        };
+        if readings.iter().zip(&found).all(is_found) && !kept.iter().any(|other| is_same(other, check)) {
+            kept.push(check.clone());
+        }
+    }
+    kept
+}
+
 /// Every check, in the order of `docs/doctor.md`, by the part of that page.
 #[rustfmt::skip]
 pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
@@ -155,7 +181,7 @@ pub(super) const CHAPTERS: &[(&str, &[&Rule])] = &[
         &node_count::RULE, &trains_alone::RULE, &agreement::RULE, &world_size::RULE, &more_processes::RULE,
         &parallelism::RULE, &unset_variable::RULE, &run_id::RULE, &constant_run_id::RULE,
         &object_name::RULE, &slurm_tasks::RULE, &sbatch_ignored::RULE, &operator_variables::RULE,
-        &operator_rejects::RULE, &unknown_field::RULE,
+        &operator_rejects::RULE, &unknown_field::RULE, &katib_trial::RULE,
     ]),
     ("the rest", &[
         &broken_line::RULE, &assignment_as_program::RULE, &flag_takes_script::RULE, &rdzv_conf_keys::RULE,

@@ -5,7 +5,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "more-processes",
-    sees: "FAIL: `--nproc-per-node=8`, or `--num_processes` by `--num_machines`, and a limit of 4 GPUs",
+    sees: "FAIL: `--nproc-per-node=8`, or `--num_processes` by `--num_machines`, and a limit of 4 GPUs, \
+           or one without a number",
     fails: "more-processes.yaml",
     passes: "good-job-accelerate.yaml",
     find: Find::Launch(&[Tool::Torchrun, Tool::Accelerate], find),
@@ -15,6 +16,11 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let Call { launch, container, .. } = call;
     let told = launch.processes.as_ref().filter(|_| !launch.conditional && !launch.by_rallypoint)?;
     let each: u64 = told.text.literal()?.parse().ok()?;
+    if container.gpus_are_blank() {
+        let evidence =
+            format!("{each} processes in a pod ({}), but the number of GPUs is empty: it has none", told.by);
+        return Some(Check::fail(evidence, format!("nvidia.com/gpu: {each}")).at(call.at("resources")));
+    }
     let gpus = container.gpus().filter(|gpus| each > *gpus && *gpus > 0)?;
     let evidence = format!(
         "{each} processes in a pod ({}), but it has {}: those without fail, and the others wait for them",

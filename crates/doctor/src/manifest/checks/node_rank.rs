@@ -21,10 +21,6 @@ fn find(call: &Call<'_>) -> Option<Check> {
         return Some(Check::fail(evidence, remedy).at(call.at(identity::field(launch))));
     }
     let all = call.total().unwrap_or(1);
-    if let Some(ranks) = too_few(call) {
-        let evidence = format!("whatever the conditions are, the only ranks are {ranks}, of {all} pods");
-        return Some(Check::fail(evidence, remedy).at(call.at(identity::field(launch))));
-    }
     let wrong = |evidence: String| {
         if !launch.is_configured {
             return Check::fail(evidence, remedy.clone());
@@ -63,24 +59,6 @@ fn find(call: &Call<'_>) -> Option<Check> {
         Rank::Missing | Rank::WithoutIndex(_) => return None,
     };
     Some(check.at(call.at(identity::field(launch))))
-}
-
-/// The ranks in all branches of a script, if they are constants and fewer than the pods.
-fn too_few(call: &Call<'_>) -> Option<String> {
-    let launches = || call.container.launches.iter();
-    let nodes = launches().map(Launch::most_nodes).min()??;
-    let is_all = call.total() == call.pods.count && call.total()? >= u64::from(nodes) && nodes > 1;
-    if !is_all
-        || call.is_of_one_node()
-        || !call.launch.conditional
-        || !launches().all(|it| it.conditional && it.needs_rank())
-    {
-        return None;
-    }
-    let rank = |launch: &Launch| Some(launch.node_rank.as_ref()?.text.literal()?.to_owned());
-    let ranks: std::collections::BTreeSet<String> = launches().map(rank).collect::<Option<_>>()?;
-    let fewer = u32::try_from(ranks.len()).is_ok_and(|count| count < nodes);
-    fewer.then(|| ranks.into_iter().collect::<Vec<_>>().join(" and "))
 }
 
 /// A rank that is none of the expected ones: the rank, who gives it, and how many are expected.

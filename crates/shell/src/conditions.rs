@@ -1,0 +1,242 @@
+//! Decides the conditions of a script, as far as this is possible without running it.
+
+use brush_parser::arithmetic;
+use brush_parser::ast::{
+    self, AndOr, BinaryPredicate, CompoundCommand, CompoundList, ExtendedTestExpr, UnaryPredicate,
+};
+
+use super::run::Shell;
+use super::{Part, Source, Text};
+
+/// What a script chooses between, where its condition cannot be decided.
+#[derive(Debug, Default)]
+pub(super) struct Choices {
+    /// The number of the reading; its digits are the branches to take.
+    left: usize,
+    /// The readings that there are.
+    pub(super) ways: usize,
+    /// The branch taken for a condition, so that the same condition is decided alike.
+    taken: Vec<(String, usize)>,
+}
+
+impl Choices {
+    pub(super) fn new(choice: usize) -> Self {
+        Self { left: choice, ways: 1, taken: Vec::new() }
+    }
+
+    /// The branch to take in this reading.
+    pub(super) fn of(&mut self, condition: String, branches: usize) -> usize {
+        if let Some((_, taken)) = self.taken.iter().find(|(known, _)| *known == condition) {
+            return *taken;
+        }
+        let branch = self.left.checked_rem(branches).unwrap_or_default();
+        self.left = self.left.checked_div(branches).unwrap_or_default();
+        self.ways = self.ways.saturating_mul(branches);
+        self.taken.push((condition, branch));
+        branch
+    }
+}
+
+/// Whether a condition looks at something that may be another one on each node.
+pub(super) fn is_of_one_node(condition: &str) -> bool {
+    const PARTS: [&str; 11] = [
+        "RANK",
+        "INDEX",
+        "HOST",
+        "PROCID",
+        "LOCALID",
+        "NODEID",
+        "NODE_ID",
+        "NODENAME",
+        "NODE_NAME",
+        "ROLE",
+        "MASTER",
+    ];
+    let condition = condition.to_uppercase();
+    PARTS.iter().any(|part| condition.contains(part))
+}
+
+/// Whether a part of a script may launch a training.
+pub(super) fn may_launch(list: &CompoundList) -> bool {
+    const LAUNCHERS: [&str; 8] =
+        ["torchrun", "torch.distributed", "accelerate", "deepspeed", "composer", "srun", "mpirun", "python"];
+    let text = list.to_string();
+    LAUNCHERS.iter().any(|name| text.contains(name))
+}
+
+/// Whether a text fits a pattern with `*` and `?`; nothing if the pattern has more.
+pub(super) fn fits(text: &str, pattern: &str) -> Option<bool> {
+    fn rest(text: &[char], pattern: &[char]) -> bool {
+        match (text, pattern) {
+            (_, ['*', behind @ ..]) => (0..=text.len()).any(|at| rest(&text[at..], behind)),
+            ([_, text @ ..], ['?', behind @ ..]) => rest(text, behind),
+            ([own, text @ ..], [other, behind @ ..]) => own == other && rest(text, behind),
+            ([], []) => true,
+            _ => false,
+        }
+    }
+    let (text, plain): (Vec<char>, Vec<char>) = (text.chars().collect(), pattern.chars().collect());
+    (!pattern.contains(['[', '(', '\\']) && plain.len() < 64).then(|| rest(&text, &plain))
+}
+
+/// `[ A -a B ]` and the like, of which each side may be unknown.
+fn both(a: Option<bool>, b: Option<bool>) -> Option<bool> {
+    match (a, b) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (Some(true), Some(true)) => Some(true),
+        _ => None,
+    }
+}
+
+fn either(a: Option<bool>, b: Option<bool>) -> Option<bool> {
+    both(a.map(|a| !a), b.map(|b| !b)).map(|neither| !neither)
+}
+
+impl Shell<'_> {
+    /// Whether a list of commands succeeds.
+    pub(super) fn holds(&mut self, list: &CompoundList) -> Option<bool> {
+        let and_or = &list.0.last()?.0;
+        let mut held = self.succeeds(&and_or.first);
+        for next in &and_or.additional {
+            held = match next {
+                AndOr::And(pipeline) => both(held, self.succeeds(pipeline)),
+                AndOr::Or(pipeline) => either(held, self.succeeds(pipeline)),
+            };
+        }
+        held
+    }
+
+    pub(super) fn succeeds(&mut self, pipeline: &ast::Pipeline) -> Option<bool> {
+        let [command] = pipeline.seq.as_slice() else { return None };
+        let held = match command {
+            ast::Command::ExtendedTest(test, _) => self.extended(&test.expr),
+            ast::Command::Compound(CompoundCommand::Arithmetic(test), _) => {
+                let parsed = arithmetic::parse(&test.expr.value.replace("${", "").replace(['$', '}'], ""));
+                let deciding = std::mem::replace(&mut self.deciding, true);
+                let number = parsed.ok().and_then(|parsed| self.number(&parsed, &mut Text::default()));
+                self.deciding = deciding;
+                number.map(|number| number != 0)
+            }
+            ast::Command::Compound(CompoundCommand::BraceGroup(group), _) => self.holds(&group.list),
+            ast::Command::Simple(simple) => self.simple_test(simple),
+            _ => None,
+        };
+        held.map(|held| held != pipeline.bang)
+    }
+
+    fn simple_test(&mut self, simple: &ast::SimpleCommand) -> Option<bool> {
+        let mut words = self.fields(&simple.word_or_name.as_ref()?.value);
+        for item in simple.suffix.iter().flat_map(|suffix| &suffix.0) {
+            match item {
+                ast::CommandPrefixOrSuffixItem::Word(word)
+                | ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) => {
+                    words.extend(self.fields(&word.value));
+                }
+                _ => return None,
+            }
+        }
+        let words: Vec<Option<String>> = words.iter().map(|word| self.here(word)).collect();
+        let plain: Vec<Option<&str>> = words.iter().map(Option::as_deref).collect();
+        match plain.as_slice() {
+            [Some("true" | ":")] => Some(true),
+            [Some("false")] => Some(false),
+            [Some("["), inner @ .., Some("]")] | [Some("test"), inner @ ..] => test(inner),
+            _ => None,
+        }
+    }
+
+    fn extended(&mut self, test: &ExtendedTestExpr) -> Option<bool> {
+        match test {
+            ExtendedTestExpr::And(a, b) => both(self.extended(a), self.extended(b)),
+            ExtendedTestExpr::Or(a, b) => either(self.extended(a), self.extended(b)),
+            ExtendedTestExpr::Not(inner) => self.extended(inner).map(|held| !held),
+            ExtendedTestExpr::Parenthesized(inner) => self.extended(inner),
+            ExtendedTestExpr::UnaryTest(predicate, word) => {
+                let text = self.text(&word.value);
+                let text = self.here(&text)?;
+                match predicate {
+                    UnaryPredicate::StringHasZeroLength => Some(text.is_empty()),
+                    UnaryPredicate::StringHasNonZeroLength => Some(!text.is_empty()),
+                    _ => None,
+                }
+            }
+            ExtendedTestExpr::BinaryTest(predicate, left, right) => {
+                let (left, right) = (self.text(&left.value), self.text(&right.value));
+                let (left, right) = (self.here(&left)?, self.here(&right)?);
+                let compare = |name| compare(&left, name, &right);
+                match predicate {
+                    BinaryPredicate::StringExactlyMatchesPattern => fits(&left, &right),
+                    BinaryPredicate::StringDoesNotExactlyMatchPattern => {
+                        fits(&left, &right).map(|fits| !fits)
+                    }
+                    BinaryPredicate::StringExactlyMatchesString => Some(left == right),
+                    BinaryPredicate::StringDoesNotExactlyMatchString => Some(left != right),
+                    BinaryPredicate::ArithmeticEqualTo => compare("-eq"),
+                    BinaryPredicate::ArithmeticNotEqualTo => compare("-ne"),
+                    BinaryPredicate::ArithmeticLessThan => compare("-lt"),
+                    BinaryPredicate::ArithmeticLessThanOrEqualTo => compare("-le"),
+                    BinaryPredicate::ArithmeticGreaterThan => compare("-gt"),
+                    BinaryPredicate::ArithmeticGreaterThanOrEqualTo => compare("-ge"),
+                    _ => None,
+                }
+            }
+        }
+    }
+
+    /// A text as it is in the pod for which the script is read.
+    pub(super) fn here(&mut self, text: &Text) -> Option<String> {
+        let mut made = String::new();
+        for part in text.parts() {
+            match part {
+                Part::Known(known) => made.push_str(known),
+                Part::Unset(_) => {}
+                Part::Of(Source::FirstNode) => made.push('0'),
+                Part::Of(source) => {
+                    let here = self.here.iter().find(|(known, _)| known == source);
+                    self.is_by_pod |= here.is_some();
+                    self.varies |= here.is_none() && source.varies();
+                    made.push_str(&here?.1);
+                }
+                Part::Unknown { varies, .. } => {
+                    self.varies |= varies;
+                    return None;
+                }
+            }
+        }
+        Some(made)
+    }
+}
+
+/// What `[ … ]` says of its words.
+fn test(words: &[Option<&str>]) -> Option<bool> {
+    for (mark, join) in [("-o", either as fn(_, _) -> _), ("-a", both)] {
+        let is_between = |at: &usize| *at > 0 && words.get(at.saturating_add(1)).is_some();
+        let at = words.iter().position(|word| *word == Some(mark)).filter(is_between);
+        if let Some((left, [_, right @ ..])) = at.and_then(|at| words.split_at_checked(at)) {
+            return join(test(left), test(right));
+        }
+    }
+    match words {
+        [] => Some(false),
+        [Some("!"), rest @ ..] => test(rest).map(|held| !held),
+        [Some("-z"), word] => Some((*word)?.is_empty()),
+        [word] | [Some("-n"), word] => Some(!(*word)?.is_empty()),
+        [left, Some("=" | "=="), right] => Some((*left)? == (*right)?),
+        [left, Some("!="), right] => Some((*left)? != (*right)?),
+        [left, Some(name), right] => compare((*left)?, name, (*right)?),
+        _ => None,
+    }
+}
+
+fn compare(left: &str, name: &str, right: &str) -> Option<bool> {
+    let (left, right): (i64, i64) = (left.trim().parse().ok()?, right.trim().parse().ok()?);
+    Some(match name {
+        "-eq" => left == right,
+        "-ne" => left != right,
+        "-lt" => left < right,
+        "-le" => left <= right,
+        "-gt" => left > right,
+        "-ge" => left >= right,
+        _ => return None,
+    })
+}
