@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::container::Container;
 use super::given::{field, given};
+use super::launch::Launch;
 use super::launches;
 use super::objects::{Object, list, scalar};
 use super::pods::{Pods, View};
@@ -32,7 +33,39 @@ impl Container {
         container.read_env(pods, objects);
         container.read_command(pods, objects, view);
         container.launches = launches::of(pods, &container);
+        container.compute_ranks(pods, objects, view);
         container
+    }
+
+    /// Finds out which rank a script computes for the pod that is looked at, such as its index and one.
+    fn compute_ranks(&mut self, pods: &Pods, objects: &[Object], view: &View) {
+        let is_computed = |launch: &Launch| {
+            let rank = launch.node_rank.as_ref().map(|told| &told.text);
+            rank.is_some_and(|rank| rank.is_unknown() && rank.varies())
+        };
+        if !self.launches.iter().any(is_computed) {
+            return;
+        }
+        let known = |part: &Part| match part {
+            Part::Of(source) => view
+                .here
+                .iter()
+                .find(|(own, _)| own == source)
+                .map_or_else(|| part.clone(), |(_, value)| Part::Known(value.clone())),
+            part => part.clone(),
+        };
+        let mut here = self.clone();
+        for variable in here.variables.values_mut() {
+            if let Variable::One(text) = variable {
+                *text = text.map(known);
+            }
+        }
+        here.read_command(pods, objects, view);
+        let launches = launches::of(pods, &here);
+        for (own, here) in self.launches.iter_mut().zip(launches).filter(|(own, _)| is_computed(own)) {
+            let rank = here.node_rank.and_then(|told| told.text.literal()?.parse().ok());
+            own.computed = rank.map(|rank| (view.index, rank));
+        }
     }
 
     fn read_env(&mut self, pods: &Pods, objects: &[Object]) {
@@ -121,7 +154,7 @@ impl Container {
         let is_script = self.argv.first().is_some_and(|first| !is_shell(first) && file(first).is_some());
         let read = |text: &str, arguments: &[Text]| {
             let variables = self.variables.clone();
-            let View { here, choice } = view;
+            let View { here, choice, .. } = view;
             let open = self.open;
             shell::read(text, arguments, Surroundings { variables, open, file: &file, here, choice: *choice })
         };

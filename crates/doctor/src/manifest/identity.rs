@@ -102,18 +102,6 @@ fn is_missed(call: &Call<'_>) -> bool {
     several && !other && !elsewhere && call.manifests.training(call.pods.object).count() == 1
 }
 
-/// Whether a part of these pods' names is random.
-pub(crate) fn is_random(pods: &Pods, source: Source) -> bool {
-    match source {
-        Source::EndOfPodName => matches!(
-            pods.maker,
-            Maker::Job | Maker::IndexedJob | Maker::Deployment | Maker::JobSet | Maker::TrainJob
-        ),
-        Source::EndOfHostName => matches!(pods.maker, Maker::Job | Maker::Deployment),
-        _ => false,
-    }
-}
-
 /// The field that gives a launch its rank.
 pub(crate) fn field(launch: &Launch) -> &'static str {
     if launch.tool == Tool::Program { "env" } else { "command" }

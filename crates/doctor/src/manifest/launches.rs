@@ -55,6 +55,7 @@ fn empty(tool: Tool, command: &Command, at: usize) -> Launch {
         nodes: None,
         processes: None,
         node_rank: None,
+        computed: None,
         host: None,
         port: None,
         run_id: None,

@@ -170,6 +170,9 @@ fn one_label<'m>(name: &str, pods: &Pods, manifests: &'m Manifests) -> Target<'m
         near(pods, manifests)
             .filter(|other| other.object == pods.object && other.place.object == pods.place.object),
     );
+    // The name of a Pod that stands alone is its host name.
+    let of_other = || near(pods, manifests).find(|other| other.maker == Maker::Pod && other.name == name);
+    let numbered = numbered.or_else(|| of_other().map(|other| Ok((other, 0, true))));
     match numbered {
         Some(Ok((other, ..))) if !searches => {
             let whole = match &other.subdomain {

@@ -61,6 +61,8 @@ impl Step {
 /// The pod for which a script is read.
 #[derive(Debug, Default)]
 pub(crate) struct View {
+    /// Its index.
+    pub(super) index: u64,
     /// Its values, by which the script's conditions are decided.
     pub(super) here: Vec<(Source, String)>,
     /// The branches that are taken where nothing decides.
@@ -171,6 +173,18 @@ impl Pods {
         self.containers.iter().any(|container| container.value.get("readinessProbe").is_some())
     }
 
+    /// Whether this part of their names is random.
+    pub(crate) fn are_random(&self, end: Source) -> bool {
+        match end {
+            Source::EndOfPodName => matches!(
+                self.maker,
+                Maker::Job | Maker::IndexedJob | Maker::Deployment | Maker::JobSet | Maker::TrainJob
+            ),
+            Source::EndOfHostName => matches!(self.maker, Maker::Job | Maker::Deployment),
+            _ => false,
+        }
+    }
+
     /// Whether their maker has an index for each of them.
     pub(crate) fn has_index(&self) -> bool {
         self.facts().index.is_some()
@@ -270,10 +284,10 @@ impl Pods {
                 here.push((Source::PodName, format!("{begin}{index}")));
             }
             let ends = [Source::EndOfHostName, Source::EndOfPodName];
-            let known = ends.into_iter().filter(|end| !super::identity::is_random(self, *end));
+            let known = ends.into_iter().filter(|end| !self.are_random(*end));
             here.extend(known.map(|end| (end, index.to_string())));
         }
-        View { here, choice }
+        View { index, here, choice }
     }
 
     /// The pods with their containers: the first pod apart, if its script does something else there.

@@ -5,7 +5,7 @@ use crate::manifest::identity::{self, Rank};
 
 pub(super) const RULE: Rule = Rule {
     id: "node-rank",
-    sees: "FAIL: `--node-rank=0` in every pod, none at all, the pod's name, an index that repeats, \
+    sees: "FAIL: `--node-rank=0` in every pod, none at all, the pod's name, an index that repeats, the index and one, \
            `--node-rank=2` of 2. WARN: \
            no `RANK`; a rank that is wrong unless a config file says `c10d`",
     fails: "bad-job-rank-constant.yaml",
@@ -21,6 +21,13 @@ fn find(call: &Call<'_>) -> Option<Check> {
         return Some(Check::fail(evidence, remedy).at(call.at(identity::field(launch))));
     }
     let all = call.total().unwrap_or(1);
+    if let Some((index, rank)) = shifted(call) {
+        let evidence = format!(
+            "the pod with index {index} computes rank {rank}: the ranks of {all} pods begin at 0, so one is \
+             missing"
+        );
+        return Some(Check::fail(evidence, remedy).at(call.at(identity::field(launch))));
+    }
     let wrong = |evidence: String| {
         if !launch.is_configured {
             return Check::fail(evidence, remedy.clone());
@@ -61,6 +68,15 @@ fn find(call: &Call<'_>) -> Option<Check> {
     Some(check.at(call.at(identity::field(launch))))
 }
 
+/// The index and the rank of a pod whose script computes another rank than its index, although there are no
+/// other pods.
+fn shifted(call: &Call<'_>) -> Option<(u64, u64)> {
+    let Call { pods, launch, .. } = call;
+    let is_all = pods.part_of.or(pods.count) == call.total() && pods.are_several();
+    let by_node = launch.tool != Tool::Program && launch.needs_rank() && !launch.conditional;
+    launch.computed.filter(|(index, rank)| is_all && by_node && index != rank)
+}
+
 /// A rank that is none of the expected ones: the rank, who gives it, and how many are expected.
 fn too_high(launch: &Launch) -> Option<(u32, &str, u32)> {
     let told = launch.node_rank.as_ref().filter(|_| launch.needs_rank() && !launch.by_rallypoint)?;
@@ -85,7 +101,7 @@ fn unfit(call: &Call<'_>, source: Source) -> Option<String> {
                 most_nodes.is_some_and(|most| pods.in_unit.is_some_and(|unit| u64::from(most) > unit));
             // The host name of a leader ends in the number of its group.
             let of_group = pods.maker == Maker::LeaderWorkerSet && source != Source::IndexInRole;
-            (others && spans && !of_group && !identity::is_random(pods, source)).then(|| {
+            (others && spans && !of_group && !pods.are_random(source)).then(|| {
                 format!(
                     "{}, which begins at 0 in each part of {}: two pods have the same",
                     source.name(),

@@ -71,6 +71,8 @@ fn find(pods: &Pods) -> Option<Check> {
     let can_be = match pods.maker {
         Maker::StatefulSet | Maker::Deployment => &["Always"][..],
         Maker::Job | Maker::IndexedJob => &["Never", "OnFailure"],
+        // JobSet fills in what is missing.
+        Maker::JobSet if policy.is_some() => &["Never", "OnFailure"],
         _ => &[],
     };
     let (is, said) = (policy.unwrap_or("Always"), if policy.is_none() { " (the default)" } else { "" });

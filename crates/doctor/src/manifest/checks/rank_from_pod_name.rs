@@ -17,7 +17,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
         Source::EndOfPodName => "the end of the pod's name, which is random here (`job-3-x7k2p`)",
         _ => "the end of the host name, which is random here (`job-x7k2p`)",
     };
-    identity::is_random(call.pods, source).then(|| {
+    call.pods.are_random(source).then(|| {
         let check = Check::fail(format!("the rank ({by}) is {what}"), identity::remedy(call));
         check.at(call.at(identity::field(call.launch)))
     })

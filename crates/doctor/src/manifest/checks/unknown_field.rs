@@ -18,8 +18,8 @@ pub(super) const RULE: Rule = Rule {
     }),
 };
 
-/// The parts of objects: a key, a name, and the fields. `[]` marks a list. Behind a colon stands the part that
-/// the field is.
+/// The parts of objects: a key, a name, and the fields. `[]` marks a list. Behind a colon stands the part
+/// that the field is.
 #[rustfmt::skip]
 const PARTS: &[(&str, &str, &str)] = &[
     ("pod", "a pod's spec", "volumes[]:volume initContainers[]:container containers:container \

@@ -39,7 +39,10 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let said =
         names.into_iter().filter(own).find_map(|name| Some(call.variable(name)?.literal()?.to_owned()));
     let each = said.as_ref().and_then(|each| each.parse().ok()).or_else(|| container.gpus()).unwrap_or(1);
-    let is_one = |name: &str| launch.environment.get(name) == Some("0");
+    // A program that starts others needs their GPUs.
+    let is_zero = |name: &str| launch.environment.get(name) == Some("0");
+    let is_for_one = is_zero("RANK") && is_zero("LOCAL_RANK")
+        || call.sets("RANK") && container.gpus().is_none_or(|gpus| gpus < 2) && !pods.is_open;
     let check = if world == total && said.as_ref().is_some_and(|each| each != "1") {
         let evidence =
             format!("WORLD_SIZE={world} counts pods, but each has {} processes", said.unwrap_or_default());
@@ -50,10 +53,10 @@ fn find(call: &Call<'_>) -> Option<Check> {
             counted(each, "process", "processes")
         );
         Check::fail(evidence, format!("WORLD_SIZE={}", total.saturating_mul(each)))
-    } else if total == 1 && is_one("RANK") && is_one("LOCAL_RANK") && call.hosts_store() {
+    } else if total == 1 && is_for_one && call.hosts_store() {
         let evidence = format!(
-            "WORLD_SIZE={world}, but RANK=0 and LOCAL_RANK=0 are set for one process in one pod: it waits \
-             for the others"
+            "WORLD_SIZE={world}, but RANK is set for one process in one pod, which is the master itself: it \
+             waits for the others"
         );
         Check::fail(evidence, format!("torchrun --nproc-per-node={world}, without these variables"))
     } else {
