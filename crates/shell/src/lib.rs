@@ -21,10 +21,12 @@
 )]
 //! | `text` | a text whose parts may be unknown |
 //! | `words` | turns words into texts: quotes, parameters, substitutions |
+//! | `choices` | which branch a reading takes |
 //! | `conditions` | decides the conditions of a script |
 //! | `run` | runs the commands in order, and tracks the variables |
 #![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::print_stdout, clippy::print_stderr)]
 
+mod choices;
 mod conditions;
 mod run;
 mod text;

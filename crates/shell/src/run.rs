@@ -9,7 +9,7 @@ use brush_parser::ast::{
 };
 use brush_parser::{Parser, ParserOptions};
 
-use super::conditions::{self, Choices};
+use super::choices::{self, Choices};
 use super::{
     Called, Command, Reading, Source, Surroundings, Text, Variable, Variables, basename, called, is_script,
     is_shell,
@@ -254,7 +254,7 @@ impl Shell<'_> {
             for pattern in &case.patterns {
                 let pattern = self.text(&pattern.value);
                 let one = self.here(&pattern).zip(value.as_ref());
-                let one = one.and_then(|(pattern, value)| conditions::fits(value, &pattern));
+                let one = one.and_then(|(pattern, value)| choices::fits(value, &pattern));
                 fits = if fits == Some(true) || one == Some(true) { Some(true) } else { fits.and(one) };
             }
             match fits {
@@ -272,8 +272,8 @@ impl Shell<'_> {
 
     /// Runs one branch if it matters which, and no pod takes another one than the others.
     fn one_or_all(&mut self, condition: &str, ways: &[&CompoundList], falls_through: bool) {
-        let differs = self.varies || conditions::is_of_one_node(condition);
-        if differs || self.conditional > 0 || !ways.iter().any(|body| conditions::may_launch(body)) {
+        let differs = self.varies || choices::is_of_one_node(condition);
+        if differs || self.conditional > 0 || !ways.iter().any(|body| choices::may_launch(body)) {
             return self.ways(ways, falls_through);
         }
         let branches = ways.len().saturating_add(usize::from(falls_through));

@@ -264,7 +264,9 @@ fn take(file: &str, document: Value, at: &str, objects: &mut Vec<Object>, checks
         trial: Value::Null,
     };
     let is_object = ["metadata", "spec"].iter().any(|key| object.value.get(key).is_some());
-    if object.kind.is_empty() && object.value.is_object() && !is_object {
+    // A list may be of Ansible, or of Helm's values.
+    let is_other = object.value.is_array() || object.value.is_object() && !is_object;
+    if object.kind.is_empty() && is_other {
         let check = Check::warn("no Kubernetes object; it was not looked at", "leave the file out");
         checks.push(check.called("yaml").at(object.place("kind")));
         return;

@@ -335,7 +335,11 @@ fn on_nodes(command: &Command, start: &Start<'_>) -> (Vec<Text>, Variables) {
 
 impl Container {
     fn of_script(object: &Object) -> Self {
-        Self { open: true, value: json!({ "name": object.name }), ..Self::default() }
+        Self {
+            open: true,
+            value: json!({ "name": object.name, "script": object.value.get("script") }),
+            ..Self::default()
+        }
     }
 }
 

@@ -19,7 +19,8 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
         .find(|launch| launch.tool == Tool::Torchrun)?;
     let values =
         list(&container.value, "/env").iter().filter_map(|item| item.get("value").and_then(Value::as_str));
-    let all: Vec<&str> = container.argv.iter().map(String::as_str).chain(values).collect();
+    let script = container.value.get("script").and_then(Value::as_str);
+    let all: Vec<&str> = container.argv.iter().map(String::as_str).chain(values).chain(script).collect();
     let is_used = |name: &str| {
         all.iter().any(|text| {
             [format!("${name}"), format!("${{{name}"), format!("$({name})")]
@@ -29,12 +30,13 @@ fn find(pods: &Pods, container: &Container) -> Option<Check> {
     };
     let exported = |name: &str| {
         container.commands.get(launch.at).is_some_and(|command| {
+            let environment = command.environment();
             let is_value = |Told { text, .. }: &Told| {
-                text.literal().is_none() && command.variables.get(name) == Some(&Variable::One(text.clone()))
+                text.literal().is_none() && environment.get(name) == Some(&Variable::One(text.clone()))
             };
-            command.variables.contains_key(name)
+            environment.contains_key(name)
                 && !launch.node_rank.as_ref().is_some_and(is_value)
-                && command.variables.get(name) != container.variables.get(name)
+                && environment.get(name) != container.variables.get(name)
         })
     };
     let set: Vec<&str> = ["RANK", "LOCAL_RANK", "WORLD_SIZE"]

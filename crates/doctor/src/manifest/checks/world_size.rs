@@ -39,6 +39,8 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let said =
         names.into_iter().filter(own).find_map(|name| Some(call.variable(name)?.literal()?.to_owned()));
     let each = said.as_ref().and_then(|each| each.parse().ok()).or_else(|| container.gpus()).unwrap_or(1);
+    // Each task of a Volcano job may be a training of its own.
+    let is_of_task = pods.maker == Maker::VolcanoJob && pods.count == Some(world);
     // A program that starts others needs their GPUs.
     let is_zero = |name: &str| launch.environment.get(name) == Some("0");
     let is_for_one = is_zero("RANK") && is_zero("LOCAL_RANK")
@@ -47,7 +49,7 @@ fn find(call: &Call<'_>) -> Option<Check> {
         let evidence =
             format!("WORLD_SIZE={world} counts pods, but each has {} processes", said.unwrap_or_default());
         Check::fail(evidence, "WORLD_SIZE is pods x processes; with torchrun leave it out")
-    } else if world != total && world != total.saturating_mul(each) && total > 1 {
+    } else if world != total && world != total.saturating_mul(each) && total > 1 && !is_of_task {
         let evidence = format!(
             "WORLD_SIZE={world}, but there are {total} pods with {} each: torch waits for {world}",
             counted(each, "process", "processes")
