@@ -1,5 +1,6 @@
 //! The forming round: when it is complete, when it is given up, and what it waits for.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::reason::{first_of, if_any, some_of};
@@ -137,12 +138,13 @@ impl Run {
         (0..self.most_nodes()).filter(|rank| !self.ranks.contains_key(rank)).take(LISTED).collect()
     }
 
-    /// Nodes of the current round that have not joined again.
-    fn missing_nodes(&self) -> Vec<String> {
+    /// Nodes of the current round that have not joined again, but for the silent ones.
+    fn missing_nodes(&self, silent: &BTreeSet<Label>) -> Vec<String> {
         let Some(current) = self.current.as_ref().filter(|c| c.watched > 0) else { return Vec::new() };
         let is_expected = |member: &&Member| member.watched && matches!(member.seat, Seat::InRound(_));
         let mut names: Vec<(u32, String)> = self
             .walk()
+            .filter(|(node, _)| !silent.contains(*node))
             .map(|(_, member)| member)
             .filter(is_expected)
             .take(LISTED.min(current.watched as usize))
@@ -160,15 +162,25 @@ impl Run {
 
     /// The members for which `is_it` holds.
     fn members_that(&self, is_it: impl Fn(&Label, &Member) -> bool) -> Vec<Who> {
+        let twins = self.twins();
         self.walk()
             .filter(|(node, member)| is_it(node, member))
-            .map(|(node, member)| self.told_apart(node, member.info.who()))
+            .map(|(node, member)| self.told_apart(node, member.info.who(), &twins))
             .collect()
     }
 
-    /// A node, with its id where an absent one has its name and address.
-    fn told_apart(&self, node: &Label, who: Who) -> Who {
-        if *node == who.name || !self.absent.has(&who) {
+    /// The names and addresses that several nodes have.
+    fn twins(&self) -> BTreeSet<(&Label, &Label)> {
+        let mut known = BTreeSet::new();
+        let here = self.walk().filter(|(_, member)| !matches!(member.seat, Seat::Ended(_)));
+        let named = here.map(|(_, member)| (&member.info.name, &member.info.address));
+        named.filter(|who| !known.insert(*who)).collect()
+    }
+
+    /// A node, with its id where another one, or an absent one, has its name and address.
+    fn told_apart(&self, node: &Label, who: Who, twins: &BTreeSet<(&Label, &Label)>) -> Who {
+        let has_twin = twins.contains(&(&who.name, &who.address)) || self.absent.has(&who);
+        if *node == who.name || !has_twin {
             return who;
         }
         let name = Label::new(&format!("{}, node id {node}", who.name));
@@ -177,11 +189,12 @@ impl Run {
 
     /// What the forming round waits for, and which awaited nodes are silent, in words.
     pub(super) fn waits_in_words(&self, now: Timestamp) -> String {
-        self.waits_for(now) + &self.silent_in_words(now)
+        let silent = self.silent(now);
+        self.waits_for(&silent, now) + &not_heard_from(self.members_that(|node, _| silent.contains(node)))
     }
 
-    /// The silent nodes among those that wait or are to join again, in words, to be added to a sentence.
-    fn silent_in_words(&self, now: Timestamp) -> String {
+    /// The silent nodes among those that wait or are to join again.
+    fn silent(&self, now: Timestamp) -> BTreeSet<Label> {
         let successors = self.successors(now);
         let has_come = |node: &Label| successors.iter().any(|successor| successor.predecessor == node);
         let is_awaited = |node: &Label, member: &Member| match member.seat {
@@ -190,18 +203,20 @@ impl Run {
             Seat::InRound(_) => !has_come(node),
             Seat::Redundant | Seat::Ended(_) => false,
         };
+        let all = self.walk();
         let silent =
-            self.members_that(|node, member| is_awaited(node, member) && member.is_silent(now, &self.terms));
-        not_heard_from(silent)
+            all.filter(|(node, member)| is_awaited(node, member) && member.is_silent(now, &self.terms));
+        silent.map(|(node, _)| node.clone()).collect()
     }
 
     /// What the forming round waits for, in words. If it needs more nodes and knows nothing of them, it names
     /// the nodes that are there.
-    fn waits_for(&self, now: Timestamp) -> String {
+    fn waits_for(&self, silent: &BTreeSet<Label>, now: Timestamp) -> String {
         let needed = self.terms.min_nodes.saturating_sub(self.joined) as usize;
-        let missing = self.missing(now);
-        let is_unknown =
-            self.absent.len() < needed && self.missing_nodes().is_empty() && self.missing_ranks().is_empty();
+        let missing = self.missing_but(silent, now);
+        let is_unknown = self.absent.len() < needed
+            && self.missing_nodes(&BTreeSet::new()).is_empty()
+            && self.missing_ranks().is_empty();
         if !is_unknown {
             return missing;
         }
@@ -217,11 +232,16 @@ impl Run {
 
     /// What the forming round waits for, in words.
     pub(super) fn missing(&self, now: Timestamp) -> String {
+        self.missing_but(&BTreeSet::new(), now)
+    }
+
+    /// As `missing`, without the names of nodes that are told as silent.
+    fn missing_but(&self, silent: &BTreeSet<Label>, now: Timestamp) -> String {
         let (min_nodes, max_nodes) = (self.terms.min_nodes, self.most_nodes());
         let expected = self.expected();
         let round = self.current.as_ref().map_or(0, |c| c.round.number);
         if expected > 0 {
-            let names = self.missing_nodes();
+            let names = self.missing_nodes(silent);
             let nodes = counted(expected, "node", "nodes");
             let mut text = format!("{nodes} of round {round} not yet joined again");
             if !names.is_empty() {
@@ -278,9 +298,9 @@ impl Run {
                 format!("all {max_nodes} places are taken{why}; this node stands by until one is free")
             }
             _ => {
-                let doubtful = self.doubtful.iter().filter_map(|node| Some((node, self.members.get(node)?)));
-                let doubtful: Vec<Who> =
-                    doubtful.map(|(node, member)| self.told_apart(node, member.info.who())).collect();
+                let is_doubtful = |node: &Label, _: &Member| self.doubtful.contains(node);
+                let some = !self.doubtful.is_empty();
+                let doubtful = if some { self.members_that(is_doubtful) } else { Vec::new() };
                 let (needed, missing) = (needed(min_nodes, max_nodes), self.missing(now));
                 format!("{} of {needed} nodes joined; {missing}{}", self.joined, not_heard_from(doubtful))
             }
@@ -291,7 +311,7 @@ impl Run {
             min_nodes,
             max_nodes,
             missing_ranks: self.missing_ranks(),
-            missing_nodes: self.missing_nodes(),
+            missing_nodes: self.missing_nodes(&BTreeSet::new()),
             waited: now.since(member.joined),
             left: self.forming.as_ref().filter(|_| !redundant).map(|forming| forming.deadline.since(now)),
             reason,

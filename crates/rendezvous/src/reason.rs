@@ -246,7 +246,7 @@ pub enum Did {
     Left,
     /// Its connection closed, and nothing has come since.
     Closed,
-    /// Its requests were answered, and no other came, though it was due.
+    /// Its last request was answered then, and no other came, though it was due.
     Silent,
     /// Nothing has come since the server was restarted.
     NotBack,
@@ -284,7 +284,7 @@ fn gone(signs: &[Sign]) -> String {
         let how = match did {
             Did::Closed => format!("the connection{s} closed, and nothing came for {ago}"),
             Did::NotBack => format!("not heard from since the server was restarted {ago} ago"),
-            _ => format!("not heard from for {ago}"),
+            _ => format!("not heard from since the last answer {ago} ago"),
         };
         Some(format!("{}: {how}", names(those)))
     };

@@ -637,7 +637,9 @@ fn a_node_that_falls_silent_is_lost_after_three_intervals_and_the_others_join_ag
     let notified = table.notified;
     table.advance(SECOND);
     assert_eq!((table.action("a", 1), table.notified), (Action::Rejoin, notified + 1));
-    table.told("round 1 is over for its nodes: b (10.0.0.1), rank 1: not heard from for 15 s");
+    table.told(
+        "round 1 is over for its nodes: b (10.0.0.1), rank 1: not heard from since the last answer 15 s ago",
+    );
     assert_eq!(table.beat("b", 1), Action::Rejoin, "it hears so when it comes back");
 }
 
@@ -652,7 +654,7 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
         table.advance(Duration::from_millis(900));
     }
     table.advance(15 * SECOND);
-    table.told("b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from for 14 s");
+    table.told("b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from since the last answer 14 s ago");
     // The report says of each node how its loss was noticed.
     let mut other = Table::new();
     other.all_join(&["a", "b", "c"], 3, 3);
@@ -664,7 +666,7 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     other.advance(15 * SECOND);
     other.told(
         "round 1 is over for its nodes: c (10.0.0.1), rank 2: the connection closed, and nothing came for 15 \
-         s; b (10.0.0.1), rank 1: not heard from for 15 s; they are told to join again",
+         s; b (10.0.0.1), rank 1: not heard from since the last answer 15 s ago; they are told to join again",
     );
     // Each silent node may be the reason why another one joins again.
     let mut other = Table::new();
@@ -675,7 +677,7 @@ fn nodes_that_fall_silent_together_are_lost_together_and_named_until_they_are_ba
     other.join(again("a", "2", 3, 3)).expect("it waits");
     other.told(
         "a (10.0.0.1), rank 0, was the first to join again; before that b (10.0.0.1), rank 1, c (10.0.0.1), \
-         rank 2: not heard from for 8 s",
+         rank 2: not heard from since the last answer 8 s ago",
     );
     table.join(again("a", "2", 3, 3)).expect("it waits");
     let reason = table.snapshot().reason;
@@ -764,6 +766,31 @@ fn two_processes_of_one_name_are_told_apart_where_both_are_named() {
 }
 
 #[test]
+fn each_node_is_told_once_and_those_with_one_name_are_told_apart() {
+    let mut table = Table::new();
+    let info = NodeInfo { name: label("vm"), ..join("a", 3, 3).info };
+    for node in ["one", "two"] {
+        table.join(Join { info: info.clone(), ..join(node, 3, 3) }).expect("a place");
+    }
+    table.core.cut(&run(), &label("two"), table.now);
+    table.advance(4 * SECOND);
+    let reason = table.snapshot().reason;
+    let apart = "there is vm, node id one (10.0.0.1); not heard from: vm, node id two (10.0.0.1)";
+    assert!(reason.ends_with(apart), "{reason}");
+    let mut table = Table::new();
+    table.all_join(&["a", "b", "c"], 3, 3);
+    for node in ["a", "b", "c"] {
+        table.beat(node, 1);
+    }
+    table.join(again("a", "2", 3, 3)).expect("it waits");
+    table.core.cut(&run(), &label("b"), table.now);
+    table.advance(4 * SECOND);
+    let reason = table.snapshot().reason;
+    let once = "2 nodes of round 1 not yet joined again: c (10.0.0.1); not heard from: b (10.0.0.1)";
+    assert!(reason.ends_with(once), "{reason}");
+}
+
+#[test]
 fn a_broken_poll_keeps_its_place_for_the_keep_alive() {
     let mut table = Table::new();
     table.all_join(&["a"], 2, 2);
@@ -772,7 +799,7 @@ fn a_broken_poll_keeps_its_place_for_the_keep_alive() {
     table.all_join(&["a"], 2, 2);
     table.cut("a");
     table.advance(15 * SECOND);
-    table.told("round 1: a (10.0.0.1): not heard from for 15 s");
+    table.told("round 1: a (10.0.0.1): not heard from since the last answer 15 s ago");
     table.all_join(&["b"], 2, 2);
     assert!(table.completed.is_empty(), "a lost node does not fill a round");
     table.all_join(&["a"], 2, 2);
@@ -1209,7 +1236,7 @@ fn nodes_that_are_late_are_told_once_and_together() {
     };
     assert_eq!(told(&table), Vec::<String>::new());
     table.advance(SECOND);
-    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from for 5.5 s; given up after 15 s \
+    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from since the last answer 5.5 s ago; given up after 15 s \
                 of silence";
     assert_eq!(told(&table), [text]);
     table.advance(6 * SECOND);
@@ -1219,7 +1246,7 @@ fn nodes_that_are_late_are_told_once_and_together() {
     table.cut("b");
     table.advance(8 * SECOND);
     assert_eq!(told(&table).len(), 2);
-    table.told("c (10.0.0.1), rank 2: not heard from for 15 s");
+    table.told("c (10.0.0.1), rank 2: not heard from since the last answer 15 s ago");
 
     // A waiting node is reported like a node of a round.
     let mut table = Table::new();
