@@ -80,16 +80,11 @@ fn wanted(jobs: &Jobs) -> BTreeMap<RunKey, Timestamp> {
 pub(super) fn nodes(gate: &GateSnapshot, plan: &Plan, epoch: Epoch) -> Vec<Node> {
     let mut pods: Vec<_> = gate.known().filter(|pod| pod.said.is_some() || gate.is_open()).collect();
     pods.sort_by_key(|pod| (pod.node_rank.is_none(), pod.node_rank));
-    let mut of_name = BTreeMap::<&str, u32>::new();
-    for pod in &pods {
-        let pods = of_name.entry(pod.name).or_default();
-        *pods = pods.saturating_add(1);
-    }
     // A host may have several.
-    let node_id = |pod: &KnownPod<'_>| match (of_name.get(pod.name), pod.node_rank) {
-        (Some(1), _) => pod.name.to_owned(),
-        (_, Some(rank)) => format!("{}:{rank}", pod.name),
-        (_, None) => format!("{}:{}", pod.name, pod.said.map_or("", |said| &said.uid)),
+    let node_id = |pod: &KnownPod<'_>| match pod.node_rank {
+        _ if plan.is_only(pod.name) => pod.name.to_owned(),
+        Some(rank) => format!("{}:{rank}", pod.name),
+        None => format!("{}:{}", pod.name, pod.said.map_or("", |said| &said.uid)),
     };
     let node = |pod: KnownPod<'_>| {
         let gone_at = plan.gone().get(pod.name).map(|at| epoch.unix(*at));

@@ -334,7 +334,7 @@ fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
     let reason = Code::Waiting
         .says(format!(
             "{} come for the NCCL id, which rank 0 published {} ago",
-            of_ranks(came, Some(world_size)),
+            of_ranks(came, world_size),
             Elapsed(now.since(since))
         ))
         .look_at(
@@ -342,14 +342,17 @@ fn ranks_missing(run: &TrackedRun, now: Timestamp) -> Option<Finding> {
              ended, or gone another way than the others? Those wait for them inside NCCL, which tells the \
              store nothing",
         )
-        .joined(came, Some(world_size))
+        .joined(came, world_size)
         .fact("came", came)
         .lacks("missing", "missing", Place::Rank, &missing, Last::Unknown)
         .and("connected, and not asking for it", &beside)
         .fact("beside", &beside)
         .eliminated(!missing.is_empty());
+    // Who is beside a job whose number nobody has told may be none of it.
+    let reason = if world_size.is_none() { reason.severe(Severity::Info) } else { reason };
     let wrote = run.nccl_root().map(|root| root.wrote.clone());
-    (came < world_size).then(|| of_round(run, reason, since).seen(wrote))
+    let lacks_some = world_size.map_or(!beside.is_empty(), |size| came < size);
+    lacks_some.then(|| of_round(run, reason, since).seen(wrote))
 }
 
 /// What tells one meeting from another.

@@ -405,8 +405,13 @@ impl Look<'_> {
 
     /// Looks at everything that holds at the moment.
     pub(super) fn look(&mut self) {
-        let mut held = self.of_runs();
-        held.extend(self.two_backends());
+        let mut held = self.two_backends();
+        for (key, run) in self.jobs.runs.iter().filter(|(_, run)| run.goes_on()) {
+            let plan = self.jobs.plan(key);
+            let of_run = conditions::of_run(run, &plan, &self.jobs.links, self.now).into_iter();
+            let found = of_run.chain(conditions::of_gate(run, &plan, &self.jobs.links, self.now));
+            held.extend(found.map(|finding| Held { store: key.port(), run: Some(key.clone()), finding }));
+        }
         let away = self.jobs.links.away(|addr| self.who_is_at(addr), self.now).into_iter();
         let barriers = self.jobs.barriers.iter().map(|open| barrier_waits(open, self.now));
         held.extend(away.chain(barriers).map(|finding| Held { store: None, run: None, finding }));
@@ -448,18 +453,6 @@ impl Look<'_> {
         });
         self.join_halves(&mut held);
         self.join_gatherings(&mut held);
-        held
-    }
-
-    /// What holds in the runs that are not over.
-    fn of_runs(&self) -> Vec<Held> {
-        let mut held = Vec::new();
-        for (key, run) in self.jobs.runs.iter().filter(|(_, run)| run.goes_on()) {
-            let plan = self.jobs.plan(key);
-            let of_run = conditions::of_run(run, &plan, &self.jobs.links, self.now).into_iter();
-            let found = of_run.chain(conditions::of_gate(run, &plan, &self.jobs.links, self.now));
-            held.extend(found.map(|finding| Held { store: key.port(), run: Some(key.clone()), finding }));
-        }
         held
     }
 
@@ -684,19 +677,15 @@ impl Look<'_> {
     /// Sends the runs that have changed to the subscribers.
     pub(super) fn tell_changes(&mut self) {
         let is_changed = |run: &&TrackedRun| !self.told.is_shown(run.key(), run.version());
-        let mut changed = self.jobs.runs.values().filter(is_changed).peekable();
-        if changed.peek().is_none() {
+        let changed = self.jobs.runs.values().filter(is_changed).map(|run| run.key().clone());
+        let changed: Vec<RunKey> = changed.collect();
+        if changed.is_empty() {
             return;
         }
         let mut headlines = self.told.log.headlines();
-        let changed: Vec<_> = changed
-            .map(|run| {
-                let key = run.key().clone();
-                let headline = headlines.remove(&key).unwrap_or_default();
-                (key, summary(self.jobs, run, headline, self.epoch))
-            })
-            .collect();
-        for (key, summary) in changed {
+        for key in changed {
+            let headline = headlines.remove(&key).unwrap_or_default();
+            let summary = summary(self.jobs, &self.jobs.runs[&key], headline, self.epoch);
             self.told.show(key, summary);
         }
     }

@@ -151,11 +151,7 @@ impl Fold<'_> {
     /// Who waits at an exit barrier has arrived there: not seen where that was before a restart of the
     /// server.
     fn see_exits(&mut self) {
-        let misses_some = |run: &TrackedRun| run.store() == Some(self.port) && run.misses_exits();
         let Some(store) = self.jobs.stores.get(&self.port) else { return };
-        if !self.jobs.runs.values().any(misses_some) {
-            return;
-        }
         let waits = store.waits.values().map(|waiting| &waiting.view);
         let waits = waits.flat_map(|view| view.missing.iter().map(|key| (view.conn, key)));
         let at_exit: Vec<_> = waits.filter_map(|(conn, key)| Some((conn, exit_of(key)?))).collect();
@@ -213,11 +209,6 @@ impl Fold<'_> {
     fn first_rank(&mut self, conn: ConnId) -> Option<RunKey> {
         let run = self.jobs.runs.get(&self.run_of_worker(conn)?)?;
         (!run.state().is_over() && run.world().misses_first()).then(|| self.enter_worker(conn)).flatten()
-    }
-
-    /// The run that a connection belongs to.
-    fn run_of(&mut self, conn: ConnId) -> Option<RunKey> {
-        self.client(conn)?.run.clone()
     }
 
     fn run_mut(&mut self, key: &RunKey, kind: RunKind) -> Option<&mut TrackedRun> {
@@ -501,7 +492,7 @@ impl Fold<'_> {
             let of = self.key_of(run_id.as_bytes());
             self.jobs.runs.get_mut(&of).into_iter().for_each(|run| run.waits_at_exit(conn, self.at));
         }
-        let run = self.run_of(conn);
+        let run = self.client(conn).and_then(|client| client.run.clone());
         let is_for_one = matches!(classify(&key), Some(KeyPattern::Address(_)))
             || matches!(wanted(&key).writer, ExpectedWriter::Node(_));
         if let Some(run) = run.as_ref().and_then(|run| self.jobs.runs.get_mut(run)).filter(|_| is_for_one) {
@@ -516,7 +507,7 @@ impl Fold<'_> {
         if !given_up.contains_key(&topic) {
             let graph = self.jobs.graph(self.port, self.at);
             let beside = graph.map(|graph| graph.beside(topic.0.as_ref(), conn, &topic.1));
-            let new = GivenUp::new(self.at, beside.unwrap_or_default());
+            let new = GivenUp { at: self.at, beside: beside.unwrap_or_default(), ..GivenUp::default() };
             self.jobs.store(self.port).given_up.insert(topic.clone(), new);
         }
         let Some(entry) = self.jobs.store(self.port).given_up.get_mut(&topic) else { return };
@@ -553,6 +544,7 @@ impl Fold<'_> {
         let its = watch.publishers.values_mut().filter(|it| it.conn == conn);
         its.for_each(|it| it.gone = Some(self.at));
         watch.clash_ends(conn, self.at);
+        watch.answered.remove(&conn);
         let Some(client) = watch.clients.remove(&conn) else { return };
         watch.passed_by(&client, used_own_keys, self.at);
         if let (Role::Agent, Some(key @ RunKey::Id(_))) = (client.role, &client.run)
@@ -602,7 +594,7 @@ impl Fold<'_> {
         let Some(KeyPattern::Address(address)) = classify(key) else { return };
         let run = match address.run_id {
             Some(run_id) => Some(self.key_of(run_id)),
-            None => self.run_of(first),
+            None => self.client(first).and_then(|client| client.run.clone()),
         };
         let wrote = [first, second].map(|conn| self.evidence(Seen::Wrote, conn, key));
         let Some(run) = run else { return };

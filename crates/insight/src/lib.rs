@@ -163,7 +163,8 @@ impl Insight {
             let late = run.late_nodes(self.jobs.looked).filter_map(|node| node.conn);
             run.lingering().filter_map(|node| node.conn).chain(late)
         });
-        let idle = self.jobs.stores.get(&port).into_iter().flat_map(|store| store.idle.iter().copied());
+        let store = self.jobs.stores.get(&port).into_iter();
+        let idle = store.flat_map(|store| store.idle.iter().chain(store.answered.keys()).copied());
         asked.chain(idle).collect()
     }
 
@@ -194,14 +195,15 @@ impl Insight {
         self.jobs.links.hear(news);
     }
 
-    /// A foreign client came to a store's port.
-    pub fn foreign(&mut self, port: u16, peer: IpAddr, protocol: &'static str, now: Timestamp) {
-        self.jobs.foreign.came(Foreign { port, peer, protocol, stores: None, times: 1, last: now });
-    }
-
-    /// A client of a store came to the admin port, while these stores are open for all.
-    pub fn came_to_admin(&mut self, port: u16, peer: IpAddr, stores: Vec<u16>, now: Timestamp) {
-        let (protocol, stores) = ("TCPStore", Some(stores));
+    /// A foreign client came to a port: that of a store, or the admin port, while these stores are open for
+    /// all.
+    pub fn foreign(
+        &mut self,
+        (port, stores): (u16, Option<Vec<u16>>),
+        peer: IpAddr,
+        protocol: &'static str,
+        now: Timestamp,
+    ) {
         self.jobs.foreign.came(Foreign { port, peer, protocol, stores, times: 1, last: now });
     }
 

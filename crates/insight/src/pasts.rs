@@ -43,14 +43,13 @@ impl Pasts {
             self.without_agents = had_met.filter_map(|(key, _)| key.port()).collect();
         }
         let looked = *self.looked.get_or_insert(now);
-        self.without_agents.retain(|&port| match runs.get_mut(&RunKey::Store { port, id: None }) {
-            // It was there besides.
-            Some(ranks) if ranks.first_seen() <= looked => false,
-            Some(ranks) => {
+        self.without_agents.retain(|&port| {
+            let Some(ranks) = runs.get_mut(&RunKey::Store { port, id: None }) else { return true };
+            // Else it was there besides.
+            if ranks.first_seen() > looked {
                 ranks.had_met_before(looked);
-                false
             }
-            None => true,
+            false
         });
         let up = now.since(looked);
         self.of_before.retain(|key, past| {

@@ -59,6 +59,8 @@ pub(crate) enum Waits {
     Nothing,
     /// A key that does not tell who writes it.
     ForKey(String),
+    /// Nothing: its last wait was answered, and it has asked for nothing since.
+    Answered(Elapsed),
     /// It or another with its address and process id waits for something.
     Unclear,
     /// It came, or its last wait ended, a moment ago.
@@ -89,6 +91,9 @@ impl Display for Presence {
                         write!(f, ", asked last {ago} ago, waits for nothing here")
                     }
                     (Waits::Nothing, None) => f.write_str(", waits for nothing here"),
+                    (Waits::Answered(ago), _) => {
+                        write!(f, ", its wait was answered {ago} ago, and it has asked for nothing since")
+                    }
                     (Waits::ForKey(key), _) => write!(f, ", waits for `{key}`"),
                     (Waits::Unclear, _) => f.write_str(", and so is another with its address and process id"),
                     (Waits::NotKnownYet, _) => f.write_str(", what it waits for is not known yet"),
@@ -223,7 +228,7 @@ impl Display for But {
         match self {
             Self::MetBefore => f.write_str("it has written that for others before"),
             Self::Dropped { replaced } => {
-                let of = if_any("; another process has the place of ", replaced);
+                let of = if_any("; come in the place of another process: ", replaced);
                 write!(f, "what it had published was dropped{of}")
             }
             Self::MadeOtherwise { made, asked } => write!(

@@ -131,7 +131,9 @@ impl Documents<'_> {
 
     fn waits_of(&self, store: &StoreWatch, key: &RunKey) -> Vec<Wait> {
         let Some(graph) = self.jobs.graph(store.port, self.now) else { return Vec::new() };
-        let of_run = store.waits.values().filter_map(|wait| {
+        // Whether those are there whose links are away is not known: they are not counted with the others.
+        let here = store.waits.values().filter(|wait| !self.jobs.links.is_away(wait.view.peer));
+        let of_run = here.filter_map(|wait| {
             let traced = graph.trace(wait.view.conn).filter(|traced| traced.run.as_ref() == Some(key))?;
             let waited = self.now.since(wait.since);
             Some(self.show_wait(store.port, &wait.view, waited, Some((&graph, traced))))

@@ -103,13 +103,8 @@ pub(super) fn nodes(run: &TrackedRun, epoch: Epoch) -> Vec<api::Node> {
         NodeId::Native { is_watched, .. } => is_watched || !is_complete,
     };
     let shown = nodes.into_iter().map(|node| {
-        let (base_rank, local) = match node.rank.and_then(|rank| run.round().assigned.get(&rank)) {
-            Some(ranks) => {
-                let next = node.rank.and_then(|rank| run.round().assigned.get(&rank.checked_add(1)?));
-                (Some(ranks.base), next.map_or(ranks.world_size, |next| next.base).checked_sub(ranks.base))
-            }
-            None => (None, None),
-        };
+        let ranks = node.rank.and_then(|rank| run.ranks_of(rank));
+        let (base_rank, local) = ranks.map(|ranks| (ranks.start, count(ranks.len()))).unzip();
         let said = match &node.id {
             NodeId::Native { info, .. } => Some(info),
             _ => None,

@@ -49,15 +49,6 @@ pub(super) enum Tally {
 }
 
 impl Totals {
-    /// A round is complete; its nodes took this long to join.
-    fn completed(&mut self, took: Duration) {
-        add(&mut self.rounds.complete, 1);
-        let took = took.as_secs_f64();
-        let bucket = JOIN_BUCKETS.iter().position(|&bound| took <= bound).unwrap_or(JOIN_BUCKETS.len());
-        add(&mut self.join_seconds[bucket], 1);
-        self.join_seconds_sum += took;
-    }
-
     pub(super) fn add_lost(&mut self, observations: u64) {
         add(&mut self.lost, observations);
     }
@@ -65,7 +56,13 @@ impl Totals {
     /// Something was found.
     pub(super) fn count(&mut self, tally: Option<Tally>) {
         match tally {
-            Some(Tally::Complete(took)) => self.completed(took),
+            Some(Tally::Complete(took)) => {
+                add(&mut self.rounds.complete, 1);
+                let took = took.as_secs_f64();
+                let bucket = JOIN_BUCKETS.iter().position(|&bound| took <= bound);
+                add(&mut self.join_seconds[bucket.unwrap_or(JOIN_BUCKETS.len())], 1);
+                self.join_seconds_sum += took;
+            }
             Some(Tally::TimedOut) => add(&mut self.rounds.timed_out, 1),
             Some(Tally::Closed) => add(&mut self.rounds.closed, 1),
             Some(Tally::Deaths(nodes)) => add(&mut self.node_deaths, nodes as u64),

@@ -108,7 +108,7 @@ pub(super) fn process(pid: Option<u32>, peer: SocketAddr) -> String {
 }
 
 /// An outstanding wait, and since when.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Waiting {
     pub(super) since: Timestamp,
     /// As the store showed it last.
@@ -123,7 +123,7 @@ impl Waiting {
 }
 
 /// Clients that gave up on one key at about the same time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct GivenUp {
     pub(super) at: Timestamp,
     pub(super) waited: Duration,
@@ -133,12 +133,6 @@ pub(super) struct GivenUp {
     pub(super) again: bool,
     /// What was known of the key then.
     pub(super) beside: Beside,
-}
-
-impl GivenUp {
-    pub(super) const fn new(at: Timestamp, beside: Beside) -> Self {
-        Self { at, waited: Duration::ZERO, who: Vec::new(), more: 0, again: false, beside }
-    }
 }
 
 /// What is known of a key on which a client gives up.
@@ -294,6 +288,8 @@ pub(super) struct StoreWatch {
     pub(super) waits: HashMap<ConnId, Waiting>,
     /// When the processes that waited here just now were last seen to, by address and process id.
     pub(super) waited: HashMap<(IpAddr, Option<u32>), Timestamp>,
+    /// Waits that were answered, and since when: who had them has asked for nothing since.
+    pub(super) answered: HashMap<ConnId, (Timestamp, Waiting)>,
     /// Connections of processes that others wait for, and that wait for nothing here.
     pub(super) idle: Vec<ConnId>,
     /// When those, and agents of which no heartbeat comes, asked for something last.
@@ -391,9 +387,21 @@ impl StoreWatch {
         waits: HashMap<ConnId, Waiting>,
         now: Timestamp,
     ) -> HashMap<ConnId, Waiting> {
+        const MOST: usize = 4096;
+        /// Waits are told when they have lasted for longer than this.
+        const AT_ONCE: Duration = Duration::from_millis(500);
         self.waited.retain(|_, last| now.since(*last) < Self::QUIET);
         self.waited.extend(waits.values().map(|wait| ((wait.view.peer.ip(), wait.view.pid), now)));
-        std::mem::replace(&mut self.waits, waits)
+        let before = std::mem::replace(&mut self.waits, waits);
+        // Where there are so many, not all are told.
+        let ended = before.iter().filter(|_| self.waits.len() < MOST);
+        let answered = ended.map(|(conn, wait)| (*conn, (now, wait.clone())));
+        self.answered.extend(answered.filter(|(conn, _)| self.clients.contains_key(conn)));
+        self.answered.retain(|conn, (_, wait)| {
+            let asked = self.heard.get(conn).is_some_and(|asked| asked.since(wait.since) >= AT_ONCE);
+            !asked && !self.waits.contains_key(conn)
+        });
+        before
     }
 
     /// A client that read how many have come goes on: it has counted all that it waited for.
@@ -407,6 +415,13 @@ impl StoreWatch {
     pub(super) fn waited_just_now(&self, client: &Client, now: Timestamp) -> bool {
         let process = (client.peer.ip(), client.pid);
         self.waited.get(&process).is_some_and(|last| now.since(*last) < Self::QUIET)
+    }
+
+    /// The wait of a client that was answered so long ago that it should have asked for something since.
+    pub(super) fn answered(&self, conn: ConnId, now: Timestamp) -> Option<(Elapsed, &Waiting)> {
+        let (at, wait) = self.answered.get(&conn)?;
+        let for_seconds = Elapsed(now.since(*at));
+        (for_seconds.0 >= Self::QUIET).then_some((for_seconds, wait))
     }
 
     /// Whether something that comes again and again is to be said now: with growing pauses.

@@ -1236,8 +1236,8 @@ fn nodes_that_are_late_are_told_once_and_together() {
     };
     assert_eq!(told(&table), Vec::<String>::new());
     table.advance(SECOND);
-    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from since the last answer 5.5 s ago; given up after 15 s \
-                of silence";
+    let text = "b (10.0.0.1), rank 1, c (10.0.0.1), rank 2: not heard from since the last answer 5.5 s ago; \
+                given up after 15 s of silence";
     assert_eq!(told(&table), [text]);
     table.advance(6 * SECOND);
     assert_eq!(told(&table), [text], "once");

@@ -119,6 +119,7 @@ impl Graph<'_> {
             .chain(self.of_unknown_keys())
             .chain(self.of_unpublished())
             .chain(self.of_dropped_states())
+            .chain(self.of_answered())
             .chain(self.hosts_of_no_run())
             .collect();
         told.sort_by(|(a, one), (b, other)| (a, &one.about).cmp(&(b, &other.about)));
@@ -414,6 +415,32 @@ impl Graph<'_> {
             let evidence = waits.iter().take(WAITS_SHOWN).map(|wait| self.evidence(wait.view.conn, wait));
             let key = Some(self.store.key_of(&id)).filter(|key| self.runs.contains_key(key));
             Some((key, Finding::new(reason, run_id, since).seen(evidence)))
+        });
+        found.collect()
+    }
+
+    /// Who waits for what another process writes reads it as soon as it is there. These have not.
+    fn of_answered(&self) -> Vec<(Option<RunKey>, Finding)> {
+        /// A link that broke without a word is known to be away by then.
+        const BROKEN: Duration = Duration::from_secs(8);
+        let found = self.store.answered.keys().filter_map(|&conn| {
+            let (ago, wait) = self.store.answered(conn, self.now).filter(|(ago, _)| ago.0 >= BROKEN)?;
+            let Wanted { writer, what, .. } = wanted(wait.view.missing.first()?);
+            let place = match writer {
+                ExpectedWriter::Node(_) => Place::Node,
+                ExpectedWriter::Rank(_) | ExpectedWriter::NcclRankZero => Place::Rank,
+                _ => return None,
+            };
+            let is_back = self.links.back_for(wait.view.peer.ip(), self.now).is_some();
+            let is_here = !is_back && !self.links.is_away(wait.view.peer);
+            let (run, who) = (self.run_waiting(&wait.view).filter(|_| is_here)?, self.who(conn));
+            let since = Timestamp(self.now.0.saturating_sub(ago.0));
+            let says =
+                format!("{who} waited for {what}, was answered {ago} ago, and has asked for nothing since");
+            let nodes = Names::of([who.clone()]);
+            let reason =
+                Code::NodeSilent.says(says).fact("nodes", &nodes).misses(place, &nodes, Last::Silent);
+            Some((Some(run), Finding::new(reason, who, since).seen([self.evidence(conn, wait)])))
         });
         found.collect()
     }

@@ -159,7 +159,7 @@ impl Graph<'_> {
         });
         let run = run.and_then(|run| self.runs.get(run));
         let first = members.first()?.0;
-        let of_run = run.map(|run| (run, self.meeting(first, run)));
+        let of_run = run.filter(|_| self.has_job()).map(|run| (run, self.meeting(first, run)));
         let there: HashSet<ConnId> = members.iter().map(|(conn, _)| *conn).collect();
         let (ended, others) = match of_run {
             Some((run, meeting)) if all_are_known => {
@@ -209,9 +209,7 @@ impl Graph<'_> {
             return Default::default();
         }
         let waiting: HashSet<_> = waits.map(|wait| (wait.view.peer.ip(), wait.view.pid)).collect();
-        let is_other = |(_, client): &(&ConnId, &Client)| {
-            client.run.is_none() && !waiting.contains(&(client.peer.ip(), client.pid))
-        };
+        let is_other = |(_, client): &(&ConnId, &Client)| !waiting.contains(&(client.peer.ip(), client.pid));
         let others = self.store.clients.iter().filter(is_other).map(|(&conn, it)| (it.label(), conn));
         let others: BTreeMap<String, ConnId> = others.collect();
         let ended = self.passed_since(since).map(|Passed { closed, .. }| {

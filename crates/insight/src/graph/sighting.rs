@@ -139,6 +139,8 @@ impl Graph<'_> {
             Waits::Unclear
         } else if self.store.waited_just_now(client, self.now) {
             Waits::NotKnownYet
+        } else if let Some((ago, _)) = self.store.answered(conn, self.now) {
+            Waits::Answered(ago)
         } else {
             Waits::Nothing
         };
@@ -302,7 +304,7 @@ impl Graph<'_> {
         };
         let present = || self.present(before.conn, run);
         if before.withdrawn {
-            let replaced = Names::of(meeting.replaced.iter().map(|rank| format!("rank {rank}")));
+            let replaced = Names::of(meeting.replaced.iter().map(|&rank| run.rank_label_in(meeting, rank)));
             return Sighting::from(present()).but(But::Dropped { replaced });
         }
         let seen = Sighting::from(self.away_from(Some(before.peer)).unwrap_or_else(present));

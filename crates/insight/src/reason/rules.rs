@@ -119,8 +119,8 @@ rules! {
          off from this server? Agents wait for them up to 300 s, and end then";
     StandsBy "stands_by" Info Lasting
         "spares get the places of nodes that leave, which torch notices 15 s after the last heartbeat; if \
-         these are to join, raise the maximum in --nnodes; if they are of another job, that needs another \
-         --rdzv-id";
+         these are to join, raise the maximum (--nnodes, or what rallypoint ctl expect has set); if they are \
+         of another job, that needs another --rdzv-id";
     GaveUp "gave_up" Error AtOnce
         "most programs end after that; look at the process that should have written the key, and at the \
          processes that were not there. For longer waits set --rdzv-conf read_timeout (agents) or \

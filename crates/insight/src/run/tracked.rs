@@ -352,14 +352,15 @@ impl TrackedRun {
         root.filter(|root| !self.has_agents() || is_of_round(root.wrote.at))
     }
 
-    /// For a round whose ranks meet by an NCCL id: how many have asked for the id, of how many, who has not,
-    /// and since when the id is there. The absent ones are known where each node has an address of its own.
-    pub(crate) fn came_for_nccl_id(&self) -> Option<(u32, u32, Names, Timestamp)> {
+    /// For ranks that meet by an NCCL id: how many have asked for it, of how many if agents tell that, who has
+    /// not, and since when it is there. The absent ones are known where each node has an address of its own.
+    pub(crate) fn came_for_nccl_id(&self) -> Option<(u32, Option<u32>, Names, Timestamp)> {
         // What was lost with a link, or with the last server, may have come before.
         let is_known = !self.round.is_of_before && !self.life.was_cut_off;
         let (root, world) = (self.nccl_root().filter(|_| is_known)?, &self.life.world);
-        let world_size = self.round.assigned.values().map(|ranks| ranks.world_size).next()?;
-        let came = world.connected.came().filter(|_| world.is_unnamed())?;
+        let world_size = self.round.assigned.values().map(|ranks| ranks.world_size).next();
+        let is_due = world_size.is_some() || !self.has_agents();
+        let came = world.connected.came().filter(|_| is_due && world.is_unnamed())?;
         let of_node = |&rank: &u32| {
             let node = self.node_of_rank(rank)?;
             let came = came.get(&self.address_of(node)?).copied().unwrap_or_default();
@@ -387,7 +388,7 @@ impl TrackedRun {
     }
 
     /// The ranks that this node was given.
-    pub(super) fn ranks_of(&self, node: u32) -> Option<Range<u32>> {
+    pub(crate) fn ranks_of(&self, node: u32) -> Option<Range<u32>> {
         let AssignedRanks { base, world_size } = *self.round.assigned.get(&node)?;
         let bases = self.round.assigned.values().map(|ranks| ranks.base);
         Some(base..bases.filter(|&next| next > base).min().unwrap_or(world_size))

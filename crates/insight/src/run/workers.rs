@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::limits::SETTLE;
 use super::tracked::TrackedRun;
-use super::world::{Lost, MOST_RANKS, Meeting};
+use super::world::{Lost, MOST_RANKS, Meeting, with_pid};
 use crate::reason::words::all;
-use crate::reason::{Code, Finding, Names, RankLoss};
+use crate::reason::{Code, Finding, Names, RankLoss, Reason};
 use rallypoint_api::RunState;
 use rallypoint_protocol::ids::{ConnId, Timestamp};
 
@@ -107,7 +107,12 @@ impl TrackedRun {
         let about = ranks.to_string();
         let unseen = self.unseen_beside(meeting, &lost);
         let gave_up = lost.iter().all(|lost| lost.gave_up);
-        let reason = RankLoss { ranks, unseen, joined, world_size, gave_up, go_on };
+        let again = Names::of(lost.iter().filter_map(|Lost { rank, .. }| {
+            let live = meeting.holder(*rank).filter(|info| info.is_live())?;
+            Some(with_pid(live.label(*rank), live.pid))
+        }));
+        let reason: Reason = RankLoss { ranks, unseen, joined, world_size, gave_up, go_on }.into();
+        let reason = reason.and("place taken by", &again);
         let closed = lost.into_iter().map(|lost| lost.closed);
         self.found(Finding::new(reason, about, since).seen(closed));
     }

@@ -26,16 +26,15 @@ const CAPACITY: Capacity = Capacity { keys: 1 << 20, bytes: 1 << 30 };
 struct Recorder {
     now: Timestamp,
     seen: Vec<(Timestamp, Observed)>,
-    replies: usize,
     /// What the last CHECK said.
     ready: bool,
     /// What was read last.
     value: Bytes,
+    woken: Vec<ConnId>,
 }
 
 impl Effects for Recorder {
     fn reply(&mut self, reply: Reply<'_>) {
-        self.replies += 1;
         match reply {
             Reply::Ready(ready) => self.ready = ready,
             Reply::Value(value) => self.value = value.clone(),
@@ -43,7 +42,9 @@ impl Effects for Recorder {
         }
     }
 
-    fn wake(&mut self, _: ConnId, _: Timestamp) {}
+    fn wake(&mut self, conn: ConnId, _: Timestamp) {
+        self.woken.push(conn);
+    }
 
     fn cleanup(&mut self, _: Cleanup) {}
 
@@ -64,6 +65,7 @@ pub(super) struct Lab {
     stale: StaleKeyConfig,
     /// Places that those have who were there before the last restart.
     taken: u32,
+    pub(super) frozen: BTreeSet<u32>,
     /// What each client waited for last.
     waits: BTreeMap<u32, Vec<String>>,
     /// When the server is killed, by the seconds of the story.
@@ -110,6 +112,7 @@ impl Lab {
             settings,
             stale,
             taken: 0,
+            frozen: BTreeSet::new(),
             waits: BTreeMap::new(),
             restarts: Vec::new(),
             began: 0.0,
@@ -163,6 +166,7 @@ impl Lab {
             self.now = self.now.max(self.next_tick);
             self.recorder.now = self.now;
             self.store.tick(self.now, &mut self.recorder);
+            self.go_on();
             self.look();
             let pause = self.pauses[self.looks % self.pauses.len()];
             self.looks += 1;
@@ -174,6 +178,15 @@ impl Lab {
 
     pub(super) fn pass(&mut self, seconds: f64) {
         self.until(self.began + self.now.0.as_secs_f64() + seconds);
+    }
+
+    fn go_on(&mut self) {
+        let stay: Vec<_> = self.frozen.iter().filter_map(|n| Some(self.clients.get(n)?.0)).collect();
+        for conn in self.recorder.woken.extract_if(.., |conn| !stay.contains(conn)).collect::<Vec<_>>() {
+            if self.store.peer(conn).is_some() && self.store.waiting_since(conn).is_none() {
+                self.store.apply(conn, &Request::NumKeys, self.now, &mut self.recorder).expect("not refused");
+            }
+        }
     }
 
     fn look(&mut self) {

@@ -50,8 +50,9 @@ come 1 801
 20x wait 1 go; pass 1.5; cancel 1
 pass 6; quiet
 = a group of vLLM waits for a message
-for 1,2: come % 800+%; wait % /broadcast_from/0/3
-pass 6
+for 1..4: come % 800+%
+wait 1,2 /broadcast_from/0/3; pass 6
+says not there: process 803 at 10.0.0.3 (connected
 says /broadcast_from/0/3
 says 801
 says 802

@@ -328,6 +328,7 @@ impl Stage for Lab {
                         "leave" => self.leave(n),
                         "cut" => self.cut_off(n, Some(words).filter(|link| !link.is_empty())),
                         "cancel" => self.cancel(n),
+                        "freeze" => _ = self.frozen.insert(n),
                         "join" => self.joins(n, run, "join"),
                         "agent" if place.is_some() => {
                             self.come(n, &at(), 1000 + n);

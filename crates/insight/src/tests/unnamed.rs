@@ -39,6 +39,10 @@ silent; said ranks_ended=0; leave 21; pass 2; conn 38 2001 at 10.0.0.1; pass 20;
 = a client that only counts itself is no rank
 worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; worker 7; pass 20; leave 7; pass 20; said ranks_ended=0
 silent
+= who counted itself and does not ask for the id is named, though nobody told how many there are
+worker 0..3; pass 1; set 0 ID nccl; get 1 ID; pass 20
+says 2 ranks have come for the NCCL id | connected, and not asking for it: process 2002 at 10.0.0.2
+get 2 ID; pass 2; holds waiting=0
 = a job that is started again does not miss the processes of before
 worker 0..3; pass 1; set 0 ID nccl; get 1,2 ID; pass 20; leave 1; pass 8; said ranks_ended=1
 for 0..3: worker 10+% at 10.0.1.#; leave %

@@ -142,6 +142,11 @@ tells waiting_at_barrier: key ckpt, rank 3, host3, rank 2, host2 never not there
 = env: at a BARRIER waits a process that is not known
 rank 0,1 of 2; pass 40; conn 10 9999 at 10.0.0.1; barrier 0 ckpt 2; barrier 10 ckpt 3
 tells waiting_at_barrier: rank 0, host0, key ckpt never not there
+= env: a rank is frozen in its wait, and what it waits for comes
+rank 0,1 of 3; await 0,1 2; freeze 1; pass 4; rank 2 of 3
+tells node_silent within 11: rank 1, host1 never rank 0 on host0 waited
+wait 0,2 pg/1//cpu//0/1
+tells waiting: rank 1, host1 never waits for nothing
 = env: a client that gives up and tries again
 rank 0 of 2
 20x await 0 1; pass 1.2; cancel 0; pass 0.1
@@ -197,6 +202,7 @@ fn who_comes_again_or_beside_ranks_is_told_as_what_it_is() {
 worker 0; pass 10; leave 0; pass 5; see state=gone; silent
 = who takes the place of a rank that ended is not said to have ended
 rank 0,1 of 3; pass 1; leave 1; pass 0.5; rank 10:1 of 3 at 10.0.0.1; pass 3; said lost=1
+says rank 1 on host1: connection closed | 2 of 3 left; place taken by: rank 1 on host10 (pid 2010)
 = ranks that come again join since then
 rank 0..3 of 3; pass 20; leave 1; pass 5; rank 11:1 of 3 at 10.0.0.1; pass 2; see state=joining
 recent started_at

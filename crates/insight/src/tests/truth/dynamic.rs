@@ -509,16 +509,19 @@ impl Play for Truth {
             Op::Freeze(host) => {
                 if let Some(n) = self.on(host) {
                     self.now.agents[n].acts = false;
+                    self.lab.frozen.insert(self.now.agents[n].conn);
                 }
             }
             Op::Thaw(host) => {
                 if let (None, Some(n)) = (self.on(host), self.frozen_on(host)) {
                     self.now.agents[n].acts = true;
+                    self.lab.frozen.remove(&self.now.agents[n].conn);
                 }
             }
             Op::Replace(host) => {
                 if let Some(n) = self.on(host) {
                     self.now.agents[n].acts = false;
+                    self.lab.frozen.insert(self.now.agents[n].conn);
                     self.come(host);
                 }
             }

@@ -252,6 +252,7 @@ impl Play for Truth {
             Op::Freeze(host) => {
                 if let Some(n) = self.on(host) {
                     self.now.agents[n].acts = false;
+                    self.lab.frozen.insert(self.now.agents[n].conn);
                 }
             }
             Op::Restart(host) => self.restart(host),

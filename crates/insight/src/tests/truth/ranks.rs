@@ -334,6 +334,7 @@ impl Play for Truth {
             Op::Freeze(rank) => {
                 if let Some(n) = self.on(rank) {
                     self.now[n].frozen = true;
+                    self.lab.frozen.insert(self.now[n].conn);
                 }
             }
             Op::Ask(rank) => {

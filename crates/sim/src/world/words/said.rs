@@ -124,8 +124,8 @@ impl RunOf<'_> {
                     _ => Ok(()),
                 }
             }
-            ("node_silent", NODE) => {
-                self.were(NODE, names(facts, "nodes").len(), Being::may_be_there, "some are dead")
+            ("node_silent", _) => {
+                self.were(kind, names(facts, "nodes").len(), Being::may_be_there, "some are dead")
             }
             ("run_started" | "gave_up" | "duplicate_rank" | "two_jobs" | "lost" | "store_reset", _) => Ok(()),
             _ => Err("nothing of that kind is so".into()),
