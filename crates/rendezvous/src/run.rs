@@ -209,7 +209,11 @@ impl Member {
 
     /// How it was seen that it is gone. `None` if its join has ended.
     fn sign(&self, now: Timestamp) -> Option<Sign> {
-        let did = if self.cut { Did::Closed } else { Did::Silent };
+        let did = match (self.cut, self.unheard) {
+            (true, _) => Did::Closed,
+            (_, true) => Did::NotBack,
+            _ => Did::Silent,
+        };
         Some(Sign { did, node: self.label()?, ago: now.since(self.last_seen) })
     }
 

@@ -791,6 +791,21 @@ fn each_node_is_told_once_and_those_with_one_name_are_told_apart() {
 }
 
 #[test]
+fn silence_after_a_restart_counts_from_that() {
+    let mut before = Table::new();
+    before.core.keep_changes();
+    before.all_join(&["a", "b"], 2, 2);
+    let mut table = restarted(before);
+    table.beat("a", 1);
+    table.advance(8 * SECOND);
+    table.beat("a", 1);
+    table.advance(8 * SECOND);
+    let text = "round 1 is over for its nodes: b (10.0.0.1), rank 1: not heard from since the server was \
+                restarted 15 s ago";
+    table.told(text);
+}
+
+#[test]
 fn a_broken_poll_keeps_its_place_for_the_keep_alive() {
     let mut table = Table::new();
     table.all_join(&["a"], 2, 2);

@@ -352,8 +352,8 @@ impl TrackedRun {
         root.filter(|root| !self.has_agents() || is_of_round(root.wrote.at))
     }
 
-    /// For ranks that meet by an NCCL id: how many have asked for it, of how many if agents tell that, who has
-    /// not, and since when it is there. The absent ones are known where each node has an address of its own.
+    /// For ranks that meet by an NCCL id: how many have asked for it, of how many if agents tell that, who
+    /// has not, and since when it is there. Who that is shows where each node has an address of its own.
     pub(crate) fn came_for_nccl_id(&self) -> Option<(u32, Option<u32>, Names, Timestamp)> {
         // What was lost with a link, or with the last server, may have come before.
         let is_known = !self.round.is_of_before && !self.life.was_cut_off;

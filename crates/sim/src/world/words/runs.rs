@@ -117,8 +117,7 @@ impl World {
     fn check_gone(&self, text: &str) -> Checked {
         let text = text.split("over for its nodes: ").last().unwrap_or_default();
         let closed = text.split_once(" closed, and nothing came for ");
-        let silent =
-            closed.map_or(text, |(_, silent)| silent).split_once("not heard from since the last answer ");
+        let silent = closed.map_or(text, |(_, silent)| silent).split_once("not heard from since the ");
         let parts = [closed, silent];
         yes(parts.iter().any(Option::is_some), "it says not why")?;
         parts
@@ -292,7 +291,7 @@ fn number_before(text: &str, words: &str) -> Option<u64> {
 
 /// A duration as it is written for people, at the least.
 fn seconds_of(text: &str) -> Option<f64> {
-    let mut words = text.split([' ', ';', ',']);
+    let mut words = text.split([' ', ';', ',']).skip_while(|word| word.parse::<f64>().is_err());
     let number: f64 = words.next()?.parse().ok()?;
     match words.next()? {
         "ms" => Some(number / 1000.0),
