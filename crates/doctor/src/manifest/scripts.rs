@@ -45,6 +45,16 @@ fn of_slurm(words: &[String]) -> Size {
     Size { nodes: number(words, &["--nodes", "-N"]), tasks: number(words, &["--ntasks", "-n"]), each }
 }
 
+/// How many GPUs the options of sbatch ask for on each node; `--gpus` is for all nodes.
+fn gpus_each(options: &[String], job: Size) -> Option<u64> {
+    let count = |names: &[&str]| value(options, names)?.rsplit(':').next()?.parse::<u64>().ok();
+    let of_gres = || {
+        count(&["--gres"]).filter(|_| value(options, &["--gres"]).is_some_and(|it| it.starts_with("gpu:")))
+    };
+    let all = || count(&["--gpus", "-G"])?.checked_div(job.nodes?);
+    count(&["--gpus-per-node"]).or_else(of_gres).or_else(all)
+}
+
 /// How many of the words behind srun are its own.
 fn own_words(words: &[String]) -> usize {
     #[rustfmt::skip]
@@ -169,6 +179,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize, ways: &mut 
         named.next().map(|(_, text)| text.to_owned())
     };
     let (job, options) = system.map(|(mark, _)| asked(text, mark)).unwrap_or_default();
+    let gpus = gpus_each(&options, job);
     let variables = match system {
         Some((mark, _)) => variables(mark, job, &options),
         None => BTreeMap::from([one("HOSTNAME", Part::Of(Source::HostName))]),
@@ -185,7 +196,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize, ways: &mut 
             continue;
         }
         let start = Start::of(&words, job);
-        let begin = || Container { variables: variables.clone(), ..Container::of_script(object) };
+        let begin = || Container { variables: variables.clone(), ..Container::of_script(object, gpus) };
         let with_launches = |read: Container| Container { launches: launches::of(&base, &read), ..read };
         let on_nodes = |start: &Start<'_>, index: u64| {
             let (words, variables) = on_nodes(command, start);
@@ -221,7 +232,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize, ways: &mut 
         all.extend(made.apart(rest, start.is_some()));
     }
     if all.is_empty() && system.is_some() {
-        let mut read = Container::of_script(object);
+        let mut read = Container::of_script(object, None);
         (read.commands, read.unread) = (others, reading.unread);
         let count = job.nodes.max(job.all_tasks());
         all.push(Pods { count, in_unit: count, containers: vec![read], ..base });
@@ -266,6 +277,7 @@ fn variables(mark: &str, job: Size, options: &[String]) -> Variables {
             ("SLURM_NPROCS", tasks),
             ("SLURM_NTASKS_PER_NODE", job.each),
             ("SLURM_GPUS_PER_NODE", number(options, &["--gpus-per-node"])),
+            ("SLURM_GPUS", number(options, &["--gpus", "-G"])),
         ]
         .map(counted),
     );
@@ -334,10 +346,12 @@ fn on_nodes(command: &Command, start: &Start<'_>) -> (Vec<Text>, Variables) {
 }
 
 impl Container {
-    fn of_script(object: &Object) -> Self {
+    fn of_script(object: &Object, gpus: Option<u64>) -> Self {
+        let gpus = gpus.map(|gpus| json!({ "limits": { "slurm.schedmd.com/gpu": gpus.to_string() } }));
+        let script = object.value.get("script");
         Self {
             open: true,
-            value: json!({ "name": object.name, "script": object.value.get("script") }),
+            value: json!({ "name": object.name, "script": script, "resources": gpus }),
             ..Self::default()
         }
     }

@@ -4,7 +4,7 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "endpoint-port",
-    sees: "FAIL: the Service does not have the port, or the port is no number",
+    sees: "FAIL: the Service does not have the port, the port is no number, or it is 0 and others are to find it",
     fails: "case-fn38-port-differs.yaml",
     passes: "good-service-of-one-pod.yaml",
     find: Find::Files(find),
@@ -25,9 +25,19 @@ fn find(manifests: &Manifests) -> Vec<Check> {
 fn of_launch(call: &Call<'_>) -> Option<Check> {
     let told = call.launch.port.as_ref()?;
     let text = told.text.literal().filter(|text| !text.is_empty())?;
+    let host = call.launch.host.as_ref().and_then(|host| host.text.literal());
+    // Another check says that each pod means itself.
+    let is_own = matches!(host, Some("localhost" | "127.0.0.1"));
     let check = match text.trim().parse::<u16>() {
         Err(_) => {
             let evidence = format!("the port ({}) is `{text}`, not a number", told.by);
+            Check::fail(evidence, "a port such as 29500")
+        }
+        Ok(0) if call.are_to_meet() && !is_own => {
+            let evidence = format!(
+                "the port ({}) is 0: the store takes a free one, which the others cannot know",
+                told.by
+            );
             Check::fail(evidence, "a port such as 29500")
         }
         Ok(port) => {

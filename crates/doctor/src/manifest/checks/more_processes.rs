@@ -21,9 +21,10 @@ fn find(call: &Call<'_>) -> Option<Check> {
             format!("{each} processes in a pod ({}), but the number of GPUs is empty: it has none", told.by);
         return Some(Check::fail(evidence, format!("nvidia.com/gpu: {each}")).at(call.at("resources")));
     }
+    let place = if call.pods.maker == Maker::Slurm { "on a node" } else { "in a pod" };
     let gpus = container.gpus().filter(|gpus| each > *gpus && *gpus > 0)?;
     let evidence = format!(
-        "{each} processes in a pod ({}), but it has {}: those without fail, and the others wait for them",
+        "{each} processes {place} ({}), but it has {}: those without fail, and the others wait for them",
         told.by,
         counted(gpus, "GPU", "GPUs")
     );

@@ -5,9 +5,9 @@ use crate::manifest::identity::{self, Rank};
 
 pub(super) const RULE: Rule = Rule {
     id: "node-rank",
-    sees: "FAIL: `--node-rank=0` in every pod, none at all, the pod's name, an index that repeats, the \
-           index and one, `--node-rank=2` of 2. WARN: no `RANK`; a rank that is wrong unless a config file \
-           says `c10d`",
+    sees: "FAIL: `--node-rank=0` in every pod, none at all, the pod's name, a word without `$`, an index that \
+           repeats, the index and one, `--node-rank=2` of 2. WARN: no `RANK`; a rank that is wrong unless a \
+           config file says `c10d`",
     fails: "bad-job-rank-constant.yaml",
     passes: "good-job-static.yaml",
     find: Find::Launch(Tool::ALL, find),
@@ -18,6 +18,10 @@ fn find(call: &Call<'_>) -> Option<Check> {
     let remedy = identity::remedy(call);
     if let Some((rank, by, of)) = too_high(launch) {
         let evidence = format!("rank {rank} ({by}) of {of}: ranks begin at 0, so one below it is missing");
+        return Some(Check::fail(evidence, remedy).at(call.at(identity::field(launch))));
+    }
+    if let Some((word, by)) = no_number(launch) {
+        let evidence = format!("the rank ({by}) is `{word}`, not a number");
         return Some(Check::fail(evidence, remedy).at(call.at(identity::field(launch))));
     }
     let all = call.total().unwrap_or(1);
@@ -75,6 +79,14 @@ fn shifted(call: &Call<'_>) -> Option<(u64, u64)> {
     let is_all = pods.part_of.or(pods.count) == call.total() && pods.are_several();
     let by_node = launch.tool != Tool::Program && launch.needs_rank() && !launch.conditional;
     launch.computed.filter(|(index, rank)| is_all && by_node && index != rank)
+}
+
+/// A rank that is a word: perhaps its `$` is missing.
+fn no_number(launch: &Launch) -> Option<(&str, &str)> {
+    let told = launch.node_rank.as_ref().filter(|_| launch.needs_rank() && !launch.by_rallypoint)?;
+    // Capital letters stand for what is to be filled in.
+    let is_word = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && word.len() > 1;
+    told.text.literal().filter(is_word).map(|word| (word, told.by.as_str()))
 }
 
 /// A rank that is none of the expected ones: the rank, who gives it, and how many are expected.

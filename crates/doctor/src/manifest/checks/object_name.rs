@@ -4,7 +4,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "object-name",
-    sees: "FAIL: capital letters or `_` in a name; a pod's host name of more than 63 characters",
+    sees: "FAIL: capital letters or `_` in a name; a pod's host name of more than 63 characters; an image with \
+           an empty part or a blank in its name",
     fails: "object-name.yaml",
     passes: "good-job-static.yaml",
     find: Find::Files(find),
@@ -36,9 +37,16 @@ fn find(manifests: &Manifests) -> Vec<Check> {
         let why = mistake(name, false)?;
         Some(Check::fail(format!("`{name}` {why}"), REMEDY).at(pods.at(&container.at("name"))))
     };
+    let of_image = |(pods, container): (&Pods, &Container)| {
+        let image = container.value.get("image").and_then(Value::as_str).filter(|name| is_filled_in(name))?;
+        let is_wrong = image.contains("//") || image.contains(char::is_whitespace) || image.starts_with('/');
+        let evidence = format!("`{image}` is no name of an image: the pod stays in InvalidImageName");
+        let remedy = "HOST/PATH:TAG, each part once";
+        is_wrong.then(|| Check::fail(evidence, remedy).at(pods.at(&container.at("image"))))
+    };
     let found = named.filter_map(of_object).chain(manifests.pods.iter().filter_map(of_pods));
-    let containers = manifests.containers().filter(|(pods, _)| pods.maker != Maker::Slurm);
-    found.chain(containers.filter_map(of_container)).collect()
+    let containers = || manifests.containers().filter(|(pods, _)| pods.maker != Maker::Slurm);
+    found.chain(containers().filter_map(of_container)).chain(containers().filter_map(of_image)).collect()
 }
 
 const REMEDY: &str = "a shorter name of small letters, digits and `-`";

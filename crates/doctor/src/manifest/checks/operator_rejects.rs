@@ -5,7 +5,7 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "operator-rejects",
     sees: "FAIL: a PyTorchJob with two Masters, or without a container `pytorch`; two tasks of a Volcano job \
-           with one name; a StatefulSet with `restartPolicy: OnFailure`, a Job without; `containers` that is \
+           with one name, or a `minAvailable` above their pods; a StatefulSet with `restartPolicy: OnFailure`, a Job without; `containers` that is \
            no list; `value: 8` in env without quotes; `fieldPath: metadata.labels.rank`; a \
            Deployment whose selector is not for its pods",
     fails: "bad-pytorchjob-container-name.yaml",
@@ -55,6 +55,16 @@ fn find(pods: &Pods) -> Option<Check> {
     if pods.maker == Maker::VolcanoJob && twice {
         let evidence = format!("two tasks are called `{}`; Volcano rejects the job", pods.role);
         return Some(Check::fail(evidence, "another name for each task").at(pods.at("")));
+    }
+    let replicas = |task: &Value| task.get("replicas").map_or(Some(1), Value::as_u64);
+    let all: Option<u64> = list(&pods.owner, "/tasks").iter().map(replicas).sum();
+    let least = pods.owner.get("minAvailable").and_then(Value::as_u64);
+    if let (Some(least), Some(all)) = (least.filter(|_| pods.maker == Maker::VolcanoJob), all)
+        && least > all
+    {
+        let evidence =
+            format!("minAvailable: {least}, but the tasks have {all} pods; Volcano rejects the job");
+        return Some(Check::fail(evidence, format!("minAvailable: {all}")).at(pods.of_owner("minAvailable")));
     }
     let is_list = |containers: &Value| containers.as_array().is_some_and(|items| !items.is_empty());
     if pods.spec.get("containers").is_some_and(|it| !is_list(it)) {

@@ -5,7 +5,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "sbatch-ignored",
-    sees: "FAIL: `#SBATCH` lines behind the first command of the script; `#SBATCH --nodes=$NODES`",
+    sees: "FAIL: `#SBATCH` lines behind the first command of the script; `#SBATCH --nodes=$NODES`; a script \
+           whose first line is not `#!/bin/bash`",
     fails: "sbatch-ignored.sbatch",
     passes: "good-slurm.sbatch",
     find: Find::Files(find),
@@ -37,5 +38,12 @@ fn find(manifests: &Manifests) -> Vec<Check> {
             format!("`{}` stands behind the command `{}`: sbatch ignores it", line.trim(), command.trim());
         Some(Check::fail(evidence, "move the #SBATCH lines above every command").at(object.place("-")))
     };
-    scripts.iter().filter_map(|it| unfilled(it)).chain(scripts.iter().filter_map(|it| behind(it))).collect()
+    let unnamed = |object: &Object| {
+        let text = object.value.get("script").and_then(Value::as_str)?;
+        let is_late = !text.starts_with("#!") && text.lines().any(|line| line.starts_with("#SBATCH"));
+        let evidence = "the first line names no interpreter (`#!`): sbatch refuses the script";
+        is_late.then(|| Check::fail(evidence, "#!/bin/bash as the very first line").at(object.place("-")))
+    };
+    let found = scripts.iter().filter_map(|it| unnamed(it).or_else(|| unfilled(it)));
+    found.chain(scripts.iter().filter_map(|it| behind(it))).collect()
 }
