@@ -4,7 +4,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "endpoint-port",
-    sees: "FAIL: the Service does not have the port, the port is no number, or it is 0 and others are to find it",
+    sees: "FAIL: the Service does not have the port, the port is no number, or it is 0 and others are to \
+           find it",
     fails: "case-fn38-port-differs.yaml",
     passes: "good-service-of-one-pod.yaml",
     find: Find::Files(find),

@@ -5,9 +5,9 @@ use crate::manifest::identity::{self, Rank};
 
 pub(super) const RULE: Rule = Rule {
     id: "node-rank",
-    sees: "FAIL: `--node-rank=0` in every pod, none at all, the pod's name, a word without `$`, an index that \
-           repeats, the index and one, `--node-rank=2` of 2. WARN: no `RANK`; a rank that is wrong unless a \
-           config file says `c10d`",
+    sees: "FAIL: `--node-rank=0` in every pod, none at all, the pod's name, a word without `$`, an index \
+           that repeats, the index and one, `--node-rank=2` of 2. WARN: no `RANK`; a rank that is wrong \
+           unless a config file says `c10d`",
     fails: "bad-job-rank-constant.yaml",
     passes: "good-job-static.yaml",
     find: Find::Launch(Tool::ALL, find),

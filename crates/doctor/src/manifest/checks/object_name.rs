@@ -4,8 +4,8 @@ use super::prelude::*;
 
 pub(super) const RULE: Rule = Rule {
     id: "object-name",
-    sees: "FAIL: capital letters or `_` in a name; a pod's host name of more than 63 characters; an image with \
-           an empty part or a blank in its name",
+    sees: "FAIL: capital letters or `_` in a name; a pod's host name of more than 63 characters; an image \
+           with an empty part or a blank in its name",
     fails: "object-name.yaml",
     passes: "good-job-static.yaml",
     find: Find::Files(find),

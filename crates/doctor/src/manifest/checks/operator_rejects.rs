@@ -5,9 +5,10 @@ use super::prelude::*;
 pub(super) const RULE: Rule = Rule {
     id: "operator-rejects",
     sees: "FAIL: a PyTorchJob with two Masters, or without a container `pytorch`; two tasks of a Volcano job \
-           with one name, or a `minAvailable` above their pods; a StatefulSet with `restartPolicy: OnFailure`, a Job without; `containers` that is \
-           no list; `value: 8` in env without quotes; `fieldPath: metadata.labels.rank`; a \
-           Deployment whose selector is not for its pods",
+           with one name, or a `minAvailable` above their pods; a StatefulSet with \
+           `restartPolicy: OnFailure`, a Job without; `containers` that is no list; `value: 8` in env \
+           without quotes; `fieldPath: metadata.labels.rank`; a Deployment whose selector is not for its \
+           pods",
     fails: "bad-pytorchjob-container-name.yaml",
     passes: "good-pytorchjob.yaml",
     find: Find::Pods(|_, pods| {
