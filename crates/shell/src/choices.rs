@@ -60,15 +60,43 @@ pub(super) fn may_launch(list: &CompoundList) -> bool {
 
 /// Whether a text fits a pattern with `*` and `?`; nothing if the pattern has more.
 pub(super) fn fits(text: &str, pattern: &str) -> Option<bool> {
-    fn rest(text: &[char], pattern: &[char]) -> bool {
-        match (text, pattern) {
-            (_, ['*', behind @ ..]) => (0..=text.len()).any(|at| rest(&text[at..], behind)),
-            ([_, text @ ..], ['?', behind @ ..]) => rest(text, behind),
-            ([own, text @ ..], [other, behind @ ..]) => own == other && rest(text, behind),
-            ([], []) => true,
-            _ => false,
+    if pattern.contains(['[', '(', '\\']) {
+        return None;
+    }
+    // Which beginnings of the text the pattern fits so far, by their length.
+    let text: Vec<char> = text.chars().collect();
+    let mut begins: Vec<bool> = std::iter::once(true).chain(text.iter().map(|_| false)).collect();
+    for mark in pattern.chars() {
+        if mark == '*' {
+            let shortest = begins.iter().position(|fits| *fits).unwrap_or(begins.len());
+            begins.iter_mut().skip(shortest).for_each(|fits| *fits = true);
+        } else {
+            let longer = begins.iter().zip(&text).map(|(fits, own)| *fits && (mark == '?' || mark == *own));
+            begins = std::iter::once(false).chain(longer).collect();
         }
     }
-    let (text, plain): (Vec<char>, Vec<char>) = (text.chars().collect(), pattern.chars().collect());
-    (!pattern.contains(['[', '(', '\\']) && plain.len() < 64).then(|| rest(&text, &plain))
+    begins.last().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fits;
+
+    #[test]
+    fn a_pattern_fits_as_in_a_shell_and_takes_no_time_to_fail() {
+        for (text, pattern, is) in [
+            ("node-0", "*-0", true),
+            ("node-10", "*-0", false),
+            ("node-0", "node-?", true),
+            ("node-", "node-?", false),
+            ("abcabc", "a*c?b*", true),
+            ("", "*", true),
+            ("", "", true),
+            ("a", "", false),
+        ] {
+            assert_eq!(fits(text, pattern), Some(is), "{text:?} {pattern:?}");
+        }
+        assert_eq!(fits("a", "[a]"), None);
+        assert_eq!(fits(&"a".repeat(200), &format!("{}b", "a*".repeat(30))), Some(false));
+    }
 }

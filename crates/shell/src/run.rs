@@ -185,10 +185,9 @@ impl Shell<'_> {
         match compound {
             CompoundCommand::BraceGroup(group) => self.list(&group.list),
             CompoundCommand::Subshell(subshell) => {
-                let before = Rc::clone(&self.variables);
-                let ended = self.ended;
+                let before = (Rc::clone(&self.variables), Rc::clone(&self.private), self.ended);
                 self.list(&subshell.list);
-                (self.variables, self.ended) = (before, ended);
+                (self.variables, self.private, self.ended) = before;
             }
             CompoundCommand::ForClause(clause) => {
                 self.maybe(|shell| {

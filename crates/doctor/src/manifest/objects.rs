@@ -8,6 +8,7 @@ use serde_saphyr::{DuplicateKeyPolicy, options};
 use super::super::Check;
 use super::Location;
 use rallypoint_node::makers::Maker;
+use rallypoint_shell::Text;
 
 /// An object of a file.
 #[derive(Debug, Clone)]
@@ -232,6 +233,11 @@ fn has_blanks(value: &Value) -> bool {
 fn is_underlined(text: &str) -> bool {
     let name = text.split("__").nth(1).unwrap_or_default();
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase() || b == b'_')
+}
+
+/// Whether a text is the usual name or address of the pod or node itself.
+pub(crate) fn is_localhost(text: &Text) -> bool {
+    matches!(text.literal(), Some("localhost" | "127.0.0.1"))
 }
 
 /// Whether a text has a place to be filled in: `${NAME}`, `<NAME>`, `{{ name }}`, `__NAME__`, `YOUR_NAME`.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Location;
 use super::container::Container;
 use super::launch::{Launch, Told};
-use super::objects::{Object, list, texts};
+use super::objects::{Object, is_localhost, list, texts};
 use rallypoint_node::makers::{Facts, LabelValue, Maker, When, env_of_field};
 use rallypoint_shell::{Source, Text};
 
@@ -160,8 +160,7 @@ impl Pods {
 
     /// Whether a relay listens at this address.
     pub(crate) fn relays(&self, name: &Text) -> bool {
-        let is_loopback = matches!(name.literal(), Some("127.0.0.1" | "localhost"));
-        is_loopback && self.init_containers.iter().chain(&self.containers).any(Container::relays)
+        is_localhost(name) && self.init_containers.iter().chain(&self.containers).any(Container::relays)
     }
 
     /// Whether they have the network, and the names, of their nodes.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::container::Container;
 use super::launch::{Launch, Told, Tool};
 use super::launches;
-use super::objects::{Object, batch_system};
+use super::objects::{Object, batch_system, is_localhost};
 use super::pods::{Pods, Size, Step};
 use rallypoint_node::makers::Maker;
 use rallypoint_shell::{
@@ -243,8 +243,7 @@ pub(crate) fn of(object: &Object, objects: &[Object], choice: usize, ways: &mut 
 /// On how many nodes a script runs that each node starts: on as many as it waits for. Two stand for several.
 fn by_hand(launch: &Launch) -> Option<u64> {
     let own = |told: &Told| {
-        matches!(told.text.source(), Some(Source::HostName | Source::PodIp))
-            || matches!(told.text.literal(), Some("localhost" | "127.0.0.1"))
+        matches!(told.text.source(), Some(Source::HostName | Source::PodIp)) || is_localhost(&told.text)
     };
     let is_told = launch.nodes.is_some() && launch.node_rank.is_some();
     let several = || is_told && launch.host.as_ref().is_some_and(own);

@@ -26,9 +26,8 @@ fn find(manifests: &Manifests) -> Vec<Check> {
 fn of_launch(call: &Call<'_>) -> Option<Check> {
     let told = call.launch.port.as_ref()?;
     let text = told.text.literal().filter(|text| !text.is_empty())?;
-    let host = call.launch.host.as_ref().and_then(|host| host.text.literal());
     // Another check says that each pod means itself.
-    let is_own = matches!(host, Some("localhost" | "127.0.0.1"));
+    let is_own = call.launch.host.as_ref().is_some_and(|host| is_localhost(&host.text));
     let check = match text.trim().parse::<u16>() {
         Err(_) => {
             let evidence = format!("the port ({}) is `{text}`, not a number", told.by);

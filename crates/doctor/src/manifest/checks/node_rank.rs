@@ -81,9 +81,14 @@ fn shifted(call: &Call<'_>) -> Option<(u64, u64)> {
     launch.computed.filter(|(index, rank)| is_all && by_node && index != rank)
 }
 
+/// The rank that a launch is given, if it needs one.
+fn written(launch: &Launch) -> Option<&Told> {
+    launch.node_rank.as_ref().filter(|_| launch.needs_rank() && !launch.by_rallypoint)
+}
+
 /// A rank that is a word: perhaps its `$` is missing.
 fn no_number(launch: &Launch) -> Option<(&str, &str)> {
-    let told = launch.node_rank.as_ref().filter(|_| launch.needs_rank() && !launch.by_rallypoint)?;
+    let told = written(launch)?;
     // Capital letters stand for what is to be filled in.
     let is_word = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '_') && word.len() > 1;
     told.text.literal().filter(is_word).map(|word| (word, told.by.as_str()))
@@ -91,7 +96,7 @@ fn no_number(launch: &Launch) -> Option<(&str, &str)> {
 
 /// A rank that is none of the expected ones: the rank, who gives it, and how many are expected.
 fn too_high(launch: &Launch) -> Option<(u32, &str, u32)> {
-    let told = launch.node_rank.as_ref().filter(|_| launch.needs_rank() && !launch.by_rallypoint)?;
+    let told = written(launch)?;
     let rank = told.text.literal()?.parse().ok()?;
     let world = || launch.environment.get("WORLD_SIZE")?.parse().ok();
     let of = if launch.tool == Tool::Program { world() } else { launch.most_nodes() };
