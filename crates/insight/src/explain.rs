@@ -676,9 +676,8 @@ impl Look<'_> {
 
     /// Sends the runs that have changed to the subscribers.
     pub(super) fn tell_changes(&mut self) {
-        let is_changed = |run: &&TrackedRun| !self.told.is_shown(run.key(), run.version());
-        let changed = self.jobs.runs.values().filter(is_changed).map(|run| run.key().clone());
-        let changed: Vec<RunKey> = changed.collect();
+        let is_new = |run: &&TrackedRun| !self.told.is_shown(run.key(), run.version());
+        let changed: Vec<_> = self.jobs.runs.values().filter(is_new).map(TrackedRun::key).cloned().collect();
         if changed.is_empty() {
             return;
         }

@@ -148,10 +148,11 @@ impl Fold<'_> {
         self.jobs.store(self.port).clients.get_mut(&conn)
     }
 
-    /// Who waits at an exit barrier has arrived there: not seen where that was before a restart of the
-    /// server.
+    /// Sees who waits at an exit barrier: arrivals before a restart of the server were not seen.
     fn see_exits(&mut self) {
-        let Some(store) = self.jobs.stores.get(&self.port) else { return };
+        let misses_some = |run: &TrackedRun| run.store() == Some(self.port) && run.misses_exits();
+        let store = self.jobs.stores.get(&self.port);
+        let Some(store) = store.filter(|_| self.jobs.runs.values().any(misses_some)) else { return };
         let waits = store.waits.values().map(|waiting| &waiting.view);
         let waits = waits.flat_map(|view| view.missing.iter().map(|key| (view.conn, key)));
         let at_exit: Vec<_> = waits.filter_map(|(conn, key)| Some((conn, exit_of(key)?))).collect();

@@ -195,11 +195,11 @@ impl Insight {
         self.jobs.links.hear(news);
     }
 
-    /// A foreign client came to a port: that of a store, or the admin port, while these stores are open for
-    /// all.
+    /// A foreign client came to a port. If it is the admin port, `stores` are those that are open for all.
     pub fn foreign(
         &mut self,
-        (port, stores): (u16, Option<Vec<u16>>),
+        port: u16,
+        stores: Option<Vec<u16>>,
         peer: IpAddr,
         protocol: &'static str,
         now: Timestamp,

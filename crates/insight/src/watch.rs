@@ -394,9 +394,9 @@ impl StoreWatch {
         self.waited.extend(waits.values().map(|wait| ((wait.view.peer.ip(), wait.view.pid), now)));
         let before = std::mem::replace(&mut self.waits, waits);
         // Where there are so many, not all are told.
-        let ended = before.iter().filter(|_| self.waits.len() < MOST);
-        let answered = ended.map(|(conn, wait)| (*conn, (now, wait.clone())));
-        self.answered.extend(answered.filter(|(conn, _)| self.clients.contains_key(conn)));
+        let has_ended = |conn| !self.waits.contains_key(conn) && self.clients.contains_key(conn);
+        let ended = before.iter().filter(|(conn, _)| self.waits.len() < MOST && has_ended(*conn));
+        self.answered.extend(ended.map(|(conn, wait)| (*conn, (now, wait.clone()))));
         self.answered.retain(|conn, (_, wait)| {
             let asked = self.heard.get(conn).is_some_and(|asked| asked.since(wait.since) >= AT_ONCE);
             !asked && !self.waits.contains_key(conn)

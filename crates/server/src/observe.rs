@@ -355,12 +355,12 @@ impl Watch {
         for foreign in self.stores.take_foreign() {
             match foreign {
                 Foreign::AtStore { port, peer, protocol } => {
-                    state.insight.foreign((port, None), peer, protocol, now);
+                    state.insight.foreign(port, None, peer, protocol, now);
                 }
                 Foreign::AtAdmin { port, peer } => {
                     let ports = listeners.iter().map(|listener| listener.engine().port());
                     let stores = ports.filter(|port| self.stores.owner(*port).is_none()).collect();
-                    state.insight.foreign((port, Some(stores)), peer, "TCPStore", now);
+                    state.insight.foreign(port, Some(stores), peer, "TCPStore", now);
                 }
             }
         }

@@ -278,7 +278,7 @@ fn a_closed_run_that_is_forgotten_is_begun_anew() {
 fn a_foreign_client() {
     let mut lab = Lab::new();
     lab.scene.is_row("cases", "case 12 a foreign client");
-    (0..3).for_each(|_| lab.insight.foreign((PORT, None), [10, 0, 0, 9].into(), "HTTP", lab.now));
+    (0..3).for_each(|_| lab.insight.foreign(PORT, None, [10, 0, 0, 9].into(), "HTTP", lab.now));
     lab.pass(5.0);
     assert_eq!(lab.insight.list(0, lab.now).explanations[0].code, "wrong_port");
 }
@@ -286,8 +286,8 @@ fn a_foreign_client() {
 #[test]
 fn a_client_of_the_store_comes_to_the_admin_port() {
     let mut lab = Lab::new();
-    let admin = || (29501, Some(vec![PORT]));
-    (0..3).for_each(|_| lab.insight.foreign(admin(), [10, 0, 0, 9].into(), "TCPStore", lab.now));
+    let mut come = || lab.insight.foreign(29501, Some(vec![PORT]), [10, 0, 0, 9].into(), "TCPStore", lab.now);
+    (0..3).for_each(|_| come());
     lab.pass(405.0);
     assert!(lab.insight.list(0, lab.now).explanations.iter().all(|said| !said.holds), "it is over");
 }
