@@ -86,12 +86,15 @@ impl World {
         // Its last words may be on their way still.
         let may_be_untold =
             is_out_of_reach || it.issued.len() > 1 && self.reference.come(client).next < it.issued.len();
+        let relay = it.plan.relay.map(|relay| &self.relays[relay]);
         Being {
             names: names.into(),
             kind: Some(kind),
             place: Some(place).filter(|_| has_told),
             holds: has_told,
             connected: !it.is_gone() && !is_out_of_reach,
+            // It may also have died with its relay, which nobody reports.
+            cut_off: relay.is_some_and(|relay| relay.was_long_away),
             unnoticed: if it.is_gone() { self.may_be_stuck(client) } else { may_be_untold },
             acts: true,
             waits: waits.then(|| (0.0, vec![0])),
@@ -106,7 +109,6 @@ impl World {
             Some(Act::Wait(keys)) => keys.iter().any(|key| *key != agent.terms.state_key()),
             _ => false,
         };
-        let relay = client.plan.relay.map(|relay| &self.relays[relay]);
         let names = vec![agent.node.addr.to_string(), format!("{}_{}", agent.node.addr, agent.node.pid)];
         let being = self.being(it.client, NODE, 0, names);
         Being {
@@ -117,8 +119,6 @@ impl World {
                 }
                 Backend::Static => being.holds,
             },
-            // It may also have died with its relay, which nobody reports.
-            cut_off: relay.is_some_and(|relay| relay.was_long_away),
             away: client.plan.relay.is_some_and(|relay| !self.is_up(relay)),
             finished: agent.has_arrived,
             waits: waits.then(|| (0.0, vec![0])),
